@@ -1,0 +1,104 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/dtype.h"
+#include "tessera/ir/reduction.h"
+
+namespace tessera::comm {
+
+enum class Kind : uint8_t {
+  all_reduce,      ///< every member gets the reduction of all inputs
+  all_gather,      ///< every member gets all members' blocks, in member order
+  reduce_scatter,  ///< member j gets block j of the reduction
+  all_to_all,      ///< member j gets block j of every member's input
+  broadcast,       ///< every member gets the root's input
+  reduce,          ///< the root gets the reduction
+  gather,          ///< the root gets all blocks
+  scatter,         ///< member j gets block j of the root's input
+  permute,         ///< each member sends its input to one member at most and receives from one at most
+  send,            ///< to one member; never waits for the receiver
+  recv,            ///< from one member; pairs with its sends in order
+  barrier,         ///< nobody leaves before all have come
+};
+std::string_view name_of(Kind kind);
+
+/// One communication as one member of a group states it. Buffers are dense and row-major.
+///
+/// Blocked kinds see a tensor as [outer, Σ counts, inner]: member j's block is [outer, counts[j], inner]. Counts may
+/// differ and may be zero; every member passes the same `outer`, `counts` and `inner`.
+///   all_gather      in [outer, counts[me], inner]   out [outer, Σ counts, inner]
+///   reduce_scatter  in [outer, Σ counts, inner]     out [outer, counts[me], inner]
+///   gather/scatter  like all_gather/reduce_scatter without a reduction; `out`/`in` whole on the root only
+///   all_to_all      in: blocks for each member one after the other, send_counts[j]·inner elements to member j;
+///                   out: blocks from each member one after the other, recv_counts[j]·inner elements from member j
+/// Others move `count` elements. `in` == `out` is allowed for all_reduce, reduce and broadcast.
+struct Operation {
+  Kind kind = Kind::barrier;
+  DType dtype = DType::float32;
+  Reduction reduction = Reduction::sum;
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t count = 0;                      ///< elements, of kinds without blocks
+  int64_t outer = 1;                      ///< of blocked kinds
+  int64_t inner = 1;                      ///< of blocked kinds, elements
+  std::span<const int64_t> counts;        ///< one per member; of all_to_all: send_counts
+  std::span<const int64_t> recv_counts;   ///< of all_to_all
+  int root = 0;                           ///< member index, of broadcast, reduce, gather, scatter
+  int to = -1;                            ///< member index, of send and permute; -1: to nobody
+  int from = -1;                          ///< member index, of recv and permute; -1: from nobody (out is zero-filled)
+  std::string_view label;                 ///< what is moved, for messages
+};
+
+/// A started operation. Consumed by wait().
+using Ticket = uint64_t;
+
+/// One rank's membership of one group. All members call the same operations in the same order (send and recv: in an
+/// order that pairs up). Used from one thread only.
+///
+/// Reductions add in member order 0, 1, 2, …, so that every run and every member gets the same bits; 16-bit floats are
+/// summed in float32 and rounded once.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int member() const = 0;  ///< this rank's index in the group
+  virtual int size() const = 0;
+
+  /// Begins an operation; `in` must stay unchanged and `out` untouched until the wait returns.
+  virtual Ticket start(const Operation& operation) = 0;
+  /// Returns once this rank's result is in `out` and all readers have released its `in`.
+  /// Throws the world's abort reason, or a timeout that names the members who have not come.
+  virtual void wait(Ticket ticket) = 0;
+
+  void run(const Operation& operation) { wait(start(operation)); }
+};
+
+/// All ranks of a run, as one backend connects them.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int size() const = 0;
+
+  /// Rank `rank`'s membership of the group `members` (world ranks, in member order; `rank` is one of them). Every member
+  /// of the group asks for it. A group of one is legal and moves nothing but copies.
+  virtual std::unique_ptr<Communicator> join(int rank, std::span<const int> members) = 0;
+
+  /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins.
+  virtual void abort(int rank, std::string_view message) = 0;
+};
+
+struct WorldOptions {
+  std::chrono::milliseconds timeout{60'000};  ///< longest wait for another rank before the run is given up
+  bool spin = false;  ///< spin briefly before sleeping; only where every rank's threads have a core of their own
+};
+
+/// Ranks as threads of this process. Members read each other's buffers directly.
+std::unique_ptr<World> make_local_world(int size, const WorldOptions& options = {});
+
+}  // namespace tessera::comm

@@ -1,0 +1,513 @@
+#include "tessera/ir/expr.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+struct Expr::Polynomial {
+  std::vector<Term> terms;  // sorted by key, no zero coefficients, never a lone constant
+  std::string text;
+};
+
+namespace {
+
+using Term = Expr::Term;
+
+int compare(const std::vector<std::shared_ptr<const Expr::Atom>>& a,
+            const std::vector<std::shared_ptr<const Expr::Atom>>& b) {
+  // More factors first, so that the constant comes last: "batch*sequence + batch + 1".
+  if (a.size() != b.size()) return a.size() > b.size() ? -1 : 1;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (int order = a[i]->key.compare(b[i]->key)) return order;
+  return 0;
+}
+
+std::string print(const std::vector<Term>& terms) {
+  std::string text;
+  for (const Term& term : terms) {
+    int64_t coefficient = term.coefficient;
+    if (!text.empty()) {
+      text += coefficient < 0 ? " - " : " + ";
+      if (coefficient < 0) coefficient = -coefficient;
+    }
+    std::string product;
+    for (const auto& atom : term.factors) product += (product.empty() ? "" : "*") + atom->key;
+    if (product.empty())
+      text += std::to_string(coefficient);
+    else if (coefficient == 1)
+      text += product;
+    else if (coefficient == -1)
+      text += "-" + product;
+    else
+      text += std::to_string(coefficient) + "*" + product;
+  }
+  return text;
+}
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  if (b == 0) fail("shape", "a dimension expression divides {} by zero", a);
+  int64_t quotient = a / b;
+  return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+int64_t evaluate_atom(const Expr::Atom& atom, const Expr::Lookup& lookup) {
+  auto argument = [&](int i) { return atom.arguments[i].evaluate(lookup); };
+  switch (atom.kind) {
+    case Expr::AtomKind::symbol: {
+      auto value = lookup(atom.name);
+      if (!value) fail("shape", "the symbol '{}' has no value; bind it with --shapes {}=N", atom.name, atom.name);
+      return *value;
+    }
+    case Expr::AtomKind::floordiv:
+      return floor_divide(argument(0), argument(1));
+    case Expr::AtomKind::mod: {
+      int64_t a = argument(0), b = argument(1);
+      return a - floor_divide(a, b) * b;
+    }
+    case Expr::AtomKind::min:
+      return std::min(argument(0), argument(1));
+    case Expr::AtomKind::max:
+      return std::max(argument(0), argument(1));
+  }
+  return 0;
+}
+
+// Bounds use that every symbol is at least zero.
+std::optional<int64_t> atom_lower(const Expr::Atom& atom) {
+  switch (atom.kind) {
+    case Expr::AtomKind::symbol:
+      return 0;
+    case Expr::AtomKind::mod:
+      return 0;
+    case Expr::AtomKind::floordiv: {
+      auto low = atom.arguments[0].lower_bound();
+      auto divisor = atom.arguments[1].constant();
+      if (low && divisor && *divisor > 0) return floor_divide(*low, *divisor);
+      auto divisor_low = atom.arguments[1].lower_bound();
+      if (low && *low >= 0 && divisor_low && *divisor_low >= 0) return 0;
+      return std::nullopt;
+    }
+    case Expr::AtomKind::min: {
+      auto a = atom.arguments[0].lower_bound(), b = atom.arguments[1].lower_bound();
+      return a && b ? std::optional(std::min(*a, *b)) : std::nullopt;
+    }
+    case Expr::AtomKind::max: {
+      auto a = atom.arguments[0].lower_bound(), b = atom.arguments[1].lower_bound();
+      if (a && b) return std::max(*a, *b);
+      return a ? a : b;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> atom_upper(const Expr::Atom& atom) {
+  switch (atom.kind) {
+    case Expr::AtomKind::mod: {
+      auto divisor = atom.arguments[1].upper_bound();
+      return divisor && *divisor > 0 ? std::optional(*divisor - 1) : std::nullopt;
+    }
+    case Expr::AtomKind::floordiv: {
+      auto high = atom.arguments[0].upper_bound();
+      auto divisor = atom.arguments[1].constant();
+      return high && divisor && *divisor > 0 ? std::optional(floor_divide(*high, *divisor)) : std::nullopt;
+    }
+    case Expr::AtomKind::min: {
+      auto a = atom.arguments[0].upper_bound(), b = atom.arguments[1].upper_bound();
+      if (a && b) return std::min(*a, *b);
+      return a ? a : b;
+    }
+    case Expr::AtomKind::max: {
+      auto a = atom.arguments[0].upper_bound(), b = atom.arguments[1].upper_bound();
+      return a && b ? std::optional(std::max(*a, *b)) : std::nullopt;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Expr Expr::from_terms(std::vector<Term> terms) {
+  std::sort(terms.begin(), terms.end(),
+            [](const Term& a, const Term& b) { return compare(a.factors, b.factors) < 0; });
+  std::vector<Term> merged;
+  for (Term& term : terms) {
+    if (!merged.empty() && compare(merged.back().factors, term.factors) == 0)
+      merged.back().coefficient += term.coefficient;
+    else
+      merged.push_back(std::move(term));
+  }
+  std::erase_if(merged, [](const Term& term) { return term.coefficient == 0; });
+  if (merged.empty()) return 0;
+  if (merged.size() == 1 && merged[0].factors.empty()) return merged[0].coefficient;
+  Expr result;
+  std::string text = print(merged);
+  result.polynomial_ = std::make_shared<Polynomial>(Polynomial{std::move(merged), std::move(text)});
+  return result;
+}
+
+Expr Expr::from_atom(AtomKind kind, std::string name, std::vector<Expr> arguments) {
+  auto atom = std::make_shared<Atom>();
+  atom->kind = kind;
+  if (kind == AtomKind::symbol) {
+    atom->key = name;
+  } else {
+    static constexpr std::string_view kNames[] = {"", "floordiv", "mod", "min", "max"};
+    atom->key = fmt::format("{}({}, {})", kNames[static_cast<int>(kind)], arguments[0].str(), arguments[1].str());
+  }
+  atom->name = std::move(name);
+  atom->arguments = std::move(arguments);
+  return from_terms({Term{1, {std::move(atom)}}});
+}
+
+Expr Expr::symbol(std::string_view name) { return from_atom(AtomKind::symbol, std::string(name), {}); }
+Expr Expr::axis_index(std::string_view axis) { return symbol("@" + std::string(axis)); }
+
+std::vector<Term> Expr::terms() const {
+  if (polynomial_) return polynomial_->terms;
+  if (constant_ == 0) return {};
+  return {Term{constant_, {}}};
+}
+
+std::optional<std::string> Expr::as_symbol() const {
+  if (!polynomial_ || polynomial_->terms.size() != 1) return std::nullopt;
+  const Term& term = polynomial_->terms[0];
+  if (term.coefficient != 1 || term.factors.size() != 1 || term.factors[0]->kind != AtomKind::symbol)
+    return std::nullopt;
+  return term.factors[0]->name;
+}
+
+int64_t Expr::evaluate(const Lookup& lookup) const {
+  if (!polynomial_) return constant_;
+  int64_t sum = 0;
+  for (const Term& term : polynomial_->terms) {
+    int64_t value = term.coefficient;
+    for (const auto& atom : term.factors)
+      if (__builtin_mul_overflow(value, evaluate_atom(*atom, lookup), &value))
+        fail("shape", "the dimension expression {} overflows 64 bits", str());
+    if (__builtin_add_overflow(sum, value, &sum))
+      fail("shape", "the dimension expression {} overflows 64 bits", str());
+  }
+  return sum;
+}
+
+int64_t Expr::evaluate(const std::map<std::string, int64_t, std::less<>>& bindings) const {
+  return evaluate([&](std::string_view name) -> std::optional<int64_t> {
+    auto found = bindings.find(name);
+    return found == bindings.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+Expr Expr::substitute(const std::function<std::optional<Expr>(std::string_view)>& replace) const {
+  if (!polynomial_) return *this;
+  Expr sum = 0;
+  for (const Term& term : polynomial_->terms) {
+    Expr value = term.coefficient;
+    for (const auto& atom : term.factors) {
+      if (atom->kind == AtomKind::symbol) {
+        auto replacement = replace(atom->name);
+        value = value * (replacement ? *replacement : symbol(atom->name));
+        continue;
+      }
+      Expr a = atom->arguments[0].substitute(replace), b = atom->arguments[1].substitute(replace);
+      switch (atom->kind) {
+        case AtomKind::floordiv:
+          value = value * floordiv(a, b);
+          break;
+        case AtomKind::mod:
+          value = value * mod(a, b);
+          break;
+        case AtomKind::min:
+          value = value * min(a, b);
+          break;
+        default:
+          value = value * max(a, b);
+      }
+    }
+    sum = sum + value;
+  }
+  return sum;
+}
+
+void Expr::collect_symbols(std::set<std::string>& into) const {
+  if (!polynomial_) return;
+  for (const Term& term : polynomial_->terms)
+    for (const auto& atom : term.factors) {
+      if (atom->kind == AtomKind::symbol) into.insert(atom->name);
+      for (const Expr& argument : atom->arguments) argument.collect_symbols(into);
+    }
+}
+
+std::optional<int64_t> Expr::lower_bound() const {
+  if (!polynomial_) return constant_;
+  int64_t sum = 0;
+  for (const Term& term : polynomial_->terms) {
+    int64_t low = 1;
+    std::optional<int64_t> high = 1;
+    for (const auto& atom : term.factors) {
+      auto atom_low = atom_lower(*atom);
+      if (!atom_low || *atom_low < 0) return std::nullopt;
+      auto atom_high = atom_upper(*atom);
+      if (__builtin_mul_overflow(low, *atom_low, &low)) return std::nullopt;
+      if (!high || !atom_high || __builtin_mul_overflow(*high, *atom_high, &*high)) high.reset();
+    }
+    if (term.coefficient < 0 && !high) return std::nullopt;
+    int64_t bound = 0;
+    if (__builtin_mul_overflow(term.coefficient, term.coefficient > 0 ? low : *high, &bound) ||
+        __builtin_add_overflow(sum, bound, &sum))
+      return std::nullopt;
+  }
+  return sum;
+}
+
+std::optional<int64_t> Expr::upper_bound() const {
+  if (!polynomial_) return constant_;
+  auto low = (Expr(0) - *this).lower_bound();
+  return low ? std::optional(-*low) : std::nullopt;
+}
+
+std::string Expr::str() const { return polynomial_ ? polynomial_->text : std::to_string(constant_); }
+
+Expr operator+(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return a.constant_ + b.constant_;
+  std::vector<Term> terms = a.terms();
+  for (const Term& term : b.terms()) terms.push_back(term);
+  return Expr::from_terms(std::move(terms));
+}
+
+Expr operator*(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) {
+    int64_t value = 0;
+    if (__builtin_mul_overflow(a.constant_, b.constant_, &value))
+      fail("shape", "the product of dimensions {} x {} overflows 64 bits", a.constant_, b.constant_);
+    return value;
+  }
+  if (a.is(1)) return b;
+  if (b.is(1)) return a;
+  std::vector<Term> terms;
+  for (const Term& x : a.terms())
+    for (const Term& y : b.terms()) {
+      Term term{0, x.factors};
+      if (__builtin_mul_overflow(x.coefficient, y.coefficient, &term.coefficient))
+        fail("shape", "the product of dimensions ({}) x ({}) overflows 64 bits", a.str(), b.str());
+      term.factors.insert(term.factors.end(), y.factors.begin(), y.factors.end());
+      std::sort(term.factors.begin(), term.factors.end(), [](const auto& p, const auto& q) { return p->key < q->key; });
+      terms.push_back(std::move(term));
+    }
+  return Expr::from_terms(std::move(terms));
+}
+
+Expr operator-(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return a.constant_ - b.constant_;
+  return a + Expr(-1) * b;
+}
+
+std::optional<Expr> Expr::exact_divide(const Expr& a, const Expr& b) {
+  if (b.is(0)) return std::nullopt;
+  if (a == b) return Expr(1);
+  if (a.is(0)) return Expr(0);
+  auto divisor_terms = b.terms();
+  if (divisor_terms.size() != 1) {
+    // A sum divides only its own multiples: try (a's leading term / b's leading term) once.
+    auto lead_a = a.terms().front(), lead_b = divisor_terms.front();
+    auto quotient = exact_divide(from_terms({lead_a}), from_terms({lead_b}));
+    return quotient && *quotient * b == a ? quotient : std::nullopt;
+  }
+  const Term& divisor = divisor_terms[0];
+  std::vector<Term> quotient;
+  for (Term term : a.terms()) {
+    if (term.coefficient % divisor.coefficient != 0) return std::nullopt;
+    term.coefficient /= divisor.coefficient;
+    for (const auto& atom : divisor.factors) {
+      auto found = std::find_if(term.factors.begin(), term.factors.end(),
+                                [&](const auto& candidate) { return candidate->key == atom->key; });
+      if (found == term.factors.end()) return std::nullopt;
+      term.factors.erase(found);
+    }
+    quotient.push_back(std::move(term));
+  }
+  return from_terms(std::move(quotient));
+}
+
+Expr floordiv(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return floor_divide(a.constant_, b.constant_);
+  if (b.is(1)) return a;
+  if (auto quotient = Expr::exact_divide(a, b)) return *quotient;
+  // floordiv(b*q + r, b) = q + floordiv(r, b)
+  std::vector<Term> whole, rest;
+  for (const Term& term : a.terms()) {
+    auto quotient = Expr::exact_divide(Expr::from_terms({term}), b);
+    if (quotient)
+      for (const Term& part : quotient->terms()) whole.push_back(part);
+    else
+      rest.push_back(term);
+  }
+  if (!whole.empty()) return Expr::from_terms(std::move(whole)) + floordiv(Expr::from_terms(std::move(rest)), b);
+  auto divisor = b.constant();
+  auto low = a.lower_bound(), high = a.upper_bound();
+  if (divisor && *divisor > 0 && low && high && floor_divide(*low, *divisor) == floor_divide(*high, *divisor))
+    return floor_divide(*low, *divisor);
+  return Expr::from_atom(Expr::AtomKind::floordiv, "", {a, b});
+}
+
+Expr ceildiv(const Expr& a, const Expr& b) { return floordiv(a + b - 1, b); }
+
+Expr mod(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return a.constant_ - floor_divide(a.constant_, b.constant_) * b.constant_;
+  if (b.is(1) || Expr::exact_divide(a, b)) return 0;
+  auto divisor = b.constant();
+  auto low = a.lower_bound(), high = a.upper_bound();
+  if (divisor && low && high && *low >= 0 && *high < *divisor) return a;
+  std::vector<Term> rest;
+  for (const Term& term : a.terms())
+    if (!Expr::exact_divide(Expr::from_terms({term}), b)) rest.push_back(term);
+  return Expr::from_atom(Expr::AtomKind::mod, "", {Expr::from_terms(std::move(rest)), b});
+}
+
+Expr min(const Expr& a, const Expr& b) {
+  if (auto low = (a - b).lower_bound(); low && *low >= 0) return b;
+  if (auto low = (b - a).lower_bound(); low && *low >= 0) return a;
+  return b < a ? Expr::from_atom(Expr::AtomKind::min, "", {b, a}) : Expr::from_atom(Expr::AtomKind::min, "", {a, b});
+}
+
+Expr max(const Expr& a, const Expr& b) {
+  if (auto low = (a - b).lower_bound(); low && *low >= 0) return a;
+  if (auto low = (b - a).lower_bound(); low && *low >= 0) return b;
+  return b < a ? Expr::from_atom(Expr::AtomKind::max, "", {b, a}) : Expr::from_atom(Expr::AtomKind::max, "", {a, b});
+}
+
+bool operator==(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ || !b.polynomial_) return !a.polynomial_ && !b.polynomial_ && a.constant_ == b.constant_;
+  return a.polynomial_ == b.polynomial_ || a.polynomial_->text == b.polynomial_->text;
+}
+
+bool operator<(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return a.constant_ < b.constant_;
+  return a.str() < b.str();
+}
+
+namespace {
+
+// expression := term (('+'|'-') term)* ; term := factor (('*'|'//') factor)* ; factor := number | name | call | '(' … ')'
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  std::optional<Expr> whole() {
+    auto result = sum();
+    skip();
+    return at_ == text_.size() ? result : std::nullopt;
+  }
+
+ private:
+  void skip() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+  }
+  bool take(std::string_view token) {
+    skip();
+    if (text_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+  }
+
+  std::optional<Expr> sum() {
+    if (++depth_ > 64) return std::nullopt;
+    auto left = term();
+    while (left) {
+      if (take("+")) {
+        auto right = term();
+        if (!right) return std::nullopt;
+        left = *left + *right;
+      } else if (take("-")) {
+        auto right = term();
+        if (!right) return std::nullopt;
+        left = *left - *right;
+      } else {
+        break;
+      }
+    }
+    --depth_;
+    return left;
+  }
+
+  std::optional<Expr> term() {
+    auto left = factor();
+    while (left) {
+      if (take("//")) {
+        auto right = factor();
+        if (!right || right->is(0)) return std::nullopt;
+        left = floordiv(*left, *right);
+      } else if (take("*")) {
+        auto right = factor();
+        if (!right) return std::nullopt;
+        left = *left * *right;
+      } else {
+        break;
+      }
+    }
+    return left;
+  }
+
+  std::optional<Expr> factor() {
+    skip();
+    if (take("(")) {
+      auto inside = sum();
+      return inside && take(")") ? inside : std::nullopt;
+    }
+    if (take("-")) {
+      auto negated = factor();
+      return negated ? std::optional(Expr(0) - *negated) : std::nullopt;
+    }
+    size_t start = at_;
+    while (at_ < text_.size() && std::string_view("+-*/(), ").find(text_[at_]) == std::string_view::npos) ++at_;
+    std::string word(text_.substr(start, at_ - start));
+    if (word.empty()) return std::nullopt;
+    if (word.find_first_not_of("0123456789") == std::string::npos)
+      return word.size() < 19 ? std::optional(Expr(std::stoll(word))) : std::nullopt;
+    if (!take("(")) return Expr::symbol(word);
+    auto first = sum();
+    if (!first) return std::nullopt;
+    if (word == "floor" && take(")")) return first;
+    auto second = take(",") ? sum() : std::nullopt;
+    if (!second || !take(")")) return std::nullopt;
+    if (word == "min" || word == "Min") return min(*first, *second);
+    if (word == "max" || word == "Max") return max(*first, *second);
+    if (second->is(0)) return std::nullopt;
+    if (word == "floordiv" || word == "FloorDiv") return floordiv(*first, *second);
+    if (word == "mod" || word == "Mod") return mod(*first, *second);
+    return std::nullopt;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+std::optional<Expr> Expr::parse(std::string_view text) { return Parser(text).whole(); }
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + shape[i].str();
+  return text + "]";
+}
+
+Expr product(const Shape& shape) {
+  Expr result = 1;
+  for (const Expr& extent : shape) result = result * extent;
+  return result;
+}
+
+std::optional<std::vector<int64_t>> constants_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (const Expr& extent : shape) {
+    if (!extent.is_constant()) return std::nullopt;
+    dims.push_back(*extent.constant());
+  }
+  return dims;
+}
+
+}  // namespace tessera

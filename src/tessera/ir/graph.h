@@ -1,0 +1,214 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/ir/expr.h"
+#include "tessera/ir/tensor.h"
+
+namespace tessera {
+
+class Graph;
+struct Node;
+
+/// Element type and, where known, extents of a tensor.
+struct TensorType {
+  DType dtype = DType::undefined;
+  std::optional<Shape> shape;
+
+  bool operator==(const TensorType&) const = default;
+};
+
+/// An attribute that the IR does not interpret (sparse tensors, type protos, lists of tensors or graphs): its
+/// serialized AttributeProto, kept so that nothing is lost.
+struct OpaqueAttribute {
+  std::string proto;
+};
+
+/// A reference to an attribute of the enclosing function (ref_attr_name); `type` is ONNX's AttributeType.
+struct AttributeReference {
+  std::string name;
+  int type = 0;
+};
+
+using AttributeValue = std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
+                                    std::vector<std::string>, Tensor, std::shared_ptr<Graph>, AttributeReference,
+                                    OpaqueAttribute>;
+
+struct Attribute {
+  std::string name;
+  AttributeValue value;
+  std::string extra;  ///< what the file said beyond name and value (doc string, unknown fields), serialized
+};
+
+/// Where a value comes from.
+enum class ValueKind {
+  input,       ///< given by the caller at each run
+  state,       ///< a parameter (or other State): lives between steps, never folded
+  constant,    ///< known data that folding may consume
+  expression,  ///< small integers (rank 0 or 1) that are expressions over symbols and axis indices; no producer
+  result,      ///< of a node
+};
+
+/// One use of a value: operand `index` of `node`.
+struct Use {
+  Node* node = nullptr;
+  size_t index = 0;
+};
+
+/// A tensor that flows through a graph. Owned by its Graph; addresses are stable.
+struct Value {
+  std::string name;
+  ValueKind kind = ValueKind::result;
+  TensorType type;
+  Node* producer = nullptr;  ///< for results
+  std::vector<Use> uses;     ///< operands of nodes; graph outputs are not listed here
+  Tensor data;               ///< initial data of a state, data of a constant
+  /// Elements, where shape computation knows them: rank 0 (one element) or rank 1. For integers, int64 semantics.
+  std::optional<std::vector<Expr>> content;
+  Value* next = nullptr;   ///< of a state: the result that becomes its value after a step; null if it never changes
+  std::string extra;       ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
+  std::string data_extra;  ///< the same of its initializer (storage form, external location), serialized
+
+  bool has_data() const { return kind == ValueKind::state || kind == ValueKind::constant; }
+  bool has_shape() const { return type.shape.has_value(); }
+  /// The extents; an internal error if they are not known.
+  const Shape& shape() const;
+  size_t rank() const { return shape().size(); }
+  DType dtype() const { return type.dtype; }
+};
+
+/// One operator. Operands may be null (an optional input left out).
+struct Node {
+  std::string op_type;
+  std::string domain;  ///< "" is ONNX's own
+  std::string name;
+  std::string overload;
+  std::vector<Value*> inputs;
+  std::vector<Value*> outputs;  ///< null where an optional output is not wanted
+  std::vector<Attribute> attributes;
+  std::string extra;  ///< what the file said beyond the above (doc string, metadata, device configurations), serialized
+
+  Value* input(size_t index) const { return index < inputs.size() ? inputs[index] : nullptr; }
+  Value* output(size_t index = 0) const { return index < outputs.size() ? outputs[index] : nullptr; }
+  bool is(std::string_view type, std::string_view in_domain = "") const {
+    return op_type == type && domain == in_domain;
+  }
+
+  const Attribute* find_attribute(std::string_view attribute) const;
+  template <typename T>
+  const T* get(std::string_view attribute) const {
+    const Attribute* found = find_attribute(attribute);
+    return found ? std::get_if<T>(&found->value) : nullptr;
+  }
+  int64_t get_int(std::string_view attribute, int64_t otherwise) const;
+  float get_float(std::string_view attribute, float otherwise) const;
+  std::string get_string(std::string_view attribute, std::string_view otherwise) const;
+  std::vector<int64_t> get_ints(std::string_view attribute, std::vector<int64_t> otherwise = {}) const;
+  void set(std::string_view attribute, AttributeValue value);
+  void remove_attribute(std::string_view attribute);
+
+  /// "MatMul 'layer.0/q'" or "MatMul producing 'q'" for messages.
+  std::string label() const;
+};
+
+/// A directed acyclic graph of nodes, in an order in which producers come before consumers. Owns nodes and values.
+///
+/// All edits keep `Value::uses` and `Value::producer` right.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  std::string name;
+  std::vector<Value*> inputs;   ///< in order; a state that the file also lists as an input is not here
+  std::vector<Value*> outputs;  ///< in order
+  std::string extra;            ///< what the file said beyond the rest, serialized
+
+  const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
+  const std::deque<std::unique_ptr<Value>>& values() const { return values_; }
+  /// Values of a kind, in creation order.
+  std::vector<Value*> values_of(ValueKind kind) const;
+  Value* find(std::string_view name) const;  ///< null if there is none
+
+  /// A new value. An empty name, or one that is taken, gets a fresh one derived from it.
+  Value* add_value(std::string_view name, ValueKind kind, TensorType type = {});
+  Value* add_input(std::string_view name, TensorType type);
+  Value* add_constant(std::string_view name, Tensor data);
+  Value* add_state(std::string_view name, Tensor data);
+  /// An int64 expression value: a scalar if `scalar`, else rank 1.
+  Value* add_expression(std::string_view name, std::vector<Expr> elements, bool scalar = false);
+  Value* constant_int64(std::vector<int64_t> elements, bool scalar = false);
+  Value* constant_scalar(DType dtype, double value);  ///< a floating or integer scalar of that type
+
+  /// Appends a node at the end, or before `before`. Results get names from `outputs` (fresh where empty).
+  Node* add_node(std::string_view op_type, std::vector<Value*> inputs, const std::vector<std::string>& outputs,
+                 std::string_view domain = "", const Node* before = nullptr);
+  /// Appends a node whose outputs are already made (kind result, no producer).
+  Node* adopt_node(std::unique_ptr<Node> node, const Node* before = nullptr);
+
+  void set_input(Node* node, size_t index, Value* value);
+  /// Every use of `from`, graph outputs and states' next values included, becomes a use of `to`.
+  void replace_uses(Value* from, Value* to);
+  void rename(Value* value, std::string_view name);
+  /// Removes a node; its results must be unused.
+  void erase(Node* node);
+  /// Removes nodes none of whose results is used, and constants and expressions without uses. States stay unless
+  /// `states` is true.
+  void erase_dead(bool states = false);
+  /// Puts the nodes in an order where producers come first, keeping the present order where it can be kept. Throws a
+  /// user error that names the nodes of a cycle.
+  void sort();
+
+  bool is_output(const Value* value) const;
+
+  /// Throws if a link is broken, a name is double, an order is wrong, or a rank and its shape disagree. `stage` names the
+  /// pass after which it is called.
+  void verify(std::string_view stage) const;
+
+  /// A deep copy; `map`, if given, receives old value → new value.
+  std::unique_ptr<Graph> clone(std::map<const Value*, Value*>* map = nullptr) const;
+
+ private:
+  std::string fresh_name(std::string_view wanted);
+  void rebuild_positions();
+
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::deque<std::unique_ptr<Value>> values_;
+  std::map<std::string, Value*, std::less<>> by_name_;
+  std::map<std::string, int, std::less<>> next_suffix_;
+};
+
+/// A model-local function: an operator given by a graph. Its body's inputs and outputs are the function's.
+struct Function {
+  std::string domain;
+  std::string name;
+  std::string overload;
+  std::unique_ptr<Graph> body;
+  std::vector<std::string> attributes;  ///< names without a default
+  std::vector<Attribute> defaults;      ///< attributes with one
+  std::map<std::string, int64_t> opset_imports;
+  std::string extra;
+};
+
+/// A whole model: a graph, the operator sets it uses, its functions, and all else that its file said.
+struct Model {
+  int64_t ir_version = 10;
+  std::map<std::string, int64_t> opset_imports;  ///< domain → version
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+  std::vector<Function> functions;
+  std::string extra;   ///< producer, metadata, device configurations, training info, unknown fields, serialized
+  std::string source;  ///< path of the file it came from; empty if none
+
+  int64_t opset() const;  ///< of ONNX's own domain
+  Model clone() const;
+};
+
+}  // namespace tessera

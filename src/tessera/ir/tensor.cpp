@@ -1,0 +1,69 @@
+#include "tessera/ir/tensor.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+int64_t count_of(std::span<const int64_t> dims) {
+  int64_t count = 1;
+  for (int64_t extent : dims) count *= extent;
+  return count;
+}
+
+Tensor Tensor::zeros(DType dtype, Dims dims) {
+  Tensor tensor;
+  tensor.dtype = dtype;
+  tensor.bytes = bytes_of(dtype, count_of(dims));
+  tensor.dims = std::move(dims);
+  constexpr size_t kAlignment = 64;
+  void* memory = std::aligned_alloc(kAlignment, (tensor.bytes / kAlignment + 1) * kAlignment);
+  if (!memory) fail_running("memory", "cannot allocate {} bytes for a tensor", tensor.bytes);
+  std::memset(memory, 0, tensor.bytes);
+  tensor.owner = std::shared_ptr<void>(memory, std::free);
+  tensor.data = static_cast<const std::byte*>(memory);
+  return tensor;
+}
+
+Tensor Tensor::copy_of(DType dtype, Dims dims, const void* source, size_t bytes) {
+  Tensor tensor = zeros(dtype, std::move(dims));
+  check(bytes == tensor.bytes, "the bytes given match the tensor's type and extents");
+  if (bytes) std::memcpy(tensor.mutable_data(), source, bytes);
+  return tensor;
+}
+
+namespace {
+template <typename T>
+std::vector<int64_t> widen(const Tensor& tensor) {
+  auto values = tensor.as<T>();
+  return {values.begin(), values.end()};
+}
+}  // namespace
+
+std::vector<int64_t> Tensor::to_int64() const {
+  switch (dtype) {
+    case DType::int64:
+      return widen<int64_t>(*this);
+    case DType::int32:
+      return widen<int32_t>(*this);
+    case DType::int16:
+      return widen<int16_t>(*this);
+    case DType::int8:
+      return widen<int8_t>(*this);
+    case DType::uint64:
+      return widen<uint64_t>(*this);
+    case DType::uint32:
+      return widen<uint32_t>(*this);
+    case DType::uint16:
+      return widen<uint16_t>(*this);
+    case DType::uint8:
+    case DType::boolean:
+      return widen<uint8_t>(*this);
+    default:
+      fail("tensor", "a tensor of {} where integers are needed", name_of(dtype));
+  }
+}
+
+}  // namespace tessera

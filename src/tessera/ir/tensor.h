@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/dtype.h"
+
+namespace tessera {
+
+using Dims = std::vector<int64_t>;
+
+/// Product of extents; 1 for a scalar.
+int64_t count_of(std::span<const int64_t> dims);
+
+/// A host tensor, row-major and dense. Its bytes are shared and immutable once others hold them: copying a Tensor copies
+/// no data. `owner` keeps the bytes alive (heap memory or a mapped file).
+struct Tensor {
+  DType dtype = DType::undefined;
+  Dims dims;
+  std::shared_ptr<const void> owner;
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+
+  /// A zero-filled tensor on the heap.
+  static Tensor zeros(DType dtype, Dims dims);
+  /// Copies `bytes` bytes from `source`.
+  static Tensor copy_of(DType dtype, Dims dims, const void* source, size_t bytes);
+  template <typename T>
+  static Tensor of(DType dtype, Dims dims, const std::vector<T>& values) {
+    return copy_of(dtype, std::move(dims), values.data(), values.size() * sizeof(T));
+  }
+
+  int64_t count() const { return count_of(dims); }
+  template <typename T>
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data), bytes / sizeof(T)};
+  }
+  /// For filling a tensor that zeros() just made and nobody else holds.
+  std::byte* mutable_data() { return const_cast<std::byte*>(data); }
+
+  /// Integer elements (any integer type or bool) widened to int64.
+  std::vector<int64_t> to_int64() const;
+};
+
+}  // namespace tessera

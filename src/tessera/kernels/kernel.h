@@ -1,0 +1,80 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::kernels {
+
+/// A bound tensor: element type and extents as numbers. Dense, row-major.
+struct TensorDesc {
+  DType dtype = DType::undefined;  ///< undefined: an optional operand or result that is left out
+  Dims dims;
+
+  bool present() const { return dtype != DType::undefined; }
+  int64_t count() const { return count_of(dims); }
+  size_t bytes() const { return bytes_of(dtype, count()); }
+  int rank() const { return static_cast<int>(dims.size()); }
+};
+
+/// What a kernel is prepared from: a node whose operands' and results' extents are all known.
+struct PrepareContext {
+  const Node& node;
+  std::vector<TensorDesc> inputs;
+  std::vector<TensorDesc> outputs;
+  /// Per operand: its elements, if they are known now and will not change (constants, bound expressions, states without
+  /// a next value); else null.
+  std::vector<const void*> known;
+  int threads = 1;  ///< OpenMP team of the rank that will run it
+
+  bool has_input(size_t index) const { return index < inputs.size() && inputs[index].present(); }
+  bool has_output(size_t index) const { return index < outputs.size() && outputs[index].present(); }
+  /// A known integer operand as int64; a user error naming the node if it is not known.
+  std::vector<int64_t> known_ints(size_t index) const;
+};
+
+/// Pointers for one run, in the node's order; null for what is left out. A result may be at its operand's address where
+/// the kernel's registration allows it. Extents may be zero: then the kernel writes nothing, or a reduction's identity.
+struct KernelArgs {
+  std::span<const void* const> inputs;
+  std::span<void* const> outputs;
+  void* scratch = nullptr;  ///< scratch_bytes() bytes, 64-byte aligned
+
+  template <typename T>
+  const T* in(size_t index) const {
+    return static_cast<const T*>(inputs[index]);
+  }
+  template <typename T>
+  T* out(size_t index = 0) const {
+    return static_cast<T*>(outputs[index]);
+  }
+};
+
+/// A prepared operator: all decisions made, nothing left but to compute. run() allocates nothing and takes no lock.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual size_t scratch_bytes() const { return 0; }
+  virtual void run(const KernelArgs& args) = 0;
+};
+
+/// Throws a user error naming the operator and the dtype if this kernel does not compute it.
+using KernelFactory = std::unique_ptr<Kernel> (*)(const PrepareContext&);
+
+struct KernelEntry {
+  std::string_view op_type;
+  std::string_view domain;
+  KernelFactory prepare;
+  /// Operands whose memory the first result may take over when it has the same byte size and they end here.
+  std::vector<int> in_place;
+  /// The first result is the first operand's bytes under another shape: nothing runs.
+  bool view = false;
+};
+
+/// The CPU's kernel for an operator; null if there is none.
+const KernelEntry* find_kernel(std::string_view op_type, std::string_view domain);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,36 @@
+#include "tessera/kernels/registry.h"
+
+#include <map>
+
+#include "tessera/base/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+using Key = std::pair<std::string_view, std::string_view>;
+
+std::map<Key, KernelEntry> build() {
+  std::map<Key, KernelEntry> entries;
+  for (auto family : {elementwise_kernels, movement_kernels, indexing_kernels, reduction_kernels,
+                      normalization_kernels, matmul_kernels, convolution_kernels, attention_kernels})
+    for (KernelEntry& entry : family())
+      check(entries.emplace(Key{entry.domain, entry.op_type}, entry).second, "a kernel is registered once");
+  return entries;
+}
+
+}  // namespace
+
+const KernelEntry* find_kernel(std::string_view op_type, std::string_view domain) {
+  static const std::map<Key, KernelEntry> entries = build();
+  auto found = entries.find({domain, op_type});
+  return found == entries.end() ? nullptr : &found->second;
+}
+
+std::vector<int64_t> PrepareContext::known_ints(size_t index) const {
+  if (!has_input(index) || !known[index])
+    fail("kernel", "{}: operand {} must be known before the run, but it is computed from data", node.label(), index);
+  const TensorDesc& desc = inputs[index];
+  return Tensor::copy_of(desc.dtype, desc.dims, known[index], desc.bytes()).to_int64();
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// One named axis of a mesh.
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+  bool operator==(const MeshAxis&) const = default;
+};
+
+/// An ordered list of named axes; ranks are numbered row-major (the last axis varies fastest). A mesh without axes has
+/// one rank.
+class Mesh {
+ public:
+  Mesh() = default;
+  explicit Mesh(std::vector<MeshAxis> axes);
+  /// Reads "dp=2,tp=4". Sizes are at least 1; names are letters, digits and '_', not starting with a digit, each once;
+  /// at most 2^24 ranks. Throws a user error that says what is wrong.
+  static Mesh parse(std::string_view text);
+
+  const std::vector<MeshAxis>& axes() const { return axes_; }
+  int64_t size() const { return size_; }
+  /// Index of the axis of that name.
+  std::optional<int> find(std::string_view name) const;
+  /// Coordinates of a rank, one per axis.
+  std::vector<int64_t> coordinates(int64_t rank) const;
+  int64_t rank_of(const std::vector<int64_t>& coordinates) const;
+  std::string str() const;  ///< "dp=2,tp=4"; "1 rank" is spelt ""
+  bool operator==(const Mesh& other) const { return axes_ == other.axes_; }
+
+ private:
+  std::vector<MeshAxis> axes_;
+  int64_t size_ = 1;
+};
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/expr.h"
+#include "tessera/ir/reduction.h"
+#include "tessera/mesh/mesh.h"
+
+namespace tessera {
+
+/// A mesh axis, or a sub-axis of one: of an axis of size `pre`·`size`·(rest), the digit of that size after the first
+/// `pre` ranks' digit. Prints as "tp", or "tp:(pre)size".
+struct AxisRef {
+  std::string axis;
+  int64_t pre = 1;
+  int64_t size = 1;
+
+  static AxisRef whole(const MeshAxis& axis) { return {axis.name, 1, axis.size}; }
+  bool is_whole(const Mesh& mesh) const;
+  bool overlaps(const AxisRef& other) const;
+  std::string str(const Mesh& mesh) const;
+  bool operator==(const AxisRef&) const = default;
+  bool operator<(const AxisRef& other) const;
+};
+
+/// This rank's digit along an axis or sub-axis, in 0 … size-1, as an expression over `@axis`.
+Expr index_along(const AxisRef& axis, const Mesh& mesh);
+
+/// A factor of a dimension: `size` units, split over `axes`, the major first. Prints as "12{tp}", "192".
+struct Part {
+  Expr size = 1;
+  std::vector<AxisRef> axes;
+  bool operator==(const Part&) const = default;
+};
+
+/// How one dimension is split: the product of its parts, major to minor. One part without axes: whole.
+///
+/// An index of the dimension is a mixed-radix number with one digit per part; each part's axes restrict its digit to one
+/// interval, balanced (sizes differ by at most one, the larger first), several axes nested, major first. Example:
+/// 3·4{tp} over tp=2 is a dimension of 12 of which rank 0 holds 0 1, 4 5, 8 9.
+struct DimSharding {
+  std::vector<Part> parts;
+  bool open = false;  ///< propagation may add axes; in a finished sharding always false
+  bool is_split() const;
+  Expr size() const;
+  bool operator==(const DimSharding&) const = default;
+};
+
+/// An axis over which a tensor is not yet reduced.
+struct PartialAxis {
+  AxisRef axis;
+  Reduction reduction = Reduction::sum;
+  bool operator==(const PartialAxis&) const = default;
+};
+
+/// How a tensor is laid over a mesh: per dimension its split, and the axes over which it is partial. An axis (or
+/// overlapping sub-axes) appears at most once; over axes that are not named the tensor is replicated.
+struct Sharding {
+  std::vector<DimSharding> dims;
+  std::vector<PartialAxis> partial;
+
+  static Sharding replicated(const Shape& shape);
+  bool is_replicated() const;
+  bool is_partial() const { return !partial.empty(); }
+  /// All axes of dimensions, then the partial ones.
+  std::vector<AxisRef> axes() const;
+  bool uses(const AxisRef& axis) const;  ///< overlap counts
+  /// "[batch{dp}, -, 6{tp}·32] partial(sum:tp)": `-` is a whole dimension.
+  std::string str(const Mesh& mesh) const;
+  bool operator==(const Sharding&) const = default;
+};
+
+/// The balanced split: extent and first element of shard `index` of `count` shards of `size` elements.
+Expr split_extent(const Expr& size, const Expr& index, int64_t count);
+Expr split_offset(const Expr& size, const Expr& index, int64_t count);
+
+/// Extent and first digit of this rank's interval of a part (nested over its axes).
+Expr local_extent(const Part& part, const Mesh& mesh);
+Expr local_offset(const Part& part, const Mesh& mesh);
+
+/// This rank's extent of a dimension, and of all.
+Expr local_extent(const DimSharding& dim, const Mesh& mesh);
+Shape local_shape(const Sharding& sharding, const Mesh& mesh);
+/// First element, in units of elements, of this rank's interval of a dimension of which only the major-most part is
+/// split (zero if none is). An internal error otherwise: such a set is no interval.
+Expr local_offset(const DimSharding& dim, const Mesh& mesh);
+
+/// The same index sets in the fewest parts: neighbours merge where no split runs between them. Equal canonical forms
+/// mean equal index sets; the converse holds for constant sizes up to coincidences of uneven splits.
+DimSharding canonical(const DimSharding& dim);
+bool same_layout(const Sharding& a, const Sharding& b);
+
+/// Suffix products of the parts, ascending: 3·4·16 → {16, 64, 192}; the last is the dimension itself.
+std::vector<Expr> boundaries(const DimSharding& dim);
+/// The same index sets with parts cut at (at least) the given suffix products. Nullopt if a cut falls inside a split part
+/// where the division is not free (the axis sizes do not divide the major factor) or does not divide.
+std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr>& cuts);
+
+/// Elements that a rank may hold at most (rank 0 of an uneven split): the product of local extents with all axis
+/// indices zero.
+Expr largest_shard(const Sharding& sharding, const Mesh& mesh);
+
+/// An expression's axis indices replaced by a rank's coordinates.
+Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& coordinates);
+
+/// Reads a sharding for a tensor of that shape: "[d, …]" with an optional " partial(sum:tp)"; d is "-" (whole, closed),
+/// "?" (open), "tp", "{dp,tp}", or parts "3*192{tp}" ("·" is accepted too); a suffix "?" opens the dimension. One part
+/// of a list may leave out its size: "{tp}*64". `what` names the tensor in errors.
+Sharding parse_sharding(std::string_view text, const Shape& shape, const Mesh& mesh, std::string_view what);
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/ops/rule.h"
+
+namespace tessera::ops {
+
+/// What a node becomes on one rank, for operators whose local form is more than the same node on local operands.
+/// Extents, offsets and shapes are expressions over symbols and axis indices.
+class Localizer {
+ public:
+  const Node& node;                 ///< the global node
+  const Rule& rule;                 ///< its rule
+  Graph& graph;                     ///< the local program being built; append here
+  std::vector<Value*> inputs;       ///< local operands, already in the form the rule asks for
+  std::vector<TensorType> outputs;  ///< local types of the results
+  /// Per factor of the rule: this rank's first element and extent, and whether it is split at all.
+  std::vector<Expr> offsets;
+  std::vector<Expr> extents;
+  std::vector<bool> split;
+
+  /// Appends a node with one result of that type, named after the global result (fresh where several).
+  Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
+              std::vector<Attribute> attributes = {}, std::string_view domain = "");
+  /// The node itself on the local operands: same attributes, local result types. Returns its results.
+  std::vector<Value*> same();
+  /// The same with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
+  std::vector<Value*> same_with(size_t index, std::vector<Expr> content, bool scalar = false);
+  int factor(std::string_view name) const;  ///< index in the rule; -1 if there is none
+};
+
+/// Returns the local results, one per result of the node (null for absent ones).
+using LocalizeFn = std::vector<Value*> (*)(Localizer&);
+
+/// Everything the compiler knows about an operator, in one place.
+struct OpDef {
+  std::string_view type;
+  std::string_view domain;
+  /// Sets the results' types and contents from the operands' (newest opset form, see rewrite/upgrade). Throws a user
+  /// error naming the node if operands are wrong.
+  void (*infer)(Node& node);
+  /// The rule of this node; shapes are known.
+  Rule (*rule)(const Node& node);
+  /// Floating-point operations of the whole node, as an expression; null: none worth counting.
+  Expr (*flops)(const Node& node) = nullptr;
+  /// Null: the same node on local operands.
+  LocalizeFn localize = nullptr;
+  /// Element by element, or a mere change of shape: propagation goes through these first.
+  bool pass_through = false;
+};
+
+/// Null if the operator is not known.
+const OpDef* find_op(std::string_view type, std::string_view domain);
+/// Throws a user error naming the node and what would work instead if the operator is not known.
+const OpDef& op_of(const Node& node);
+
+/// Runs infer over all nodes in order. After it, every result has a dtype and a shape. `stage` is for messages.
+void infer_types(Graph& graph);
+/// Floating-point operations and bytes (operands and results, once each) of a node.
+Expr flops_of(const Node& node);
+
+}  // namespace tessera::ops

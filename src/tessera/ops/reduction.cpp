@@ -1,0 +1,7 @@
+#include "tessera/ops/registry.h"
+
+namespace tessera::ops {
+
+std::vector<OpDef> reduction_ops() { return {}; }
+
+}  // namespace tessera::ops

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "tessera/ops/op.h"
+
+/// The one visible list of operator families: each file gives its operators by one function named here.
+namespace tessera::ops {
+
+std::vector<OpDef> elementwise_ops();    // elementwise.cpp: unary, binary, comparison, Where, Clip, Cast, Gelu, …
+std::vector<OpDef> shape_ops();          // shape.cpp: Shape, Size, Reshape, Flatten, Squeeze, Unsqueeze, Expand, Identity
+std::vector<OpDef> movement_ops();       // movement.cpp: Transpose, Concat, Split, Slice, Pad, Tile
+std::vector<OpDef> generator_ops();      // generator.cpp: Constant, ConstantOfShape, Range, EyeLike
+std::vector<OpDef> indexing_ops();       // indexing.cpp: Gather, GatherND, GatherElements, …
+std::vector<OpDef> reduction_ops();      // reduction.cpp: Reduce*, CumSum, ArgMax, …
+std::vector<OpDef> normalization_ops();  // normalization.cpp: Softmax, LayerNormalization, RMSNormalization, …
+std::vector<OpDef> matmul_ops();         // matmul.cpp: MatMul, Gemm
+std::vector<OpDef> convolution_ops();    // convolution.cpp: Conv, pooling
+std::vector<OpDef> attention_ops();      // attention.cpp: Attention, RotaryEmbedding
+
+}  // namespace tessera::ops
