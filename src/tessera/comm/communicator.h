@@ -45,15 +45,15 @@ struct Operation {
   Reduction reduction = Reduction::sum;
   const void* in = nullptr;
   void* out = nullptr;
-  int64_t count = 0;                      ///< elements, of kinds without blocks
-  int64_t outer = 1;                      ///< of blocked kinds
-  int64_t inner = 1;                      ///< of blocked kinds, elements
-  std::span<const int64_t> counts;        ///< one per member; of all_to_all: send_counts
-  std::span<const int64_t> recv_counts;   ///< of all_to_all
-  int root = 0;                           ///< member index, of broadcast, reduce, gather, scatter
-  int to = -1;                            ///< member index, of send and permute; -1: to nobody
-  int from = -1;                          ///< member index, of recv and permute; -1: from nobody (out is zero-filled)
-  std::string_view label;                 ///< what is moved, for messages
+  int64_t count = 0;                     ///< elements, of kinds without blocks
+  int64_t outer = 1;                     ///< of blocked kinds
+  int64_t inner = 1;                     ///< of blocked kinds, elements
+  std::span<const int64_t> counts;       ///< one per member; of all_to_all: send_counts
+  std::span<const int64_t> recv_counts;  ///< of all_to_all
+  int root = 0;                          ///< member index, of broadcast, reduce, gather, scatter
+  int to = -1;                           ///< member index, of send and permute; -1: to nobody
+  int from = -1;                         ///< member index, of recv and permute; -1: from nobody (out is zero-filled)
+  std::string_view label;                ///< what is moved, for messages
 };
 
 /// A started operation. Consumed by wait().
@@ -85,8 +85,8 @@ class World {
   virtual ~World() = default;
   virtual int size() const = 0;
 
-  /// Rank `rank`'s membership of the group `members` (world ranks, in member order; `rank` is one of them). Every member
-  /// of the group asks for it. A group of one is legal and moves nothing but copies.
+  /// Rank `rank`'s membership of the group `members` (world ranks, in member order; `rank` is one of them). Every
+  /// member of the group asks for it. A group of one is legal and moves nothing but copies.
   virtual std::unique_ptr<Communicator> join(int rank, std::span<const int> members) = 0;
 
   /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins.

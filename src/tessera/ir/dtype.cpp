@@ -54,7 +54,9 @@ int bits_of(DType dtype) {
   return row ? row->bits : 0;
 }
 
-size_t bytes_of(DType dtype, int64_t count) { return (static_cast<size_t>(count) * bits_of(dtype) + 7) / 8; }
+size_t bytes_of(DType dtype, int64_t count) {
+  return (static_cast<size_t>(count) * bits_of(dtype) + 7) / 8;
+}
 
 std::string_view name_of(DType dtype) {
   const Row* row = find(dtype);

@@ -46,7 +46,8 @@ size_t bytes_of(DType dtype, int64_t count);
 /// "float32", "bfloat16", "bool", ... ; "undefined" for what is not known.
 std::string_view name_of(DType dtype);
 
-/// The type of that name (ONNX text names: "float", "double", "bool", "bfloat16", ... are accepted too); undefined if none.
+/// The type of that name (ONNX text names: "float", "double", "bool", "bfloat16", ... are accepted too); undefined if
+/// none.
 DType dtype_named(std::string_view name);
 
 bool is_float(DType dtype);    ///< float64/32/16, bfloat16 and the 8- and 4-bit floats

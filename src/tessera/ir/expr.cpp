@@ -130,8 +130,7 @@ std::optional<int64_t> atom_upper(const Expr::Atom& atom) {
 }  // namespace
 
 Expr Expr::from_terms(std::vector<Term> terms) {
-  std::sort(terms.begin(), terms.end(),
-            [](const Term& a, const Term& b) { return compare(a.factors, b.factors) < 0; });
+  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return compare(a.factors, b.factors) < 0; });
   std::vector<Term> merged;
   for (Term& term : terms) {
     if (!merged.empty() && compare(merged.back().factors, term.factors) == 0)
@@ -162,8 +161,12 @@ Expr Expr::from_atom(AtomKind kind, std::string name, std::vector<Expr> argument
   return from_terms({Term{1, {std::move(atom)}}});
 }
 
-Expr Expr::symbol(std::string_view name) { return from_atom(AtomKind::symbol, std::string(name), {}); }
-Expr Expr::axis_index(std::string_view axis) { return symbol("@" + std::string(axis)); }
+Expr Expr::symbol(std::string_view name) {
+  return from_atom(AtomKind::symbol, std::string(name), {});
+}
+Expr Expr::axis_index(std::string_view axis) {
+  return symbol("@" + std::string(axis));
+}
 
 std::vector<Term> Expr::terms() const {
   if (polynomial_) return polynomial_->terms;
@@ -187,8 +190,7 @@ int64_t Expr::evaluate(const Lookup& lookup) const {
     for (const auto& atom : term.factors)
       if (__builtin_mul_overflow(value, evaluate_atom(*atom, lookup), &value))
         fail("shape", "the dimension expression {} overflows 64 bits", str());
-    if (__builtin_add_overflow(sum, value, &sum))
-      fail("shape", "the dimension expression {} overflows 64 bits", str());
+    if (__builtin_add_overflow(sum, value, &sum)) fail("shape", "the dimension expression {} overflows 64 bits", str());
   }
   return sum;
 }
@@ -268,7 +270,9 @@ std::optional<int64_t> Expr::upper_bound() const {
   return low ? std::optional(-*low) : std::nullopt;
 }
 
-std::string Expr::str() const { return polynomial_ ? polynomial_->text : std::to_string(constant_); }
+std::string Expr::str() const {
+  return polynomial_ ? polynomial_->text : std::to_string(constant_);
+}
 
 Expr operator+(const Expr& a, const Expr& b) {
   if (!a.polynomial_ && !b.polynomial_) return a.constant_ + b.constant_;
@@ -352,7 +356,9 @@ Expr floordiv(const Expr& a, const Expr& b) {
   return Expr::from_atom(Expr::AtomKind::floordiv, "", {a, b});
 }
 
-Expr ceildiv(const Expr& a, const Expr& b) { return floordiv(a + b - 1, b); }
+Expr ceildiv(const Expr& a, const Expr& b) {
+  return floordiv(a + b - 1, b);
+}
 
 Expr mod(const Expr& a, const Expr& b) {
   if (!a.polynomial_ && !b.polynomial_) return a.constant_ - floor_divide(a.constant_, b.constant_) * b.constant_;
@@ -390,7 +396,8 @@ bool operator<(const Expr& a, const Expr& b) {
 
 namespace {
 
-// expression := term (('+'|'-') term)* ; term := factor (('*'|'//') factor)* ; factor := number | name | call | '(' … ')'
+// expression := term (('+'|'-') term)* ; term := factor (('*'|'//') factor)* ; factor := number | name | call | '(' …
+// ')'
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
@@ -487,7 +494,9 @@ class Parser {
 
 }  // namespace
 
-std::optional<Expr> Expr::parse(std::string_view text) { return Parser(text).whole(); }
+std::optional<Expr> Expr::parse(std::string_view text) {
+  return Parser(text).whole();
+}
 
 std::string to_string(const Shape& shape) {
   std::string text = "[";

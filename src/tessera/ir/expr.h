@@ -16,8 +16,8 @@ namespace tessera {
 /// rank's coordinate along axis tp). Immutable and cheap to copy; kept in canonical polynomial form, so that equal
 /// polynomials compare equal: `batch*3 + batch` == `4*batch`.
 ///
-/// Besides + - × it knows floordiv, ceildiv, mod, min and max. Their simplifications are sound, not complete: expressions
-/// that compare unequal may still always have equal values.
+/// Besides + - × it knows floordiv, ceildiv, mod, min and max. Their simplifications are sound, not complete:
+/// expressions that compare unequal may still always have equal values.
 class Expr {
  public:
   Expr(int64_t constant = 0) : constant_(constant) {}  // NOLINT: integers are expressions

@@ -37,9 +37,9 @@ struct AttributeReference {
   int type = 0;
 };
 
-using AttributeValue = std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
-                                    std::vector<std::string>, Tensor, std::shared_ptr<Graph>, AttributeReference,
-                                    OpaqueAttribute>;
+using AttributeValue =
+    std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>, std::vector<std::string>,
+                 Tensor, std::shared_ptr<Graph>, AttributeReference, OpaqueAttribute>;
 
 struct Attribute {
   std::string name;
@@ -72,8 +72,8 @@ struct Value {
   Tensor data;               ///< initial data of a state, data of a constant
   /// Elements, where shape computation knows them: rank 0 (one element) or rank 1. For integers, int64 semantics.
   std::optional<std::vector<Expr>> content;
-  Value* next = nullptr;   ///< of a state: the result that becomes its value after a step; null if it never changes
-  std::string extra;       ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
+  Value* next = nullptr;  ///< of a state: the result that becomes its value after a step; null if it never changes
+  std::string extra;  ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
   std::string data_extra;  ///< the same of its initializer (storage form, external location), serialized
 
   bool has_data() const { return kind == ValueKind::state || kind == ValueKind::constant; }
@@ -169,8 +169,8 @@ class Graph {
 
   bool is_output(const Value* value) const;
 
-  /// Throws if a link is broken, a name is double, an order is wrong, or a rank and its shape disagree. `stage` names the
-  /// pass after which it is called.
+  /// Throws if a link is broken, a name is double, an order is wrong, or a rank and its shape disagree. `stage` names
+  /// the pass after which it is called.
   void verify(std::string_view stage) const;
 
   /// A deep copy; `map`, if given, receives old value → new value.
@@ -178,7 +178,6 @@ class Graph {
 
  private:
   std::string fresh_name(std::string_view wanted);
-  void rebuild_positions();
 
   std::vector<std::unique_ptr<Node>> nodes_;
   std::deque<std::unique_ptr<Value>> values_;

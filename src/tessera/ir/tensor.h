@@ -16,8 +16,8 @@ using Dims = std::vector<int64_t>;
 /// Product of extents; 1 for a scalar.
 int64_t count_of(std::span<const int64_t> dims);
 
-/// A host tensor, row-major and dense. Its bytes are shared and immutable once others hold them: copying a Tensor copies
-/// no data. `owner` keeps the bytes alive (heap memory or a mapped file).
+/// A host tensor, row-major and dense. Its bytes are shared and immutable once others hold them: copying a Tensor
+/// copies no data. `owner` keeps the bytes alive (heap memory or a mapped file).
 struct Tensor {
   DType dtype = DType::undefined;
   Dims dims;

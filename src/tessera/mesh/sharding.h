@@ -37,8 +37,8 @@ struct Part {
 
 /// How one dimension is split: the product of its parts, major to minor. One part without axes: whole.
 ///
-/// An index of the dimension is a mixed-radix number with one digit per part; each part's axes restrict its digit to one
-/// interval, balanced (sizes differ by at most one, the larger first), several axes nested, major first. Example:
+/// An index of the dimension is a mixed-radix number with one digit per part; each part's axes restrict its digit to
+/// one interval, balanced (sizes differ by at most one, the larger first), several axes nested, major first. Example:
 /// 3·4{tp} over tp=2 is a dimension of 12 of which rank 0 holds 0 1, 4 5, 8 9.
 struct DimSharding {
   std::vector<Part> parts;
@@ -94,8 +94,8 @@ bool same_layout(const Sharding& a, const Sharding& b);
 
 /// Suffix products of the parts, ascending: 3·4·16 → {16, 64, 192}; the last is the dimension itself.
 std::vector<Expr> boundaries(const DimSharding& dim);
-/// The same index sets with parts cut at (at least) the given suffix products. Nullopt if a cut falls inside a split part
-/// where the division is not free (the axis sizes do not divide the major factor) or does not divide.
+/// The same index sets with parts cut at (at least) the given suffix products. Nullopt if a cut falls inside a split
+/// part where the division is not free (the axis sizes do not divide the major factor) or does not divide.
 std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr>& cuts);
 
 /// Elements that a rank may hold at most (rank 0 of an uneven split): the product of local extents with all axis

@@ -13,7 +13,8 @@ namespace tessera::ops {
 enum class FactorKind {
   pass,       ///< in operands and result: each rank computes its own part, nothing else
   reduction,  ///< in operands only: each rank's result is partial by `reduction`
-  lookup,     ///< an indexed dimension of a table: each rank looks up what falls into its part, the result is a partial sum
+  lookup,     ///< an indexed dimension of a table: each rank looks up what falls into its part, the result is a partial
+              ///< sum
   index,      ///< like pass, but the local operator takes its global offset
   whole,      ///< must be gathered
 };
@@ -45,8 +46,8 @@ struct Rule {
   std::vector<std::vector<DimFactors>> results;
   std::vector<PartialSet> partials;
 
-  /// Builds from a line: names separated by spaces, operands by commas, "1" for a dimension without a factor, "(b s)" for
-  /// a product, "_" for an absent operand. A name only in operands is a sum; only in results, pass. Sizes come from
+  /// Builds from a line: names separated by spaces, operands by commas, "1" for a dimension without a factor, "(b s)"
+  /// for a product, "_" for an absent operand. A name only in operands is a sum; only in results, pass. Sizes come from
   /// `operand_shapes`/`result_shapes` where a dimension is a lone name, except where `sizes` are given.
   static Rule parse(std::string_view line, const std::vector<const Shape*>& operand_shapes,
                     const std::vector<const Shape*>& result_shapes);

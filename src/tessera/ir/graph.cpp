@@ -1,0 +1,412 @@
+#include "tessera/ir/graph.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+const Shape& Value::shape() const {
+  check(type.shape.has_value(), fmt::format("the shape of '{}' is known", name));
+  return *type.shape;
+}
+
+const Attribute* Node::find_attribute(std::string_view attribute) const {
+  for (const Attribute& candidate : attributes)
+    if (candidate.name == attribute) return &candidate;
+  return nullptr;
+}
+
+int64_t Node::get_int(std::string_view attribute, int64_t otherwise) const {
+  const auto* found = get<int64_t>(attribute);
+  return found ? *found : otherwise;
+}
+
+float Node::get_float(std::string_view attribute, float otherwise) const {
+  const auto* found = get<float>(attribute);
+  return found ? *found : otherwise;
+}
+
+std::string Node::get_string(std::string_view attribute, std::string_view otherwise) const {
+  const auto* found = get<std::string>(attribute);
+  return found ? *found : std::string(otherwise);
+}
+
+std::vector<int64_t> Node::get_ints(std::string_view attribute, std::vector<int64_t> otherwise) const {
+  const auto* found = get<std::vector<int64_t>>(attribute);
+  return found ? *found : otherwise;
+}
+
+void Node::set(std::string_view attribute, AttributeValue value) {
+  for (Attribute& candidate : attributes)
+    if (candidate.name == attribute) {
+      candidate.value = std::move(value);
+      return;
+    }
+  attributes.push_back({std::string(attribute), std::move(value), ""});
+}
+
+void Node::remove_attribute(std::string_view attribute) {
+  std::erase_if(attributes, [&](const Attribute& candidate) { return candidate.name == attribute; });
+}
+
+std::string Node::label() const {
+  std::string type = domain.empty() ? op_type : domain + "." + op_type;
+  if (!name.empty()) return fmt::format("{} '{}'", type, name);
+  for (const Value* result : outputs)
+    if (result) return fmt::format("{} producing '{}'", type, result->name);
+  return type;
+}
+
+std::vector<Value*> Graph::values_of(ValueKind kind) const {
+  std::vector<Value*> found;
+  for (const auto& value : values_)
+    if (value->kind == kind) found.push_back(value.get());
+  return found;
+}
+
+Value* Graph::find(std::string_view value_name) const {
+  auto found = by_name_.find(value_name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+std::string Graph::fresh_name(std::string_view wanted) {
+  if (!wanted.empty() && !by_name_.contains(wanted)) return std::string(wanted);
+  std::string base(wanted.empty() ? "value" : wanted);
+  int& suffix = next_suffix_[base];
+  std::string candidate;
+  do candidate = fmt::format("{}_{}", base, ++suffix);
+  while (by_name_.contains(candidate));
+  return candidate;
+}
+
+Value* Graph::add_value(std::string_view value_name, ValueKind kind, TensorType type) {
+  auto value = std::make_unique<Value>();
+  value->name = fresh_name(value_name);
+  value->kind = kind;
+  value->type = std::move(type);
+  values_.push_back(std::move(value));
+  Value* added = values_.back().get();
+  by_name_.emplace(added->name, added);
+  return added;
+}
+
+Value* Graph::add_input(std::string_view value_name, TensorType type) {
+  Value* value = add_value(value_name, ValueKind::input, std::move(type));
+  inputs.push_back(value);
+  return value;
+}
+
+namespace {
+TensorType type_of(const Tensor& data) {
+  return {data.dtype, Shape(data.dims.begin(), data.dims.end())};
+}
+}  // namespace
+
+Value* Graph::add_constant(std::string_view value_name, Tensor data) {
+  Value* value = add_value(value_name, ValueKind::constant, type_of(data));
+  value->data = std::move(data);
+  return value;
+}
+
+Value* Graph::add_state(std::string_view value_name, Tensor data) {
+  Value* value = add_value(value_name, ValueKind::state, type_of(data));
+  value->data = std::move(data);
+  return value;
+}
+
+Value* Graph::add_expression(std::string_view value_name, std::vector<Expr> elements, bool scalar) {
+  check(!scalar || elements.size() == 1, "a scalar expression has one element");
+  Shape shape = scalar ? Shape{} : Shape{static_cast<int64_t>(elements.size())};
+  Value* value = add_value(value_name, ValueKind::expression, {DType::int64, std::move(shape)});
+  value->content = std::move(elements);
+  return value;
+}
+
+Value* Graph::constant_int64(std::vector<int64_t> elements, bool scalar) {
+  Dims dims = scalar ? Dims{} : Dims{static_cast<int64_t>(elements.size())};
+  return add_constant("const", Tensor::of(DType::int64, std::move(dims), elements));
+}
+
+Value* Graph::constant_scalar(DType dtype, double value) {
+  switch (dtype) {
+    case DType::float32:
+      return add_constant("const", Tensor::of<float>(dtype, {}, {static_cast<float>(value)}));
+    case DType::float64:
+      return add_constant("const", Tensor::of<double>(dtype, {}, {value}));
+    case DType::int64:
+      return add_constant("const", Tensor::of<int64_t>(dtype, {}, {static_cast<int64_t>(value)}));
+    case DType::int32:
+      return add_constant("const", Tensor::of<int32_t>(dtype, {}, {static_cast<int32_t>(value)}));
+    case DType::boolean:
+      return add_constant("const", Tensor::of<uint8_t>(dtype, {}, {static_cast<uint8_t>(value != 0)}));
+    case DType::bfloat16: {
+      float single = static_cast<float>(value);
+      uint32_t bits = 0;
+      static_assert(sizeof bits == sizeof single);
+      __builtin_memcpy(&bits, &single, sizeof bits);
+      bits += 0x7fff + ((bits >> 16) & 1);
+      return add_constant("const", Tensor::of<uint16_t>(dtype, {}, {static_cast<uint16_t>(bits >> 16)}));
+    }
+    default:
+      fail("graph", "no scalar constants of type {}", name_of(dtype));
+  }
+}
+
+Node* Graph::add_node(std::string_view op_type, std::vector<Value*> operands, const std::vector<std::string>& results,
+                      std::string_view domain, const Node* before) {
+  auto node = std::make_unique<Node>();
+  node->op_type = op_type;
+  node->domain = domain;
+  node->inputs = std::move(operands);
+  for (const std::string& result : results)
+    node->outputs.push_back(add_value(result.empty() ? op_type : result, ValueKind::result));
+  return adopt_node(std::move(node), before);
+}
+
+Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
+  Node* added = node.get();
+  for (size_t i = 0; i < added->inputs.size(); ++i)
+    if (added->inputs[i]) added->inputs[i]->uses.push_back({added, i});
+  for (Value* result : added->outputs)
+    if (result) {
+      check(!result->producer, fmt::format("'{}' has one producer", result->name));
+      result->producer = added;
+    }
+  auto at = nodes_.end();
+  if (before) {
+    at = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& candidate) { return candidate.get() == before; });
+    check(at != nodes_.end(), "the node to insert before is in the graph");
+  }
+  nodes_.insert(at, std::move(node));
+  return added;
+}
+
+namespace {
+void drop_use(Value* value, const Node* node, size_t index) {
+  auto& uses = value->uses;
+  auto found =
+      std::find_if(uses.begin(), uses.end(), [&](const Use& use) { return use.node == node && use.index == index; });
+  check(found != uses.end(), fmt::format("'{}' lists its uses", value->name));
+  uses.erase(found);
+}
+}  // namespace
+
+void Graph::set_input(Node* node, size_t index, Value* value) {
+  if (index >= node->inputs.size()) node->inputs.resize(index + 1, nullptr);
+  if (node->inputs[index]) drop_use(node->inputs[index], node, index);
+  node->inputs[index] = value;
+  if (value) value->uses.push_back({node, index});
+}
+
+void Graph::replace_uses(Value* from, Value* to) {
+  if (from == to) return;
+  for (const Use& use : from->uses) {
+    use.node->inputs[use.index] = to;
+    to->uses.push_back(use);
+  }
+  from->uses.clear();
+  for (Value*& output : outputs)
+    if (output == from) output = to;
+  for (const auto& value : values_)
+    if (value->next == from) value->next = to;
+}
+
+void Graph::rename(Value* value, std::string_view new_name) {
+  if (value->name == new_name) return;
+  by_name_.erase(value->name);
+  value->name = fresh_name(new_name);
+  by_name_.emplace(value->name, value);
+}
+
+namespace {
+void unlink(Node* node) {
+  for (size_t i = 0; i < node->inputs.size(); ++i)
+    if (node->inputs[i]) drop_use(node->inputs[i], node, i);
+}
+}  // namespace
+
+void Graph::erase(Node* node) {
+  std::unordered_set<Value*> gone;
+  for (Value* result : node->outputs) {
+    if (!result) continue;
+    check(result->uses.empty() && !is_output(result), fmt::format("'{}' is unused when its node goes", result->name));
+    by_name_.erase(result->name);
+    gone.insert(result);
+  }
+  unlink(node);
+  std::erase_if(nodes_, [&](const auto& candidate) { return candidate.get() == node; });
+  std::erase_if(values_, [&](const auto& value) { return gone.contains(value.get()); });
+}
+
+void Graph::erase_dead(bool states) {
+  std::unordered_set<const Value*> kept(outputs.begin(), outputs.end());
+  for (const auto& value : values_)
+    if (value->next) kept.insert(value->next);
+  std::unordered_set<const Node*> dead;
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    bool used = std::any_of((*node)->outputs.begin(), (*node)->outputs.end(), [&](const Value* result) {
+      return result && (!result->uses.empty() || kept.contains(result));
+    });
+    if (used) continue;
+    unlink(node->get());
+    dead.insert(node->get());
+  }
+  auto removable = [&](const Value& value) {
+    if (value.producer) return dead.contains(value.producer);
+    if (!value.uses.empty() || kept.contains(&value)) return false;
+    return value.kind == ValueKind::constant || value.kind == ValueKind::expression ||
+           (states && value.kind == ValueKind::state && !value.next);
+  };
+  for (const auto& value : values_)
+    if (removable(*value)) by_name_.erase(value->name);
+  std::erase_if(values_, [&](const auto& value) { return removable(*value); });
+  std::erase_if(nodes_, [&](const auto& node) { return dead.contains(node.get()); });
+}
+
+void Graph::sort() {
+  // Depth first from each node in the present order: a node is placed right after its last producer, if not before.
+  std::unordered_map<const Node*, size_t> position;
+  for (size_t i = 0; i < nodes_.size(); ++i) position[nodes_[i].get()] = i;
+  std::vector<uint8_t> mark(nodes_.size(), 0);  // 0 new, 1 on the stack, 2 placed
+  std::vector<size_t> order, stack;
+  for (size_t start = 0; start < nodes_.size(); ++start) {
+    if (mark[start]) continue;
+    stack.push_back(start);
+    while (!stack.empty()) {
+      size_t at = stack.back();
+      if (mark[at] == 2) {
+        stack.pop_back();
+        continue;
+      }
+      bool ready = true;
+      for (const Value* operand : nodes_[at]->inputs) {
+        if (!operand || !operand->producer) continue;
+        auto found = position.find(operand->producer);
+        check(found != position.end(), fmt::format("the producer of '{}' is in the graph", operand->name));
+        if (mark[found->second] == 2) continue;
+        if (mark[found->second] == 1)
+          fail("graph", "the nodes form a cycle through {} and {}; a graph must be acyclic", nodes_[at]->label(),
+               nodes_[found->second]->label());
+        if (ready) mark[at] = 1;
+        ready = false;
+        stack.push_back(found->second);
+        break;
+      }
+      if (!ready) continue;
+      mark[at] = 2;
+      order.push_back(at);
+      stack.pop_back();
+    }
+  }
+  std::vector<std::unique_ptr<Node>> sorted;
+  sorted.reserve(nodes_.size());
+  for (size_t at : order) sorted.push_back(std::move(nodes_[at]));
+  nodes_ = std::move(sorted);
+}
+
+bool Graph::is_output(const Value* value) const {
+  return std::find(outputs.begin(), outputs.end(), value) != outputs.end();
+}
+
+void Graph::verify(std::string_view stage) const {
+  auto require = [&](bool holds, std::string_view what, const Value& value) {
+    if (!holds) fail_running(stage, "graph '{}': {} for '{}'; this is a bug in tessera", name, what, value.name);
+  };
+  std::unordered_set<const Value*> owned;
+  for (const auto& value : values_) {
+    owned.insert(value.get());
+    auto named = by_name_.find(value->name);
+    require(named != by_name_.end() && named->second == value.get(), "the name is not its own", *value);
+    require((value->kind == ValueKind::result) == (value->producer != nullptr), "kind and producer disagree", *value);
+    if (value->has_data()) {
+      require(value->data.dtype == value->type.dtype, "data and type disagree", *value);
+      require(value->has_shape() && constants_of(value->shape()) == value->data.dims, "data and shape disagree",
+              *value);
+    }
+    if (value->kind == ValueKind::expression) require(value->content.has_value(), "there are no elements", *value);
+    if (value->content && value->has_shape()) {
+      require(value->rank() <= 1, "contents of rank above 1", *value);
+      require(product(value->shape()) == Expr(static_cast<int64_t>(value->content->size())),
+              "contents and shape disagree", *value);
+    }
+  }
+  std::unordered_set<const Value*> defined;
+  std::unordered_map<const Value*, size_t> uses;
+  for (const auto& node : nodes_) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      const Value* operand = node->inputs[i];
+      if (!operand) continue;
+      if (!owned.contains(operand)) fail_running(stage, "{} has an operand of another graph", node->label());
+      require(!operand->producer || defined.contains(operand), "a use comes before the definition", *operand);
+      ++uses[operand];
+    }
+    for (const Value* result : node->outputs) {
+      if (!result) continue;
+      if (!owned.contains(result)) fail_running(stage, "{} has a result of another graph", node->label());
+      require(result->producer == node.get(), "the producer is another", *result);
+      defined.insert(result);
+    }
+  }
+  for (const auto& value : values_) {
+    require(value->uses.size() == uses[value.get()], "uses are miscounted", *value);
+    for (const Use& use : value->uses)
+      require(use.node->input(use.index) == value.get(), "a listed use is not one", *value);
+    if (value->next) require(owned.contains(value->next), "the next value is of another graph", *value);
+  }
+  for (const Value* output : outputs)
+    if (!owned.contains(output)) fail_running(stage, "graph '{}' has an output of another graph", name);
+}
+
+std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
+  auto copy = std::make_unique<Graph>();
+  std::map<const Value*, Value*> own;
+  std::map<const Value*, Value*>& to = map ? *map : own;
+  copy->name = name;
+  copy->extra = extra;
+  for (const auto& value : values_) {
+    auto twin = std::make_unique<Value>(*value);
+    twin->producer = nullptr;
+    twin->uses.clear();
+    to[value.get()] = twin.get();
+    copy->by_name_.emplace(twin->name, twin.get());
+    copy->values_.push_back(std::move(twin));
+  }
+  auto mapped = [&](const Value* value) { return value ? to.at(value) : nullptr; };
+  for (const auto& value : copy->values_) value->next = mapped(value->next);
+  for (const auto& node : nodes_) {
+    auto twin = std::make_unique<Node>(*node);
+    for (Value*& operand : twin->inputs) operand = mapped(operand);
+    for (Value*& result : twin->outputs) result = mapped(result);
+    for (Attribute& attribute : twin->attributes)
+      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
+        *body = std::shared_ptr<Graph>((*body)->clone());
+    copy->adopt_node(std::move(twin));
+  }
+  for (const Value* value : inputs) copy->inputs.push_back(mapped(value));
+  for (const Value* value : outputs) copy->outputs.push_back(mapped(value));
+  return copy;
+}
+
+int64_t Model::opset() const {
+  auto found = opset_imports.find("");
+  if (found == opset_imports.end()) found = opset_imports.find("ai.onnx");
+  return found == opset_imports.end() ? 1 : found->second;
+}
+
+Model Model::clone() const {
+  Model copy;
+  copy.ir_version = ir_version;
+  copy.opset_imports = opset_imports;
+  copy.graph = graph->clone();
+  for (const Function& function : functions)
+    copy.functions.push_back({function.domain, function.name, function.overload, function.body->clone(),
+                              function.attributes, function.defaults, function.opset_imports, function.extra});
+  copy.extra = extra;
+  copy.source = source;
+  return copy;
+}
+
+}  // namespace tessera

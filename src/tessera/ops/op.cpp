@@ -1,0 +1,90 @@
+#include "tessera/ops/op.h"
+
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/registry.h"
+
+namespace tessera::ops {
+namespace {
+
+using Key = std::pair<std::string_view, std::string_view>;
+
+const std::map<Key, OpDef>& registry() {
+  static const std::map<Key, OpDef> ops = [] {
+    std::map<Key, OpDef> all;
+    for (auto family : {elementwise_ops, shape_ops, movement_ops, generator_ops, indexing_ops, reduction_ops,
+                        normalization_ops, matmul_ops, convolution_ops, attention_ops})
+      for (OpDef& op : family())
+        check(all.emplace(Key{op.domain, op.type}, op).second, "an operator is registered once");
+    return all;
+  }();
+  return ops;
+}
+
+}  // namespace
+
+const OpDef* find_op(std::string_view type, std::string_view domain) {
+  auto found = registry().find({domain, type});
+  return found == registry().end() ? nullptr : &found->second;
+}
+
+const OpDef& op_of(const Node& node) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  if (!op)
+    fail("operators",
+         "{}: the operator {}{}{} is not supported yet; export the model without it, or decompose it into "
+         "supported operators (`tessera inspect` lists the coverage)",
+         node.label(), node.domain, node.domain.empty() ? "" : ".", node.op_type);
+  return *op;
+}
+
+void infer_types(Graph& graph) {
+  for (Value* value : graph.values_of(ValueKind::constant))
+    if (!value->content && value->rank() <= 1 && value->data.count() <= 64 &&
+        (is_integer(value->dtype()) || value->dtype() == DType::boolean) && bits_of(value->dtype()) >= 8) {
+      auto elements = value->data.to_int64();
+      value->content.emplace(elements.begin(), elements.end());
+    }
+  for (const auto& node : graph.nodes()) {
+    op_of(*node).infer(*node);
+    for (const Value* result : node->outputs)
+      check(!result || (result->dtype() != DType::undefined && result->has_shape()),
+            fmt::format("{} has a type after inference", node->label()));
+  }
+}
+
+Expr flops_of(const Node& node) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  return op && op->flops ? op->flops(node) : Expr(0);
+}
+
+Value* Localizer::emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
+                       std::vector<Attribute> attributes, std::string_view domain) {
+  std::string name = node.output() ? node.output()->name : std::string(op_type);
+  Node* added = graph.add_node(op_type, std::move(operands), {name}, domain);
+  added->attributes = std::move(attributes);
+  added->outputs[0]->type = std::move(type);
+  return added->outputs[0];
+}
+
+std::vector<Value*> Localizer::same() {
+  auto local = std::make_unique<Node>(node);
+  local->inputs = inputs;
+  for (size_t i = 0; i < local->outputs.size(); ++i)
+    if (local->outputs[i]) local->outputs[i] = graph.add_value(node.outputs[i]->name, ValueKind::result, outputs[i]);
+  return graph.adopt_node(std::move(local))->outputs;
+}
+
+std::vector<Value*> Localizer::same_with(size_t index, std::vector<Expr> content, bool scalar) {
+  inputs.at(index) = graph.add_expression(node.outputs[0]->name + "_shape", std::move(content), scalar);
+  return same();
+}
+
+int Localizer::factor(std::string_view name) const {
+  for (size_t i = 0; i < rule.factors.size(); ++i)
+    if (rule.factors[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+}  // namespace tessera::ops

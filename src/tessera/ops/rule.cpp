@@ -1,0 +1,156 @@
+#include "tessera/ops/rule.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera::ops {
+namespace {
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  size_t start = 0;
+  while (true) {
+    size_t end = text.find(separator, start);
+    pieces.emplace_back(text.substr(start, end - start));
+    if (end == std::string_view::npos) return pieces;
+    start = end + 1;
+  }
+}
+
+// "b (h w) 1" → {{b}, {h, w}, {}}
+std::vector<std::vector<std::string>> read_dims(std::string_view text) {
+  std::vector<std::vector<std::string>> dims;
+  bool grouped = false;
+  std::string word;
+  auto flush = [&] {
+    if (word.empty()) return;
+    if (!grouped) dims.emplace_back();
+    if (word != "1") dims.back().push_back(word);
+    word.clear();
+  };
+  for (char c : text) {
+    if (c == '(') {
+      grouped = true;
+      dims.emplace_back();
+    } else if (c == ')') {
+      flush();
+      grouped = false;
+    } else if (c == ' ') {
+      flush();
+    } else {
+      word += c;
+    }
+  }
+  flush();
+  return dims;
+}
+
+}  // namespace
+
+int Rule::add(std::string name, Expr size, FactorKind kind, Reduction reduction) {
+  factors.push_back({std::move(name), std::move(size), kind, reduction});
+  return static_cast<int>(factors.size()) - 1;
+}
+
+Rule Rule::parse(std::string_view line, const std::vector<const Shape*>& operand_shapes,
+                 const std::vector<const Shape*>& result_shapes) {
+  Rule rule;
+  size_t arrow = line.find("->");
+  check(arrow != std::string_view::npos, "a rule has an arrow");
+  auto index_of = [&](const std::string& name) {
+    for (size_t i = 0; i < rule.factors.size(); ++i)
+      if (rule.factors[i].name == name) return static_cast<int>(i);
+    return rule.add(name, Expr(-1));
+  };
+  auto read_side = [&](std::string_view side, const std::vector<const Shape*>& shapes, auto& into) {
+    std::vector<std::string> tensors = split(side, ',');
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      into.emplace_back();
+      if (tensors[t].find('_') != std::string::npos) continue;
+      for (const auto& names : read_dims(tensors[t])) {
+        DimFactors dim;
+        for (const std::string& name : names) dim.push_back(index_of(name));
+        const Shape* shape = t < shapes.size() ? shapes[t] : nullptr;
+        size_t d = into.back().size();
+        if (dim.size() == 1 && shape && d < shape->size() && rule.factors[dim[0]].size.is(-1))
+          rule.factors[dim[0]].size = (*shape)[d];
+        into.back().push_back(std::move(dim));
+      }
+      if (t < shapes.size() && shapes[t])
+        check(into.back().size() == shapes[t]->size(), fmt::format("rule '{}' has the operand's rank", line));
+    }
+  };
+  read_side(line.substr(0, arrow), operand_shapes, rule.operands);
+  read_side(line.substr(arrow + 2), result_shapes, rule.results);
+  for (size_t f = 0; f < rule.factors.size(); ++f) {
+    auto holds = [&](const auto& tensors) {
+      for (const auto& dims : tensors)
+        for (const DimFactors& dim : dims)
+          if (std::find(dim.begin(), dim.end(), static_cast<int>(f)) != dim.end()) return true;
+      return false;
+    };
+    if (!holds(rule.results)) rule.factors[f].kind = FactorKind::reduction;
+  }
+  return rule;
+}
+
+Factor& Rule::factor(std::string_view name) {
+  for (Factor& factor : factors)
+    if (factor.name == name) return factor;
+  check(false, fmt::format("the rule has a factor '{}'", name));
+  return factors.front();
+}
+
+Rule& Rule::kind(std::string_view name, FactorKind kind, Reduction reduction) {
+  factor(name).kind = kind;
+  factor(name).reduction = reduction;
+  return *this;
+}
+
+Rule& Rule::partial(Reduction reduction, std::vector<int> operands_together) {
+  partials.push_back({reduction, std::move(operands_together)});
+  return *this;
+}
+
+std::string Rule::str() const {
+  auto side = [&](const std::vector<std::vector<DimFactors>>& tensors) {
+    std::string text;
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      if (t) text += ", ";
+      for (size_t d = 0; d < tensors[t].size(); ++d) {
+        const DimFactors& dim = tensors[t][d];
+        std::string names;
+        for (int f : dim) names += (names.empty() ? "" : " ") + factors[f].name;
+        if (d) text += " ";
+        text += dim.empty() ? "1" : dim.size() == 1 ? names : "(" + names + ")";
+      }
+    }
+    return text;
+  };
+  std::string text = side(operands) + " -> " + side(results);
+  std::string special;
+  for (const Factor& factor : factors) {
+    std::string_view kind;
+    switch (factor.kind) {
+      case FactorKind::pass:
+        continue;
+      case FactorKind::reduction:
+        kind = name_of(factor.reduction);
+        break;
+      case FactorKind::lookup:
+        kind = "lookup";
+        break;
+      case FactorKind::index:
+        kind = "index";
+        break;
+      case FactorKind::whole:
+        kind = "whole";
+        break;
+    }
+    special += fmt::format("{}{}: {}", special.empty() ? " | " : ", ", factor.name, kind);
+  }
+  return text + special;
+}
+
+}  // namespace tessera::ops
