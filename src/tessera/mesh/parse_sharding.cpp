@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <charconv>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/sharding.h"
+
+namespace tessera {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Pieces between separators that are not inside braces or parentheses.
+std::vector<std::string_view> split_outside(std::string_view text, std::string_view separator) {
+  std::vector<std::string_view> pieces;
+  int depth = 0;
+  size_t start = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' || text[i] == '(') ++depth;
+    if (text[i] == '}' || text[i] == ')') --depth;
+    if (depth == 0 && text.substr(i).starts_with(separator)) {
+      pieces.push_back(trim(text.substr(start, i - start)));
+      start = i + separator.size();
+    }
+  }
+  pieces.push_back(trim(text.substr(start)));
+  return pieces;
+}
+
+class ShardingParser {
+ public:
+  ShardingParser(const Shape& shape, const Mesh& mesh, std::string_view what)
+      : shape_(shape), mesh_(mesh), what_(what) {}
+
+  Sharding parse(std::string_view text) {
+    text = trim(text);
+    size_t close = text.find(']');
+    if (!text.starts_with('[') || close == std::string_view::npos)
+      wrong("'{}' is no sharding; write one entry per dimension in brackets, as [-, tp]", text);
+    std::string_view inside = trim(text.substr(1, close - 1));
+    auto dims = inside.empty() ? std::vector<std::string_view>{} : split_outside(inside, ",");
+    if (dims.size() != shape_.size())
+      wrong("'{}' has {} entries, but the tensor has {} dimensions {}; give one entry for each", text, dims.size(),
+            shape_.size(), to_string(shape_));
+    Sharding result;
+    for (size_t d = 0; d < dims.size(); ++d) result.dims.push_back(dimension(dims[d], d));
+    std::string_view rest = trim(text.substr(close + 1));
+    if (!rest.empty()) result.partial = partial(rest);
+    refuse_twice(result);
+    return result;
+  }
+
+ private:
+  template <typename... Args>
+  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
+    fail("annotate", "'{}': {}", what_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  int64_t number(std::string_view text, std::string_view where) {
+    int64_t value = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 1)
+      wrong("'{}' in '{}' is no positive number", text, where);
+    return value;
+  }
+
+  AxisRef axis(std::string_view text) {
+    size_t colon = text.find(':');
+    std::string_view name = trim(text.substr(0, colon));
+    auto index = mesh_.find(name);
+    if (!index) {
+      std::string known;
+      for (const MeshAxis& candidate : mesh_.axes()) known += (known.empty() ? "" : ", ") + candidate.name;
+      wrong("'{}' is no axis of the mesh; its axes are: {}", name, known.empty() ? "none" : known);
+    }
+    AxisRef result = AxisRef::whole(mesh_.axes()[*index]);
+    if (colon == std::string_view::npos) return result;
+    std::string_view sub = text.substr(colon + 1);  // "(pre)size"
+    size_t close = sub.find(')');
+    if (!sub.starts_with('(') || close == std::string_view::npos)
+      wrong("'{}' is no sub-axis; write {}:(PRE)SIZE", text, name);
+    int64_t total = result.size;
+    result.pre = number(sub.substr(1, close - 1), text);
+    result.size = number(sub.substr(close + 1), text);
+    if (total % (result.pre * result.size) != 0)
+      wrong("sub-axis '{}': {} x {} does not divide the axis' size {}", text, result.pre, result.size, total);
+    return result;
+  }
+
+  std::vector<AxisRef> axes(std::string_view text) {  // "{dp,tp}"
+    std::vector<AxisRef> result;
+    std::string_view inside = trim(text.substr(1, text.size() - 2));
+    if (inside.empty()) return result;
+    for (std::string_view name : split_outside(inside, ",")) result.push_back(axis(name));
+    return result;
+  }
+
+  DimSharding dimension(std::string_view text, size_t d) {
+    const Expr& extent = shape_[d];
+    DimSharding result;
+    if (text.ends_with('?')) {
+      result.open = true;
+      text = trim(text.substr(0, text.size() - 1));
+    }
+    if (text == "-" && result.open) wrong("'-?' is both closed and open; write '?' for an open dimension");
+    if (text == "-" || (text.empty() && result.open)) {
+      result.parts.push_back({extent, {}});
+      return result;
+    }
+    if (text.empty()) wrong("dimension {} has an empty entry; write '-' for a whole dimension", d);
+    std::string plain(text);
+    for (size_t at; (at = plain.find("·")) != std::string::npos;) plain.replace(at, std::string_view("·").size(), "*");
+    auto pieces = split_outside(plain, "*");
+    int missing = -1;
+    Expr known = 1;
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      std::string_view piece = pieces[p];
+      size_t brace = piece.find('{');
+      std::string_view size = trim(piece.substr(0, brace));
+      Part part;
+      if (brace != std::string_view::npos) {
+        if (!piece.ends_with('}')) wrong("'{}' lacks a closing brace", piece);
+        part.axes = axes(piece.substr(brace));
+      } else if (pieces.size() == 1 && mesh_.find(size.substr(0, size.find(':')))) {
+        part.axes = {axis(size)};
+        size = "";
+      }
+      if (size.empty()) {
+        if (missing >= 0) wrong("'{}' leaves out two part sizes; one can be derived at most", text);
+        missing = static_cast<int>(p);
+      } else {
+        auto parsed = Expr::parse(size);
+        bool is_name = parsed && !parsed->is_constant();
+        if (!parsed || (parsed->is_constant() && *parsed->constant() < 1))
+          wrong("'{}' in '{}' is neither an axis nor a part's size", size, text);
+        std::set<std::string> symbols;
+        if (is_name) parsed->collect_symbols(symbols);
+        std::set<std::string> of_dim;
+        extent.collect_symbols(of_dim);
+        for (const std::string& symbol : symbols)
+          if (!of_dim.contains(symbol)) axis(symbol);  // reports the axes that there are
+        part.size = *parsed;
+        known = known * *parsed;
+      }
+      result.parts.push_back(std::move(part));
+    }
+    if (missing >= 0) {
+      auto rest = Expr::exact_divide(extent, known);
+      if (!rest)
+        wrong("the parts {} of '{}' do not divide dimension {} of extent {}", known.str(), text, d, extent.str());
+      result.parts[missing].size = *rest;
+    } else if (!(known == extent)) {
+      wrong("the parts of '{}' multiply to {}, but dimension {} has extent {}", text, known.str(), d, extent.str());
+    }
+    return result;
+  }
+
+  std::vector<PartialAxis> partial(std::string_view text) {  // "partial(sum:tp, max:dp)"
+    if (!text.starts_with("partial(") || !text.ends_with(')'))
+      wrong("'{}' after the bracket; only partial(sum:AXIS) may stand there", text);
+    std::vector<PartialAxis> result;
+    for (std::string_view piece : split_outside(text.substr(8, text.size() - 9), ",")) {
+      size_t colon = piece.find(':');
+      std::string_view name = piece.substr(0, colon);
+      Reduction reduction = Reduction::sum;
+      if (name == "max")
+        reduction = Reduction::max;
+      else if (name == "min")
+        reduction = Reduction::min;
+      else if (name != "sum" || colon == std::string_view::npos)
+        wrong("'{}' is no partial; write sum:AXIS, max:AXIS or min:AXIS", piece);
+      result.push_back({axis(piece.substr(colon + 1)), reduction});
+    }
+    return result;
+  }
+
+  void refuse_twice(const Sharding& sharding) {
+    auto place = [&](const AxisRef& wanted, size_t skip) -> std::string {
+      size_t at = 0;
+      for (size_t d = 0; d < sharding.dims.size(); ++d)
+        for (const Part& part : sharding.dims[d].parts)
+          for (const AxisRef& candidate : part.axes)
+            if (at++ != skip && candidate.overlaps(wanted)) return fmt::format("dimension {}", d);
+      for (const PartialAxis& candidate : sharding.partial)
+        if (at++ != skip && candidate.axis.overlaps(wanted)) return "its partial sum";
+      return "";
+    };
+    size_t at = 0;
+    for (size_t d = 0; d < sharding.dims.size(); ++d)
+      for (const Part& part : sharding.dims[d].parts)
+        for (const AxisRef& candidate : part.axes) {
+          std::string other = place(candidate, at++);
+          if (!other.empty())
+            wrong("axis '{}' splits both dimension {} and {}; name it once", candidate.str(mesh_), d, other);
+        }
+    for (const PartialAxis& candidate : sharding.partial)
+      if (!place(candidate.axis, at++).empty())
+        wrong("axis '{}' is named twice; name it once", candidate.axis.str(mesh_));
+  }
+
+  const Shape& shape_;
+  const Mesh& mesh_;
+  std::string_view what_;
+};
+
+}  // namespace
+
+Sharding parse_sharding(std::string_view text, const Shape& shape, const Mesh& mesh, std::string_view what) {
+  return ShardingParser(shape, mesh, what).parse(text);
+}
+
+}  // namespace tessera

@@ -1,0 +1,297 @@
+#include "tessera/mesh/sharding.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+int64_t axis_total(const AxisRef& axis, const Mesh& mesh) {
+  auto index = mesh.find(axis.axis);
+  check(index.has_value(), fmt::format("mesh '{}' has an axis '{}'", mesh.str(), axis.axis));
+  return mesh.axes()[*index].size;
+}
+
+int64_t ranks_of(const std::vector<AxisRef>& axes) {
+  int64_t count = 1;
+  for (const AxisRef& axis : axes) count *= axis.size;
+  return count;
+}
+
+}  // namespace
+
+bool AxisRef::is_whole(const Mesh& mesh) const {
+  return pre == 1 && size == axis_total(*this, mesh);
+}
+
+bool AxisRef::overlaps(const AxisRef& other) const {
+  if (axis != other.axis) return false;
+  return pre < other.pre * other.size && other.pre < pre * size;
+}
+
+std::string AxisRef::str(const Mesh& mesh) const {
+  return is_whole(mesh) ? axis : fmt::format("{}:({}){}", axis, pre, size);
+}
+
+bool AxisRef::operator<(const AxisRef& other) const {
+  return std::tie(axis, pre, size) < std::tie(other.axis, other.pre, other.size);
+}
+
+Expr index_along(const AxisRef& axis, const Mesh& mesh) {
+  if (axis.size == 1) return 0;
+  int64_t minor = axis_total(axis, mesh) / (axis.pre * axis.size);
+  Expr digit = floordiv(Expr::axis_index(axis.axis), minor);
+  return axis.pre == 1 ? digit : mod(digit, axis.size);
+}
+
+bool DimSharding::is_split() const {
+  return std::any_of(parts.begin(), parts.end(), [](const Part& part) { return ranks_of(part.axes) > 1; });
+}
+
+Expr DimSharding::size() const {
+  Expr size = 1;
+  for (const Part& part : parts) size = size * part.size;
+  return size;
+}
+
+Sharding Sharding::replicated(const Shape& shape) {
+  Sharding sharding;
+  for (const Expr& extent : shape) sharding.dims.push_back({{Part{extent, {}}}, false});
+  return sharding;
+}
+
+bool Sharding::is_replicated() const {
+  return partial.empty() && std::none_of(dims.begin(), dims.end(), [](const auto& dim) { return dim.is_split(); });
+}
+
+std::vector<AxisRef> Sharding::axes() const {
+  std::vector<AxisRef> all;
+  for (const DimSharding& dim : dims)
+    for (const Part& part : dim.parts) all.insert(all.end(), part.axes.begin(), part.axes.end());
+  for (const PartialAxis& axis : partial) all.push_back(axis.axis);
+  return all;
+}
+
+bool Sharding::uses(const AxisRef& axis) const {
+  auto all = axes();
+  return std::any_of(all.begin(), all.end(), [&](const AxisRef& used) { return used.overlaps(axis); });
+}
+
+std::string Sharding::str(const Mesh& mesh) const {
+  std::string text = "[";
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (d) text += ", ";
+    std::string dim;
+    if (std::all_of(dims[d].parts.begin(), dims[d].parts.end(), [](const Part& part) { return part.axes.empty(); })) {
+      if (!dims[d].open) dim = "-";
+    } else {
+      for (const Part& part : dims[d].parts) {
+        if (!dim.empty()) dim += "·";
+        std::string size = part.size.str();
+        dim += size.find(' ') == std::string::npos ? size : "(" + size + ")";
+        std::string axes;
+        for (const AxisRef& axis : part.axes) axes += (axes.empty() ? "" : ",") + axis.str(mesh);
+        if (!axes.empty()) dim += "{" + axes + "}";
+      }
+    }
+    text += dim + (dims[d].open ? "?" : "");
+  }
+  text += "]";
+  if (!partial.empty()) {
+    text += " partial(";
+    for (size_t i = 0; i < partial.size(); ++i)
+      text += fmt::format("{}{}:{}", i ? ", " : "", name_of(partial[i].reduction), partial[i].axis.str(mesh));
+    text += ")";
+  }
+  return text;
+}
+
+Expr split_extent(const Expr& size, const Expr& index, int64_t count) {
+  if (count == 1) return size;
+  if (auto even = Expr::exact_divide(size, count)) return *even;
+  return floordiv(size + (count - 1) - index, count);
+}
+
+Expr split_offset(const Expr& size, const Expr& index, int64_t count) {
+  if (count == 1) return 0;
+  if (auto even = Expr::exact_divide(size, count)) return index * *even;
+  return index * floordiv(size, count) + min(index, mod(size, count));
+}
+
+Expr local_extent(const Part& part, const Mesh& mesh) {
+  Expr extent = part.size;
+  for (const AxisRef& axis : part.axes) extent = split_extent(extent, index_along(axis, mesh), axis.size);
+  return extent;
+}
+
+Expr local_offset(const Part& part, const Mesh& mesh) {
+  Expr offset = 0, extent = part.size;
+  for (const AxisRef& axis : part.axes) {
+    Expr index = index_along(axis, mesh);
+    offset = offset + split_offset(extent, index, axis.size);
+    extent = split_extent(extent, index, axis.size);
+  }
+  return offset;
+}
+
+Expr local_extent(const DimSharding& dim, const Mesh& mesh) {
+  Expr extent = 1;
+  for (const Part& part : dim.parts) extent = extent * local_extent(part, mesh);
+  return extent;
+}
+
+Shape local_shape(const Sharding& sharding, const Mesh& mesh) {
+  Shape shape;
+  for (const DimSharding& dim : sharding.dims) shape.push_back(local_extent(dim, mesh));
+  return shape;
+}
+
+Expr local_offset(const DimSharding& dim, const Mesh& mesh) {
+  DimSharding merged = canonical(dim);
+  Expr minor = 1;
+  for (size_t p = 1; p < merged.parts.size(); ++p) {
+    check(merged.parts[p].axes.empty(), "only the major part of an interval is split");
+    minor = minor * merged.parts[p].size;
+  }
+  return merged.parts.empty() ? Expr(0) : local_offset(merged.parts[0], mesh) * minor;
+}
+
+DimSharding canonical(const DimSharding& dim) {
+  DimSharding result;
+  result.open = dim.open;
+  std::vector<Part>& parts = result.parts;
+  for (Part part : dim.parts) {
+    std::erase_if(part.axes, [](const AxisRef& axis) { return axis.size == 1; });
+    if (part.axes.empty() && part.size.is(1)) continue;
+    if (!parts.empty()) {
+      Part& major = parts.back();
+      int64_t ranks = ranks_of(major.axes);
+      bool merges = part.axes.empty() ? major.axes.empty() || Expr::exact_divide(major.size, ranks).has_value()
+                                      : !major.axes.empty() && major.size.is(ranks);
+      if (merges) {
+        major.size = major.size * part.size;
+        major.axes.insert(major.axes.end(), part.axes.begin(), part.axes.end());
+        continue;
+      }
+    }
+    parts.push_back(std::move(part));
+  }
+  // Neighbouring sub-axes of one axis, major then minor, are one: tp:(1)2, tp:(2)2 is tp:(1)4.
+  for (Part& part : parts) {
+    std::vector<AxisRef> joined;
+    for (const AxisRef& axis : part.axes) {
+      bool follows = !joined.empty() && joined.back().axis == axis.axis &&
+                     joined.back().pre * joined.back().size == axis.pre &&
+                     Expr::exact_divide(part.size, ranks_of(part.axes)).has_value();
+      if (follows)
+        joined.back().size *= axis.size;
+      else
+        joined.push_back(axis);
+    }
+    part.axes = std::move(joined);
+  }
+  if (parts.empty()) parts.push_back(Part{1, {}});
+  return result;
+}
+
+bool same_layout(const Sharding& a, const Sharding& b) {
+  if (a.dims.size() != b.dims.size()) return false;
+  auto partial = [](const Sharding& sharding) {
+    std::vector<std::pair<AxisRef, Reduction>> axes;
+    for (const PartialAxis& axis : sharding.partial)
+      if (axis.axis.size > 1) axes.emplace_back(axis.axis, axis.reduction);
+    std::sort(axes.begin(), axes.end());
+    return axes;
+  };
+  if (partial(a) != partial(b)) return false;
+  for (size_t d = 0; d < a.dims.size(); ++d)
+    if (canonical(a.dims[d]).parts != canonical(b.dims[d]).parts) return false;
+  return true;
+}
+
+std::vector<Expr> boundaries(const DimSharding& dim) {
+  std::vector<Expr> cuts;
+  Expr minor = 1;
+  for (auto part = dim.parts.rbegin(); part != dim.parts.rend(); ++part) cuts.push_back(minor = minor * part->size);
+  return cuts;
+}
+
+namespace {
+
+// [m·q]{axes} as m{…}·q{…}: the axes whose sizes divide what is left of m go there, the rest to q.
+std::optional<std::pair<Part, Part>> divide(const Part& part, const Expr& major, const Expr& minor) {
+  Part high{major, {}}, low{minor, {}};
+  Expr left = major;  // units of the major factor not yet split
+  for (size_t i = 0; i < part.axes.size(); ++i) {
+    const AxisRef& axis = part.axes[i];
+    if (axis.size == 1) continue;
+    if (left.is(1)) {
+      low.axes.push_back(axis);
+    } else if (auto quotient = Expr::exact_divide(left, axis.size)) {
+      high.axes.push_back(axis);
+      left = *quotient;
+    } else {
+      auto units = left.constant();
+      if (!units || *units == 0 || axis.size % *units != 0) return std::nullopt;
+      if (!Expr::exact_divide(minor, axis.size / *units)) return std::nullopt;
+      high.axes.push_back({axis.axis, axis.pre, *units});
+      low.axes.push_back({axis.axis, axis.pre * *units, axis.size / *units});
+      left = 1;
+    }
+  }
+  return std::pair{high, low};
+}
+
+}  // namespace
+
+std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr>& cuts) {
+  DimSharding result;
+  result.open = dim.open;
+  Expr minor = 1;
+  for (auto part = dim.parts.rbegin(); part != dim.parts.rend(); ++part) {
+    Part rest = *part;
+    std::vector<Part> pieces;  // minor to major
+    // Cuts inside this part, ascending: each divides what is left of it.
+    bool found = true;
+    Expr below = minor;
+    while (found) {
+      found = false;
+      std::optional<Expr> best;
+      for (const Expr& cut : cuts) {
+        auto low = Expr::exact_divide(cut, below);
+        if (!low || low->is(1) || *low == rest.size) continue;
+        if (!Expr::exact_divide(rest.size, *low)) continue;
+        if (!best || Expr::exact_divide(*best, *low)) best = low;
+      }
+      if (!best) break;
+      auto halves = divide(rest, *Expr::exact_divide(rest.size, *best), *best);
+      if (!halves) return std::nullopt;
+      pieces.push_back(halves->second);
+      rest = halves->first;
+      below = below * *best;
+      found = true;
+    }
+    pieces.push_back(rest);
+    result.parts.insert(result.parts.begin(), pieces.rbegin(), pieces.rend());
+    minor = minor * part->size;
+  }
+  return result;
+}
+
+Expr largest_shard(const Sharding& sharding, const Mesh& mesh) {
+  return product(local_shape(sharding, mesh)).substitute([](std::string_view name) -> std::optional<Expr> {
+    return name.starts_with('@') ? std::optional(Expr(0)) : std::nullopt;
+  });
+}
+
+Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& coordinates) {
+  return expr.substitute([&](std::string_view name) -> std::optional<Expr> {
+    if (!name.starts_with('@')) return std::nullopt;
+    auto axis = mesh.find(name.substr(1));
+    check(axis.has_value(), fmt::format("mesh '{}' has the axis of {}", mesh.str(), name));
+    return Expr(coordinates[*axis]);
+  });
+}
+
+}  // namespace tessera
