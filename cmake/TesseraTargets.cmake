@@ -33,6 +33,12 @@ endif()
 # tessera_library(NAME DEPENDS...): an object library of the folder's own *.cpp, with what it includes.
 function(tessera_library name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(NOT sources)  # headers only
+    add_library(tessera_${name} INTERFACE)
+    target_include_directories(tessera_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(tessera_${name} INTERFACE ${ARGN})
+    return()
+  endif()
   add_library(tessera_${name} STATIC ${sources})
   target_include_directories(tessera_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(tessera_${name} PUBLIC ${ARGN})
