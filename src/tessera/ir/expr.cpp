@@ -79,8 +79,10 @@ std::optional<int64_t> atom_lower(const Expr::Atom& atom) {
   switch (atom.kind) {
     case Expr::AtomKind::symbol:
       return 0;
-    case Expr::AtomKind::mod:
-      return 0;
+    case Expr::AtomKind::mod: {
+      auto divisor = atom.arguments[1].lower_bound();
+      return divisor && *divisor >= 0 ? std::optional<int64_t>(0) : std::nullopt;
+    }
     case Expr::AtomKind::floordiv: {
       auto low = atom.arguments[0].lower_bound();
       auto divisor = atom.arguments[1].constant();
@@ -246,18 +248,18 @@ std::optional<int64_t> Expr::lower_bound() const {
   if (!polynomial_) return constant_;
   int64_t sum = 0;
   for (const Term& term : polynomial_->terms) {
-    int64_t low = 1;
-    std::optional<int64_t> high = 1;
+    int64_t low = 1, high = 1;
+    bool bounded = true;  // `high` bounds the product
     for (const auto& atom : term.factors) {
       auto atom_low = atom_lower(*atom);
       if (!atom_low || *atom_low < 0) return std::nullopt;
       auto atom_high = atom_upper(*atom);
       if (__builtin_mul_overflow(low, *atom_low, &low)) return std::nullopt;
-      if (!high || !atom_high || __builtin_mul_overflow(*high, *atom_high, &*high)) high.reset();
+      bounded = bounded && atom_high && !__builtin_mul_overflow(high, *atom_high, &high);
     }
-    if (term.coefficient < 0 && !high) return std::nullopt;
+    if (term.coefficient < 0 && !bounded) return std::nullopt;
     int64_t bound = 0;
-    if (__builtin_mul_overflow(term.coefficient, term.coefficient > 0 ? low : *high, &bound) ||
+    if (__builtin_mul_overflow(term.coefficient, term.coefficient > 0 ? low : high, &bound) ||
         __builtin_add_overflow(sum, bound, &sum))
       return std::nullopt;
   }
