@@ -1,0 +1,107 @@
+#include "kernels/run_kernel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/float16.h"
+#include "tessera/kernels/kernel.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr std::byte unwritten{0xAB};
+
+struct AlignedBuffer {
+  explicit AlignedBuffer(size_t bytes) : storage(bytes + 64, unwritten) {}
+  void* data() {
+    void* start = storage.data();
+    size_t space = storage.size();
+    return std::align(64, space - 64, start, space);
+  }
+  std::vector<std::byte> storage;
+};
+
+}  // namespace
+
+std::vector<Tensor> run_kernel(const std::string& op_type, const std::vector<Tensor>& inputs,
+                               const std::vector<std::pair<DType, Dims>>& outputs, const RunOptions& options) {
+  const KernelEntry* entry = find_kernel(op_type, options.domain);
+  if (!entry) fail_running("test", "no kernel for '{}'", op_type);
+
+  Node node;
+  node.op_type = op_type;
+  node.domain = options.domain;
+  node.name = "tested";
+  for (const auto& [name, value] : options.attributes) node.set(name, value);
+
+  PrepareContext context{.node = node};
+  context.threads = options.threads;
+  for (const Tensor& input : inputs) {
+    context.inputs.push_back({input.dtype, input.dims});
+    context.known.push_back(options.known ? input.data : nullptr);
+  }
+  std::vector<Tensor> results;
+  std::vector<AlignedBuffer> buffers;
+  for (const auto& [dtype, dims] : outputs) {
+    context.outputs.push_back({dtype, dims});
+    results.push_back(dtype == DType::undefined ? Tensor{} : Tensor::zeros(dtype, dims));
+    buffers.emplace_back(results.back().bytes);
+  }
+
+  std::vector<const void*> in;
+  for (const Tensor& input : inputs) in.push_back(input.data);
+  std::vector<void*> out;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    out.push_back(results[i].dtype == DType::undefined ? nullptr : buffers[i].data());
+
+  if (options.in_place >= 0) {
+    if (std::find(entry->in_place.begin(), entry->in_place.end(), options.in_place) == entry->in_place.end())
+      fail_running("test", "{} does not run in place of operand {}", op_type, options.in_place);
+    const Tensor& taken = inputs.at(options.in_place);
+    if (taken.bytes != results[0].bytes) fail_running("test", "an operand of another size cannot be taken over");
+    if (taken.bytes > 0) std::memcpy(out[0], taken.data, taken.bytes);
+    in[options.in_place] = out[0];
+  }
+  if (entry->view) {
+    if (results[0].bytes > 0) std::memcpy(out[0], in[0], results[0].bytes);
+  } else {
+    auto kernel = entry->prepare(context);
+    AlignedBuffer scratch(kernel->scratch_bytes());
+    kernel->run({in, out, scratch.data()});
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i].bytes > 0) std::memcpy(results[i].mutable_data(), out[i], results[i].bytes);
+  return results;
+}
+
+Tensor run_kernel_one(const std::string& op_type, const std::vector<Tensor>& inputs, DType dtype, Dims dims,
+                      const RunOptions& options) {
+  return run_kernel(op_type, inputs, {{dtype, std::move(dims)}}, options).at(0);
+}
+
+Tensor booleans(Dims dims, const std::vector<int>& values) {
+  std::vector<uint8_t> bytes(values.begin(), values.end());
+  return Tensor::of(DType::boolean, std::move(dims), bytes);
+}
+
+Tensor narrowed(DType dtype, Dims dims, const std::vector<float>& values) {
+  std::vector<uint16_t> bits;
+  for (float value : values) bits.push_back(dtype == DType::bfloat16 ? BFloat16(value).bits : Float16(value).bits);
+  return Tensor::of(dtype, std::move(dims), bits);
+}
+
+std::vector<float> widened(const Tensor& tensor) {
+  std::vector<float> values;
+  for (uint16_t bits : tensor.as<uint16_t>()) {
+    BFloat16 brain;
+    Float16 half;
+    brain.bits = half.bits = bits;
+    values.push_back(tensor.dtype == DType::bfloat16 ? static_cast<float>(brain) : static_cast<float>(half));
+  }
+  return values;
+}
+
+}  // namespace tessera::kernels
