@@ -1,0 +1,148 @@
+#include "tessera/kernels/cpu/matrix_product.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/matmul_plain.h"
+#include "tessera/kernels/cpu/scratch.h"
+
+namespace tessera::kernels {
+namespace {
+
+using onednn::Md;
+
+/// A product without elements, or a sum of none.
+class ZeroProduct : public MatrixProduct {
+ public:
+  explicit ZeroProduct(size_t bytes) : bytes_(bytes) {}
+  void run(const void*, const void*, const void*, void* c, void*) override {
+    if (bytes_ > 0) std::memset(c, 0, bytes_);
+  }
+
+ private:
+  size_t bytes_;
+};
+
+template <typename T>
+class PlainProduct : public MatrixProduct {
+ public:
+  explicit PlainProduct(const ProductSpec& spec) : shape_(spec.shape), threads_(spec.threads) {}
+  void run(const void* a, const void* b, const void*, void* c, void*) override {
+    plain_matmul(shape_, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(c), threads_);
+  }
+
+ private:
+  MatmulShape shape_;
+  int threads_;
+};
+
+class OnednnProduct : public MatrixProduct {
+ public:
+  OnednnProduct(const dnnl::matmul::primitive_desc& desc, const std::vector<onednn::Primitive::Argument>& arguments,
+                int threads)
+      : primitive_(dnnl::matmul(desc), desc.scratchpad_desc(), arguments, threads), arguments_(arguments.size()) {}
+
+  size_t scratch_bytes() const override { return primitive_.scratch_bytes(); }
+
+  void run(const void* a, const void* b, const void* bias, void* c, void* scratch) override {
+    const std::array<const void*, 4> addresses{a, b, c, bias};
+    primitive_.run(std::span(addresses).first(arguments_), scratch);
+  }
+
+ private:
+  onednn::Primitive primitive_;
+  size_t arguments_;
+};
+
+/// A product that cannot read the packed weight as it is: unpacks it at every run.
+class UnpackingProduct : public MatrixProduct {
+ public:
+  UnpackingProduct(std::unique_ptr<onednn::Primitive> unpack, size_t weight_bytes,
+                   std::unique_ptr<MatrixProduct> product)
+      : unpack_(std::move(unpack)),
+        product_(std::move(product)),
+        weight_at_(plan_.add(weight_bytes)),
+        inner_at_(plan_.add(std::max(unpack_->scratch_bytes(), product_->scratch_bytes()))) {}
+
+  size_t scratch_bytes() const override { return plan_.bytes(); }
+
+  void run(const void* a, const void* b, const void* bias, void* c, void* scratch) override {
+    void* weight = scratch_at(scratch, weight_at_);
+    void* inner = scratch_at(scratch, inner_at_);
+    unpack_->run(std::array<const void*, 2>{b, weight}, inner);
+    product_->run(a, weight, bias, c, inner);
+  }
+
+ private:
+  std::unique_ptr<onednn::Primitive> unpack_;
+  std::unique_ptr<MatrixProduct> product_;
+  ScratchPlan plan_;
+  size_t weight_at_, inner_at_;
+};
+
+std::unique_ptr<MatrixProduct> onednn_product(const ProductSpec& spec, const Md& b) {
+  onednn::TeamScope team(spec.threads);
+  const Md a = onednn::strided(spec.operands, spec.shape.a_dims(), spec.shape.a_strides());
+  const Md c = onednn::dense(spec.result, spec.shape.c_dims());
+  std::vector<onednn::Primitive::Argument> arguments{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}};
+  Md bias;
+  if (spec.bias != DType::undefined) {
+    Dims row(spec.shape.batch.size() + 2, 1);
+    row.back() = spec.shape.n;
+    bias = onednn::dense(spec.bias, row);
+    arguments.push_back({DNNL_ARG_BIAS, bias});
+  }
+  auto desc = onednn::matmul(a, b, bias, c);
+  if (!desc) return nullptr;
+  return std::make_unique<OnednnProduct>(*desc, arguments, spec.threads);
+}
+
+std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
+  const WeightLayout weight = *spec.weight;
+  if (spec.operands != weight.stored) return nullptr;
+  // The packed form has b's own dimensions; where the product folded them otherwise, it is not b's layout.
+  if (weight.packed.dims() == spec.shape.b_dims())
+    if (auto product = onednn_product(spec, weight.packed)) return product;
+  spec.weight.reset();
+  auto product = make_product(spec);
+  auto unpack = onednn::reorder(weight.packed, weight.plain, spec.threads);
+  if (!product || !unpack) return product;
+  return std::make_unique<UnpackingProduct>(std::move(unpack), weight.plain.get_size(), std::move(product));
+}
+
+}  // namespace
+
+std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec) {
+  if (spec.shape.result_count() == 0 || spec.shape.k == 0)
+    return std::make_unique<ZeroProduct>(bytes_of(spec.result, spec.shape.result_count()));
+  if (spec.weight) return packed_product(spec);
+  if (onednn::is_native(spec.operands))
+    if (auto product =
+            onednn_product(spec, onednn::strided(spec.operands, spec.shape.b_dims(), spec.shape.b_strides())))
+      return product;
+  if (spec.bias != DType::undefined) return nullptr;
+  switch (spec.operands) {
+    case DType::float32:
+      return std::make_unique<PlainProduct<float>>(spec);
+    case DType::float64:
+      return std::make_unique<PlainProduct<double>>(spec);
+    case DType::int32:
+      return std::make_unique<PlainProduct<int32_t>>(spec);
+    case DType::int64:
+      return std::make_unique<PlainProduct<int64_t>>(spec);
+    case DType::uint32:
+      return std::make_unique<PlainProduct<uint32_t>>(spec);
+    case DType::uint64:
+      return std::make_unique<PlainProduct<uint64_t>>(spec);
+    case DType::float16:
+    case DType::bfloat16:
+      return nullptr;
+    default:
+      fail("kernel", "{}: there is no product of {} operands on the CPU; cast them to float32, or MatMul's other types",
+           spec.label, name_of(spec.operands));
+  }
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "tessera/kernels/cpu/matmul_shape.h"
+#include "tessera/kernels/cpu/weight_layout.h"
+
+namespace tessera::kernels {
+
+/// c = a · b, or a · b plus a row of n biases: what MatMul and Gemm have in common.
+class MatrixProduct {
+ public:
+  virtual ~MatrixProduct() = default;
+  virtual size_t scratch_bytes() const { return 0; }
+  /// `bias` is read only if the product was made with one.
+  virtual void run(const void* a, const void* b, const void* bias, void* c, void* scratch) = 0;
+};
+
+struct ProductSpec {
+  MatmulShape shape;
+  DType operands = DType::undefined;
+  DType result = DType::undefined;          ///< of c: that of the operands, or float32 for 16-bit ones
+  DType bias = DType::undefined;            ///< undefined: no bias
+  std::optional<WeightLayout> weight = {};  ///< of b, if it is packed
+  int threads = 1;
+  std::string label;  ///< for messages
+};
+
+/// Null if the bias cannot be part of it, or for 16-bit operands without native kernels: add the bias afterwards,
+/// convert to float32 then. A user error if the type has no products.
+std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec);
+
+}  // namespace tessera::kernels

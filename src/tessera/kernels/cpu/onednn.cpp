@@ -1,0 +1,169 @@
+#include "tessera/kernels/cpu/onednn.h"
+
+#include <omp.h>
+
+#include <string_view>
+
+#include "tessera/base/error.h"
+
+namespace tessera::kernels::onednn {
+namespace {
+
+/// Scratch memory comes from the executor's plan, not from oneDNN's allocator.
+dnnl::primitive_attr with_our_scratch() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+/// oneDNN says "not implemented" by throwing; its reference loops say so by their speed.
+template <typename Make>
+auto implemented(Make make) -> std::optional<decltype(make())> {
+  try {
+    auto made = make();
+    if (std::string_view(made.impl_info_str()).starts_with("ref")) return std::nullopt;
+    return made;
+  } catch (const dnnl::error& error) {
+    if (error.status == dnnl_unimplemented || error.status == dnnl_invalid_arguments) return std::nullopt;
+    throw;
+  }
+}
+
+/// The primitive descriptor of a descriptor (oneDNN 2), or directly of its arguments (oneDNN 3).
+template <typename Operation, typename... Arguments>
+typename Operation::primitive_desc describe(const Arguments&... arguments) {
+#if DNNL_VERSION_MAJOR < 3
+  return {typename Operation::desc(arguments...), with_our_scratch(), engine()};
+#else
+  return {engine(), arguments..., with_our_scratch()};
+#endif
+}
+
+Dims from_zero(Dims dilations) {
+  for (int64_t& dilation : dilations) --dilation;
+  return dilations;
+}
+
+bool is_empty(const Md& layout) {
+  return layout.get_size() == 0;
+}
+
+template <typename Operation>
+std::optional<typename Operation::primitive_desc> windowed(dnnl::algorithm algorithm, const Md& x, const Md& weights,
+                                                           const Md& bias, const Md& y, const Windows& windows) {
+  const auto kind = dnnl::prop_kind::forward_inference;
+  const Dims dilations = from_zero(windows.dilations);
+  return implemented([&] {
+    return is_empty(bias) ? describe<Operation>(kind, algorithm, x, weights, y, windows.strides, dilations,
+                                                windows.pads_begin, windows.pads_end)
+                          : describe<Operation>(kind, algorithm, x, weights, bias, y, windows.strides, dilations,
+                                                windows.pads_begin, windows.pads_end);
+  });
+}
+
+}  // namespace
+
+dnnl::engine& engine() {
+  // Never destroyed: memories and streams of executors may outlive main().
+  static dnnl::engine& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::memory::data_type type_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return dnnl::memory::data_type::f32;
+    case DType::bfloat16:
+      return dnnl::memory::data_type::bf16;
+    case DType::uint8:
+      return dnnl::memory::data_type::u8;
+    case DType::int8:
+      return dnnl::memory::data_type::s8;
+    case DType::int32:
+      return dnnl::memory::data_type::s32;
+    default:
+      return dnnl::memory::data_type::undef;
+  }
+}
+
+bool is_native(DType dtype) {
+  static const bool bfloat16 = [] {
+    const Md square = dense(DType::bfloat16, {16, 16});
+    return matmul(square, square, {}, square).has_value();
+  }();
+  return dtype == DType::float32 || (dtype == DType::bfloat16 && bfloat16);
+}
+
+Md dense(DType dtype, const Dims& dims) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) strides[i] = stride;
+  return strided(dtype, dims, strides);
+}
+
+Md strided(DType dtype, const Dims& dims, const Dims& strides) {
+  return {dims, type_of(dtype), strides};
+}
+
+Md any_layout(DType dtype, const Dims& dims) {
+  return {dims, type_of(dtype), dnnl::memory::format_tag::any};
+}
+
+TeamScope::TeamScope(int threads) : before_(omp_get_max_threads()) {
+  omp_set_num_threads(threads);
+}
+TeamScope::~TeamScope() {
+  omp_set_num_threads(before_);
+}
+
+Primitive::Primitive(const dnnl::primitive& primitive, const Md& scratchpad, const std::vector<Argument>& arguments,
+                     int threads)
+    : primitive_(primitive), stream_(engine()), scratch_bytes_(scratchpad.get_size()), threads_(threads) {
+  for (const Argument& argument : arguments)
+    memories_.push_back(dnnl::memory(argument.layout, engine(), DNNL_MEMORY_NONE));
+  memories_.push_back(dnnl::memory(scratchpad, engine(), DNNL_MEMORY_NONE));
+  for (size_t i = 0; i < arguments.size(); ++i) arguments_.push_back({arguments[i].id, memories_[i].get()});
+  arguments_.push_back({DNNL_ARG_SCRATCHPAD, memories_.back().get()});
+  addresses_.resize(memories_.size());
+}
+
+void Primitive::run(std::span<const void* const> addresses, void* scratch) {
+  TeamScope team(threads_);
+  auto place = [&](size_t index, const void* address) {
+    // Setting an address makes some versions clear a layout's padding: not to be done to shared weights at every run.
+    if (addresses_[index] == address) return;
+    memories_[index].set_data_handle(const_cast<void*>(address));
+    addresses_[index] = address;
+  };
+  for (size_t i = 0; i < addresses.size(); ++i) place(i, addresses[i]);
+  if (scratch_bytes_ > 0) place(memories_.size() - 1, scratch);
+  const dnnl_status_t status =
+      dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(arguments_.size()), arguments_.data());
+  if (status != dnnl_success) fail_running("kernel", "oneDNN could not run a primitive (status {})", int(status));
+}
+
+std::unique_ptr<Primitive> reorder(const Md& from, const Md& to, int threads) {
+  if (from == to) return nullptr;
+  TeamScope team(threads);
+  const dnnl::reorder::primitive_desc desc(engine(), from, engine(), to, with_our_scratch());
+  return std::make_unique<Primitive>(dnnl::reorder(desc), desc.scratchpad_desc(),
+                                     std::vector<Primitive::Argument>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}},
+                                     threads);
+}
+
+std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c) {
+  return implemented(
+      [&] { return is_empty(bias) ? describe<dnnl::matmul>(a, b, c) : describe<dnnl::matmul>(a, b, bias, c); });
+}
+
+std::optional<dnnl::convolution_forward::primitive_desc> convolution(const Md& x, const Md& weights, const Md& bias,
+                                                                     const Md& y, const Windows& windows) {
+  return windowed<dnnl::convolution_forward>(dnnl::algorithm::convolution_direct, x, weights, bias, y, windows);
+}
+
+std::optional<dnnl::deconvolution_forward::primitive_desc> deconvolution(const Md& x, const Md& weights, const Md& bias,
+                                                                         const Md& y, const Windows& windows) {
+  return windowed<dnnl::deconvolution_forward>(dnnl::algorithm::deconvolution_direct, x, weights, bias, y, windows);
+}
+
+}  // namespace tessera::kernels::onednn

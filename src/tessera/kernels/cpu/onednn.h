@@ -1,0 +1,87 @@
+#pragma once
+
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tessera/ir/tensor.h"
+
+/// The one place that knows oneDNN's version. Everything else sees descriptors, and primitives that are given
+/// addresses.
+namespace tessera::kernels::onednn {
+
+using Md = dnnl::memory::desc;
+
+/// The process's CPU engine.
+dnnl::engine& engine();
+
+/// oneDNN's type; undef where it has none.
+dnnl::memory::data_type type_of(DType dtype);
+
+/// Whether matrix products and convolutions of this type run at full speed here (bfloat16 needs AVX-512).
+bool is_native(DType dtype);
+
+/// A dense row-major tensor, or one with the given strides (in elements).
+Md dense(DType dtype, const Dims& dims);
+Md strided(DType dtype, const Dims& dims, const Dims& strides);
+/// A tensor whose layout the primitive may choose.
+Md any_layout(DType dtype, const Dims& dims);
+
+/// Sets the calling thread's OpenMP team while it lives: oneDNN sizes its work by it, when making and when running.
+class TeamScope {
+ public:
+  explicit TeamScope(int threads);
+  ~TeamScope();
+  TeamScope(const TeamScope&) = delete;
+  TeamScope& operator=(const TeamScope&) = delete;
+
+ private:
+  int before_;
+};
+
+/// A primitive together with the layouts of its arguments.
+class Primitive {
+ public:
+  /// An argument that is always given: oneDNN's DNNL_ARG_… number and its layout.
+  struct Argument {
+    int id;
+    Md layout;
+  };
+
+  Primitive(const dnnl::primitive& primitive, const Md& scratchpad, const std::vector<Argument>& arguments,
+            int threads);
+
+  /// Bytes of scratch memory that run() needs.
+  size_t scratch_bytes() const { return scratch_bytes_; }
+  /// `addresses` in the order of the arguments.
+  void run(std::span<const void* const> addresses, void* scratch);
+
+ private:
+  dnnl::primitive primitive_;
+  dnnl::stream stream_;
+  std::vector<dnnl::memory> memories_;      // the arguments', then the scratch memory
+  std::vector<const void*> addresses_;      // that memories_ have now
+  std::vector<dnnl_exec_arg_t> arguments_;  // refer to memories_
+  size_t scratch_bytes_ = 0;
+  int threads_ = 1;
+};
+
+/// Copies between layouts; null if they are the same.
+std::unique_ptr<Primitive> reorder(const Md& from, const Md& to, int threads);
+
+/// Windows of a convolution. `dilations` count from 1, as ONNX's do.
+struct Windows {
+  Dims strides, dilations, pads_begin, pads_end;
+};
+
+// Primitive descriptors; nullopt where oneDNN has no implementation, or none better than its reference loops.
+// `bias` may be an empty descriptor.
+std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c);
+std::optional<dnnl::convolution_forward::primitive_desc> convolution(const Md& x, const Md& weights, const Md& bias,
+                                                                     const Md& y, const Windows& windows);
+std::optional<dnnl::deconvolution_forward::primitive_desc> deconvolution(const Md& x, const Md& weights, const Md& bias,
+                                                                         const Md& y, const Windows& windows);
+
+}  // namespace tessera::kernels::onednn

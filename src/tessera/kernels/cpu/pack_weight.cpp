@@ -1,0 +1,74 @@
+#include <array>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/extents.h"
+#include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/via_float32.h"
+#include "tessera/kernels/cpu/weight_layout.h"
+#include "tessera/kernels/packing.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// The attributes on which a packed form depends, of each operator that takes one.
+std::vector<std::string_view> layout_attributes(std::string_view op_type) {
+  if (op_type == "Gemm") return {"transB"};
+  if (op_type == "Conv") return {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"};
+  return {};
+}
+
+std::string key_of(const Attribute& attribute) {
+  if (auto* integer = std::get_if<int64_t>(&attribute.value)) return fmt::format("{}={}", attribute.name, *integer);
+  if (auto* text = std::get_if<std::string>(&attribute.value)) return fmt::format("{}={}", attribute.name, *text);
+  if (auto* integers = std::get_if<std::vector<int64_t>>(&attribute.value))
+    return fmt::format("{}={}", attribute.name, text_of(*integers));
+  fail("kernel", "attribute '{}' is neither an integer, a string nor a list of integers", attribute.name);
+}
+
+}  // namespace
+
+std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {
+  const bool ours = node.domain == "tessera" && node.op_type == "MatMul";
+  if (!node.domain.empty() && !ours) return std::nullopt;
+  const auto layout = weight_layout(node, node.op_type, weight);
+  if (!layout) return std::nullopt;
+  PackedLayout packed;
+  packed.bytes = layout->bytes();
+  packed.op_type = "Packed" + node.op_type;
+  packed.use_attributes = {{"weight_dtype", std::string(name_of(weight.dtype)), {}}, {"weight_dims", weight.dims, {}}};
+  packed.pack_attributes = {{"packs", node.op_type, {}}};
+  for (std::string_view name : layout_attributes(node.op_type))
+    if (const Attribute* attribute = node.find_attribute(name)) packed.pack_attributes.push_back(*attribute);
+  for (const Attribute& attribute : packed.pack_attributes) packed.key += key_of(attribute) + ";";
+  return packed;
+}
+
+std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context) {
+  const TensorDesc& weight = context.inputs.at(0);
+  const auto layout = weight_layout(context.node, context.node.get_string("packs", ""), weight);
+  if (!layout || layout->bytes() != context.outputs.at(0).bytes())
+    fail("kernel", "{}: this machine does not pack a {} weight for {} into {} bytes; rewrite the program for it",
+         context.node.label(), name_of(weight.dtype), context.node.get_string("packs", "an unnamed operator"),
+         context.outputs.at(0).bytes());
+  ScratchPlan plan;
+  const bool widened = layout->stored != weight.dtype;
+  const size_t wide_at = plan.add(widened ? layout->plain.get_size() : 0);
+  // A weight that is only widened keeps its layout: then the reorder is a copy.
+  std::shared_ptr<onednn::Primitive> reorder = onednn::reorder(layout->plain, layout->packed, context.threads);
+  const size_t inner_at = plan.add(reorder ? reorder->scratch_bytes() : 0);
+  return make_kernel(
+      [=, count = weight.count(), dtype = weight.dtype, threads = context.threads](const KernelArgs& args) {
+        const void* plain = args.inputs[0];
+        if (widened) {
+          float* wide = reorder ? scratch_at<float>(args.scratch, wide_at) : args.out<float>();
+          widen(dtype, plain, wide, count, threads);
+          plain = wide;
+        }
+        if (reorder)
+          reorder->run(std::array<const void*, 2>{plain, args.outputs[0]}, scratch_at(args.scratch, inner_at));
+      },
+      plan.bytes());
+}
+
+}  // namespace tessera::kernels

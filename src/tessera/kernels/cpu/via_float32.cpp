@@ -1,0 +1,141 @@
+#include "tessera/kernels/cpu/via_float32.h"
+
+#include <algorithm>
+
+#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/multiversion.h"
+#include "tessera/kernels/cpu/scratch.h"
+
+namespace tessera::kernels {
+namespace {
+
+TESSERA_MULTIVERSION void widen_chunk(const BFloat16* source, float* target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
+}
+TESSERA_MULTIVERSION void widen_chunk(const Float16* source, float* target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
+}
+void widen_chunk(const float* source, float* target, int64_t count) {
+  std::copy_n(source, count, target);
+}
+
+TESSERA_MULTIVERSION void narrow_chunk(const float* source, BFloat16* target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) target[i] = BFloat16(source[i]);
+}
+TESSERA_MULTIVERSION void narrow_chunk(const float* source, Float16* target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) target[i] = Float16(source[i]);
+}
+void narrow_chunk(const float* source, float* target, int64_t count) {
+  std::copy_n(source, count, target);
+}
+
+/// Calls visit(begin, size) for pieces of [0, count) on the team.
+template <typename Visit>
+void in_chunks(int64_t count, int threads, Visit visit) {
+  constexpr int64_t chunk = 8192;
+  const int64_t chunks = (count + chunk - 1) / chunk;
+#pragma omp parallel for num_threads(team_for(count, threads)) schedule(static)
+  for (int64_t i = 0; i < chunks; ++i) visit(i * chunk, std::min(chunk, count - i * chunk));
+}
+
+template <typename Visit>
+void with_type(DType dtype, Visit visit) {
+  switch (dtype) {
+    case DType::bfloat16:
+      return visit.template operator()<BFloat16>();
+    case DType::float16:
+      return visit.template operator()<Float16>();
+    case DType::float32:
+      return visit.template operator()<float>();
+    default:
+      check(false, "only 16-bit floats are widened and narrowed");
+  }
+}
+
+bool is_narrow(DType dtype) {
+  return dtype == DType::bfloat16 || dtype == DType::float16;
+}
+
+/// A 16-bit operand or result: its place in the node, its type and its float32 form in scratch memory.
+struct Converted {
+  size_t index;
+  DType dtype;
+  int64_t count;
+  size_t at;
+};
+
+class ViaFloat32 : public Kernel {
+ public:
+  ViaFloat32(const PrepareContext& context, KernelFactory prepare)
+      : threads_(context.threads), input_pointers_(context.inputs.size()), output_pointers_(context.outputs.size()) {
+    PrepareContext wide = context;
+    inputs_ = convert(wide.inputs);
+    for (const Converted& input : inputs_)
+      if (input.index < wide.known.size()) wide.known[input.index] = nullptr;
+    outputs_ = convert(wide.outputs);
+    inner_ = prepare(wide);
+    inner_scratch_at_ = plan_.add(inner_->scratch_bytes());
+  }
+
+  size_t scratch_bytes() const override { return plan_.bytes(); }
+
+  void run(const KernelArgs& args) override {
+    std::copy(args.inputs.begin(), args.inputs.end(), input_pointers_.begin());
+    std::copy(args.outputs.begin(), args.outputs.end(), output_pointers_.begin());
+    for (const Converted& input : inputs_) {
+      float* wide = scratch_at<float>(args.scratch, input.at);
+      widen(input.dtype, args.inputs[input.index], wide, input.count, threads_);
+      input_pointers_[input.index] = wide;
+    }
+    for (const Converted& output : outputs_) output_pointers_[output.index] = scratch_at(args.scratch, output.at);
+    inner_->run({input_pointers_, output_pointers_, scratch_at(args.scratch, inner_scratch_at_)});
+    for (const Converted& output : outputs_)
+      narrow(scratch_at<float>(args.scratch, output.at), output.dtype, args.outputs[output.index], output.count,
+             threads_);
+  }
+
+ private:
+  /// Turns the 16-bit ones of `descs` into float32 and plans their memory.
+  std::vector<Converted> convert(std::vector<TensorDesc>& descs) {
+    std::vector<Converted> converted;
+    for (size_t i = 0; i < descs.size(); ++i) {
+      if (!is_narrow(descs[i].dtype)) continue;
+      converted.push_back({i, descs[i].dtype, descs[i].count(), 0});
+      descs[i].dtype = DType::float32;
+      converted.back().at = plan_.add(descs[i].bytes());
+    }
+    return converted;
+  }
+
+  int threads_;
+  std::vector<const void*> input_pointers_;
+  std::vector<void*> output_pointers_;
+  ScratchPlan plan_;
+  std::vector<Converted> inputs_, outputs_;
+  std::unique_ptr<Kernel> inner_;
+  size_t inner_scratch_at_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> via_float32(const PrepareContext& context, KernelFactory prepare) {
+  return std::make_unique<ViaFloat32>(context, prepare);
+}
+
+void widen(DType from, const void* source, float* target, int64_t count, int threads) {
+  with_type(from, [&]<typename T>() {
+    in_chunks(count, threads, [&](int64_t begin, int64_t size) {
+      widen_chunk(static_cast<const T*>(source) + begin, target + begin, size);
+    });
+  });
+}
+
+void narrow(const float* source, DType to, void* target, int64_t count, int threads) {
+  with_type(to, [&]<typename T>() {
+    in_chunks(count, threads, [&](int64_t begin, int64_t size) {
+      narrow_chunk(source + begin, static_cast<T*>(target) + begin, size);
+    });
+  });
+}
+
+}  // namespace tessera::kernels

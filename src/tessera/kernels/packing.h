@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/kernels/kernel.h"
+
+/// Weights in the layout that this machine's matrix and convolution kernels read fastest.
+///
+/// A pass rewrites a MatMul, Gemm or Conv whose operand 1 is a State, on bound extents:
+///
+///     auto layout = packed_layout(node, weight);              // nullopt: leave the node as it is
+///     packed = PackWeight(weight)                             // domain "tessera.cpu", layout->pack_attributes; its
+///     result
+///                                                             // is uint8[layout->bytes]; in `init`, or in `step` if
+///                                                             // the State has a next value
+///     node:    op_type = layout->op_type, domain = "tessera.cpu", operand 1 = packed, and layout->use_attributes set
+///              beside the attributes that it has. Operands 0 and 2 (C or bias) and the result stay.
+///
+/// Nodes whose layouts of one State have the same `key` share one PackWeight. The form does not depend on the
+/// activation's extents, nor on the number of threads: one serves every signature.
+namespace tessera::kernels {
+
+struct PackedLayout {
+  size_t bytes = 0;
+  std::string op_type;  ///< "PackedMatMul", "PackedGemm" or "PackedConv"
+  std::vector<Attribute> pack_attributes;
+  std::vector<Attribute> use_attributes;
+  std::string key;
+};
+
+/// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain one is as good, or the node is another
+/// operator. Operators of domain "" and the MatMul of domain "tessera".
+std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight);
+
+}  // namespace tessera::kernels
