@@ -1,5 +1,6 @@
 #include "tessera/ir/tensor.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -8,6 +9,7 @@
 namespace tessera {
 
 int64_t count_of(std::span<const int64_t> dims) {
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return 0;  // the others' product may overflow
   int64_t count = 1;
   for (int64_t extent : dims) count *= extent;
   return count;

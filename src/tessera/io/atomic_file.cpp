@@ -1,0 +1,158 @@
+#include "tessera/io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void cannot_write(const fs::path& path, int error) {
+  std::string reason = std::generic_category().message(error);
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EIO:
+      fail_running("write", "{}: {}; nothing was changed there", path.string(), reason);
+    default:
+      fail("write", "{}: {}; name a path that can be written", path.string(), reason);
+  }
+}
+
+// Where `path` leads if it is a link, so that the rename replaces the target and not the link; no trailing slash.
+fs::path destination(const fs::path& path) {
+  if (path.empty()) fail("write", "the path to write is empty; name one");
+  std::error_code error;
+  fs::path full = fs::absolute(path, error).lexically_normal();
+  if (!full.has_filename()) full = full.parent_path();
+  for (int links = 0; links < 40 && fs::is_symlink(full, error); ++links) {
+    fs::path target = fs::read_symlink(full, error);
+    full = (full.parent_path() / target).lexically_normal();
+  }
+  if (!full.has_filename()) fail("write", "{} cannot be replaced; name a file or folder below it", path.string());
+  return full;
+}
+
+fs::path sibling(const fs::path& path) {
+  static std::atomic<uint64_t> counter = 0;
+  return path.parent_path() / fmt::format(".{}.{}.{}.tmp", path.filename().string(), getpid(), counter++);
+}
+
+// Flushes a file or folder to the disk. File systems that cannot flush say EINVAL, which is no failure of ours.
+void flush(const fs::path& path, const fs::path& named) {
+  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) cannot_write(named, errno);
+  int error = fsync(descriptor) < 0 && errno != EINVAL ? errno : 0;
+  close(descriptor);
+  if (error) cannot_write(named, error);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sibling(path_)) {
+  std::error_code error;
+  auto status = fs::status(path_, error);
+  if (fs::is_directory(status)) fail("write", "{} is a folder; name a file to write", path_.string());
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    fail("write", "{} is no regular file; name a file to write", path_.string());
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) cannot_write(path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  close(descriptor_);
+  unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  check(descriptor_ >= 0, "a file is written before its commit");
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t written = ::write(descriptor_, at, std::min(bytes, size_t{1} << 30));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      cannot_write(path_, errno);
+    }
+    at += written;
+    bytes -= static_cast<size_t>(written);
+    position_ += static_cast<uint64_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  check(descriptor_ >= 0, "a file is committed once");
+  flush(temporary_, path_);
+  if (std::rename(temporary_.c_str(), path_.c_str()) < 0) cannot_write(path_, errno);
+  close(descriptor_);
+  descriptor_ = -1;
+  flush(path_.parent_path(), path_);
+}
+
+AtomicFolder::AtomicFolder(fs::path path, std::string_view marker)
+    : path_(destination(path)), temporary_(sibling(path_)), marker_(marker) {
+  require_replaceable();
+  if (mkdir(temporary_.c_str(), 0777) < 0) cannot_write(path_, errno);
+}
+
+AtomicFolder::~AtomicFolder() {
+  if (committed_) return;
+  std::error_code ignored;  // a destructor can do no more
+  fs::remove_all(temporary_, ignored);
+}
+
+void AtomicFolder::require_replaceable() const {
+  std::error_code error;
+  auto status = fs::status(path_, error);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) fail("write", "{} is no folder; name a folder to write", path_.string());
+  if (fs::is_empty(path_, error) || fs::is_regular_file(path_ / marker_, error)) return;
+  fail("write", "{} holds other files and no {}; name a new folder, or empty this one", path_.string(), marker_);
+}
+
+void AtomicFolder::commit() {
+  check(!committed_, "a folder is committed once");
+  for (const auto& entry : fs::recursive_directory_iterator(temporary_))
+    if (!entry.is_symlink()) flush(entry.path(), path_);
+  flush(temporary_, path_);
+  require_replaceable();
+  fs::path old;  // where the replaced folder went
+  if (std::rename(temporary_.c_str(), path_.c_str()) == 0) {
+    // onto nothing, or an empty folder
+  } else if (errno != ENOTEMPTY && errno != EEXIST) {
+    cannot_write(path_, errno);
+  } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
+    old = temporary_;
+  } else {  // a file system that cannot exchange: two renames, the old folder back if the second fails
+    old = sibling(path_);
+    if (std::rename(path_.c_str(), old.c_str()) < 0) cannot_write(path_, errno);
+    if (std::rename(temporary_.c_str(), path_.c_str()) < 0) {
+      int error = errno;
+      std::rename(old.c_str(), path_.c_str());
+      cannot_write(path_, error);
+    }
+  }
+  committed_ = true;
+  flush(path_.parent_path(), path_);
+  std::error_code ignored;  // the new folder is in place; what is left of the old one is hidden
+  if (!old.empty()) fs::remove_all(old, ignored);
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk and
+/// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter.
+///
+/// A path that cannot be written (no such folder, no permission, a folder or a device) is a user error; a disk that
+/// fills up is a running error. Both name `path`.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  uint64_t position() const { return position_; }  ///< bytes written so far
+
+  /// The sibling, for a library that writes by path; it may replace that file.
+  const std::filesystem::path& temporary() const { return temporary_; }
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+  uint64_t position_ = 0;
+};
+
+/// The same for a folder of files: fill temporary(), then commit().
+class AtomicFolder {
+ public:
+  /// An existing folder at `path` is replaced only if it is empty or holds a file named `marker`, which says that it is
+  /// of the kind being written; anything else there is a user error, so that no mistyped path deletes a home.
+  AtomicFolder(std::filesystem::path path, std::string_view marker);
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  const std::filesystem::path& temporary() const { return temporary_; }
+  void commit();
+
+ private:
+  void require_replaceable() const;
+
+  std::filesystem::path path_, temporary_;
+  std::string marker_;
+  bool committed_ = false;
+};
+
+/// Writes `bytes` to `path` atomically.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
+}  // namespace tessera

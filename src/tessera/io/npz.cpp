@@ -1,0 +1,131 @@
+#include "tessera/io/npz.h"
+
+#include <zip.h>
+
+#include <cerrno>
+#include <memory>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/io/npy.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSuffix = ".npy";
+
+struct Discard {
+  void operator()(zip_t* archive) const { zip_discard(archive); }
+  void operator()(zip_file_t* entry) const { zip_fclose(entry); }
+};
+using Archive = std::unique_ptr<zip_t, Discard>;
+using Entry = std::unique_ptr<zip_file_t, Discard>;
+
+std::string message_of(int code) {
+  zip_error_t error;
+  zip_error_init_with_code(&error, code);
+  std::string message = zip_error_strerror(&error);
+  zip_error_fini(&error);
+  return message;
+}
+
+Archive open_to_read(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) fail("inputs", "{}: there is no such file; check the path", path.string());
+  if (fs::is_directory(path, error)) fail("inputs", "{}: is a folder; name a .npz file", path.string());
+  int code = 0;
+  Archive archive(zip_open(path.c_str(), ZIP_RDONLY, &code));
+  if (archive) return archive;
+  if (code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS)
+    fail("inputs", "{}: no whole .npz archive ({}); it may be truncated, write it again with numpy.savez",
+         path.string(), message_of(code));
+  fail("inputs", "{}: {}", path.string(), message_of(code));
+}
+
+std::string read_entry(zip_t* archive, zip_uint64_t index, uint64_t size, const std::string& what) {
+  Entry entry(zip_fopen_index(archive, index, 0));
+  if (!entry) fail("inputs", "{}: {}", what, zip_strerror(archive));
+  std::string bytes;
+  // Grows with what is there: a damaged size must not allocate memory that the data never fills.
+  constexpr uint64_t kPiece = uint64_t{1} << 26;
+  while (bytes.size() < size) {
+    size_t start = bytes.size();
+    bytes.resize(start + std::min(kPiece, size - start));
+    zip_int64_t got = zip_fread(entry.get(), bytes.data() + start, bytes.size() - start);
+    if (got < 0) fail("inputs", "{}: {}; the archive is damaged", what, zip_file_strerror(entry.get()));
+    if (got == 0) fail("inputs", "{}: truncated after {} of {} bytes", what, start, size);
+    bytes.resize(start + static_cast<size_t>(got));
+  }
+  char past = 0;  // reading on to the end makes libzip compare the checksum
+  if (zip_fread(entry.get(), &past, 1) != 0) fail("inputs", "{}: its checksum or size is wrong", what);
+  return bytes;
+}
+
+}  // namespace
+
+std::map<std::string, Tensor> read_npz(const fs::path& path) {
+  Archive archive = open_to_read(path);
+  std::map<std::string, Tensor> tensors;
+  zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  for (zip_int64_t i = 0; i < count; ++i) {
+    auto index = static_cast<zip_uint64_t>(i);
+    zip_stat_t stat;
+    if (zip_stat_index(archive.get(), index, 0, &stat) < 0 || !(stat.valid & ZIP_STAT_SIZE) ||
+        !(stat.valid & ZIP_STAT_NAME))
+      fail("inputs", "{}: entry {}: {}", path.string(), i, zip_strerror(archive.get()));
+    std::string name = stat.name;
+    std::string what = fmt::format("{}: '{}'", path.string(), name);
+    if (!name.ends_with(kSuffix)) fail("inputs", "{}: is no .npy array; a .npz file holds nothing else", what);
+    name.resize(name.size() - kSuffix.size());
+    what = fmt::format("{}: '{}'", path.string(), name);
+    Tensor tensor = parse_npy(read_entry(archive.get(), index, stat.size, what), what);
+    if (!tensors.emplace(name, std::move(tensor)).second) fail("inputs", "{}: there twice; keep one", what);
+  }
+  return tensors;
+}
+
+void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  AtomicFile file(path);
+  if (tensors.empty()) {  // libzip deletes an archive without entries
+    constexpr std::string_view kEndOfDirectory = "PK\x05\x06";
+    file.write(kEndOfDirectory);
+    file.write(std::string(18, '\0'));
+    return file.commit();
+  }
+  int code = 0;
+  Archive archive(zip_open(file.temporary().c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code));
+  if (!archive) fail_running("outputs", "{}: {}", path.string(), message_of(code));
+  std::vector<Tensor> kept;  // libzip reads the fragments when it closes the archive
+  std::vector<std::string> headers;
+  kept.reserve(tensors.size());
+  headers.reserve(tensors.size());
+  std::set<std::string_view> names;
+  for (const auto& [name, tensor] : tensors) {
+    std::string what = fmt::format("{}: '{}'", path.string(), name);
+    if (!names.insert(name).second) fail("outputs", "{}: there twice; names must differ", what);
+    kept.push_back(as_numpy(tensor, what));
+    headers.push_back(npy_header(kept.back(), what));
+    auto bytes = [](const void* data) { return static_cast<zip_uint8_t*>(const_cast<void*>(data)); };
+    zip_buffer_fragment_t fragments[] = {{bytes(headers.back().data()), headers.back().size()},
+                                         {bytes(kept.back().data), kept.back().bytes}};
+    zip_source_t* source = zip_source_buffer_fragment(archive.get(), fragments, kept.back().bytes ? 2 : 1, 0);
+    std::string entry = name + std::string(kSuffix);
+    zip_int64_t index = source ? zip_file_add(archive.get(), entry.c_str(), source, ZIP_FL_ENC_UTF_8) : -1;
+    if (index < 0) {
+      if (source) zip_source_free(source);
+      fail("outputs", "{}: {}", what, zip_strerror(archive.get()));
+    }
+    zip_set_file_compression(archive.get(), static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
+  }
+  if (zip_close(archive.get()) < 0) {
+    std::string reason = zip_strerror(archive.get());
+    fail_running("write", "{}: {}; nothing was changed there", path.string(), reason);
+  }
+  static_cast<void>(archive.release());  // zip_close freed it
+  file.commit();
+}
+
+}  // namespace tessera

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/ir/tensor.h"
+
+namespace tessera {
+
+/// The arrays of a .npz file (a zip of .npy files, stored or deflated) by name. What is wrong with the file is a user
+/// error "[inputs] FILE: …" that names the array.
+std::map<std::string, Tensor> read_npz(const std::filesystem::path& path);
+
+/// Writes tensors as numpy.savez does, in order. bfloat16, which numpy lacks, is written as float32 (exactly). The file
+/// appears whole or not at all: an error leaves the old one.
+void write_npz(const std::filesystem::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors);
+
+}  // namespace tessera
