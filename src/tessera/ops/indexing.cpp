@@ -1,7 +1,284 @@
+#include <algorithm>
+
+#include "tessera/ops/dims.h"
+#include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/require.h"
 
 namespace tessera::ops {
+namespace {
 
-std::vector<OpDef> indexing_ops() { return {}; }
+size_t axis_attribute(const Node& node, size_t rank, int64_t otherwise = 0) {
+  return normalize_axis(node, node.get_int("axis", otherwise), rank);
+}
+
+void require_index_type(const Node& node, size_t index) {
+  DType dtype = operand(node, index).dtype();
+  if (dtype != DType::int64 && dtype != DType::int32)
+    fail_node(node, "indices must be int64 or int32, not {}; Cast them", name_of(dtype));
+}
+
+// The elements that a Gather takes from known contents by known indices.
+std::optional<std::vector<Expr>> gathered_content(const Node& node) {
+  auto table = content_of(node.input(0)), indices = content_of(node.input(1));
+  if (!table || !indices || node.input(0)->rank() != 1) return std::nullopt;
+  std::vector<Expr> elements;
+  auto size = static_cast<int64_t>(table->size());
+  for (const Expr& index : *indices) {
+    auto i = index.constant();
+    if (!i) return std::nullopt;
+    if (*i < -size || *i >= size) fail_node(node, "index {} is outside the {} elements that it gathers from", *i, size);
+    elements.push_back((*table)[static_cast<size_t>(*i < 0 ? *i + size : *i)]);
+  }
+  return elements;
+}
+
+void infer_gather(Node& node) {
+  const Shape &table = shape_of(node, 0), &indices = shape_of(node, 1);
+  require_index_type(node, 1);
+  size_t axis = axis_attribute(node, table.size());
+  Shape shape(table.begin(), table.begin() + static_cast<ptrdiff_t>(axis));
+  shape.insert(shape.end(), indices.begin(), indices.end());
+  shape.insert(shape.end(), table.begin() + static_cast<ptrdiff_t>(axis) + 1, table.end());
+  set_result(node, 0, node.input(0)->dtype(), std::move(shape),
+             node.domain.empty() ? gathered_content(node) : std::nullopt);
+}
+
+// "v h, b s -> b s h | v: lookup"
+Rule gather_rule(const Node& node) {
+  const Value &table = *node.input(0), &indices = *node.input(1);
+  size_t axis = axis_attribute(node, table.rank());
+  Rule rule = blank_rule(node);
+  const Shape& extents = table.shape();
+  auto after_axis = extents.begin() + static_cast<ptrdiff_t>(axis) + 1;
+  auto before = add_dims(rule, Shape(extents.begin(), after_axis - 1), "aceg");
+  // A rank that does not hold an index gives zeros, and the sum is the answer; there is no such sum of bools.
+  bool summable = node.domain.empty() && table.dtype() != DType::boolean && table.dtype() != DType::string;
+  auto looked_up = rule.add("v", extents[axis], summable ? FactorKind::lookup : FactorKind::whole);
+  auto after = add_dims(rule, Shape(after_axis, extents.end()), "hdfij");
+  auto index_dims = add_dims(rule, indices.shape(), "bstuw");
+  auto join = [](std::vector<DimFactors>& to, const std::vector<DimFactors>& dims) {
+    to.insert(to.end(), dims.begin(), dims.end());
+  };
+  rule.operands[0] = before;
+  rule.operands[0].push_back({looked_up});
+  join(rule.operands[0], after);
+  rule.operands[1] = index_dims;
+  rule.results[0] = before;
+  join(rule.results[0], index_dims);
+  join(rule.results[0], after);
+  return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
+}
+
+bool never_negative(const Value& indices) {
+  auto content = content_of(&indices);
+  return content && std::all_of(content->begin(), content->end(), [](const Expr& index) {
+           auto low = index.lower_bound();
+           return low && *low >= 0;
+         });
+}
+
+// A split table: each rank looks up what falls into its part and gives zeros for the rest. Indices that count from the
+// table's end are made to count from its start first, because a part does not know where the table ends.
+std::vector<Value*> localize_gather(Localizer& local) {
+  int v = local.factor("v");
+  if (!local.split[v]) return local.same();
+  Value *table = local.inputs[0], *indices = local.inputs[1];
+  if (!never_negative(*local.node.input(1))) {
+    TensorType type = indices->type, mask{DType::boolean, type.shape};
+    auto scalar = [&](const Expr& value) {
+      Value* expression = local.graph.add_expression("", {value}, true);
+      if (type.dtype == DType::int64) return expression;
+      return local.emit("Cast", {expression}, {type.dtype, Shape{}}, {{"to", static_cast<int64_t>(type.dtype)}});
+    };
+    Value* negative = local.emit("Less", {indices, scalar(0)}, mask);
+    Value* shifted = local.emit("Add", {indices, scalar(local.rule.factors[v].size)}, type);
+    indices = local.emit("Where", {negative, shifted, indices}, type);
+  }
+  Value* offset = local.graph.add_expression("", {local.offsets[v]}, true);
+  auto axis = static_cast<int64_t>(axis_attribute(local.node, table->rank()));
+  return {local.emit("GatherShard", {table, indices, offset}, local.outputs[0], {{"axis", axis}}, "tessera")};
+}
+
+// GatherND: data [batch…, indexed…, rest…], indices [batch…, points…, k], result [batch…, points…, rest…].
+struct GatherNDDims {
+  size_t batch, points, indexed;  ///< counts of dimensions
+};
+
+GatherNDDims gather_nd_dims(const Node& node) {
+  const Shape &data = shape_of(node, 0), &indices = shape_of(node, 1);
+  int64_t batch = node.get_int("batch_dims", 0);
+  if (batch < 0 || batch >= static_cast<int64_t>(std::min(data.size(), indices.size())))
+    fail_node(node, "batch_dims is {}; it must be at least 0 and less than the ranks of {} and {}", batch,
+              to_string(data), to_string(indices));
+  auto indexed = indices.back().constant();
+  if (!indexed || *indexed < 1 || batch + *indexed > static_cast<int64_t>(data.size()))
+    fail_node(node,
+              "the last extent of the indices {} says how many dimensions of {} are indexed; that is not possible",
+              to_string(indices), to_string(data));
+  auto outer = static_cast<size_t>(batch);
+  return {outer, indices.size() - 1 - outer, static_cast<size_t>(*indexed)};
+}
+
+void infer_gather_nd(Node& node) {
+  GatherNDDims dims = gather_nd_dims(node);
+  require_index_type(node, 1);
+  const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape();
+  Shape shape(indices.begin(), indices.end() - 1);
+  for (size_t d = 0; d < dims.batch; ++d)
+    shape[d] = require_equal(node, data[d], indices[d], "a batch dimension of the data", "that of the indices");
+  shape.insert(shape.end(), data.begin() + static_cast<ptrdiff_t>(dims.batch + dims.indexed), data.end());
+  set_result(node, 0, node.input(0)->dtype(), std::move(shape));
+}
+
+Rule gather_nd_rule(const Node& node) {
+  GatherNDDims dims = gather_nd_dims(node);
+  Rule rule = blank_rule(node);
+  rule.results[0] = add_dims(rule, node.output()->shape(), "abcdefgh");
+  for (size_t d = 0; d < dims.batch + dims.points; ++d) rule.operands[1][d] = rule.results[0][d];
+  for (size_t d = 0; d < dims.batch; ++d) rule.operands[0][d] = rule.results[0][d];
+  for (size_t d = dims.batch + dims.indexed; d < rule.operands[0].size(); ++d)
+    rule.operands[0][d] = rule.results[0][d - dims.indexed + dims.points];
+  return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
+}
+
+void require_same_rank(const Node& node, size_t operand) {
+  if (node.input(operand)->rank() != node.input(0)->rank())
+    fail_node(node, "the indices {} must have the rank of the data {}", to_string(node.input(operand)->shape()),
+              to_string(node.input(0)->shape()));
+}
+
+void infer_gather_elements(Node& node) {
+  const Shape &data = shape_of(node, 0), &indices = shape_of(node, 1);
+  require_index_type(node, 1);
+  require_same_rank(node, 1);
+  axis_attribute(node, data.size());
+  set_result(node, 0, node.input(0)->dtype(), indices);
+}
+
+Rule gather_elements_rule(const Node& node) {
+  const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape();
+  size_t axis = axis_attribute(node, data.size());
+  Rule rule = blank_rule(node);
+  rule.operands[1] = rule.results[0] = add_dims(rule, indices, "abcdefgh");
+  for (size_t d = 0; d < data.size(); ++d) {
+    if (d == axis) continue;
+    // Fewer indices than data along d: a part of the indices reads a part of the data that splits elsewhere.
+    if (data[d] == indices[d])
+      rule.operands[0][d] = rule.operands[1][d];
+    else
+      rule.factors[d].kind = FactorKind::whole;
+  }
+  return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
+}
+
+void infer_scatter(Node& node) {
+  const Shape& data = shape_of(node, 0);
+  require_index_type(node, 1);
+  std::string reduction = node.get_string("reduction", "none");
+  bool known = false;
+  for (std::string_view name : {"none", "add", "mul", "max", "min"}) known |= reduction == name;
+  if (!known) fail_node(node, "reduction is '{}'; it may be none, add, mul, max or min", reduction);
+  DType dtype = require_same_dtype(node, {0, 2});
+  if (node.op_type == "ScatterElements") {
+    require_same_rank(node, 1);
+    require_same_rank(node, 2);
+    axis_attribute(node, data.size());
+    for (size_t d = 0; d < data.size(); ++d)
+      require_equal(node, node.input(1)->shape()[d], node.input(2)->shape()[d], "an extent of the indices",
+                    "that of the updates");
+  } else {
+    const Shape &indices = node.input(1)->shape(), &updates = node.input(2)->shape();
+    auto indexed = indices.empty() ? std::nullopt : indices.back().constant();
+    if (!indexed || *indexed < 0 || *indexed > static_cast<int64_t>(data.size()) ||
+        updates.size() + static_cast<size_t>(*indexed) + 1 != indices.size() + data.size())
+      fail_node(node, "indices {} and updates {} do not address data {}; updates are [points…, rest of the data…]",
+                to_string(indices), to_string(updates), to_string(data));
+  }
+  set_result(node, 0, dtype, data);
+}
+
+// What is scattered along must be whole; what lies below or beside it passes.
+Rule scatter_rule(const Node& node) {
+  const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape(), &updates = node.input(2)->shape();
+  Rule rule = blank_rule(node);
+  rule.operands[0] = rule.results[0] = add_dims(rule, data, "abcdefgh");
+  if (node.op_type == "ScatterElements") {
+    size_t axis = axis_attribute(node, data.size());
+    for (size_t d = 0; d < data.size(); ++d) {
+      if (d != axis && data[d] == indices[d])
+        rule.operands[1][d] = rule.operands[2][d] = rule.operands[0][d];
+      else
+        rule.factors[d].kind = FactorKind::whole;
+    }
+  } else {
+    auto indexed = static_cast<size_t>(indices.back().constant().value());
+    for (size_t d = 0; d < data.size(); ++d) {
+      if (d < indexed)
+        rule.factors[d].kind = FactorKind::whole;
+      else
+        rule.operands[2][updates.size() - data.size() + d] = rule.operands[0][d];
+    }
+  }
+  std::string reduction = node.get_string("reduction", "none");
+  if (reduction == "none" || reduction == "add") rule.partial(Reduction::sum, {0, 2});
+  return rule;
+}
+
+// The one element of a small integer operand.
+Expr single_element(const Node& node, size_t index, std::string_view what) {
+  auto content = content_operand(node, index, what);
+  if (content.size() != 1) fail_node(node, "its {} must be one number, not {}", what, content.size());
+  return content[0];
+}
+
+void infer_one_hot(Node& node) {
+  const Shape& indices = shape_of(node, 0);
+  Expr depth = single_element(node, 1, "depth");
+  require_equal(node, require_rank(node, 2, "the values", 1)[0], 2, "the number of values", "off and on");
+  size_t axis = axis_attribute(node, indices.size() + 1, -1);
+  Shape shape = indices;
+  shape.insert(shape.begin() + static_cast<ptrdiff_t>(axis), depth);
+  set_result(node, 0, node.input(2)->dtype(), std::move(shape));
+}
+
+Rule one_hot_rule(const Node& node) {
+  Rule rule = blank_rule(node);
+  rule.operands[0] = rule.results[0] = add_dims(rule, node.input(0)->shape(), "abcdefgh");
+  size_t axis = axis_attribute(node, rule.results[0].size() + 1, -1);
+  rule.results[0].insert(rule.results[0].begin() + static_cast<ptrdiff_t>(axis), DimFactors{});
+  return rule;
+}
+
+void infer_top_k(Node& node) {
+  Shape shape = shape_of(node, 0);
+  size_t axis = axis_attribute(node, shape.size(), -1);
+  Expr k = single_element(node, 1, "K");
+  auto extent = shape[axis].constant(), wanted = k.constant();
+  if (wanted && (*wanted < 0 || (extent && *wanted > *extent)))
+    fail_node(node, "K is {}, but dimension {} has {} elements", *wanted, axis, shape[axis].str());
+  shape[axis] = k;
+  if (node.output(0)) set_result(node, 0, node.input(0)->dtype(), shape);
+  if (node.output(1)) set_result(node, 1, DType::int64, shape);
+}
+
+Rule top_k_rule(const Node& node) {
+  return rule_along(node, {static_cast<int>(axis_attribute(node, node.input(0)->rank(), -1))});
+}
+
+}  // namespace
+
+std::vector<OpDef> indexing_ops() {
+  return {
+      {"Gather", "", infer_gather, gather_rule, nullptr, localize_gather},
+      {"GatherShard", "tessera", infer_gather, gather_rule},
+      {"GatherND", "", infer_gather_nd, gather_nd_rule},
+      {"GatherElements", "", infer_gather_elements, gather_elements_rule},
+      {"ScatterND", "", infer_scatter, scatter_rule},
+      {"ScatterElements", "", infer_scatter, scatter_rule},
+      {"OneHot", "", infer_one_hot, one_hot_rule},
+      {"TopK", "", infer_top_k, top_k_rule},
+  };
+}
 
 }  // namespace tessera::ops

@@ -1,7 +1,144 @@
+#include <algorithm>
+#include <numeric>
+
+#include "tessera/ops/dims.h"
+#include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/require.h"
 
 namespace tessera::ops {
+namespace {
 
-std::vector<OpDef> normalization_ops() { return {}; }
+size_t axis_of(const Node& node) {
+  return normalize_axis(node, node.get_int("axis", -1), shape_of(node, 0).size());
+}
+
+std::vector<int> range(size_t begin, size_t end) {
+  std::vector<int> dims(end - begin);
+  std::iota(dims.begin(), dims.end(), static_cast<int>(begin));
+  return dims;
+}
+
+void require_float(const Node& node) {
+  if (!is_float(node.input(0)->dtype()))
+    fail_node(node, "it normalizes floating-point data, not {}; Cast it", name_of(node.input(0)->dtype()));
+}
+
+// Softmax, LogSoftmax, Hardmax, LpNormalization: along one axis.
+void infer_along_axis(Node& node) {
+  axis_of(node);
+  require_float(node);
+  set_result(node, 0, node.input(0)->dtype(), node.input(0)->shape());
+}
+
+Rule along_axis_rule(const Node& node) {
+  return rule_along(node, {static_cast<int>(axis_of(node))});
+}
+
+// Maximum, subtraction, exponential, sum, division.
+Expr softmax_flops(const Node& node) {
+  return 5 * elements_of(*node.input(0));
+}
+Expr norm_flops(const Node& node) {
+  return 8 * elements_of(*node.input(0));
+}
+
+// LayerNormalization and RMSNormalization: along all dimensions from `axis` on; scale and bias broadcast to the data.
+void infer_layer_norm(Node& node) {
+  size_t axis = axis_of(node);
+  require_float(node);
+  const Shape& data = node.input(0)->shape();
+  shape_of(node, 1);
+  require_broadcast_to(node, 1, "the scale", data);
+  if (node.input(2)) require_broadcast_to(node, 2, "the bias", data);
+  set_result(node, 0, node.input(0)->dtype(), data);
+  Shape statistics = data;
+  std::fill(statistics.begin() + static_cast<ptrdiff_t>(axis), statistics.end(), Expr(1));
+  auto stash = static_cast<DType>(node.get_int("stash_type", 1));
+  for (size_t r : {1, 2})
+    if (node.output(r)) set_result(node, r, stash, statistics);
+}
+
+Rule layer_norm_rule(const Node& node) {
+  const Shape& data = node.input(0)->shape();
+  Rule rule = rule_along(node, range(axis_of(node), data.size()));
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    if (node.inputs[i]) rule.operands[i] = broadcast_dims(node.inputs[i]->shape(), data, rule.operands[0]);
+  return rule;
+}
+
+// BatchNormalization, InstanceNormalization, GroupNormalization: data [n, c, x…], everything else [c].
+void infer_channel_norm(Node& node) {
+  const Shape& data = shape_of(node, 0);
+  require_float(node);
+  if (data.size() < 2)
+    fail_node(node, "its data needs a batch and a channel dimension, {} has neither", to_string(data));
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    require_equal(node, require_rank(node, i, "a per-channel operand", 1)[0], data[1],
+                  "the elements of a per-channel operand", "the channels");
+  bool training = node.get_int("training_mode", 0) != 0;
+  for (size_t r = 1; r < node.outputs.size(); ++r) training |= node.outputs[r] != nullptr;
+  if (training)
+    fail_node(node, "training mode (statistics of the batch) is not supported; export the model for inference");
+  if (node.op_type == "GroupNormalization") {
+    int64_t groups = node.get_int("num_groups", 0);
+    if (groups < 1 || !Expr::exact_divide(data[1], groups))
+      fail_node(node, "num_groups is {}, which does not divide the {} channels", groups, data[1].str());
+  }
+  set_result(node, 0, node.input(0)->dtype(), data);
+}
+
+Rule channel_norm_rule(const Node& node) {
+  const Shape& data = node.input(0)->shape();
+  Rule rule = blank_rule(node);
+  rule.operands[0] = rule.results[0] = add_dims(rule, {data[0], data[1]}, "nc");
+  for (size_t i = 1; i < node.inputs.size(); ++i) rule.operands[i] = {rule.operands[0][1]};
+  auto spatial = add_dims(rule, Shape(data.begin() + 2, data.end()), "xyzuvw");
+  for (auto* dims : {&rule.operands[0], &rule.results[0]}) dims->insert(dims->end(), spatial.begin(), spatial.end());
+  // Statistics are given (Batch), taken over the spatial dimensions (Instance), or over groups of channels too.
+  if (node.op_type != "BatchNormalization")
+    for (const DimFactors& dim : spatial) rule.factors[dim[0]].kind = FactorKind::whole;
+  if (node.op_type == "GroupNormalization") rule.kind("c", FactorKind::whole);
+  return rule;
+}
+
+Expr batch_norm_flops(const Node& node) {
+  return 2 * elements_of(*node.input(0));
+}
+
+std::vector<int> mean_variance_axes(const Node& node) {
+  const Shape& data = shape_of(node, 0);
+  std::vector<int> axes;
+  for (int64_t axis : node.get_ints("axes", {0, 2, 3}))
+    axes.push_back(static_cast<int>(normalize_axis(node, axis, data.size())));
+  return axes;
+}
+
+void infer_mean_variance(Node& node) {
+  mean_variance_axes(node);
+  require_float(node);
+  set_result(node, 0, node.input(0)->dtype(), node.input(0)->shape());
+}
+
+Rule mean_variance_rule(const Node& node) {
+  return rule_along(node, mean_variance_axes(node));
+}
+
+}  // namespace
+
+std::vector<OpDef> normalization_ops() {
+  return {
+      {"Softmax", "", infer_along_axis, along_axis_rule, softmax_flops},
+      {"LogSoftmax", "", infer_along_axis, along_axis_rule, softmax_flops},
+      {"Hardmax", "", infer_along_axis, along_axis_rule},
+      {"LpNormalization", "", infer_along_axis, along_axis_rule, softmax_flops},
+      {"LayerNormalization", "", infer_layer_norm, layer_norm_rule, norm_flops},
+      {"RMSNormalization", "", infer_layer_norm, layer_norm_rule, norm_flops},
+      {"BatchNormalization", "", infer_channel_norm, channel_norm_rule, batch_norm_flops},
+      {"InstanceNormalization", "", infer_channel_norm, channel_norm_rule, norm_flops},
+      {"GroupNormalization", "", infer_channel_norm, channel_norm_rule, norm_flops},
+      {"MeanVarianceNormalization", "", infer_mean_variance, mean_variance_rule, norm_flops},
+  };
+}
 
 }  // namespace tessera::ops

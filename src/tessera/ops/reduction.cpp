@@ -1,7 +1,174 @@
+#include <algorithm>
+
+#include "tessera/ops/dims.h"
+#include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {
+namespace {
 
-std::vector<OpDef> reduction_ops() { return {}; }
+// Which dimensions a Reduce* reduces.
+std::vector<bool> reduced_dims(const Node& node) {
+  size_t rank = shape_of(node, 0).size();
+  auto axes = axes_operand(node, 1, rank);
+  if (!axes || axes->empty()) return std::vector<bool>(rank, node.get_int("noop_with_empty_axes", 0) == 0);
+  std::vector<bool> reduced(rank, false);
+  for (size_t axis : *axes) reduced[axis] = true;
+  return reduced;
+}
+
+std::vector<bool> one_dim(const Node& node) {
+  size_t rank = shape_of(node, 0).size();
+  std::vector<bool> reduced(rank, false);
+  reduced[normalize_axis(node, node.get_int("axis", 0), rank)] = true;
+  return reduced;
+}
+
+bool is_arg(const Node& node) {
+  return node.op_type.starts_with("Arg");
+}
+std::vector<bool> dims_of(const Node& node) {
+  return is_arg(node) ? one_dim(node) : reduced_dims(node);
+}
+
+// The single element that known contents reduce to.
+std::optional<std::vector<Expr>> reduced_content(const Node& node, const std::vector<bool>& reduced) {
+  using Combine = Expr (*)(const Expr&, const Expr&);
+  Combine combine = nullptr;
+  if (node.op_type == "ReduceProd") combine = [](const Expr& a, const Expr& b) { return a * b; };
+  if (node.op_type == "ReduceSum") combine = [](const Expr& a, const Expr& b) { return a + b; };
+  if (node.op_type == "ReduceMax") combine = [](const Expr& a, const Expr& b) { return max(a, b); };
+  if (node.op_type == "ReduceMin") combine = [](const Expr& a, const Expr& b) { return min(a, b); };
+  auto elements = content_of(node.input(0));
+  if (!combine || !elements || elements->empty() || reduced != std::vector<bool>{true}) return std::nullopt;
+  Expr result = elements->front();
+  for (size_t i = 1; i < elements->size(); ++i) result = combine(result, (*elements)[i]);
+  return std::vector<Expr>{result};
+}
+
+void infer_reduce(Node& node) {
+  std::vector<bool> reduced = dims_of(node);
+  const Value& data = *node.input(0);
+  bool keep = node.get_int("keepdims", 1) != 0;
+  Shape shape;
+  for (size_t d = 0; d < reduced.size(); ++d) {
+    if (!reduced[d])
+      shape.push_back(data.shape()[d]);
+    else if (keep)
+      shape.push_back(1);
+  }
+  set_result(node, 0, is_arg(node) ? DType::int64 : data.dtype(), std::move(shape), reduced_content(node, reduced));
+}
+
+// How the parts of a split reduced dimension combine: by `across`, or not at all.
+struct Combining {
+  std::string_view type;
+  std::optional<Reduction> across;
+  bool linear;  ///< a partial sum of operands gives a partial sum of results
+};
+
+constexpr Combining kCombining[] = {
+    {"ReduceSum", Reduction::sum, true},
+    {"ReduceMean", Reduction::sum, true},
+    {"ReduceMax", Reduction::max, false},
+    {"ReduceMin", Reduction::min, false},
+    {"ReduceSumSquare", Reduction::sum, false},
+    {"ReduceL1", Reduction::sum, false},
+    {"ReduceProd", std::nullopt, false},
+    {"ReduceL2", std::nullopt, false},
+    {"ReduceLogSum", std::nullopt, false},
+    {"ReduceLogSumExp", std::nullopt, false},
+    {"ArgMax", std::nullopt, false},
+    {"ArgMin", std::nullopt, false},
+};
+
+Combining combining_of(const Node& node) {
+  Combining found = *std::find_if(std::begin(kCombining), std::end(kCombining),
+                                  [&](const Combining& row) { return row.type == node.op_type; });
+  DType dtype = node.input(0)->dtype();
+  // An integer mean truncates, so that means of parts do not add up; bools have no collective.
+  bool exact = dtype != DType::boolean && (node.op_type != "ReduceMean" || is_float(dtype));
+  return exact ? found : Combining{found.type, std::nullopt, false};
+}
+
+Rule reduce_rule(const Node& node) {
+  std::vector<bool> reduced = dims_of(node);
+  Combining combining = combining_of(node);
+  bool keep = node.get_int("keepdims", 1) != 0;
+  Rule rule = blank_rule(node);
+  rule.operands[0] = add_dims(rule, node.input(0)->shape(), "abcdefgh");
+  size_t out = 0;
+  for (size_t d = 0; d < reduced.size(); ++d) {
+    if (!reduced[d]) {
+      rule.results[0][out++] = rule.operands[0][d];
+      continue;
+    }
+    Factor& factor = rule.factors[d];
+    factor.kind = combining.across ? FactorKind::reduction : FactorKind::whole;
+    factor.reduction = combining.across.value_or(Reduction::sum);
+    if (keep) ++out;
+  }
+  if (combining.linear) rule.partial(Reduction::sum, {0});
+  if (combining.across == Reduction::max || combining.across == Reduction::min) rule.partial(*combining.across, {0});
+  return rule;
+}
+
+Expr reduce_flops(const Node& node) {
+  return elements_of(*node.input(0));
+}
+
+// A mean over a split dimension: each rank's sum divided by the global count. 16-bit sums are taken in float32, because
+// a sum may be out of range where its mean is not.
+std::vector<Value*> localize_mean(Localizer& local) {
+  bool split = false;
+  Expr count = 1;
+  const Shape& shape = local.node.input(0)->shape();
+  std::vector<bool> reduced = dims_of(local.node);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!reduced[d]) continue;
+    split |= local.split[local.rule.operands[0][d][0]];
+    count = count * shape[d];
+  }
+  if (!split) return local.same();
+  DType dtype = local.outputs[0].dtype, wide = bits_of(dtype) < 32 ? DType::float32 : dtype;
+  auto cast = [&](Value* value, const std::optional<Shape>& extents, DType to) {
+    return local.emit("Cast", {value}, {to, extents}, {{"to", static_cast<int64_t>(to)}});
+  };
+  std::vector<Value*> operands = local.inputs;
+  if (wide != dtype) operands[0] = cast(operands[0], operands[0]->type.shape, wide);
+  TensorType type{wide, local.outputs[0].shape};
+  Value* sum = local.emit("ReduceSum", operands, type, local.node.attributes);
+  Value* divisor = count.constant() ? local.graph.constant_scalar(wide, static_cast<double>(*count.constant()))
+                                    : cast(local.graph.add_expression("", {count}, true), Shape{}, wide);
+  Value* mean = local.emit("Div", {sum, divisor}, type);
+  return {wide == dtype ? mean : cast(mean, type.shape, dtype)};
+}
+
+size_t cumulative_axis(const Node& node) {
+  auto axis = constant_operand(node, 1, "axis");
+  if (axis.size() != 1) fail_node(node, "its axis must be one number, not {}", axis.size());
+  return normalize_axis(node, axis[0], shape_of(node, 0).size());
+}
+
+void infer_cumulative(Node& node) {
+  cumulative_axis(node);
+  set_result(node, 0, node.input(0)->dtype(), node.input(0)->shape());
+}
+
+Rule cumulative_rule(const Node& node) {
+  Rule rule = rule_along(node, {static_cast<int>(cumulative_axis(node))});
+  return rule.partial(Reduction::sum, {0});
+}
+
+}  // namespace
+
+std::vector<OpDef> reduction_ops() {
+  std::vector<OpDef> ops;
+  for (const Combining& row : kCombining)
+    ops.push_back(
+        {row.type, "", infer_reduce, reduce_rule, reduce_flops, row.type == "ReduceMean" ? localize_mean : nullptr});
+  ops.push_back({"CumSum", "", infer_cumulative, cumulative_rule, reduce_flops});
+  return ops;
+}
 
 }  // namespace tessera::ops

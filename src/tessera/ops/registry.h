@@ -15,7 +15,9 @@ std::vector<OpDef> indexing_ops();       // indexing.cpp: Gather, GatherND, Gath
 std::vector<OpDef> reduction_ops();      // reduction.cpp: Reduce*, CumSum, ArgMax, …
 std::vector<OpDef> normalization_ops();  // normalization.cpp: Softmax, LayerNormalization, RMSNormalization, …
 std::vector<OpDef> matmul_ops();         // matmul.cpp: MatMul, Gemm
-std::vector<OpDef> convolution_ops();    // convolution.cpp: Conv, pooling
+std::vector<OpDef> einsum_ops();         // einsum.cpp: Einsum
+std::vector<OpDef> convolution_ops();    // convolution.cpp: Conv, ConvTranspose
+std::vector<OpDef> pooling_ops();        // pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
 std::vector<OpDef> attention_ops();      // attention.cpp: Attention, RotaryEmbedding
 
 }  // namespace tessera::ops

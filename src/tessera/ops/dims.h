@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/ops/rule.h"
+
+/// What the rules of many operators are built from: one factor per dimension, and how operands map to them.
+namespace tessera::ops {
+
+/// Adds one factor per extent, named by the letters in order ("abc" gives a, b, c; past the last letter c3, c4, …), and
+/// returns the dimensions that they are.
+std::vector<DimFactors> add_dims(Rule& rule, const Shape& shape, std::string_view letters,
+                                 FactorKind kind = FactorKind::pass);
+
+/// The dimensions of an operand that broadcasts to `full` (of dimensions `dims`), aligned at the right: the full
+/// tensor's factors, or none where the operand's extent is 1 and the full one's is not.
+std::vector<DimFactors> broadcast_dims(const Shape& operand, const Shape& full, const std::vector<DimFactors>& dims);
+
+/// `rank` dimensions along which no factor runs.
+std::vector<DimFactors> no_dims(size_t rank);
+
+/// A rule in which the node's present operands and results have their ranks and no factors yet.
+Rule blank_rule(const Node& node);
+
+/// One factor for each dimension of the first operand; those in `whole` must be gathered, the others pass into every
+/// result of the same rank. A result's dimension of another extent than the operand's has no factor. Other operands
+/// are whole. Prints "a b c -> a b c | c: whole".
+Rule rule_along(const Node& node, const std::vector<int>& whole);
+
+/// The product of all extents of an operand or result.
+Expr elements_of(const Value& value);
+
+}  // namespace tessera::ops

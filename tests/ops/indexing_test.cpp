@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+
+#include "ops/one_node.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Gather, LooksUpRows) {
+  OneNode node("Gather");
+  node.operand("1000 h").operand("batch s", DType::int64);
+  EXPECT_EQ(node.type(), "float32 [batch, s, h]");
+  EXPECT_EQ(node.rule(), "v h, b s -> b s h | v: lookup");
+  EXPECT_EQ(node.partials(), "sum{0} max{0} min{0}");
+}
+
+TEST(Gather, AlongAnyAxis) {
+  OneNode node("Gather");
+  node.operand("x y z").operand("", DType::int64).set("axis", int64_t{-2});
+  EXPECT_EQ(node.type(), "float32 [x, z]");
+  EXPECT_EQ(node.rule(), "a v h,  -> a h | v: lookup");
+}
+
+TEST(Gather, OfBoolsIsNoSum) {
+  OneNode node("Gather");
+  node.operand("v", DType::boolean).operand("n", DType::int64);
+  EXPECT_EQ(node.rule(), "v, b -> b | v: whole");
+}
+
+TEST(Gather, FollowsContents) {
+  Expr s = Expr::symbol("s");
+  OneNode scalar("Gather");
+  scalar.expressions({Expr(2), s, 2 * s}).ints({-1}, true);
+  EXPECT_EQ(scalar.type(), "int64 []");
+  EXPECT_EQ(scalar.content(), "[2*s]");
+
+  OneNode several("Gather");
+  several.expressions({Expr(2), s, 2 * s}).ints({1, 0});
+  EXPECT_EQ(several.content(), "[s, 2]");
+
+  OneNode beyond("Gather");
+  beyond.expressions({Expr(2), s}).ints({2}, true);
+  EXPECT_THAT(beyond.error(), HasSubstr("index 2 is outside the 2 elements"));
+
+  OneNode unknown("Gather");
+  unknown.expressions({Expr(2), s}).operand("", DType::int64);
+  EXPECT_EQ(unknown.content(), "unknown");
+}
+
+TEST(Gather, OfASplitTableIsAPartialSum) {
+  OneNode node("Gather");
+  node.operand("1000 h").operand("b s", DType::int64);
+  EXPECT_EQ(node.localized("v", 4),
+            "Less(B, [0]) -> bool [b, s]\n"
+            "Add(B, [1000]) -> int64 [b, s]\n"
+            "Where(Y0, Y0_1, B) -> int64 [b, s]\n"
+            "GatherShard(A, Y0_2, [250*@x]) -> float32 [b, s, h]\n");
+  EXPECT_EQ(node.localized("s", 4), "Gather(A, B) -> float32 [b, floordiv(-@x + s + 3, 4), h]\n");
+}
+
+TEST(Gather, KnownIndicesNeedNoCareForTheTablesEnd) {
+  OneNode node("Gather");
+  node.operand("8 h").ints({0, 3}).set("axis", int64_t{0});
+  EXPECT_THAT(node.localized("v", 2),
+              testing::MatchesRegex("GatherShard\\(A, [^)]*, \\[4\\*@x\\]\\) -> float32 \\[2, h\\]\n"));
+}
+
+TEST(GatherShard, HasGathersType) {
+  OneNode node("GatherShard", "tessera");
+  node.operand("250 h").operand("b s", DType::int64).operand("", DType::int64);
+  EXPECT_EQ(node.type(), "float32 [b, s, h]");
+  EXPECT_EQ(node.rule(), "v h, b s,  -> b s h | v: whole");
+}
+
+TEST(GatherND, PassesBatchPointsAndRest) {
+  OneNode node("GatherND");
+  node.operand("b x y h").operand("b p 2", DType::int64).set("batch_dims", int64_t{1});
+  EXPECT_EQ(node.type(), "float32 [b, p, h]");
+  EXPECT_EQ(node.rule(), "a 1 1 c, a b 1 -> a b c");
+
+  OneNode wrong("GatherND");
+  wrong.operand("b x").operand("p 3", DType::int64);
+  EXPECT_THAT(wrong.error(), HasSubstr("the last extent"));
+}
+
+TEST(GatherElements, PassesWhereTheExtentsAgree) {
+  OneNode node("GatherElements");
+  node.operand("b v w").operand("b n 3", DType::int64).set("axis", int64_t{1});
+  EXPECT_EQ(node.type(), "float32 [b, n, 3]");
+  EXPECT_EQ(node.rule(), "a 1 1, a b c -> a b c | c: whole");
+}
+
+TEST(ScatterND, PassesBelowThePoints) {
+  OneNode node("ScatterND");
+  node.operand("v h").operand("n 1", DType::int64).operand("n h").set("reduction", std::string("add"));
+  EXPECT_EQ(node.type(), "float32 [v, h]");
+  EXPECT_EQ(node.rule(), "a b, 1 1, 1 b -> a b | a: whole");
+  EXPECT_EQ(node.partials(), "sum{0,2}");
+
+  OneNode wrong("ScatterND");
+  wrong.operand("v h").operand("n 1", DType::int64).operand("n");
+  EXPECT_THAT(wrong.error(), HasSubstr("do not address"));
+}
+
+TEST(ScatterElements, PassesBesideTheAxis) {
+  OneNode node("ScatterElements");
+  node.operand("b v").operand("b n", DType::int64).operand("b n").set("axis", int64_t{1});
+  EXPECT_EQ(node.rule(), "a b, a 1, a 1 -> a b | b: whole");
+  OneNode wrong("ScatterElements");
+  wrong.operand("b v").operand("b n", DType::int64).operand("b n").set("reduction", std::string("avg"));
+  EXPECT_THAT(wrong.error(), HasSubstr("'avg'"));
+}
+
+TEST(OneHot, AddsTheDepth) {
+  OneNode node("OneHot");
+  node.operand("b s", DType::int64).ints({10}, true).operand("2");
+  EXPECT_EQ(node.type(), "float32 [b, s, 10]");
+  EXPECT_EQ(node.rule(), "a b, , 1 -> a b 1");
+  OneNode first("OneHot");
+  first.operand("b", DType::int64).ints({10}).operand("2").set("axis", int64_t{0});
+  EXPECT_EQ(first.rule(), "a, 1, 1 -> 1 a");
+  OneNode unknown("OneHot");
+  unknown.operand("b", DType::int64).operand("", DType::int64).operand("2");
+  EXPECT_THAT(unknown.error(), HasSubstr("depth"));
+}
+
+TEST(TopK, KeepsTheOtherDimensions) {
+  OneNode node("TopK");
+  node.operand("b 100").ints({5}).results(2);
+  EXPECT_EQ(node.type(0), "float32 [b, 5]");
+  EXPECT_EQ(node.type(1), "int64 [b, 5]");
+  EXPECT_EQ(node.rule(), "a b, 1 -> a 1, a 1 | b: whole");
+  OneNode wrong("TopK");
+  wrong.operand("b 4").ints({5}).results(2);
+  EXPECT_THAT(wrong.error(), HasSubstr("K is 5, but dimension 1 has 4"));
+}
+
+TEST(Indices, AreIntegers) {
+  OneNode node("Gather");
+  node.operand("v h").operand("n", DType::float32);
+  EXPECT_THAT(node.error(), HasSubstr("Cast"));
+}
+
+}  // namespace
+}  // namespace tessera::ops
