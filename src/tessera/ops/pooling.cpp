@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -34,7 +36,9 @@ Rule pool_rule(const Node& node) {
   // MaxPool's indices count elements of the whole operand, batch and channels included: a part cannot know them.
   auto kind = node.output(1) ? FactorKind::whole : FactorKind::pass;
   auto outer = add_dims(rule, {data[0], data[1]}, "nc", kind);
-  for (auto* dims : {&rule.operands[0], &rule.results[0]}) std::copy(outer.begin(), outer.end(), dims->begin());
+  std::copy(outer.begin(), outer.end(), rule.operands[0].begin());
+  for (size_t r = 0; r < node.outputs.size(); ++r)
+    if (node.outputs[r]) std::copy(outer.begin(), outer.end(), rule.results[r].begin());
   if (node.op_type.ends_with("AveragePool")) rule.partial(Reduction::sum, {0});
   if (node.op_type.ends_with("MaxPool") && !node.output(1)) rule.partial(Reduction::max, {0});
   return rule;

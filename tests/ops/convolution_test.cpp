@@ -1,0 +1,141 @@
+#include <gmock/gmock.h>
+
+#include "ops/one_node.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+using Ints = std::vector<int64_t>;
+
+TEST(Conv, SumsOverInputChannels) {
+  OneNode node("Conv");
+  node.operand("n 3 224 224").operand("64 3 7 7").set("strides", Ints{2, 2}).set("pads", Ints{3, 3, 3, 3});
+  EXPECT_EQ(node.type(), "float32 [n, 64, 112, 112]");
+  EXPECT_EQ(node.rule(), "n c 1 1, m c 1 1 -> n m 1 1 | c: sum");
+  EXPECT_EQ(node.partials(), "sum{0} sum{1}");
+  EXPECT_EQ(node.flops(), std::to_string(int64_t{2} * 64 * 112 * 112 * 3 * 49) + "*n");
+}
+
+TEST(Conv, WithABiasNeedsInputChannelsWhole) {
+  OneNode node("Conv");
+  node.operand("n 8 x").operand("16 8 3").operand("16");
+  EXPECT_EQ(node.type(), "float32 [n, 16, x - 2]");
+  EXPECT_EQ(node.rule(), "n c 1, m c 1, m -> n m 1 | c: whole");
+  EXPECT_EQ(node.partials(), "sum{0,2} sum{1,2}");
+}
+
+TEST(Conv, PointwisePassesSpatialDimensions) {
+  OneNode node("Conv");
+  node.operand("n 8 y x").operand("16 8 1 1");
+  EXPECT_EQ(node.rule(), "n c x0 x1, m c 1 1 -> n m x0 x1 | c: sum");
+  OneNode strided("Conv");
+  strided.operand("n 8 y x").operand("16 8 1 1").set("strides", Ints{2, 1});
+  EXPECT_EQ(strided.rule(), "n c 1 x1, m c 1 1 -> n m 1 x1 | c: sum");
+}
+
+TEST(Conv, GroupsPassInBothChannels) {
+  OneNode grouped("Conv");
+  grouped.operand("n 8 x").operand("16 2 3").operand("16").set("group", int64_t{4});
+  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g m) c 1, (g m) -> n (g m) 1 | c: whole");
+  OneNode depthwise("Conv");
+  depthwise.operand("n 8 x").operand("8 1 3").set("group", int64_t{8});
+  EXPECT_EQ(depthwise.rule(), "n g 1, g 1 1 -> n g 1");
+  EXPECT_EQ(depthwise.flops(), "48*n*x - 96*n");
+}
+
+TEST(Conv, ARanksGroupsAreItsOwn) {
+  OneNode node("Conv");
+  node.operand("n 8 9").operand("8 1 3").set("group", int64_t{8});
+  EXPECT_EQ(node.localized("g", 4), "Conv(A, B) -> float32 [n, 2, 7]\n");
+  EXPECT_EQ(std::get<int64_t>(node.last_attributes.at(0).value), 2);
+  EXPECT_THROW(node.localized("g", 3), Error);
+}
+
+TEST(Conv, PadsAutomatically) {
+  OneNode same("Conv");
+  same.operand("n 3 x").operand("8 3 3").set("auto_pad", std::string("SAME_UPPER")).set("strides", Ints{2});
+  EXPECT_EQ(same.type(), "float32 [n, 8, floordiv(x + 1, 2)]");
+  OneNode valid("Conv");
+  valid.operand("n 3 10").operand("8 3 3").set("auto_pad", std::string("VALID")).set("dilations", Ints{2});
+  EXPECT_EQ(valid.type(), "float32 [n, 8, 6]");
+}
+
+TEST(Conv, SaysWhatDoesNotFit) {
+  OneNode channels("Conv");
+  channels.operand("n 4 x").operand("8 3 3");
+  EXPECT_THAT(channels.error(), HasSubstr("the data's channels in a group (4)"));
+  OneNode groups("Conv");
+  groups.operand("n 4 x").operand("8 1 3").set("group", int64_t{3});
+  EXPECT_THAT(groups.error(), HasSubstr("do not divide into 3 groups"));
+  OneNode window("Conv");
+  window.operand("n 4 2").operand("8 4 3");
+  EXPECT_THAT(window.error(), HasSubstr("does not fit"));
+  OneNode strides("Conv");
+  strides.operand("n 4 9 9").operand("8 4 3 3").set("strides", Ints{2});
+  EXPECT_THAT(strides.error(), HasSubstr("'strides' has 1 values, 2 are needed"));
+  OneNode pad("Conv");
+  pad.operand("n 4 9").operand("8 4 3").set("auto_pad", std::string("SAME"));
+  EXPECT_THAT(pad.error(), HasSubstr("auto_pad is 'SAME'"));
+}
+
+TEST(ConvTranspose, Widens) {
+  OneNode node("ConvTranspose");
+  node.operand("n 8 x").operand("8 4 3").set("strides", Ints{2}).set("pads", Ints{1, 1}).set("output_padding", Ints{1});
+  EXPECT_EQ(node.type(), "float32 [n, 4, 2*x]");
+  EXPECT_EQ(node.rule(), "n c 1, c m 1 -> n m 1 | c: sum");
+  EXPECT_EQ(node.flops(), std::to_string(2 * 8 * 4 * 3) + "*n*x");
+
+  OneNode grouped("ConvTranspose");
+  grouped.operand("n 8 x").operand("8 4 3").operand("8").set("group", int64_t{2}).set("output_shape", Ints{17});
+  EXPECT_EQ(grouped.type(), "float32 [n, 8, 17]");
+  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g c) m 1, (g m) -> n (g m) 1 | c: whole");
+}
+
+TEST(Pool, PassesBatchAndChannels) {
+  OneNode maximum("MaxPool");
+  maximum.operand("n 64 112 112")
+      .set("kernel_shape", Ints{3, 3})
+      .set("strides", Ints{2, 2})
+      .set("pads", Ints{1, 1, 1, 1});
+  EXPECT_EQ(maximum.type(), "float32 [n, 64, 56, 56]");
+  EXPECT_EQ(maximum.rule(), "n c 1 1 -> n c 1 1");
+  EXPECT_EQ(maximum.partials(), "max{0}");
+  OneNode average("AveragePool");
+  average.operand("n c x").set("kernel_shape", Ints{2}).set("strides", Ints{2});
+  EXPECT_EQ(average.type(), "float32 [n, c, floordiv(x, 2)]");
+  EXPECT_EQ(average.partials(), "sum{0}");
+}
+
+TEST(Pool, RoundsUpButNeverStartsInThePadding) {
+  OneNode up("MaxPool");
+  up.operand("1 1 6").set("kernel_shape", Ints{3}).set("strides", Ints{2}).set("ceil_mode", int64_t{1});
+  EXPECT_EQ(up.type(), "float32 [1, 1, 3]");
+  // Rounded up, three windows would start at 0, 3 and 6, of elements 0 … 4 and one of padding on each side.
+  OneNode inside("MaxPool");
+  inside.operand("1 1 5")
+      .set("kernel_shape", Ints{2})
+      .set("strides", Ints{3})
+      .set("pads", Ints{1, 1})
+      .set("ceil_mode", int64_t{1});
+  EXPECT_EQ(inside.type(), "float32 [1, 1, 2]");
+}
+
+TEST(Pool, IndicesCountTheWholeOperand) {
+  OneNode node("MaxPool");
+  node.operand("n c x").set("kernel_shape", Ints{2}).results(2);
+  EXPECT_EQ(node.type(1), "int64 [n, c, x - 1]");
+  EXPECT_EQ(node.rule(), "n c 1 -> n c 1, n c 1 | n: whole, c: whole");
+  EXPECT_EQ(node.partials(), "");
+}
+
+TEST(Pool, OfEverything) {
+  OneNode node("GlobalAveragePool");
+  node.operand("n c y x");
+  EXPECT_EQ(node.type(), "float32 [n, c, 1, 1]");
+  EXPECT_EQ(node.rule(), "n c 1 1 -> n c 1 1");
+  EXPECT_EQ(node.partials(), "sum{0}");
+}
+
+}  // namespace
+}  // namespace tessera::ops

@@ -1,0 +1,104 @@
+#include <gmock/gmock.h>
+
+#include "ops/one_node.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Softmax, NeedsItsAxisWhole) {
+  for (std::string_view type : {"Softmax", "LogSoftmax", "Hardmax", "LpNormalization"}) {
+    OneNode last(type);
+    last.operand("b s v");
+    EXPECT_EQ(last.type(), "float32 [b, s, v]") << type;
+    EXPECT_EQ(last.rule(), "a b c -> a b c | c: whole") << type;
+    EXPECT_EQ(last.partials(), "") << type;
+    OneNode middle(type);
+    middle.operand("b s v").set("axis", int64_t{1});
+    EXPECT_EQ(middle.rule(), "a b c -> a b c | b: whole") << type;
+  }
+  OneNode costs("Softmax");
+  costs.operand("b 10");
+  EXPECT_EQ(costs.flops(), "50*b");
+}
+
+TEST(Softmax, RefusesIntegersAndAxesOutOfRange) {
+  OneNode integers("Softmax");
+  integers.operand("b s", DType::int32);
+  EXPECT_THAT(integers.error(), HasSubstr("not int32; Cast it"));
+  OneNode axis("Softmax");
+  axis.operand("b s").set("axis", int64_t{2});
+  EXPECT_THAT(axis.error(), HasSubstr("axis 2 is out of range for rank 2"));
+}
+
+TEST(LayerNormalization, NormalizesFromItsAxisOn) {
+  OneNode node("LayerNormalization");
+  node.operand("b s 96").operand("96").operand("96").results(3);
+  EXPECT_EQ(node.type(0), "float32 [b, s, 96]");
+  EXPECT_EQ(node.type(1), "float32 [b, s, 1]");
+  EXPECT_EQ(node.rule(), "a b c, c, c -> a b c, a b 1, a b 1 | c: whole");
+  EXPECT_EQ(node.flops(), "768*b*s");
+
+  OneNode two("LayerNormalization");
+  two.operand("b s 96", DType::bfloat16).operand("s 96", DType::bfloat16).set("axis", int64_t{1});
+  EXPECT_EQ(two.type(), "bfloat16 [b, s, 96]");
+  EXPECT_EQ(two.rule(), "a b c, b c -> a b c | b: whole, c: whole");
+}
+
+TEST(LayerNormalization, KeepsStatisticsInTheStashType) {
+  OneNode node("LayerNormalization");
+  node.operand("b 96", DType::float16).operand("96", DType::float16).absent().results(3);
+  EXPECT_EQ(node.type(2), "float32 [b, 1]");
+  EXPECT_EQ(node.rule(), "a b, b,  -> a b, a 1, a 1 | b: whole");
+}
+
+TEST(LayerNormalization, RefusesAScaleThatDoesNotFit) {
+  OneNode node("LayerNormalization");
+  node.operand("b s 96").operand("95");
+  EXPECT_THAT(node.error(), HasSubstr("the scale [95] does not broadcast to [b, s, 96]"));
+}
+
+TEST(RMSNormalization, HasNoBias) {
+  OneNode node("RMSNormalization");
+  node.operand("b s h").operand("h");
+  EXPECT_EQ(node.rule(), "a b c, c -> a b c | c: whole");
+}
+
+TEST(BatchNormalization, PassesAllDimensions) {
+  OneNode node("BatchNormalization");
+  node.operand("n 8 y x").operand("8").operand("8").operand("8").operand("8");
+  EXPECT_EQ(node.type(), "float32 [n, 8, y, x]");
+  EXPECT_EQ(node.rule(), "n c x y, c, c, c, c -> n c x y");
+
+  OneNode training("BatchNormalization");
+  training.operand("n 8 y x").operand("8").operand("8").operand("8").operand("8").set("training_mode", int64_t{1});
+  EXPECT_THAT(training.error(), HasSubstr("export the model for inference"));
+  OneNode wrong("BatchNormalization");
+  wrong.operand("n 8 y x").operand("8").operand("8").operand("8").operand("7");
+  EXPECT_THAT(wrong.error(), HasSubstr("(7)"));
+}
+
+TEST(InstanceNormalization, NeedsSpatialDimensionsWhole) {
+  OneNode node("InstanceNormalization");
+  node.operand("n 8 y x").operand("8").operand("8");
+  EXPECT_EQ(node.rule(), "n c x y, c, c -> n c x y | x: whole, y: whole");
+}
+
+TEST(GroupNormalization, PassesTheBatchOnly) {
+  OneNode node("GroupNormalization");
+  node.operand("n 8 x").operand("8").operand("8").set("num_groups", int64_t{4});
+  EXPECT_EQ(node.rule(), "n c x, c, c -> n c x | c: whole, x: whole");
+  OneNode wrong("GroupNormalization");
+  wrong.operand("n 8 x").operand("8").operand("8").set("num_groups", int64_t{3});
+  EXPECT_THAT(wrong.error(), HasSubstr("num_groups is 3"));
+}
+
+TEST(MeanVarianceNormalization, NeedsItsAxesWhole) {
+  OneNode node("MeanVarianceNormalization");
+  node.operand("n c y x");
+  EXPECT_EQ(node.rule(), "a b c d -> a b c d | a: whole, c: whole, d: whole");
+}
+
+}  // namespace
+}  // namespace tessera::ops
