@@ -321,7 +321,7 @@ void Graph::verify(std::string_view stage) const {
     auto named = by_name_.find(value->name);
     require(named != by_name_.end() && named->second == value.get(), "the name is not its own", *value);
     require((value->kind == ValueKind::result) == (value->producer != nullptr), "kind and producer disagree", *value);
-    if (value->has_data()) {
+    if (value->has_data() && value->data.dtype != DType::undefined) {
       require(value->data.dtype == value->type.dtype, "data and type disagree", *value);
       require(value->has_shape() && constants_of(value->shape()) == value->data.dims, "data and shape disagree",
               *value);

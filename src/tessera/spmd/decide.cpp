@@ -1,0 +1,325 @@
+#include "tessera/spmd/decide.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/spmd/program.h"
+#include "tessera/spmd/reshard.h"
+
+namespace tessera::spmd {
+namespace {
+
+using Assignment = std::vector<std::vector<AxisRef>>;  // axes per subfactor
+
+constexpr double kForbidden = 1e18;  // bytes; larger than any tensor, small enough to compare sums of
+
+bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
+  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
+// What two shardings of one value have in common: per part the common prefix of axes; whole where parts do not line up.
+Sharding meet(const Sharding& a, const Sharding& b) {
+  Sharding result = a;
+  for (size_t d = 0; d < a.dims.size(); ++d) {
+    auto cuts = boundaries(a.dims[d]);
+    for (const Expr& cut : boundaries(b.dims[d])) cuts.push_back(cut);
+    auto x = refine(a.dims[d], cuts), y = refine(b.dims[d], cuts);
+    if (!x || !y || x->parts.size() != y->parts.size()) {
+      result.dims[d].parts = {Part{a.dims[d].size(), {}}};
+      continue;
+    }
+    for (size_t p = 0; p < x->parts.size(); ++p) {
+      auto& axes = x->parts[p].axes;
+      const auto& other = y->parts[p].axes;
+      size_t n = 0;
+      while (n < axes.size() && n < other.size() && axes[n] == other[n]) ++n;
+      axes.resize(n);
+    }
+    result.dims[d].parts = std::move(x->parts);
+  }
+  return result;
+}
+
+class Decider {
+ public:
+  Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints)
+      : graph_(graph), layout_(layout), mesh_(mesh), hints_(hints) {}
+
+  Decisions run() {
+    for (const NodeLayout& node : layout_.nodes) decisions_.nodes.push_back(decide(node));
+    store_sources();
+    for (const Value* output : graph_.outputs) {
+      Sharding wanted = layout_.slots[layout_.output_slot(output)].sharding();
+      if (!versions_.contains(output)) wanted = decisions_.sources.at(output);
+      decisions_.outputs[output] = wanted;
+    }
+    return std::move(decisions_);
+  }
+
+ private:
+  const Slot& slot_of(const Place& place) const { return layout_.slots[place.slot]; }
+  const std::vector<AxisRef>& axes_at(const Place& place) const {
+    return slot_of(place).dims[place.dim].parts[place.part].axes;
+  }
+
+  double bytes(const Sharding& from, const Sharding& to, DType dtype) const {
+    if (same_layout(from, to)) return 0;
+    double sum = 0;
+    for (const ReshardStep& step : plan_reshard(from, to)) sum += hinted(bytes_received(step, dtype, mesh_), hints_);
+    return sum;
+  }
+
+  // Operand `t` of a node laid out for an assignment; dimensions without a subfactor are whole.
+  Sharding laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const {
+    int slot = result ? node.result_slots[t] : node.operand_slots[t];
+    Sharding sharding = layout_.slots[slot].sharding();
+    for (DimSharding& dim : sharding.dims)
+      for (Part& part : dim.parts) part.axes.clear();
+    for (size_t s = 0; s < node.subfactors.size(); ++s)
+      for (const Place& place : node.subfactors[s].places)
+        if (place.result == result && place.tensor == static_cast<int>(t))
+          sharding.dims[place.dim].parts[place.part].axes = assignment[s];
+    if (result)
+      for (size_t s = 0; s < node.subfactors.size(); ++s) {
+        const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
+        bool reduces = factor.kind == ops::FactorKind::reduction || factor.kind == ops::FactorKind::lookup;
+        if (!reduces) continue;
+        Reduction reduction = factor.kind == ops::FactorKind::lookup ? Reduction::sum : factor.reduction;
+        for (const AxisRef& axis : assignment[s]) sharding.partial.push_back({axis, reduction});
+      }
+    return sharding;
+  }
+
+  // Bytes to bring operand `t` into `wanted`. Sources are stored as wanted unless annotated.
+  double operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
+    const Value* value = node.node->inputs[t];
+    auto known = versions_.find(value);
+    if (known == versions_.end()) {
+      const Slot& slot = layout_.slots[node.operand_slots[t]];
+      if (!slot.annotated) return 0;
+      double moved = bytes(slot.sharding(), wanted, value->dtype());
+      return value->kind == ValueKind::state && moved > 0 ? kForbidden / 1e3 + moved : moved;
+    }
+    double best = std::numeric_limits<double>::max();
+    for (const Sharding& version : known->second) best = std::min(best, bytes(version, wanted, value->dtype()));
+    return best;
+  }
+
+  double result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
+    const Slot& slot = layout_.slots[node.result_slots[t]];
+    double moved = bytes(produced, slot.sharding(), slot.value->dtype());
+    if (!slot.annotated) return moved;
+    Sharding reduced = produced;
+    reduced.partial.clear();
+    // An order about a result is an order about how to compute it; only what is summed may come afterwards.
+    bool obeys = true;
+    for (size_t d = 0; d < reduced.dims.size(); ++d)
+      for (size_t p = 0; p < reduced.dims[d].parts.size(); ++p) {
+        const auto& made = reduced.dims[d].parts[p].axes;
+        const auto& ordered = slot.dims[d].parts[p].axes;
+        auto is_reduced = [&](const AxisRef& axis) {
+          return std::any_of(produced.partial.begin(), produced.partial.end(),
+                             [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
+        };
+        if (made == ordered) continue;
+        obeys &= is_prefix(made, ordered) &&
+                 std::all_of(ordered.begin() + static_cast<long>(made.size()), ordered.end(), is_reduced);
+      }
+    return moved + (obeys ? 0 : kForbidden / 1e6);
+  }
+
+  double cost(const NodeLayout& node, const Assignment& assignment) const {
+    double sum = 0;
+    for (size_t t = 0; t < node.operand_slots.size(); ++t)
+      if (node.operand_slots[t] >= 0) {
+        Sharding wanted = laid_out(node, assignment, false, t);
+        sum += operand_cost(node, t, wanted) + kTie * local_bytes(wanted, node.node->inputs[t]->dtype());
+      }
+    for (size_t t = 0; t < node.result_slots.size(); ++t)
+      if (node.result_slots[t] >= 0) {
+        Sharding produced = laid_out(node, assignment, true, t);
+        sum += result_cost(node, t, produced) + kTie * local_bytes(produced, node.node->outputs[t]->dtype());
+      }
+    return sum;
+  }
+
+  double local_bytes(const Sharding& sharding, DType dtype) const {
+    return hinted(largest_shard(sharding, mesh_), hints_) * bits_of(dtype) / 8;
+  }
+
+  // All ways to give each subfactor one of the axis lists that its places have, no axis twice.
+  Assignment choose(const NodeLayout& node) {
+    std::vector<std::vector<std::vector<AxisRef>>> candidates(node.subfactors.size());
+    Assignment longest(node.subfactors.size());
+    bool conflict = false;
+    for (size_t s = 0; s < node.subfactors.size(); ++s) {
+      if (!node.subfactors[s].splittable) continue;
+      for (const Place& place : node.subfactors[s].places) {
+        const auto& axes = axes_at(place);
+        if (axes.empty()) continue;
+        if (std::find(candidates[s].begin(), candidates[s].end(), axes) == candidates[s].end())
+          candidates[s].push_back(axes);
+        if (is_prefix(longest[s], axes))
+          longest[s] = axes;
+        else if (!is_prefix(axes, longest[s]))
+          conflict = true;
+      }
+    }
+    if (!conflict && disjoint(longest)) return longest;
+    for (auto& lists : candidates) {
+      auto whole = lists;
+      for (const auto& axes : whole)
+        for (size_t n = 1; n < axes.size(); ++n) {
+          std::vector<AxisRef> prefix(axes.begin(), axes.begin() + static_cast<long>(n));
+          if (std::find(lists.begin(), lists.end(), prefix) == lists.end()) lists.push_back(prefix);
+        }
+      lists.emplace_back();
+    }
+    Assignment best(node.subfactors.size()), now(node.subfactors.size());
+    double best_cost = std::numeric_limits<double>::max();
+    int tried = 0;
+    search(node, candidates, 0, now, best, best_cost, tried);
+    return best;
+  }
+
+  void search(const NodeLayout& node, const std::vector<std::vector<std::vector<AxisRef>>>& candidates, size_t s,
+              Assignment& now, Assignment& best, double& best_cost, int& tried) {
+    constexpr int kMostTried = 512;  // a bound on time; candidates come in order of appearance
+    if (tried >= kMostTried) return;
+    if (s == candidates.size()) {
+      ++tried;
+      double sum = cost(node, now);
+      if (sum < best_cost) {
+        best_cost = sum;
+        best = now;
+      }
+      return;
+    }
+    for (const auto& axes : candidates[s]) {
+      now[s] = axes;
+      if (disjoint(now)) search(node, candidates, s + 1, now, best, best_cost, tried);
+      now[s].clear();
+    }
+  }
+
+  static bool disjoint(const Assignment& assignment) {
+    std::vector<const AxisRef*> seen;
+    for (const auto& axes : assignment)
+      for (const AxisRef& axis : axes) {
+        for (const AxisRef* other : seen)
+          if (other->overlaps(axis)) return false;
+        seen.push_back(&axis);
+      }
+    return true;
+  }
+
+  // Partial axes that the operands have now and that may stay through this node.
+  std::vector<PartialAxis> kept_partials(const NodeLayout& node, const Assignment& assignment,
+                                         std::vector<int>& operands) const {
+    operands.clear();
+    std::vector<PartialAxis> axes;
+    double reduced_bytes = 0;
+    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+      if (node.operand_slots[t] < 0) continue;
+      auto known = versions_.find(node.node->inputs[t]);
+      if (known == versions_.end()) continue;
+      const auto& versions = known->second;
+      if (!versions[0].is_partial() || versions.size() > 1) continue;
+      if (!axes.empty() && axes != versions[0].partial) return {};
+      axes = versions[0].partial;
+      operands.push_back(static_cast<int>(t));
+      reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
+    }
+    if (axes.empty()) return {};
+    for (const auto& list : assignment)
+      for (const AxisRef& axis : list)
+        for (const PartialAxis& partial : axes)
+          if (partial.axis.overlaps(axis)) return {};
+    for (const PartialAxis& axis : axes)
+      if (std::none_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
+            return set.reduction == axis.reduction && set.operands == operands;
+          }))
+        return {};
+    double result_bytes = 0;
+    for (size_t t = 0; t < node.result_slots.size(); ++t)
+      if (node.result_slots[t] >= 0)
+        result_bytes += local_bytes(laid_out(node, assignment, true, t), node.node->outputs[t]->dtype());
+    if (result_bytes > reduced_bytes) return {};
+    // Where the result is wanted split over the very axis, reducing now scatters it at no more cost.
+    return axes;
+  }
+
+  NodeDecision decide(const NodeLayout& node) {
+    NodeDecision decision;
+    decision.axes = choose(node);
+    std::vector<int> partial_operands;
+    auto kept = kept_partials(node, decision.axes, partial_operands);
+    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+      if (node.operand_slots[t] < 0) {
+        decision.operands.emplace_back();
+        continue;
+      }
+      Sharding wanted = laid_out(node, decision.axes, false, t);
+      if (std::find(partial_operands.begin(), partial_operands.end(), static_cast<int>(t)) != partial_operands.end())
+        wanted.partial = kept;
+      decision.operands.push_back(wanted);
+      const Value* value = node.node->inputs[t];
+      auto known = versions_.find(value);
+      if (known == versions_.end()) {
+        wants_[value].push_back(wanted);
+        continue;
+      }
+      auto same = [&](const Sharding& version) { return same_layout(version, wanted); };
+      if (std::none_of(known->second.begin(), known->second.end(), same)) known->second.push_back(wanted);
+    }
+    for (size_t t = 0; t < node.result_slots.size(); ++t) {
+      if (node.result_slots[t] < 0) {
+        decision.results.emplace_back();
+        continue;
+      }
+      Sharding produced = laid_out(node, decision.axes, true, t);
+      produced.partial.insert(produced.partial.end(), kept.begin(), kept.end());
+      decision.results.push_back(produced);
+      versions_[node.node->outputs[t]] = {produced};
+    }
+    return decision;
+  }
+
+  void store_sources() {
+    for (const auto& [value, slots] : layout_.of_value) {
+      if (value->producer) continue;
+      bool annotated = layout_.slots[slots.front()].annotated;
+      auto wants = wants_.find(value);
+      if (!annotated && wants == wants_.end()) {
+        decisions_.sources[value] = Sharding::replicated(value->shape());
+        continue;
+      }
+      // Annotated: what all uses were told, axes that an open dimension attracted included. Else what all uses want.
+      Sharding stored = annotated ? layout_.slots[slots.front()].sharding() : wants->second.front();
+      if (annotated)
+        for (int slot : slots) stored = meet(stored, layout_.slots[slot].sharding());
+      else
+        for (const Sharding& other : wants->second) stored = meet(stored, other);
+      decisions_.sources[value] = stored;
+    }
+  }
+
+  static constexpr double kTie = 1e-3;
+
+  const Graph& graph_;
+  const Layout& layout_;
+  const Mesh& mesh_;
+  const Hints& hints_;
+  std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
+  std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
+  Decisions decisions_;
+};
+
+}  // namespace
+
+Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints) {
+  return Decider(graph, layout, mesh, hints).run();
+}
+
+}  // namespace tessera::spmd

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include "tessera/spmd/layout.h"
+
+namespace tessera::spmd {
+
+/// How one node computes: what its operands must look like and what its results then are.
+struct NodeDecision {
+  std::vector<std::vector<AxisRef>> axes;  ///< per subfactor of its NodeLayout
+  std::vector<Sharding> operands;          ///< per operand; empty dims for absent ones and expressions
+  std::vector<Sharding> results;           ///< as produced, partial axes included
+};
+
+struct Decisions {
+  std::vector<NodeDecision> nodes;           ///< in graph order
+  std::map<const Value*, Sharding> sources;  ///< storage of inputs, states and constants
+  std::map<const Value*, Sharding> outputs;  ///< of graph outputs, never partial
+};
+
+/// Chooses every node's compute sharding from the propagated layouts, in graph order.
+///
+/// Where the layouts around a node agree (an axis runs along one subfactor only), that is the choice. Where they do
+/// not, the combinations are compared by the bytes that operands and results would move; annotated results are obeyed
+/// and annotated states are not gathered while another way exists. Partial results stay partial through operators that
+/// allow it and do not enlarge what must be reduced; they are reduced where a consumer needs it, once.
+///
+/// Sources are stored in what all their uses have in common, so that each use is a free slice; annotated ones as
+/// ordered.
+Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints);
+
+}  // namespace tessera::spmd

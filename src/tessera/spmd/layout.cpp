@@ -1,0 +1,283 @@
+#include "tessera/spmd/layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tessera/base/error.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::spmd {
+
+double hinted(const Expr& expr, const Hints& hints) {
+  constexpr int64_t kUnbound = 16;
+  return static_cast<double>(expr.evaluate([&](std::string_view name) -> std::optional<int64_t> {
+    if (name.starts_with('@')) return 0;
+    auto found = hints.find(name);
+    return found == hints.end() ? kUnbound : found->second;
+  }));
+}
+
+Sharding Slot::sharding() const {
+  Sharding sharding;
+  for (const DimState& dim : dims) {
+    DimSharding split;
+    for (const PartState& part : dim.parts) split.parts.push_back({part.size, part.axes});
+    sharding.dims.push_back(std::move(split));
+  }
+  return sharding;
+}
+
+bool Slot::uses(const AxisRef& axis) const {
+  for (const DimState& dim : dims)
+    for (const PartState& part : dim.parts)
+      for (const AxisRef& used : part.axes)
+        if (used.overlaps(axis)) return true;
+  return false;
+}
+
+namespace {
+
+bool has_layout(const Value* value) {
+  return value && value->kind != ValueKind::expression && value->has_shape();
+}
+
+bool is_source(const Value& value) {
+  return value.producer == nullptr;
+}
+
+// Suffix products strictly inside a dimension, ascending; each divides the next.
+using Cuts = std::vector<Expr>;
+
+bool add_cut(Cuts& cuts, const Expr& size, const Expr& cut) {
+  if (cut.is(1) || cut.is(0) || cut == size || !Expr::exact_divide(size, cut)) return false;
+  size_t at = 0;
+  for (; at < cuts.size(); ++at) {
+    if (cuts[at] == cut) return false;
+    if (Expr::exact_divide(cuts[at], cut)) break;
+    if (!Expr::exact_divide(cut, cuts[at])) return false;
+  }
+  for (size_t after = at; after < cuts.size(); ++after)
+    if (!Expr::exact_divide(cuts[after], cut)) return false;
+  cuts.insert(cuts.begin() + static_cast<long>(at), cut);
+  return true;
+}
+
+// The cuts of a dimension that fall inside the factor whose minor neighbours multiply to `base`, relative to it.
+Cuts relative(const Cuts& cuts, const Expr& base, const Expr& size) {
+  Cuts inside;
+  for (const Expr& cut : cuts) {
+    auto part = Expr::exact_divide(cut, base);
+    if (part && !part->is(1) && !(*part == size) && Expr::exact_divide(size, *part)) inside.push_back(*part);
+  }
+  return inside;
+}
+
+}  // namespace
+
+Layout::Layout(const Graph& graph, const Hints& hints, const std::map<const Value*, Sharding>& cuts) {
+  make_slots(graph, hints);
+  refine(cuts);
+  align();
+  connect();
+}
+
+void Layout::make_slots(const Graph& graph, const Hints& hints) {
+  auto add = [&](const Value* value) {
+    Slot slot;
+    slot.value = value;
+    for (const Expr& extent : value->shape()) slot.dims.push_back({{PartState{extent, {}, {}, -1}}, true});
+    slot.bytes = hinted(product(value->shape()), hints) * bits_of(value->dtype()) / 8;
+    slots.push_back(std::move(slot));
+    int index = static_cast<int>(slots.size()) - 1;
+    of_value[value].push_back(index);
+    return index;
+  };
+  for (const auto& node : graph.nodes()) {
+    NodeLayout layout;
+    layout.node = node.get();
+    layout.rule = ops::op_of(*node).rule(*node);
+    for (const Value* operand : node->inputs) {
+      if (!has_layout(operand))
+        layout.operand_slots.push_back(-1);
+      else
+        layout.operand_slots.push_back(is_source(*operand) ? add(operand) : of_value.at(operand).front());
+    }
+    for (const Value* result : node->outputs) layout.result_slots.push_back(result ? add(result) : -1);
+    layout.rule.operands.resize(node->inputs.size());
+    layout.rule.results.resize(node->outputs.size());
+    nodes.push_back(std::move(layout));
+  }
+  for (const Value* value : graph.inputs)
+    if (!of_value.contains(value)) add(value);
+  for (const Value* value : graph.outputs)
+    if (!of_value.contains(value) && has_layout(value)) add(value);
+}
+
+namespace {
+
+// Every (slot, dimension, factors) of a node.
+template <typename Visit>
+void for_each_dim(const NodeLayout& layout, Visit visit) {
+  auto side = [&](const std::vector<std::vector<ops::DimFactors>>& tensors, const std::vector<int>& slots,
+                  bool result) {
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      if (slots[t] < 0) continue;
+      for (size_t d = 0; d < tensors[t].size(); ++d)
+        if (!tensors[t][d].empty()) visit(result, static_cast<int>(t), slots[t], static_cast<int>(d), tensors[t][d]);
+    }
+  };
+  side(layout.rule.operands, layout.operand_slots, false);
+  side(layout.rule.results, layout.result_slots, true);
+}
+
+Expr base_of(const ops::Rule& rule, const ops::DimFactors& factors, size_t position) {
+  Expr base = 1;
+  for (size_t k = position + 1; k < factors.size(); ++k) base = base * rule.factors[factors[k]].size;
+  return base;
+}
+
+}  // namespace
+
+void Layout::refine(const std::map<const Value*, Sharding>& cuts) {
+  std::vector<std::vector<Cuts>> of_slot(slots.size());
+  for (size_t s = 0; s < slots.size(); ++s) of_slot[s].resize(slots[s].dims.size());
+  auto size_of = [&](int slot, int dim) { return slots[slot].value->shape()[dim]; };
+  for (const auto& [value, sharding] : cuts) {
+    if (!of_value.contains(value)) continue;
+    for (int slot : of_value.at(value))
+      for (size_t d = 0; d < sharding.dims.size(); ++d)
+        for (const Expr& cut : boundaries(sharding.dims[d]))
+          add_cut(of_slot[slot][d], size_of(slot, static_cast<int>(d)), cut);
+  }
+  auto visit_node = [&](const NodeLayout& layout) {
+    bool changed = false;
+    std::vector<Cuts> of_factor(layout.rule.factors.size());
+    for_each_dim(layout, [&](bool, int, int slot, int dim, const ops::DimFactors& factors) {
+      for (size_t k = 0; k < factors.size(); ++k) {
+        const ops::Factor& factor = layout.rule.factors[factors[k]];
+        if (factor.kind == ops::FactorKind::whole) continue;
+        for (const Expr& cut : relative(of_slot[slot][dim], base_of(layout.rule, factors, k), factor.size))
+          add_cut(of_factor[factors[k]], factor.size, cut);
+      }
+    });
+    for_each_dim(layout, [&](bool, int, int slot, int dim, const ops::DimFactors& factors) {
+      for (size_t k = 0; k < factors.size(); ++k) {
+        Expr base = base_of(layout.rule, factors, k);
+        changed |= add_cut(of_slot[slot][dim], size_of(slot, dim), base);
+        for (const Expr& cut : of_factor[factors[k]])
+          changed |= add_cut(of_slot[slot][dim], size_of(slot, dim), base * cut);
+      }
+    });
+    return changed;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const NodeLayout& layout : nodes) changed |= visit_node(layout);
+    for (auto layout = nodes.rbegin(); layout != nodes.rend(); ++layout) changed |= visit_node(*layout);
+  }
+  for (size_t s = 0; s < slots.size(); ++s)
+    for (size_t d = 0; d < slots[s].dims.size(); ++d) {
+      std::vector<PartState> parts;
+      Expr minor = 1;
+      for (const Expr& cut : of_slot[s][d]) {
+        parts.insert(parts.begin(), PartState{*Expr::exact_divide(cut, minor), {}, {}, -1});
+        minor = cut;
+      }
+      auto major = Expr::exact_divide(size_of(static_cast<int>(s), static_cast<int>(d)), minor);
+      parts.insert(parts.begin(), PartState{major ? *major : Expr(1), {}, {}, -1});
+      slots[s].dims[d].parts = std::move(parts);
+    }
+}
+
+namespace {
+
+// Parts of a dimension that make up each of its factors, as [first, last) per factor; empty if they do not line up.
+std::vector<std::pair<int, int>> line_up(const std::vector<PartState>& parts, const ops::Rule& rule,
+                                         const ops::DimFactors& factors) {
+  if (factors.size() == 1) return {{0, static_cast<int>(parts.size())}};
+  std::vector<std::pair<int, int>> ranges(factors.size());
+  int end = static_cast<int>(parts.size());
+  for (size_t k = factors.size(); k-- > 0;) {
+    Expr wanted = rule.factors[factors[k]].size, have = 1;
+    int begin = end;
+    while (begin > 0 && !(have == wanted)) have = have * parts[--begin].size;
+    if (!(have == wanted)) return {};
+    ranges[k] = {begin, end};
+    end = begin;
+  }
+  if (end != 0) return {};
+  return ranges;
+}
+
+}  // namespace
+
+void Layout::align() {
+  for (NodeLayout& layout : nodes) {
+    std::vector<std::vector<Expr>> reference(layout.rule.factors.size());  // part sizes of each factor, major to minor
+    std::vector<int> first(layout.rule.factors.size(), -1);                // its first subfactor
+    for_each_dim(layout, [&](bool result, int tensor, int slot, int dim, const ops::DimFactors& factors) {
+      const auto& parts = slots[slot].dims[dim].parts;
+      auto ranges = line_up(parts, layout.rule, factors);
+      for (size_t k = 0; k < ranges.size(); ++k) {
+        int f = factors[k];
+        auto [begin, end] = ranges[k];
+        std::vector<Expr> sizes;
+        for (int p = begin; p < end; ++p) sizes.push_back(parts[p].size);
+        if (sizes.empty()) continue;  // a factor of one element
+        if (first[f] < 0) {
+          first[f] = static_cast<int>(layout.subfactors.size());
+          reference[f] = sizes;
+          const ops::Factor& factor = layout.rule.factors[f];
+          bool interval = factor.kind == ops::FactorKind::lookup || factor.kind == ops::FactorKind::index;
+          for (size_t i = 0; i < sizes.size(); ++i)
+            layout.subfactors.push_back(
+                {f, static_cast<int>(i), sizes[i], factor.kind != ops::FactorKind::whole && (!interval || i == 0), {}});
+        }
+        // The major-most pieces may print differently (Min(512, s) against s) and still be the same extent.
+        bool same =
+            sizes.size() == reference[f].size() && std::equal(sizes.begin() + 1, sizes.end(), reference[f].begin() + 1);
+        if (!same) continue;
+        for (int p = begin; p < end; ++p)
+          layout.subfactors[first[f] + p - begin].places.push_back({result, tensor, slot, dim, p});
+      }
+    });
+  }
+}
+
+void Layout::connect() {
+  std::vector<int> parent;
+  auto root = [&](int c) {
+    while (parent[c] != c) c = parent[c] = parent[parent[c]];
+    return c;
+  };
+  for (Slot& slot : slots)
+    for (DimState& dim : slot.dims)
+      for (PartState& part : dim.parts) {
+        part.component = static_cast<int>(parent.size());
+        parent.push_back(part.component);
+      }
+  auto at = [&](const Place& place) -> PartState& { return slots[place.slot].dims[place.dim].parts[place.part]; };
+  for (const NodeLayout& layout : nodes)
+    for (const SubFactor& sub : layout.subfactors)
+      if (sub.splittable)
+        for (const Place& place : sub.places) parent[root(at(place).component)] = root(at(sub.places[0]).component);
+  for (Slot& slot : slots)
+    for (DimState& dim : slot.dims)
+      for (PartState& part : dim.parts) part.component = root(part.component);
+  blocked.assign(parent.size(), false);
+  for (const NodeLayout& layout : nodes)
+    for (const SubFactor& sub : layout.subfactors)
+      if (!sub.splittable)
+        for (const Place& place : sub.places) blocked[at(place).component] = true;
+  for (const NodeLayout& layout : nodes)
+    for (size_t t = 0; t < layout.rule.operands.size(); ++t) {
+      if (layout.operand_slots[t] < 0) continue;
+      auto& dims = slots[layout.operand_slots[t]].dims;
+      for (size_t d = 0; d < dims.size(); ++d)
+        if (d >= layout.rule.operands[t].size() || layout.rule.operands[t][d].empty())
+          for (const PartState& part : dims[d].parts)
+            if (!part.size.is(1)) blocked[part.component] = true;
+    }
+}
+
+}  // namespace tessera::spmd

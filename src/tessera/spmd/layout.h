@@ -1,0 +1,95 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/mesh/sharding.h"
+#include "tessera/ops/op.h"
+
+namespace tessera::spmd {
+
+using Hints = std::map<std::string, int64_t, std::less<>>;
+
+/// Who put an axis on a part, for `explain`.
+struct Origin {
+  std::string by;  ///< "annotation", "preset megatron", "MatMul 'x' from 'w'"
+  int round = 0;   ///< 0: annotated; n: the n-th sweep of propagation
+};
+
+/// A part of a dimension while layouts are being found: all values' parts are cut globally first, then axes attach.
+struct PartState {
+  Expr size = 1;
+  std::vector<AxisRef> axes;
+  std::vector<Origin> origins;  ///< one per axis
+  int component = -1;           ///< parts that operators tie together share a component
+};
+
+struct DimState {
+  std::vector<PartState> parts;  ///< major to minor
+  bool open = true;
+};
+
+/// A place that has a layout of its own: each use of a source (input, state, constant), each result of a node.
+struct Slot {
+  const Value* value = nullptr;
+  std::vector<DimState> dims;
+  bool annotated = false;  ///< its closed dimensions are orders, not wishes
+  double bytes = 0;        ///< of the global tensor, symbols as hinted
+
+  Sharding sharding() const;
+  bool uses(const AxisRef& axis) const;
+};
+
+/// Where a subfactor runs along an operand or result of its node.
+struct Place {
+  bool result = false;
+  int tensor = 0;
+  int slot = 0;
+  int dim = 0;
+  int part = 0;
+};
+
+/// A piece of an operator's factor, as fine as the parts of the dimensions it runs along. Example: n = 192 of a MatMul
+/// whose result is reshaped to heads is the two subfactors 6 and 32.
+struct SubFactor {
+  int factor = 0;
+  int index = 0;  ///< 0 is the major-most piece of its factor
+  Expr size = 1;
+  bool splittable = true;  ///< not whole; and for lookups and indices the major-most piece
+  std::vector<Place> places;
+};
+
+struct NodeLayout {
+  const Node* node = nullptr;
+  ops::Rule rule;
+  std::vector<int> operand_slots;  ///< -1 for absent operands, expressions and scalars without dimensions
+  std::vector<int> result_slots;
+  std::vector<SubFactor> subfactors;
+};
+
+/// The parts of every value of a graph, and how operators tie them together.
+///
+/// Construction refines: a cut of a dimension (a suffix product such as 32 of 192 = 6·32) crosses every operator along
+/// the factor that runs there, until nothing changes. A cut that does not divide what is there is not taken over: at
+/// that edge layouts may differ, and a reshard will mend it.
+class Layout {
+ public:
+  /// `cuts`: further parts by value, from annotations with explicit parts.
+  Layout(const Graph& graph, const Hints& hints, const std::map<const Value*, Sharding>& cuts = {});
+
+  std::vector<Slot> slots;
+  std::vector<NodeLayout> nodes;                      ///< in graph order
+  std::map<const Value*, std::vector<int>> of_value;  ///< all slots of a value
+  std::vector<bool> blocked;                          ///< per component: some operator needs it whole
+
+  int output_slot(const Value* value) const { return of_value.at(value).front(); }
+
+ private:
+  void make_slots(const Graph& graph, const Hints& hints);
+  void refine(const std::map<const Value*, Sharding>& cuts);
+  void align();
+  void connect();
+};
+
+}  // namespace tessera::spmd

@@ -1,0 +1,184 @@
+#include "tessera/spmd/partition.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/spmd/reshard.h"
+
+namespace tessera::spmd {
+namespace {
+
+// Constants up to this many elements are copied whole into the program; larger ones are stored and sliced like states.
+constexpr int64_t kSmallConstant = 64;
+
+class Partitioner {
+ public:
+  Partitioner(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
+              const Hints& hints)
+      : source_(graph), layout_(layout), decisions_(decisions) {
+    program_.mesh = mesh;
+    program_.hints = hints;
+    program_.graph = std::make_unique<Graph>();
+    program_.graph->name = graph.name;
+  }
+
+  Program run() {
+    for (const Value* input : source_.inputs) source(input);
+    for (size_t n = 0; n < layout_.nodes.size(); ++n) emit(layout_.nodes[n], decisions_.nodes[n]);
+    for (const Value* output : source_.outputs) emit_output(output);
+    for (const auto& value : source_.values())
+      if (value->next)
+        source(value.get())->next = laid_out(value->next, decisions_.sources.at(value.get()), "its state");
+    local().erase_dead();
+    local().verify("partition");
+    return std::move(program_);
+  }
+
+ private:
+  struct Version {
+    Sharding sharding;
+    Value* value;
+  };
+
+  Graph& local() { return *program_.graph; }
+
+  void add_version(const Value* global, Value* value, const Sharding& sharding) {
+    program_.placements[value] = {global->type, sharding};
+    versions_[global].push_back({sharding, value});
+  }
+
+  // The local form of an input, state or constant, as it is stored.
+  Value* source(const Value* global) {
+    auto known = versions_.find(global);
+    if (known != versions_.end()) return known->second.front().value;
+    bool small = global->kind == ValueKind::constant && global->data.count() <= kSmallConstant;
+    auto stored = decisions_.sources.find(global);
+    Sharding sharding =
+        small || stored == decisions_.sources.end() ? Sharding::replicated(global->shape()) : stored->second;
+    TensorType type{global->dtype(), local_shape(sharding, program_.mesh)};
+    Value* value = nullptr;
+    if (global->kind == ValueKind::input) {
+      value = local().add_input(global->name, type);
+      program_.inputs.push_back({global->name, value});
+    } else if (small) {
+      value = local().add_constant(global->name, global->data);
+      value->content = global->content;
+    } else {
+      value = local().add_value(global->name, ValueKind::state, type);
+      program_.initial[value] = global->data;
+    }
+    value->extra = global->extra;
+    add_version(global, value, sharding);
+    return value;
+  }
+
+  // A version of a global value in the wanted layout: an existing one, or the cheapest reshard of one.
+  Value* laid_out(const Value* global, const Sharding& wanted, const std::string& consumer) {
+    if (!global->producer) source(global);
+    auto& versions = versions_.at(global);
+    for (const Version& version : versions)
+      if (same_layout(version.sharding, wanted)) return version.value;
+    std::vector<ReshardStep> best;
+    size_t from = 0;
+    double best_bytes = std::numeric_limits<double>::max();
+    for (size_t v = 0; v < versions.size(); ++v) {
+      if (versions[v].sharding.partial.empty() && !wanted.partial.empty()) continue;
+      auto steps = plan_reshard(versions[v].sharding, wanted);
+      double bytes = 0;
+      for (const ReshardStep& step : steps)
+        bytes += hinted(bytes_received(step, global->dtype(), program_.mesh), program_.hints);
+      if (bytes < best_bytes) {
+        best = std::move(steps);
+        best_bytes = bytes;
+        from = v;
+      }
+    }
+    check(best_bytes < std::numeric_limits<double>::max(), fmt::format("'{}' has a version to reshard", global->name));
+    ReshardRecord record{global->name, consumer, versions[from].sharding, wanted, {}, 0};
+    Value* value = versions[from].value;
+    for (const ReshardStep& step : best) {
+      value = emit_reshard(program_, value, step, global->type, global->name);
+      record.steps.push_back(step.str(program_.mesh));
+      record.bytes = record.bytes + bytes_received(step, global->dtype(), program_.mesh);
+      add_version(global, value, step.after);
+    }
+    program_.reshards.push_back(std::move(record));
+    return value;
+  }
+
+  Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
+    if (!global) return nullptr;
+    if (global->kind == ValueKind::expression) {
+      Value* value = local().add_expression(global->name, *global->content, global->rank() == 0);
+      value->type.dtype = global->dtype();
+      return value;
+    }
+    return laid_out(global, wanted, consumer);
+  }
+
+  void emit(const NodeLayout& layout, const NodeDecision& decision) {
+    const Node& node = *layout.node;
+    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}};
+    for (size_t t = 0; t < node.inputs.size(); ++t)
+      localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));
+    for (size_t t = 0; t < node.outputs.size(); ++t)
+      localizer.outputs.push_back(
+          node.outputs[t] ? TensorType{node.outputs[t]->dtype(), local_shape(decision.results[t], program_.mesh)}
+                          : TensorType{});
+    for (size_t f = 0; f < layout.rule.factors.size(); ++f) {
+      Expr extent = 1, offset = 0, minor = 1;
+      bool split = false, any = false;
+      for (size_t s = layout.subfactors.size(); s-- > 0;) {
+        const SubFactor& sub = layout.subfactors[s];
+        if (sub.factor != static_cast<int>(f)) continue;
+        any = true;
+        Part part{sub.size, decision.axes[s]};
+        extent = extent * local_extent(part, program_.mesh);
+        if (sub.index == 0) offset = local_offset(part, program_.mesh) * minor;
+        minor = minor * sub.size;
+        split |= !part.axes.empty();
+      }
+      localizer.extents.push_back(any ? extent : layout.rule.factors[f].size);
+      localizer.offsets.push_back(offset);
+      localizer.split.push_back(split);
+    }
+    ops::LocalizeFn localize = ops::op_of(node).localize;
+    std::vector<Value*> results = localize ? localize(localizer) : localizer.same();
+    check(results.size() == node.outputs.size(), fmt::format("{} has all its local results", node.label()));
+    for (size_t t = 0; t < results.size(); ++t)
+      if (node.outputs[t]) add_version(node.outputs[t], results[t], decision.results[t]);
+  }
+
+  void emit_output(const Value* global) {
+    Value* value = laid_out(global, decisions_.outputs.at(global), "the output");
+    // The value that leaves carries the output's name; an earlier version of it steps aside.
+    if (value->name != global->name && value->kind == ValueKind::result && !is_port(value)) {
+      if (Value* other = local().find(global->name); other && other->kind == ValueKind::result && !is_port(other))
+        local().rename(other, global->name + ".local");
+      if (!local().find(global->name)) local().rename(value, global->name);
+    }
+    local().outputs.push_back(value);
+    program_.outputs.push_back({global->name, value});
+  }
+
+  bool is_port(const Value* value) {
+    return std::any_of(program_.outputs.begin(), program_.outputs.end(),
+                       [&](const Port& port) { return port.value == value; });
+  }
+
+  const Graph& source_;
+  const Layout& layout_;
+  const Decisions& decisions_;
+  Program program_;
+  std::map<const Value*, std::vector<Version>> versions_;
+};
+
+}  // namespace
+
+Program partition(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
+                  const Hints& hints) {
+  return Partitioner(graph, layout, decisions, mesh, hints).run();
+}
+
+}  // namespace tessera::spmd

@@ -1,0 +1,30 @@
+#include "tessera/spmd/presets/registry.h"
+
+namespace tessera::spmd {
+namespace {
+
+// Splits the batch: the first dimension of the first input, and of every input that begins with the same extent.
+void apply(PresetContext& context) {
+  const Value* first = nullptr;
+  for (const Value* input : context.graph.inputs)
+    if (!first && input->rank() > 0) first = input;
+  if (!first) {
+    context.warnings.push_back(context.by + ": no input has a dimension to split; all ranks hold replicas");
+    return;
+  }
+  for (const Value* input : context.graph.inputs) {
+    if (input->rank() == 0 || !(input->shape()[0] == first->shape()[0])) continue;
+    Sharding sharding = Sharding::replicated(input->shape());
+    for (DimSharding& dim : sharding.dims) dim.open = true;
+    sharding.dims[0].parts[0].axes = {context.axis};
+    context.annotate(input, std::move(sharding));
+  }
+}
+
+}  // namespace
+
+Preset data_parallel_preset() {
+  return {"dp", {"dp", "ddp"}, true, "data parallelism: splits the batch (dimension 0 of the inputs)", apply};
+}
+
+}  // namespace tessera::spmd

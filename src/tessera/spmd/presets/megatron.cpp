@@ -1,0 +1,38 @@
+#include "tessera/spmd/presets/pairs.h"
+#include "tessera/spmd/presets/registry.h"
+
+namespace tessera::spmd {
+namespace {
+
+void split(PresetContext& context, const Value* weight, int dim) {
+  Sharding sharding = Sharding::replicated(weight->shape());
+  for (DimSharding& each : sharding.dims) each.open = true;
+  sharding.dims[dim].parts[0].axes = {context.axis};
+  context.annotate(weight, std::move(sharding));
+}
+
+// Only contractions, tables and heads are annotated: propagation carries the axis back through heads and hidden
+// dimensions to the column-parallel partners, which so get exactly the parts that their consumers have.
+void apply(PresetContext& context) {
+  MegatronPlan plan = find_megatron(context);
+  if (plan.empty()) {
+    context.warnings.push_back(context.by +
+                               ": found no pair of matmuls and no vocabulary to split; all ranks hold replicas");
+    return;
+  }
+  for (const SplitWeight& row : plan.rows) split(context, row.node->node->inputs[1], row.dim);
+  for (const SplitWeight& lookup : plan.lookups) split(context, lookup.node->node->inputs[0], lookup.dim);
+  for (const SplitWeight& head : plan.heads) split(context, head.node->node->inputs[1], head.dim);
+}
+
+}  // namespace
+
+Preset megatron_preset() {
+  return {"megatron",
+          {"tp"},
+          true,
+          "tensor parallelism: column- and row-parallel matmuls, vocabulary embedding and head",
+          apply};
+}
+
+}  // namespace tessera::spmd

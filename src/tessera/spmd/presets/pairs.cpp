@@ -1,0 +1,152 @@
+#include "tessera/spmd/presets/pairs.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tessera::spmd {
+namespace {
+
+// A vocabulary is worth splitting if every rank gets at least so many rows.
+constexpr int64_t kRowsPerRank = 16;
+
+// A state, or one seen through changes of form.
+bool is_weight(const Value* value) {
+  while (value && value->producer && value->producer->inputs.size() >= 1 &&
+         (value->producer->is("Transpose") || value->producer->is("Cast") || value->producer->is("Reshape")))
+    value = value->producer->inputs[0];
+  return value && value->kind == ValueKind::state;
+}
+
+bool comes_from_input(const Value* value) {
+  while (value && value->producer && !value->producer->inputs.empty()) value = value->producer->inputs[0];
+  return value && value->kind == ValueKind::input;
+}
+
+// A node that multiplies an activation (operand 0) by a weight (operand 1).
+struct Product {
+  const NodeLayout* node;
+  int contraction_dim;                 // of operand 1
+  int result_dim;                      // of operand 1
+  std::set<int> contraction, results;  // components
+};
+
+class Finder {
+ public:
+  explicit Finder(const PresetContext& context) : context_(context), layout_(context.layout) {}
+
+  MegatronPlan run() {
+    for (const NodeLayout& node : layout_.nodes) collect(node);
+    pair_up();
+    find_lookups();
+    find_heads();
+    return std::move(plan_);
+  }
+
+ private:
+  int component(const Place& place) const {
+    return layout_.slots[place.slot].dims[place.dim].parts[place.part].component;
+  }
+
+  void collect(const NodeLayout& node) {
+    if (node.node->inputs.size() < 2 || node.operand_slots[0] < 0 || node.operand_slots[1] < 0) return;
+    if (!is_weight(node.node->inputs[1])) return;
+    Product product{&node, -1, -1, {}, {}};
+    for (const SubFactor& sub : node.subfactors) {
+      const ops::Factor& factor = node.rule.factors[sub.factor];
+      int activation = -1, weight = -1, result = -1;
+      for (size_t p = 0; p < sub.places.size(); ++p) {
+        const Place& place = sub.places[p];
+        if (place.result)
+          result = static_cast<int>(p);
+        else if (place.tensor == 0)
+          activation = static_cast<int>(p);
+        else if (place.tensor == 1)
+          weight = static_cast<int>(p);
+      }
+      if (weight < 0 || !sub.splittable) continue;
+      const Place& place = sub.places[weight];
+      bool open = !layout_.blocked[component(place)];
+      if (factor.kind == ops::FactorKind::reduction && factor.reduction == Reduction::sum && activation >= 0) {
+        product.contraction_dim = place.dim;
+        if (open) product.contraction.insert(component(place));
+      } else if (factor.kind == ops::FactorKind::pass && activation < 0 && result >= 0) {
+        product.result_dim = place.dim;
+        if (open) product.results.insert(component(place));
+      }
+    }
+    bool contracts = std::any_of(node.rule.factors.begin(), node.rule.factors.end(), [](const ops::Factor& factor) {
+      return factor.kind == ops::FactorKind::reduction && factor.reduction == Reduction::sum;
+    });
+    if (contracts && (product.contraction_dim >= 0 || product.result_dim >= 0)) products_.push_back(product);
+  }
+
+  static bool meets(const std::set<int>& a, const std::set<int>& b) {
+    return std::any_of(a.begin(), a.end(), [&](int component) { return b.contains(component); });
+  }
+
+  void pair_up() {
+    for (const Product& row : products_) {
+      if (row.contraction.empty() || meets(row.results, split_)) continue;
+      std::vector<const Product*> partners;
+      bool clash = false;
+      for (const Product& column : products_)
+        if (&column != &row && meets(column.results, row.contraction)) {
+          partners.push_back(&column);
+          clash |= meets(column.contraction, split_) || meets(column.contraction, row.contraction);
+        }
+      if (partners.empty() || clash) continue;
+      split_.insert(row.contraction.begin(), row.contraction.end());
+      plan_.rows.push_back({row.node, row.contraction_dim});
+      for (const Product* column : partners) {
+        bool known = std::any_of(plan_.columns.begin(), plan_.columns.end(),
+                                 [&](const SplitWeight& other) { return other.node == column->node; });
+        if (!known) plan_.columns.push_back({column->node, column->result_dim});
+      }
+    }
+  }
+
+  void find_lookups() {
+    for (const NodeLayout& node : layout_.nodes)
+      for (const SubFactor& sub : node.subfactors) {
+        if (node.rule.factors[sub.factor].kind != ops::FactorKind::lookup || !sub.splittable) continue;
+        if (!is_weight(node.node->inputs[0]) || !comes_from_input(node.node->inputs[1])) continue;
+        auto rows = node.rule.factors[sub.factor].size.constant();
+        if (!rows || *rows < kRowsPerRank * context_.axis.size) continue;
+        for (const Place& place : sub.places)
+          if (!place.result && place.tensor == 0) plan_.lookups.push_back({&node, place.dim});
+      }
+  }
+
+  void find_heads() {
+    std::set<int> leaving;
+    for (const Value* output : context_.graph.outputs) {
+      auto found = layout_.of_value.find(output);
+      if (found == layout_.of_value.end()) continue;
+      for (const DimState& dim : layout_.slots[found->second.front()].dims)
+        for (const PartState& part : dim.parts) leaving.insert(part.component);
+    }
+    for (const Product& product : products_) {
+      bool is_row = std::any_of(plan_.rows.begin(), plan_.rows.end(),
+                                [&](const SplitWeight& row) { return row.node == product.node; });
+      if (is_row || meets(product.results, split_) || meets(product.contraction, split_)) continue;
+      if (!meets(product.results, leaving)) continue;
+      auto width = product.node->node->inputs[1]->shape()[product.result_dim].constant();
+      if (width && *width >= kRowsPerRank * context_.axis.size)
+        plan_.heads.push_back({product.node, product.result_dim});
+    }
+  }
+
+  const PresetContext& context_;
+  const Layout& layout_;
+  std::vector<Product> products_;
+  std::set<int> split_;
+  MegatronPlan plan_;
+};
+
+}  // namespace
+
+MegatronPlan find_megatron(const PresetContext& context) {
+  return Finder(context).run();
+}
+
+}  // namespace tessera::spmd

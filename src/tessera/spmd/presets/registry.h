@@ -1,0 +1,12 @@
+#pragma once
+
+#include "tessera/spmd/presets.h"
+
+/// The one visible list of presets: each file of this folder gives one.
+namespace tessera::spmd {
+
+Preset data_parallel_preset();  // data_parallel.cpp
+Preset megatron_preset();       // megatron.cpp
+Preset sequence_preset();       // sequence.cpp
+
+}  // namespace tessera::spmd

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/sharding.h"
+
+namespace tessera::spmd {
+
+/// The domain of communication nodes, and of our own local operators.
+inline constexpr std::string_view kCommDomain = "tessera.comm";
+inline constexpr std::string_view kLocalDomain = "tessera";
+
+/// What a local value stands for: the global tensor and how it is laid over the mesh.
+struct Placement {
+  TensorType global;
+  Sharding sharding;
+};
+
+/// A graph input or output of a Program.
+struct Port {
+  std::string name;
+  Value* value = nullptr;  ///< local
+};
+
+/// A layout change that the partitioner had to insert.
+struct ReshardRecord {
+  std::string value;     ///< the global value
+  std::string consumer;  ///< label of the node (or output) that asked for it
+  Sharding from, to;
+  std::vector<std::string> steps;  ///< "AllReduce tp", "Slice", ...
+  Expr bytes;                      ///< that one rank receives
+};
+
+/// One SPMD program for all ranks of a mesh. Values of `graph` are local: their shapes are expressions over symbols and
+/// axis indices (`@tp`). Communication is nodes of domain tessera.comm with attributes
+///   axes (strings: the group is the ranks that differ only along them, members row-major in the order written),
+///   dim (AllGather, ReduceScatter), split_dim and concat_dim (AllToAll), reduction ("sum", "max", "min"),
+///   value (name of the global value that moves).
+/// Blocks' counts follow from the local extents of the operand (AllGather) or result (ReduceScatter) on each member.
+struct Program {
+  Mesh mesh;
+  std::unique_ptr<Graph> graph;
+  std::vector<Port> inputs;
+  std::vector<Port> outputs;
+  std::map<const Value*, Placement> placements;       ///< of every local value that stands for a global one
+  std::map<const Value*, Tensor> initial;             ///< whole initial data of states; a rank loads its shard of it
+  std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that choices by cost assumed
+  std::vector<ReshardRecord> reshards;
+
+  /// Of a value that stands for a global one; an internal error for others.
+  const Placement& placement(const Value* value) const { return placements.at(value); }
+};
+
+/// Bytes of a tensor with symbols bound by `hints` (16 where a symbol has none).
+double hinted(const Expr& expr, const std::map<std::string, int64_t, std::less<>>& hints);
+
+}  // namespace tessera::spmd

@@ -1,0 +1,229 @@
+#include "tessera/spmd/propagate.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "tessera/base/error.h"
+
+namespace tessera::spmd {
+namespace {
+
+// A dimension annotated as one part, [-, tp]: the axes go to the major-most parts that operators can split. An axis
+// larger than a part that divides it goes on as a sub-axis to the next part: tp=4 on 2·4·16 is
+// 2{tp:(1)2}·4{tp:(2)2}·16.
+void attach_simple(DimState& dim, std::vector<AxisRef> axes, const std::vector<bool>& blocked, const Origin& origin) {
+  std::vector<PartState*> candidates;
+  for (PartState& part : dim.parts)
+    if (!blocked[part.component] && !part.size.is(1)) candidates.push_back(&part);
+  if (candidates.empty())
+    for (PartState& part : dim.parts) candidates.push_back(&part);
+  size_t at = 0;
+  int64_t used = 1;  // ranks already on the current part
+  for (size_t i = 0; i < axes.size(); ++i) {
+    AxisRef axis = axes[i];
+    auto units = candidates[at]->size.constant();
+    if (units && used == *units && at + 1 < candidates.size()) {
+      ++at;
+      used = 1;
+      units = candidates[at]->size.constant();
+    }
+    int64_t left = units ? *units / used : 0;
+    if (units && left > 1 && axis.size > left && axis.size % left == 0 && *units % used == 0 &&
+        at + 1 < candidates.size()) {
+      axes.insert(axes.begin() + static_cast<long>(i) + 1, AxisRef{axis.axis, axis.pre * left, axis.size / left});
+      axis.size = left;
+    }
+    candidates[at]->axes.push_back(axis);
+    candidates[at]->origins.push_back(origin);
+    used *= axis.size;
+  }
+}
+
+void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh) {
+  auto found = layout.of_value.find(annotation.value);
+  if (found == layout.of_value.end()) return;
+  for (int index : found->second) {
+    Slot& slot = layout.slots[index];
+    for (size_t d = 0; d < annotation.sharding.dims.size(); ++d) {
+      const DimSharding& wanted = annotation.sharding.dims[d];
+      DimState& dim = slot.dims[d];
+      bool taken = !dim.open || std::any_of(dim.parts.begin(), dim.parts.end(),
+                                            [](const PartState& part) { return !part.axes.empty(); });
+      if (taken) continue;  // an earlier annotation has spoken
+      std::vector<AxisRef> axes;
+      for (const Part& part : wanted.parts)
+        for (const AxisRef& axis : part.axes)
+          if (axis.size > 1) axes.push_back(axis);
+      bool clash = std::any_of(axes.begin(), axes.end(), [&](const AxisRef& axis) { return slot.uses(axis); });
+      if (clash) continue;
+      dim.open = wanted.open;
+      slot.annotated |= !wanted.open || !axes.empty();
+      if (axes.empty()) continue;
+      Origin origin{annotation.by, 0};
+      if (wanted.parts.size() == 1) {
+        attach_simple(dim, axes, layout.blocked, origin);
+        continue;
+      }
+      DimSharding have;
+      for (const PartState& part : dim.parts) have.parts.push_back({part.size, {}});
+      auto refined = refine(wanted, boundaries(have));
+      if (!refined || refined->parts.size() != dim.parts.size()) {
+        std::string text;
+        for (const PartState& part : dim.parts) text += (text.empty() ? "" : "*") + part.size.str();
+        fail("annotate",
+             "'{}': dimension {} is split as {}, but the operators around it see the parts {}; put the axes on those "
+             "parts, or name the axis alone and the right part is found",
+             annotation.value->name, d, annotation.sharding.str(mesh), text);
+      }
+      for (size_t p = 0; p < dim.parts.size(); ++p) {
+        dim.parts[p].axes = refined->parts[p].axes;
+        dim.parts[p].origins.assign(dim.parts[p].axes.size(), origin);
+      }
+    }
+  }
+}
+
+bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
+  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
+class Spreader {
+ public:
+  explicit Spreader(Layout& layout) : layout_(layout) {}
+
+  Propagation run() {
+    Propagation result;
+    for (int level = 0; level <= kLast;) {
+      ++round_;
+      if (sweep(level))
+        level = 0;
+      else
+        ++level;
+    }
+    lost_.clear();
+    recording_ = true;
+    sweep(kLast);
+    result.rounds = round_;
+    result.lost = std::move(lost_);
+    return result;
+  }
+
+ private:
+  static constexpr int kLast = 2;
+
+  bool sweep(int level) {
+    bool changed = false;
+    for (const NodeLayout& node : layout_.nodes) changed |= spread(node, level);
+    for (auto node = layout_.nodes.rbegin(); node != layout_.nodes.rend(); ++node) changed |= spread(*node, level);
+    return changed;
+  }
+
+  PartState& at(const Place& place) { return layout_.slots[place.slot].dims[place.dim].parts[place.part]; }
+
+  bool spread(const NodeLayout& node, int level) {
+    if (level == 0 && !ops::op_of(*node.node).pass_through) return false;
+    bool changed = false;
+    for (const SubFactor& sub : node.subfactors) {
+      if (!sub.splittable || sub.places.size() < 2) continue;
+      ops::FactorKind kind = node.rule.factors[sub.factor].kind;
+      bool passes = kind == ops::FactorKind::pass || kind == ops::FactorKind::index;
+      if (!passes && level < kLast) continue;
+      changed |= spread(node, sub);
+    }
+    return changed;
+  }
+
+  // The strength of an axis list's claim: annotated tensors first, then larger ones.
+  double weight(const Place& place) {
+    const Slot& slot = layout_.slots[place.slot];
+    return slot.bytes + (slot.annotated ? 1e30 : 0);
+  }
+
+  // The subfactor of a node that an axis belongs to, when several have it. Between two annotated ones the contraction
+  // wins: what the result is ordered to be comes about by reducing onto it.
+  const SubFactor* winner(const NodeLayout& node, const AxisRef& axis) {
+    const SubFactor* best = nullptr;
+    std::tuple<bool, bool, double> best_claim{};
+    for (const SubFactor& sub : node.subfactors) {
+      ops::FactorKind kind = node.rule.factors[sub.factor].kind;
+      bool reduces = kind == ops::FactorKind::reduction || kind == ops::FactorKind::lookup;
+      for (const Place& place : sub.places)
+        for (const AxisRef& used : at(place).axes) {
+          const Slot& slot = layout_.slots[place.slot];
+          std::tuple claim{slot.annotated, slot.annotated && reduces, slot.bytes};
+          if (used.overlaps(axis) && (!best || claim > best_claim)) {
+            best = &sub;
+            best_claim = claim;
+          }
+        }
+    }
+    return best;
+  }
+
+  bool spread(const NodeLayout& node, const SubFactor& sub) {
+    const Place* source = nullptr;
+    for (const Place& place : sub.places) {
+      const auto& axes = at(place).axes;
+      if (axes.empty()) continue;
+      if (!source) {
+        source = &place;
+        continue;
+      }
+      const auto& best = at(*source).axes;
+      bool compatible = is_prefix(best, axes) || is_prefix(axes, best);
+      if (compatible ? axes.size() > best.size() : weight(place) > weight(*source)) source = &place;
+    }
+    if (!source) return false;
+    std::vector<AxisRef> axes = at(*source).axes;
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (winner(node, axes[i]) != &sub) {
+        if (recording_)
+          for (const Place& place : sub.places)
+            if (at(place).axes.size() <= i && place.slot != source->slot)
+              lose(place, axes[i], fmt::format("{} splits another dimension over it", node.node->label()));
+        axes.resize(i);
+      }
+    bool changed = false;
+    for (const Place& place : sub.places) {
+      PartState& part = at(place);
+      if (&part == &at(*source) || !is_prefix(part.axes, axes)) continue;
+      for (size_t i = part.axes.size(); i < axes.size(); ++i) {
+        const Slot& slot = layout_.slots[place.slot];
+        if (!slot.dims[place.dim].open) {
+          lose(place, axes[i], "the dimension is closed by an annotation");
+          break;
+        }
+        if (slot.uses(axes[i])) {
+          lose(place, axes[i], "the axis splits another dimension of it already");
+          break;
+        }
+        part.axes.push_back(axes[i]);
+        part.origins.push_back(
+            {fmt::format("{} from '{}'", node.node->label(), layout_.slots[source->slot].value->name), round_});
+        changed = true;
+      }
+    }
+    return changed;
+  }
+
+  void lose(const Place& place, const AxisRef& axis, std::string reason) {
+    if (!recording_) return;
+    for (const Lost& known : lost_)
+      if (known.slot == place.slot && known.dim == place.dim && known.part == place.part && known.axis == axis) return;
+    lost_.push_back({place.slot, place.dim, place.part, axis, std::move(reason)});
+  }
+
+  Layout& layout_;
+  int round_ = 0;
+  bool recording_ = false;
+  std::vector<Lost> lost_;
+};
+
+}  // namespace
+
+Propagation propagate(Layout& layout, const std::vector<Annotation>& annotations, const Mesh& mesh) {
+  for (const Annotation& annotation : annotations) attach(layout, annotation, mesh);
+  return Spreader(layout).run();
+}
+
+}  // namespace tessera::spmd

@@ -1,0 +1,218 @@
+#include "tessera/spmd/reshard.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera::spmd {
+namespace {
+
+bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
+  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
+size_t common_prefix(const std::vector<AxisRef>& a, const std::vector<AxisRef>& b) {
+  size_t n = 0;
+  while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
+  return n;
+}
+
+// Axes of one rank split nothing; without them shardings compare by what they do.
+Sharding without_trivial_axes(Sharding sharding) {
+  for (DimSharding& dim : sharding.dims) {
+    dim.open = false;
+    for (Part& part : dim.parts) std::erase_if(part.axes, [](const AxisRef& axis) { return axis.size == 1; });
+  }
+  std::erase_if(sharding.partial, [](const PartialAxis& axis) { return axis.axis.size == 1; });
+  return sharding;
+}
+
+class Planner {
+ public:
+  Planner(const Sharding& from, const Sharding& to)
+      : now_(without_trivial_axes(from)), goal_(without_trivial_axes(to)) {}
+
+  std::vector<ReshardStep> plan() {
+    line_up_parts();
+    while (slice() || reduce() || exchange() || gather()) {
+    }
+    for (size_t d = 0; d < now_.dims.size(); ++d)
+      check(now_.dims[d].parts == goal_.dims[d].parts, "a reshard plan reaches its goal");
+    return std::move(steps_);
+  }
+
+ private:
+  std::vector<AxisRef>& now(size_t d, size_t p) { return now_.dims[d].parts[p].axes; }
+  const std::vector<AxisRef>& goal(size_t d, size_t p) { return goal_.dims[d].parts[p].axes; }
+
+  template <typename Change>
+  void step(ReshardStep made, Change change) {
+    made.before = now_;
+    change();
+    made.after = now_;
+    steps_.push_back(std::move(made));
+  }
+
+  // Cuts both at the union of their boundaries. Where that is not free, the dimension is gathered in its own parts and
+  // laid out anew in the goal's.
+  void line_up_parts() {
+    for (size_t d = 0; d < now_.dims.size(); ++d) {
+      auto cuts = boundaries(now_.dims[d]);
+      for (const Expr& cut : boundaries(goal_.dims[d])) cuts.push_back(cut);
+      auto a = refine(now_.dims[d], cuts), b = refine(goal_.dims[d], cuts);
+      auto same_sizes = [](const DimSharding& x, const DimSharding& y) {
+        return std::equal(x.parts.begin(), x.parts.end(), y.parts.begin(), y.parts.end(),
+                          [](const Part& p, const Part& q) { return p.size == q.size; });
+      };
+      if (a && b && same_sizes(*a, *b)) {
+        now_.dims[d] = *a;
+        goal_.dims[d] = *b;
+        continue;
+      }
+      for (size_t p = 0; p < now_.dims[d].parts.size(); ++p)
+        if (!now(d, p).empty())
+          step({ReshardKind::all_gather, now(d, p), Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
+               [&] { now(d, p).clear(); });
+      now_.dims[d] = goal_.dims[d];
+      for (Part& part : now_.dims[d].parts) part.axes.clear();
+    }
+  }
+
+  bool slice() {
+    for (size_t d = 0; d < now_.dims.size(); ++d)
+      for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+        if (!is_prefix(now(d, p), goal(d, p)) || now(d, p).size() == goal(d, p).size()) continue;
+        AxisRef next = goal(d, p)[now(d, p).size()];
+        if (now_.uses(next)) continue;
+        step({ReshardKind::slice, {next}, Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
+             [&] { now(d, p).push_back(next); });
+        return true;
+      }
+    return false;
+  }
+
+  bool pending(const PartialAxis& axis) const {
+    return std::find(goal_.partial.begin(), goal_.partial.end(), axis) == goal_.partial.end();
+  }
+
+  bool reduce() {
+    for (const PartialAxis& partial : now_.partial) {
+      if (!pending(partial)) continue;
+      for (size_t d = 0; d < now_.dims.size(); ++d)
+        for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+          size_t have = now(d, p).size();
+          if (!is_prefix(now(d, p), goal(d, p)) || have == goal(d, p).size() || !(goal(d, p)[have] == partial.axis))
+            continue;
+          PartialAxis gone = partial;
+          step({ReshardKind::reduce_scatter, {gone.axis}, gone.reduction, static_cast<int>(d), static_cast<int>(p)},
+               [&] {
+                 std::erase(now_.partial, gone);
+                 now(d, p).push_back(gone.axis);
+               });
+          return true;
+        }
+    }
+    auto first =
+        std::find_if(now_.partial.begin(), now_.partial.end(), [&](const auto& axis) { return pending(axis); });
+    if (first == now_.partial.end()) return false;
+    Reduction reduction = first->reduction;
+    ReshardStep made{ReshardKind::all_reduce, {}, reduction};
+    for (const PartialAxis& axis : now_.partial)
+      if (pending(axis) && axis.reduction == reduction) made.axes.push_back(axis.axis);
+    step(made, [&] {
+      std::erase_if(now_.partial,
+                    [&](const PartialAxis& axis) { return pending(axis) && axis.reduction == reduction; });
+    });
+    return true;
+  }
+
+  // A part whose last axis must go, and where that axis must come next.
+  std::optional<std::pair<size_t, size_t>> destination(const AxisRef& axis) {
+    for (size_t d = 0; d < now_.dims.size(); ++d)
+      for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+        size_t have = now(d, p).size();
+        if (is_prefix(now(d, p), goal(d, p)) && have < goal(d, p).size() && goal(d, p)[have] == axis)
+          return std::pair{d, p};
+      }
+    return std::nullopt;
+  }
+
+  bool exchange() {
+    for (size_t d = 0; d < now_.dims.size(); ++d)
+      for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+        if (now(d, p).size() <= common_prefix(now(d, p), goal(d, p))) continue;
+        AxisRef axis = now(d, p).back();
+        auto place = destination(axis);
+        if (!place || *place == std::pair{d, p}) continue;
+        auto [to_dim, to_part] = *place;
+        step({ReshardKind::all_to_all,
+              {axis},
+              Reduction::sum,
+              static_cast<int>(d),
+              static_cast<int>(p),
+              static_cast<int>(to_dim),
+              static_cast<int>(to_part)},
+             [&] {
+               now(d, p).pop_back();
+               now(to_dim, to_part).push_back(axis);
+             });
+        return true;
+      }
+    return false;
+  }
+
+  bool gather() {
+    for (size_t d = 0; d < now_.dims.size(); ++d)
+      for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+        size_t keep = common_prefix(now(d, p), goal(d, p)), end = now(d, p).size();
+        if (end <= keep) continue;
+        // Gather from the minor end, stopping where an axis could go by all-to-all next.
+        size_t begin = end - 1;
+        while (begin > keep && !destination(now(d, p)[begin - 1])) --begin;
+        std::vector<AxisRef> axes(now(d, p).begin() + static_cast<long>(begin), now(d, p).end());
+        step({ReshardKind::all_gather, axes, Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
+             [&] { now(d, p).resize(begin); });
+        return true;
+      }
+    return false;
+  }
+
+  Sharding now_, goal_;
+  std::vector<ReshardStep> steps_;
+};
+
+}  // namespace
+
+std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) {
+  return Planner(from, to).plan();
+}
+
+std::string ReshardStep::str(const Mesh& mesh) const {
+  static constexpr std::string_view kNames[] = {"Slice", "AllGather", "AllToAll", "AllReduce", "ReduceScatter"};
+  std::string text(kNames[static_cast<int>(kind)]);
+  for (size_t i = 0; i < axes.size(); ++i) text += (i ? "," : " ") + axes[i].str(mesh);
+  return text;
+}
+
+Expr bytes_received(const ReshardStep& step, DType dtype, const Mesh& mesh) {
+  int64_t ranks = 1;
+  for (const AxisRef& axis : step.axes) ranks *= axis.size;
+  int64_t bits = bits_of(dtype);
+  Expr before = largest_shard(step.before, mesh), after = largest_shard(step.after, mesh);
+  auto bytes = [&](const Expr& elements) { return ceildiv(elements * bits, 8); };
+  switch (step.kind) {
+    case ReshardKind::slice:
+      return 0;
+    case ReshardKind::all_gather:
+      return bytes(after - floordiv(after, ranks));
+    case ReshardKind::all_to_all:
+      return bytes(before - floordiv(before, ranks));
+    case ReshardKind::reduce_scatter:
+      return bytes(before - floordiv(before, ranks));
+    case ReshardKind::all_reduce:
+      return bytes(Expr(2) * (before - floordiv(before, ranks)));
+  }
+  return 0;
+}
+
+}  // namespace tessera::spmd

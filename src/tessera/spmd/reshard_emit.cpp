@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include "tessera/spmd/reshard.h"
+
+namespace tessera::spmd {
+namespace {
+
+using PartAt = std::pair<int, int>;  // dimension, part
+
+// The local shape with the given parts as dimensions of their own: 3·4{tp}·16 with part 1 exposed is [3, 2, 16].
+struct Exposed {
+  Shape shape;
+  std::vector<int> at;  // where each asked part came to stand
+};
+
+Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, const Mesh& mesh) {
+  Exposed result;
+  result.at.resize(wanted.size());
+  for (int d = 0; d < static_cast<int>(sharding.dims.size()); ++d) {
+    Expr run = 1;
+    bool in_run = false, any = false;
+    auto flush = [&] {
+      if (in_run) result.shape.push_back(run);
+      run = 1;
+      in_run = false;
+    };
+    const auto& parts = sharding.dims[d].parts;
+    for (int p = 0; p < static_cast<int>(parts.size()); ++p) {
+      auto found = std::find(wanted.begin(), wanted.end(), PartAt{d, p});
+      Expr extent = local_extent(parts[p], mesh);
+      if (found == wanted.end()) {
+        run = run * extent;
+        in_run = true;
+        continue;
+      }
+      flush();
+      result.at[found - wanted.begin()] = static_cast<int>(result.shape.size());
+      result.shape.push_back(extent);
+      any = true;
+    }
+    if (in_run || (!any && parts.empty())) flush();
+  }
+  return result;
+}
+
+}  // namespace
+
+Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, const TensorType& global,
+                    const std::string& global_name) {
+  Graph& graph = *program.graph;
+  const Mesh& mesh = program.mesh;
+  std::vector<PartAt> wanted;
+  if (step.kind != ReshardKind::all_reduce) wanted.push_back({step.dim, step.part});
+  if (step.kind == ReshardKind::all_to_all) wanted.push_back({step.to_dim, step.to_part});
+  Exposed before = expose(step.before, wanted, mesh), after = expose(step.after, wanted, mesh);
+
+  auto reshaped = [&](Value* from, const Shape& shape) {
+    if (from->shape() == shape) return from;
+    Value* target = graph.add_expression(global_name + ".view_shape", shape);
+    Value* result = graph.add_node("Reshape", {from, target}, {global_name + ".view"})->outputs[0];
+    result->producer->set("allowzero", int64_t{1});
+    result->type = {global.dtype, shape};
+    return result;
+  };
+  auto communicate = [&](std::string_view kind, Value* from, const Shape& shape) {
+    Node* node = graph.add_node(kind, {from}, {global_name}, kCommDomain);
+    std::vector<std::string> axes;
+    for (const AxisRef& axis : step.axes) axes.push_back(axis.str(mesh));
+    node->set("axes", axes);
+    node->set("value", global_name);
+    node->outputs[0]->type = {global.dtype, shape};
+    return node;
+  };
+
+  Value* view = reshaped(value, before.shape);
+  Value* result = nullptr;
+  switch (step.kind) {
+    case ReshardKind::slice: {
+      const Part& part = step.before.dims[step.dim].parts[step.part];
+      Expr extent = local_extent(part, mesh), index = index_along(step.axes[0], mesh);
+      Expr start = split_offset(extent, index, step.axes[0].size);
+      Expr count = split_extent(extent, index, step.axes[0].size);
+      Value* starts = graph.add_expression(global_name + ".start", {start});
+      Value* ends = graph.add_expression(global_name + ".end", {start + count});
+      Node* node =
+          graph.add_node("Slice", {view, starts, ends, graph.constant_int64({before.at[0]})}, {global_name + ".shard"});
+      result = node->outputs[0];
+      result->type = {global.dtype, after.shape};
+      break;
+    }
+    case ReshardKind::all_reduce: {
+      Node* node = communicate("AllReduce", view, after.shape);
+      node->set("reduction", std::string(name_of(step.reduction)));
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::reduce_scatter: {
+      Node* node = communicate("ReduceScatter", view, after.shape);
+      node->set("reduction", std::string(name_of(step.reduction)));
+      node->set("dim", int64_t{before.at[0]});
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::all_gather: {
+      Node* node = communicate("AllGather", view, after.shape);
+      node->set("dim", int64_t{before.at[0]});
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::all_to_all: {
+      Node* node = communicate("AllToAll", view, after.shape);
+      node->set("concat_dim", int64_t{before.at[0]});
+      node->set("split_dim", int64_t{before.at[1]});
+      result = node->outputs[0];
+      break;
+    }
+  }
+  result = reshaped(result, local_shape(step.after, mesh));
+  program.placements[result] = {global, step.after};
+  return result;
+}
+
+}  // namespace tessera::spmd
