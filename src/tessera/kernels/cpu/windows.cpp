@@ -48,4 +48,21 @@ WindowGeometry window_geometry(const Node& node, const Dims& spatial, const Dims
   return windows;
 }
 
+SpatialLoop spatial_loop(const Node& node, const WindowGeometry& windows, std::span<const int64_t> in,
+                         std::span<const int64_t> out) {
+  const size_t rank = windows.rank();
+  if (rank > 3) fail("kernel", "{}: {} spatial dimensions; at most three are computed", node.label(), rank);
+  SpatialLoop loop;
+  for (size_t i = 0, to = 3 - rank; i < rank; ++i, ++to) {
+    loop.in[to] = in[i];
+    loop.out[to] = out[i];
+    loop.kernel[to] = windows.kernel[i];
+    loop.stride[to] = windows.strides[i];
+    loop.dilation[to] = windows.dilations[i];
+    loop.pad[to] = windows.pads_begin[i];
+    loop.pad_end[to] = windows.pads_end[i];
+  }
+  return loop;
+}
+
 }  // namespace tessera::kernels

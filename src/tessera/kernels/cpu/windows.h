@@ -1,5 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <span>
+
 #include "tessera/kernels/kernel.h"
 
 namespace tessera::kernels {
@@ -16,5 +20,31 @@ struct WindowGeometry {
 /// Reads strides, dilations, pads and auto_pad of a Conv or pooling node. `spatial`: the input's extents (they matter
 /// to auto_pad SAME only); `kernel`: the window's. A user error naming the node if an attribute has the wrong length.
 WindowGeometry window_geometry(const Node& node, const Dims& spatial, const Dims& kernel);
+
+/// A window's part along one dimension that lies inside the input: kernel positions [begin, end), the first of which
+/// reads input element `first`.
+struct WindowRange {
+  int64_t begin, end, first;
+};
+
+/// The same geometry for loops: three spatial dimensions, leading ones of extent 1 where there are fewer.
+struct SpatialLoop {
+  std::array<int64_t, 3> in{1, 1, 1}, out{1, 1, 1}, kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1}, pad{},
+      pad_end{};
+
+  int64_t in_count() const { return in[0] * in[1] * in[2]; }
+  int64_t out_count() const { return out[0] * out[1] * out[2]; }
+  int64_t kernel_count() const { return kernel[0] * kernel[1] * kernel[2]; }
+  WindowRange range(int dim, int64_t position) const {
+    const int64_t start = position * stride[dim] - pad[dim], step = dilation[dim];
+    const int64_t begin = start >= 0 ? 0 : (-start + step - 1) / step;
+    const int64_t end = start >= in[dim] ? 0 : std::min(kernel[dim], (in[dim] - 1 - start) / step + 1);
+    return {begin, std::max(begin, end), start + begin * step};
+  }
+};
+
+/// `in` and `out` are the spatial extents. A user error naming the node if there are more than three.
+SpatialLoop spatial_loop(const Node& node, const WindowGeometry& windows, std::span<const int64_t> in,
+                         std::span<const int64_t> out);
 
 }  // namespace tessera::kernels

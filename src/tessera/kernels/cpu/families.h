@@ -1,0 +1,11 @@
+#pragma once
+
+#include "tessera/kernels/kernel.h"
+
+/// Families that share a line of registry.h with another one, whose file adds their entries to its own.
+namespace tessera::kernels {
+
+std::vector<KernelEntry> pooling_kernels();              // pooling.cpp, with convolution
+std::vector<KernelEntry> batch_normalization_kernels();  // batch_normalization.cpp, with convolution
+
+}  // namespace tessera::kernels

@@ -1,0 +1,173 @@
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/extents.h"
+#include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/windows.h"
+
+namespace tessera::kernels {
+namespace {
+
+struct Pooling {
+  SpatialLoop loop;
+  int64_t planes;  ///< batch · channels
+  int threads;
+};
+
+Pooling pooling_of(const PrepareContext& context) {
+  const Node& node = context.node;
+  const Dims &x = context.inputs.at(0).dims, &y = context.outputs.at(0).dims;
+  const Dims kernel = node.get_ints("kernel_shape");
+  if (x.size() < 3 || kernel.size() + 2 != x.size() || y.size() != x.size())
+    fail("kernel", "{}: kernel_shape {} does not fit an input of extents {}", node.label(), text_of(kernel),
+         text_of(x));
+  const auto in = std::span(x).subspan(2), out = std::span(y).subspan(2);
+  const WindowGeometry windows = window_geometry(node, Dims(in.begin(), in.end()), kernel);
+  return {spatial_loop(node, windows, in, out), x[0] * x[1], context.threads};
+}
+
+/// Where a flat index of an input plane's element lies for `Indices`: column-major within the plane on request.
+struct IndexOrder {
+  std::array<int64_t, 3> strides;
+
+  IndexOrder(const SpatialLoop& loop, bool column_major)
+      : strides(column_major ? std::array<int64_t, 3>{1, loop.in[0], loop.in[0] * loop.in[1]}
+                             : std::array<int64_t, 3>{loop.in[1] * loop.in[2], loop.in[2], 1}) {}
+};
+
+/// Calls visit(ranges of the three dimensions, p0, p1, p2) for each window of a plane, in row-major order.
+template <typename Visit>
+void for_windows(const SpatialLoop& loop, Visit visit) {
+  for (int64_t p0 = 0; p0 < loop.out[0]; ++p0) {
+    const WindowRange r0 = loop.range(0, p0);
+    for (int64_t p1 = 0; p1 < loop.out[1]; ++p1) {
+      const WindowRange r1 = loop.range(1, p1);
+      for (int64_t p2 = 0; p2 < loop.out[2]; ++p2) visit(r0, r1, loop.range(2, p2), std::array{p0, p1, p2});
+    }
+  }
+}
+
+/// Calls visit(plane element's coordinates) for each element inside a window, in row-major order.
+template <typename Visit>
+void for_elements(const SpatialLoop& loop, const WindowRange& r0, const WindowRange& r1, const WindowRange& r2,
+                  Visit visit) {
+  for (int64_t k0 = r0.begin, at0 = r0.first; k0 < r0.end; ++k0, at0 += loop.dilation[0])
+    for (int64_t k1 = r1.begin, at1 = r1.first; k1 < r1.end; ++k1, at1 += loop.dilation[1])
+      for (int64_t k2 = r2.begin, at2 = r2.first; k2 < r2.end; ++k2, at2 += loop.dilation[2]) visit(at0, at1, at2);
+}
+
+template <typename C>
+constexpr C lowest() {
+  return std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
+}
+
+template <typename T>
+void max_pool(const Pooling& pooling, const IndexOrder& order, const T* x, T* y, int64_t* indices) {
+  const SpatialLoop& loop = pooling.loop;
+#pragma omp parallel for num_threads(team_for(pooling.planes* loop.in_count(), pooling.threads)) schedule(static)
+  for (int64_t plane = 0; plane < pooling.planes; ++plane) {
+    const T* input = x + plane * loop.in_count();
+    int64_t to = plane * loop.out_count();
+    for_windows(loop, [&](const WindowRange& r0, const WindowRange& r1, const WindowRange& r2, auto) {
+      Compute<T> best = lowest<Compute<T>>();
+      int64_t index = -1;
+      for_elements(loop, r0, r1, r2, [&](int64_t at0, int64_t at1, int64_t at2) {
+        const Compute<T> value = load(input[(at0 * loop.in[1] + at1) * loop.in[2] + at2]);
+        if (index >= 0 && !(value > best) && value == value) return;  // a NaN takes the place, like numpy's maximum
+        if (best != best) return;
+        best = value;
+        index = at0 * order.strides[0] + at1 * order.strides[1] + at2 * order.strides[2];
+      });
+      y[to] = store<T>(best);
+      if (indices) indices[to] = index < 0 ? -1 : plane * loop.in_count() + index;
+      ++to;
+    });
+  }
+}
+
+/// Positions of a window along one dimension that count where padding does: those within the padded extent, not those
+/// that ceil_mode lets hang over it.
+int64_t padded_positions(const SpatialLoop& loop, int dim, int64_t position) {
+  const int64_t start = position * loop.stride[dim] - loop.pad[dim];
+  const int64_t last = loop.in[dim] + loop.pad_end[dim] - 1;
+  return std::clamp<int64_t>((last - start) / loop.dilation[dim] + 1, 1, loop.kernel[dim]);
+}
+
+template <typename T>
+void average_pool(const Pooling& pooling, bool count_padding, const T* x, T* y) {
+  const SpatialLoop& loop = pooling.loop;
+#pragma omp parallel for num_threads(team_for(pooling.planes* loop.in_count(), pooling.threads)) schedule(static)
+  for (int64_t plane = 0; plane < pooling.planes; ++plane) {
+    const T* input = x + plane * loop.in_count();
+    T* result = y + plane * loop.out_count();
+    for_windows(loop, [&](const WindowRange& r0, const WindowRange& r1, const WindowRange& r2,
+                          const std::array<int64_t, 3>& at) {
+      Compute<T> sum = 0;
+      for_elements(loop, r0, r1, r2, [&](int64_t at0, int64_t at1, int64_t at2) {
+        sum += load(input[(at0 * loop.in[1] + at1) * loop.in[2] + at2]);
+      });
+      int64_t count = (r0.end - r0.begin) * (r1.end - r1.begin) * (r2.end - r2.begin);
+      if (count_padding)
+        count = padded_positions(loop, 0, at[0]) * padded_positions(loop, 1, at[1]) * padded_positions(loop, 2, at[2]);
+      *result++ = store<T>(count > 0 ? sum / static_cast<Compute<T>>(count) : Compute<T>{0});
+    });
+  }
+}
+
+std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
+  const Pooling pooling = pooling_of(context);
+  const IndexOrder order(pooling.loop, context.node.get_int("storage_order", 0) != 0);
+  return dispatch(FloatTypes() + Types<int8_t, uint8_t>(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return make_kernel([=, with_indices = context.has_output(1)](const KernelArgs& args) {
+      max_pool(pooling, order, args.in<T>(0), args.out<T>(), with_indices ? args.out<int64_t>(1) : nullptr);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_average_pool(const PrepareContext& context) {
+  const Pooling pooling = pooling_of(context);
+  const bool count_padding = context.node.get_int("count_include_pad", 0) != 0;
+  return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return make_kernel(
+        [=](const KernelArgs& args) { average_pool(pooling, count_padding, args.in<T>(0), args.out<T>()); });
+  });
+}
+
+/// One window over all of a plane.
+Pooling global_pooling(const PrepareContext& context) {
+  const Dims& x = context.inputs.at(0).dims;
+  if (x.size() < 2) fail("kernel", "{}: the input needs a batch and a channel dimension", context.node.label());
+  Pooling pooling{{}, x[0] * x[1], context.threads};
+  pooling.loop.in[2] = pooling.loop.kernel[2] = count_of(std::span(x).subspan(2));
+  return pooling;
+}
+
+std::unique_ptr<Kernel> prepare_global_max_pool(const PrepareContext& context) {
+  const Pooling pooling = global_pooling(context);
+  return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return make_kernel([=](const KernelArgs& args) {
+      max_pool<T>(pooling, IndexOrder(pooling.loop, false), args.in<T>(0), args.out<T>(), nullptr);
+    });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_global_average_pool(const PrepareContext& context) {
+  const Pooling pooling = global_pooling(context);
+  return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return make_kernel([=](const KernelArgs& args) { average_pool(pooling, false, args.in<T>(0), args.out<T>()); });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> pooling_kernels() {
+  return {
+      {"MaxPool", "", prepare_max_pool, {}},
+      {"AveragePool", "", prepare_average_pool, {}},
+      {"GlobalMaxPool", "", prepare_global_max_pool, {}},
+      {"GlobalAveragePool", "", prepare_global_average_pool, {}},
+  };
+}
+
+}  // namespace tessera::kernels
