@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::ops {
+
+/// The content of an elementwise node's result of that type and shape, computed from its operands' contents with
+/// broadcasting. This is how exporters' arithmetic on Shape becomes expressions. Comparisons that bounds do not decide
+/// become expressions with values 0 and 1. Nullopt where a content is not known, the result is no small int32, int64 or
+/// bool tensor, or the operator has no integer meaning.
+std::optional<std::vector<Expr>> folded_content(const Node& node, DType dtype, const Shape& shape);
+
+/// The same for Cast and CastLike: integers among each other and to bool, and small float constants to integers
+/// (truncated).
+std::optional<std::vector<Expr>> cast_content(const Value& from, DType to);
+
+}  // namespace tessera::ops
