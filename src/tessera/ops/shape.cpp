@@ -1,7 +1,233 @@
+#include <algorithm>
+
+#include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/reshape_rule.h"
 
 namespace tessera::ops {
+namespace {
 
-std::vector<OpDef> shape_ops() { return {}; }
+// Moving elements keeps any reduction of them.
+Rule with_partials(Rule rule) {
+  for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min}) rule.partial(reduction, {0});
+  return rule;
+}
+
+// The dimensions that Squeeze takes away.
+std::vector<size_t> squeezed_axes(const Node& node) {
+  const Shape& from = shape_of(node, 0);
+  if (auto axes = axes_operand(node, 1, from.size())) return *axes;
+  std::vector<size_t> ones;
+  for (size_t d = 0; d < from.size(); ++d)
+    if (from[d].is(1)) ones.push_back(d);
+  return ones;
+}
+
+Rule same_elements_rule(const Node& node) {
+  Shape from = shape_of(node, 0);
+  // A symbolic dimension that is squeezed has extent 1 when it is bound.
+  if (node.is("Squeeze"))
+    for (size_t axis : squeezed_axes(node)) from[axis] = 1;
+  Rule rule = reshape_rule(from, node.output()->shape());
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    rule.operands.emplace_back(has_operand(node, i) ? node.input(i)->rank() : 0);
+  return with_partials(std::move(rule));
+}
+
+// --- Reshape
+
+Shape reshaped(const Node& node, const Shape& from, const std::vector<Expr>& target) {
+  bool allow_zero = node.get_int("allowzero", 0) != 0;
+  Shape shape;
+  std::optional<size_t> open;
+  for (size_t i = 0; i < target.size(); ++i) {
+    const Expr& extent = target[i];
+    if (extent.is(-1)) {
+      if (open) fail_node(node, "the shape {} has -1 twice; give all extents but one", to_string(target));
+      open = i;
+      shape.push_back(1);
+    } else if (extent.is(0) && !allow_zero) {
+      if (i >= from.size())
+        fail_node(node, "the shape {} copies dimension {} of an input of shape {}, which has no such dimension",
+                  to_string(target), i, to_string(from));
+      shape.push_back(from[i]);
+    } else if (extent.is_constant() && *extent.constant() < 0) {
+      fail_node(node, "the shape {} has the extent {}; extents are -1, 0 or positive", to_string(target), extent.str());
+    } else {
+      shape.push_back(extent);
+    }
+  }
+  Expr elements = product(from), known = product(shape);
+  if (open) {
+    if (known.is(0))
+      fail_node(node, "the shape {} has both 0 and -1, so that the open extent is not determined; give it",
+                to_string(target));
+    auto quotient = Expr::exact_divide(elements, known);
+    if (!quotient && elements.is_constant() && known.is_constant())
+      fail_node(node, "{} elements of shape {} cannot be given the shape {}", elements.str(), to_string(from),
+                to_string(target));
+    shape[*open] = quotient ? *quotient : floordiv(elements, known);
+  } else if (elements.is_constant() && known.is_constant() && elements != known) {
+    fail_node(node, "{} elements of shape {} cannot be given the shape {}, which has {}", elements.str(),
+              to_string(from), to_string(target), known.str());
+  }
+  return shape;
+}
+
+void infer_reshape(Node& node) {
+  const Value& data = operand(node, 0);
+  const Value& shape = operand(node, 1);
+  if (shape.rank() != 1) fail_node(node, "its shape operand has rank {}; it must be a list", shape.rank());
+  auto target = content_of(&shape);
+  Shape result = target ? reshaped(node, data.shape(), *target) : declared_shape(node, 1, "shape");
+  set_result(node, 0, data.dtype(), std::move(result), content_of(&data));
+}
+
+std::vector<Value*> localize_reshape(Localizer& local) {
+  auto results = local.same_with(1, *local.outputs[0].shape);
+  // A rank's extent may be zero, which then means zero.
+  results[0]->producer->set("allowzero", int64_t{1});
+  return results;
+}
+
+void infer_flatten(Node& node) {
+  const Value& data = operand(node, 0);
+  const Shape& from = data.shape();
+  int64_t axis = node.get_int("axis", 1);
+  size_t cut = axis == static_cast<int64_t>(from.size()) ? from.size() : normalize_axis(node, axis, from.size());
+  Shape outer(from.begin(), from.begin() + cut), inner(from.begin() + cut, from.end());
+  set_result(node, 0, data.dtype(), {product(outer), product(inner)});
+}
+
+// --- Squeeze and Unsqueeze
+
+void infer_squeeze(Node& node) {
+  const Value& data = operand(node, 0);
+  auto axes = squeezed_axes(node);
+  Shape shape;
+  for (size_t d = 0; d < data.rank(); ++d) {
+    const Expr& extent = data.shape()[d];
+    if (std::find(axes.begin(), axes.end(), d) == axes.end())
+      shape.push_back(extent);
+    else if (extent.is_constant() && !extent.is(1))
+      fail_node(node, "dimension {} of shape {} has extent {}; only extents of 1 can be squeezed", d,
+                to_string(data.shape()), extent.str());
+  }
+  set_result(node, 0, data.dtype(), std::move(shape), content_of(&data));
+}
+
+std::vector<Value*> localize_squeeze(Localizer& local) {
+  // Axes left out mean the global extents of 1; a split dimension may have a local extent of 1, too.
+  if (has_operand(local.node, 1)) return local.same();
+  std::vector<int64_t> axes;
+  for (size_t axis : squeezed_axes(local.node)) axes.push_back(static_cast<int64_t>(axis));
+  local.inputs.resize(2);
+  local.inputs[1] = local.graph.constant_int64(axes);
+  return local.same();
+}
+
+void infer_unsqueeze(Node& node) {
+  const Value& data = operand(node, 0);
+  auto given = constant_operand(node, 1, "axes");
+  auto axes = normalize_axes(node, given, data.rank() + given.size());
+  Shape shape;
+  size_t next = 0;
+  for (size_t d = 0; d < data.rank() + axes.size(); ++d) {
+    bool added = std::find(axes.begin(), axes.end(), d) != axes.end();
+    shape.push_back(added ? Expr(1) : data.shape()[next++]);
+  }
+  set_result(node, 0, data.dtype(), std::move(shape), content_of(&data));
+}
+
+// --- Expand
+
+void infer_expand(Node& node) {
+  const Value& data = operand(node, 0);
+  auto target = content_of(&operand(node, 1));
+  if (!target) {
+    set_result(node, 0, data.dtype(), declared_shape(node, 1, "shape"));
+    return;
+  }
+  for (const Expr& extent : *target)
+    if (extent.is_constant() && *extent.constant() < 0)
+      fail_node(node, "the shape {} has the extent {}; extents are 1 (to keep the input's) or more", to_string(*target),
+                extent.str());
+  Shape shape = broadcast(node, {&data.shape(), &*target});
+  auto content = content_of(&data);
+  if (content && content->size() == 1 && shape.size() == 1)
+    if (auto count = shape[0].constant(); count && *count <= kMaxContent) content->resize(*count, content->front());
+  set_result(node, 0, data.dtype(), std::move(shape), std::move(content));
+}
+
+Rule expand_rule(const Node& node) {
+  Rule rule = broadcast_rule(node);
+  rule.operands[1].assign(shape_of(node, 1).size(), {});
+  return with_partials(std::move(rule));
+}
+
+std::vector<Value*> localize_expand(Localizer& local) {
+  return local.same_with(1, *local.outputs[0].shape);
+}
+
+// --- Shape and Size: of the global tensor, hence expressions
+
+void infer_shape(Node& node) {
+  const Shape& of = shape_of(node, 0);
+  auto rank = static_cast<int64_t>(of.size());
+  auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+  int64_t start = clamp(node.get_int("start", 0)), end = clamp(node.get_int("end", rank));
+  std::vector<Expr> extents;
+  for (int64_t d = start; d < end; ++d) extents.push_back(of[d]);
+  set_result(node, 0, DType::int64, {static_cast<int64_t>(extents.size())}, extents);
+}
+
+void infer_size(Node& node) {
+  set_result(node, 0, DType::int64, {}, std::vector<Expr>{product(shape_of(node, 0))});
+}
+
+Rule no_factors_rule(const Node& node) {
+  Rule rule;
+  rule.operands.emplace_back(shape_of(node, 0).size());
+  rule.results.emplace_back(node.output()->rank());
+  return rule;
+}
+
+std::vector<Value*> localize_to_expression(Localizer& local) {
+  const Value& global = *local.node.output();
+  check(global.content.has_value(), "the result of Shape or Size has its content");
+  return {local.graph.add_expression(global.name, *global.content, global.rank() == 0)};
+}
+
+OpDef view(std::string_view type, void (*infer)(Node&), LocalizeFn localize = nullptr) {
+  return {.type = type,
+          .domain = "",
+          .infer = infer,
+          .rule = same_elements_rule,
+          .localize = localize,
+          .pass_through = true};
+}
+
+}  // namespace
+
+std::vector<OpDef> shape_ops() {
+  return {
+      view("Reshape", infer_reshape, localize_reshape),
+      view("Flatten", infer_flatten),
+      view("Squeeze", infer_squeeze, localize_squeeze),
+      view("Unsqueeze", infer_unsqueeze),
+      {.type = "Expand",
+       .domain = "",
+       .infer = infer_expand,
+       .rule = expand_rule,
+       .localize = localize_expand,
+       .pass_through = true},
+      {.type = "Shape",
+       .domain = "",
+       .infer = infer_shape,
+       .rule = no_factors_rule,
+       .localize = localize_to_expression},
+      {.type = "Size", .domain = "", .infer = infer_size, .rule = no_factors_rule, .localize = localize_to_expression},
+  };
+}
 
 }  // namespace tessera::ops
