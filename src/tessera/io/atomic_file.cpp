@@ -91,8 +91,6 @@ void AtomicFile::write(const void* data, size_t bytes) {
   }
 }
 
-void AtomicFile::sync() { flush(temporary_, path_); }
-
 void AtomicFile::commit() {
   check(descriptor_ >= 0, "a file is committed once");
   flush(temporary_, path_);
