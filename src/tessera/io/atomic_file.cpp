@@ -91,6 +91,8 @@ void AtomicFile::write(const void* data, size_t bytes) {
   }
 }
 
+void AtomicFile::sync() { flush(temporary_, path_); }
+
 void AtomicFile::commit() {
   check(descriptor_ >= 0, "a file is committed once");
   flush(temporary_, path_);

@@ -26,6 +26,8 @@ class AtomicFile {
 
   /// The sibling, for a library that writes by path; it may replace that file.
   const std::filesystem::path& temporary() const { return temporary_; }
+  /// Flushes to the disk ahead of commit(), so that of several files none is renamed before all are safe.
+  void sync();
   void commit();
 
  private:

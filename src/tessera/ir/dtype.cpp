@@ -39,6 +39,8 @@ constexpr std::array kRows = {
     Row{DType::float8e8m0, "float8e8m0", "float8e8m0", 8},
     Row{DType::uint2, "uint2", "uint2", 2},
     Row{DType::int2, "int2", "int2", 2},
+    Row{DType::float6e2m3, "float6e2m3", "float6e2m3", 6},
+    Row{DType::float6e3m2, "float6e3m2", "float6e3m2", 6},
 };
 
 const Row* find(DType dtype) {
@@ -81,6 +83,8 @@ bool is_float(DType dtype) {
     case DType::float8e5m2fnuz:
     case DType::float8e8m0:
     case DType::float4e2m1:
+    case DType::float6e2m3:
+    case DType::float6e3m2:
       return true;
     default:
       return false;

@@ -35,6 +35,8 @@ enum class DType : int32_t {
   float8e8m0 = 24,
   uint2 = 25,
   int2 = 26,
+  float6e2m3 = 27,
+  float6e3m2 = 28,
 };
 
 /// Bits of one element (4 for int4, 1 byte = 8 for bool); 0 for string and undefined.
@@ -50,7 +52,7 @@ std::string_view name_of(DType dtype);
 /// none.
 DType dtype_named(std::string_view name);
 
-bool is_float(DType dtype);    ///< float64/32/16, bfloat16 and the 8- and 4-bit floats
+bool is_float(DType dtype);    ///< float64/32/16, bfloat16 and the 8-, 6- and 4-bit floats
 bool is_integer(DType dtype);  ///< signed and unsigned integers, not bool
 
 }  // namespace tessera

@@ -42,6 +42,8 @@ std::vector<int64_t> Node::get_ints(std::string_view attribute, std::vector<int6
 void Node::set(std::string_view attribute, AttributeValue value) {
   for (Attribute& candidate : attributes)
     if (candidate.name == attribute) {
+      // What the file said beyond a value of one kind does not fit another.
+      if (candidate.value.index() != value.index()) candidate.extra.clear();
       candidate.value = std::move(value);
       return;
     }
@@ -271,6 +273,7 @@ void Graph::sort() {
   std::unordered_map<const Node*, size_t> position;
   for (size_t i = 0; i < nodes_.size(); ++i) position[nodes_[i].get()] = i;
   std::vector<uint8_t> mark(nodes_.size(), 0);  // 0 new, 1 on the stack, 2 placed
+  std::vector<size_t> next_operand(nodes_.size(), 0);  // those before it have been looked at
   std::vector<size_t> order, stack;
   for (size_t start = 0; start < nodes_.size(); ++start) {
     if (mark[start]) continue;
@@ -282,7 +285,8 @@ void Graph::sort() {
         continue;
       }
       bool ready = true;
-      for (const Value* operand : nodes_[at]->inputs) {
+      for (size_t& next = next_operand[at]; next < nodes_[at]->inputs.size(); ++next) {
+        const Value* operand = nodes_[at]->inputs[next];
         if (!operand || !operand->producer) continue;
         auto found = position.find(operand->producer);
         check(found != position.end(), fmt::format("the producer of '{}' is in the graph", operand->name));

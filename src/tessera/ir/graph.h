@@ -93,8 +93,14 @@ struct Node {
   std::vector<Value*> inputs;
   std::vector<Value*> outputs;  ///< null where an optional output is not wanted
   std::vector<Attribute> attributes;
+  /// Of a node that holds graphs (If, Loop, Scan): what those graphs call the outer values that they use. The last
+  /// captures.size() operands are these values; in the nested graphs each is a value of kind input that is not listed
+  /// in `inputs`, named by the entry here.
+  std::vector<std::string> captures;
   std::string extra;  ///< what the file said beyond the above (doc string, metadata, device configurations), serialized
 
+  /// Operands of the operator itself, without captures.
+  size_t operand_count() const { return inputs.size() - captures.size(); }
   Value* input(size_t index) const { return index < inputs.size() ? inputs[index] : nullptr; }
   Value* output(size_t index = 0) const { return index < outputs.size() ? outputs[index] : nullptr; }
   bool is(std::string_view type, std::string_view in_domain = "") const {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+struct ExportOptions {
+  /// If set, every tensor of at least so many bytes goes into one file beside the model, and all others into the model.
+  /// If not, tensors stay where they were: in the model, or in the external file that they came from.
+  std::optional<size_t> external_threshold;
+  /// That file's path relative to the model's folder; "NAME.data" beside NAME if empty.
+  std::string external_file;
+  /// Write the type of every value that has one; by default only of those that the imported file told about, or that
+  /// carry metadata.
+  bool value_info = false;
+};
+
+/// Writes a model as an ONNX file, and its external data files beside it. Each file is written under another name,
+/// forced to the disk and then renamed: a failure before the renames leaves old files as they were and no others.
+/// External data files are renamed before the model.
+///
+/// Values of kind `expression` whose elements are all constant become initializers; symbolic ones are an internal
+/// error. Throws a user error if the path cannot be written or the model needs more than 2 GiB without external data,
+/// and a running error if the disk fails (stage "write" for both).
+void export_model(const Model& model, const std::filesystem::path& path, const ExportOptions& options = {});
+
+/// The model as the bytes of an ONNX file, external data included inline.
+std::string export_model_bytes(const Model& model);
+
+}  // namespace tessera

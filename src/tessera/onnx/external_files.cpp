@@ -1,0 +1,55 @@
+#include "tessera/onnx/external_files.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera::codec {
+namespace fs = std::filesystem;
+
+fs::path resolve_location(const fs::path& folder, const std::string& location, const std::string& tensor,
+                          std::string_view stage) {
+  fs::path relative(location);
+  if (location.empty() || location.find('\0') != std::string::npos)
+    fail(stage, "tensor '{}': the external data has no usable location; it must name a file", tensor);
+  if (relative.is_absolute())
+    fail(stage, "tensor '{}': the external data location '{}' is absolute; it must be relative to the model's folder",
+         tensor, location);
+  auto leaves = [&] {
+    fail(stage, "tensor '{}': the external data location '{}' leads out of the model's folder; move the file into it",
+         tensor, location);
+  };
+  if (std::find(relative.begin(), relative.end(), "..") != relative.end()) leaves();
+  std::error_code error;
+  fs::path root = fs::weakly_canonical(folder.empty() ? fs::path(".") : folder, error);
+  if (error) fail(stage, "cannot examine the folder '{}': {}", folder.string(), error.message());
+  fs::path full = fs::weakly_canonical(root / relative, error);
+  if (error) fail(stage, "tensor '{}': cannot examine '{}': {}", tensor, location, error.message());
+  // weakly_canonical of "." may end in a separator.
+  if (!root.has_filename()) root = root.parent_path();
+  if (std::mismatch(root.begin(), root.end(), full.begin(), full.end()).first != root.end()) leaves();
+  return full;
+}
+
+MappedRange ExternalFiles::read(const ExternalRange& range, const std::string& tensor) {
+  auto found = opened_.find(range.location);
+  if (found == opened_.end()) {
+    fs::path path = resolve_location(folder_, range.location, tensor, "import");
+    std::error_code error;
+    if (!fs::exists(path, error))
+      fail("import", "tensor '{}': its external data file '{}' is missing; put it at '{}'", tensor, range.location,
+           path.string());
+    found = opened_.emplace(range.location, MappedFile::open(path, "import")).first;
+  }
+  const auto& file = found->second;
+  uint64_t size = file->size();
+  uint64_t length = range.length.value_or(range.offset <= size ? size - range.offset : 0);
+  if (range.offset > size || length > size - range.offset)
+    fail("import",
+         "tensor '{}': its external data are {} bytes at offset {} of '{}', which has only {} bytes; the file is "
+         "truncated or belongs to another model",
+         tensor, length, range.offset, range.location, size);
+  return {file, {file->data() + range.offset, static_cast<size_t>(length)}};
+}
+
+}  // namespace tessera::codec

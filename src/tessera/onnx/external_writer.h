@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "onnx.pb.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/ir/tensor.h"
+
+namespace tessera::codec {
+
+/// Gathers the tensors that go into files beside a model, gives each its place, and writes the files.
+///
+/// Order of use: place() for every tensor, assign(), (write the model's bytes), write(), commit().
+class ExternalWriter {
+ public:
+  /// With a threshold (bytes), every tensor of at least that size goes to the file `location`, all others inline.
+  /// Without, tensors stay as they were: in files, at the same offset if they still fit there, or inline.
+  ExternalWriter(std::filesystem::path folder, std::optional<size_t> threshold, std::string location);
+  ~ExternalWriter();
+
+  bool takes(bool was_external, size_t bytes) const { return threshold_ ? bytes >= *threshold_ : was_external; }
+  /// `proto` must stay where it is until assign().
+  void place(onnx::TensorProto& proto, const Tensor& tensor);
+  /// Writes offsets and lengths into the messages.
+  void assign();
+  void write();
+  void commit();
+
+ private:
+  struct Piece {
+    onnx::TensorProto* proto;
+    Tensor tensor;
+    std::optional<uint64_t> fixed;  ///< the offset where it was
+    uint64_t offset = 0;
+  };
+  void assign_file(std::vector<Piece>& pieces);
+  void make_folder(const std::filesystem::path& folder);
+
+  std::filesystem::path folder_;
+  std::optional<size_t> threshold_;
+  std::string location_;
+  std::map<std::string, std::vector<Piece>> pieces_;  ///< by location
+  std::vector<std::unique_ptr<AtomicFile>> files_;
+  std::vector<std::filesystem::path> made_folders_;
+};
+
+}  // namespace tessera::codec

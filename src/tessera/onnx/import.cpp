@@ -1,0 +1,143 @@
+#include "tessera/onnx/import.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "onnx.pb.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/attribute_codec.h"
+#include "tessera/onnx/graph_reader.h"
+#include "tessera/onnx/opset_imports.h"
+#include "tessera/onnx/skeleton.h"
+#include "tessera/onnx/tensor_codec.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kFirstIrVersion = 3, kLastIrVersion = 14;
+constexpr int64_t kFirstOpset = 13, kLastOpset = 28;
+
+void check_versions(const onnx::ModelProto& proto, const std::string& source) {
+  if (!proto.has_ir_version() || !proto.has_graph())
+    fail("import", "'{}' is not an ONNX model: it has no {}", source, proto.has_ir_version() ? "graph" : "IR version");
+  if (proto.ir_version() < kFirstIrVersion || proto.ir_version() > kLastIrVersion)
+    fail("import",
+         "'{}' has IR version {}; supported are {} to {}: convert it with onnx.version_converter or export "
+         "it again",
+         source, proto.ir_version(), kFirstIrVersion, kLastIrVersion);
+}
+
+void check_opset(const std::map<std::string, int64_t>& imports, std::string_view what) {
+  auto found = imports.find("");
+  if (found == imports.end() || (found->second >= kFirstOpset && found->second <= kLastOpset)) return;
+  fail("import",
+       "{} uses version {} of ONNX's operator set; supported are {} to {}: convert it with "
+       "onnx.version_converter or export it again",
+       what, found->second, kFirstOpset, kLastOpset);
+}
+
+/// Without an import of the default operator set, none of its operators can be meant.
+void check_domains(const Graph& graph, const std::map<std::string, int64_t>& imports, std::string_view what) {
+  if (imports.contains("")) return;
+  for (const auto& node : graph.nodes())
+    if (node->domain.empty())
+      fail("import",
+           "{} imports no version of ONNX's operator set, which {} needs; add an opset_import for the domain "
+           "\"\"",
+           what, node->label());
+}
+
+Function read_function(onnx::FunctionProto& proto, codec::ExternalFiles& files) {
+  Function function;
+  function.name = proto.name();
+  if (function.name.empty()) fail("import", "a function has no name; the file is damaged");
+  std::string where = fmt::format("function '{}'", function.name);
+  function.body = codec::GraphReader(files, where).read_body(proto);
+  proto.clear_name();
+  if (proto.domain() != "ai.onnx") {
+    function.domain = proto.domain();
+    if (!function.domain.empty()) proto.clear_domain();
+  }
+  function.overload = proto.overload();
+  if (!function.overload.empty()) proto.clear_overload();
+  function.attributes.assign(proto.attribute().begin(), proto.attribute().end());
+  proto.clear_attribute();
+  auto read_nested = [&](onnx::GraphProto& nested) -> std::shared_ptr<Graph> {
+    return codec::GraphReader(files, where).read(nested);
+  };
+  for (auto& attribute : *proto.mutable_attribute_proto())
+    function.defaults.push_back(codec::take_attribute(attribute, files, where, read_nested));
+  proto.clear_attribute_proto();
+  function.opset_imports = codec::opset_map(proto.opset_import(), where);
+  check_opset(function.opset_imports, where);
+  check_domains(*function.body, function.opset_imports, where);
+  function.extra = proto.SerializeAsString();
+  return function;
+}
+
+onnx::ModelProto parse(const std::string& bytes, const std::string& source) {
+  if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max()))
+    fail("import", "'{}' holds more than 2 GiB beside its large initializers; store its tensors as external data",
+         source);
+  onnx::ModelProto proto;
+  google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream stream(&array);
+  stream.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  if (!proto.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage())
+    fail("import", "'{}' is not a readable ONNX model: it is damaged, or its messages are nested more than 100 deep",
+         source);
+  return proto;
+}
+
+Model read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::path& folder, std::string source) {
+  codec::Skeleton skeleton = codec::cut_large_raw(file->view(), source);
+  onnx::ModelProto proto = parse(skeleton.bytes, source);
+  std::string().swap(skeleton.bytes);
+  check_versions(proto, source);
+
+  Model model;
+  model.ir_version = proto.ir_version();
+  model.opset_imports = codec::opset_map(proto.opset_import(), fmt::format("'{}'", source));
+  check_opset(model.opset_imports, fmt::format("'{}'", source));
+  codec::ExternalFiles files(folder);
+  auto cut_raw = [&](int initializer) -> std::optional<codec::MappedRange> {
+    auto cut = skeleton.cut_raw.find(initializer);
+    if (cut == skeleton.cut_raw.end()) return std::nullopt;
+    return codec::MappedRange{file, {file->data() + cut->second.offset, cut->second.length}};
+  };
+  std::string where = fmt::format("graph '{}'", proto.graph().name());
+  model.graph = codec::GraphReader(files, where).read(*proto.mutable_graph(), cut_raw);
+  check_domains(*model.graph, model.opset_imports, where);
+
+  std::set<std::tuple<std::string, std::string, std::string>> known;
+  for (auto& function : *proto.mutable_functions()) {
+    model.functions.push_back(read_function(function, files));
+    const Function& added = model.functions.back();
+    if (!known.emplace(added.domain, added.name, added.overload).second)
+      fail("import", "the function '{}' of domain '{}' is defined twice", added.name, added.domain);
+  }
+  proto.clear_ir_version();
+  proto.clear_graph();
+  proto.clear_functions();
+  codec::load_external_within(proto, files);  // training information holds whole graphs
+  model.extra = proto.SerializeAsString();
+  return model;
+}
+
+}  // namespace
+
+Model import_model(const std::filesystem::path& path) {
+  Model model = read_model(MappedFile::open(path, "import"), path.parent_path(), path.string());
+  model.source = path.string();
+  return model;
+}
+
+Model import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir) {
+  return read_model(MappedFile::copy_of(bytes), base_dir, "model in memory");
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+/// Reads an ONNX model: IR versions 3 to 14, operator sets 13 to 28 of the default domain.
+///
+/// Nothing in the file is lost: what the IR does not model is kept in the `extra` strings, and exporting the model
+/// unchanged gives an equal message with identical tensor bytes. Files are mapped, not read: large initializers, inline
+/// or external, are views of the map where their alignment suits their type, so files must not be modified in place
+/// while the model lives (replacing them, as export does, is fine).
+///
+/// - Floating-point initializers with rank ≥ 1 and more than one element become states, all others constants.
+/// - A dimension without a name or extent is a symbol of its own, "NAME_dim_I".
+/// - Nodes that the file does not have in topological order are sorted.
+/// - Graphs inside nodes: see Node::captures.
+/// - The domain "ai.onnx" reads as "".
+///
+/// Throws user errors, stage "import" ("graph" for a cycle), for whatever is missing, damaged or not supported.
+Model import_model(const std::filesystem::path& path);
+
+/// The same from memory, which is copied; external data are looked for in `base_dir`.
+Model import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir = {});
+
+}  // namespace tessera

@@ -1,0 +1,138 @@
+#include "tessera/onnx/metadata.h"
+
+#include <algorithm>
+
+#include "kept.pb.h"
+#include "onnx.pb.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+using Pairs = google::protobuf::RepeatedPtrField<onnx::StringStringEntryProto>;
+
+template <typename Message>
+Message parsed(const std::string& extra) {
+  Message message;
+  check(message.ParseFromString(extra), "what was kept of a message can be read back");
+  return message;
+}
+
+// Which message an element's `extra` is, and where its pairs are.
+onnx::ValueInfoProto message_of(const Value& value) {
+  auto info = parsed<onnx::ValueInfoProto>(value.extra);
+  if (!info.has_name()) info.set_name(value.name);
+  return info;
+}
+onnx::NodeProto message_of(const Node& node) {
+  return parsed<onnx::NodeProto>(node.extra);
+}
+kept::Graph message_of(const Graph& graph) {
+  return parsed<kept::Graph>(graph.extra);
+}
+onnx::ModelProto message_of(const Model& model) {
+  return parsed<onnx::ModelProto>(model.extra);
+}
+
+template <typename Message>
+Pairs& pairs_of(Message& message) {
+  return *message.mutable_metadata_props();
+}
+Pairs& pairs_of(kept::Graph& graph) {
+  return *graph.mutable_rest()->mutable_metadata_props();
+}
+
+template <typename Element>
+std::map<std::string, std::string> all(const Element& element) {
+  std::map<std::string, std::string> found;
+  if (element.extra.empty()) return found;
+  auto message = message_of(element);
+  for (const auto& pair : pairs_of(message)) found.emplace(pair.key(), pair.value());
+  return found;
+}
+
+template <typename Element>
+std::optional<std::string> get(const Element& element, std::string_view key) {
+  if (element.extra.empty()) return std::nullopt;
+  auto message = message_of(element);
+  for (const auto& pair : pairs_of(message))
+    if (pair.key() == key) return pair.value();
+  return std::nullopt;
+}
+
+template <typename Element>
+void set(Element& element, std::string_view key, std::string_view text) {
+  auto message = message_of(element);
+  Pairs& pairs = pairs_of(message);
+  auto found = std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.key() == key; });
+  auto* pair = found == pairs.end() ? pairs.Add() : &*found;
+  pair->set_key(std::string(key));
+  pair->set_value(std::string(text));
+  element.extra = message.SerializeAsString();
+}
+
+template <typename Element>
+void remove(Element& element, std::string_view key) {
+  if (!get(element, key)) return;
+  auto message = message_of(element);
+  Pairs& pairs = pairs_of(message);
+  pairs.erase(std::remove_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.key() == key; }),
+              pairs.end());
+  element.extra = message.SerializeAsString();
+}
+
+}  // namespace
+
+std::optional<std::string> get_metadata(const Value& value, std::string_view key) {
+  return get(value, key);
+}
+std::optional<std::string> get_metadata(const Node& node, std::string_view key) {
+  return get(node, key);
+}
+std::optional<std::string> get_metadata(const Graph& graph, std::string_view key) {
+  return get(graph, key);
+}
+std::optional<std::string> get_metadata(const Model& model, std::string_view key) {
+  return get(model, key);
+}
+
+std::map<std::string, std::string> all_metadata(const Value& value) {
+  return all(value);
+}
+std::map<std::string, std::string> all_metadata(const Node& node) {
+  return all(node);
+}
+std::map<std::string, std::string> all_metadata(const Graph& graph) {
+  return all(graph);
+}
+std::map<std::string, std::string> all_metadata(const Model& model) {
+  return all(model);
+}
+
+void set_metadata(Value& value, std::string_view key, std::string_view text) {
+  set(value, key, text);
+}
+void set_metadata(Node& node, std::string_view key, std::string_view text) {
+  set(node, key, text);
+}
+void set_metadata(Graph& graph, std::string_view key, std::string_view text) {
+  set(graph, key, text);
+}
+void set_metadata(Model& model, std::string_view key, std::string_view text) {
+  set(model, key, text);
+}
+
+void remove_metadata(Value& value, std::string_view key) {
+  remove(value, key);
+}
+void remove_metadata(Node& node, std::string_view key) {
+  remove(node, key);
+}
+void remove_metadata(Graph& graph, std::string_view key) {
+  remove(graph, key);
+}
+void remove_metadata(Model& model, std::string_view key) {
+  remove(model, key);
+}
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#include <set>
+
+#include "tessera/rewrite/canonicalize_rules.h"
+#include "tessera/rewrite/edit.h"
+
+namespace tessera::rewrite {
+namespace {
+
+Value* scaled(Graph& graph, Value* x, float factor, const Node* before) {
+  return factor == 1 ? x : emit(graph, "Mul", {x, graph.constant_scalar(x->dtype(), factor)}, before);
+}
+
+/// alpha·A'·B' + beta·C becomes MatMul (Gemm with nothing but transB = 1 where B is transposed), Mul and Add: the
+/// product alone may be split along its contraction.
+bool split_gemm(Graph& graph, Node* node) {
+  float alpha = node->get_float("alpha", 1), beta = node->get_float("beta", 1);
+  bool trans_a = node->get_int("transA", 0) != 0, trans_b = node->get_int("transB", 0) != 0;
+  Value* c = node->input(2);
+  if (beta == 0) c = nullptr;
+  if (trans_b && !trans_a && alpha == 1 && !node->input(2)) return false;
+  if ((alpha != 1 || beta != 1) && node->outputs[0]->dtype() == DType::float16) return false;
+  Value* result = node->outputs[0];
+  std::string name = c || alpha != 1 ? result->name + "_product" : result->name;
+  Value* a = trans_a ? transposed(graph, node->inputs[0], {1, 0}, node) : node->inputs[0];
+  Value* product = trans_b ? emit(graph, "Gemm", {a, node->inputs[1]}, node, {attribute("transB", int64_t{1})}, name)
+                           : emit(graph, "MatMul", {a, node->inputs[1]}, node, {}, name);
+  product = scaled(graph, product, alpha, node);
+  if (c) product = emit(graph, "Add", {product, scaled(graph, c, beta, node)}, node, {}, result->name);
+  product->producer->name = node->name;
+  product->producer->extra = node->extra;
+  return replace(graph, result, product);
+}
+
+bool is_unary(const Node& node) {
+  static const std::set<std::string_view> types = {"Relu", "Gelu", "Tanh", "Sigmoid", "Erf", "Neg", "Sqrt", "Cast"};
+  return types.contains(node.op_type);
+}
+
+/// The operand through which a [rows, columns] value could be computed in another shape of its rows: the left one of a
+/// product with a matrix, the one beside a bias; null if there is none.
+Value* row_operand(const Node& node) {
+  if (!node.domain.empty() || node.outputs.size() != 1 || node.outputs[0]->rank() != 2) return nullptr;
+  if (node.is("MatMul") || node.is("Gemm")) {
+    bool plain = node.inputs[0]->rank() == 2 && node.inputs[1]->rank() == 2 && !node.input(2) &&
+                 node.get_int("transA", 0) == 0 && node.get_float("alpha", 1) == 1;
+    return plain ? node.inputs[0] : nullptr;
+  }
+  if (node.is("Add") || node.is("Mul"))
+    for (size_t i : {0, 1})
+      if (node.inputs[i]->shape() == node.outputs[0]->shape() && node.inputs[1 - i]->rank() <= 1) return node.inputs[i];
+  return is_unary(node) ? node.inputs[0] : nullptr;
+}
+
+/// Recomputes `value` [rows, columns] as [leading…, columns].
+Value* in_shape(Graph& graph, Value* value, const Shape& leading, const Node* before) {
+  if (Node* reshape = made_by(value, "Reshape")) {
+    Shape shape = leading;
+    shape.push_back(value->shape()[1]);
+    return reshaped(graph, reshape->inputs[0], shape, before);
+  }
+  Node* node = value->producer;
+  Value* rows = row_operand(*node);
+  Value* moved = in_shape(graph, rows, leading, before);
+  if (node->is("Gemm") && node->get_int("transB", 0) != 0)
+    return emit(graph, "MatMul", {moved, transposed(graph, node->inputs[1], {1, 0}, before)}, before, {}, value->name);
+  if (node->is("Gemm")) return emit(graph, "MatMul", {moved, node->inputs[1]}, before, {}, value->name);
+  std::vector<Value*> operands = node->inputs;
+  for (Value*& operand : operands)
+    if (operand == rows) operand = moved;
+  return emit(graph, node->op_type, operands, before, node->attributes, value->name);
+}
+
+/// Exporters flatten [batch, sequence, k] to [batch·sequence, k] around a product with a matrix:
+///   Reshape → MatMul → Add → Reshape   becomes   (Reshape →) MatMul → Add
+/// on the unflattened value.
+bool unflatten_rows(Graph& graph, Node* node) {
+  Value* flat = node->inputs[0];
+  const Shape& shape = node->outputs[0]->shape();
+  if (flat->rank() != 2 || shape.size() < 3 || !(shape.back() == flat->shape()[1])) return false;
+  size_t products = 0;
+  for (Value* at = flat; !made_by(at, "Reshape"); ++products) {
+    Value* next = at->producer && used_once(graph, at) ? row_operand(*at->producer) : nullptr;
+    if (!next) return false;
+    at = next;
+  }
+  if (products == 0) return false;
+  return replace(graph, node->outputs[0], in_shape(graph, flat, Shape(shape.begin(), shape.end() - 1), node));
+}
+
+}  // namespace
+
+std::vector<Rule> linear_rules() {
+  return {{"Gemm", split_gemm}, {"Reshape", unflatten_rows}};
+}
+
+}  // namespace tessera::rewrite

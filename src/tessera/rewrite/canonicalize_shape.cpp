@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/canonicalize_rules.h"
+#include "tessera/rewrite/edit.h"
+
+// Every change of shape is one Reshape to an explicit shape (allowzero = 1, no -1), or nothing at all.
+namespace tessera::rewrite {
+namespace {
+
+bool drop_unchanged(Graph& graph, Node* node) {
+  return node->inputs[0]->shape() == node->outputs[0]->shape() && replace(graph, node->outputs[0], node->inputs[0]);
+}
+
+bool to_reshape(Graph& graph, Node* node) {
+  if (drop_unchanged(graph, node)) return true;
+  Value* view = reshaped(graph, node->inputs[0], node->outputs[0]->shape(), node);
+  return view != node->inputs[0] && replace(graph, node->outputs[0], view);
+}
+
+/// Sets operand 1 to the result's shape if it is known and spelt in another way.
+bool state_shape(Graph& graph, Node* node) {
+  const Shape& shape = node->outputs[0]->shape();
+  auto given = contents(node->input(1));
+  if (!given || (*given == shape && node->inputs[1]->kind != ValueKind::result)) return false;
+  graph.set_input(node, 1, shape_operand(graph, shape));
+  return true;
+}
+
+bool simplify_reshape(Graph& graph, Node* node) {
+  Value* x = node->inputs[0];
+  Value* result = node->outputs[0];
+  if (drop_unchanged(graph, node)) return true;
+  if (Node* inner = made_by(x, "Reshape")) {
+    graph.set_input(node, 0, inner->inputs[0]);
+    return true;
+  }
+  auto extents = constants_of(result->shape());
+  if (x->kind == ValueKind::constant && extents && !graph.is_output(result)) {
+    Tensor data = x->data;
+    data.dims = *extents;
+    return replace(graph, result, graph.add_constant(x->name, data));
+  }
+  bool changed = state_shape(graph, node);
+  if (node->get_int("allowzero", 0) != 1 && contents(node->input(1))) {
+    node->set("allowzero", int64_t{1});
+    changed = true;
+  }
+  return changed;
+}
+
+std::vector<int64_t> permutation_of(const Node& node) {
+  std::vector<int64_t> reversed(node.inputs[0]->rank());
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  return node.get_ints("perm", reversed);
+}
+
+bool simplify_transpose(Graph& graph, Node* node) {
+  std::vector<int64_t> permutation = permutation_of(*node);
+  if (std::is_sorted(permutation.begin(), permutation.end())) return replace(graph, node->outputs[0], node->inputs[0]);
+  if (Node* inner = made_by(node->inputs[0], "Transpose")) {
+    std::vector<int64_t> before = permutation_of(*inner), both;
+    for (int64_t d : permutation) both.push_back(before[d]);
+    node->set("perm", both);
+    graph.set_input(node, 0, inner->inputs[0]);
+    return true;
+  }
+  if (!node->find_attribute("perm")) {
+    node->set("perm", permutation);
+    return true;
+  }
+  // Where only extents of 1 change places, the elements stay where they are.
+  const Shape& shape = node->inputs[0]->shape();
+  std::erase_if(permutation, [&](int64_t d) { return shape[d].is(1); });
+  return std::is_sorted(permutation.begin(), permutation.end()) && to_reshape(graph, node);
+}
+
+bool simplify_expand(Graph& graph, Node* node) {
+  if (drop_unchanged(graph, node)) return true;
+  if (Node* inner = made_by(node->inputs[0], "Expand")) {
+    graph.set_input(node, 0, inner->inputs[0]);
+    return true;
+  }
+  return state_shape(graph, node);
+}
+
+bool drop_whole_slice(Graph& graph, Node* node) {
+  if (node->input(4)) {
+    auto steps = numbers(node->input(4));
+    if (!steps || std::any_of(steps->begin(), steps->end(), [](int64_t step) { return step != 1; })) return false;
+  }
+  return drop_unchanged(graph, node);
+}
+
+bool drop_lone_concat(Graph& graph, Node* node) {
+  return node->inputs.size() == 1 && replace(graph, node->outputs[0], node->inputs[0]);
+}
+
+bool drop_lone_split(Graph& graph, Node* node) {
+  return node->outputs.size() == 1 && drop_unchanged(graph, node);
+}
+
+bool is_elementwise(const Node& node) {
+  static const std::set<std::string_view> types = {
+      "Abs",  "Neg",     "Exp", "Log",   "Sqrt",  "Reciprocal",  "Sin",     "Cos",
+      "Tanh", "Sigmoid", "Erf", "Relu",  "Floor", "Ceil",        "Not",     "Cast",
+      "Add",  "Sub",     "Mul", "Div",   "Pow",   "Mod",         "Max",     "Min",
+      "And",  "Or",      "Xor", "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",
+      "Where"};
+  return types.contains(node.op_type);
+}
+
+/// Element-wise operators broadcast by themselves: an Expand before them moves behind them, and vanishes where another
+/// operand makes the result as large anyway.
+bool sink_expand(Graph& graph, Node* node) {
+  if (!is_elementwise(*node) || node->outputs.size() != 1) return false;
+  std::vector<Value*> operands = node->inputs;
+  bool expanded_any = false;
+  Shape small;
+  for (Value*& operand : operands) {
+    if (Node* expand = made_by(operand, "Expand")) {
+      operand = expand->inputs[0];
+      expanded_any = true;
+    }
+    auto both = broadcast(small, operand->shape());
+    if (!both) return false;
+    small = *both;
+  }
+  if (!expanded_any) return false;
+  Value* result = node->outputs[0];
+  if (small == result->shape()) {
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (operands[i] != node->inputs[i]) graph.set_input(node, i, operands[i]);
+    return true;
+  }
+  Value* core = emit(graph, node->op_type, operands, node, node->attributes, result->name);
+  return replace(graph, result, expanded(graph, core, result->shape(), node));
+}
+
+}  // namespace
+
+std::vector<Rule> shape_rules() {
+  return {{"Squeeze", to_reshape},           {"Unsqueeze", to_reshape},
+          {"Flatten", to_reshape},           {"Reshape", simplify_reshape},
+          {"Transpose", simplify_transpose}, {"Expand", simplify_expand},
+          {"Slice", drop_whole_slice},       {"Concat", drop_lone_concat},
+          {"Split", drop_lone_split},        {"", sink_expand}};
+}
+
+}  // namespace tessera::rewrite

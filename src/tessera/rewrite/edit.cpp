@@ -1,0 +1,160 @@
+#include "tessera/rewrite/edit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
+
+namespace tessera::rewrite {
+
+Node* emit_node(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
+                std::vector<Attribute> attributes, std::string_view name, size_t results) {
+  std::vector<std::string> names(results, std::string(name.empty() ? op_type : name));
+  Node* node = graph.add_node(op_type, std::move(operands), names, "", before);
+  node->attributes = std::move(attributes);
+  ops::op_of(*node).infer(*node);
+  return node;
+}
+
+Value* emit(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
+            std::vector<Attribute> attributes, std::string_view name) {
+  return emit_node(graph, op_type, std::move(operands), before, std::move(attributes), name)->outputs[0];
+}
+
+Attribute attribute(std::string_view name, AttributeValue value) {
+  return {std::string(name), std::move(value), ""};
+}
+
+bool replace(Graph& graph, Value* from, Value* to) {
+  if (from == to) return false;
+  if (!graph.is_output(from)) {
+    graph.replace_uses(from, to);
+    return true;
+  }
+  if (to->kind != ValueKind::result || graph.is_output(to)) return false;
+  graph.replace_uses(from, to);
+  std::string name = from->name;
+  graph.rename(from, name + "_before");
+  graph.rename(to, name);
+  if (to->extra.empty()) to->extra = from->extra;
+  return true;
+}
+
+std::vector<Node*> nodes_of(const Graph& graph) {
+  std::vector<Node*> nodes;
+  nodes.reserve(graph.nodes().size());
+  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
+  return nodes;
+}
+
+Value* shape_operand(Graph& graph, const Shape& shape) {
+  if (auto extents = constants_of(shape)) return graph.constant_int64(*extents);
+  return graph.add_expression("shape", shape);
+}
+
+Value* reshaped(Graph& graph, Value* x, const Shape& shape, const Node* before) {
+  if (x->shape() == shape) return x;
+  return emit(graph, "Reshape", {x, shape_operand(graph, shape)}, before, {attribute("allowzero", int64_t{1})},
+              x->name + "_view");
+}
+
+Value* expanded(Graph& graph, Value* x, const Shape& shape, const Node* before) {
+  if (x->shape() == shape) return x;
+  return emit(graph, "Expand", {x, shape_operand(graph, shape)}, before, {}, x->name + "_expanded");
+}
+
+Value* transposed(Graph& graph, Value* x, const std::vector<int64_t>& permutation, const Node* before) {
+  if (std::is_sorted(permutation.begin(), permutation.end())) return x;
+  return emit(graph, "Transpose", {x}, before, {attribute("perm", permutation)}, x->name + "_transposed");
+}
+
+Node* made_by(const Value* value, std::string_view op_type) {
+  return value && value->producer && value->producer->is(op_type) ? value->producer : nullptr;
+}
+
+std::optional<std::vector<Expr>> contents(const Value* value) {
+  return value ? ops::content_of(value) : std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> numbers(const Value* value) {
+  auto elements = contents(value);
+  return elements ? constants_of(*elements) : std::nullopt;
+}
+
+namespace {
+
+double half_to_double(uint16_t bits) {
+  int exponent = (bits >> 10) & 31;
+  double mantissa = bits & 1023;
+  double magnitude = exponent == 31  ? (mantissa == 0 ? HUGE_VAL : NAN)
+                     : exponent == 0 ? std::ldexp(mantissa, -24)
+                                     : std::ldexp(mantissa + 1024, exponent - 25);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
+double bfloat_to_double(uint16_t bits) {
+  uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value = 0;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+std::optional<double> scalar_of(const Value* value) {
+  if (!value || value->kind != ValueKind::constant || value->data.count() != 1) return std::nullopt;
+  const Tensor& data = value->data;
+  switch (data.dtype) {
+    case DType::float32:
+      return data.as<float>()[0];
+    case DType::float64:
+      return data.as<double>()[0];
+    case DType::float16:
+      return half_to_double(data.as<uint16_t>()[0]);
+    case DType::bfloat16:
+      return bfloat_to_double(data.as<uint16_t>()[0]);
+    default:
+      if ((!is_integer(data.dtype) && data.dtype != DType::boolean) || bits_of(data.dtype) < 8) return std::nullopt;
+      return static_cast<double>(data.to_int64()[0]);
+  }
+}
+
+bool is_scalar(const Value* value, double expected) {
+  auto scalar = scalar_of(value);
+  if (!scalar) return false;
+  double precision = value->dtype() == DType::float16 ? 1e-3 : value->dtype() == DType::bfloat16 ? 8e-3 : 1e-6;
+  return std::abs(*scalar - expected) <= precision * std::abs(expected);
+}
+
+bool used_once(const Graph& graph, const Value* value) {
+  return value->uses.size() == 1 && !graph.is_output(value);
+}
+
+int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank) {
+  int64_t axis = node.get_int(name, otherwise);
+  int64_t count = static_cast<int64_t>(rank);
+  if (axis < -count || axis > count)
+    fail("rewrite", "{}: {} = {} is not a dimension of a tensor of rank {}", node.label(), name, axis, rank);
+  return axis < 0 ? axis + count : axis;
+}
+
+std::optional<Shape> broadcast(const Shape& a, const Shape& b) {
+  Shape result(std::max(a.size(), b.size()), Expr(1));
+  for (size_t i = 0; i < result.size(); ++i) {
+    Expr x = i < a.size() ? a[a.size() - 1 - i] : Expr(1);
+    Expr y = i < b.size() ? b[b.size() - 1 - i] : Expr(1);
+    Expr& extent = result[result.size() - 1 - i];
+    if (x.is(1) || x == y)
+      extent = y;
+    else if (y.is(1))
+      extent = x;
+    else
+      return std::nullopt;
+  }
+  return result;
+}
+
+}  // namespace tessera::rewrite

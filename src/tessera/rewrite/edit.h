@@ -1,0 +1,55 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+/// What all passes share: making typed nodes, replacing values, and asking about them.
+namespace tessera::rewrite {
+
+/// A node before `before`, with `results` results named after `name` and their types inferred.
+Node* emit_node(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
+                std::vector<Attribute> attributes = {}, std::string_view name = {}, size_t results = 1);
+/// The same; returns its only result.
+Value* emit(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
+            std::vector<Attribute> attributes = {}, std::string_view name = {});
+
+Attribute attribute(std::string_view name, AttributeValue value);
+
+/// Every use of `from` becomes one of `to`. A graph output's name moves along with it; where it cannot (an input, a
+/// state or another output would have to take it) nothing changes and the answer is false.
+bool replace(Graph& graph, Value* from, Value* to);
+
+/// The nodes at this moment, in order: passes add nodes while they walk.
+std::vector<Node*> nodes_of(const Graph& graph);
+
+/// A one-dimensional int64 operand: a constant if all extents are numbers, else an expression.
+Value* shape_operand(Graph& graph, const Shape& shape);
+/// x in that shape (same number of elements); x itself if it has it already.
+Value* reshaped(Graph& graph, Value* x, const Shape& shape, const Node* before);
+/// x broadcast to that shape; x itself if it has it already.
+Value* expanded(Graph& graph, Value* x, const Shape& shape, const Node* before);
+/// x transposed; x itself if the permutation changes nothing.
+Value* transposed(Graph& graph, Value* x, const std::vector<int64_t>& permutation, const Node* before);
+
+/// The node of that type that produces the value; null if another kind does.
+Node* made_by(const Value* value, std::string_view op_type);
+/// Elements of a small integer or bool value, where known.
+std::optional<std::vector<Expr>> contents(const Value* value);
+/// The same as numbers.
+std::optional<std::vector<int64_t>> numbers(const Value* value);
+/// The only element of a constant (any numeric type), whatever its rank.
+std::optional<double> scalar_of(const Value* value);
+/// Whether that element is `expected`, up to the rounding of a float32.
+bool is_scalar(const Value* value, double expected);
+/// Used by exactly one operand, and no graph output: it may vanish into a raised operator.
+bool used_once(const Graph& graph, const Value* value);
+/// An attribute that counts from the end when negative, as a dimension in [0, rank).
+int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank);
+/// Shape of the broadcast of two shapes; nullopt if constants contradict.
+std::optional<Shape> broadcast(const Shape& a, const Shape& b);
+
+}  // namespace tessera::rewrite

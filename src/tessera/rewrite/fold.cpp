@@ -1,0 +1,201 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
+
+// One walk in order: each node is first replaced if it is a constant in disguise, else its types are inferred, and
+// results whose elements are then known (Shape and what is computed from it) become constants or expressions.
+//
+//   n = Shape(x)[0];  y = Reshape(z, Concat(n, [-1]))     with x of shape [batch, 4]
+//   → y = Reshape(z, {batch, -1})
+namespace tessera::rewrite {
+namespace {
+
+/// The tensor a Constant node gives; nullopt for sparse ones.
+std::optional<Tensor> literal(const Node& node) {
+  if (const auto* tensor = node.get<Tensor>("value")) return *tensor;
+  if (const auto* number = node.get<int64_t>("value_int")) return Tensor::of<int64_t>(DType::int64, {}, {*number});
+  if (const auto* number = node.get<float>("value_float")) return Tensor::of<float>(DType::float32, {}, {*number});
+  if (const auto* list = node.get<std::vector<int64_t>>("value_ints"))
+    return Tensor::of(DType::int64, {static_cast<int64_t>(list->size())}, *list);
+  if (const auto* list = node.get<std::vector<float>>("value_floats"))
+    return Tensor::of(DType::float32, {static_cast<int64_t>(list->size())}, *list);
+  return std::nullopt;
+}
+
+bool is_computable(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::int64 || dtype == DType::int32 ||
+         dtype == DType::boolean || dtype == DType::bfloat16;
+}
+
+/// A single element computed from single elements, in the result's precision; nullopt: not one that is folded.
+std::optional<double> evaluate_scalar(const Node& node, const std::vector<double>& x) {
+  const std::string& type = node.op_type;
+  if (x.size() == 1) {
+    if (type == "Sqrt") return std::sqrt(x[0]);
+    if (type == "Neg") return -x[0];
+    if (type == "Reciprocal") return 1 / x[0];
+    if (type == "Exp") return std::exp(x[0]);
+    if (type == "Log") return std::log(x[0]);
+  }
+  if (x.size() == 2) {
+    if (type == "Add") return x[0] + x[1];
+    if (type == "Sub") return x[0] - x[1];
+    if (type == "Mul") return x[0] * x[1];
+    if (type == "Div") return x[0] / x[1];
+    if (type == "Pow") return std::pow(x[0], x[1]);
+  }
+  return std::nullopt;
+}
+
+Value* constant_like(Graph& graph, const Node& node, DType dtype, double value, const Dims& dims) {
+  Value* constant = graph.constant_scalar(dtype, value);
+  constant->data.dims = dims;
+  constant->type.shape = Shape(dims.begin(), dims.end());
+  graph.rename(constant, node.outputs[0]->name + "_value");
+  return constant;
+}
+
+/// A Cast or CastLike of one element, or float arithmetic on constants of one element (rank 0, or all of one shape).
+Value* fold_scalar(Graph& graph, const Node& node) {
+  if (!node.domain.empty() || node.inputs.empty() || node.outputs.size() != 1) return nullptr;
+  const Value* first = node.inputs[0];
+  if (node.op_type == "Cast" || node.op_type == "CastLike") {
+    auto value = scalar_of(first);
+    DType dtype = node.op_type == "Cast" ? static_cast<DType>(node.get_int("to", 0))
+                  : node.input(1)        ? node.input(1)->dtype()
+                                         : DType::undefined;
+    if (!value || !is_computable(dtype)) return nullptr;
+    if (!is_float(dtype) && !(std::abs(*value) <= 9e15)) return nullptr;
+    if (dtype == DType::int32 && std::abs(*value) > 2147483647) return nullptr;
+    return constant_like(graph, node, dtype, is_float(dtype) ? *value : std::trunc(*value), first->data.dims);
+  }
+  std::vector<double> elements;
+  for (const Value* operand : node.inputs) {
+    auto value = scalar_of(operand);
+    if (!value || !is_float(operand->dtype()) || operand->dtype() != first->dtype() ||
+        operand->data.dims != first->data.dims)
+      return nullptr;
+    elements.push_back(*value);
+  }
+  if (!is_computable(first->dtype())) return nullptr;
+  auto result = evaluate_scalar(node, elements);
+  return result ? constant_like(graph, node, first->dtype(), *result, first->data.dims) : nullptr;
+}
+
+/// The elements as a constant or an expression; null for types that neither holds.
+Value* known_value(Graph& graph, const Value& result) {
+  auto extents = constants_of(*result.content);
+  bool scalar = result.rank() == 0;
+  if (result.dtype() == DType::int64 && !extents)
+    return graph.add_expression(result.name + "_value", *result.content, scalar);
+  if (!extents) return nullptr;
+  Dims dims = scalar ? Dims{} : Dims{static_cast<int64_t>(extents->size())};
+  std::string name = result.name + "_value";
+  switch (result.dtype()) {
+    case DType::int64:
+      return graph.add_constant(name, Tensor::of(DType::int64, dims, *extents));
+    case DType::int32:
+      return graph.add_constant(name,
+                                Tensor::of(DType::int32, dims, std::vector<int32_t>(extents->begin(), extents->end())));
+    case DType::boolean:
+      return graph.add_constant(
+          name, Tensor::of(DType::boolean, dims, std::vector<uint8_t>(extents->begin(), extents->end())));
+    default:
+      return nullptr;
+  }
+}
+
+/// Uses of the results whose elements are known take a constant or an expression instead. A graph output stays a
+/// node's result: an Identity of it.
+void fold_results(Graph& graph, Node* node) {
+  if (node->is("Identity") && node->input(0)->kind != ValueKind::result) return;
+  for (Value* result : node->outputs) {
+    if (!result || !result->content) continue;
+    Value* known = known_value(graph, *result);
+    if (!known) continue;
+    if (graph.is_output(result)) {
+      Value* copy = emit(graph, "Identity", {known}, node);
+      known = copy;
+    }
+    replace(graph, result, known);
+  }
+}
+
+/// SequenceAt(SplitToSequence(x, split, axis), i) with a known i is a result of a Split. All pieces of one sequence
+/// share the Split.
+class Sequences {
+ public:
+  explicit Sequences(Graph& graph) : graph_(graph) {}
+
+  bool handles(Node* node) {
+    if (node->is("SplitToSequence")) return true;  // dead once its SequenceAts are gone
+    if (!node->is("SequenceAt")) return false;
+    Node* sequence = made_by(node->input(0), "SplitToSequence");
+    auto position = numbers(node->input(1));
+    if (!sequence || !position || position->size() != 1)
+      fail("fold", "{}: only an element at a known position of a SplitToSequence is supported; export with Split",
+           node->label());
+    Node*& split = splits_[sequence];
+    if (!split) split = make_split(sequence);
+    int64_t count = static_cast<int64_t>(split->outputs.size());
+    int64_t at = (*position)[0] < 0 ? (*position)[0] + count : (*position)[0];
+    if (at < 0 || at >= count)
+      fail("fold", "{}: position {} of a sequence of {} pieces", node->label(), (*position)[0], count);
+    if (!replace(graph_, node->outputs[0], split->outputs[at]))
+      fail("fold", "{}: two graph outputs are the same piece of a sequence; add an Identity", node->label());
+    return true;
+  }
+
+ private:
+  Node* make_split(Node* sequence) {
+    Value* x = sequence->input(0);
+    if (sequence->get_int("keepdims", 1) != 1 && !sequence->input(1))
+      fail("fold", "{}: a SplitToSequence with keepdims = 0 is not supported; export with Split", sequence->label());
+    int64_t axis = axis_of(*sequence, "axis", 0, x->rank());
+    auto extent = x->shape().at(axis).constant();
+    std::vector<int64_t> sizes;
+    auto given = numbers(sequence->input(1));
+    if (given && sequence->input(1)->rank() == 1) {
+      sizes = *given;
+    } else {
+      int64_t piece = given ? given->at(0) : 1;
+      if (!extent || piece < 1 || (sequence->input(1) && !given))
+        fail("fold", "{}: the number of pieces is not known: dimension {} of '{}' has extent {}", sequence->label(),
+             axis, x->name, x->shape().at(axis).str());
+      for (int64_t left = *extent; left > 0; left -= piece) sizes.push_back(std::min(piece, left));
+    }
+    return emit_node(graph_, "Split", {x, graph_.constant_int64(sizes)}, sequence, {attribute("axis", axis)},
+                     sequence->outputs[0]->name, sizes.size());
+  }
+
+  Graph& graph_;
+  std::map<Node*, Node*> splits_;
+};
+
+}  // namespace
+
+void fold(Model& model) {
+  Graph& graph = *model.graph;
+  Sequences sequences(graph);
+  for (Node* node : nodes_of(graph)) {
+    if (node->is("Constant")) {
+      auto data = literal(*node);
+      if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
+      if (replace(graph, node->outputs[0], graph.add_constant(node->outputs[0]->name, *data))) continue;
+    }
+    if (Value* constant = fold_scalar(graph, *node); constant && replace(graph, node->outputs[0], constant)) continue;
+    if (node->is("Identity") && node->input(0) && replace(graph, node->outputs[0], node->input(0))) continue;
+    if (sequences.handles(node)) continue;
+    ops::op_of(*node).infer(*node);
+    fold_results(graph, node);
+  }
+  graph.erase_dead();
+}
+
+}  // namespace tessera::rewrite

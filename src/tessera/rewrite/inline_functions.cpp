@@ -1,0 +1,128 @@
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
+
+// A function's own calls are inlined first (so a body is expanded once, however often it is called), then the graph's.
+namespace tessera::rewrite {
+namespace {
+
+using Key = std::tuple<std::string, std::string, std::string>;
+
+Key key_of(const std::string& domain, const std::string& name, const std::string& overload) {
+  return {domain == "ai.onnx" ? "" : domain, name, overload};
+}
+
+const Attribute* named(const std::vector<Attribute>& attributes, std::string_view name) {
+  for (const Attribute& candidate : attributes)
+    if (candidate.name == name) return &candidate;
+  return nullptr;
+}
+
+/// Replaces references to the function's attributes by the call's values, else the defaults; a reference to an
+/// attribute that has neither goes away, so that the operator's own default holds.
+void substitute(std::vector<Attribute>& attributes, const Node& call, const Function& function) {
+  std::erase_if(attributes, [&](Attribute& attribute) {
+    if (const auto* reference = std::get_if<AttributeReference>(&attribute.value)) {
+      const Attribute* value = call.find_attribute(reference->name);
+      if (!value) value = named(function.defaults, reference->name);
+      if (!value) return true;
+      attribute.value = AttributeValue(value->value);
+    } else if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body) {
+      for (const auto& node : (*body)->nodes()) substitute(node->attributes, call, function);
+    }
+    return false;
+  });
+}
+
+class Inliner {
+ public:
+  explicit Inliner(Model& model) {
+    for (Function& function : model.functions)
+      functions_[key_of(function.domain, function.name, function.overload)] = &function;
+  }
+
+  void expand(Graph& graph) {
+    for (Node* node : nodes_of(graph)) {
+      for (Attribute& attribute : node->attributes)
+        if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body) expand(**body);
+      auto found = functions_.find(key_of(node->domain, node->op_type, node->overload));
+      if (found == functions_.end() || ops::find_op(node->op_type, node->domain)) continue;
+      prepare(*found->second);
+      inline_call(graph, node, *found->second);
+    }
+  }
+
+ private:
+  void prepare(Function& function) {
+    Key key = key_of(function.domain, function.name, function.overload);
+    if (ready_.contains(key)) return;
+    if (!open_.insert(key).second)
+      fail("inline", "the function '{}.{}' calls itself; ONNX functions must not be recursive", function.domain,
+           function.name);
+    expand(*function.body);
+    open_.erase(key);
+    ready_.insert(key);
+  }
+
+  void inline_call(Graph& graph, Node* call, const Function& function) {
+    if (call->inputs.size() > function.body->inputs.size() || call->outputs.size() > function.body->outputs.size())
+      fail("inline", "{}: the function '{}.{}' takes {} operands and gives {} results; the call has {} and {}",
+           call->label(), function.domain, function.name, function.body->inputs.size(), function.body->outputs.size(),
+           call->inputs.size(), call->outputs.size());
+    std::map<const Value*, Value*> body_values;
+    std::unique_ptr<Graph> body = function.body->clone(&body_values);
+    const std::string prefix = call->name.empty() ? call->op_type : call->name;
+    std::map<const Value*, Value*> mapped;
+    for (size_t i = 0; i < body->inputs.size(); ++i) mapped[body->inputs[i]] = call->input(i);
+    for (const auto& value : body->values()) {
+      if (mapped.contains(value.get())) continue;
+      Value* twin = graph.add_value(prefix + "/" + value->name, value->kind, value->type);
+      twin->data = value->data;
+      twin->content = value->content;
+      twin->data_extra = value->data_extra;
+      mapped[value.get()] = twin;
+    }
+    for (const auto& node : body->nodes()) {
+      auto twin = std::make_unique<Node>(*node);
+      if (!twin->name.empty()) twin->name = prefix + "/" + twin->name;
+      for (Value*& operand : twin->inputs) operand = operand ? mapped.at(operand) : nullptr;
+      for (Value*& result : twin->outputs) result = result ? mapped.at(result) : nullptr;
+      substitute(twin->attributes, *call, function);
+      graph.adopt_node(std::move(twin), call);
+    }
+    for (size_t i = 0; i < call->outputs.size(); ++i) {
+      Value* result = call->outputs[i];
+      if (!result) continue;
+      Value* value = mapped.at(body->outputs[i]);
+      if (!value)
+        fail("inline", "{}: result {} of the function '{}.{}' is its operand {}, which the call leaves out",
+             call->label(), i, function.domain, function.name, body->outputs[i]->name);
+      TensorType type = result->type;
+      if (!replace(graph, result, value)) {
+        Value* copy = graph.add_node("Identity", {value}, {""}, "", call)->outputs[0];
+        replace(graph, result, copy);
+        value = copy;
+      }
+      if (value->kind == ValueKind::result && value->type.dtype == DType::undefined) value->type = type;
+    }
+    graph.erase(call);
+  }
+
+  std::map<Key, Function*> functions_;
+  std::set<Key> open_, ready_;
+};
+
+}  // namespace
+
+void inline_functions(Model& model) {
+  if (model.functions.empty()) return;
+  Inliner(model).expand(*model.graph);
+  model.functions.clear();
+}
+
+}  // namespace tessera::rewrite

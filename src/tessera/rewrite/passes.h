@@ -1,0 +1,29 @@
+#pragma once
+
+#include "tessera/ir/graph.h"
+
+/// The passes of pipeline.cpp, one per file. Those after `fold` rely on types, and keep every result typed.
+namespace tessera::rewrite {
+
+/// Every operator in its newest form (functions' bodies too, each from its own opset version).
+void upgrade(Model& model);
+/// Calls of model-local functions become the functions' bodies, except of operators that we know ourselves.
+void inline_functions(Model& model);
+/// Infers all types; values whose elements are known become constants or expressions: no Shape is left.
+void fold(Model& model);
+/// Local simplifications to a fixpoint: one spelling for what has several (see canonicalize.cpp's table).
+void canonicalize(Model& model);
+/// Nodes that compute the same from the same become one.
+void merge_equal(Model& model);
+/// Index arithmetic (arange, slices, comparisons, gathers of masks) becomes constants, ranges and reshapes.
+void raise_indexing(Model& model);
+/// Spelt-out LayerNormalization and RMSNormalization.
+void raise_normalization(Model& model);
+/// Spelt-out Gelu (erf and tanh forms) and Swish.
+void raise_activation(Model& model);
+/// x·cos + rotate_half(x)·sin → RotaryEmbedding.
+void raise_rotary(Model& model);
+/// MatMul, scale, mask, Softmax, MatMul → Attention; masks and repeated key/value heads of Attention simplified.
+void raise_attention(Model& model);
+
+}  // namespace tessera::rewrite

@@ -1,0 +1,49 @@
+#include "tessera/rewrite/pipeline.h"
+
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::rewrite {
+
+const std::vector<Pass>& passes() {
+  static const std::vector<Pass> all = {
+      {"upgrade", upgrade},
+      {"inline_functions", inline_functions},
+      {"fold", fold},
+      {"canonicalize", canonicalize},
+      {"merge_equal", merge_equal},
+      {"raise_indexing", raise_indexing},
+      {"canonicalize_indexing", canonicalize},
+      {"merge_indexing", merge_equal},
+      {"raise_normalization", raise_normalization},
+      {"raise_activation", raise_activation},
+      {"raise_rotary", raise_rotary},
+      {"raise_attention", raise_attention},
+      {"canonicalize_raised", canonicalize},
+      {"merge_raised", merge_equal},
+  };
+  return all;
+}
+
+void rewrite_model(Model& model, const RewriteOptions& options) {
+  Graph& graph = *model.graph;
+  // While passes run, a barrier is an output: passes keep outputs' names, and never swallow them.
+  const size_t real_outputs = graph.outputs.size();
+  std::vector<std::string> waiting(options.barriers.begin(), options.barriers.end());
+  auto raise_barriers = [&] {
+    std::erase_if(waiting, [&](const std::string& name) {
+      Value* value = graph.find(name);
+      if (value && value->kind == ValueKind::result && !graph.is_output(value)) graph.outputs.push_back(value);
+      return value != nullptr;
+    });
+  };
+  raise_barriers();
+  for (const Pass& pass : passes()) {
+    pass.run(model);
+    raise_barriers();  // names inside functions appear by inlining
+    graph.verify(pass.name);
+    if (options.observe) options.observe(pass.name, model);
+  }
+  graph.outputs.resize(real_outputs);
+}
+
+}  // namespace tessera::rewrite

@@ -1,0 +1,226 @@
+#include <cmath>
+
+#include "tessera/rewrite/affine.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/match.h"
+#include "tessera/rewrite/passes.h"
+
+//   Softmax(scale·Q·Kᵀ + mask)·V   becomes   Attention(Q, K, V, mask)
+// with Q [batch, heads, queries, width], K and V [batch, key heads, keys, width]. The mask j ≤ i is the attribute
+// is_causal; heads that are repeated for their group of queries are not repeated any more.
+namespace tessera::rewrite {
+namespace {
+
+struct Mask {
+  Value* operand = nullptr;  ///< bool or added; null if there is none
+  bool causal = false;
+};
+
+/// b - a (or a - b) ≥ 0 as the condition that a comparison, or its negation, states; nullopt if it is none.
+std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node, size_t rank, bool negated) {
+  if (node.inputs.size() != 2) return std::nullopt;
+  const Affine* a = analysis.of(node.inputs[0]);
+  const Affine* b = analysis.of(node.inputs[1]);
+  std::string_view type = node.op_type;
+  bool less = type == "Less" || type == "LessOrEqual", greater = type == "Greater" || type == "GreaterOrEqual";
+  if (!a || !b || (!less && !greater)) return std::nullopt;
+  bool strict = (type == "Less" || type == "Greater") != negated;
+  if (less != negated) std::swap(a, b);
+  Affine difference{a->offset - b->offset - Expr(strict ? 1 : 0), std::vector<Expr>(rank, Expr(0))};
+  for (size_t d = 0; d < rank; ++d) {
+    if (d + a->strides.size() >= rank)
+      difference.strides[d] = difference.strides[d] + a->strides[d + a->strides.size() - rank];
+    if (d + b->strides.size() >= rank)
+      difference.strides[d] = difference.strides[d] - b->strides[d + b->strides.size() - rank];
+  }
+  return difference;
+}
+
+/// Whether the predicate over [..., queries, keys] is key ≤ query, or its negation if so asked.
+bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated) {
+  while (Node* inverted = made_by(predicate, "Not")) {
+    predicate = inverted->inputs[0];
+    negated = !negated;
+  }
+  size_t rank = predicate->rank();
+  if (rank < 2 || !predicate->producer || !(predicate->shape()[rank - 2] == scores[scores.size() - 2]) ||
+      !(predicate->shape()[rank - 1] == scores.back()))
+    return false;
+  auto holds = condition(analysis, *predicate->producer, rank, negated);
+  if (!holds || !holds->offset.is(0)) return false;
+  for (size_t d = 0; d < rank; ++d)
+    if (!holds->strides[d].is(d + 2 == rank ? 1 : d + 1 == rank ? -1 : 0)) return false;
+  return true;
+}
+
+/// So low that a score plus it is nothing after the softmax, whatever the score.
+bool is_minus_infinity(const Value* value) {
+  auto scalar = scalar_of(value);
+  return scalar && *scalar <= (value->dtype() == DType::float16 ? -6e4 : -1e30);
+}
+
+Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores) {
+  while (Node* expand = made_by(mask, "Expand")) mask = expand->inputs[0];
+  if (mask->dtype() == DType::boolean) {
+    auto everywhere = scalar_of(mask);
+    if (everywhere && *everywhere != 0) return {};
+    return is_causal(analysis, mask, scores, false) ? Mask{nullptr, true} : Mask{mask, false};
+  }
+  if (auto everywhere = scalar_of(mask); everywhere && *everywhere == 0) return {};
+  if (Node* where = made_by(mask, "Where")) {
+    bool kept = is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]);
+    bool hidden = is_scalar(where->inputs[2], 0) && is_minus_infinity(where->inputs[1]);
+    if ((kept || hidden) && is_causal(analysis, where->inputs[0], scores, hidden)) return {nullptr, true};
+  }
+  return {mask, false};
+}
+
+/// Undoes the repetition of key or value heads, Reshape(Expand(Reshape(x, [b, g, 1, t, d]), [b, g, r, t, d]),
+/// [b, g·r, t, d]): gives [b, g, t, d]; null if there is none.
+Value* without_repetition(Graph& graph, Value* value, const Node* before) {
+  Node* merge = made_by(value, "Reshape");
+  Node* expand = merge ? made_by(merge->inputs[0], "Expand") : nullptr;
+  if (!expand) return nullptr;
+  const Shape& one = expand->inputs[0]->shape();
+  const Shape& many = expand->outputs[0]->shape();
+  if (one.size() != 5 || many.size() != 5 || !one[2].is(1)) return nullptr;
+  for (size_t d : {0, 1, 3, 4})
+    if (!(one[d] == many[d])) return nullptr;
+  if (value->shape() != Shape{many[0], many[1] * many[2], many[3], many[4]}) return nullptr;
+  Value* column = expand->inputs[0];
+  Shape shape = {one[0], one[1], one[3], one[4]};
+  if (Node* split = made_by(column, "Reshape"); split && split->inputs[0]->shape() == shape) return split->inputs[0];
+  return reshaped(graph, column, shape, before);
+}
+
+void drop_repetition(Graph& graph, Value*& key, Value*& value, const Node* before) {
+  Value* fewer_keys = without_repetition(graph, key, before);
+  Value* fewer_values = fewer_keys ? without_repetition(graph, value, before) : nullptr;
+  if (!fewer_values || !(fewer_keys->shape()[1] == fewer_values->shape()[1])) return;
+  key = fewer_keys;
+  value = fewer_values;
+}
+
+/// x with its last two dimensions exchanged; a Transpose before it is merged.
+Value* exchanged(Graph& graph, Value* x, const Node* before) {
+  std::vector<int64_t> permutation = {0, 1, 2, 3};
+  if (Node* transpose = made_by(x, "Transpose")) {
+    permutation = transpose->get_ints("perm", {3, 2, 1, 0});
+    x = transpose->inputs[0];
+  }
+  std::swap(permutation[2], permutation[3]);
+  return transposed(graph, x, permutation, before);
+}
+
+Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mask& mask, double scale,
+                 const Node* before, const std::string& name) {
+  std::vector<Value*> operands = {query, key, value};
+  if (mask.operand) operands.push_back(mask.operand);
+  return emit(graph, "Attention", operands, before,
+              {attribute("scale", static_cast<float>(scale)), attribute("is_causal", int64_t{mask.causal})}, name);
+}
+
+/// Matches `node` = MatMul(Softmax(scores), V).
+bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
+  Value* value = node->inputs[1];
+  Node* softmax = used_once(graph, node->inputs[0]) ? made_by(node->inputs[0], "Softmax") : nullptr;
+  if (!softmax || value->rank() != 4 || softmax->inputs[0]->rank() != 4) return false;
+  if (axis_of(*softmax, "axis", -1, 4) != 3 || !used_once(graph, softmax->inputs[0])) return false;
+  Value* logits = softmax->inputs[0];
+  const Shape& shape = logits->shape();
+  double scale = 1;
+  Value* mask = nullptr;
+  auto product_under = [&](Value* scaled) -> Node* {
+    double outer = 1;
+    Value* product = without_scale(scaled, outer);
+    Node* matmul = product->shape() == shape && used_once(graph, product) ? made_by(product, "MatMul") : nullptr;
+    if (matmul) scale = outer;
+    return matmul;
+  };
+  Node* scores = product_under(logits);
+  if (Node* add = made_by(logits, "Add"); add && !scores)
+    for (size_t i : {0, 1})
+      if (!scores && used_once(graph, add->inputs[i]) && (scores = product_under(add->inputs[i])))
+        mask = add->inputs[1 - i];
+  if (Node* where = made_by(logits, "Where"); where && !scores)
+    for (size_t i : {1, 2}) {
+      auto hidden = scalar_of(where->inputs[3 - i]);
+      bool masks = is_minus_infinity(where->inputs[3 - i]) &&
+                   (std::isinf(*hidden) || is_causal(analysis, where->inputs[0], shape, i == 2));
+      if (!masks || scores || !used_once(graph, where->inputs[i])) continue;
+      scores = product_under(where->inputs[i]);
+      if (scores) mask = i == 1 ? where->inputs[0] : emit(graph, "Not", {where->inputs[0]}, where);
+    }
+  if (!scores) return false;
+  Value* query = without_scale(scores->inputs[0], scale);
+  Value* turned_key = without_scale(scores->inputs[1], scale);
+  if (query->rank() != 4 || turned_key->rank() != 4) return false;
+  Mask simple = mask ? simplified(analysis, mask, shape) : Mask{};
+  Value* key = exchanged(graph, turned_key, node);
+  if (Node* transpose = made_by(turned_key, "Transpose")) {
+    double inner = 1;
+    Value* unscaled = without_scale(transpose->inputs[0], inner);
+    if (unscaled != transpose->inputs[0]) {
+      std::vector<int64_t> permutation = transpose->get_ints("perm", {3, 2, 1, 0});
+      std::swap(permutation[2], permutation[3]);
+      key = transposed(graph, unscaled, permutation, node);
+      scale *= inner;
+    }
+  }
+  drop_repetition(graph, key, value, node);
+  Value* raised = attention(graph, query, key, value, simple, scale, node, node->outputs[0]->name);
+  return replace(graph, node->outputs[0], raised);
+}
+
+/// [batch, length, heads·width] → [batch, heads, length, width]
+Value* split_heads(Graph& graph, Value* x, int64_t heads, const Node* before) {
+  const Shape& shape = x->shape();
+  Value* split = reshaped(graph, x, {shape[0], shape[1], Expr(heads), floordiv(shape[2], heads)}, before);
+  return transposed(graph, split, {0, 2, 1, 3}, before);
+}
+
+/// An exporter's own Attention: operands of rank 3 become rank 4, repeated heads and needless masks go.
+void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node) {
+  Value* first = node->outputs[0];
+  if (node->inputs[0]->rank() == 3) {
+    int64_t heads = node->get_int("q_num_heads", 1), key_heads = node->get_int("kv_num_heads", 1);
+    node->remove_attribute("q_num_heads");
+    node->remove_attribute("kv_num_heads");
+    for (size_t i : {0, 1, 2})
+      graph.set_input(node, i, split_heads(graph, node->inputs[i], i == 0 ? heads : key_heads, node));
+    std::vector<std::string> names;
+    for (const Value* result : node->outputs) names.push_back(result ? result->name : "");
+    Node* whole = emit_node(graph, "Attention", node->inputs, node, node->attributes, first->name, names.size());
+    Value* merged = transposed(graph, whole->outputs[0], {0, 2, 1, 3}, node);
+    replace(graph, first, reshaped(graph, merged, first->shape(), node));
+    for (size_t i = 1; i < names.size(); ++i)
+      if (node->outputs[i]) replace(graph, node->outputs[i], whole->outputs[i]);
+    node = whole;
+  }
+  if (node->inputs[0]->rank() != 4 || node->input(4) || node->input(6)) return;  // with a cache, keys are other than K
+  Value* key = node->inputs[1];
+  Value* value = node->inputs[2];
+  drop_repetition(graph, key, value, node);
+  graph.set_input(node, 1, key);
+  graph.set_input(node, 2, value);
+  if (!node->input(3)) return;
+  Shape scores = {node->inputs[0]->shape()[0], node->inputs[0]->shape()[1], node->inputs[0]->shape()[2],
+                  key->shape()[2]};
+  Mask mask = simplified(analysis, node->inputs[3], scores);
+  graph.set_input(node, 3, mask.operand);
+  if (mask.causal) node->set("is_causal", int64_t{1});
+}
+
+}  // namespace
+
+void raise_attention(Model& model) {
+  Graph& graph = *model.graph;
+  AffineAnalysis analysis(graph);
+  for (Node* node : nodes_of(graph)) {
+    if (node->is("MatMul")) raise_spelt_out(graph, analysis, node);
+    if (node->is("Attention")) simplify_attention(graph, analysis, node);
+  }
+  graph.erase_dead();
+}
+
+}  // namespace tessera::rewrite

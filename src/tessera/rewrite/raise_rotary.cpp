@@ -1,0 +1,124 @@
+#include <set>
+
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/match.h"
+#include "tessera/rewrite/passes.h"
+
+// With x = [x1, x2] of shape [batch, heads, sequence, width] and cos, sin of shape [batch or 1, 1, sequence, width]
+// that repeat themselves after width/2:
+//   x·cos + [-x2, x1]·sin   becomes   RotaryEmbedding(x, cos's half, sin's half)
+// whose caches have shape [batch or 1, sequence, width/2].
+namespace tessera::rewrite {
+namespace {
+
+/// Whether value is the first (0) or second (1) half of x along its last dimension; -1 if neither.
+int half_index(const Value* value, const Value* x) {
+  Node* node = value->producer;
+  auto width = x->shape().back().constant();
+  if (!node || node->input(0) != x || !width || *width % 2 != 0 || !value->shape().back().is(*width / 2)) return -1;
+  if (node->is("Split")) {
+    bool last = static_cast<size_t>(axis_of(*node, "axis", 0, x->rank())) == x->rank() - 1;
+    return last && node->outputs.size() == 2 ? (node->outputs[1] == value) : -1;
+  }
+  auto slice = slice_of(*node);
+  if (!slice || slice->axis != x->rank() - 1) return -1;
+  return slice->start == 0 ? 0 : slice->end == *width ? 1 : -1;
+}
+
+/// Whether value = [-x2, x1].
+bool is_rotated(const Graph& graph, const Value* value, const Value* x) {
+  Node* concat = used_once(graph, value) ? made_by(value, "Concat") : nullptr;
+  if (!concat || concat->inputs.size() != 2 ||
+      static_cast<size_t>(axis_of(*concat, "axis", 0, x->rank())) != x->rank() - 1)
+    return false;
+  Node* negated = made_by(concat->inputs[0], "Neg");
+  return negated && half_index(negated->inputs[0], x) == 1 && half_index(concat->inputs[1], x) == 0;
+}
+
+bool is_pointwise(const Node& node) {
+  static const std::set<std::string_view> types = {"Cos", "Sin", "Cast", "Neg"};
+  return types.contains(node.op_type);
+}
+
+/// The first half, along the last dimension, of a value whose halves are equal by construction. Null if they are not;
+/// makes nodes only if `build`.
+Value* first_half(Graph& graph, Value* value, const Node* before, bool build) {
+  Node* node = value->producer;
+  if (!node || value->rank() == 0) return nullptr;
+  if (node->is("Concat")) {
+    bool twice = node->inputs.size() == 2 && node->inputs[0] == node->inputs[1] &&
+                 static_cast<size_t>(axis_of(*node, "axis", 0, value->rank())) == value->rank() - 1;
+    return twice ? node->inputs[0] : nullptr;
+  }
+  if (is_pointwise(*node)) {
+    Value* half = first_half(graph, node->inputs[0], before, build);
+    return half && build ? emit(graph, node->op_type, {half}, before, node->attributes, value->name) : half;
+  }
+  if (node->is("Mul")) {
+    for (size_t i : {0, 1}) {
+      if (!scalar_of(node->inputs[i])) continue;
+      Value* half = first_half(graph, node->inputs[1 - i], before, build);
+      return half && build ? emit(graph, "Mul", {half, node->inputs[i]}, before, {}, value->name) : half;
+    }
+    return nullptr;
+  }
+  if (node->is("Reshape")) {
+    Value* whole = node->inputs[0];
+    if (whole->rank() == 0 || !(whole->shape().back() == value->shape().back())) return nullptr;
+    Value* half = first_half(graph, whole, before, build);
+    if (!half || !build) return half;
+    Shape shape = value->shape();
+    shape.back() = half->shape().back();
+    return reshaped(graph, half, shape, before);
+  }
+  return nullptr;
+}
+
+/// Whether the table's dimensions fit RotaryEmbedding's: [batch or 1, 1, sequence, width].
+bool is_table(const Value* table, const Value* x) {
+  const Shape& shape = table->shape();
+  return shape.size() == 4 && (shape[0].is(1) || shape[0] == x->shape()[0]) && shape[1].is(1) &&
+         shape[2] == x->shape()[2] && shape[3] == x->shape()[3];
+}
+
+Value* cache(Graph& graph, Value* table, const Node* before) {
+  Value* half = first_half(graph, table, before, true);
+  const Shape& shape = half->shape();
+  return reshaped(graph, half, {shape[0], shape[2], shape[3]}, before);
+}
+
+bool raise(Graph& graph, Node* add) {
+  for (size_t side : {0, 1}) {
+    Value* straight = add->inputs[side];
+    Value* turned = add->inputs[1 - side];
+    if (!used_once(graph, straight) || !used_once(graph, turned)) return false;
+    Node* by_cos = made_by(straight, "Mul");
+    Node* by_sin = made_by(turned, "Mul");
+    if (!by_cos || !by_sin) return false;
+    for (size_t i : {0, 1})
+      for (size_t j : {0, 1}) {
+        Value* x = by_cos->inputs[i];
+        Value* cos = by_cos->inputs[1 - i];
+        Value* sin = by_sin->inputs[1 - j];
+        if (x->rank() != 4 || !is_rotated(graph, by_sin->inputs[j], x) || !is_table(cos, x) || !is_table(sin, x) ||
+            !(cos->shape()[0] == sin->shape()[0]) || !first_half(graph, cos, add, false) ||
+            !first_half(graph, sin, add, false))
+          continue;
+        Value* rotary = emit(graph, "RotaryEmbedding", {x, cache(graph, cos, add), cache(graph, sin, add)}, add,
+                             {attribute("interleaved", int64_t{0})}, add->outputs[0]->name);
+        return replace(graph, add->outputs[0], rotary);
+      }
+  }
+  return false;
+}
+
+}  // namespace
+
+void raise_rotary(Model& model) {
+  Graph& graph = *model.graph;
+  for (Node* node : nodes_of(graph))
+    if (node->is("Add")) raise(graph, node);
+  graph.erase_dead();
+}
+
+}  // namespace tessera::rewrite
