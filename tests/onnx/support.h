@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gmock/gmock.h>
+#include <google/protobuf/util/field_comparator.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
@@ -25,9 +27,12 @@ inline onnx::ModelProto parsed(const std::string& bytes) {
   return proto;
 }
 
-/// Equal in every field, unknown ones included.
+/// Equal in every field, unknown ones included; NaN is itself.
 inline testing::AssertionResult equal(const google::protobuf::Message& a, const google::protobuf::Message& b) {
   google::protobuf::util::MessageDifferencer differencer;
+  google::protobuf::util::DefaultFieldComparator comparator;
+  comparator.set_treat_nan_as_equal(true);
+  differencer.set_field_comparator(&comparator);
   std::string report;
   differencer.ReportDifferencesToString(&report);
   if (differencer.Compare(a, b)) return testing::AssertionSuccess();
