@@ -1,4 +1,4 @@
-#include "tessera/kernels/cpu/float16.h"
+#include "tessera/base/float16.h"
 
 #include <gtest/gtest.h>
 

@@ -112,7 +112,8 @@ class ShardingParser {
     }
     if (text.empty()) wrong("dimension {} has an empty entry; write '-' for a whole dimension", d);
     std::string plain(text);
-    for (size_t at; (at = plain.find("·")) != std::string::npos;) plain.replace(at, std::string_view("·").size(), 1, '*');
+    for (size_t at; (at = plain.find("·")) != std::string::npos;)
+      plain.replace(at, std::string_view("·").size(), 1, '*');
     auto pieces = split_outside(plain, "*");
     int missing = -1;
     Expr known = 1;

@@ -57,7 +57,7 @@ AttentionDims attention_dims(const Node& node) {
     dims.value_width = v[3];
   }
   dims.width = require_equal(node, dims.width, key_width, "the query's width per head", "the key's");
-  if (!Expr::exact_divide(dims.heads, dims.kv_heads))
+  if (!dims.heads.is(0) && !Expr::exact_divide(dims.heads, dims.kv_heads))
     fail_node(node, "{} query heads cannot share {} key and value heads evenly", dims.heads.str(), dims.kv_heads.str());
   if (has_operand(node, kPastKey) != has_operand(node, kPastValue))
     fail_node(node, "past_key and past_value must be given together");

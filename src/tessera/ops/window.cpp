@@ -47,7 +47,7 @@ Expr windows_along(const Node& node, const Windows& windows, size_t d, const Exp
   // Rounding up may add a window, unless it would start in the padding behind the last element.
   if (windows.ceil_mode)
     count = min(ceildiv(last_start, stride) + 1, floordiv(extent + windows.begin[d] - 1, stride) + 1);
-  if (auto known = count.constant(); known && *known < 1)
+  if (auto known = count.constant(); known && *known < 1 && !extent.is(0))
     fail_node(node, "a window that reaches over {} elements does not fit in spatial dimension {} of {} elements",
               windows.reach(d), d, padded.str());
   return count;

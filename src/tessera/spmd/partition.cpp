@@ -44,7 +44,7 @@ class Partitioner {
   Graph& local() { return *program_.graph; }
 
   void add_version(const Value* global, Value* value, const Sharding& sharding) {
-    program_.placements[value] = {global->type, sharding};
+    program_.placements[value] = {global->name, global->type, sharding};
     versions_[global].push_back({sharding, value});
   }
 

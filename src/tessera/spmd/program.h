@@ -16,6 +16,7 @@ inline constexpr std::string_view kLocalDomain = "tessera";
 
 /// What a local value stands for: the global tensor and how it is laid over the mesh.
 struct Placement {
+  std::string name;  ///< of the global value
   TensorType global;
   Sharding sharding;
 };

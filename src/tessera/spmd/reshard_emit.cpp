@@ -116,7 +116,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
     }
   }
   result = reshaped(result, local_shape(step.after, mesh));
-  program.placements[result] = {global, step.after};
+  program.placements[result] = {global_name, global, step.after};
   return result;
 }
 

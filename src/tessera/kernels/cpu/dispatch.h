@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/kernels/cpu/float16.h"
+#include "tessera/base/float16.h"
 #include "tessera/kernels/kernel.h"
 
 namespace tessera::kernels {

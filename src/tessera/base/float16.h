@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::kernels {
+namespace tessera {
 
 /// Storage of the 16-bit floats: arithmetic happens in float32. Both conversions are branch-free, so that loops over
 /// them vectorise; narrowing rounds to nearest even and keeps infinities and NaNs.
@@ -45,4 +45,4 @@ struct Float16 {
   }
 };
 
-}  // namespace tessera::kernels
+}  // namespace tessera

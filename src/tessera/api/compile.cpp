@@ -1,0 +1,173 @@
+#include "tessera/api/compile.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/api/glob.h"
+#include "tessera/base/error.h"
+#include "tessera/ir/text.h"
+#include "tessera/rewrite/pipeline.h"
+#include "tessera/spmd/partition.h"
+
+namespace tessera::api {
+
+AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_view by) {
+  size_t bracket = text.find_last_of('[');
+  size_t equals = bracket == std::string_view::npos ? std::string_view::npos : text.rfind('=', bracket);
+  if (equals == std::string_view::npos || equals == 0)
+    fail("annotate", "'{}' is no annotation; write NAME=[d, …] with one entry per dimension, as 'h.*.weight=[-, tp]'",
+         text);
+  auto trim = [](std::string_view piece) {
+    while (piece.ends_with(' ')) piece.remove_suffix(1);
+    while (piece.starts_with(' ')) piece.remove_prefix(1);
+    return std::string(piece);
+  };
+  return {trim(text.substr(0, equals)), trim(text.substr(equals + 1)), std::string(by)};
+}
+
+spmd::Hints symbol_values(const OnnxModel& model, const spmd::Hints& given, std::vector<std::string>* notes) {
+  constexpr int64_t kBatch = 2, kOther = 16;
+  spmd::Hints values;
+  std::set<std::string> known;
+  for (const Value* input : model.graph->inputs) {
+    if (!input->has_shape()) continue;
+    std::set<std::string> symbols;
+    for (const Expr& extent : input->shape()) extent.collect_symbols(symbols);
+    known.insert(symbols.begin(), symbols.end());
+  }
+  for (const auto& [name, value] : given) {
+    if (!known.contains(name))
+      fail("shapes", "the model has no symbol '{}'; its symbols are: {}", name,
+           known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+    if (value < 0) fail("shapes", "'{}' cannot be {}; give a size of at least 0", name, value);
+    values[name] = value;
+  }
+  std::string defaults;
+  for (const std::string& name : known) {
+    if (values.contains(name)) continue;
+    bool batch = name == "batch" || name == "N" || name.find("batch") != std::string::npos;
+    values[name] = batch ? kBatch : kOther;
+    defaults += fmt::format("{}{}={}", defaults.empty() ? "" : ",", name, values[name]);
+  }
+  if (notes && !defaults.empty()) notes->push_back(fmt::format("unbound sizes: {} (set them with --shapes)", defaults));
+  return values;
+}
+
+namespace {
+
+// The names that each request means, in the model as it was read.
+std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::vector<AnnotationRequest>& requests) {
+  std::vector<std::vector<std::string>> names;
+  for (const AnnotationRequest& request : requests) {
+    names.emplace_back();
+    for (const auto& value : model.graph->values())
+      if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
+    if (names.back().empty())
+      fail("annotate", "'{}' matches no tensor of the model{}", request.pattern,
+           nearest_name(*model.graph, request.pattern));
+  }
+  return names;
+}
+
+class Compiler {
+ public:
+  Compiler(const OnnxModel& model, const CompileOptions& options) : options_(options) {
+    result_.model = std::make_unique<OnnxModel>(model.clone());
+  }
+
+  Compiled run() {
+    auto names = expand(*result_.model, options_.annotations);
+    rewrite(names);
+    hints_ = symbol_values(*result_.model, options_.shapes, &result_.notes);
+    auto annotations = read_annotations(names);
+    std::map<const Value*, Sharding> cuts;
+    for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
+    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts);
+    apply_presets(annotations);
+    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
+    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_);
+    result_.program = std::make_shared<spmd::Program>(
+        spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
+    observe("partition", [this] { return print_program(*result_.program); });
+    return std::move(result_);
+  }
+
+ private:
+  const Graph& graph() const { return *result_.model->graph; }
+
+  void observe(std::string_view stage, const std::function<std::string()>& text) {
+    if (options_.observe) options_.observe(stage, text);
+  }
+
+  void rewrite(const std::vector<std::vector<std::string>>& names) {
+    rewrite::RewriteOptions options;
+    for (const auto& matched : names) options.barriers.insert(matched.begin(), matched.end());
+    options.barriers.insert(options_.keep.begin(), options_.keep.end());
+    options.observe = [this](std::string_view pass, const OnnxModel& model) {
+      observe(pass, [&model] { return print_text(model); });
+    };
+    observe("import", [this] { return print_text(*result_.model); });
+    rewrite::rewrite_model(*result_.model, options);
+  }
+
+  std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {
+    std::vector<spmd::Annotation> annotations;
+    for (size_t r = 0; r < names.size(); ++r)
+      for (const std::string& name : names[r]) {
+        const AnnotationRequest& request = options_.annotations[r];
+        const Value* value = graph().find(name);
+        bool exact = request.pattern == name;
+        if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
+          if (exact)
+            fail("annotate", "'{}' takes part in shape computation only and has no layout; annotate a tensor that "
+                 "carries data", name);
+          continue;
+        }
+        // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
+        int entries = count_entries(request.sharding);
+        if (!exact && entries != static_cast<int>(value->rank())) continue;
+        annotations.push_back({value, parse_sharding(request.sharding, value->shape(), options_.mesh, name), request.by});
+      }
+    return annotations;
+  }
+
+  void apply_presets(std::vector<spmd::Annotation>& annotations) {
+    std::vector<spmd::PresetRequest> requests;
+    if (!options_.presets.empty()) {
+      requests = spmd::parse_presets(options_.presets, options_.mesh);
+    } else if (options_.annotations.empty()) {
+      requests = spmd::implied_presets(options_.mesh);
+      std::string implied;
+      for (const auto& request : requests)
+        implied += fmt::format("{}{}:{}", implied.empty() ? "" : "+", request.preset->name, request.axis.axis);
+      if (!implied.empty()) result_.notes.push_back("preset " + implied + " (implied by the mesh)");
+    }
+    for (const spmd::PresetRequest& request : requests) {
+      spmd::PresetContext context{graph(), *result_.layout, hints_, request.axis,
+                                  "preset " + std::string(request.preset->name), annotations, result_.warnings};
+      request.preset->apply(context);
+    }
+  }
+
+  static int count_entries(std::string_view sharding) {
+    int depth = 0, entries = 0;
+    bool any = false;
+    for (char c : sharding.substr(0, sharding.find(']'))) {
+      if (c == '{' || c == '(') ++depth;
+      if (c == '}' || c == ')') --depth;
+      if (c == ',' && depth == 0) ++entries;
+      any |= c != '[' && c != ' ';
+    }
+    return any ? entries + 1 : 0;
+  }
+
+  const CompileOptions& options_;
+  spmd::Hints hints_;
+  Compiled result_;
+};
+
+}  // namespace
+
+Compiled compile(const OnnxModel& model, const CompileOptions& options) { return Compiler(model, options).run(); }
+
+}  // namespace tessera::api

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/spmd/decide.h"
+#include "tessera/spmd/presets.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::api {
+
+/// "NAME=[-, tp]": an order about every value whose name matches.
+struct AnnotationRequest {
+  std::string pattern;  ///< `*` matches any characters
+  std::string sharding;
+  std::string by;       ///< "annotation", "plan file"
+
+  /// Splits at the last '=' before the bracket. A user error if there is none.
+  static AnnotationRequest parse(std::string_view text, std::string_view by);
+};
+
+struct CompileOptions {
+  Mesh mesh;
+  std::string presets;                         ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
+  std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
+  spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
+  std::vector<std::string> keep;               ///< values that must survive rewriting by name (a question is about them)
+  /// Called after each stage with its name and the text form.
+  std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
+};
+
+/// All that compilation found out.
+struct Compiled {
+  std::unique_ptr<OnnxModel> model;  ///< rewritten, global
+  std::unique_ptr<spmd::Layout> layout;
+  spmd::Propagation propagation;
+  spmd::Decisions decisions;
+  std::shared_ptr<spmd::Program> program;
+  std::vector<std::string> notes;     ///< what was assumed or implied; worth a line of output
+  std::vector<std::string> warnings;
+};
+
+/// Rewrites a copy of the model, annotates, propagates, decides and partitions. Throws user errors that name the place.
+Compiled compile(const OnnxModel& model, const CompileOptions& options);
+
+/// Values for all symbols of a model's inputs: those given, else 2 for the first dimension's symbol named like a batch,
+/// 16 for others. `notes` receives a line about each default.
+spmd::Hints symbol_values(const OnnxModel& model, const spmd::Hints& given, std::vector<std::string>* notes);
+
+}  // namespace tessera::api

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/local_fabric.h"
+
+namespace tessera::comm {
+
+class LocalCommunicator;
+
+/// An operation that one member has started and not yet waited for.
+struct Pending {
+  /// What it waits for next. Every step is taken by this member's own threads, in advance().
+  enum class Stage : uint8_t {
+    idle,       ///< not in use
+    arrival,    ///< all members' inputs
+    reduction,  ///< all chunks of a two-phase all_reduce
+    release,    ///< all readers of this member's buffers
+    exchange,   ///< permute: the sender's input, and the receiver's release of ours
+    sending,    ///< our own wait, which frees the buffer
+    receiving,  ///< the sender's message
+    done,
+  };
+
+  LocalCommunicator* owner = nullptr;
+  Stage stage = Stage::idle;
+  OwnedOperation operation;
+  uint64_t number = 0;       ///< of the collective in its group (from 1), or of the message in its mailbox
+  uint64_t all_reduced = 0;  ///< the slot's count of reductions when all chunks are there
+  size_t index = 0;          ///< in its owner's pool
+  uint64_t uses = 0;         ///< of this object, to tell its tickets apart
+  bool eager = false;        ///< nobody reads this member's own buffers
+  bool received = false;     ///< permute: `out` is written
+  bool sent = false;         ///< permute: `in` is read
+};
+
+/// One rank's membership of a group of a local world.
+///
+/// A collective takes the group's next slot. start() publishes this member's entry there; once all have come, each
+/// member's wait pulls what it needs from the others' buffers, counts itself finished, and returns when all have.
+/// A wait that must sleep first takes every step that it can of the rank's other operations, on all its communicators,
+/// so that the order of waits cannot stop the others.
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Fabric> fabric, int rank, std::span<const int> members);
+  ~LocalCommunicator() override;
+
+  int member() const override { return me_; }
+  int size() const override { return group_.size(); }
+  Ticket start(const Operation& operation) override;
+  void wait(Ticket ticket) override;
+
+ private:
+  // local_communicator.cpp: tickets and sleeping
+  Pending& take_pending();
+  Pending& pending_of(Ticket ticket);
+  template <typename Ready, typename Late>
+  void block_until(Ready ready, Late late);
+
+  // local_progress.cpp: what an operation does next
+  void publish(Pending& pending);
+  void post_message(Pending& pending);
+  bool advance(Pending& pending, bool waited_for);
+  bool advance_collective(Pending& pending);
+  bool advance_permute(Pending& pending);
+  bool advance_receive(Pending& pending);
+  void finish(Pending& pending);
+  uint64_t complete_count(uint64_t number) const;
+  bool slot_is_free(uint64_t number);
+  void count_up(std::atomic<uint64_t>& counter, uint64_t complete);
+  void ring(int member) { fabric_->station(group_.rank_of(member)).bell.ring(); }
+
+  // local_faults.cpp: what went wrong
+  void check_agreement(const Pending& pending);
+  void check_pair(const Pending& pending, int sender, int receiver);
+  void check_message(const Pending& pending, const Operation& sent);
+  [[noreturn]] void raise(const std::string& message);
+  std::string late_operation(const Pending& pending);
+  std::string late_slot(uint64_t number);
+
+  std::shared_ptr<Fabric> fabric_;
+  int rank_;
+  Group& group_;
+  int me_;
+  Station& station_;
+  uint64_t last_number_ = 0;                    // of collectives started
+  std::array<uint64_t, kSlots> all_reduced_{};  // by slot: its count of reductions when the last one is complete
+  std::deque<Pending> pool_;                    // grows only; a ticket names its object
+  std::vector<size_t> free_;
+  std::vector<const void*> inputs_;  // room for one pointer per member
+};
+
+}  // namespace tessera::comm

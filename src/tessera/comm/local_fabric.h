@@ -1,0 +1,107 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/comm/doorbell.h"
+#include "tessera/comm/mailbox.h"
+#include "tessera/comm/operation.h"
+
+/// What the ranks of a local world share. Nothing here blocks; local_communicator.h waits.
+namespace tessera::comm {
+
+/// Collectives of one group that may be in flight at once; starting one more waits for the oldest.
+constexpr uint64_t kSlots = 32;
+/// Inputs up to this size are published as a copy, so that their owner need not wait for the readers.
+constexpr size_t kEagerBytes = 4096;
+
+/// What one member publishes of one collective. Written by that member before `arrived` says so, read by the others.
+struct alignas(64) Entry {
+  OwnedOperation operation;
+  const void* in = nullptr;  ///< the operation's input, or its copy in `eager`
+  uint64_t signature = 0;
+  std::unique_ptr<std::byte[]> eager;
+  std::atomic<uint64_t> arrived{0};   ///< collectives up to this number (the first is 1) are published
+  std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
+  std::atomic<uint64_t> taken{0};     ///< permutations up to this number have had their input read
+};
+
+/// One collective in flight. Counts run on from use to use: the u-th use (from 1) is complete at u times the members.
+struct Slot {
+  std::vector<Entry> entries;
+  alignas(64) std::atomic<uint64_t> arrived{0};
+  alignas(64) std::atomic<uint64_t> reduced{0};  ///< of two-phase all_reduce only
+  alignas(64) std::atomic<uint64_t> finished{0};
+};
+
+/// A group of ranks, in member order.
+class Group {
+ public:
+  explicit Group(std::vector<int> members);
+
+  int size() const { return static_cast<int>(members_.size()); }
+  int rank_of(int member) const { return members_[member]; }
+  const std::vector<int>& members() const { return members_; }
+  Slot& slot(uint64_t number) { return slots_[(number - 1) % kSlots]; }
+  Mailbox& mailbox(int from, int to) { return mailboxes_[static_cast<size_t>(from) * members_.size() + to]; }
+  std::string str() const;  ///< "{0,2,4}"
+
+ private:
+  std::vector<int> members_;
+  std::array<Slot, kSlots> slots_;
+  std::vector<Mailbox> mailboxes_;  // [from, to]
+};
+
+struct Pending;
+
+/// One rank's place in the world: its operations under way, and where its threads sleep.
+struct Station {
+  Doorbell bell;
+  std::mutex mutex;
+  std::vector<Pending*> pending;  ///< of all of the rank's communicators
+};
+
+class Fabric {
+ public:
+  Fabric(int size, const WorldOptions& options);
+
+  int size() const { return static_cast<int>(stations_.size()); }
+  const WorldOptions& options() const { return options_; }
+  Station& station(int rank) { return stations_[rank]; }
+
+  /// The group that this is `rank`'s next membership of: its k-th request for a list of members is the others' k-th.
+  Group& group_of(int rank, std::span<const int> members);
+
+  void abort(int rank, std::string_view message);
+  /// Throws the abort's reason, if there is one.
+  void check_alive() const {
+    if (aborted_.load(std::memory_order_acquire)) throw_reason();
+  }
+
+ private:
+  struct Groups {
+    std::vector<std::unique_ptr<Group>> groups;
+    std::vector<size_t> joined;  // by member: how many of `groups` it has joined
+  };
+
+  [[noreturn]] void throw_reason() const;
+
+  WorldOptions options_;
+  std::vector<Station> stations_;
+  std::mutex mutex_;
+  std::map<std::vector<int>, Groups> groups_;
+  std::string reason_;  // written once, before aborted_
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace tessera::comm

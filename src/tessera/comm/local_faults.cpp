@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/local_communicator.h"
+
+namespace tessera::comm {
+namespace {
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "none";
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ","));
+}
+
+}  // namespace
+
+/// Ends the run for all ranks: what the others have published to this one, and this one to them, will not be finished.
+void LocalCommunicator::raise(const std::string& message) {
+  fabric_->abort(rank_, message);
+  fail_running("comm", "{}", message);
+}
+
+/// All members have come: they must have stated the same. Every member finds the same first difference.
+void LocalCommunicator::check_agreement(const Pending& pending) {
+  const auto& entries = group_.slot(pending.number).entries;
+  auto disagree = [&](size_t a, size_t b) {
+    raise(fmt::format("ranks {} and {} disagree on operation #{} of group {}: rank {} has {}; rank {} has {}",
+                      group_.rank_of(a), group_.rank_of(b), pending.number, group_.str(), group_.rank_of(a),
+                      describe(*entries[a].operation), group_.rank_of(b), describe(*entries[b].operation)));
+  };
+  for (size_t j = 1; j < entries.size(); ++j)
+    if (entries[j].signature != entries[0].signature) disagree(0, j);
+  if (pending.operation->kind != Kind::all_to_all) return;
+  for (size_t i = 0; i < entries.size(); ++i)
+    for (size_t j = 0; j < entries.size(); ++j)
+      if (entries[i].operation->counts[j] != entries[j].operation->recv_counts[i]) disagree(i, j);
+}
+
+/// Both neighbours of a permutation have come: they must mean each other.
+void LocalCommunicator::check_pair(const Pending& pending, int sender, int receiver) {
+  const auto& entries = group_.slot(pending.number).entries;
+  const Entry& from = entries[sender];
+  const Entry& to = entries[receiver];
+  if (from.signature == to.signature && from.operation->to == receiver && to.operation->from == sender) return;
+  raise(fmt::format("ranks {} and {} disagree on operation #{} of group {}: rank {} has {}; rank {} has {}",
+                    group_.rank_of(sender), group_.rank_of(receiver), pending.number, group_.str(),
+                    group_.rank_of(sender), describe(*from.operation), group_.rank_of(receiver),
+                    describe(*to.operation)));
+}
+
+void LocalCommunicator::check_message(const Pending& pending, const Operation& sent) {
+  if (signature(sent) == signature(*pending.operation)) return;
+  int sender = group_.rank_of(pending.operation->from);
+  raise(fmt::format("ranks {} and {} disagree on message #{} from {} to {} in group {}: rank {} has {}; rank {} has {}",
+                    sender, rank_, pending.number + 1, sender, rank_, group_.str(), sender, describe(sent), rank_,
+                    describe(*pending.operation)));
+}
+
+std::string LocalCommunicator::late_operation(const Pending& pending) {
+  const Operation& operation = *pending.operation;
+  auto waited = fabric_->options().timeout.count();
+  if (pending.stage == Pending::Stage::receiving) {
+    int sender = group_.rank_of(operation.from);
+    return fmt::format("{} on rank {} gave up after {} ms: rank {} has not sent message #{} to it in group {}",
+                       describe(operation), rank_, waited, sender, pending.number + 1, group_.str());
+  }
+  const auto& entries = group_.slot(pending.number).entries;
+  std::vector<int> come, missing, busy;
+  for (int member = 0; member < size(); ++member) {
+    bool here = entries[member].arrived.load(std::memory_order_acquire) >= pending.number;
+    bool finished = entries[member].finished.load(std::memory_order_acquire) >= pending.number;
+    (here ? come : missing).push_back(group_.rank_of(member));
+    if (here && !finished && member != me_) busy.push_back(group_.rank_of(member));
+  }
+  return fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: not come: {}; come: {}; not finished: {}",
+                     describe(operation), pending.number, group_.str(), rank_, waited, list_ranks(missing),
+                     list_ranks(come), list_ranks(busy));
+}
+
+std::string LocalCommunicator::late_slot(uint64_t number) {
+  uint64_t before = number - kSlots;
+  std::vector<int> busy;
+  for (int member = 0; member < size(); ++member)
+    if (group_.slot(before).entries[member].finished.load(std::memory_order_acquire) < before)
+      busy.push_back(group_.rank_of(member));
+  return fmt::format(
+      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; #{} is not "
+      "finished by: {}",
+      number, group_.str(), rank_, fabric_->options().timeout.count(), kSlots, before, list_ranks(busy));
+}
+
+}  // namespace tessera::comm

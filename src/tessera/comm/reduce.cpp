@@ -1,0 +1,184 @@
+#include "tessera/comm/reduce.h"
+
+#include <array>
+#include <type_traits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+
+namespace tessera::comm {
+namespace {
+
+/// Elements that are accumulated together: the accumulators stay in the L1 cache, and the loops' constant length lets
+/// the compiler vectorise them.
+constexpr int64_t kBlock = 512;
+
+struct Bool {
+  uint8_t value;
+};
+
+/// How an element is widened, combined and rounded. Integers are combined as unsigned, where overflow wraps.
+template <typename T>
+struct Element {
+  using Wide = T;
+  static Wide widen(T value) { return value; }
+  static T narrow(Wide value) { return value; }
+};
+
+template <>
+struct Element<BFloat16> {
+  using Wide = float;
+  static float widen(BFloat16 value) { return static_cast<float>(value); }
+  static BFloat16 narrow(float value) { return BFloat16(value); }
+};
+
+template <>
+struct Element<Float16> {
+  using Wide = float;
+  static float widen(Float16 value) { return static_cast<float>(value); }
+  static Float16 narrow(float value) { return Float16(value); }
+};
+
+template <>
+struct Element<Bool> {
+  using Wide = uint8_t;
+  static uint8_t widen(Bool value) { return value.value != 0; }
+  static Bool narrow(uint8_t value) { return {value}; }
+};
+
+struct Sum {
+  template <typename W>
+  static W combine(W a, W b) {
+    if constexpr (std::is_integral_v<W>) {
+      using Unsigned = std::make_unsigned_t<W>;
+      return static_cast<W>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Max {
+  template <typename W>
+  static W combine(W a, W b) {
+    return a > b || a != a ? a : b;
+  }
+};
+struct Min {
+  template <typename W>
+  static W combine(W a, W b) {
+    return a < b || a != a ? a : b;
+  }
+};
+struct Mean : Sum {};
+
+template <typename T>
+using WideOf = typename Element<T>::Wide;
+
+// One loop each, so that the restricted pointers' scope ends before `out`, which may be an input, is written.
+template <typename T>
+inline void load(const T* __restrict input, WideOf<T>* __restrict sum, int64_t length) {
+  for (int64_t i = 0; i < length; ++i) sum[i] = Element<T>::widen(input[i]);
+}
+
+template <typename T, typename R>
+inline void accumulate(const T* __restrict input, WideOf<T>* __restrict sum, int64_t length) {
+  for (int64_t i = 0; i < length; ++i) sum[i] = R::combine(sum[i], Element<T>::widen(input[i]));
+}
+
+template <typename Wide>
+inline void divide(Wide* sum, int64_t length, size_t members) {
+  // An integer's mean divides in 64 bits: the number of members need not fit the element.
+  auto divisor = static_cast<std::conditional_t<std::is_integral_v<Wide>, int64_t, Wide>>(members);
+  for (int64_t i = 0; i < length; ++i) sum[i] = static_cast<Wide>(sum[i] / divisor);
+}
+
+template <typename T>
+inline void store(const WideOf<T>* __restrict sum, T* __restrict out, int64_t length) {
+  for (int64_t i = 0; i < length; ++i) out[i] = Element<T>::narrow(sum[i]);
+}
+
+template <typename T, typename R>
+inline void reduce_block(std::span<const void* const> inputs, int64_t first, int64_t length, T* out) {
+  alignas(64) std::array<WideOf<T>, kBlock> sum;
+  load<T>(static_cast<const T*>(inputs[0]) + first, sum.data(), length);
+  for (size_t member = 1; member < inputs.size(); ++member)
+    accumulate<T, R>(static_cast<const T*>(inputs[member]) + first, sum.data(), length);
+  if constexpr (std::is_same_v<R, Mean>) divide(sum.data(), length, inputs.size());
+  store<T>(sum.data(), out, length);
+}
+
+template <typename T, typename R>
+void reduce_all(std::span<const void* const> inputs, int64_t first, int64_t count, void* out) {
+  T* result = static_cast<T*>(out);
+  int64_t done = 0;
+  for (; done + kBlock <= count; done += kBlock) reduce_block<T, R>(inputs, first + done, kBlock, result + done);
+  if (done < count) reduce_block<T, R>(inputs, first + done, count - done, result + done);
+}
+
+using Reducer = void (*)(std::span<const void* const>, int64_t, int64_t, void*);
+
+template <typename T>
+Reducer reducer_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum:
+      return reduce_all<T, std::conditional_t<std::is_same_v<T, Bool>, Max, Sum>>;
+    case Reduction::max:
+      return reduce_all<T, Max>;
+    case Reduction::min:
+      return reduce_all<T, Min>;
+    case Reduction::mean:
+      if constexpr (std::is_same_v<T, Bool>)
+        return nullptr;
+      else
+        return reduce_all<T, Mean>;
+  }
+  return nullptr;
+}
+
+Reducer find_reducer(DType dtype, Reduction reduction) {
+  switch (dtype) {
+    case DType::float32:
+      return reducer_of<float>(reduction);
+    case DType::float64:
+      return reducer_of<double>(reduction);
+    case DType::float16:
+      return reducer_of<Float16>(reduction);
+    case DType::bfloat16:
+      return reducer_of<BFloat16>(reduction);
+    case DType::int8:
+      return reducer_of<int8_t>(reduction);
+    case DType::int16:
+      return reducer_of<int16_t>(reduction);
+    case DType::int32:
+      return reducer_of<int32_t>(reduction);
+    case DType::int64:
+      return reducer_of<int64_t>(reduction);
+    case DType::uint8:
+      return reducer_of<uint8_t>(reduction);
+    case DType::uint16:
+      return reducer_of<uint16_t>(reduction);
+    case DType::uint32:
+      return reducer_of<uint32_t>(reduction);
+    case DType::uint64:
+      return reducer_of<uint64_t>(reduction);
+    case DType::boolean:
+      return reducer_of<Bool>(reduction);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+bool can_reduce(DType dtype, Reduction reduction) {
+  return find_reducer(dtype, reduction) != nullptr;
+}
+
+void reduce_elements(DType dtype, Reduction reduction, std::span<const void* const> inputs, int64_t first,
+                     int64_t count, void* out) {
+  Reducer reducer = find_reducer(dtype, reduction);
+  check(reducer != nullptr, "the operation was validated");
+  reducer(inputs, first, count, out);
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tessera/ir/dtype.h"
+#include "tessera/ir/reduction.h"
+
+namespace tessera::comm {
+
+/// Whether reduce_elements knows this pair: floats of 16, 32 and 64 bits, integers of 8 to 64 bits, and bool (whose
+/// sum and max are `or`, whose min is `and`, and which has no mean).
+bool can_reduce(DType dtype, Reduction reduction);
+
+/// out[i] = the reduction of inputs[0][first+i], inputs[1][first+i], … in that order, for 0 <= i < count.
+///
+/// 16-bit floats are combined in float32 and rounded once, to nearest even. Integers wrap; their mean rounds towards
+/// zero. A NaN in any input gives NaN, for max and min too. `out` may be the address of one input's element `first`; it
+/// overlaps inputs in no other way.
+void reduce_elements(DType dtype, Reduction reduction, std::span<const void* const> inputs, int64_t first,
+                     int64_t count, void* out);
+
+}  // namespace tessera::comm

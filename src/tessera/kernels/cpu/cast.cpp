@@ -1,0 +1,67 @@
+#include <cmath>
+#include <limits>
+
+#include "tessera/kernels/cpu/elementwise.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// Floats go to integers by truncation; what lies beyond the integer's range goes to its nearest end, NaN to zero.
+template <typename To, typename From>
+To truncated(From value) {
+  using Limits = std::numeric_limits<To>;
+  // The greatest integer may not be a float; the power of two above it is.
+  const From beyond = std::ldexp(From(1), Limits::digits);
+  const From least = std::is_signed_v<To> ? -beyond : From(0);
+  if (value >= beyond) return Limits::max();
+  if (value <= least) return Limits::min();
+  return value == value ? static_cast<To>(value) : To(0);
+}
+
+template <typename To, typename From>
+To converted(From stored) {
+  const Compute<From> value = load(stored);
+  if constexpr (std::is_same_v<To, bool>)
+    return value != Compute<From>(0);
+  else if constexpr (std::is_floating_point_v<Compute<From>> && std::is_integral_v<To>)
+    return truncated<To>(value);
+  else
+    return static_cast<To>(static_cast<Compute<To>>(value));
+}
+
+template <typename From, typename To>
+void convert(const From* in, To* out, int64_t n) {
+  if constexpr (is_narrow_float<From> && std::is_same_v<To, float>)
+    widen(in, out, n);
+  else if constexpr (std::is_same_v<From, float> && is_narrow_float<To>)
+    narrow(in, out, n);
+  else
+    for (int64_t i = 0; i < n; ++i) out[i] = converted<To>(in[i]);
+}
+
+std::unique_ptr<Kernel> prepare_cast(const PrepareContext& context) {
+  const DType from = context.inputs[0].dtype, to = context.outputs[0].dtype;
+  const int64_t count = context.outputs[0].count();
+  const int threads = context.threads;
+  return dispatch(AllTypes(), context.node, from, [&]<typename From>() {
+    return dispatch(AllTypes(), context.node, to, [&]<typename To>() -> std::unique_ptr<Kernel> {
+      return make_kernel([count, threads](const KernelArgs& args) {
+        const From* in = args.in<From>(0);
+        To* out = args.out<To>();
+        for_ranges(count, count, threads,
+                   [&](int64_t begin, int64_t end) { convert(in + begin, out + begin, end - begin); });
+      });
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> cast_kernels() {
+  return {
+      {"Cast", "", prepare_cast, {0}},
+      {"CastLike", "", prepare_cast, {0}},
+  };
+}
+
+}  // namespace tessera::kernels

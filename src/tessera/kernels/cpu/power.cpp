@@ -1,0 +1,70 @@
+#include <cmath>
+
+#include "tessera/kernels/cpu/elementwise.h"
+
+namespace tessera::kernels {
+namespace {
+
+using PowerTypes = decltype(FloatTypes() + Types<int32_t, int64_t>());
+
+template <typename T>
+T integer_power(T base, int64_t exponent) {
+  using Unsigned = std::make_unsigned_t<T>;
+  if (exponent < 0) {
+    if (base == 1) return 1;
+    if (base == -1) return exponent % 2 == 0 ? 1 : -1;
+    return 0;
+  }
+  Unsigned result = 1;
+  for (Unsigned square = static_cast<Unsigned>(base); exponent > 0; exponent >>= 1, square *= square)
+    if (exponent & 1) result *= square;
+  return static_cast<T>(result);
+}
+
+/// One element. Squares, which models are full of, have a loop of their own for a scalar exponent; x * x here keeps
+/// both ways alike.
+template <typename T, typename E>
+T power(T base, E exponent) {
+  if constexpr (std::is_integral_v<T> && std::is_integral_v<E>) {
+    return integer_power(base, exponent);
+  } else {
+    if (exponent == E(2)) return base * base;
+    return static_cast<T>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+}
+
+std::unique_ptr<Kernel> prepare_pow(const PrepareContext& context) {
+  Broadcast plan(context.node, context.outputs[0].dims, {context.inputs[0].dims, context.inputs[1].dims});
+  const bool scalar_exponent = context.inputs[1].count() == 1;
+  return dispatch(PowerTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return dispatch(PowerTypes(), context.node, context.inputs[1].dtype, [&]<typename E>() -> std::unique_ptr<Kernel> {
+      return make_kernel([plan, scalar_exponent, threads = context.threads](const KernelArgs& args) {
+        const T* base = args.in<T>(0);
+        const E* exponent = args.in<E>(1);
+        T* out = args.out<T>();
+        if (scalar_exponent && load(exponent[0]) == Compute<E>(2)) {
+          plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
+            const T* a = base + offsets[0];
+            map_binary(a, plan.fixed(0), a, plan.fixed(0), out + begin, n, [](auto x, auto y) { return x * y; });
+          });
+          return;
+        }
+        const int64_t base_step = plan.fixed(0) ? 0 : 1, exponent_step = plan.fixed(1) ? 0 : 1;
+        plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
+          const T* a = base + offsets[0];
+          const E* b = exponent + offsets[1];
+          for (int64_t i = 0; i < n; ++i)
+            out[begin + i] = store<T>(power(load(a[i * base_step]), load(b[i * exponent_step])));
+        });
+      });
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> power_kernels() {
+  return {{"Pow", "", prepare_pow, {0}}};
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,50 @@
+#include "tessera/mesh/group.h"
+
+#include <charconv>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+
+AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
+  size_t colon = text.find(':');
+  auto index = mesh.find(text.substr(0, colon));
+  if (!index) fail("mesh", "'{}' is no axis of the mesh {}", text, mesh.str());
+  AxisRef axis = AxisRef::whole(mesh.axes()[*index]);
+  if (colon == std::string_view::npos) return axis;
+  std::string_view sub = text.substr(colon + 1);
+  size_t close = sub.find(')');
+  auto number = [&](std::string_view digits, int64_t& into) {
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), into);
+    return error == std::errc() && end == digits.data() + digits.size() && into > 0;
+  };
+  int64_t total = axis.size;
+  bool reads = sub.starts_with('(') && close != std::string_view::npos && number(sub.substr(1, close - 1), axis.pre) &&
+               number(sub.substr(close + 1), axis.size);
+  if (!reads || total % axis.pre != 0 || (total / axis.pre) % axis.size != 0)
+    fail("mesh", "'{}' is no sub-axis of {} of size {}; write AXIS:(PRE)SIZE", text, axis.axis, total);
+  return axis;
+}
+
+std::vector<int> group_of(int64_t rank, const std::vector<AxisRef>& axes, const Mesh& mesh) {
+  std::vector<std::vector<int64_t>> members = {mesh.coordinates(rank)};
+  for (const AxisRef& axis : axes) {
+    auto index = mesh.find(axis.axis);
+    check(index.has_value(), "a group's axis is on the mesh");
+    int64_t minor = mesh.axes()[*index].size / (axis.pre * axis.size);
+    std::vector<std::vector<int64_t>> next;
+    for (const auto& member : members)
+      for (int64_t digit = 0; digit < axis.size; ++digit) {
+        auto other = member;
+        int64_t& coordinate = other[*index];
+        coordinate += (digit - coordinate / minor % axis.size) * minor;
+        next.push_back(std::move(other));
+      }
+    members = std::move(next);
+  }
+  std::vector<int> ranks;
+  for (const auto& member : members) ranks.push_back(static_cast<int>(mesh.rank_of(member)));
+  return ranks;
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "tessera/ir/tensor.h"
+#include "tessera/mesh/sharding.h"
+
+namespace tessera::runtime {
+
+/// A rectangular region of a dense row-major array of extents `dims`.
+struct Box {
+  Dims dims;
+  Dims offsets;
+  Dims extents;
+
+  int64_t count() const { return count_of(extents); }
+  /// Whether its elements lie one after the other, and where the first is.
+  bool contiguous() const;
+  int64_t first() const;
+};
+
+using SymbolLookup = Expr::Lookup;
+
+/// The region of a tensor that the rank at `coordinates` holds, over the tensor seen with one dimension per part (a
+/// shard of 3·4{tp} is the box [3, 2] of [3, 4]).
+Box box_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t>& coordinates,
+           const SymbolLookup& symbols);
+
+/// Copies a box's elements between a whole array and a dense shard, or between boxes of equal extents of two arrays.
+void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes);
+void copy_from_whole(void* shard, const void* whole, const Box& box, size_t element_bytes);
+void copy_to_whole(void* whole, const void* shard, const Box& box, size_t element_bytes);
+
+}  // namespace tessera::runtime

@@ -1,0 +1,264 @@
+#include "tessera/runtime/executor.h"
+
+#include <omp.h>
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "tessera/base/error.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr size_t kCachedSignatures = 16;
+
+// One thread that runs what it is given, in order, with an OpenMP team of its own.
+class Worker {
+ public:
+  explicit Worker(int threads) : thread_([this, threads] { loop(threads); }) {}
+  ~Worker() {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void start(std::function<void()> task) {
+    {
+      std::lock_guard lock(mutex_);
+      task_ = std::move(task);
+      busy_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !busy_; });
+  }
+
+ private:
+  void loop(int threads) {
+    omp_set_num_threads(threads);
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stop_ || busy_; });
+      if (stop_) return;
+      auto task = std::move(task_);
+      lock.unlock();
+      task();
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> task_;
+  bool busy_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+int team_size(int asked, int64_t ranks) {
+#ifdef TESSERA_THREAD_SANITIZER
+  return 1;  // libgomp's barriers are not instrumented
+#endif
+  if (asked > 0) return asked;
+  return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  std::shared_ptr<const spmd::Program> program;
+  ExecutorOptions options;
+  int threads = 1;
+  std::mutex running;
+  std::unique_ptr<comm::World> world;
+  std::vector<std::unique_ptr<RankState>> ranks;
+  std::vector<std::unique_ptr<Worker>> workers;
+  using PlanSet = std::vector<std::unique_ptr<RankPlan>>;
+  std::map<Symbols, PlanSet> plans;
+  PlanSet* last = nullptr;
+
+  void connect() {
+    comm::WorldOptions world_options = options.world;
+    world_options.spin = static_cast<unsigned>(threads) * ranks.size() <= std::thread::hardware_concurrency();
+    world = comm::make_local_world(static_cast<int>(ranks.size()), world_options);
+    for (auto& rank : ranks) rank->connect(world.get());
+  }
+
+  // Runs `task` on every rank's thread and waits for all. The first failure, by time, is thrown; `on_failure` is called
+  // at once by the failing rank, so that the others need not wait for it.
+  void on_all(const std::function<void(int)>& task, const std::function<void(int, const char*)>& on_failure) {
+    std::mutex mutex;
+    std::exception_ptr first;
+    for (size_t r = 0; r < workers.size(); ++r)
+      workers[r]->start([&, r] {
+        try {
+          task(static_cast<int>(r));
+        } catch (const std::exception& error) {
+          {
+            std::lock_guard lock(mutex);
+            if (!first) first = std::current_exception();
+          }
+          on_failure(static_cast<int>(r), error.what());
+        }
+      });
+    for (auto& worker : workers) worker->finish();
+    if (first) std::rethrow_exception(first);
+  }
+
+  PlanSet& plan(const Symbols& symbols) {
+    auto known = plans.find(symbols);
+    if (known != plans.end()) return known->second;
+    if (plans.size() >= kCachedSignatures) plans.clear();
+    PlanSet made(ranks.size());
+    on_all([&](int r) { made[r] = std::make_unique<RankPlan>(*ranks[r], symbols, options.keep_all); },
+           [](int, const char*) {});
+    return plans.emplace(symbols, std::move(made)).first->second;
+  }
+};
+
+Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  constexpr int64_t kMostRanks = 256;
+  int64_t ranks = program->mesh.size();
+  if (ranks > kMostRanks)
+    fail("run",
+         "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
+         "the plan of a large one",
+         ranks, kMostRanks);
+  impl_->program = std::move(program);
+  impl_->options = options;
+  impl_->threads = team_size(options.threads_per_rank, ranks);
+  for (int r = 0; r < ranks; ++r) {
+    impl_->ranks.push_back(std::make_unique<RankState>(*impl_->program, r, impl_->threads));
+    impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
+  }
+  impl_->connect();
+}
+
+Executor::~Executor() = default;
+
+const spmd::Program& Executor::program() const {
+  return *impl_->program;
+}
+int Executor::threads_per_rank() const {
+  return impl_->threads;
+}
+
+Symbols Executor::bind_symbols(const Tensors& inputs) const {
+  const spmd::Program& program = *impl_->program;
+  for (const auto& [name, tensor] : inputs) {
+    bool known = std::any_of(program.inputs.begin(), program.inputs.end(),
+                             [&](const spmd::Port& port) { return port.name == name; });
+    if (known) continue;
+    std::string names;
+    for (const spmd::Port& port : program.inputs) names += (names.empty() ? "" : ", ") + port.name;
+    fail("inputs", "the model has no input '{}'; its inputs are: {}", name, names);
+  }
+  Symbols symbols;
+  std::map<std::string, std::string> bound_by;
+  for (const spmd::Port& port : program.inputs) {
+    const TensorType& type = program.placement(port.value).global;
+    auto given = inputs.find(port.name);
+    if (given == inputs.end())
+      fail("inputs", "input '{}' ({} {}) is missing; give an array of that name", port.name, name_of(type.dtype),
+           to_string(*type.shape));
+    const Tensor& tensor = given->second;
+    if (tensor.dtype != type.dtype)
+      fail("inputs", "input '{}' has dtype {}, but the model wants {}", port.name, name_of(tensor.dtype),
+           name_of(type.dtype));
+    if (tensor.dims.size() != type.shape->size())
+      fail("inputs", "input '{}' has {} dimensions ({}), but the model wants {}: {}", port.name, tensor.dims.size(),
+           fmt::join(tensor.dims, "x"), type.shape->size(), to_string(*type.shape));
+    for (size_t d = 0; d < tensor.dims.size(); ++d)
+      if (auto symbol = (*type.shape)[d].as_symbol()) {
+        auto [known, fresh] = symbols.emplace(*symbol, tensor.dims[d]);
+        if (fresh)
+          bound_by[*symbol] = fmt::format("'{}' dimension {}", port.name, d);
+        else if (known->second != tensor.dims[d])
+          fail("inputs", "input '{}': dimension {} ({}) has extent {}, but {} has made it {}; they must be equal",
+               port.name, d, *symbol, tensor.dims[d], bound_by[*symbol], known->second);
+      }
+  }
+  for (const spmd::Port& port : program.inputs) {
+    const TensorType& type = program.placement(port.value).global;
+    const Tensor& tensor = inputs.at(port.name);
+    for (size_t d = 0; d < tensor.dims.size(); ++d) {
+      int64_t wanted = (*type.shape)[d].evaluate(symbols);
+      if (wanted != tensor.dims[d])
+        fail("inputs", "input '{}': dimension {} has extent {}, but the model wants {}{}", port.name, d, tensor.dims[d],
+             wanted, (*type.shape)[d].is_constant() ? "" : " (" + (*type.shape)[d].str() + ")");
+    }
+  }
+  return symbols;
+}
+
+Executor::Tensors Executor::run(const Tensors& inputs) {
+  std::lock_guard lock(impl_->running);
+  const spmd::Program& program = *impl_->program;
+  Symbols symbols = bind_symbols(inputs);
+  auto& plans = impl_->plan(symbols);
+  impl_->last = &plans;
+  std::vector<const void*> addresses;
+  for (const spmd::Port& port : program.inputs) addresses.push_back(inputs.at(port.name).data);
+  Tensors outputs;
+  for (const spmd::Port& port : program.outputs)
+    outputs[port.name] = Tensor::zeros(port.value->dtype(), plans[0]->global_dims(port.value));
+  try {
+    impl_->on_all(
+        [&](int r) {
+          plans[r]->run(addresses);
+          for (const spmd::Port& port : program.outputs)
+            plans[r]->store(port.value, outputs.at(port.name).mutable_data());
+        },
+        [&](int r, const char* message) { impl_->world->abort(r, message); });
+  } catch (...) {
+    impl_->plans.clear();  // their communicators are of the world that ended
+    impl_->last = nullptr;
+    impl_->connect();
+    throw;
+  }
+  return outputs;
+}
+
+std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
+  std::lock_guard lock(impl_->running);
+  auto& plans = impl_->plan(symbols);
+  std::vector<size_t> bytes;
+  for (size_t r = 0; r < plans.size(); ++r) bytes.push_back(plans[r]->arena_bytes() + impl_->ranks[r]->state_bytes());
+  return bytes;
+}
+
+std::vector<Executor::Kept> Executor::kept() {
+  std::lock_guard lock(impl_->running);
+  check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
+  const spmd::Program& program = *impl_->program;
+  std::vector<Kept> values;
+  for (const auto& node : program.graph->nodes())
+    for (const Value* result : node->outputs) {
+      if (!result) continue;
+      auto placement = program.placements.find(result);
+      if (placement == program.placements.end() || placement->second.sharding.is_partial()) continue;
+      Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(result))};
+      for (auto& plan : *impl_->last) plan->store(result, kept.value.mutable_data());
+      values.push_back(std::move(kept));
+    }
+  return values;
+}
+
+size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols) {
+  RankState state(program, rank, 1);
+  RankPlan plan(state, symbols, false);
+  return plan.arena_bytes() + state.state_bytes();
+}
+
+}  // namespace tessera::runtime

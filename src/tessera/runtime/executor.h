@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tessera/runtime/rank_plan.h"
+
+namespace tessera::runtime {
+
+struct ExecutorOptions {
+  int threads_per_rank = 0;  ///< 0: the machine's cores divided by the ranks, at least 1
+  bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
+  comm::WorldOptions world;
+};
+
+/// Runs one program on ranks that are threads of this process. run() may be called from several threads; calls queue.
+class Executor {
+ public:
+  Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options);
+  ~Executor();
+
+  using Tensors = std::map<std::string, Tensor>;
+
+  /// Whole inputs by name; whole outputs by name. Throws a user error for inputs that are missing, unknown, or of the
+  /// wrong dtype or shape. A rank that fails ends the run on all; its error is thrown.
+  Tensors run(const Tensors& inputs);
+
+  /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend.
+  Symbols bind_symbols(const Tensors& inputs) const;
+
+  /// Bytes per rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
+  std::vector<size_t> peak_bytes(const Symbols& symbols);
+
+  struct Kept {
+    std::string name;
+    Tensor value;
+  };
+  /// With keep_all: every value of the last run that is not partial, whole, in running order, by its global name.
+  std::vector<Kept> kept();
+
+  const spmd::Program& program() const;
+  int threads_per_rank() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size.
+size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols);
+
+}  // namespace tessera::runtime

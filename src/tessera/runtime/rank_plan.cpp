@@ -1,0 +1,282 @@
+#include "tessera/runtime/rank_plan.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/packing.h"
+#include "tessera/runtime/collective.h"
+
+namespace tessera::runtime {
+namespace {
+
+const kernels::KernelEntry* kernel_of(const Node& node) {
+  return kernels::find_kernel(node.op_type, node.domain);
+}
+
+bool is_view(const Node& node) {
+  const kernels::KernelEntry* entry = kernel_of(node);
+  return entry && entry->view;
+}
+
+bool is_communication(const Node& node) {
+  return node.domain == spmd::kCommDomain;
+}
+
+const Value* view_root(const Value* value) {
+  while (value->producer && is_view(*value->producer)) value = value->producer->inputs[0];
+  return value;
+}
+
+}  // namespace
+
+RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
+    : rank_(rank), symbols_(symbols), keep_all_(keep_all) {
+  const Graph& graph = *rank.program().graph;
+  int end = static_cast<int>(graph.nodes().size()) + 1;
+  for (int n = 0; n < end - 1; ++n)
+    for (const Value* operand : graph.nodes()[n]->inputs)
+      if (operand) last_use_[view_root(operand)] = n + 1;
+  for (const Value* output : graph.outputs) last_use_[view_root(output)] = end;
+  for (const auto& value : graph.values())
+    if (value->next) last_use_[view_root(value->next)] = end;
+  if (keep_all)
+    for (const auto& value : graph.values()) last_use_[view_root(value.get())] = end;
+
+  place_sources();
+  for (int n = 0; n < end - 1; ++n) prepare(*graph.nodes()[n], n + 1);
+  for (const Value* output : graph.outputs) locate(output);
+  memory_ = plan_memory(lifetimes_);
+}
+
+std::optional<int64_t> RankPlan::lookup(std::string_view name) const {
+  if (name.starts_with('@')) {
+    auto axis = rank_.program().mesh.find(name.substr(1));
+    return axis ? std::optional(rank_.coordinates()[*axis]) : std::nullopt;
+  }
+  auto found = symbols_.find(name);
+  return found == symbols_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Dims RankPlan::bound(const Shape& shape) const {
+  Dims dims;
+  for (const Expr& extent : shape) {
+    dims.push_back(extent.evaluate([&](std::string_view name) { return lookup(name); }));
+    if (dims.back() < 0)
+      fail("bind", "the extent {} is {} for the shapes given; no dimension can be negative", extent.str(), dims.back());
+  }
+  return dims;
+}
+
+kernels::TensorDesc RankPlan::desc(const Value* value) const {
+  if (!value) return {};
+  return {value->dtype(), bound(value->shape())};
+}
+
+// States are sliced only where they are used as they are: most weights are wanted packed.
+const RankPlan::Location& RankPlan::locate(const Value* value) {
+  auto known = locations_.find(value);
+  if (known != locations_.end()) return known->second;
+  check(value->kind == ValueKind::state, fmt::format("'{}' is placed before its use", value->name));
+  return locations_[value] = {Where::fixed, 0, rank_.shard(value).data, 0};
+}
+
+int RankPlan::new_buffer(size_t bytes, int step) {
+  lifetimes_.push_back({bytes, step, step});
+  return static_cast<int>(lifetimes_.size()) - 1;
+}
+
+void RankPlan::place_sources() {
+  const spmd::Program& program = rank_.program();
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const Value* value = program.inputs[i].value;
+    const spmd::Placement& placement = program.placement(value);
+    Location location;
+    size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+    Box box = box_of(placement.sharding, program.mesh, rank_.coordinates(),
+                     [&](std::string_view name) { return lookup(name); });
+    if (box.contiguous()) {
+      location = {Where::input, i, nullptr, static_cast<size_t>(box.count() ? box.first() : 0) * element};
+    } else {
+      int buffer = new_buffer(static_cast<size_t>(box.count()) * element, 0);
+      lifetimes_[buffer].last = last_use_[view_root(value)];
+      location = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
+      copies_.push_back({i, buffer, std::move(box), element});
+    }
+    locations_[value] = location;
+  }
+  for (const auto& value : program.graph->values()) {
+    if (value->kind == ValueKind::constant) {
+      locations_[value.get()] = {Where::fixed, 0, value->data.data, 0};
+    } else if (value->kind == ValueKind::expression) {
+      std::vector<int64_t> elements;
+      for (const Expr& element : *value->content)
+        elements.push_back(element.evaluate([&](std::string_view name) { return lookup(name); }));
+      Dims dims = value->rank() == 0 ? Dims{} : Dims{static_cast<int64_t>(elements.size())};
+      Tensor tensor;
+      if (value->dtype() == DType::int32)
+        tensor = Tensor::of(DType::int32, dims, std::vector<int32_t>(elements.begin(), elements.end()));
+      else if (value->dtype() == DType::boolean)
+        tensor = Tensor::of(DType::boolean, dims, std::vector<uint8_t>(elements.begin(), elements.end()));
+      else
+        tensor = Tensor::of(DType::int64, dims, elements);
+      bound_expressions_.push_back(tensor);
+      locations_[value.get()] = {Where::fixed, 0, tensor.data, 0};
+    }
+  }
+}
+
+void RankPlan::prepare(const Node& node, int step) {
+  if (is_view(node)) {
+    // Checked here, since no kernel will run.
+    int64_t in = count_of(desc(node.inputs[0]).dims), out = count_of(desc(node.outputs[0]).dims);
+    if (in != out)
+      fail("bind", "{}: {} elements cannot take the shape {} = {}; check the input shapes", node.label(), in,
+           to_string(node.outputs[0]->shape()), fmt::join(bound(node.outputs[0]->shape()), "x"));
+    locations_[node.outputs[0]] = locate(node.inputs[0]);
+    return;
+  }
+  Step made;
+  made.label = node.label();
+  kernels::PrepareContext context{node, {}, {}, {}, rank_.threads()};
+  for (const Value* operand : node.inputs) {
+    context.inputs.push_back(desc(operand));
+    made.inputs.push_back(operand && operand->kind != ValueKind::state ? locate(operand) : Location{});
+  }
+  for (const Value* result : node.outputs) context.outputs.push_back(desc(result));
+  prepare_node(node, step, made, context);
+
+  auto scratch = made.kernel->scratch_bytes();
+  if (scratch > 0) made.scratch = new_buffer(scratch, step);
+  made.in.resize(made.inputs.size());
+  made.out.resize(node.outputs.size());
+  steps_.push_back(std::move(made));
+}
+
+// Fills in the operands that are states, and what is known of all operands now.
+void RankPlan::settle_operands(const Node& node, Step& made, kernels::PrepareContext& context) {
+  context.known.resize(node.inputs.size(), nullptr);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const Value* operand = node.inputs[i];
+    if (operand && made.inputs[i].where == Where::none) made.inputs[i] = locate(operand);
+    bool known = operand && operand->kind != ValueKind::input && operand->producer == nullptr && !operand->next;
+    context.known[i] = known ? made.inputs[i].address : nullptr;
+  }
+}
+
+void RankPlan::prepare_node(const Node& node, int step, Step& made, kernels::PrepareContext& context) {
+  std::vector<int> in_place;
+  if (is_communication(node)) {
+    settle_operands(node, made, context);
+    made.kernel = prepare_collective(node, rank_, [this](std::string_view name) { return lookup(name); });
+    if (node.op_type == "AllReduce") in_place = {0};
+  } else {
+    const Value* weight = node.input(1);
+    std::optional<kernels::PackedLayout> layout;
+    if (weight && weight->kind == ValueKind::state && !weight->next)
+      layout = kernels::packed_layout(node, context.inputs[1]);
+    Node packed_node = node;  // NB the operands stay those of the plain node
+    if (layout) {
+      Node pack;
+      pack.op_type = "PackWeight";
+      pack.domain = "tessera.cpu";
+      pack.attributes = layout->pack_attributes;
+      pack.name = "pack " + weight->name;
+      const Tensor& packed = rank_.packed(weight, layout->key, pack, layout->bytes);
+      packed_node.op_type = layout->op_type;
+      packed_node.domain = "tessera.cpu";
+      for (const Attribute& attribute : layout->use_attributes) packed_node.set(attribute.name, attribute.value);
+      context.inputs[1] = {packed.dtype, packed.dims};
+      made.inputs[1] = {Where::fixed, 0, packed.data, 0};
+    }
+    settle_operands(node, made, context);
+    const kernels::KernelEntry* entry = kernel_of(packed_node);
+    if (!entry)
+      fail("kernel", "{}: there is no CPU kernel for {}{}{}", node.label(), node.domain, node.domain.empty() ? "" : ".",
+           node.op_type);
+    kernels::PrepareContext of_packed{packed_node, context.inputs, context.outputs, context.known, context.threads};
+    made.kernel = entry->prepare(of_packed);
+    in_place = entry->in_place;
+  }
+  for (size_t r = 0; r < node.outputs.size(); ++r) {
+    const Value* result = node.outputs[r];
+    if (!result) {
+      made.outputs.emplace_back();
+      continue;
+    }
+    int last = std::max(step, last_use_.contains(result) ? last_use_.at(result) : step);
+    int buffer = -1;
+    if (r == 0 && !keep_all_)
+      for (int index : in_place) {
+        if (index >= static_cast<int>(node.inputs.size()) || !node.inputs[index]) continue;
+        const Location& operand = made.inputs[index];
+        if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
+        if (lifetimes_[operand.offset].bytes != context.outputs[0].bytes()) continue;
+        bool shared = false;  // another operand reads the same memory in another shape
+        for (size_t other = 0; other < node.inputs.size(); ++other)
+          shared |= static_cast<int>(other) != index && made.inputs[other].where == Where::arena &&
+                    made.inputs[other].offset == operand.offset && node.inputs[other] != node.inputs[index];
+        if (!shared) {
+          buffer = static_cast<int>(operand.offset);
+          break;
+        }
+      }
+    if (buffer < 0) buffer = new_buffer(context.outputs[r].bytes(), step);
+    lifetimes_[buffer].last = std::max(lifetimes_[buffer].last, last);
+    Location location{Where::arena, static_cast<size_t>(buffer), nullptr, 0};
+    locations_[result] = location;
+    made.outputs.push_back(location);
+  }
+}
+
+std::byte* RankPlan::resolve(const Location& location, const std::vector<const void*>& inputs, std::byte* arena) const {
+  switch (location.where) {
+    case Where::none:
+      return nullptr;
+    case Where::arena:
+      return arena + memory_.offsets[location.offset];
+    case Where::fixed:
+      return static_cast<std::byte*>(const_cast<void*>(location.address));
+    case Where::input:
+      return static_cast<std::byte*>(const_cast<void*>(inputs[location.offset])) + location.skip;
+  }
+  return nullptr;
+}
+
+void RankPlan::run(const std::vector<const void*>& inputs) {
+  std::byte* arena = rank_.arena(memory_.bytes);
+  for (const InputCopy& copy : copies_)
+    copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
+  for (Step& step : steps_) {
+    for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], inputs, arena);
+    for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], inputs, arena);
+    step.kernel->run({step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]});
+  }
+  last_inputs_ = inputs;
+}
+
+Dims RankPlan::global_dims(const Value* value) const {
+  return bound(*rank_.program().placement(value).global.shape);
+}
+
+void RankPlan::store(const Value* value, void* whole) const {
+  const spmd::Program& program = rank_.program();
+  const spmd::Placement& placement = program.placement(value);
+  for (size_t a = 0; a < program.mesh.axes().size(); ++a) {
+    // A replica writes only where it is the first along every axis that does not split the value.
+    const MeshAxis& axis = program.mesh.axes()[a];
+    int64_t digits = 1, coordinate = rank_.coordinates()[a];
+    for (const AxisRef& used : placement.sharding.axes()) {
+      if (used.axis != axis.name) continue;
+      int64_t minor = axis.size / (used.pre * used.size);
+      coordinate -= coordinate / minor % used.size * minor;
+      digits *= used.size;
+    }
+    if (digits < axis.size && coordinate != 0) return;
+  }
+  const std::byte* local = resolve(locations_.at(value), last_inputs_, rank_.arena(memory_.bytes));
+  Box box = box_of(placement.sharding, program.mesh, rank_.coordinates(),
+                   [&](std::string_view name) { return lookup(name); });
+  copy_to_whole(whole, local, box, static_cast<size_t>(bits_of(value->dtype())) / 8);
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "tessera/runtime/box.h"
+#include "tessera/runtime/memory_plan.h"
+#include "tessera/runtime/rank_state.h"
+
+namespace tessera::runtime {
+
+using Symbols = std::map<std::string, int64_t, std::less<>>;
+
+/// A program bound to one rank and to values of all symbols: kernels prepared, every buffer placed. run() allocates
+/// nothing.
+class RankPlan {
+ public:
+  /// `keep_all`: no buffer is reused, so that every value can be read after a run.
+  RankPlan(RankState& rank, const Symbols& symbols, bool keep_all);
+
+  /// Runs all steps on whole inputs (one per program input, extents as bound), from the rank's thread.
+  void run(const std::vector<const void*>& inputs);
+
+  /// Copies this rank's part of a value into the whole tensor `whole`, if this rank is the one that writes it (the
+  /// first of those that hold the same part).
+  void store(const Value* value, void* whole) const;
+
+  /// Extents of the global tensor that a local value stands for.
+  Dims global_dims(const Value* value) const;
+
+  size_t arena_bytes() const { return memory_.bytes; }
+
+ private:
+  enum class Where : uint8_t { none, arena, fixed, input };
+  struct Location {
+    Where where = Where::none;
+    size_t offset = 0;              // arena: index of the buffer; input: index of the program input
+    const void* address = nullptr;  // fixed
+    size_t skip = 0;                // input: bytes before this rank's part
+  };
+  struct Step {
+    std::unique_ptr<kernels::Kernel> kernel;
+    std::vector<Location> inputs, outputs;
+    int scratch = -1;  // buffer
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    std::string label;
+  };
+  struct InputCopy {
+    size_t input;
+    int buffer;
+    Box box;
+    size_t element;
+  };
+
+  std::optional<int64_t> lookup(std::string_view name) const;
+  Dims bound(const Shape& shape) const;
+  kernels::TensorDesc desc(const Value* value) const;
+  void place_sources();
+  void prepare(const Node& node, int step);
+  void prepare_node(const Node& node, int step, Step& made, kernels::PrepareContext& context);
+  void settle_operands(const Node& node, Step& made, kernels::PrepareContext& context);
+  const Location& locate(const Value* value);
+  int new_buffer(size_t bytes, int step);
+  std::byte* resolve(const Location& location, const std::vector<const void*>& inputs, std::byte* arena) const;
+
+  RankState& rank_;
+  Symbols symbols_;
+  bool keep_all_;
+  std::map<const Value*, Location> locations_;
+  std::vector<Lifetime> lifetimes_;
+  std::map<const Value*, int> last_use_;
+  std::vector<Tensor> bound_expressions_;
+  std::vector<InputCopy> copies_;
+  std::vector<Step> steps_;
+  MemoryPlan memory_;
+  std::vector<const void*> last_inputs_;
+};
+
+}  // namespace tessera::runtime

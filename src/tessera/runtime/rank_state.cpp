@@ -1,0 +1,116 @@
+#include "tessera/runtime/rank_state.h"
+
+#include <cstdlib>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/group.h"
+#include "tessera/runtime/box.h"
+
+namespace tessera::runtime {
+namespace {
+
+void free_arena(std::byte* memory) {
+  std::free(memory);
+}
+
+std::optional<int64_t> no_symbols(std::string_view) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+RankState::RankState(const spmd::Program& program, int rank, int threads)
+    : program_(program),
+      rank_(rank),
+      threads_(threads),
+      coordinates_(program.mesh.coordinates(rank)),
+      arena_(nullptr, free_arena) {}
+
+const Tensor& RankState::shard(const Value* state) {
+  auto known = shards_.find(state);
+  if (known != shards_.end()) return known->second;
+  const Tensor& whole = program_.initial.at(state);
+  if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
+  const Sharding& sharding = program_.placement(state).sharding;
+  Dims dims;
+  for (const Expr& extent : state->shape()) {
+    Expr bound = bind_rank(extent, program_.mesh, coordinates_);
+    dims.push_back(bound.evaluate(no_symbols));
+  }
+  Tensor shard;
+  if (sharding.is_replicated()) {
+    shard = whole;
+  } else {
+    if (bits_of(whole.dtype) % 8 != 0)
+      fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name,
+           bits_of(whole.dtype));
+    size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
+    Box box = box_of(sharding, program_.mesh, coordinates_, no_symbols);
+    if (box.contiguous()) {
+      shard = whole;
+      shard.dims = dims;
+      shard.bytes = static_cast<size_t>(box.count()) * element;
+      if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
+    } else {
+      shard = Tensor::zeros(whole.dtype, dims);
+      copy_from_whole(shard.mutable_data(), whole.data, box, element);
+    }
+  }
+  return shards_.emplace(state, std::move(shard)).first->second;
+}
+
+const Tensor& RankState::packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) {
+  auto known = packed_.find({state, key});
+  if (known != packed_.end()) return known->second;
+  bool only_for_this = !shards_.contains(state);
+  const Tensor plain = shard(state);
+  Tensor result = Tensor::zeros(DType::uint8, {static_cast<int64_t>(bytes)});
+  const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
+  check(entry != nullptr, "there is a kernel that packs");
+  kernels::PrepareContext context{
+      pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {plain.data}, threads_};
+  auto kernel = entry->prepare(context);
+  std::vector<std::byte> scratch(kernel->scratch_bytes() + 64);
+  auto address = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
+  const void* in = plain.data;
+  void* out = result.mutable_data();
+  kernel->run({std::span(&in, 1), std::span(&out, 1), reinterpret_cast<void*>(address)});
+  if (only_for_this) shards_.erase(state);
+  return packed_.emplace(std::pair{state, key}, std::move(result)).first->second;
+}
+
+void RankState::connect(comm::World* world) {
+  communicators_.clear();
+  world_ = world;
+}
+
+comm::Communicator& RankState::communicator(const std::vector<std::string>& axes) {
+  auto& communicator = communicators_[axes];
+  if (!communicator) {
+    check(world_ != nullptr, "the rank is connected to a world");
+    std::vector<AxisRef> group;
+    for (const std::string& axis : axes) group.push_back(parse_axis(axis, program_.mesh));
+    communicator = world_->join(rank_, group_of(rank_, group, program_.mesh));
+  }
+  return *communicator;
+}
+
+std::byte* RankState::arena(size_t bytes) {
+  if (bytes > arena_bytes_) {
+    arena_.reset();
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+    if (!memory) fail_running("memory", "rank {}: cannot allocate its arena of {} bytes", rank_, bytes);
+    arena_ = {memory, free_arena};
+    arena_bytes_ = bytes;
+  }
+  return arena_.get();
+}
+
+size_t RankState::state_bytes() const {
+  size_t sum = 0;
+  for (const auto& [state, tensor] : shards_) sum += tensor.bytes;
+  for (const auto& [key, tensor] : packed_) sum += tensor.bytes;
+  return sum;
+}
+
+}  // namespace tessera::runtime

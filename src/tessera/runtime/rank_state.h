@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/kernels/kernel.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::runtime {
+
+/// What one rank keeps between runs: its shards of the states, their packed forms, its communicators and its arena.
+/// Used only from the rank's own thread.
+class RankState {
+ public:
+  RankState(const spmd::Program& program, int rank, int threads);
+
+  int rank() const { return rank_; }
+  int threads() const { return threads_; }
+  const std::vector<int64_t>& coordinates() const { return coordinates_; }
+  const spmd::Program& program() const { return program_; }
+
+  /// The rank's shard of a state: part of the mapped file where the shard lies in one piece there, else a copy.
+  const Tensor& shard(const Value* state);
+  /// `node`'s packed form of the state that is its operand 1, made once by running `pack` (a PackWeight node).
+  const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes);
+
+  /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
+  void connect(comm::World* world);
+  comm::Communicator& communicator(const std::vector<std::string>& axes);
+
+  /// At least `bytes` bytes, 64-byte aligned; the same memory on each call unless it had to grow.
+  std::byte* arena(size_t bytes);
+
+  /// Bytes of states that this rank holds: shards (mapped or copied) and packed forms.
+  size_t state_bytes() const;
+
+ private:
+  const spmd::Program& program_;
+  int rank_;
+  int threads_;
+  std::vector<int64_t> coordinates_;
+  std::map<const Value*, Tensor> shards_;
+  std::map<std::pair<const Value*, std::string>, Tensor> packed_;
+  comm::World* world_ = nullptr;
+  std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
+  std::unique_ptr<std::byte[], void (*)(std::byte*)> arena_;
+  size_t arena_bytes_ = 0;
+};
+
+}  // namespace tessera::runtime
