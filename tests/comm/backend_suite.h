@@ -16,13 +16,24 @@
 
 /// What every backend must do, whatever carries its bytes. Include this in one test file and instantiate it:
 ///
-///   INSTANTIATE_TEST_SUITE_P(Local, BackendSuite, ::testing::Values(&my_run_on_ranks));
+///   INSTANTIATE_TEST_SUITE_P(Local, BackendSuite, ::testing::Values(Backend{"threads", run_on_threads}),
+///                            name_of_backend);
 namespace tessera::comm {
 
 using RankBody = std::function<void(World& world, int rank)>;
-/// Runs the body on `ranks` ranks at once, and returns when all have ended. A body that throws fails the test. A
-/// backend whose ranks are processes runs it for its own rank; ranks share nothing but what the body captured.
-using RunOnRanks = void (*)(int ranks, const RankBody& body);
+/// A backend as the suite runs it.
+struct Backend {
+  std::string_view name;
+  /// Runs the body on `ranks` ranks at once, and returns when all have ended. A body that throws fails the test. Where
+  /// ranks are processes, it runs the body for its own rank; ranks share nothing but what the body captured.
+  void (*on_ranks)(int ranks, const RankBody& body);
+
+  friend std::ostream& operator<<(std::ostream& stream, const Backend& backend) { return stream << backend.name; }
+};
+
+inline std::string name_of_backend(const ::testing::TestParamInfo<Backend>& info) {
+  return std::string(info.param.name);
+}
 
 /// The seed of a random test: TESSERA_TEST_SEED, or a new one. Printed, and the same on all ranks of one process.
 inline uint64_t test_seed() {
@@ -61,9 +72,9 @@ constexpr std::array kCollectives = {Kind::all_reduce, Kind::all_gather, Kind::r
 constexpr std::array kReductions = {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean};
 constexpr std::array<int64_t, 5> kSizes = {0, 1, 7, 1000, 100'000};
 
-class BackendSuite : public ::testing::TestWithParam<RunOnRanks> {
+class BackendSuite : public ::testing::TestWithParam<Backend> {
  protected:
-  void on_ranks(int ranks, const RankBody& body) { GetParam()(ranks, body); }
+  void on_ranks(int ranks, const RankBody& body) { GetParam().on_ranks(ranks, body); }
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendSuite);
 
@@ -251,7 +262,7 @@ TEST_P(BackendSuite, impossible_operations_are_refused_at_the_start) {
   on_ranks(1, [](World& world, int rank) {
     auto group = world.join(rank, std::vector{0});
     float element = 0;
-    std::vector<int64_t> two{1, 1}, negative{-1};
+    std::vector<int64_t> one{1}, two{1, 1}, negative{-1};
     auto refuses = [&](const Operation& operation, std::string_view why) {
       try {
         group->run(operation);
@@ -267,6 +278,9 @@ TEST_P(BackendSuite, impossible_operations_are_refused_at_the_start) {
     refuses({.kind = Kind::all_gather, .in = &element, .out = &element, .counts = negative}, "negative");
     refuses({.kind = Kind::all_reduce, .in = &element, .count = 1}, "no output buffer");
     refuses({.kind = Kind::all_reduce, .dtype = DType::int4, .in = &element, .out = &element, .count = 2}, "no sum");
+    refuses(
+        {.kind = Kind::all_gather, .dtype = DType::int4, .in = &element, .out = &element, .inner = 3, .counts = one},
+        "do not fill whole bytes");
     refuses({.kind = Kind::broadcast, .dtype = DType::string, .in = &element, .out = &element, .count = 1},
             "cannot be moved");
     EXPECT_THROW(world.join(rank, std::vector{0, 1}), Error);

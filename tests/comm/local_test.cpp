@@ -20,12 +20,10 @@ void run_on_spinning_threads(int ranks, const RankBody& body) {
   run_on_threads(ranks, {.spin = true}, body);
 }
 
-std::string name_of_runner(const ::testing::TestParamInfo<RunOnRanks>& info) {
-  return info.param == &run_on_sleeping_threads ? "sleeping" : "spinning";
-}
-
-INSTANTIATE_TEST_SUITE_P(Local, BackendSuite, ::testing::Values(&run_on_sleeping_threads, &run_on_spinning_threads),
-                         name_of_runner);
+INSTANTIATE_TEST_SUITE_P(Local, BackendSuite,
+                         ::testing::Values(Backend{"sleeping", run_on_sleeping_threads},
+                                           Backend{"spinning", run_on_spinning_threads}),
+                         name_of_backend);
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

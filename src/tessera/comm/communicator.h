@@ -89,7 +89,8 @@ class World {
   /// member of the group asks for it. A group of one is legal and moves nothing but copies.
   virtual std::unique_ptr<Communicator> join(int rank, std::span<const int> members) = 0;
 
-  /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins.
+  /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins. A timeout or a
+  /// disagreement does the same. Buffers must outlive all ranks' last wait: a reader may be in the middle of one.
   virtual void abort(int rank, std::string_view message) = 0;
 };
 

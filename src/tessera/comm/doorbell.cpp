@@ -14,7 +14,7 @@
 namespace tessera::comm {
 namespace {
 
-constexpr int kSpins = 2000;
+constexpr int kSpins = 200;
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is the atomic's own word");
 
