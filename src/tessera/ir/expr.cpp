@@ -393,7 +393,8 @@ bool operator==(const Expr& a, const Expr& b) {
 
 bool operator<(const Expr& a, const Expr& b) {
   if (!a.polynomial_ && !b.polynomial_) return a.constant_ < b.constant_;
-  return a.str() < b.str();
+  if (!a.polynomial_ || !b.polynomial_) return !a.polynomial_;  // constants first
+  return a.polynomial_->text < b.polynomial_->text;
 }
 
 namespace {
@@ -422,7 +423,7 @@ class Parser {
   }
 
   std::optional<Expr> sum() {
-    if (++depth_ > 64) return std::nullopt;
+    if (++depth_ > kDeepest) return std::nullopt;
     auto left = term();
     while (left) {
       if (take("+")) {
@@ -466,7 +467,9 @@ class Parser {
       return inside && take(")") ? inside : std::nullopt;
     }
     if (take("-")) {
+      if (++depth_ > kDeepest) return std::nullopt;
       auto negated = factor();
+      --depth_;
       return negated ? std::optional(Expr(0) - *negated) : std::nullopt;
     }
     size_t start = at_;
@@ -489,6 +492,7 @@ class Parser {
     return std::nullopt;
   }
 
+  static constexpr int kDeepest = 64;
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0;

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tessera/base/error.h"
+
+namespace tessera::text {
+
+/// Letters, digits and '_', not starting with a digit: what ONNX text takes for a name without quotes.
+bool is_plain(std::string_view name);
+/// The name, in quotes where it is not plain (or empty, or the name of a type).
+std::string quote_name(std::string_view name);
+std::string quote(std::string_view text);
+
+/// Reads ONNX text piece by piece; blanks and comments between pieces are skipped.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  /// Throws a user error for the place of byte `at`.
+  [[noreturn]] void fail_at(size_t at, std::string_view message) const;
+  /// The same for what comes next: "expected WHAT, found …".
+  [[noreturn]] void expected(std::string_view what);
+
+  size_t position();  ///< of the next piece
+  char peek();        ///< '\0' at the end
+  bool at_end() { return peek() == '\0'; }
+  bool take(std::string_view punctuation);
+  void expect(std::string_view punctuation);
+
+  bool at_identifier();
+  bool at_quoted() { return peek() == '"'; }
+  bool at_name() { return at_identifier() || at_quoted(); }
+  bool at_number();                    ///< also "inf" and "nan"
+  std::string_view peek_identifier();  ///< empty if none is next
+  std::string identifier(std::string_view what);
+  std::string quoted(std::string_view what);
+  /// An identifier or a quoted name.
+  std::string name(std::string_view what);
+  /// The literal as written: digits, sign, point and exponent, or a signed "inf" or "nan".
+  std::string_view number(std::string_view what);
+  int64_t integer(std::string_view what);
+  /// Everything up to the next of `stops` outside parentheses; for expressions.
+  std::string_view until(std::string_view stops);
+
+ private:
+  void skip();
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+/// Whether a literal is written as a floating one: with a point, an exponent, or not finite.
+bool is_floating_literal(std::string_view literal);
+
+}  // namespace tessera::text

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/ir/text_scanner.h"
+
+// What the text says, before names are resolved. `at` is a byte of the text, for messages.
+namespace tessera::text {
+
+struct GraphSyntax;
+
+/// An entry of a signature or of the list of initializers.
+struct ValueSyntax {
+  size_t at = 0;
+  std::string name;
+  TensorType type;                           ///< an extent written '?' is a symbol "NAME_dim_I"
+  std::optional<ValueKind> kind;             ///< where a keyword gives it
+  std::optional<Tensor> data;                ///< after '='
+  std::optional<std::vector<Expr>> content;  ///< after '=', of an expression
+  std::optional<std::string> next;           ///< after '->'
+};
+
+/// A name, an expression, or (with neither) a left out operand.
+struct OperandSyntax {
+  size_t at = 0;
+  std::string name;
+  std::optional<std::vector<Expr>> content;
+  bool scalar = false;  ///< the expression has rank 0
+};
+
+struct AttributeSyntax {
+  size_t at = 0;
+  std::string name;
+  AttributeValue value;
+  std::unique_ptr<GraphSyntax> graph;  ///< set instead of `value`
+};
+
+struct NodeSyntax {
+  size_t at = 0;
+  std::string name, domain, op_type, overload;
+  std::vector<OperandSyntax> outputs;  ///< names only
+  std::vector<OperandSyntax> inputs;
+  std::vector<AttributeSyntax> attributes;
+};
+
+struct GraphSyntax {
+  std::string name;
+  std::vector<ValueSyntax> inputs, outputs, values;
+  std::vector<NodeSyntax> nodes;
+};
+
+struct FunctionSyntax {
+  std::string domain, name, overload;
+  std::map<std::string, int64_t> opset_imports;
+  std::vector<std::string> attributes;
+  std::vector<Attribute> defaults;
+  GraphSyntax body;
+};
+
+struct ModelSyntax {
+  int64_t ir_version = 10;
+  std::map<std::string, int64_t> opset_imports;
+  std::string extra;  ///< the header's other fields, as Model::extra
+  GraphSyntax graph;
+  std::vector<FunctionSyntax> functions;
+};
+
+ModelSyntax parse_syntax(Scanner& scanner);
+
+/// Resolves names; errors name their place in the scanner's text.
+Model build_model(const Scanner& scanner, ModelSyntax syntax);
+
+/// The kind of an initializer of that type where no keyword gives it; as the importer does.
+ValueKind implied_kind(const TensorType& type);
+
+/// "ints" for ONNX's AttributeType 7, and back; "undefined" and 0 for what is none.
+std::string attribute_type_name(int type);
+int attribute_type_named(std::string_view name);
+
+}  // namespace tessera::text
