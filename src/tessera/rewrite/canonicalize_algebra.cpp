@@ -1,6 +1,6 @@
-#include "tessera/base/error.h"
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/scalar.h"
 
 namespace tessera::rewrite {
 namespace {
@@ -81,14 +81,22 @@ bool drop_dropout(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], node->inputs[0]);
 }
 
+bool fold_constants(Graph& graph, Node* node) {
+  if (node->outputs.size() != 1 || graph.is_output(node->outputs[0])) return false;
+  Value* constant = fold_scalar(graph, *node);
+  return constant && replace(graph, node->outputs[0], constant);
+}
+
 }  // namespace
 
 std::vector<Rule> algebra_rules() {
-  return {{"Identity", drop_identity},   {"Dropout", drop_dropout},      {"CastLike", to_cast},
-          {"Cast", simplify_cast},       {"Not", drop_double_not},       {"Where", decide_where},
-          {"And", simplify_logic<true>}, {"Or", simplify_logic<false>},  {"Add", drop_neutral<0>},
-          {"Mul", drop_neutral<1>},      {"Sub", drop_right_neutral<0>}, {"Div", drop_right_neutral<1>},
-          {"Pow", drop_right_neutral<1>}};
+  return {{"Identity", drop_identity},    {"Dropout", drop_dropout},
+          {"CastLike", to_cast},          {"Cast", simplify_cast},
+          {"Not", drop_double_not},       {"Where", decide_where},
+          {"And", simplify_logic<true>},  {"Or", simplify_logic<false>},
+          {"Add", drop_neutral<0>},       {"Mul", drop_neutral<1>},
+          {"Sub", drop_right_neutral<0>}, {"Div", drop_right_neutral<1>},
+          {"Pow", drop_right_neutral<1>}, {"", fold_constants}};
 }
 
 }  // namespace tessera::rewrite

@@ -60,14 +60,16 @@ Value* in_shape(Graph& graph, Value* value, const Shape& leading, const Node* be
   }
   Node* node = value->producer;
   Value* rows = row_operand(*node);
+  const std::string name = value->name;
+  graph.rename(value, name + "_flat");
   Value* moved = in_shape(graph, rows, leading, before);
   if (node->is("Gemm") && node->get_int("transB", 0) != 0)
-    return emit(graph, "MatMul", {moved, transposed(graph, node->inputs[1], {1, 0}, before)}, before, {}, value->name);
-  if (node->is("Gemm")) return emit(graph, "MatMul", {moved, node->inputs[1]}, before, {}, value->name);
+    return emit(graph, "MatMul", {moved, transposed(graph, node->inputs[1], {1, 0}, before)}, before, {}, name);
+  if (node->is("Gemm")) return emit(graph, "MatMul", {moved, node->inputs[1]}, before, {}, name);
   std::vector<Value*> operands = node->inputs;
   for (Value*& operand : operands)
     if (operand == rows) operand = moved;
-  return emit(graph, node->op_type, operands, before, node->attributes, value->name);
+  return emit(graph, node->op_type, operands, before, node->attributes, name);
 }
 
 /// Exporters flatten [batch, sequence, k] to [batch·sequence, k] around a product with a matrix:

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <numeric>
-#include <set>
 
-#include "tessera/ops/op.h"
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
 
@@ -100,16 +98,6 @@ bool drop_lone_concat(Graph& graph, Node* node) {
 
 bool drop_lone_split(Graph& graph, Node* node) {
   return node->outputs.size() == 1 && drop_unchanged(graph, node);
-}
-
-bool is_elementwise(const Node& node) {
-  static const std::set<std::string_view> types = {
-      "Abs",  "Neg",     "Exp", "Log",   "Sqrt",  "Reciprocal",  "Sin",     "Cos",
-      "Tanh", "Sigmoid", "Erf", "Relu",  "Floor", "Ceil",        "Not",     "Cast",
-      "Add",  "Sub",     "Mul", "Div",   "Pow",   "Mod",         "Max",     "Min",
-      "And",  "Or",      "Xor", "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",
-      "Where"};
-  return types.contains(node.op_type);
 }
 
 /// Element-wise operators broadcast by themselves: an Expand before them moves behind them, and vanishes where another

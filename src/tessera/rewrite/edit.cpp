@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/infer.h"
@@ -13,6 +14,8 @@ namespace tessera::rewrite {
 Node* emit_node(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
                 std::vector<Attribute> attributes, std::string_view name, size_t results) {
   std::vector<std::string> names(results, std::string(name.empty() ? op_type : name));
+  if (Value* old = graph.find(name); old && before && old->producer == before && !graph.is_output(old))
+    graph.rename(old, old->name + "_before");
   Node* node = graph.add_node(op_type, std::move(operands), names, "", before);
   node->attributes = std::move(attributes);
   ops::op_of(*node).infer(*node);
@@ -139,6 +142,16 @@ int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size
   if (axis < -count || axis > count)
     fail("rewrite", "{}: {} = {} is not a dimension of a tensor of rank {}", node.label(), name, axis, rank);
   return axis < 0 ? axis + count : axis;
+}
+
+bool is_elementwise(const Node& node) {
+  static const std::set<std::string_view> types = {
+      "Abs",  "Neg",     "Exp", "Log",   "Sqrt",  "Reciprocal",  "Sin",     "Cos",
+      "Tanh", "Sigmoid", "Erf", "Relu",  "Floor", "Ceil",        "Not",     "Cast",
+      "Add",  "Sub",     "Mul", "Div",   "Pow",   "Mod",         "Max",     "Min",
+      "And",  "Or",      "Xor", "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",
+      "Where"};
+  return node.domain.empty() && types.contains(node.op_type);
 }
 
 std::optional<Shape> broadcast(const Shape& a, const Shape& b) {

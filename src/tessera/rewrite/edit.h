@@ -10,7 +10,8 @@
 /// What all passes share: making typed nodes, replacing values, and asking about them.
 namespace tessera::rewrite {
 
-/// A node before `before`, with `results` results named after `name` and their types inferred.
+/// A node before `before`, with `results` results named after `name` and their types inferred. A result of `before`
+/// that has this name yields it: it is about to be replaced.
 Node* emit_node(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
                 std::vector<Attribute> attributes = {}, std::string_view name = {}, size_t results = 1);
 /// The same; returns its only result.
@@ -49,6 +50,8 @@ bool is_scalar(const Value* value, double expected);
 bool used_once(const Graph& graph, const Value* value);
 /// An attribute that counts from the end when negative, as a dimension in [0, rank).
 int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank);
+/// Whether the operator works element by element and broadcasts its operands.
+bool is_elementwise(const Node& node);
 /// Shape of the broadcast of two shapes; nullopt if constants contradict.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 

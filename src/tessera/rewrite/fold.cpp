@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -7,6 +6,7 @@
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
+#include "tessera/rewrite/scalar.h"
 
 // One walk in order: each node is first replaced if it is a constant in disguise, else its types are inferred, and
 // results whose elements are then known (Shape and what is computed from it) become constants or expressions.
@@ -26,66 +26,6 @@ std::optional<Tensor> literal(const Node& node) {
   if (const auto* list = node.get<std::vector<float>>("value_floats"))
     return Tensor::of(DType::float32, {static_cast<int64_t>(list->size())}, *list);
   return std::nullopt;
-}
-
-bool is_computable(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::int64 || dtype == DType::int32 ||
-         dtype == DType::boolean || dtype == DType::bfloat16;
-}
-
-/// A single element computed from single elements, in the result's precision; nullopt: not one that is folded.
-std::optional<double> evaluate_scalar(const Node& node, const std::vector<double>& x) {
-  const std::string& type = node.op_type;
-  if (x.size() == 1) {
-    if (type == "Sqrt") return std::sqrt(x[0]);
-    if (type == "Neg") return -x[0];
-    if (type == "Reciprocal") return 1 / x[0];
-    if (type == "Exp") return std::exp(x[0]);
-    if (type == "Log") return std::log(x[0]);
-  }
-  if (x.size() == 2) {
-    if (type == "Add") return x[0] + x[1];
-    if (type == "Sub") return x[0] - x[1];
-    if (type == "Mul") return x[0] * x[1];
-    if (type == "Div") return x[0] / x[1];
-    if (type == "Pow") return std::pow(x[0], x[1]);
-  }
-  return std::nullopt;
-}
-
-Value* constant_like(Graph& graph, const Node& node, DType dtype, double value, const Dims& dims) {
-  Value* constant = graph.constant_scalar(dtype, value);
-  constant->data.dims = dims;
-  constant->type.shape = Shape(dims.begin(), dims.end());
-  graph.rename(constant, node.outputs[0]->name + "_value");
-  return constant;
-}
-
-/// A Cast or CastLike of one element, or float arithmetic on constants of one element (rank 0, or all of one shape).
-Value* fold_scalar(Graph& graph, const Node& node) {
-  if (!node.domain.empty() || node.inputs.empty() || node.outputs.size() != 1) return nullptr;
-  const Value* first = node.inputs[0];
-  if (node.op_type == "Cast" || node.op_type == "CastLike") {
-    auto value = scalar_of(first);
-    DType dtype = node.op_type == "Cast" ? static_cast<DType>(node.get_int("to", 0))
-                  : node.input(1)        ? node.input(1)->dtype()
-                                         : DType::undefined;
-    if (!value || !is_computable(dtype)) return nullptr;
-    if (!is_float(dtype) && !(std::abs(*value) <= 9e15)) return nullptr;
-    if (dtype == DType::int32 && std::abs(*value) > 2147483647) return nullptr;
-    return constant_like(graph, node, dtype, is_float(dtype) ? *value : std::trunc(*value), first->data.dims);
-  }
-  std::vector<double> elements;
-  for (const Value* operand : node.inputs) {
-    auto value = scalar_of(operand);
-    if (!value || !is_float(operand->dtype()) || operand->dtype() != first->dtype() ||
-        operand->data.dims != first->data.dims)
-      return nullptr;
-    elements.push_back(*value);
-  }
-  if (!is_computable(first->dtype())) return nullptr;
-  auto result = evaluate_scalar(node, elements);
-  return result ? constant_like(graph, node, first->dtype(), *result, first->data.dims) : nullptr;
 }
 
 /// The elements as a constant or an expression; null for types that neither holds.

@@ -17,6 +17,8 @@ void canonicalize(Model& model);
 void merge_equal(Model& model);
 /// Index arithmetic (arange, slices, comparisons, gathers of masks) becomes constants, ranges and reshapes.
 void raise_indexing(Model& model);
+/// Extents that must be equal get one expression: min(128, s) beside s becomes s.
+void unify_extents(Model& model);
 /// Spelt-out LayerNormalization and RMSNormalization.
 void raise_normalization(Model& model);
 /// Spelt-out Gelu (erf and tanh forms) and Swish.

@@ -14,6 +14,7 @@ const std::vector<Pass>& passes() {
       {"raise_indexing", raise_indexing},
       {"canonicalize_indexing", canonicalize},
       {"merge_indexing", merge_equal},
+      {"unify_extents", unify_extents},
       {"raise_normalization", raise_normalization},
       {"raise_activation", raise_activation},
       {"raise_rotary", raise_rotary},

@@ -1,0 +1,164 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rewrite/build.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::rewrite {
+namespace {
+
+using testing::ElementsAre;
+using Histogram = std::map<std::string, int>;
+
+/// Types the model, simplifies it, and checks its links.
+void simplify(Model& model, Value* output) {
+  model.graph->outputs = {output};
+  fold(model);
+  canonicalize(model);
+  model.graph->verify("test");
+}
+
+TEST(Canonicalize, gemm_with_a_bias_becomes_product_and_sum) {
+  Model model;
+  Graph& graph = *model.graph;
+  simplify(model, node(graph, "Gemm",
+                       {input(graph, "x", {"batch", "8"}), state(graph, "w", {8, 4}), state(graph, "c", {4})}, "y"));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Add", "MatMul"));
+  EXPECT_EQ(graph.outputs[0]->name, "y");
+}
+
+TEST(Canonicalize, gemm_of_a_transposed_weight_stays_without_its_bias) {
+  Model model;
+  Graph& graph = *model.graph;
+  simplify(model,
+           node(graph, "Gemm", {input(graph, "x", {"batch", "8"}), state(graph, "w", {4, 8}), state(graph, "c", {4})},
+                "y", {{"transB", int64_t{1}}}));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Add", "Gemm"));
+  EXPECT_EQ(graph.outputs[0]->producer->inputs[0]->producer->inputs.size(), 2u);
+}
+
+TEST(Canonicalize, gemm_scales_product_and_bias) {
+  Model model;
+  Graph& graph = *model.graph;
+  simplify(model,
+           node(graph, "Gemm", {input(graph, "x", {"8", "batch"}), state(graph, "w", {8, 4}), state(graph, "c", {4})},
+                "y", {{"transA", int64_t{1}}, {"alpha", 0.5f}, {"beta", 2.0f}}));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Add", "Mul", "MatMul", "Transpose"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Add", 1}, {"Mul", 2}, {"MatMul", 1}, {"Transpose", 1}}));
+}
+
+TEST(Canonicalize, rows_are_not_flattened_around_a_product) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "sequence", "8"});
+  Value* flat = node(graph, "Reshape", {x, ints(graph, {-1, 8})});
+  Value* product = node(graph, "Gemm", {flat, state(graph, "w", {8, 4}), state(graph, "c", {4})});
+  Value* shape = node(graph, "Concat", {node(graph, "Shape", {x}, "", {{"end", int64_t{2}}}), ints(graph, {4})}, "",
+                      {{"axis", int64_t{0}}});
+  simplify(model, node(graph, "Reshape", {product, shape}, "y"));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Add", "MatMul"));
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[batch, sequence, 4]");
+}
+
+TEST(Canonicalize, rows_split_otherwise_than_they_were_merged_keep_one_reshape) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "6", "8"});
+  Value* flat = node(graph, "Reshape", {x, ints(graph, {-1, 8})});
+  Value* product = node(graph, "MatMul", {flat, state(graph, "w", {8, 4})});
+  simplify(model, node(graph, "Reshape", {product, ints(graph, {-1, 3, 4})}, "y"));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("MatMul", "Reshape"));
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[2*batch, 3, 4]");
+}
+
+TEST(Canonicalize, product_that_others_use_flat_stays_flat) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "6", "8"});
+  Value* product =
+      node(graph, "MatMul", {node(graph, "Reshape", {x, ints(graph, {-1, 8})}), state(graph, "w", {8, 4})}, "flat");
+  Value* y = node(graph, "Reshape", {product, ints(graph, {-1, 6, 4})}, "y");
+  graph.outputs = {product, y};
+  fold(model);
+  canonicalize(model);
+  EXPECT_EQ(histogram(graph), (Histogram{{"Reshape", 2}, {"MatMul", 1}}));
+}
+
+TEST(Canonicalize, changes_of_shape_become_one_reshape_to_an_explicit_shape) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "4", "3"});
+  Value* flat = node(graph, "Flatten", {x});
+  simplify(model, node(graph, "Unsqueeze", {flat, ints(graph, {1})}, "y"));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Reshape"));
+  const Node* reshape = graph.outputs[0]->producer;
+  EXPECT_EQ(to_string(*reshape->inputs[1]->content), "[batch, 1, 12]");
+  EXPECT_EQ(reshape->get_int("allowzero", 0), 1);
+}
+
+TEST(Canonicalize, what_changes_nothing_goes) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "4"});
+  Value* y = node(graph, "Relu", {x});
+  y = node(graph, "Identity", {y});
+  y = node(graph, "Transpose", {node(graph, "Transpose", {y})});
+  y = node(graph, "Cast", {y}, "", {{"to", int64_t{1}}});
+  y = node(graph, "Slice", {y, ints(graph, {0}), ints(graph, {INT64_MAX}), ints(graph, {1})});
+  y = node(graph, "Concat", {y}, "", {{"axis", int64_t{0}}});
+  y = node(graph, "Reshape", {y, ints(graph, {-1, 4})});
+  y = node(graph, "Add", {y, number(graph, 0)});
+  y = node(graph, "Dropout", {y});
+  simplify(model, node(graph, "Mul", {number(graph, 1), y}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Relu", 1}}));
+  EXPECT_EQ(graph.outputs[0]->name, "y");
+}
+
+TEST(Canonicalize, reversing_slice_stays) {
+  Model model;
+  Graph& graph = *model.graph;
+  simplify(
+      model,
+      node(graph, "Slice",
+           {input(graph, "x", {"4"}), ints(graph, {-1}), ints(graph, {-5}), ints(graph, {0}), ints(graph, {-1})}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Slice", 1}}));
+}
+
+TEST(Canonicalize, output_that_is_an_input_keeps_its_identity) {
+  Model model;
+  Graph& graph = *model.graph;
+  simplify(model, node(graph, "Identity", {input(graph, "x", {"4"})}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Identity", 1}}));
+}
+
+TEST(Canonicalize, expand_before_an_operator_that_broadcasts_goes) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* mask = node(graph, "Expand", {input(graph, "m", {"batch", "1", "1", "s"}), ints(graph, {1, 1, 5, 1})});
+  Value* doubled = node(graph, "Neg", {mask});
+  simplify(model, node(graph, "Add", {input(graph, "x", {"batch", "2", "5", "s"}), doubled}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Add", 1}, {"Neg", 1}}));
+  EXPECT_EQ(to_string(graph.outputs[0]->producer->inputs[1]->shape()), "[batch, 1, 1, s]");
+}
+
+TEST(Canonicalize, expand_that_makes_the_result_larger_stays_behind) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* wide = node(graph, "Expand", {input(graph, "x", {"1", "4"}), ints(graph, {3, 4})});
+  simplify(model, node(graph, "Neg", {wide}, "y"));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Expand", "Neg"));
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[3, 4]");
+}
+
+TEST(Canonicalize, constant_predicates_decide) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"4"});
+  Value* condition =
+      node(graph, "Or", {node(graph, "Greater", {x, number(graph, 0)}), graph.constant_scalar(DType::boolean, 1)});
+  simplify(model, node(graph, "Relu", {node(graph, "Where", {condition, x, number(graph, 0)})}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Relu", 1}}));
+}
+
+}  // namespace
+}  // namespace tessera::rewrite

@@ -1,0 +1,105 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rewrite/build.h"
+#include "tessera/base/error.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::rewrite {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Fold, shape_chain_becomes_an_expression) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "sequence", "96"});
+  Value* rows = node(graph, "Gather", {node(graph, "Shape", {x}), integer(graph, 0)});
+  Value* shape = node(graph, "Concat", {node(graph, "Unsqueeze", {rows, ints(graph, {0})}), ints(graph, {-1})}, "",
+                      {{"axis", int64_t{0}}});
+  Value* y = node(graph, "Reshape", {x, shape}, "y");
+  graph.outputs = {y};
+  fold(model);
+  graph.verify("test");
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Reshape", 1}}));
+  EXPECT_EQ(to_string(*y->producer->inputs[1]->content), "[batch, -1]");
+  EXPECT_EQ(to_string(y->shape()), "[batch, 96*sequence]");
+}
+
+TEST(Fold, constants_of_all_spellings_become_values) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* axes = node(graph, "Constant", {}, "axes", {{"value_ints", std::vector<int64_t>{0}}});
+  Value* half = node(graph, "Constant", {}, "half", {{"value_float", 0.5f}});
+  Value* y = node(graph, "Mul", {node(graph, "Unsqueeze", {input(graph, "x", {"4"}), axes}), half}, "y");
+  graph.outputs = {y};
+  fold(model);
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Unsqueeze", 1}, {"Mul", 1}}));
+  EXPECT_EQ(y->producer->inputs[1]->data.as<float>()[0], 0.5f);
+}
+
+TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "sequence"});
+  Value* length = node(graph, "Squeeze", {node(graph, "Shape", {x}, "", {{"start", int64_t{1}}})});
+  Value* zero = node(graph, "CastLike", {number(graph, 0), length});
+  Value* one = node(graph, "CastLike", {number(graph, 1), length});
+  Value* y = node(graph, "Range", {zero, length, one}, "y");
+  graph.outputs = {y};
+  fold(model);
+  EXPECT_EQ(to_string(y->shape()), "[sequence]");
+  EXPECT_EQ(y->dtype(), DType::int64);
+}
+
+TEST(Fold, elements_of_a_split_sequence_share_one_split) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* sequence = node(graph, "SplitToSequence", {input(graph, "x", {"batch", "6"}), integer(graph, 4)}, "pieces",
+                         {{"axis", int64_t{-1}}});
+  graph.outputs = {node(graph, "SequenceAt", {sequence, integer(graph, 0)}, "a"),
+                   node(graph, "SequenceAt", {sequence, integer(graph, -1)}, "b")};
+  fold(model);
+  graph.verify("test");
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Split", 1}}));
+  EXPECT_EQ(to_string(graph.find("a")->shape()), "[batch, 4]");
+  EXPECT_EQ(to_string(graph.find("b")->shape()), "[batch, 2]");
+}
+
+TEST(Fold, sequence_at_an_unknown_position_is_refused) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* sequence = node(graph, "SplitToSequence", {input(graph, "x", {"6"}), integer(graph, 2)}, "pieces");
+  node(graph, "SequenceAt", {sequence, input(graph, "i", {}, DType::int64)}, "a");
+  EXPECT_THAT([&] { fold(model); }, testing::ThrowsMessage<Error>(HasSubstr("SequenceAt producing 'a'")));
+}
+
+TEST(Fold, known_output_stays_a_result_under_its_name) {
+  Model model;
+  Graph& graph = *model.graph;
+  graph.outputs = {node(graph, "Shape", {input(graph, "x", {"batch", "4"})}, "extents")};
+  fold(model);
+  graph.verify("test");
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Identity", 1}}));
+  EXPECT_EQ(graph.outputs[0]->name, "extents");
+  EXPECT_EQ(to_string(*graph.outputs[0]->producer->inputs[0]->content), "[batch, 4]");
+}
+
+TEST(Fold, states_are_never_folded) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* weight = state(graph, "w", {1, 1});
+  graph.outputs = {node(graph, "Sqrt", {weight}, "y")};
+  fold(model);
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Sqrt", 1}}));
+}
+
+TEST(Fold, unknown_operator_is_named) {
+  Model model;
+  node(*model.graph, "Frobnicate", {input(*model.graph, "x", {"4"})}, "y");
+  EXPECT_THAT([&] { fold(model); }, testing::ThrowsMessage<Error>(HasSubstr("Frobnicate producing 'y'")));
+}
+
+}  // namespace
+}  // namespace tessera::rewrite
