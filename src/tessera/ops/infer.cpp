@@ -172,4 +172,21 @@ Rule broadcast_rule(const Node& node) {
   return rule;
 }
 
+Rule dimension_rule(const Node& node, const std::vector<bool>& stays) {
+  Rule rule;
+  const Shape& shape = shape_of(node, 0);
+  std::vector<DimFactors> dims(shape.size());
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (stays[d] && !shape[d].is(1)) dims[d] = {rule.add(factor_name(d), shape[d])};
+  rule.operands.push_back(std::move(dims));
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    rule.operands.emplace_back(has_operand(node, i) ? node.input(i)->rank() : 0);
+  return rule;
+}
+
+Rule moving(Rule rule, const std::vector<int>& operands) {
+  for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min}) rule.partial(reduction, operands);
+  return rule;
+}
+
 }  // namespace tessera::ops

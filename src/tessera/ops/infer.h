@@ -71,5 +71,10 @@ std::string factor_name(size_t dim);
 /// A rule whose results' dimensions (all results have the same shape) are factors, named from "a", and whose operands'
 /// dimensions, aligned at the right, are the factors they run along. A dimension of extent 1 has no factor.
 Rule broadcast_rule(const Node& node);
+/// A rule in which every dimension of the first operand has a factor, but those where `stays` is false and those of
+/// extent 1; other operands have none. The results are left to the caller.
+Rule dimension_rule(const Node& node, const std::vector<bool>& stays);
+/// The rule of an operator that only moves elements: these operands may be partial together under every reduction.
+Rule moving(Rule rule, const std::vector<int>& operands);
 
 }  // namespace tessera::ops

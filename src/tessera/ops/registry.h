@@ -8,8 +8,9 @@
 namespace tessera::ops {
 
 std::vector<OpDef> elementwise_ops();    // elementwise.cpp: unary, binary, comparison, Where, Clip, Cast, Gelu, …
-std::vector<OpDef> shape_ops();          // shape.cpp: Shape, Size, Reshape, Flatten, Squeeze, Unsqueeze, Expand, Identity
-std::vector<OpDef> movement_ops();       // movement.cpp: Transpose, Concat, Split, Slice, Pad, Tile
+std::vector<OpDef> shape_ops();          // shape.cpp: Shape, Size, Reshape, Flatten, Squeeze, Unsqueeze, Expand
+std::vector<OpDef> movement_ops();       // movement.cpp: Transpose, Concat, Split, DepthToSpace, SpaceToDepth, Trilu
+std::vector<OpDef> extent_ops();         // extent.cpp: Slice, Pad, Tile
 std::vector<OpDef> generator_ops();      // generator.cpp: Constant, ConstantOfShape, Range, EyeLike
 std::vector<OpDef> indexing_ops();       // indexing.cpp: Gather, GatherND, GatherElements, …
 std::vector<OpDef> reduction_ops();      // reduction.cpp: Reduce*, CumSum, ArgMax, …

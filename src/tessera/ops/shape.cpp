@@ -7,12 +7,6 @@
 namespace tessera::ops {
 namespace {
 
-// Moving elements keeps any reduction of them.
-Rule with_partials(Rule rule) {
-  for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min}) rule.partial(reduction, {0});
-  return rule;
-}
-
 // The dimensions that Squeeze takes away.
 std::vector<size_t> squeezed_axes(const Node& node) {
   const Shape& from = shape_of(node, 0);
@@ -31,7 +25,7 @@ Rule same_elements_rule(const Node& node) {
   Rule rule = reshape_rule(from, node.output()->shape());
   for (size_t i = 1; i < node.inputs.size(); ++i)
     rule.operands.emplace_back(has_operand(node, i) ? node.input(i)->rank() : 0);
-  return with_partials(std::move(rule));
+  return moving(std::move(rule), {0});
 }
 
 // --- Reshape
@@ -162,7 +156,7 @@ void infer_expand(Node& node) {
 Rule expand_rule(const Node& node) {
   Rule rule = broadcast_rule(node);
   rule.operands[1].assign(shape_of(node, 1).size(), {});
-  return with_partials(std::move(rule));
+  return moving(std::move(rule), {0});
 }
 
 std::vector<Value*> localize_expand(Localizer& local) {

@@ -1,0 +1,170 @@
+#include <numeric>
+
+#include "tessera/ops/infer.h"
+#include "tessera/ops/registry.h"
+#include "tessera/ops/slice.h"
+
+namespace tessera::ops {
+namespace {
+
+// --- Slice
+
+// Per dimension the range taken; nullopt if it depends on data. Dimensions that are not sliced are covered.
+std::vector<std::optional<SliceRange>> slice_ranges(const Node& node) {
+  const Shape& shape = shape_of(node, 0);
+  std::vector<std::optional<SliceRange>> ranges;
+  for (const Expr& extent : shape) ranges.push_back(SliceRange{0, extent, 1});
+  auto starts = content_of(&operand(node, 1)), ends = content_of(&operand(node, 2));
+  auto count = shape_of(node, 1).empty() ? std::nullopt : shape_of(node, 1)[0].constant();
+  if (!count || shape_of(node, 2).size() != 1) fail_node(node, "starts and ends must be lists of a fixed length");
+  std::vector<size_t> axes(*count);
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  if (auto given = axes_operand(node, 3, shape.size())) axes = *given;
+  std::vector<int64_t> steps(*count, 1);
+  if (has_operand(node, 4)) steps = constant_operand(node, 4, "steps");
+  size_t length = *count;
+  if ((starts && starts->size() != length) || (ends && ends->size() != length) || axes.size() != length ||
+      steps.size() != length)
+    fail_node(node, "starts, ends, axes and steps differ in length; give one of each per sliced dimension");
+  if (length > shape.size()) fail_node(node, "{} dimensions are sliced of an input of rank {}", length, shape.size());
+  for (size_t i = 0; i < length; ++i) {
+    if (steps[i] == 0) fail_node(node, "the step of dimension {} is 0; it must not be", axes[i]);
+    ranges[axes[i]] =
+        starts && ends ? std::optional(slice_range((*starts)[i], (*ends)[i], steps[i], shape[axes[i]])) : std::nullopt;
+  }
+  return ranges;
+}
+
+void infer_slice(Node& node) {
+  const Value& data = operand(node, 0);
+  auto ranges = slice_ranges(node);
+  Shape shape;
+  for (size_t d = 0; d < ranges.size(); ++d) {
+    // The model's own word, where the range depends on data.
+    shape.push_back(ranges[d] ? ranges[d]->count
+                              : declared_shape(node, content_of(node.input(1)) ? 2 : 1, "range", data.rank())[d]);
+  }
+  std::optional<std::vector<Expr>> content;
+  if (auto all = content_of(&data); all && data.rank() == 1 && ranges[0]) {
+    auto start = ranges[0]->start.constant(), count = ranges[0]->count.constant();
+    if (start && count) {
+      content.emplace();
+      for (int64_t i = 0; i < *count; ++i) content->push_back((*all)[*start + i * ranges[0]->step]);
+    }
+  }
+  set_result(node, 0, data.dtype(), std::move(shape), std::move(content));
+}
+
+Rule slice_rule(const Node& node) {
+  const Shape& shape = shape_of(node, 0);
+  auto ranges = slice_ranges(node);
+  std::vector<bool> stays;
+  for (size_t d = 0; d < shape.size(); ++d) stays.push_back(ranges[d] && ranges[d]->covers(shape[d]));
+  Rule rule = dimension_rule(node, stays);
+  rule.results = {rule.operands[0]};
+  return moving(std::move(rule), {0});
+}
+
+// --- Pad
+
+// Elements added before and after each dimension; nullopt if that depends on data.
+std::optional<std::vector<std::pair<Expr, Expr>>> paddings(const Node& node) {
+  size_t rank = shape_of(node, 0).size();
+  auto pads = content_of(&operand(node, 1));
+  if (!pads) return std::nullopt;
+  std::vector<size_t> axes(rank);
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  if (auto given = axes_operand(node, 3, rank)) axes = *given;
+  if (pads->size() != 2 * axes.size())
+    fail_node(node, "pads has {} entries for {} dimensions; give one before and one after each", pads->size(),
+              axes.size());
+  std::vector<std::pair<Expr, Expr>> result(rank);
+  for (size_t i = 0; i < axes.size(); ++i) result[axes[i]] = {(*pads)[i], (*pads)[i + axes.size()]};
+  return result;
+}
+
+void infer_pad(Node& node) {
+  const Value& data = operand(node, 0);
+  auto pads = paddings(node);
+  Shape shape = data.shape();
+  if (!pads) shape = declared_shape(node, 1, "pads", data.rank());
+  for (size_t d = 0; pads && d < shape.size(); ++d) {
+    shape[d] = shape[d] + (*pads)[d].first + (*pads)[d].second;
+    if (shape[d].is_constant() && *shape[d].constant() < 0)
+      fail_node(node, "dimension {} of shape {} padded by {} and {} has a negative extent", d, to_string(data.shape()),
+                (*pads)[d].first.str(), (*pads)[d].second.str());
+  }
+  set_result(node, 0, data.dtype(), std::move(shape));
+}
+
+Rule pad_rule(const Node& node) {
+  auto pads = paddings(node);
+  std::vector<bool> stays;
+  for (size_t d = 0; d < shape_of(node, 0).size(); ++d)
+    stays.push_back(pads && (*pads)[d].first.is(0) && (*pads)[d].second.is(0));
+  Rule rule = dimension_rule(node, stays);
+  rule.results = {rule.operands[0]};
+  // Padding with zeros is linear, and so is repeating elements; another value would be added once per rank.
+  bool repeats = node.get_string("mode", "constant") != "constant";
+  if (repeats || !has_operand(node, 2)) rule.partial(Reduction::sum, {0});
+  return rule;
+}
+
+// --- Tile
+
+void infer_tile(Node& node) {
+  const Value& data = operand(node, 0);
+  auto repeats = content_of(&operand(node, 1));
+  if (!repeats) {
+    set_result(node, 0, data.dtype(), declared_shape(node, 1, "repeats", data.rank()));
+    return;
+  }
+  if (repeats->size() != data.rank())
+    fail_node(node, "repeats has {} entries for an input of rank {}; give one per dimension", repeats->size(),
+              data.rank());
+  Shape shape;
+  for (size_t d = 0; d < data.rank(); ++d) shape.push_back(data.shape()[d] * (*repeats)[d]);
+  auto content = content_of(&data);
+  if (content && data.rank() == 1)
+    if (auto times = (*repeats)[0].constant(); times && *times * static_cast<int64_t>(content->size()) <= kMaxContent) {
+      auto once = *content;
+      content->clear();
+      for (int64_t i = 0; i < *times; ++i) content->insert(content->end(), once.begin(), once.end());
+    }
+  set_result(node, 0, data.dtype(), std::move(shape), std::move(content));
+}
+
+std::string repeat_name(size_t dim) {
+  return factor_name(dim) + "_repeats";
+}
+
+// A repeated dimension is repeats times the dimension; both may be split.
+Rule tile_rule(const Node& node) {
+  const Shape& shape = shape_of(node, 0);
+  auto repeats = content_of(node.input(1));
+  Rule rule = dimension_rule(node, std::vector<bool>(shape.size(), repeats.has_value()));
+  auto& result = rule.results.emplace_back(rule.operands[0]);
+  for (size_t d = 0; repeats && d < shape.size(); ++d)
+    if (!(*repeats)[d].is(1)) result[d].insert(result[d].begin(), rule.add(repeat_name(d), (*repeats)[d]));
+  return moving(std::move(rule), {0});
+}
+
+std::vector<Value*> localize_tile(Localizer& local) {
+  auto repeats = content_of(local.node.input(1));
+  if (!repeats) return local.same();
+  for (size_t d = 0; d < repeats->size(); ++d)
+    if (int f = local.factor(repeat_name(d)); f >= 0) (*repeats)[d] = local.extents[f];
+  return local.same_with(1, *repeats);
+}
+
+}  // namespace
+
+std::vector<OpDef> extent_ops() {
+  return {
+      {.type = "Slice", .domain = "", .infer = infer_slice, .rule = slice_rule},
+      {.type = "Pad", .domain = "", .infer = infer_pad, .rule = pad_rule},
+      {.type = "Tile", .domain = "", .infer = infer_tile, .rule = tile_rule, .localize = localize_tile},
+  };
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,122 @@
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "ops/one_node.h"
+#include "tessera/ops/slice.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+
+const Expr b = Expr::symbol("b"), s = Expr::symbol("s"), past = Expr::symbol("past");
+constexpr int64_t kEnd = INT64_MAX;
+
+struct SliceCase {
+  Expr start, end;
+  int64_t step;
+  Expr extent;
+  std::string from, count;
+};
+
+TEST(Slice, RangesAreClampedSymbolically) {
+  for (const SliceCase& c : std::vector<SliceCase>{
+           {2, 5, 1, 8, "2", "3"},
+           {0, kEnd, 1, s, "0", "s"},
+           {1, kEnd, 1, s, "1", "s - 1"},
+           {-2, kEnd, 1, 64, "62", "2"},
+           {-1, kEnd, 1, s, "s - 1", "1"},
+           {0, 1, 1, s, "0", "1"},
+           {0, s, 1, 512, "0", "min(512, s)"},
+           {0, s, 1, s + 1, "0", "s"},
+           {1, s + 1, 1, s + 1, "1", "s"},
+           {past, past + s, 1, past + s, "past", "s"},
+           {past, past + 1, 1, 512, "past", "max(0, min(1, 512 - past))"},
+           {0, -1, 1, s, "0", "s - 1"},
+           {0, 7, 2, 7, "0", "4"},
+           {5, 2, 1, 8, "5", "0"},
+           {-1, INT64_MIN, -1, 6, "5", "6"},
+           {-1, INT64_MIN, -1, s, "s - 1", "s"},
+           {3, 0, -2, 8, "3", "2"},
+       }) {
+    SliceRange range = slice_range(c.start, c.end, c.step, c.extent);
+    std::string what = fmt::format("{}:{}:{} of {}", c.start.str(), c.end.str(), c.step, c.extent.str());
+    EXPECT_EQ(range.start, Expr::parse(c.from)) << what << " starts at " << range.start.str();
+    EXPECT_EQ(range.count, Expr::parse(c.count)) << what << " has " << range.count.str();
+  }
+}
+
+// Python's own slices are the meaning; here they are counted element by element.
+TEST(Slice, CountsWhatPythonCounts) {
+  for (int64_t extent = 1; extent <= 6; ++extent)
+    for (int64_t start = -8; start <= 8; ++start)
+      for (int64_t end = -8; end <= 8; ++end)
+        for (int64_t step : {-3, -2, -1, 1, 2, 3}) {
+          int64_t low = step > 0 ? 0 : -1, high = step > 0 ? extent : extent - 1;
+          auto place = [&](int64_t at) { return std::clamp(at < 0 ? at + extent : at, low, high); };
+          int64_t count = 0;
+          for (int64_t i = place(start); step > 0 ? i < place(end) : i > place(end); i += step) ++count;
+          SliceRange range = slice_range(start, end, step, extent);
+          ASSERT_TRUE(range.count.is(count)) << start << ":" << end << ":" << step << " of " << extent << " gives "
+                                             << range.count.str() << ", not " << count;
+          ASSERT_TRUE(!count || range.start.is(place(start))) << start << ":" << end << ":" << step;
+        }
+}
+
+TEST(Slice, PassesTheDimensionsItTakesWhole) {
+  OneNode node("Slice");
+  node.operand("b 6 s 32").ints({0, 0}).ints({kEnd, 16}).ints({2, -1}).ints({1, 1});
+  EXPECT_EQ(node.type(), "float32 [b, 6, s, 16]");
+  EXPECT_EQ(node.rule(), "a b c 1, 1, 1, 1, 1 -> a b c 1");
+
+  OneNode positions("Slice");
+  positions.operand("1 512", DType::int64).ints({0}).expressions({s}).ints({1});
+  EXPECT_EQ(positions.type(), "int64 [1, min(512, s)]");
+}
+
+TEST(Slice, PicksFromKnownContent) {
+  OneNode node("Slice");
+  node.expressions({b, s, 64, 8}).ints({-1}).ints({0}).ints({0}).ints({-2});
+  EXPECT_EQ(node.content(), "[8, s]");
+}
+
+TEST(Slice, RefusesWhatDependsOnData) {
+  OneNode node("Slice");
+  node.operand("b 8").operand("1", DType::int64).ints({4});
+  EXPECT_THAT(node.error(), HasSubstr("its range ('B') depends on data"));
+
+  OneNode still("Slice");
+  still.operand("8").ints({0}).ints({4}).ints({0}).ints({0});
+  EXPECT_THAT(still.error(), HasSubstr("the step of dimension 0 is 0"));
+}
+
+TEST(Pad, AddsToExtentsAndPassesTheOthers) {
+  OneNode node("Pad");
+  node.operand("b 3 h w").ints({0, 0, 1, 2, 0, 0, 1, 2});
+  EXPECT_EQ(node.type(), "float32 [b, 3, h + 2, w + 4]");
+  EXPECT_EQ(node.rule(), "a b 1 1, 1 -> a b 1 1");
+  EXPECT_EQ(node.partials(), "sum{0}");
+
+  OneNode filled("Pad");
+  filled.operand("b 3").ints({1, 0}).operand("").ints({-1});
+  EXPECT_EQ(filled.type(), "float32 [b, 4]");
+  EXPECT_EQ(filled.rule(), "a 1, 1, , 1 -> a 1");
+  EXPECT_EQ(filled.partials(), "") << "the value would be added once per rank";
+
+  OneNode wrong("Pad");
+  wrong.operand("b 3").ints({1, 0});
+  EXPECT_THAT(wrong.error(), HasSubstr("pads has 2 entries for 2 dimensions"));
+}
+
+TEST(Tile, RepeatsAreMajorToTheirDimension) {
+  OneNode node("Tile");
+  node.operand("b 8").ints({1, 3});
+  EXPECT_EQ(node.type(), "float32 [b, 24]");
+  EXPECT_EQ(node.rule(), "a b, 1 -> a (b_repeats b)");
+  EXPECT_EQ(node.localized("b", 2), "Tile(A, [1, 3]) -> float32 [b, 12]\n");
+  EXPECT_EQ(node.localized("b_repeats", 3), "Tile(A, [1, 1]) -> float32 [b, 8]\n");
+}
+
+}  // namespace
+}  // namespace tessera::ops
