@@ -394,14 +394,14 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
   return copy;
 }
 
-int64_t Model::opset() const {
+int64_t OnnxModel::opset() const {
   auto found = opset_imports.find("");
   if (found == opset_imports.end()) found = opset_imports.find("ai.onnx");
   return found == opset_imports.end() ? 1 : found->second;
 }
 
-Model Model::clone() const {
-  Model copy;
+OnnxModel OnnxModel::clone() const {
+  OnnxModel copy;
   copy.ir_version = ir_version;
   copy.opset_imports = opset_imports;
   copy.graph = graph->clone();

@@ -204,7 +204,7 @@ struct Function {
 };
 
 /// A whole model: a graph, the operator sets it uses, its functions, and all else that its file said.
-struct Model {
+struct OnnxModel {
   int64_t ir_version = 10;
   std::map<std::string, int64_t> opset_imports;  ///< domain → version
   std::unique_ptr<Graph> graph = std::make_unique<Graph>();
@@ -213,7 +213,9 @@ struct Model {
   std::string source;  ///< path of the file it came from; empty if none
 
   int64_t opset() const;  ///< of ONNX's own domain
-  Model clone() const;
+  OnnxModel clone() const;
 };
+
+using Model = OnnxModel;
 
 }  // namespace tessera
