@@ -1,7 +1,262 @@
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "tessera/kernels/cpu/attention_shape.h"
+#include "tessera/kernels/cpu/attention_tile.h"
+#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
+namespace {
 
-std::vector<KernelEntry> attention_kernels() { return {}; }
+int64_t round_up(int64_t count, int64_t to) {
+  return (count + to - 1) / to * to;
+}
+
+/// Queries that go through the keys together: rows [first, first + rows) of the group·queries rows that share a key
+/// head.
+struct Block {
+  int64_t batch, kv_head, first, rows, lanes;
+};
+
+/// What a query may see and add, per lane of a block: keys [low, high), and its row of the mask.
+template <typename Mask>
+struct Lanes {
+  std::array<int64_t, attention_lanes> low, high;
+  std::array<const Mask*, attention_lanes> mask;
+  int64_t first_key, end_key;  ///< of all lanes together
+  int64_t all_from, all_to;    ///< keys that every lane sees
+};
+
+template <typename T, typename Mask>
+class AttentionKernel : public Kernel {
+ public:
+  AttentionKernel(const AttentionShape& shape, bool with_mask, bool key_out, bool value_out)
+      : shape_(shape), with_mask_(with_mask), value_lanes_(round_up(shape.value_width, attention_vector)) {
+    const int64_t heads = shape.batch * shape.kv_heads * shape.keys();
+    if (shape.past > 0 && !key_out) key_at_ = shared_.add(sizeof(T) * heads * shape.width);
+    if (shape.past > 0 && !value_out) value_at_ = shared_.add(sizeof(T) * heads * shape.value_width);
+    queries_at_ = own_.add(sizeof(float) * shape.width * attention_lanes);
+    scores_at_ = own_.add(sizeof(float) * attention_keys * attention_lanes);
+    result_at_ = own_.add(sizeof(float) * attention_lanes * value_lanes_);
+    if (converts) keys_at_ = own_.add(sizeof(float) * attention_keys * shape.width);
+    if (copies_values()) values_at_ = own_.add(sizeof(float) * attention_keys * value_lanes_);
+  }
+
+  size_t scratch_bytes() const override { return shared_.bytes() + shape_.threads * own_.bytes(); }
+
+  void run(const KernelArgs& args) override {
+    const AttentionShape& s = shape_;
+    auto out = [&](size_t index) { return index < args.outputs.size() ? args.out<T>(index) : nullptr; };
+    auto past = [&](size_t index) { return index < args.inputs.size() ? args.in<T>(index) : nullptr; };
+    const Side key = gather({args.in<T>(1), s.k}, past(4), out(1), scratch_at<T>(args.scratch, key_at_), s.width);
+    const Side value =
+        gather({args.in<T>(2), s.v}, past(5), out(2), scratch_at<T>(args.scratch, value_at_), s.value_width);
+    const int64_t rows = s.group() * s.queries, blocks = round_up(rows, attention_lanes) / attention_lanes;
+    const int64_t tasks = s.batch * s.kv_heads * blocks;
+    const int64_t work = s.batch * s.kv_heads * rows * s.keys() * s.width;
+#pragma omp parallel for num_threads(team_for(work, s.threads)) schedule(dynamic, 1)
+    for (int64_t task = 0; task < tasks; ++task) {
+      const int64_t head = task / blocks, first = task % blocks * attention_lanes;
+      const int64_t count = std::min(attention_lanes, rows - first);
+      void* scratch = scratch_at(args.scratch, shared_.bytes() + omp_get_thread_num() * own_.bytes());
+      attend({head / s.kv_heads, head % s.kv_heads, first, count, round_up(count, attention_vector)}, args, key, value,
+             scratch);
+    }
+  }
+
+ private:
+  /// All keys, or all values: the cached ones and the fresh ones.
+  struct Side {
+    const T* data;
+    HeadsLayout layout;
+  };
+
+  static constexpr bool converts = is_narrow_float<T>;
+  bool copies_values() const {
+    return converts || value_lanes_ != shape_.value_width;
+  }
+
+  /// The fresh ones as they are if there is no cache (copied out if they are asked for); else both in one tensor.
+  Side gather(const Side& fresh, const T* past, T* present, T* scratch, int64_t width) const {
+    const AttentionShape& s = shape_;
+    if (s.past == 0 && !present) return fresh;
+    T* to = present ? present : scratch;
+    const HeadsLayout layout{s.kv_heads * s.keys() * width, s.keys() * width, width};
+#pragma omp parallel for num_threads(team_for(s.batch* layout.batch, s.threads)) schedule(static)
+    for (int64_t head = 0; head < s.batch * s.kv_heads; ++head) {
+      T* at = to + head * layout.head;
+      if (s.past > 0) at = std::copy_n(past + head * s.past * width, s.past * width, at);
+      const T* from = fresh.data + fresh.layout.at(head / s.kv_heads, head % s.kv_heads, 0);
+      for (int64_t p = 0; p < s.fresh; ++p) at = std::copy_n(from + p * fresh.layout.position, width, at);
+    }
+    return {to, layout};
+  }
+
+  int64_t query_head(const Block& block, int64_t row) const {
+    return block.kv_head * shape_.group() + (block.first + row) / shape_.queries;
+  }
+  int64_t query_position(const Block& block, int64_t row) const {
+    return (block.first + row) % shape_.queries;
+  }
+
+  Lanes<Mask> lanes_of(const Block& block, const KernelArgs& args) const {
+    const AttentionShape& s = shape_;
+    const int64_t* lengths = args.inputs.size() > 6 ? args.in<int64_t>(6) : nullptr;
+    const int64_t length = lengths ? lengths[block.batch] : s.keys();
+    const int64_t before = s.past > 0 ? s.past : lengths ? length - s.queries : 0;  // keys before the first query
+    Lanes<Mask> lanes;
+    lanes.low.fill(0);
+    lanes.high.fill(0);
+    lanes.first_key = s.keys();
+    lanes.end_key = lanes.all_from = 0;
+    lanes.all_to = s.keys();
+    for (int64_t row = 0; row < block.rows; ++row) {
+      const int64_t position = query_position(block, row), at = before + position;
+      int64_t low = 0, high = std::min({s.keys(), s.mask_keys, length});
+      if (s.causal) high = std::min(high, at + 1);
+      if (s.right_window >= 0) high = std::min(high, at + s.right_window + 1);
+      if (s.left_window >= 0) low = std::max(low, at - s.left_window);
+      lanes.low[row] = low;
+      lanes.high[row] = high;
+      if (low < high) {
+        lanes.first_key = std::min(lanes.first_key, low);
+        lanes.end_key = std::max(lanes.end_key, high);
+      }
+      lanes.all_from = std::max(lanes.all_from, low);
+      lanes.all_to = std::min(lanes.all_to, high);
+      lanes.mask[row] =
+          with_mask_ ? args.in<Mask>(3) + s.mask.at(block.batch, query_head(block, row), position) : nullptr;
+    }
+    return lanes;
+  }
+
+  /// Queries, scaled, as [width, lanes]; lanes beyond the rows are zero.
+  void load_queries(const Block& block, const T* q, float* queries) const {
+    const AttentionShape& s = shape_;
+    std::fill_n(queries, s.width * block.lanes, 0.0f);
+    for (int64_t row = 0; row < block.rows; ++row) {
+      const T* from = q + s.q.at(block.batch, query_head(block, row), query_position(block, row));
+      for (int64_t d = 0; d < s.width; ++d) queries[d * block.lanes + row] = static_cast<float>(from[d]) * s.scale;
+    }
+  }
+
+  /// Rows of a side's tile as float32, `padded` apart.
+  static void load_tile(const T* from, int64_t stride, int64_t count, int64_t width, int64_t padded, float* to) {
+    for (int64_t j = 0; j < count; ++j) {
+      for (int64_t d = 0; d < width; ++d) to[j * padded + d] = static_cast<float>(from[j * stride + d]);
+      std::fill_n(to + j * padded + width, padded - width, 0.0f);
+    }
+  }
+
+  void apply_mask(const Block& block, const Lanes<Mask>& lanes, int64_t first, int64_t count, float* scores) const {
+    constexpr float masked = -std::numeric_limits<float>::infinity();
+    if (with_mask_) {
+      const int64_t covered = std::min(count, shape_.mask_keys - first);
+      for (int64_t j = 0; j < covered; ++j)
+        for (int64_t row = 0; row < block.rows; ++row) {
+          float& score = scores[j * block.lanes + row];
+          if constexpr (std::is_same_v<Mask, bool>)
+            score = lanes.mask[row][first + j] ? score : masked;
+          else
+            score += static_cast<float>(lanes.mask[row][first + j]);
+        }
+    }
+    if (first >= lanes.all_from && first + count <= lanes.all_to) return;
+    for (int64_t j = 0; j < count; ++j)
+      for (int64_t row = 0; row < block.rows; ++row)
+        if (first + j < lanes.low[row] || first + j >= lanes.high[row]) scores[j * block.lanes + row] = masked;
+  }
+
+  void attend(const Block& block, const KernelArgs& args, const Side& key, const Side& value, void* scratch) const {
+    const AttentionShape& s = shape_;
+    float* queries = scratch_at<float>(scratch, queries_at_);
+    float* scores = scratch_at<float>(scratch, scores_at_);
+    float* result = scratch_at<float>(scratch, result_at_);
+    std::array<float, attention_lanes> most, sums{}, corrections;
+    most.fill(-std::numeric_limits<float>::infinity());
+    std::fill_n(result, block.rows * value_lanes_, 0.0f);
+    load_queries(block, args.in<T>(0), queries);
+    const Lanes<Mask> lanes = lanes_of(block, args);
+    for (int64_t first = lanes.first_key; first < lanes.end_key; first += attention_keys) {
+      const int64_t count = std::min(attention_keys, lanes.end_key - first);
+      const T* key_rows = key.data + key.layout.at(block.batch, block.kv_head, first);
+      const T* value_rows = value.data + value.layout.at(block.batch, block.kv_head, first);
+      const float *keys, *values;
+      int64_t key_stride = key.layout.position, value_stride = value.layout.position;
+      if constexpr (converts) {
+        float* tile = scratch_at<float>(scratch, keys_at_);
+        load_tile(key_rows, key_stride, count, s.width, s.width, tile);
+        keys = tile;
+        key_stride = s.width;
+      } else {
+        keys = key_rows;
+      }
+      attention_scores(keys, key_stride, count, s.width, queries, block.lanes, scores);
+      if (s.softcap > 0) attention_softcap(scores, count * block.lanes, s.softcap);
+      apply_mask(block, lanes, first, count, scores);
+      attention_softmax(scores, count, block.lanes, most.data(), sums.data(), corrections.data());
+      if (copies_values()) {
+        float* tile = scratch_at<float>(scratch, values_at_);
+        load_tile(value_rows, value_stride, count, s.value_width, value_lanes_, tile);
+        values = tile;
+        value_stride = value_lanes_;
+      } else if constexpr (!converts) {
+        values = value_rows;
+      }
+      attention_accumulate(scores, count, block.lanes, block.rows, values, value_stride, value_lanes_,
+                           corrections.data(), result);
+    }
+    for (int64_t row = 0; row < block.rows; ++row) {
+      // A query that sees no key gives zeros (ONNX Attention, fully masked rows).
+      const float divisor = sums[row] == 0 ? 1.0f : sums[row];
+      T* y = args.out<T>() + s.y.at(block.batch, query_head(block, row), query_position(block, row));
+      for (int64_t d = 0; d < s.value_width; ++d) y[d] = static_cast<T>(result[row * value_lanes_ + d] / divisor);
+    }
+  }
+
+  AttentionShape shape_;
+  bool with_mask_;
+  int64_t value_lanes_;  // value_width, padded to whole vectors
+  ScratchPlan shared_;   // of all threads
+  ScratchPlan own_;      // of one
+  size_t key_at_ = 0, value_at_ = 0;
+  size_t queries_at_ = 0, scores_at_ = 0, result_at_ = 0, keys_at_ = 0, values_at_ = 0;
+};
+
+std::unique_ptr<Kernel> prepare_attention(const PrepareContext& context) {
+  const Node& node = context.node;
+  if (context.has_output(3))
+    fail("kernel",
+         "{}: the output qk_matmul_output is not computed, since scores are never stored whole; spell the "
+         "operator out as MatMul, Softmax, MatMul to see it",
+         node.label());
+  const AttentionShape shape = attention_shape(context);
+  for (size_t i : {1, 2, 4, 5})
+    if (context.has_input(i) && context.inputs[i].dtype != context.inputs[0].dtype)
+      fail("kernel", "{}: operand {} is {}, but Q is {}; cast one of them", node.label(), i,
+           name_of(context.inputs[i].dtype), name_of(context.inputs[0].dtype));
+  const DType mask = context.has_input(3) ? context.inputs[3].dtype : DType::boolean;
+  return dispatch(Types<float, BFloat16, Float16>(), node, context.inputs[0].dtype, [&]<typename T>() {
+    return dispatch(Types<bool, T, float>(), node, mask, [&]<typename Mask>() -> std::unique_ptr<Kernel> {
+      return std::make_unique<AttentionKernel<T, Mask>>(shape, context.has_input(3), context.has_output(1),
+                                                        context.has_output(2));
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> attention_kernels() {
+  std::vector<KernelEntry> entries{{"Attention", "", prepare_attention, {}}};
+  for (KernelEntry& entry : rotary_kernels()) entries.push_back(std::move(entry));
+  return entries;
+}
 
 }  // namespace tessera::kernels

@@ -5,7 +5,10 @@
 /// Families that share a line of registry.h with another one, whose file adds their entries to its own.
 namespace tessera::kernels {
 
-std::vector<KernelEntry> pooling_kernels();              // pooling.cpp, with convolution
-std::vector<KernelEntry> batch_normalization_kernels();  // batch_normalization.cpp, with convolution
+std::vector<KernelEntry> pooling_kernels();                // pooling.cpp, with convolution
+std::vector<KernelEntry> batch_normalization_kernels();    // batch_normalization.cpp, with convolution
+std::vector<KernelEntry> softmax_kernels();                // softmax.cpp, with normalization
+std::vector<KernelEntry> channel_normalization_kernels();  // channel_normalization.cpp, with normalization
+std::vector<KernelEntry> rotary_kernels();                 // rotary.cpp, with attention
 
 }  // namespace tessera::kernels

@@ -1,0 +1,107 @@
+#include "tessera/kernels/cpu/attention_shape.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/extents.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// Extents of an operand as [batch, heads, positions, width].
+struct Heads {
+  int64_t batch, heads, positions, width;
+  HeadsLayout layout;
+};
+
+HeadsLayout four_dimensional(int64_t heads, int64_t positions, int64_t width) {
+  return {heads * positions * width, positions * width, width};
+}
+
+Heads heads_of(const Node& node, const Dims& dims, std::string_view attribute) {
+  if (dims.size() == 4) return {dims[0], dims[1], dims[2], dims[3], four_dimensional(dims[1], dims[2], dims[3])};
+  const int64_t heads = node.get_int(attribute, 0);
+  if (dims.size() != 3 || !node.find_attribute(attribute) || (heads == 0 ? dims[2] != 0 : dims[2] % heads != 0))
+    fail("kernel",
+         "{}: an operand of extents {} is not [batch, heads, positions, width], nor [batch, positions, "
+         "heads·width] with attribute '{}' dividing the last one",
+         node.label(), text_of(dims), attribute);
+  const int64_t width = heads == 0 ? 0 : dims[2] / heads;
+  return {dims[0], heads, dims[1], width, {dims[1] * dims[2], width, dims[2]}};
+}
+
+void read_mask(const PrepareContext& context, AttentionShape& shape) {
+  shape.mask_keys = shape.keys();
+  if (!context.has_input(3)) return;
+  const Dims& dims = context.inputs[3].dims;
+  Dims mask = dims;
+  mask.insert(mask.begin(), 4 - std::min<size_t>(mask.size(), 4), 1);
+  const bool fits = dims.size() >= 1 && mask.size() == 4 && (mask[0] == 1 || mask[0] == shape.batch) &&
+                    (mask[1] == 1 || mask[1] == shape.q_heads) && (mask[2] == 1 || mask[2] == shape.queries) &&
+                    mask[3] <= shape.keys();
+  if (!fits)
+    fail("kernel", "{}: attn_mask of extents {} does not broadcast to [{}, {}, {}, {}]", context.node.label(),
+         text_of(dims), shape.batch, shape.q_heads, shape.queries, shape.keys());
+  shape.mask_keys = mask[3];
+  shape.mask = four_dimensional(mask[1], mask[2], mask[3]);
+  if (mask[0] == 1) shape.mask.batch = 0;
+  if (mask[1] == 1) shape.mask.head = 0;
+  if (mask[2] == 1) shape.mask.position = 0;
+}
+
+}  // namespace
+
+AttentionShape attention_shape(const PrepareContext& context) {
+  const Node& node = context.node;
+  const Heads q = heads_of(node, context.inputs.at(0).dims, "q_num_heads");
+  const Heads k = heads_of(node, context.inputs.at(1).dims, "kv_num_heads");
+  const Heads v = heads_of(node, context.inputs.at(2).dims, "kv_num_heads");
+  // A rank without heads of its own has operands without elements, whose widths say nothing.
+  const bool widths_differ = q.heads * q.width > 0 && k.heads * k.width > 0 && q.width != k.width;
+  if (q.batch != k.batch || q.batch != v.batch || k.heads != v.heads || k.positions != v.positions || widths_differ)
+    fail("kernel",
+         "{}: Q {}, K {} and V {} do not fit; batches, key and value positions, and the widths of queries and "
+         "keys must agree",
+         node.label(), text_of(context.inputs[0].dims), text_of(context.inputs[1].dims),
+         text_of(context.inputs[2].dims));
+  if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0)
+    fail("kernel", "{}: {} query heads do not divide into groups for {} key heads", node.label(), q.heads, k.heads);
+  AttentionShape shape{};
+  shape.batch = q.batch;
+  shape.q_heads = q.heads;
+  shape.kv_heads = k.heads;
+  shape.queries = q.positions;
+  shape.fresh = k.positions;
+  shape.width = q.width;
+  shape.value_width = v.width;
+  shape.q = q.layout;
+  shape.k = k.layout;
+  shape.v = v.layout;
+  shape.y = context.outputs.at(0).rank() == 4
+                ? four_dimensional(q.heads, q.positions, v.width)
+                : HeadsLayout{q.positions * q.heads * v.width, v.width, q.heads * v.width};
+  if (context.has_input(4) != context.has_input(5))
+    fail("kernel", "{}: past_key and past_value must be given together", node.label());
+  if (context.has_input(4)) {
+    const Dims &past_key = context.inputs[4].dims, &past_value = context.inputs[5].dims;
+    if (context.has_input(6)) fail("kernel", "{}: nonpad_kv_seqlen does not go with past_key", node.label());
+    if (past_key.size() != 4 || past_value.size() != 4 || past_key[2] != past_value[2] || past_key[0] != k.batch ||
+        past_value[0] != k.batch || past_key[1] != k.heads || past_value[1] != k.heads || past_key[3] != k.width ||
+        past_value[3] != v.width)
+      fail("kernel", "{}: past_key {} and past_value {} do not fit K and V", node.label(), text_of(past_key),
+           text_of(past_value));
+    shape.past = past_key[2];
+  }
+  const float by_width = 1.0f / std::sqrt(static_cast<float>(std::max<int64_t>(shape.width, 1)));
+  shape.scale = node.get_float("scale", by_width);
+  shape.softcap = node.get_float("softcap", 0);
+  shape.causal = node.get_int("is_causal", 0) != 0;
+  shape.left_window = node.get_int("left_window_size", -1);
+  shape.right_window = node.get_int("right_window_size", -1);
+  shape.threads = context.threads;
+  read_mask(context, shape);
+  return shape;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+/// Attention on tiles in float32. A block of queries goes through the keys tile by tile; scores are kept transposed,
+/// [keys, lanes], a lane being a query, so that everything about a query's softmax is a lane of vectors and no query's
+/// result depends on its neighbours. For queries q, a tile of keys k and values v:
+///
+///     scores  = k · q                         attention_scores       [keys, width] · [width, lanes]
+///     carry   : most', sums' of each lane     attention_softmax      scores become exp(score - most')
+///     result  = result · exp(most - most') + scoresᵀ · v             attention_accumulate
+///
+/// and in the end result / sums is the attention (Milakov and Gimelshein 2018; Dao et al. 2022).
+namespace tessera::kernels {
+
+constexpr int64_t attention_lanes = 64;   ///< queries of a block at most
+constexpr int64_t attention_keys = 64;    ///< keys of a tile at most
+constexpr int64_t attention_vector = 16;  ///< lanes, and the width of padded values, are multiples of this
+
+/// `keys` [count, width] with rows `stride` apart; `queries` [width, lanes]; `scores` [count, lanes].
+void attention_scores(const float* keys, int64_t stride, int64_t count, int64_t width, const float* queries,
+                      int64_t lanes, float* scores);
+
+/// score ← cap · tanh(score / cap)
+void attention_softcap(float* scores, int64_t count, float cap);
+
+/// Carries each lane's maximum and sum over a tile of scores, which become weights; `corrections` are the factors for
+/// what was summed before. A score of -infinity gets weight 0; a lane whose maximum still is -infinity stays empty.
+void attention_softmax(float* scores, int64_t count, int64_t lanes, float* most, float* sums, float* corrections);
+
+/// `weights` [count, lanes], `values` [count, width] with rows `stride` apart, width a multiple of attention_vector;
+/// `result` [rows, width] for the first `rows` lanes.
+void attention_accumulate(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* values,
+                          int64_t stride, int64_t width, const float* corrections, float* result);
+
+}  // namespace tessera::kernels
