@@ -52,6 +52,12 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
 
+int64_t checked_add(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) fail("shape", "the sum of dimensions {} + {} overflows 64 bits", a, b);
+  return sum;
+}
+
 int64_t evaluate_atom(const Expr::Atom& atom, const Expr::Lookup& lookup) {
   auto argument = [&](int i) { return atom.arguments[i].evaluate(lookup); };
   switch (atom.kind) {
@@ -136,7 +142,7 @@ Expr Expr::from_terms(std::vector<Term> terms) {
   std::vector<Term> merged;
   for (Term& term : terms) {
     if (!merged.empty() && compare(merged.back().factors, term.factors) == 0)
-      merged.back().coefficient += term.coefficient;
+      merged.back().coefficient = checked_add(merged.back().coefficient, term.coefficient);
     else
       merged.push_back(std::move(term));
   }
@@ -277,7 +283,7 @@ std::string Expr::str() const {
 }
 
 Expr operator+(const Expr& a, const Expr& b) {
-  if (!a.polynomial_ && !b.polynomial_) return a.constant_ + b.constant_;
+  if (!a.polynomial_ && !b.polynomial_) return checked_add(a.constant_, b.constant_);
   std::vector<Term> terms = a.terms();
   for (const Term& term : b.terms()) terms.push_back(term);
   return Expr::from_terms(std::move(terms));
@@ -306,7 +312,6 @@ Expr operator*(const Expr& a, const Expr& b) {
 }
 
 Expr operator-(const Expr& a, const Expr& b) {
-  if (!a.polynomial_ && !b.polynomial_) return a.constant_ - b.constant_;
   return a + Expr(-1) * b;
 }
 
@@ -371,7 +376,9 @@ Expr mod(const Expr& a, const Expr& b) {
   std::vector<Term> rest;
   for (const Term& term : a.terms())
     if (!Expr::exact_divide(Expr::from_terms({term}), b)) rest.push_back(term);
-  return Expr::from_atom(Expr::AtomKind::mod, "", {Expr::from_terms(std::move(rest)), b});
+  Expr remainder = Expr::from_terms(std::move(rest));
+  if (!(remainder == a)) return mod(remainder, b);  // smaller, perhaps constant
+  return Expr::from_atom(Expr::AtomKind::mod, "", {a, b});
 }
 
 Expr min(const Expr& a, const Expr& b) {

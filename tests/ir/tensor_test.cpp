@@ -1,0 +1,81 @@
+#include "tessera/ir/tensor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+TEST(dtype, names_are_read_back) {
+  for (int32_t i = 1; i <= 26; ++i) {
+    auto dtype = static_cast<DType>(i);
+    EXPECT_NE(name_of(dtype), "undefined") << i;
+    EXPECT_EQ(dtype_named(name_of(dtype)), dtype);
+  }
+  EXPECT_EQ(dtype_named("float"), DType::float32);
+  EXPECT_EQ(dtype_named("double"), DType::float64);
+  EXPECT_EQ(dtype_named("floot"), DType::undefined);
+  EXPECT_EQ(name_of(DType::undefined), "undefined");
+}
+
+TEST(dtype, sizes) {
+  EXPECT_EQ(bytes_of(DType::float32, 3), 12u);
+  EXPECT_EQ(bytes_of(DType::boolean, 3), 3u);
+  EXPECT_EQ(bytes_of(DType::int4, 3), 2u);  // packed, rounded up
+  EXPECT_EQ(bytes_of(DType::uint2, 5), 2u);
+  EXPECT_EQ(bits_of(DType::string), 0);
+}
+
+TEST(dtype, kinds) {
+  EXPECT_TRUE(is_float(DType::bfloat16));
+  EXPECT_TRUE(is_float(DType::float8e5m2));
+  EXPECT_TRUE(is_integer(DType::uint4));
+  EXPECT_FALSE(is_integer(DType::boolean));
+  EXPECT_FALSE(is_float(DType::string));
+}
+
+TEST(tensor, zeros_are_zero_and_aligned) {
+  Tensor tensor = Tensor::zeros(DType::float32, {2, 3});
+  EXPECT_EQ(tensor.count(), 6);
+  EXPECT_EQ(tensor.bytes, 24u);
+  EXPECT_THAT(tensor.as<float>(), Each(0.0f));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % 64, 0u);
+}
+
+TEST(tensor, copies_share_their_bytes) {
+  Tensor tensor = Tensor::of<int32_t>(DType::int32, {2}, {7, 8});
+  Tensor copy = tensor;
+  EXPECT_EQ(copy.data, tensor.data);
+  tensor = Tensor();
+  EXPECT_THAT(copy.as<int32_t>(), ElementsAre(7, 8));
+}
+
+TEST(tensor, scalars_and_empty_tensors) {
+  EXPECT_EQ(count_of(Dims{}), 1);
+  EXPECT_EQ(count_of(Dims{2, 0}), 0);
+  EXPECT_EQ(count_of(Dims{int64_t{1} << 62, 8, 0}), 0);
+  EXPECT_EQ(Tensor::zeros(DType::int64, {0, 5}).bytes, 0u);
+  EXPECT_THAT(Tensor::of<float>(DType::float32, {}, {2}).as<float>(), ElementsAre(2));
+}
+
+TEST(tensor, bytes_must_fit_the_type) {
+  float one = 1;
+  EXPECT_THROW(Tensor::copy_of(DType::float32, {2}, &one, sizeof one), Error);
+}
+
+TEST(tensor, integers_widen) {
+  EXPECT_THAT(Tensor::of<int8_t>(DType::int8, {2}, {-1, 127}).to_int64(), ElementsAre(-1, 127));
+  EXPECT_THAT(Tensor::of<uint8_t>(DType::uint8, {1}, {255}).to_int64(), ElementsAre(255));
+  EXPECT_THAT(Tensor::of<uint8_t>(DType::boolean, {2}, {0, 1}).to_int64(), ElementsAre(0, 1));
+  EXPECT_THAT(Tensor::of<uint32_t>(DType::uint32, {1}, {4294967295u}).to_int64(), ElementsAre(4294967295));
+  EXPECT_THAT(Tensor::of<int64_t>(DType::int64, {1}, {-5}).to_int64(), ElementsAre(-5));
+  EXPECT_THROW(Tensor::zeros(DType::float32, {1}).to_int64(), Error);
+}
+
+}  // namespace
+}  // namespace tessera
