@@ -44,12 +44,12 @@ struct TextOptions {
   std::function<std::string(const Value&)> annotate;
 };
 
-std::string print_text(const Model& model, const TextOptions& options = {});
+std::string print_text(const OnnxModel& model, const TextOptions& options = {});
 std::string print_text(const Graph& graph, const TextOptions& options = {});
 
 /// Reads a model: a header, a graph, functions. Without a header it is IR version 10 and opset 20. Values declared
 /// without data that no node produces are initializers of zeros. Errors name the line, the column, and what was
 /// expected.
-Model parse_text(std::string_view text);
+OnnxModel parse_text(std::string_view text);
 
 }  // namespace tessera

@@ -27,9 +27,9 @@ struct ExportOptions {
 /// Values of kind `expression` whose elements are all constant become initializers; symbolic ones are an internal
 /// error. Throws a user error if the path cannot be written or the model needs more than 2 GiB without external data,
 /// and a running error if the disk fails (stage "write" for both).
-void export_model(const Model& model, const std::filesystem::path& path, const ExportOptions& options = {});
+void export_model(const OnnxModel& model, const std::filesystem::path& path, const ExportOptions& options = {});
 
 /// The model as the bytes of an ONNX file, external data included inline.
-std::string export_model_bytes(const Model& model);
+std::string export_model_bytes(const OnnxModel& model);
 
 }  // namespace tessera

@@ -21,9 +21,9 @@ namespace tessera {
 /// - The domain "ai.onnx" reads as "".
 ///
 /// Throws user errors, stage "import" ("graph" for a cycle), for whatever is missing, damaged or not supported.
-Model import_model(const std::filesystem::path& path);
+OnnxModel import_model(const std::filesystem::path& path);
 
 /// The same from memory, which is copied; external data are looked for in `base_dir`.
-Model import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir = {});
+OnnxModel import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir = {});
 
 }  // namespace tessera

@@ -20,12 +20,12 @@ struct RewriteOptions {
   /// them reports it.
   std::set<std::string> barriers;
   /// Called after each pass with its name and the model, for `--dump=STAGE`.
-  std::function<void(std::string_view pass, const Model&)> observe;
+  std::function<void(std::string_view pass, const OnnxModel&)> observe;
 };
 
 struct Pass {
   std::string_view name;
-  void (*run)(Model&);
+  void (*run)(OnnxModel&);
 };
 
 /// All passes, in order.
@@ -33,6 +33,6 @@ const std::vector<Pass>& passes();
 
 /// Runs all passes. Afterwards the model is in opset kCanonicalOpset, has no functions, every result has a type, and no
 /// Shape node is left. Graph inputs, outputs and states keep their names. Throws user errors that name the node.
-void rewrite_model(Model& model, const RewriteOptions& options = {});
+void rewrite_model(OnnxModel& model, const RewriteOptions& options = {});
 
 }  // namespace tessera::rewrite

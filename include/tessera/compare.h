@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.h"
+
+/// Comparing answers.
+namespace tessera {
+inline namespace v1 {
+
+/// What differs between two tensors is fine if |a − b| ≤ absolute + relative·max|expected| for every element. Values
+/// not set are those of the dtype: see tessera/base/tolerance.h.
+struct Tolerance {
+  std::optional<double> absolute;
+  std::optional<double> relative;
+};
+
+struct Difference {
+  std::string name;
+  bool pass = false;
+  double max_abs = 0;   ///< largest |a − b|; infinite if only one is NaN or they are different infinities
+  double max_rel = 0;   ///< max_abs / max|expected|
+  std::string problem;  ///< why they cannot be compared: another shape or dtype, or missing; else ""
+};
+
+Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual,
+                   const Tolerance& tolerance = {});
+
+/// One entry per expected tensor.
+std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, const Tolerance& tolerance = {});
+
+/// The first tensor by running order of `actual` that both sessions kept in their last run and that differs by more
+/// than the tolerance; nullopt if there is none.
+std::optional<Difference> first_diverging(Session& expected, Session& actual, const Tolerance& tolerance = {});
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// Whose fault an error is; the command line's exit code is the enumerator's value.
+enum class ErrorKind {
+  user = 2,     ///< The caller's model, mesh, annotation, input or path is wrong; the message says how to mend it.
+  running = 3,  ///< Something failed while a correct program ran (a rank died, memory ran out, a broken invariant).
+};
+
+/// What every part of Tessera throws. `what()` reads "[stage] message": the place first, then the mend.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, std::string_view stage, std::string_view message)
+      : std::runtime_error(std::string("[").append(stage).append("] ").append(message)), kind_(kind) {}
+
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.h"
+
+/// Questions about a model, without running it, and inputs to try it with.
+namespace tessera {
+inline namespace v1 {
+
+struct OperatorCount {
+  std::string op;  ///< "MatMul", "com.microsoft.Gelu"
+  int64_t count = 0;
+  bool covered = true;  ///< the compiler knows it, and the CPU has a kernel for it
+};
+
+struct Inspection {
+  std::string producer;  ///< "pytorch 2.9"
+  int64_t ir_version = 0;
+  int64_t opset = 0;
+  std::vector<TensorInfo> inputs, outputs;
+  SymbolSizes sizes;  ///< that flops and bytes are for
+  int64_t parameters = 0;
+  int64_t parameter_bytes = 0;
+  int64_t flops = 0;                               ///< of one step on one device, after rewriting
+  int64_t moved_bytes = 0;                         ///< operands and results of all operators, once each
+  std::vector<OperatorCount> read;                 ///< as the file has them, most frequent first
+  std::vector<OperatorCount> rewritten;            ///< as the partitioner meets them; empty if rewriting failed
+  std::string rewrite_error;                       ///< why it failed; "" if it did not
+  std::vector<std::string> uncovered;              ///< operators that stop the model from running here
+  std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
+  int64_t annotated_nodes = 0;                     ///< nodes for which the file has a device configuration
+};
+
+/// `sizes` may leave symbols out: see Model::complete.
+Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
+
+/// Inputs to try a model with, the same for the same seed: floats ~ N(0, 1), bools random. Integers that index a table
+/// are rows that it has, masks are ones, other integers are 0 or 1.
+Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed);
+
+struct PresetInfo {
+  std::string name, axes, description;  ///< axes: the names of axes that it takes by default
+};
+
+struct MachineInfo {
+  std::vector<std::string> instruction_sets;  ///< found on this CPU, of those we use
+  int cores = 1;
+  std::vector<std::string> backends;  ///< of communication
+  std::vector<PresetInfo> presets;
+};
+
+MachineInfo machine();
+
+}  // namespace v1
+}  // namespace tessera

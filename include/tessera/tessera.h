@@ -1,0 +1,218 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/error.h"
+#include "tessera/mesh/mesh.h"
+#include "tessera/tensors.h"
+
+/// Load a model, say how it is to be split over a mesh, compile, run:
+///
+///     tessera::Model model = tessera::Model::load("model.onnx");
+///     tessera::Plan plan;
+///     plan.presets = "megatron";
+///     tessera::Program program = tessera::compile(model, tessera::Mesh::parse("tp=2"), plan);
+///     tessera::Session session(program);
+///     tessera::Tensors outputs = session.run({{"x", x}});
+///
+/// Everything throws tessera::Error: of kind `user` for what the caller can mend, of kind `running` for the rest.
+namespace tessera {
+inline namespace v1 {
+
+/// "0.1.0"
+std::string_view version();
+
+/// A tensor as a model declares it. Extents are numbers, symbols, or expressions over symbols ("sequence + 1").
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::undefined;
+  std::vector<std::string> shape;
+};
+
+/// An ONNX model (IR ≤ 14, opsets 13 to 28). Large weights are mapped, not read: the file must not be changed in place
+/// while the model lives. Immutable; copies share.
+class Model {
+ public:
+  /// Throws a user error if the file is missing, damaged or not supported.
+  static Model load(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const;
+  std::vector<TensorInfo> inputs() const;
+  std::vector<TensorInfo> outputs() const;
+  /// Names of the symbolic dimensions of the inputs.
+  std::vector<std::string> symbols() const;
+  /// `sizes` completed by defaults: 2 for symbols named like a batch, 16 for others. `note`, if given, receives a line
+  /// that names the defaults, or "" if there were none. Throws a user error for a symbol that the model does not have.
+  SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// How a model is to be laid over a mesh. What stands first in `annotations` wins; presets come last.
+struct Plan {
+  /// "dp+megatron:x": presets joined by '+', each with an axis of its own usual name or the one after the colon. Empty:
+  /// what the axes' names imply, unless there are annotations.
+  std::string presets;
+
+  struct Annotation {
+    std::string text;               ///< "NAME=[-, tp]"; NAME may hold '*'. docs: tessera explain --help
+    std::string by = "annotation";  ///< who said so, for explain and messages
+  };
+  std::vector<Annotation> annotations;
+
+  /// Sizes that choices by cost assume; correctness does not depend on them.
+  SymbolSizes shapes;
+  /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none.
+  std::string mesh;
+
+  /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "shapes": {"batch": 8}}, each key
+  /// optional. Throws a user error naming `source` for anything else.
+  static Plan from_json(std::string_view text, std::string_view source = "plan");
+  std::string to_json() const;
+  /// This plan, completed by a weaker one: its annotations come after ours, the rest where we say nothing.
+  Plan over(const Plan& weaker) const;
+};
+
+/// Communication of one step of a program, in order of first use.
+struct CollectiveSummary {
+  std::string kind;               ///< "all_reduce", "all_gather", "reduce_scatter", "all_to_all", …
+  std::vector<std::string> axes;  ///< the group: ranks that differ only along these
+  int64_t count = 0;              ///< operations
+  int64_t bytes = 0;              ///< that rank 0 receives, all operations together
+};
+
+/// A change of layout that the compiler had to insert.
+struct ReshardSummary {
+  std::string tensor;              ///< of the model
+  std::string consumer;            ///< the node or output that needs it
+  std::string from, to;            ///< shardings, as annotations are written
+  std::vector<std::string> steps;  ///< "AllGather tp"; a Slice moves nothing
+  int64_t bytes = 0;               ///< that rank 0 receives
+};
+
+struct ProgramSummary {
+  std::vector<CollectiveSummary> collectives;
+  std::vector<ReshardSummary> reshards;
+  std::vector<std::string> notes;     ///< what was assumed or implied
+  std::vector<std::string> warnings;  ///< what the caller may not have meant
+  SymbolSizes shapes;                 ///< that the bytes are for
+};
+
+/// How one tensor of the model came to its layout.
+struct Explanation {
+  struct Axis {
+    int dim = 0;       ///< of the tensor
+    std::string part;  ///< the part of the dimension that it splits, as "6" of 6·32
+    std::string axis;
+    std::string by;  ///< an annotation, a preset, or the operator that passed it on and from where
+    int round = 0;   ///< of propagation; 0: annotated
+  };
+  struct Lost {
+    int dim = 0;
+    std::string axis, reason;
+  };
+  /// A place where the tensor occurs: its producer, then each consumer.
+  struct Place {
+    std::string where;   ///< "stored", "produced by MatMul 'q'", "used by Add 'r'", "output"
+    std::string layout;  ///< the sharding there, partial axes included
+    std::vector<Axis> axes;
+    std::vector<Lost> lost;
+  };
+  TensorInfo tensor;
+  std::vector<Place> places;
+  std::vector<ReshardSummary> reshards;  ///< of this tensor
+};
+
+/// Called after each stage of compilation with its name; `text` makes the text form.
+using StageObserver = std::function<void(std::string_view stage, const std::function<std::string()>& text)>;
+
+/// The names of all stages, in order.
+std::vector<std::string> stages();
+
+/// One program for all ranks of a mesh, communication included. Immutable; copies share.
+class Program {
+ public:
+  const Mesh& mesh() const;
+  std::vector<TensorInfo> inputs() const;
+  std::vector<TensorInfo> outputs() const;
+  const ProgramSummary& summary() const;
+  /// The text form: ONNX text syntax, with each value's sharding as a comment.
+  std::string text() const;
+  /// Throws a user error for a tensor that the model does not have, or that a larger operator took up: name it in
+  /// CompileOptions::keep.
+  Explanation explain(const std::string& tensor) const;
+  /// Bytes that `rank` needs at its peak, weights included, at those sizes. For a mesh of any size.
+  int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const;
+
+  /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
+  /// else is a user error.
+  void write(const std::filesystem::path& folder) const;
+  /// Reads what write() wrote.
+  static Program read(const std::filesystem::path& folder);
+  /// Whether `path` looks like a folder that write() wrote.
+  static bool is_written(const std::filesystem::path& path);
+
+  struct Impl;
+  explicit Program(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+struct CompileOptions {
+  std::vector<std::string> keep;  ///< tensors that must survive by name, because a question will be about them
+  StageObserver observe;
+};
+
+/// Throws user errors that name the operator, annotation, preset or axis that is wrong.
+Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, const CompileOptions& options = {});
+
+struct SessionOptions {
+  int threads_per_rank = 0;                   ///< 0: the cores divided among the ranks, at least 1
+  std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another
+  bool keep_all = false;                      ///< keep every intermediate tensor of a run, for comparisons
+};
+
+/// A program loaded on ranks that are threads of this process. run() may be called from several threads; calls queue.
+class Session {
+ public:
+  explicit Session(const Program& program, const SessionOptions& options = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  /// Whole inputs to whole outputs. Throws a user error for an input that is missing, unknown, or of the wrong dtype or
+  /// shape, and a running error if a rank fails; the session can be used again after both.
+  Tensors run(const Tensors& inputs);
+
+  /// Bytes per rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
+  std::vector<int64_t> peak_bytes(const Tensors& inputs);
+  int threads_per_rank() const;
+
+  struct Kept {
+    std::string name;
+    Tensor value;
+  };
+  /// With keep_all: the intermediate tensors of the last run, whole, in running order.
+  std::vector<Kept> kept();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace v1
+}  // namespace tessera
