@@ -1,0 +1,193 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "rewrite/build.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::rewrite {
+namespace {
+
+using testing::ElementsAre;
+using Histogram = std::map<std::string, int>;
+
+class RaiseAttention : public testing::Test {
+ protected:
+  Value* turned(Value* x) { return node(graph, "Transpose", {x}, "", {{"perm", std::vector<int64_t>{0, 1, 3, 2}}}); }
+  Value* attend(Value* logits, Value* value) {
+    return node(graph, "MatMul", {node(graph, "Softmax", {logits}, "", {{"axis", int64_t{-1}}}), value}, "y");
+  }
+  Value* scores() { return node(graph, "MatMul", {q, turned(k)}); }
+  Value* scaled_scores() { return node(graph, "Mul", {scores(), number(graph, 0.25)}); }
+  Value* positions(std::vector<int64_t> axes) {
+    Value* range = node(graph, "Range",
+                        {integer(graph, 0), graph.add_expression("", {Expr::symbol("s")}, true), integer(graph, 1)});
+    return node(graph, "Unsqueeze", {range, ints(graph, std::move(axes))});
+  }
+  Value* causal(std::string_view comparison, bool exchanged) {
+    Value* query = positions({0, 1, 3});
+    Value* key = positions({0, 1, 2});
+    return node(graph, comparison, exchanged ? std::vector{query, key} : std::vector{key, query});
+  }
+
+  const Node* raised(Value* output) {
+    graph.outputs = {output};
+    fold(model);
+    canonicalize(model);
+    raise_attention(model);
+    graph.verify("test");
+    EXPECT_EQ(graph.outputs[0]->name, "y");
+    return graph.outputs[0]->producer;
+  }
+
+  Model model;
+  Graph& graph = *model.graph;
+  Value* q = input(graph, "q", {"b", "6", "s", "16"});
+  Value* k = input(graph, "k", {"b", "6", "s", "16"});
+  Value* v = input(graph, "v", {"b", "6", "s", "16"});
+};
+
+TEST_F(RaiseAttention, scale_after_the_product) {
+  const Node* attention = raised(attend(scaled_scores(), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->inputs, (std::vector<Value*>{q, k, v}));
+  EXPECT_EQ(attention->get_float("scale", 0), 0.25f);
+  EXPECT_EQ(attention->get_int("is_causal", -1), 0);
+}
+
+TEST_F(RaiseAttention, scale_shared_between_query_and_key) {
+  Value* query = node(graph, "Mul", {q, number(graph, 0.5)});
+  Value* key = node(graph, "Div", {turned(k), number(graph, 2)});
+  const Node* attention = raised(attend(node(graph, "MatMul", {query, key}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_float("scale", 0), 0.25f);
+}
+
+TEST_F(RaiseAttention, transposes_of_the_key_merge) {
+  Value* flat_key = input(graph, "flat_key", {"b", "s", "6", "16"});
+  Value* key = node(graph, "Transpose", {flat_key}, "", {{"perm", std::vector<int64_t>{0, 2, 3, 1}}});
+  const Node* attention = raised(attend(node(graph, "MatMul", {q, key}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}, {"Transpose", 1}}));
+  EXPECT_THAT(attention->inputs[1]->producer->get_ints("perm"), ElementsAre(0, 2, 1, 3));
+  EXPECT_EQ(attention->get_float("scale", 0), 1.0f);
+}
+
+TEST_F(RaiseAttention, padding_mask_is_an_operand) {
+  Value* mask = input(graph, "mask", {"b", "1", "1", "s"});
+  const Node* attention = raised(attend(node(graph, "Add", {mask, scaled_scores()}), v));
+  EXPECT_EQ(attention->inputs.at(3), mask);
+}
+
+struct Comparison {
+  const char* type;
+  bool query_first, negated;
+};
+
+/// All of them say: key position ≤ query position.
+class CausalMask : public RaiseAttention, public testing::WithParamInterface<Comparison> {
+ protected:
+  Value* predicate() {
+    Value* compared = causal(GetParam().type, GetParam().query_first);
+    return GetParam().negated ? node(graph, "Not", {compared}) : compared;
+  }
+};
+
+TEST_P(CausalMask, added_becomes_the_attribute) {
+  Value* mask = node(graph, "Where", {predicate(), number(graph, 0), number(graph, -3.4e38)});
+  const Node* attention = raised(attend(node(graph, "Add", {scaled_scores(), mask}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+}
+
+TEST_P(CausalMask, selecting_becomes_the_attribute) {
+  const Node* attention = raised(attend(node(graph, "Where", {predicate(), scaled_scores(), number(graph, -1e31)}), v));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Spellings, CausalMask,
+                         testing::Values(Comparison{"LessOrEqual", false, false},
+                                         Comparison{"GreaterOrEqual", true, false}, Comparison{"Greater", false, true},
+                                         Comparison{"Less", true, true}),
+                         [](const auto& info) { return info.param.type; });
+
+TEST_F(RaiseAttention, strictly_causal_mask_stays_a_mask) {
+  Value* mask = node(graph, "Where", {causal("Less", false), number(graph, 0), number(graph, -3.4e38)});
+  const Node* attention = raised(attend(node(graph, "Add", {scaled_scores(), mask}), v));
+  EXPECT_EQ(attention->get_int("is_causal", -1), 0);
+  EXPECT_EQ(attention->inputs.size(), 4u);
+}
+
+TEST_F(RaiseAttention, mask_that_looks_ahead_stays_a_mask) {
+  Value* mask = node(graph, "Where", {causal("GreaterOrEqual", false), number(graph, 0), number(graph, -3.4e38)});
+  EXPECT_EQ(raised(attend(node(graph, "Add", {scaled_scores(), mask}), v))->get_int("is_causal", -1), 0);
+}
+
+TEST_F(RaiseAttention, mask_with_a_finite_penalty_stays_a_mask) {
+  Value* mask = node(graph, "Where", {causal("LessOrEqual", false), number(graph, 0), number(graph, -5)});
+  EXPECT_EQ(raised(attend(node(graph, "Add", {scaled_scores(), mask}), v))->get_int("is_causal", -1), 0);
+}
+
+TEST_F(RaiseAttention, select_by_any_predicate_is_a_bool_mask_only_with_infinity) {
+  Value* predicate = input(graph, "allowed", {"b", "1", "s", "s"}, DType::boolean);
+  const Node* attention =
+      raised(attend(node(graph, "Where", {predicate, scaled_scores(), number(graph, -INFINITY)}), v));
+  EXPECT_EQ(attention->op_type, "Attention");
+  EXPECT_EQ(attention->inputs.at(3), predicate);
+}
+
+TEST_F(RaiseAttention, select_with_a_finite_value_stays_spelt_out) {
+  // A row without any allowed key is uniform there, but undefined under a bool mask.
+  Value* predicate = input(graph, "allowed", {"b", "1", "s", "s"}, DType::boolean);
+  raised(attend(node(graph, "Where", {predicate, scaled_scores(), number(graph, -3.4e38)}), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+TEST_F(RaiseAttention, repeated_heads_are_not_repeated) {
+  auto repeated = [&](Value* x) {
+    Value* column = node(graph, "Unsqueeze", {x, ints(graph, {2})});
+    Value* expanded = node(graph, "Expand", {column, ints(graph, {1, 1, 3, 1, 1})});
+    return node(graph, "Reshape", {expanded, graph.add_expression("", {Expr::symbol("b"), 6, Expr::symbol("s"), 16})});
+  };
+  Value* key = input(graph, "few_keys", {"b", "2", "s", "16"});
+  Value* value = input(graph, "few_values", {"b", "2", "s", "16"});
+  Value* logits = node(graph, "MatMul", {q, turned(repeated(key))});
+  const Node* attention = raised(attend(logits, repeated(value)));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->inputs, (std::vector<Value*>{q, key, value}));
+}
+
+TEST_F(RaiseAttention, exporters_own_attention_loses_repetition_and_causal_mask) {
+  auto repeated = [&](Value* x) {
+    Value* column = node(graph, "Unsqueeze", {x, ints(graph, {2})});
+    Value* expanded = node(graph, "Expand", {column, ints(graph, {1, 1, 2, 1, 1})});
+    return node(graph, "Reshape", {expanded, graph.add_expression("", {Expr::symbol("b"), 6, Expr::symbol("s"), 16})});
+  };
+  Value* key = input(graph, "few_keys", {"b", "3", "s", "16"});
+  Value* value = input(graph, "few_values", {"b", "3", "s", "16"});
+  const Node* attention = raised(node(
+      graph, "Attention", {q, repeated(key), repeated(value), causal("LessOrEqual", false)}, "y", {{"scale", 0.25f}}));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+  EXPECT_EQ(attention->inputs[1], key);
+}
+
+TEST_F(RaiseAttention, operands_of_rank_3_get_their_heads_as_a_dimension) {
+  Value* x = input(graph, "x", {"b", "s", "96"});
+  raised(node(graph, "Attention", {x, x, x}, "y", {{"q_num_heads", int64_t{6}}, {"kv_num_heads", int64_t{6}}}));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Reshape", "Transpose", "Attention", "Transpose", "Reshape"));
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[b, s, 96]");
+}
+
+TEST_F(RaiseAttention, probabilities_that_are_an_output_block) {
+  Value* probabilities = node(graph, "Softmax", {scaled_scores()}, "probabilities", {{"axis", int64_t{-1}}});
+  Value* y = node(graph, "MatMul", {probabilities, v}, "y");
+  graph.outputs = {y, probabilities};
+  fold(model);
+  raise_attention(model);
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+}  // namespace
+}  // namespace tessera::rewrite
