@@ -21,7 +21,7 @@ TEST(Conv, WithABiasNeedsInputChannelsWhole) {
   OneNode node("Conv");
   node.operand("n 8 x").operand("16 8 3").operand("16");
   EXPECT_EQ(node.type(), "float32 [n, 16, x - 2]");
-  EXPECT_EQ(node.rule(), "n c 1, m c 1, m -> n m 1 | c: whole");
+  EXPECT_EQ(node.rule(), "n c 1, m c 1, m -> n m 1 | c: sum");
   EXPECT_EQ(node.partials(), "sum{0,2} sum{1,2}");
 }
 
@@ -37,7 +37,7 @@ TEST(Conv, PointwisePassesSpatialDimensions) {
 TEST(Conv, GroupsPassInBothChannels) {
   OneNode grouped("Conv");
   grouped.operand("n 8 x").operand("16 2 3").operand("16").set("group", int64_t{4});
-  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g m) c 1, (g m) -> n (g m) 1 | c: whole");
+  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g m) c 1, (g m) -> n (g m) 1 | c: sum");
   OneNode depthwise("Conv");
   depthwise.operand("n 8 x").operand("8 1 3").set("group", int64_t{8});
   EXPECT_EQ(depthwise.rule(), "n g 1, g 1 1 -> n g 1");
@@ -89,7 +89,7 @@ TEST(ConvTranspose, Widens) {
   OneNode grouped("ConvTranspose");
   grouped.operand("n 8 x").operand("8 4 3").operand("8").set("group", int64_t{2}).set("output_shape", Ints{17});
   EXPECT_EQ(grouped.type(), "float32 [n, 8, 17]");
-  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g c) m 1, (g m) -> n (g m) 1 | c: whole");
+  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g c) m 1, (g m) -> n (g m) 1 | c: sum");
 }
 
 TEST(Pool, PassesBatchAndChannels) {

@@ -72,7 +72,7 @@ TEST(Gemm, SumsOverKOnlyWithoutC) {
   OneNode added("Gemm");
   added.operand("4 m").operand("4 8").operand("8").set("transA", int64_t{1});
   EXPECT_EQ(added.type(), "float32 [m, 8]");
-  EXPECT_EQ(added.rule(), "k m, k n, n -> m n | k: whole");
+  EXPECT_EQ(added.rule(), "k m, k n, n -> m n | k: sum");
   EXPECT_EQ(added.partials(), "sum{0,2} sum{1,2}");
   EXPECT_EQ(added.flops(), "64*m");
 }

@@ -38,6 +38,16 @@ bool AxisRef::operator<(const AxisRef& other) const {
   return std::tie(axis, pre, size) < std::tie(other.axis, other.pre, other.size);
 }
 
+std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes) {
+  std::vector<AxisRef> joined;
+  for (const AxisRef& axis : axes)
+    if (!joined.empty() && joined.back().axis == axis.axis && joined.back().pre * joined.back().size == axis.pre)
+      joined.back().size *= axis.size;
+    else
+      joined.push_back(axis);
+  return joined;
+}
+
 Expr index_along(const AxisRef& axis, const Mesh& mesh) {
   if (axis.size == 1) return 0;
   int64_t minor = axis_total(axis, mesh) / (axis.pre * axis.size);
@@ -177,20 +187,9 @@ DimSharding canonical(const DimSharding& dim) {
     }
     parts.push_back(std::move(part));
   }
-  // Neighbouring sub-axes of one axis, major then minor, are one: tp:(1)2, tp:(2)2 is tp:(1)4.
-  for (Part& part : parts) {
-    std::vector<AxisRef> joined;
-    for (const AxisRef& axis : part.axes) {
-      bool follows = !joined.empty() && joined.back().axis == axis.axis &&
-                     joined.back().pre * joined.back().size == axis.pre &&
-                     Expr::exact_divide(part.size, ranks_of(part.axes)).has_value();
-      if (follows)
-        joined.back().size *= axis.size;
-      else
-        joined.push_back(axis);
-    }
-    part.axes = std::move(joined);
-  }
+  // Joined sub-axes split evenly what they split one after the other evenly; an uneven nested split stays as it is.
+  for (Part& part : parts)
+    if (Expr::exact_divide(part.size, ranks_of(part.axes))) part.axes = join_axes(part.axes);
   if (parts.empty()) parts.push_back(Part{1, {}});
   return result;
 }

@@ -25,6 +25,10 @@ struct AxisRef {
   bool operator<(const AxisRef& other) const;
 };
 
+/// Neighbouring sub-axes of one axis, major then minor, joined: tp:(1)2, tp:(2)2 is tp:(1)4. The same ranks in the same
+/// order.
+std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes);
+
 /// This rank's digit along an axis or sub-axis, in 0 … size-1, as an expression over `@axis`.
 Expr index_along(const AxisRef& axis, const Mesh& mesh);
 

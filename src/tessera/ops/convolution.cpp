@@ -85,8 +85,7 @@ Rule conv_rule(const Node& node) {
   Rule rule = blank_rule(node);
   DimFactors n{rule.add("n", dims.n)}, g, c, m;
   if (!dims.g.is(1)) g = {rule.add("g", dims.g)};
-  // With a bias, every rank of a split c would add it: c is a sum only without. Depthwise: one channel, nothing to sum.
-  if (g.empty() || !dims.c.is(1)) c = {rule.add("c", dims.c, biased ? FactorKind::whole : FactorKind::reduction)};
+  if (g.empty() || !dims.c.is(1)) c = {rule.add("c", dims.c, FactorKind::reduction)};  // depthwise: nothing to sum
   if (g.empty() || !dims.m.is(1)) m = {rule.add("m", dims.m)};
   auto both = [](DimFactors major, const DimFactors& minor) {
     major.insert(major.end(), minor.begin(), minor.end());
@@ -106,7 +105,8 @@ Rule conv_rule(const Node& node) {
 }
 
 std::vector<Value*> localize_conv(Localizer& local) {
-  int g = local.factor("g");
+  int g = local.factor("g"), c = local.factor("c");
+  if (c >= 0 && local.split[c] && local.node.input(2)) local.inputs[2] = local.on_first_shard(local.inputs[2], c);
   if (g < 0 || !local.split[g]) return local.same();
   auto groups = local.extents[g].constant();
   if (!groups)

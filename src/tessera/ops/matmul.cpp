@@ -91,8 +91,7 @@ Rule gemm_rule(const Node& node) {
   const Value* added = node.input(2);
   Rule rule = blank_rule(node);
   int m = rule.add("m", dims.m);
-  // With C, every rank of a split k would add it: k is a sum only without.
-  int k = rule.add("k", dims.k, added ? FactorKind::whole : FactorKind::reduction);
+  int k = rule.add("k", dims.k, FactorKind::reduction);
   int n = rule.add("n", dims.n);
   rule.operands[0] = {{m}, {k}};
   rule.operands[1] = {{k}, {n}};
@@ -102,6 +101,12 @@ Rule gemm_rule(const Node& node) {
   if (!added) return rule.partial(Reduction::sum, {0}).partial(Reduction::sum, {1});
   rule.operands[2] = broadcast_dims(added->shape(), {dims.m, dims.n}, rule.results[0]);
   return rule.partial(Reduction::sum, {0, 2}).partial(Reduction::sum, {1, 2});
+}
+
+std::vector<Value*> localize_gemm(Localizer& local) {
+  int k = local.factor("k");
+  if (local.split[k] && local.node.input(2)) local.inputs[2] = local.on_first_shard(local.inputs[2], k);
+  return local.same();
 }
 
 Expr gemm_flops(const Node& node) {
@@ -116,7 +121,7 @@ std::vector<OpDef> matmul_ops() {
       {"MatMul", "", infer_matmul, matmul_rule, matmul_flops},
       // accumulate = "float32": float32 results from 16-bit operands, so that partial sums are rounded only once.
       {"MatMul", "tessera", infer_matmul, matmul_rule, matmul_flops},
-      {"Gemm", "", infer_gemm, gemm_rule, gemm_flops},
+      {"Gemm", "", infer_gemm, gemm_rule, gemm_flops, localize_gemm},
   };
 }
 

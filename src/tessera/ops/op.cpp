@@ -82,6 +82,13 @@ std::vector<Value*> Localizer::same_with(size_t index, std::vector<Expr> content
   return same();
 }
 
+Value* Localizer::on_first_shard(Value* addend, int f) {
+  Value* first = graph.add_expression(addend->name + ".offset", {offsets.at(f)}, true);
+  Value* is_first = emit("Equal", {first, graph.constant_int64({0}, true)}, {DType::boolean, Shape{}});
+  Value* zero = graph.constant_scalar(addend->dtype(), 0);
+  return emit("Where", {is_first, addend, zero}, addend->type);
+}
+
 int Localizer::factor(std::string_view name) const {
   for (size_t i = 0; i < rule.factors.size(); ++i)
     if (rule.factors[i].name == name) return static_cast<int>(i);

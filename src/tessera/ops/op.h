@@ -30,6 +30,9 @@ class Localizer {
   /// The same with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
   std::vector<Value*> same_with(size_t index, std::vector<Expr> content, bool scalar = false);
   int factor(std::string_view name) const;  ///< index in the rule; -1 if there is none
+  /// `addend` on the rank that holds the first shard of factor `f`, zeros on all others: what is added to a partial sum
+  /// is so added once. Selected, not multiplied, so that infinities do not become NaN.
+  Value* on_first_shard(Value* addend, int f);
 };
 
 /// Returns the local results, one per result of the node (null for absent ones).

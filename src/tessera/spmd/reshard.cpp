@@ -119,6 +119,7 @@ class Planner {
     ReshardStep made{ReshardKind::all_reduce, {}, reduction};
     for (const PartialAxis& axis : now_.partial)
       if (pending(axis) && axis.reduction == reduction) made.axes.push_back(axis.axis);
+    made.axes = join_axes(made.axes);
     step(made, [&] {
       std::erase_if(now_.partial,
                     [&](const PartialAxis& axis) { return pending(axis) && axis.reduction == reduction; });
@@ -170,7 +171,7 @@ class Planner {
         size_t begin = end - 1;
         while (begin > keep && !destination(now(d, p)[begin - 1])) --begin;
         std::vector<AxisRef> axes(now(d, p).begin() + static_cast<long>(begin), now(d, p).end());
-        step({ReshardKind::all_gather, axes, Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
+        step({ReshardKind::all_gather, join_axes(axes), Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
              [&] { now(d, p).resize(begin); });
         return true;
       }
