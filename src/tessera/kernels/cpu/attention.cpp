@@ -10,6 +10,7 @@
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
@@ -150,7 +151,10 @@ class AttentionKernel : public Kernel {
   /// Rows of a side's tile as float32, `padded` apart.
   static void load_tile(const T* from, int64_t stride, int64_t count, int64_t width, int64_t padded, float* to) {
     for (int64_t j = 0; j < count; ++j) {
-      for (int64_t d = 0; d < width; ++d) to[j * padded + d] = static_cast<float>(from[j * stride + d]);
+      if constexpr (converts)
+        widen_row(from + j * stride, to + j * padded, width);
+      else
+        std::copy_n(from + j * stride, width, to + j * padded);
       std::fill_n(to + j * padded + width, padded - width, 0.0f);
     }
   }
@@ -169,9 +173,12 @@ class AttentionKernel : public Kernel {
         }
     }
     if (first >= lanes.all_from && first + count <= lanes.all_to) return;
-    for (int64_t j = 0; j < count; ++j)
-      for (int64_t row = 0; row < block.rows; ++row)
-        if (first + j < lanes.low[row] || first + j >= lanes.high[row]) scores[j * block.lanes + row] = masked;
+    std::array<int32_t, attention_lanes> low, high;
+    for (int64_t lane = 0; lane < block.lanes; ++lane) {
+      low[lane] = static_cast<int32_t>(std::clamp<int64_t>(lanes.low[lane] - first, 0, count));
+      high[lane] = static_cast<int32_t>(std::clamp<int64_t>(lanes.high[lane] - first, 0, count));
+    }
+    attention_hide(scores, count, block.lanes, low.data(), high.data());
   }
 
   void attend(const Block& block, const KernelArgs& args, const Side& key, const Side& value, void* scratch) const {

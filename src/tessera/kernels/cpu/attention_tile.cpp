@@ -24,7 +24,9 @@ template <int M, int V>
 [[gnu::always_inline]] inline void product_block(Left a, const float* b, int64_t b_stride, int64_t depth, float* c,
                                                  int64_t c_stride, const float* factors) {
   Vector sums[M][V];
+#pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
+#pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       const Vector start = {};
       sums[i][v] =
@@ -32,12 +34,16 @@ template <int M, int V>
     }
   for (int64_t k = 0; k < depth; ++k) {
     const Vector* right = reinterpret_cast<const Vector*>(b + k * b_stride);
+#pragma GCC unroll 8
     for (int i = 0; i < M; ++i) {
       const float left = a.data[i * a.row + k * a.column];
+#pragma GCC unroll 8
       for (int v = 0; v < V; ++v) sums[i][v] += left * right[v];
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
+#pragma GCC unroll 8
     for (int v = 0; v < V; ++v) *reinterpret_cast<Vector*>(c + i * c_stride + v * attention_vector) = sums[i][v];
 }
 
@@ -62,26 +68,44 @@ TESSERA_MULTIVERSION void product(Left a, const float* b, int64_t b_stride, int6
 }
 
 TESSERA_MULTIVERSION void softcap(float* scores, int64_t count, float cap) {
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) scores[i] = cap * vector_math::tanh(scores[i] / cap);
 }
 
 TESSERA_MULTIVERSION void softmax(float* __restrict scores, int64_t count, int64_t lanes, float* __restrict most,
                                   float* __restrict sums, float* __restrict corrections) {
-  float before[attention_lanes], shift[attention_lanes];
-  for (int64_t i = 0; i < lanes; ++i) before[i] = most[i];
-  for (int64_t j = 0; j < count; ++j)
-    for (int64_t i = 0; i < lanes; ++i) most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
+  float shift[attention_lanes];
+#pragma omp simd
+  for (int64_t i = 0; i < lanes; ++i) shift[i] = most[i];
+  for (int64_t j = 0; j < count; ++j) {
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; ++i) shift[i] = scores[j * lanes + i] > shift[i] ? scores[j * lanes + i] : shift[i];
+  }
+#pragma omp simd
   for (int64_t i = 0; i < lanes; ++i) {
-    shift[i] = most[i] == minus_infinity ? 0.0f : most[i];
-    corrections[i] = vector_math::exp(before[i] - shift[i]);  // 0 where nothing came before
+    const float before = most[i];
+    most[i] = shift[i];
+    shift[i] = shift[i] == minus_infinity ? 0.0f : shift[i];
+    corrections[i] = vector_math::exp(before - shift[i]);  // 0 where nothing came before
     sums[i] *= corrections[i];
   }
-  for (int64_t j = 0; j < count; ++j)
+  for (int64_t j = 0; j < count; ++j) {
+#pragma omp simd
     for (int64_t i = 0; i < lanes; ++i) {
       const float weight = vector_math::exp(scores[j * lanes + i] - shift[i]);
       scores[j * lanes + i] = weight;
       sums[i] += weight;
     }
+  }
+}
+
+TESSERA_MULTIVERSION void hide(float* __restrict scores, int64_t count, int64_t lanes, const int32_t* __restrict low,
+                               const int32_t* __restrict high) {
+  for (int32_t j = 0; j < count; ++j) {
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; ++i)
+      scores[j * lanes + i] = (j >= low[i]) & (j < high[i]) ? scores[j * lanes + i] : minus_infinity;
+  }
 }
 
 }  // namespace
@@ -102,6 +126,10 @@ void attention_softmax(float* scores, int64_t count, int64_t lanes, float* most,
 void attention_accumulate(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* values,
                           int64_t stride, int64_t width, const float* corrections, float* result) {
   product({weights, 1, lanes}, values, stride, count, result, width, rows, width, corrections);
+}
+
+void attention_hide(float* scores, int64_t count, int64_t lanes, const int32_t* low, const int32_t* high) {
+  hide(scores, count, lanes, low, high);
 }
 
 }  // namespace tessera::kernels

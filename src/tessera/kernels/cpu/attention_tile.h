@@ -24,6 +24,9 @@ void attention_scores(const float* keys, int64_t stride, int64_t count, int64_t 
 /// score ← cap · tanh(score / cap)
 void attention_softcap(float* scores, int64_t count, float cap);
 
+/// Sets the scores of keys outside [low, high) of their lane, counted from the tile's first key, to -infinity.
+void attention_hide(float* scores, int64_t count, int64_t lanes, const int32_t* low, const int32_t* high);
+
 /// Carries each lane's maximum and sum over a tile of scores, which become weights; `corrections` are the factors for
 /// what was summed before. A score of -infinity gets weight 0; a lane whose maximum still is -infinity stays empty.
 void attention_softmax(float* scores, int64_t count, int64_t lanes, float* most, float* sums, float* corrections);

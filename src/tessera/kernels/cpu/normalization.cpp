@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-// x and y may be the same row: each element is read before it is written, which the pragmas tell the compiler.
+// x and y may be the same row: each element is read before it is written. The pragmas vectorise at -O2.
 
 /// y = (x - mean) / deviation · scale + bias; `bias` may be null.
 template <typename C>
@@ -21,10 +21,10 @@ template <typename C>
   const C mean = moments.mean, factor = C{1} / std::sqrt(moments.variance + epsilon);
   inverse = factor;
   if (bias) {
-#pragma GCC ivdep
+#pragma omp simd
     for (int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor * scale[i] + bias[i];
   } else {
-#pragma GCC ivdep
+#pragma omp simd
     for (int64_t i = 0; i < count; ++i) y[i] = (x[i] - mean) * factor * scale[i];
   }
   return moments;
@@ -42,7 +42,7 @@ template <typename C>
 [[gnu::always_inline]] inline void rms_normalize_of(const C* x, C* y, int64_t count, C epsilon, const C* scale) {
   const C squares = lane_sum<C>(count, [x](int64_t i) { return x[i] * x[i]; });
   const C factor = C{1} / std::sqrt(squares / static_cast<C>(count) + epsilon);
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = x[i] * factor * scale[i];
 }
 TESSERA_MULTIVERSION void rms_normalize(const float* x, float* y, int64_t count, float epsilon, const float* scale) {

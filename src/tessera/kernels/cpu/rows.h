@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/via_float32.h"
 
 /// Rows of a tensor, one after the other in float32 (float64 for float64 tensors), held in cache: what softmax and the
 /// normalizations have in common. A row's result does not depend on other rows or on its place.
@@ -68,8 +69,10 @@ template <typename C, typename Term>
   constexpr int64_t lanes = 32;
   C sums[lanes] = {};
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
+  for (; i + lanes <= count; i += lanes) {
+#pragma omp simd
     for (int64_t lane = 0; lane < lanes; ++lane) sums[lane] += term(i + lane);
+  }
   for (int64_t lane = 0; i + lane < count; ++lane) sums[lane] += term(i + lane);
   for (int64_t width = lanes / 2; width > 0; width /= 2)
     for (int64_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
@@ -83,8 +86,10 @@ template <typename C>
   C most[lanes];
   std::fill_n(most, lanes, -std::numeric_limits<C>::infinity());
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes)
+  for (; i + lanes <= count; i += lanes) {
+#pragma omp simd
     for (int64_t lane = 0; lane < lanes; ++lane) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
+  }
   for (int64_t lane = 0; i + lane < count; ++lane) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
   return *std::max_element(most, most + lanes);
 }

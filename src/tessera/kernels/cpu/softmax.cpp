@@ -8,15 +8,15 @@
 namespace tessera::kernels {
 namespace {
 
-// x and y may be the same row: each element is read before it is written, which the pragmas tell the compiler.
+// x and y may be the same row: each element is read before it is written. The pragmas vectorise at -O2.
 
 template <typename C>
 [[gnu::always_inline]] inline void softmax_of(const C* x, C* y, int64_t count) {
   const C most = lane_max(x, count);
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = vector_math::exp(x[i] - most);
   const C sum = lane_sum<C>(count, [y](int64_t i) { return y[i]; });
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] /= sum;
 }
 TESSERA_MULTIVERSION void softmax_row(const float* x, float* y, int64_t count) {
@@ -30,7 +30,7 @@ template <typename C>
 [[gnu::always_inline]] inline void log_softmax_of(const C* x, C* y, int64_t count) {
   const C most = lane_max(x, count);
   const C log_sum = std::log(lane_sum<C>(count, [=](int64_t i) { return vector_math::exp(x[i] - most); }));
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = (x[i] - most) - log_sum;
 }
 TESSERA_MULTIVERSION void log_softmax_row(const float* x, float* y, int64_t count) {
@@ -44,7 +44,7 @@ void log_softmax_row(const double* x, double* y, int64_t count) {
 template <typename C>
 void hardmax_row(const C* x, C* y, int64_t count) {
   const int64_t most = std::max_element(x, x + count) - x;
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = i == most ? C{1} : C{0};
 }
 
@@ -54,7 +54,7 @@ template <typename C>
   const C norm = p == 1 ? lane_sum<C>(count, [x](int64_t i) { return std::fabs(x[i]); })
                         : std::sqrt(lane_sum<C>(count, [x](int64_t i) { return x[i] * x[i]; }));
   const C divisor = norm == 0 ? C{1} : norm;
-#pragma GCC ivdep
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = x[i] / divisor;
 }
 TESSERA_MULTIVERSION void lp_normalize_row(const float* x, float* y, int64_t count, int64_t p) {

@@ -10,20 +10,27 @@ namespace tessera::kernels {
 namespace {
 
 TESSERA_MULTIVERSION void widen_chunk(const BFloat16* source, float* target, int64_t count) {
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
 }
 TESSERA_MULTIVERSION void widen_chunk(const Float16* source, float* target, int64_t count) {
+#pragma omp simd
   for (int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
 }
 void widen_chunk(const float* source, float* target, int64_t count) {
   std::copy_n(source, count, target);
 }
 
+// Stores of whole structures do not vectorise; stores of their bits do.
 TESSERA_MULTIVERSION void narrow_chunk(const float* source, BFloat16* target, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) target[i] = BFloat16(source[i]);
+  uint16_t* bits = &target->bits;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) bits[i] = BFloat16(source[i]).bits;
 }
 TESSERA_MULTIVERSION void narrow_chunk(const float* source, Float16* target, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) target[i] = Float16(source[i]);
+  uint16_t* bits = &target->bits;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) bits[i] = Float16(source[i]).bits;
 }
 void narrow_chunk(const float* source, float* target, int64_t count) {
   std::copy_n(source, count, target);
@@ -136,6 +143,19 @@ void narrow(const float* source, DType to, void* target, int64_t count, int thre
       narrow_chunk(source + begin, static_cast<T*>(target) + begin, size);
     });
   });
+}
+
+void widen_row(const BFloat16* source, float* target, int64_t count) {
+  widen_chunk(source, target, count);
+}
+void widen_row(const Float16* source, float* target, int64_t count) {
+  widen_chunk(source, target, count);
+}
+void narrow_row(const float* source, BFloat16* target, int64_t count) {
+  narrow_chunk(source, target, count);
+}
+void narrow_row(const float* source, Float16* target, int64_t count) {
+  narrow_chunk(source, target, count);
 }
 
 }  // namespace tessera::kernels

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/base/float16.h"
 #include "tessera/kernels/kernel.h"
 
 namespace tessera::kernels {
@@ -13,5 +14,11 @@ std::unique_ptr<Kernel> via_float32(const PrepareContext& context, KernelFactory
 void widen(DType from, const void* source, float* target, int64_t count, int threads);
 /// Rounds `count` elements to the 16-bit float `to`; float32 is copied.
 void narrow(const float* source, DType to, void* target, int64_t count, int threads);
+
+/// The same on one thread.
+void widen_row(const BFloat16* source, float* target, int64_t count);
+void widen_row(const Float16* source, float* target, int64_t count);
+void narrow_row(const float* source, BFloat16* target, int64_t count);
+void narrow_row(const float* source, Float16* target, int64_t count);
 
 }  // namespace tessera::kernels
