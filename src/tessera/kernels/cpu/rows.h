@@ -55,6 +55,14 @@ void for_rows(const Rows& rows, const In* x, Out* y, void* scratch, Visit visit)
     const int64_t outer = task / blocks, first = task % blocks * together, width = std::min(together, inner - first);
     const In* from = x + outer * length * inner + first;
     Out* to = y + outer * length * inner + first;
+    if constexpr (is_narrow_float<In> && std::is_same_v<In, Out>) {
+      if (inner == 1) {
+        widen_row(from, buffer, length);
+        visit(buffer, buffer, outer);
+        narrow_row(buffer, to, length);
+        continue;
+      }
+    }
     for (int64_t l = 0; l < length; ++l)
       for (int64_t i = 0; i < width; ++i) buffer[i * length + l] = load(from[l * inner + i]);
     for (int64_t i = 0; i < width; ++i) visit(buffer + i * length, buffer + i * length, outer * inner + first + i);
