@@ -8,6 +8,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/spmd/partition.h"
+#include "tessera/spmd/print.h"
 
 namespace tessera::api {
 
@@ -88,7 +89,7 @@ class Compiler {
     result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_);
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
-    observe("partition", [this] { return print_program(*result_.program); });
+    observe("partition", [this] { return spmd::print_program(*result_.program); });
     return std::move(result_);
   }
 
