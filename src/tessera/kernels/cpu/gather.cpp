@@ -1,0 +1,137 @@
+#include <cstring>
+
+#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/cpu/indexing.h"
+#include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/strided_copy.h"
+
+/// Indices are checked before anything is copied, outside the threads' loops, which must not throw.
+namespace tessera::kernels {
+namespace {
+
+void check_count(const PrepareContext& context, int64_t expected) {
+  if (context.outputs[0].count() != expected)
+    fail("kernel", "{}: a result of {} elements is asked for, but the operands make {}", context.node.label(),
+         context.outputs[0].count(), expected);
+}
+
+int64_t element_bytes(const PrepareContext& context) {
+  return dispatch_size(context.node, context.outputs[0].dtype,
+                       []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
+}
+
+/// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or zeros where `place` gives -1.
+template <typename Place>
+void gather_lines(const std::byte* table, std::byte* out, int64_t outer, int64_t extent, int64_t count, int64_t bytes,
+                  int threads, Place&& place) {
+  if (bytes == 0) return;
+  for_ranges(outer * count, outer * count * bytes / 4, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t from = place(at % count);
+      std::byte* to = out + at * bytes;
+      if (from < 0)
+        std::memset(to, 0, static_cast<size_t>(bytes));
+      else
+        std::memcpy(to, table + (at / count * extent + from) * bytes, static_cast<size_t>(bytes));
+    }
+  });
+}
+
+std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
+  check_index_type(context, 1);
+  const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
+  const AxisView view(context.inputs[0].dims, axis);
+  const int64_t count = context.inputs[1].count();
+  check_count(context, view.outer * count * view.inner);
+  const int64_t bytes = view.inner * element_bytes(context);
+  return make_kernel([=, dtype = context.inputs[1].dtype, label = context.node.label(),
+                      threads = context.threads](const KernelArgs& args) {
+    const Indices indices(args.inputs[1], dtype);
+    for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], view.extent);
+    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads,
+                 [&](int64_t i) { return indices[i] < 0 ? indices[i] + view.extent : indices[i]; });
+  });
+}
+
+/// Gather from one shard of a table that is split along the axis: `offset` is the shard's first index. What other
+/// shards hold comes out as zeros, selected rather than multiplied, so that the shards' results add up to the whole's.
+std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
+  check_index_type(context, 1);
+  check_index_type(context, 2);
+  const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
+  const AxisView view(context.inputs[0].dims, axis);
+  const int64_t count = context.inputs[1].count();
+  check_count(context, view.outer * count * view.inner);
+  const int64_t bytes = view.inner * element_bytes(context);
+  return make_kernel([=, dtype = context.inputs[1].dtype, offset_dtype = context.inputs[2].dtype,
+                      threads = context.threads](const KernelArgs& args) {
+    const Indices indices(args.inputs[1], dtype);
+    const int64_t offset = Indices(args.inputs[2], offset_dtype)[0];
+    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads,
+                 [&](int64_t i) {
+                   const int64_t local = indices[i] - offset;
+                   return local >= 0 && local < view.extent ? local : -1;
+                 });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_gather_nd(const PrepareContext& context) {
+  check_index_type(context, 1);
+  const TuplePlan plan(context.node, context.inputs[0].dims, context.inputs[1].dims,
+                       context.node.get_int("batch_dims", 0));
+  check_count(context, plan.total() * plan.slice);
+  const int64_t bytes = plan.slice * element_bytes(context);
+  return make_kernel([plan, bytes, dtype = context.inputs[1].dtype, label = context.node.label(),
+                      threads = context.threads](const KernelArgs& args) {
+    const Indices indices(args.inputs[1], dtype);
+    for (int64_t i = 0; i < plan.total(); ++i) plan.slice_of(label, indices, i);
+    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), 1, 0, plan.total(), bytes, threads,
+                 [&](int64_t i) { return plan.checked_slice_of(indices, i); });
+  });
+}
+
+/// out[i, j, k] = data[i, index[i, j, k], k] for axis 1; the indices may be smaller than the data along other axes.
+std::unique_ptr<Kernel> prepare_gather_elements(const PrepareContext& context) {
+  check_index_type(context, 1);
+  const Dims& data = context.inputs[0].dims;
+  const Dims& dims = context.inputs[1].dims;
+  const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
+  bool fits = dims.size() == data.size();
+  for (size_t d = 0; fits && d < dims.size(); ++d) fits = static_cast<int64_t>(d) == axis || dims[d] <= data[d];
+  if (!fits) fail("kernel", "{}: the indices are larger than the data", context.node.label());
+  const int64_t count = count_of(dims), extent = data[axis];
+  check_count(context, count);
+  Dims strides = dense_strides(data);
+  const int64_t step = strides[axis];
+  strides[axis] = 0;
+  return dispatch_size(context.node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    return make_kernel([=, dtype = context.inputs[1].dtype, label = context.node.label(),
+                        threads = context.threads](const KernelArgs& args) {
+      const Indices indices(args.inputs[1], dtype);
+      for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], extent);
+      const T* in = args.in<T>(0);
+      T* out = args.out<T>();
+      for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          int64_t rest = i, from = 0;
+          for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) from += rest % dims[d] * strides[d];
+          const int64_t index = indices[i];
+          out[i] = in[from + (index < 0 ? index + extent : index) * step];
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> gathering_kernels() {
+  return {
+      {"Gather", "", prepare_gather, {}},
+      {"GatherShard", "tessera", prepare_gather_shard, {}},
+      {"GatherND", "", prepare_gather_nd, {}},
+      {"GatherElements", "", prepare_gather_elements, {}},
+  };
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,147 @@
+#include <cstring>
+
+#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/cpu/indexing.h"
+#include "tessera/kernels/cpu/strided_copy.h"
+
+/// Updates are applied one after the other in the order of the indices, so that repeated indices give one answer.
+namespace tessera::kernels {
+namespace {
+
+struct Replace {
+  template <typename C>
+  C operator()(C, C update) const {
+    return update;
+  }
+};
+struct AddUpdate {
+  template <typename C>
+  C operator()(C old, C update) const {
+    return static_cast<C>(old + update);
+  }
+};
+struct MulUpdate {
+  template <typename C>
+  C operator()(C old, C update) const {
+    if constexpr (std::is_integral_v<C>)  // 16-bit operands would be promoted to int, and overflow there
+      return static_cast<C>(static_cast<uint64_t>(old) * update);
+    else
+      return old * update;
+  }
+};
+struct MaxUpdate {
+  template <typename C>
+  C operator()(C old, C update) const {
+    return (old > update) | (old != old) ? old : update;
+  }
+};
+struct MinUpdate {
+  template <typename C>
+  C operator()(C old, C update) const {
+    return (old < update) | (old != old) ? old : update;
+  }
+};
+
+/// Calls make.operator()<T, Op>() for the node's element type and its attribute `reduction`.
+template <typename Make>
+std::unique_ptr<Kernel> with_reduction(const PrepareContext& context, Make&& make) {
+  const Node& node = context.node;
+  const DType dtype = context.outputs[0].dtype;
+  const std::string reduction = node.get_string("reduction", "none");
+  if (reduction == "none")
+    return dispatch_size(node, dtype, [&]<typename T>() { return make.template operator()<T, Replace>(); });
+  // Integers are added and multiplied as unsigned ones, which wrap around.
+  using Wrapping = decltype(FloatTypes() + UnsignedTypes());
+  auto unsigned_type = [](DType type) {
+    switch (type) {
+      case DType::int8:
+        return DType::uint8;
+      case DType::int16:
+        return DType::uint16;
+      case DType::int32:
+        return DType::uint32;
+      case DType::int64:
+        return DType::uint64;
+      default:
+        return type;
+    }
+  };
+  if (reduction == "add")
+    return dispatch(Wrapping(), node, unsigned_type(dtype),
+                    [&]<typename T>() { return make.template operator()<T, AddUpdate>(); });
+  if (reduction == "mul")
+    return dispatch(Wrapping(), node, unsigned_type(dtype),
+                    [&]<typename T>() { return make.template operator()<T, MulUpdate>(); });
+  if (reduction == "max")
+    return dispatch(NumberTypes(), node, dtype, [&]<typename T>() { return make.template operator()<T, MaxUpdate>(); });
+  if (reduction == "min")
+    return dispatch(NumberTypes(), node, dtype, [&]<typename T>() { return make.template operator()<T, MinUpdate>(); });
+  fail("kernel", "{}: the reduction '{}' is none of none, add, mul, max, min", node.label(), reduction);
+}
+
+template <typename T>
+T* start_from_data(const KernelArgs& args, size_t bytes) {
+  if (bytes > 0 && args.outputs[0] != args.inputs[0]) std::memcpy(args.outputs[0], args.inputs[0], bytes);
+  return args.out<T>();
+}
+
+std::unique_ptr<Kernel> prepare_scatter_nd(const PrepareContext& context) {
+  check_index_type(context, 1);
+  const TuplePlan plan(context.node, context.inputs[0].dims, context.inputs[1].dims, 0);
+  if (context.inputs[2].count() != plan.total() * plan.slice)
+    fail("kernel", "{}: {} updates for {} indexed elements", context.node.label(), context.inputs[2].count(),
+         plan.total() * plan.slice);
+  return with_reduction(context, [&]<typename T, typename Op>() -> std::unique_ptr<Kernel> {
+    return make_kernel([plan, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
+                        label = context.node.label()](const KernelArgs& args) {
+      const Indices indices(args.inputs[1], dtype);
+      T* out = start_from_data<T>(args, bytes);
+      const T* updates = args.in<T>(2);
+      for (int64_t i = 0; i < plan.total(); ++i) {
+        T* to = out + plan.slice_of(label, indices, i) * plan.slice;
+        const T* from = updates + i * plan.slice;
+        for (int64_t k = 0; k < plan.slice; ++k) to[k] = store<T>(Op()(load(to[k]), load(from[k])));
+      }
+    });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) {
+  check_index_type(context, 1);
+  const Dims& data = context.inputs[0].dims;
+  const Dims& dims = context.inputs[1].dims;
+  const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
+  bool fits = dims.size() == data.size() && context.inputs[2].dims == dims;
+  for (size_t d = 0; fits && d < dims.size(); ++d) fits = static_cast<int64_t>(d) == axis || dims[d] <= data[d];
+  if (!fits) fail("kernel", "{}: indices and updates differ, or are larger than the data", context.node.label());
+  const int64_t count = count_of(dims), extent = data[axis];
+  Dims strides = dense_strides(data);
+  const int64_t step = strides[axis];
+  strides[axis] = 0;
+  return with_reduction(context, [&]<typename T, typename Op>() -> std::unique_ptr<Kernel> {
+    return make_kernel([=, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
+                        label = context.node.label()](const KernelArgs& args) {
+      const Indices indices(args.inputs[1], dtype);
+      T* out = start_from_data<T>(args, bytes);
+      const T* updates = args.in<T>(2);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t index = indices[i];
+        check_index(label, index, extent);
+        int64_t rest = i, to = (index < 0 ? index + extent : index) * step;
+        for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) to += rest % dims[d] * strides[d];
+        out[to] = store<T>(Op()(load(out[to]), load(updates[i])));
+      }
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> scattering_kernels() {
+  return {
+      {"ScatterND", "", prepare_scatter_nd, {0}},
+      {"ScatterElements", "", prepare_scatter_elements, {0}},
+  };
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,168 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/run_kernel.h"
+#include "tessera/base/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<float> run(const std::string& op, const std::vector<Tensor>& inputs, Dims dims,
+                       const Attributes& attributes = {}) {
+  return values_of<float>(run_kernel_one(op, inputs, DType::float32, std::move(dims), {.attributes = attributes}));
+}
+
+Attributes axis(int64_t value) {
+  return {{"axis", value}};
+}
+
+/// The message of the running error that `body` throws.
+template <typename Body>
+std::string running_error(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::running);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+const Tensor table = floats({3, 2}, {1, 2, 3, 4, 5, 6});
+
+TEST(Indexing, gather_takes_lines_along_an_axis) {
+  EXPECT_THAT(run("Gather", {table, ints({2}, {2, 0})}, {2, 2}), ElementsAre(5, 6, 1, 2));
+  EXPECT_THAT(run("Gather", {table, ints({}, {-1})}, {2}), ElementsAre(5, 6));
+  EXPECT_THAT(run("Gather", {table, ints({1, 2}, {1, 1})}, {3, 1, 2}, axis(1)), ElementsAre(2, 2, 4, 4, 6, 6));
+  const Tensor narrow = Tensor::of<int32_t>(DType::int32, {2}, {1, -3});
+  EXPECT_THAT(run("Gather", {table, narrow}, {2, 2}), ElementsAre(3, 4, 1, 2));
+  EXPECT_THAT(run("Gather", {table, ints({0}, {})}, {0, 2}), ElementsAre());
+}
+
+TEST(Indexing, an_index_out_of_range_is_named) {
+  const std::string message = running_error([] { run("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
+  EXPECT_THAT(message, HasSubstr("tested"));
+  EXPECT_THAT(message, HasSubstr("index 3 is outside [-3, 3)"));
+  running_error([] { run("GatherElements", {table, ints({1, 2}, {0, -4})}, {1, 2}); });
+  running_error([] { run("GatherND", {table, ints({1, 2}, {0, 2})}, {1}); });
+  running_error([] { run("ScatterND", {table, ints({1, 1}, {3}), floats({1, 2}, {0, 0})}, {3, 2}); });
+  running_error([] { run("ScatterElements", {table, ints({1, 1}, {5}), floats({1, 1}, {0})}, {3, 2}); });
+}
+
+TEST(Indexing, shards_of_a_gather_add_up_to_the_whole) {
+  const Tensor indices = ints({4}, {2, 0, 1, 2});
+  auto shard = [&](const Tensor& rows, int64_t offset) {
+    const RunOptions options = {.domain = "tessera"};
+    return values_of<float>(
+        run_kernel_one("GatherShard", {rows, indices, ints({}, {offset})}, DType::float32, {4, 2}, options));
+  };
+  const float nan = std::nanf("");
+  EXPECT_THAT(shard(floats({2, 2}, {1, 2, 3, 4}), 0), ElementsAre(0, 0, 1, 2, 3, 4, 0, 0));
+  EXPECT_THAT(shard(floats({1, 2}, {5, 6}), 2), ElementsAre(5, 6, 0, 0, 0, 0, 5, 6));
+  EXPECT_THAT(shard(floats({0, 2}, {}), 3), testing::Each(0.0f));
+  EXPECT_THAT(shard(floats({1, 2}, {nan, nan}), 7), testing::Each(0.0f));
+}
+
+TEST(Indexing, gather_shard_works_along_any_axis) {
+  const RunOptions options = {.attributes = axis(1), .domain = "tessera"};
+  const Tensor columns = floats({2, 2}, {1, 2, 3, 4});
+  const Tensor y =
+      run_kernel_one("GatherShard", {columns, ints({3}, {4, 5, 6}), ints({}, {5})}, DType::float32, {2, 3}, options);
+  EXPECT_THAT(values_of<float>(y), ElementsAre(0, 1, 2, 0, 3, 4));
+}
+
+TEST(Indexing, gather_nd_takes_tuples) {
+  EXPECT_THAT(run("GatherND", {table, ints({2, 2}, {0, 1, 2, -2})}, {2}), ElementsAre(2, 5));
+  EXPECT_THAT(run("GatherND", {table, ints({2, 1}, {1, -1})}, {2, 2}), ElementsAre(3, 4, 5, 6));
+  const Tensor batched = floats({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_THAT(run("GatherND", {batched, ints({2, 1}, {1, 0})}, {2, 2}, {{"batch_dims", int64_t{1}}}),
+              ElementsAre(3, 4, 5, 6));
+}
+
+TEST(Indexing, gather_elements_takes_one_by_one) {
+  EXPECT_THAT(run("GatherElements", {table, ints({2, 2}, {2, 0, -1, 1})}, {2, 2}), ElementsAre(5, 2, 5, 4));
+  EXPECT_THAT(run("GatherElements", {table, ints({3, 1}, {1, 0, 1})}, {3, 1}, axis(1)), ElementsAre(2, 3, 6));
+}
+
+TEST(Indexing, scatter_nd_combines_in_order) {
+  const Tensor x = floats({4}, {1, 2, 3, 4}), where = ints({3, 1}, {1, 3, 1}), updates = floats({3}, {10, 20, 30});
+  auto with = [&](const std::string& reduction) {
+    return run("ScatterND", {x, where, updates}, {4}, {{"reduction", reduction}});
+  };
+  EXPECT_THAT(with("none"), ElementsAre(1, 30, 3, 20));
+  EXPECT_THAT(with("add"), ElementsAre(1, 42, 3, 24));
+  EXPECT_THAT(with("mul"), ElementsAre(1, 600, 3, 80));
+  EXPECT_THAT(with("max"), ElementsAre(1, 30, 3, 20));
+  EXPECT_THAT(with("min"), ElementsAre(1, 2, 3, 4));
+  EXPECT_THROW(with("mean"), Error);
+  EXPECT_THAT(run("ScatterND", {table, ints({1, 1}, {-1}), floats({1, 2}, {8, 9})}, {3, 2}),
+              ElementsAre(1, 2, 3, 4, 8, 9));
+}
+
+TEST(Indexing, scatter_elements_may_take_over_its_data) {
+  const std::vector<Tensor> in = {table, ints({2, 2}, {2, 0, 2, -1}), floats({2, 2}, {10, 20, 30, 40})};
+  EXPECT_THAT(run("ScatterElements", in, {3, 2}), ElementsAre(1, 20, 3, 4, 30, 40));
+  const RunOptions options = {.attributes = {{"reduction", std::string("add")}}, .in_place = 0};
+  EXPECT_THAT(values_of<float>(run_kernel_one("ScatterElements", in, DType::float32, {3, 2}, options)),
+              ElementsAre(1, 22, 3, 4, 45, 46));
+  EXPECT_THAT(run("ScatterElements", {table, ints({3, 1}, {1, 0, 1}), floats({3, 1}, {7, 8, 9})}, {3, 2}, axis(1)),
+              ElementsAre(1, 7, 8, 4, 5, 9));
+}
+
+TEST(Indexing, scattered_integers_wrap_around) {
+  const Tensor x = Tensor::of<int32_t>(DType::int32, {1}, {INT32_MAX}),
+               one = Tensor::of<int32_t>(DType::int32, {1}, {1});
+  const RunOptions options = {.attributes = {{"reduction", std::string("add")}}};
+  const Tensor y = run_kernel_one("ScatterElements", {x, ints({1}, {0}), one}, DType::int32, {1}, options);
+  EXPECT_THAT(values_of<int32_t>(y), ElementsAre(INT32_MIN));
+}
+
+TEST(Indexing, one_hot_marks_valid_indices_only) {
+  const Tensor depth = ints({}, {3}), values = floats({2}, {5, 9});
+  EXPECT_THAT(run("OneHot", {ints({3}, {1, -1, 3}), depth, values}, {3, 3}), ElementsAre(5, 9, 5, 5, 5, 9, 5, 5, 5));
+  EXPECT_THAT(run("OneHot", {ints({2}, {0, 2}), depth, values}, {3, 2}, axis(0)), ElementsAre(9, 5, 5, 5, 5, 9));
+  EXPECT_THAT(run("OneHot", {floats({1}, {2}), depth, values}, {1, 3}), ElementsAre(5, 5, 9));
+}
+
+TEST(Indexing, top_k_orders_values_and_prefers_the_lower_index) {
+  const Tensor x = floats({2, 4}, {1, 3, 3, 2, 7, 5, 6, 5});
+  auto top = [&](const Tensor& from, Dims dims, const Attributes& attributes) {
+    return run_kernel("TopK", {from, ints({1}, {2})}, {{DType::float32, dims}, {DType::int64, dims}},
+                      {.attributes = attributes});
+  };
+  const std::vector<Tensor> most = top(x, {2, 2}, {});
+  EXPECT_THAT(values_of<float>(most[0]), ElementsAre(3, 3, 7, 6));
+  EXPECT_THAT(values_of<int64_t>(most[1]), ElementsAre(1, 2, 0, 2));
+  const std::vector<Tensor> least = top(x, {2, 2}, {{"largest", int64_t{0}}});
+  EXPECT_THAT(values_of<int64_t>(least[1]), ElementsAre(0, 3, 1, 3));
+  const std::vector<Tensor> rows = top(table, {2, 2}, axis(0));
+  EXPECT_THAT(values_of<float>(rows[0]), ElementsAre(5, 6, 3, 4));
+  const std::vector<Tensor> odd = top(floats({3}, {1, std::nanf(""), 2}), {2}, {});
+  EXPECT_THAT(values_of<int64_t>(odd[1]), ElementsAre(1, 2));
+}
+
+TEST(Indexing, top_k_of_many_lines_is_shared_among_threads) {
+  constexpr int64_t lines = 600, n = 64;
+  std::vector<float> x(lines * n);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 7919) % 10007);
+  const std::vector<std::pair<DType, Dims>> outputs = {{DType::float32, {lines, 5}}, {DType::int64, {lines, 5}}};
+  const std::vector<Tensor> y = run_kernel("TopK", {floats({lines, n}, x), ints({1}, {5})}, outputs, {.threads = 3});
+  for (int64_t line = 0; line < lines; ++line) {
+    std::vector<float> sorted(x.begin() + line * n, x.begin() + (line + 1) * n);
+    std::sort(sorted.rbegin(), sorted.rend());
+    for (int64_t k = 0; k < 5; ++k) {
+      ASSERT_EQ(y[0].as<float>()[line * 5 + k], sorted[k]);
+      ASSERT_EQ(x[line * n + y[1].as<int64_t>()[line * 5 + k]], sorted[k]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
