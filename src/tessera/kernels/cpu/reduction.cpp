@@ -1,7 +1,160 @@
+#include "tessera/kernels/cpu/reduce.h"
 #include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 
-std::vector<KernelEntry> reduction_kernels() { return {}; }
+ReducePlan::ReducePlan(const Dims& dims, const std::vector<bool>& reduced) {
+  struct Group {
+    bool reduced;
+    int64_t extent, stride;
+  };
+  std::vector<Group> groups;  // minor first
+  int64_t stride = 1;
+  for (size_t d = dims.size(); d-- > 0;) {
+    if (!groups.empty() && groups.back().reduced == reduced[d])
+      groups.back().extent *= dims[d];
+    else
+      groups.push_back({reduced[d], dims[d], stride});
+    stride *= dims[d];
+    (reduced[d] ? reduced_ : results_) *= dims[d];
+  }
+  if (groups.empty()) groups.push_back({false, 1, 1});
+  row_ = groups.front().extent;
+  reduces_rows_ = groups.front().reduced;
+  for (size_t g = groups.size(); g-- > 1;) {
+    (groups[g].reduced ? reduced_dims_ : kept_dims_).push_back(groups[g].extent);
+    (groups[g].reduced ? reduced_strides_ : kept_strides_).push_back(groups[g].stride);
+  }
+}
+
+namespace {
+
+/// The operand's dimensions that are reduced: `axes` (the second operand), all where it is missing or empty, or none
+/// there if noop_with_empty_axes says so.
+std::vector<bool> reduced_dimensions(const PrepareContext& context) {
+  const int64_t rank = context.inputs[0].rank();
+  std::vector<int64_t> axes;
+  if (context.has_input(1)) axes = context.known_ints(1);
+  const bool none = axes.empty() && context.node.get_int("noop_with_empty_axes", 0) != 0;
+  std::vector<bool> reduced(rank, axes.empty() && !none);
+  for (int64_t axis : axes) reduced[resolve_axis(context.node, axis, rank)] = true;
+  return reduced;
+}
+
+ReducePlan plan_for(const PrepareContext& context) {
+  ReducePlan plan(context.inputs[0].dims, reduced_dimensions(context));
+  if (plan.results() != context.outputs[0].count())
+    fail("kernel", "{}: a result of {} elements is asked for, but the reduction leaves {}", context.node.label(),
+         context.outputs[0].count(), plan.results());
+  return plan;
+}
+
+/// Elements → total in C → finish → result.
+template <typename Op, typename T, typename C, typename Finish>
+std::unique_ptr<Kernel> reduce_kernel(const PrepareContext& context, Finish finish) {
+  return make_kernel([plan = plan_for(context), finish, threads = context.threads](const KernelArgs& args) {
+    T* out = args.out<T>();
+    const int64_t n = plan.reduced();
+    plan.template run<Op, C, T>(args.in<T>(0), nullptr, threads,
+                                [&](int64_t i, C total) { out[i] = static_cast<T>(finish(total, n)); });
+  });
+}
+
+struct AsIs {
+  template <typename C>
+  C operator()(C total, int64_t) const {
+    return total;
+  }
+};
+struct Divided {
+  template <typename C>
+  C operator()(C total, int64_t n) const {
+    if constexpr (std::is_integral_v<C>)
+      if (n == 0) return 0;
+    return total / static_cast<C>(n);
+  }
+};
+struct Rooted {
+  template <typename C>
+  C operator()(C total, int64_t) const {
+    return std::sqrt(total);
+  }
+};
+struct Logged {
+  template <typename C>
+  C operator()(C total, int64_t) const {
+    return vector_math::log(total);
+  }
+};
+
+template <typename Op, typename Finish = AsIs>
+std::unique_ptr<Kernel> prepare_reduce(const PrepareContext& context) {
+  using Elements = decltype(FloatTypes() + Types<int32_t, int64_t, uint32_t, uint64_t, int8_t, uint8_t>());
+  return dispatch(Elements(), context.node, context.inputs[0].dtype,
+                  [&]<typename T>() { return reduce_kernel<Op, T, Compute<T>>(context, Finish()); });
+}
+
+/// Roots and logarithms of integers' sums are taken in double.
+template <typename Op, typename Finish>
+std::unique_ptr<Kernel> prepare_real_reduce(const PrepareContext& context) {
+  using Elements = decltype(FloatTypes() + Types<int32_t, int64_t>());
+  return dispatch(Elements(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    using C = std::conditional_t<std::is_integral_v<T>, double, Compute<T>>;
+    return reduce_kernel<Op, T, C>(context, Finish());
+  });
+}
+
+template <typename Op>
+std::unique_ptr<Kernel> prepare_extreme(const PrepareContext& context) {
+  const DType dtype = context.inputs[0].dtype;
+  if (dtype != DType::boolean) return prepare_reduce<Op>(context);
+  // 0 and 1 compare as bytes do; the identity of an empty reduction is false or true.
+  return make_kernel([plan = plan_for(context), threads = context.threads](const KernelArgs& args) {
+    uint8_t* out = args.out<uint8_t>();
+    plan.template run<Op, uint8_t, uint8_t>(args.in<uint8_t>(0), nullptr, threads,
+                                            [&](int64_t i, uint8_t total) { out[i] = total != 0; });
+  });
+}
+
+/// log Σ exp(x) = m + log Σ exp(x - m), m being the greatest x (0 where that is infinite).
+std::unique_ptr<Kernel> prepare_log_sum_exp(const PrepareContext& context) {
+  return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    using C = Compute<T>;
+    const ReducePlan plan = plan_for(context);
+    return make_kernel(
+        [plan, threads = context.threads](const KernelArgs& args) {
+          const T* in = args.in<T>(0);
+          T* out = args.out<T>();
+          C* shifts = static_cast<C*>(args.scratch);
+          plan.template run<GreatestOf, C, T>(in, nullptr, threads, [&](int64_t i, C greatest) {
+            shifts[i] = std::fabs(greatest) <= std::numeric_limits<C>::max() ? greatest : C(0);
+          });
+          plan.template run<SumOfExponentials, C, T>(in, shifts, threads, [&](int64_t i, C total) {
+            out[i] = static_cast<T>(vector_math::log(total) + shifts[i]);
+          });
+        },
+        static_cast<size_t>(plan.results()) * sizeof(C));
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> reduction_kernels() {
+  std::vector<KernelEntry> entries = {
+      {"ReduceSum", "", prepare_reduce<SumOf>, {}},
+      {"ReduceMean", "", prepare_reduce<SumOf, Divided>, {}},
+      {"ReduceProd", "", prepare_reduce<ProductOf>, {}},
+      {"ReduceMax", "", prepare_extreme<GreatestOf>, {}},
+      {"ReduceMin", "", prepare_extreme<LeastOf>, {}},
+      {"ReduceSumSquare", "", prepare_reduce<SumOfSquares>, {}},
+      {"ReduceL1", "", prepare_reduce<SumOfMagnitudes>, {}},
+      {"ReduceL2", "", prepare_real_reduce<SumOfSquares, Rooted>, {}},
+      {"ReduceLogSum", "", prepare_real_reduce<SumOf, Logged>, {}},
+      {"ReduceLogSumExp", "", prepare_log_sum_exp, {}},
+  };
+  std::vector<KernelEntry> scans = scanning_kernels();
+  entries.insert(entries.end(), scans.begin(), scans.end());
+  return entries;
+}
 
 }  // namespace tessera::kernels

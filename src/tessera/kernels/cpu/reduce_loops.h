@@ -1,0 +1,149 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/kernels/cpu/element_loops.h"
+#include "tessera/kernels/cpu/vector_math.h"
+
+/// What a reduction does to an element and to two partial results, and the inner loops. The order in which elements
+/// meet is fixed by the reduced dimensions alone: never by the result's position, the number of threads or the vector
+/// width.
+namespace tessera::kernels {
+
+/// Sums are taken in two levels, blocks of at most this many elements and then the blocks' sums, to bound rounding.
+constexpr int64_t reduce_block = 1024;
+constexpr int64_t reduce_lanes = 16;
+
+struct SumOf {
+  template <typename C>
+  static C identity() {
+    return C(0);
+  }
+  template <typename C>
+  static C map(C x, C) {
+    return x;
+  }
+  template <typename C>
+  static C combine(C a, C b) {
+    if constexpr (std::is_integral_v<C>)
+      return static_cast<C>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));  // wraps around
+    else
+      return a + b;
+  }
+};
+struct SumOfSquares : SumOf {
+  template <typename C>
+  static C map(C x, C) {
+    if constexpr (std::is_integral_v<C>)
+      return static_cast<C>(static_cast<uint64_t>(x) * static_cast<uint64_t>(x));
+    else
+      return x * x;
+  }
+};
+struct SumOfMagnitudes : SumOf {
+  template <typename C>
+  static C map(C x, C) {
+    if constexpr (std::is_unsigned_v<C>)
+      return x;
+    else if constexpr (std::is_integral_v<C>)
+      return x < 0 ? static_cast<C>(uint64_t{0} - static_cast<uint64_t>(x)) : x;
+    else
+      return std::fabs(x);
+  }
+};
+/// Of exp(x - shift), the shift being the greatest element.
+struct SumOfExponentials : SumOf {
+  template <typename C>
+  static C map(C x, C shift) {
+    return vector_math::exp(x - shift);
+  }
+};
+struct ProductOf {
+  template <typename C>
+  static C identity() {
+    return C(1);
+  }
+  template <typename C>
+  static C map(C x, C) {
+    return x;
+  }
+  template <typename C>
+  static C combine(C a, C b) {
+    if constexpr (std::is_integral_v<C>)
+      return static_cast<C>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    else
+      return a * b;
+  }
+};
+struct GreatestOf {  // NaN wins
+  template <typename C>
+  static C identity() {
+    return std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity()
+                                                : std::numeric_limits<C>::lowest();
+  }
+  template <typename C>
+  static C map(C x, C) {
+    return x;
+  }
+  template <typename C>
+  static C combine(C a, C b) {
+    return (a > b) | (a != a) ? a : b;
+  }
+};
+struct LeastOf {
+  template <typename C>
+  static C identity() {
+    return std::numeric_limits<C>::has_infinity ? std::numeric_limits<C>::infinity() : std::numeric_limits<C>::max();
+  }
+  template <typename C>
+  static C map(C x, C) {
+    return x;
+  }
+  template <typename C>
+  static C combine(C a, C b) {
+    return (a < b) | (a != a) ? a : b;
+  }
+};
+
+/// Up to reduce_block consecutive elements: element i goes to lane i mod 16, then the lanes meet pairwise.
+template <typename Op, typename A, typename C>
+TESSERA_MULTIVERSION static C reduce_lanes_of(const A* x, int64_t n, C shift) {
+  C lanes[reduce_lanes];
+  for (C& lane : lanes) lane = Op::template identity<C>();
+  const int64_t whole = n / reduce_lanes * reduce_lanes;
+  for (int64_t i = 0; i < whole; i += reduce_lanes)
+#pragma omp simd
+    for (int64_t l = 0; l < reduce_lanes; ++l)
+      lanes[l] = Op::combine(lanes[l], Op::map(static_cast<C>(x[i + l]), shift));
+  for (int64_t i = whole; i < n; ++i)
+    lanes[i - whole] = Op::combine(lanes[i - whole], Op::map(static_cast<C>(x[i]), shift));
+  for (int64_t half = reduce_lanes / 2; half > 0; half /= 2)
+    for (int64_t l = 0; l < half; ++l) lanes[l] = Op::combine(lanes[l], lanes[l + half]);
+  return lanes[0];
+}
+
+/// total = combine(total, reduction of a row of consecutive elements).
+template <typename Op, typename T, typename C>
+void reduce_row(const T* x, int64_t n, C shift, C& total) {
+  for (int64_t at = 0; at < n; at += reduce_block) {
+    const int64_t count = std::min(reduce_block, n - at);
+    if constexpr (is_narrow_float<T>) {
+      alignas(64) float wide[reduce_block];
+      widen(x + at, wide, count);
+      total = Op::combine(total, reduce_lanes_of<Op, float, C>(wide, count, shift));
+    } else {
+      total = Op::combine(total, reduce_lanes_of<Op, T, C>(x + at, count, shift));
+    }
+  }
+}
+
+/// sums[i] = combine(sums[i], map(x[i], shifts[i])): one more element for each of n neighbouring results.
+template <typename Op, typename A, typename C>
+TESSERA_MULTIVERSION static void accumulate(const A* x, const C* shifts, C* sums, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) sums[i] = Op::combine(sums[i], Op::map(static_cast<C>(x[i]), shifts[i]));
+}
+
+}  // namespace tessera::kernels
