@@ -112,6 +112,46 @@ INSTANTIATE_TEST_SUITE_P(Spellings, CausalMask,
                                          Comparison{"Less", true, true}),
                          [](const auto& info) { return info.param.type; });
 
+/// Whether a constant table that allows key ≤ query, with the element [query, key] flipped, counts as causal.
+class ConstantTriangle : public RaiseAttention, public testing::WithParamInterface<std::pair<int64_t, int64_t>> {};
+
+TEST_P(ConstantTriangle, is_causal_only_if_no_element_differs) {
+  auto [row, column] = GetParam();
+  Tensor triangle = Tensor::zeros(DType::boolean, {1, 1, 8, 8});
+  for (int64_t i = 0; i < 8; ++i)
+    for (int64_t j = 0; j < 8; ++j)
+      triangle.mutable_data()[i * 8 + j] = std::byte{(j <= i) != (i == row && j == column)};
+  q = input(graph, "q8", {"b", "6", "5", "16"});
+  k = v = input(graph, "k8", {"b", "6", "5", "16"});
+  Value* predicate =
+      node(graph, "Slice",
+           {graph.add_constant("triangle", triangle), ints(graph, {0, 0}), ints(graph, {5, 5}), ints(graph, {2, 3})});
+  Value* mask = node(graph, "Where", {predicate, number(graph, 0), number(graph, -3.4e38)});
+  const Node* attention = raised(attend(node(graph, "Add", {scaled_scores(), mask}), v));
+  EXPECT_EQ(attention->get_int("is_causal", -1), row < 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Flips, ConstantTriangle,
+                         testing::Values(std::pair<int64_t, int64_t>{-1, -1}, std::pair<int64_t, int64_t>{2, 3},
+                                         std::pair<int64_t, int64_t>{4, 0}));
+
+TEST_F(RaiseAttention, upper_triangle_of_minus_infinity_is_causal_from_the_first_diagonal_on) {
+  for (int64_t diagonal : {1, 2}) {
+    Model other;
+    Graph& own = *other.graph;
+    Value* x = input(own, "x", {"b", "6", "5", "16"});
+    Value* full = node(own, "Expand", {number(own, -3.4e38), ints(own, {5, 5})});
+    Value* mask = node(own, "Trilu", {full, integer(own, diagonal)}, "", {{"upper", int64_t{1}}});
+    Value* turned_x = node(own, "Transpose", {x}, "", {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    Value* logits = node(own, "Add", {node(own, "MatMul", {x, turned_x}), mask});
+    Value* weights = node(own, "Softmax", {logits}, "", {{"axis", int64_t{-1}}});
+    own.outputs = {node(own, "MatMul", {weights, x}, "y")};
+    fold(other);
+    raise_attention(other);
+    EXPECT_EQ(own.outputs[0]->producer->get_int("is_causal", -1), diagonal == 1);
+  }
+}
+
 TEST_F(RaiseAttention, strictly_causal_mask_stays_a_mask) {
   Value* mask = node(graph, "Where", {causal("Less", false), number(graph, 0), number(graph, -3.4e38)});
   const Node* attention = raised(attend(node(graph, "Add", {scaled_scores(), mask}), v));

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tessera/rewrite/affine.h"
+#include "tessera/rewrite/causal.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/match.h"
 #include "tessera/rewrite/passes.h"
@@ -16,49 +17,6 @@ struct Mask {
   bool causal = false;
 };
 
-/// b - a (or a - b) ≥ 0 as the condition that a comparison, or its negation, states; nullopt if it is none.
-std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node, size_t rank, bool negated) {
-  if (node.inputs.size() != 2) return std::nullopt;
-  const Affine* a = analysis.of(node.inputs[0]);
-  const Affine* b = analysis.of(node.inputs[1]);
-  std::string_view type = node.op_type;
-  bool less = type == "Less" || type == "LessOrEqual", greater = type == "Greater" || type == "GreaterOrEqual";
-  if (!a || !b || (!less && !greater)) return std::nullopt;
-  bool strict = (type == "Less" || type == "Greater") != negated;
-  if (less != negated) std::swap(a, b);
-  Affine difference{a->offset - b->offset - Expr(strict ? 1 : 0), std::vector<Expr>(rank, Expr(0))};
-  for (size_t d = 0; d < rank; ++d) {
-    if (d + a->strides.size() >= rank)
-      difference.strides[d] = difference.strides[d] + a->strides[d + a->strides.size() - rank];
-    if (d + b->strides.size() >= rank)
-      difference.strides[d] = difference.strides[d] - b->strides[d + b->strides.size() - rank];
-  }
-  return difference;
-}
-
-/// Whether the predicate over [..., queries, keys] is key ≤ query, or its negation if so asked.
-bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated) {
-  while (Node* inverted = made_by(predicate, "Not")) {
-    predicate = inverted->inputs[0];
-    negated = !negated;
-  }
-  size_t rank = predicate->rank();
-  if (rank < 2 || !predicate->producer || !(predicate->shape()[rank - 2] == scores[scores.size() - 2]) ||
-      !(predicate->shape()[rank - 1] == scores.back()))
-    return false;
-  auto holds = condition(analysis, *predicate->producer, rank, negated);
-  if (!holds || !holds->offset.is(0)) return false;
-  for (size_t d = 0; d < rank; ++d)
-    if (!holds->strides[d].is(d + 2 == rank ? 1 : d + 1 == rank ? -1 : 0)) return false;
-  return true;
-}
-
-/// So low that a score plus it is nothing after the softmax, whatever the score.
-bool is_minus_infinity(const Value* value) {
-  auto scalar = scalar_of(value);
-  return scalar && *scalar <= (value->dtype() == DType::float16 ? -6e4 : -1e30);
-}
-
 Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores) {
   while (Node* expand = made_by(mask, "Expand")) mask = expand->inputs[0];
   if (mask->dtype() == DType::boolean) {
@@ -67,6 +25,7 @@ Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores
     return is_causal(analysis, mask, scores, false) ? Mask{nullptr, true} : Mask{mask, false};
   }
   if (auto everywhere = scalar_of(mask); everywhere && *everywhere == 0) return {};
+  if (is_causal_penalty(mask, scores)) return {nullptr, true};
   if (Node* where = made_by(mask, "Where")) {
     bool kept = is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]);
     bool hidden = is_scalar(where->inputs[2], 0) && is_minus_infinity(where->inputs[1]);
