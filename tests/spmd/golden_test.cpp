@@ -1,7 +1,7 @@
 // Goldens: model text, mesh and annotations in; program text out. One behaviour a file, named by it.
 //
-// A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, shapes: a=1,b=2), the model in ONNX
-// text, a line "----", and the expected program as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to
+// A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, shapes: a=1,b=2), the model in
+// ONNX text, a line "----", and the expected program as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to
 // rewrite the expectations, then read the difference.
 #include <gtest/gtest.h>
 
@@ -92,7 +92,7 @@ std::string program_of(const Golden& golden) {
       for (const std::string& warning : warnings) warned += "# warning: " + warning + "\n";
     }
   propagate(layout, annotations, mesh);
-  Decisions decisions = decide(*model.graph, layout, mesh, golden.shapes);
+  Decisions decisions = decide(*model.graph, layout, mesh, golden.shapes, annotations);
   return warned + print_program(partition(*model.graph, layout, decisions, mesh, golden.shapes));
 }
 
@@ -124,7 +124,9 @@ std::vector<fs::path> all_goldens() {
 INSTANTIATE_TEST_SUITE_P(Goldens, GoldenTest, testing::ValuesIn(all_goldens()),
                          [](const auto& info) { return info.param.stem().string(); });
 
-TEST(Goldens, AreThere) { EXPECT_GE(all_goldens().size(), 40u); }
+TEST(Goldens, AreThere) {
+  EXPECT_GE(all_goldens().size(), 40u);
+}
 
 }  // namespace
 }  // namespace tessera::spmd

@@ -86,7 +86,7 @@ class Compiler {
     result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts);
     apply_presets(annotations);
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
-    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_);
+    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations);
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
     observe("partition", [this] { return spmd::print_program(*result_.program); });
@@ -120,14 +120,17 @@ class Compiler {
         bool exact = request.pattern == name;
         if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
           if (exact)
-            fail("annotate", "'{}' takes part in shape computation only and has no layout; annotate a tensor that "
-                 "carries data", name);
+            fail("annotate",
+                 "'{}' takes part in shape computation only and has no layout; annotate a tensor that "
+                 "carries data",
+                 name);
           continue;
         }
         // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
         int entries = count_entries(request.sharding);
         if (!exact && entries != static_cast<int>(value->rank())) continue;
-        annotations.push_back({value, parse_sharding(request.sharding, value->shape(), options_.mesh, name), request.by});
+        annotations.push_back(
+            {value, parse_sharding(request.sharding, value->shape(), options_.mesh, name), request.by});
       }
     return annotations;
   }
@@ -144,8 +147,9 @@ class Compiler {
       if (!implied.empty()) result_.notes.push_back("preset " + implied + " (implied by the mesh)");
     }
     for (const spmd::PresetRequest& request : requests) {
-      spmd::PresetContext context{graph(), *result_.layout, hints_, request.axis,
-                                  "preset " + std::string(request.preset->name), annotations, result_.warnings};
+      spmd::PresetContext context{
+          graph(),     *result_.layout, hints_, request.axis, "preset " + std::string(request.preset->name),
+          annotations, result_.warnings};
       request.preset->apply(context);
     }
   }
@@ -169,6 +173,8 @@ class Compiler {
 
 }  // namespace
 
-Compiled compile(const OnnxModel& model, const CompileOptions& options) { return Compiler(model, options).run(); }
+Compiled compile(const OnnxModel& model, const CompileOptions& options) {
+  return Compiler(model, options).run();
+}
 
 }  // namespace tessera::api

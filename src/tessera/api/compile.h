@@ -15,7 +15,7 @@ namespace tessera::api {
 struct AnnotationRequest {
   std::string pattern;  ///< `*` matches any characters
   std::string sharding;
-  std::string by;       ///< "annotation", "plan file"
+  std::string by;  ///< "annotation", "plan file"
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by);
@@ -23,10 +23,10 @@ struct AnnotationRequest {
 
 struct CompileOptions {
   Mesh mesh;
-  std::string presets;                         ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
+  std::string presets;  ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
-  std::vector<std::string> keep;               ///< values that must survive rewriting by name (a question is about them)
+  std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
 };
@@ -38,7 +38,7 @@ struct Compiled {
   spmd::Propagation propagation;
   spmd::Decisions decisions;
   std::shared_ptr<spmd::Program> program;
-  std::vector<std::string> notes;     ///< what was assumed or implied; worth a line of output
+  std::vector<std::string> notes;  ///< what was assumed or implied; worth a line of output
   std::vector<std::string> warnings;
 };
 

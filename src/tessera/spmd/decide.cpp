@@ -318,8 +318,26 @@ class Decider {
 
 }  // namespace
 
-Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints) {
-  return Decider(graph, layout, mesh, hints).run();
+Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
+                 const std::vector<Annotation>& annotations) {
+  Decisions decisions = Decider(graph, layout, mesh, hints).run();
+  for (const Annotation& annotation : annotations)
+    for (const PartialAxis& claimed : annotation.sharding.partial) {
+      if (claimed.axis.size == 1) continue;
+      bool holds = false;
+      for (size_t n = 0; n < layout.nodes.size(); ++n)
+        for (size_t t = 0; t < layout.nodes[n].node->outputs.size(); ++t)
+          if (layout.nodes[n].node->outputs[t] == annotation.value) {
+            const auto& partial = decisions.nodes[n].results[t].partial;
+            holds = std::find(partial.begin(), partial.end(), claimed) != partial.end();
+          }
+      if (!holds)
+        fail("annotate",
+             "'{}' does not come out as partial({}:{}): its producer does not reduce over that axis; split "
+             "the dimension that it contracts, or leave the partial out",
+             annotation.value->name, name_of(claimed.reduction), claimed.axis.str(mesh));
+    }
+  return decisions;
 }
 
 }  // namespace tessera::spmd

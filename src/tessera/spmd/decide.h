@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tessera/spmd/layout.h"
+#include "tessera/spmd/propagate.h"
 
 namespace tessera::spmd {
 
@@ -28,6 +28,9 @@ struct Decisions {
 ///
 /// Sources are stored in what all their uses have in common, so that each use is a free slice; annotated ones as
 /// ordered.
-Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints);
+///
+/// An annotation with a partial axis is a claim about how its value comes about; a user error says so if it does not.
+Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
+                 const std::vector<Annotation>& annotations = {});
 
 }  // namespace tessera::spmd
