@@ -1,1 +1,63 @@
-# see cmake/
+# make install: one shared library, its public headers, the command, a CMake package and a pkg-config file.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# The library is made of all folder libraries' objects, because from an archive the linker takes only what is used here.
+get_property(folder_libraries GLOBAL PROPERTY TESSERA_LIBRARIES)
+list(REMOVE_ITEM folder_libraries tessera_cli)
+list(TRANSFORM folder_libraries REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+add_library(tessera_shared SHARED ${objects})
+set_target_properties(tessera_shared PROPERTIES
+  OUTPUT_NAME tessera
+  EXPORT_NAME tessera
+  LINKER_LANGUAGE CXX
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR})
+target_link_libraries(tessera_shared PRIVATE ${folder_libraries})  # for the libraries that they need
+# The wire format's classes stay inside: a program may have its own of the same names.
+target_link_options(tessera_shared PRIVATE LINKER:--exclude-libs,libtessera_onnx_proto.a)
+target_include_directories(tessera_shared INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(tessera_shared INTERFACE cxx_std_20)
+add_library(tessera::tessera ALIAS tessera_shared)
+
+# The headers: include/, and what its files include from src/, found by following their #include lines.
+file(GLOB_RECURSE waiting RELATIVE ${PROJECT_SOURCE_DIR}/include CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.h)
+set(seen)
+while(waiting)
+  list(POP_FRONT waiting header)
+  if(header IN_LIST seen)
+    continue()
+  endif()
+  list(APPEND seen ${header})
+  set(path ${PROJECT_SOURCE_DIR}/include/${header})
+  if(NOT EXISTS ${path})
+    set(path ${PROJECT_SOURCE_DIR}/src/${header})
+  endif()
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${path} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(STRINGS ${path} lines REGEX "^#include \"tessera/")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+    list(APPEND waiting ${included})
+  endforeach()
+endwhile()
+
+install(TARGETS tessera_shared EXPORT tesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET tessera_cli)
+  install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_folder})
+file(WRITE ${PROJECT_BINARY_DIR}/tesseraConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/tesseraTargets.cmake)\n")
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
+        DESTINATION ${package_folder})
+# The prefix is known only when installing: the file finds it from where it lies.
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" up ${up})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,54 @@
+# The front door. Needs make and a Debian 12 (root or sudo); everything else is installed from apt.txt.
+#   make run       build, verify the example model on five meshes, let it continue a text
+#   make test      build, run every test
+# More: build, bench, fuzz, property, sanitize, format, install PREFIX=DIR, clean.
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+.PHONY: build run test bench fuzz property sanitize format install clean packages
+
+build: packages
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS)
+
+run: build
+	@examples/tiny/run.sh
+
+test: build
+	@ctest --preset release
+
+# Every legal sharding of every operator's operands, where the tests take a sample.
+property: build
+	@TESSERA_PROPERTY=all ctest --preset release -R '[Pp]roperty' --timeout 36000
+
+bench: packages
+	@cmake --preset release --log-level=WARNING -DTESSERA_BENCH=ON
+	@cmake --build --preset release -j $(JOBS)
+	@scripts/bench.sh
+
+# Mutated models and texts against the readers, under AddressSanitizer, for FUZZ_SECONDS.
+fuzz: packages
+	@cmake --preset asan --log-level=WARNING
+	@cmake --build --preset asan -j $(JOBS) --target fuzz_readers
+	@build-asan/tests/fuzz_readers $(FUZZ_SECONDS) tests/models examples/tiny
+
+sanitize: packages
+	@for preset in asan tsan; do \
+	  cmake --preset $$preset --log-level=WARNING && cmake --build --preset $$preset -j $(JOBS) && \
+	  ctest --preset $$preset || exit 1; \
+	done
+
+format:
+	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format" >&2; exit 2; }
+	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
+
+install: build
+	@cmake --install build --prefix '$(PREFIX)'
+
+packages:
+	@scripts/install_packages.sh
+
+clean:
+	@rm -rf build build-dev build-asan build-tsan
