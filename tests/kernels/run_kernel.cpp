@@ -14,13 +14,19 @@ namespace {
 
 constexpr std::byte unwritten{0xAB};
 
+/// Memory aligned to 64 bytes, with a margin behind that must stay unwritten.
 struct AlignedBuffer {
-  explicit AlignedBuffer(size_t bytes) : storage(bytes + 64, unwritten) {}
-  void* data() {
+  explicit AlignedBuffer(size_t bytes) : bytes(bytes), storage(bytes + 2 * 64, unwritten) {}
+  std::byte* data() {
     void* start = storage.data();
     size_t space = storage.size();
-    return std::align(64, space - 64, start, space);
+    return static_cast<std::byte*>(std::align(64, bytes + 64, start, space));
   }
+  void check_margin(const std::string& what) {
+    if (std::any_of(data() + bytes, data() + bytes + 64, [](std::byte byte) { return byte != unwritten; }))
+      fail_running("test", "{} was written beyond its {} bytes", what, bytes);
+  }
+  size_t bytes;
   std::vector<std::byte> storage;
 };
 
@@ -71,6 +77,8 @@ std::vector<Tensor> run_kernel(const std::string& op_type, const std::vector<Ten
     auto kernel = entry->prepare(context);
     AlignedBuffer scratch(kernel->scratch_bytes());
     kernel->run({in, out, scratch.data()});
+    scratch.check_margin("scratch memory of " + op_type);
+    for (AlignedBuffer& buffer : buffers) buffer.check_margin("a result of " + op_type);
   }
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].bytes > 0) std::memcpy(results[i].mutable_data(), out[i], results[i].bytes);

@@ -103,7 +103,7 @@ std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
   const WeightLayout weight = *spec.weight;
   if (spec.operands != weight.stored) return nullptr;
   // The packed form has b's own dimensions; where the product folded them otherwise, it is not b's layout.
-  if (weight.packed.dims() == spec.shape.b_dims())
+  if (onednn::dims_of(weight.packed) == spec.shape.b_dims())
     if (auto product = onednn_product(spec, weight.packed)) return product;
   spec.weight.reset();
   auto product = make_product(spec);

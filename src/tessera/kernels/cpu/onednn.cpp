@@ -109,6 +109,14 @@ Md any_layout(DType dtype, const Dims& dims) {
   return {dims, type_of(dtype), dnnl::memory::format_tag::any};
 }
 
+Dims dims_of(const Md& layout) {
+#if DNNL_VERSION_MAJOR < 3
+  return layout.dims();
+#else
+  return layout.get_dims();
+#endif
+}
+
 TeamScope::TeamScope(int threads) : before_(omp_get_max_threads()) {
   omp_set_num_threads(threads);
 }

@@ -29,6 +29,8 @@ Md strided(DType dtype, const Dims& dims, const Dims& strides);
 /// A tensor whose layout the primitive may choose.
 Md any_layout(DType dtype, const Dims& dims);
 
+Dims dims_of(const Md& layout);
+
 /// Sets the calling thread's OpenMP team while it lives: oneDNN sizes its work by it, when making and when running.
 class TeamScope {
  public:
