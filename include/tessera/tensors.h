@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tessera/ir/tensor.h"
 
@@ -17,10 +18,19 @@ using Tensors = std::map<std::string, Tensor>;
 /// Sizes by the names of symbolic dimensions: {"batch", 8}.
 using SymbolSizes = std::map<std::string, int64_t, std::less<>>;
 
-/// Reads a .npz file, or a folder of TensorProto files `PREFIX_0.pb`, `PREFIX_1.pb`, … as in ONNX's test_data_set_N. A
-/// file of the folder that carries no name is called by its number ("0", "1"). Throws a user error if there is nothing
-/// of the kind or it is damaged.
-Tensors read_tensors(const std::filesystem::path& path, const std::string& prefix);
+/// A tensor as a model declares it. Extents are numbers, symbols, or expressions over symbols ("sequence + 1").
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::undefined;
+  std::vector<std::string> shape;
+};
+
+/// Reads a .npz file, or a folder of TensorProto files `PREFIX_0.pb`, `PREFIX_1.pb`, … as in ONNX's test_data_set_N
+/// (a folder that holds such a folder is fine, too). A tensor of the folder whose name none of `ports` has is the one
+/// of `ports` that its number says. float32 becomes the 16-bit float that a port of its name wants, because .npz files
+/// have no bfloat16. Throws a user error if there is nothing of the kind or it is damaged.
+Tensors read_tensors(const std::filesystem::path& path, const std::string& prefix,
+                     const std::vector<TensorInfo>& ports);
 
 /// Writes a .npz file, whole or not at all. bfloat16 is written as float32. Throws a user error if the path cannot be
 /// written.

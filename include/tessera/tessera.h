@@ -30,13 +30,6 @@ inline namespace v1 {
 /// "0.1.0"
 std::string_view version();
 
-/// A tensor as a model declares it. Extents are numbers, symbols, or expressions over symbols ("sequence + 1").
-struct TensorInfo {
-  std::string name;
-  DType dtype = DType::undefined;
-  std::vector<std::string> shape;
-};
-
 /// An ONNX model (IR ≤ 14, opsets 13 to 28). Large weights are mapped, not read: the file must not be changed in place
 /// while the model lives. Immutable; copies share.
 class Model {

@@ -6,6 +6,7 @@
 #include "tessera/api/glob.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
+#include "tessera/onnx/file_facts.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/spmd/partition.h"
 #include "tessera/spmd/print.h"
@@ -72,20 +73,23 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
 
 class Compiler {
  public:
-  Compiler(const OnnxModel& model, const CompileOptions& options) : options_(options) {
-    result_.model = std::make_unique<OnnxModel>(model.clone());
+  Compiler(const OnnxModel& model, const OnnxModel* rewritten, const CompileOptions& options)
+      : read_(model), is_rewritten_(rewritten != nullptr), options_(options) {
+    result_.model = std::make_unique<OnnxModel>((rewritten ? *rewritten : model).clone());
   }
 
   Compiled run() {
-    auto names = expand(*result_.model, options_.annotations);
-    rewrite(names);
-    hints_ = symbol_values(*result_.model, options_.shapes, &result_.notes);
+    auto names = expand(read_, options_.annotations);
+    if (!is_rewritten_) rewrite(names);
+    hints_ = symbol_values(read_, options_.shapes, &result_.notes);
+    note_device_annotations();
     auto annotations = read_annotations(names);
     std::map<const Value*, Sharding> cuts;
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
     result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts);
     apply_presets(annotations);
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
+    observe("propagate", [this] { return propagated_text(); });
     result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations);
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
@@ -98,6 +102,27 @@ class Compiler {
 
   void observe(std::string_view stage, const std::function<std::string()>& text) {
     if (options_.observe) options_.observe(stage, text);
+  }
+
+  void note_device_annotations() {
+    FileFacts facts = file_facts(read_);
+    if (facts.annotated_nodes == 0) return;
+    result_.warnings.push_back(
+        fmt::format("the file's device configurations ({} nodes) are not applied; presets and annotations decide",
+                    facts.annotated_nodes));
+  }
+
+  // The rewritten model, each tensor with the layout that it got; of a source, that of its first use.
+  std::string propagated_text() const {
+    TextOptions text;
+    text.types = true;
+    text.annotate = [this](const Value& value) -> std::string {
+      auto slots = result_.layout->of_value.find(&value);
+      if (slots == result_.layout->of_value.end()) return "";
+      Sharding sharding = result_.layout->slots[slots->second.front()].sharding();
+      return sharding.is_replicated() ? "" : sharding.str(options_.mesh);
+    };
+    return print_text(*result_.model, text);
   }
 
   void rewrite(const std::vector<std::vector<std::string>>& names) {
@@ -113,9 +138,10 @@ class Compiler {
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {
     std::vector<spmd::Annotation> annotations;
-    for (size_t r = 0; r < names.size(); ++r)
+    for (size_t r = 0; r < names.size(); ++r) {
+      const AnnotationRequest& request = options_.annotations[r];
+      const size_t before = annotations.size();
       for (const std::string& name : names[r]) {
-        const AnnotationRequest& request = options_.annotations[r];
         const Value* value = graph().find(name);
         bool exact = request.pattern == name;
         if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
@@ -132,6 +158,11 @@ class Compiler {
         annotations.push_back(
             {value, parse_sharding(request.sharding, value->shape(), options_.mesh, name), request.by});
       }
+      if (annotations.size() == before)
+        fail("annotate",
+             "'{}' matches {} tensors, but none with {} dimensions, as '{}' has entries; write one entry per dimension",
+             request.pattern, names[r].size(), count_entries(request.sharding), request.sharding);
+    }
     return annotations;
   }
 
@@ -166,6 +197,8 @@ class Compiler {
     return any ? entries + 1 : 0;
   }
 
+  const OnnxModel& read_;
+  const bool is_rewritten_;
   const CompileOptions& options_;
   spmd::Hints hints_;
   Compiled result_;
@@ -174,7 +207,12 @@ class Compiler {
 }  // namespace
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {
-  return Compiler(model, options).run();
+  return Compiler(model, nullptr, options).run();
+}
+
+Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options) {
+  check(options.annotations.empty() && options.keep.empty(), "nothing is asked about names that rewriting may remove");
+  return Compiler(model, &rewritten, options).run();
 }
 
 }  // namespace tessera::api

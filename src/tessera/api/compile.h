@@ -45,6 +45,10 @@ struct Compiled {
 /// Rewrites a copy of the model, annotates, propagates, decides and partitions. Throws user errors that name the place.
 Compiled compile(const OnnxModel& model, const CompileOptions& options);
 
+/// The same where the rewritten form of `model` is known. Nothing may be annotated or kept by name, and no stage before
+/// propagation is observed.
+Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
+
 /// Values for all symbols of a model's inputs: those given, else 2 for the first dimension's symbol named like a batch,
 /// 16 for others. `notes` receives a line about each default.
 spmd::Hints symbol_values(const OnnxModel& model, const spmd::Hints& given, std::vector<std::string>* notes);

@@ -1,0 +1,128 @@
+#include "tessera/compare.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+#include "tessera/base/tolerance.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+bool is_comparable_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+// Files of numpy have no bfloat16: what was written as float32 may stand for a 16-bit float.
+bool dtypes_agree(DType expected, DType actual) {
+  bool widened = expected == DType::float32 && (actual == DType::bfloat16 || actual == DType::float16);
+  return expected == actual || widened;
+}
+
+template <typename T>
+std::vector<double> widened(const Tensor& tensor) {
+  std::vector<double> values;
+  values.reserve(static_cast<size_t>(tensor.count()));
+  for (const T& element : tensor.as<T>()) {
+    if constexpr (std::is_class_v<T>)
+      values.push_back(static_cast<float>(element));
+    else
+      values.push_back(static_cast<double>(element));
+  }
+  return values;
+}
+
+std::vector<double> floats_of(const Tensor& tensor) {
+  switch (tensor.dtype) {
+    case DType::float64:
+      return widened<double>(tensor);
+    case DType::float16:
+      return widened<Float16>(tensor);
+    case DType::bfloat16:
+      return widened<BFloat16>(tensor);
+    default:
+      return widened<float>(tensor);
+  }
+}
+
+double distance(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  double apart = std::abs(a - b);
+  return std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
+}
+
+void compare_floats(Difference& difference, const Tensor& expected, const Tensor& actual, const Tolerance& tolerance) {
+  auto a = floats_of(expected), b = floats_of(actual);
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isfinite(a[i])) largest = std::max(largest, std::abs(a[i]));
+    difference.max_abs = std::max(difference.max_abs, distance(a[i], b[i]));
+  }
+  difference.max_rel = difference.max_abs == 0 ? 0 : difference.max_abs / largest;
+  ToleranceOf usual = tolerance_of(actual.dtype);
+  double bound = tolerance.absolute.value_or(usual.absolute) + tolerance.relative.value_or(usual.relative) * largest;
+  difference.pass = difference.max_abs <= bound;
+}
+
+// uint64 beyond int64's range wraps on both sides alike; only the printed distance suffers.
+void compare_integers(Difference& difference, const Tensor& expected, const Tensor& actual) {
+  auto a = expected.to_int64(), b = actual.to_int64();
+  double largest = 0;
+  difference.pass = true;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+    if (a[i] == b[i]) continue;
+    difference.pass = false;
+    difference.max_abs = std::max(difference.max_abs, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  }
+  difference.max_rel = difference.max_abs == 0 ? 0 : difference.max_abs / largest;
+}
+
+}  // namespace
+
+Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual, const Tolerance& tolerance) {
+  Difference difference{name, false, 0, 0, ""};
+  bool numbers = is_comparable_float(actual.dtype) || is_integer(actual.dtype) || actual.dtype == DType::boolean;
+  if (!dtypes_agree(expected.dtype, actual.dtype))
+    difference.problem = fmt::format("{} was expected, {} came", name_of(expected.dtype), name_of(actual.dtype));
+  else if (!numbers || bits_of(actual.dtype) < 8)
+    difference.problem = fmt::format("{} cannot be compared", name_of(actual.dtype));
+  else if (expected.dims != actual.dims)
+    difference.problem = fmt::format("the shape [{}] was expected, [{}] came", fmt::join(expected.dims, ", "),
+                                     fmt::join(actual.dims, ", "));
+  else if (is_comparable_float(actual.dtype))
+    compare_floats(difference, expected, actual, tolerance);
+  else
+    compare_integers(difference, expected, actual);
+  return difference;
+}
+
+std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, const Tolerance& tolerance) {
+  std::vector<Difference> differences;
+  for (const auto& [name, tensor] : expected) {
+    auto found = actual.find(name);
+    if (found == actual.end())
+      differences.push_back({name, false, 0, 0, "the model has no such output"});
+    else
+      differences.push_back(compare(name, tensor, found->second, tolerance));
+  }
+  return differences;
+}
+
+std::optional<Difference> first_diverging(Session& expected, Session& actual, const Tolerance& tolerance) {
+  Tensors known;
+  for (Session::Kept& kept : expected.kept()) known.emplace(kept.name, std::move(kept.value));
+  for (const Session::Kept& kept : actual.kept()) {
+    auto found = known.find(kept.name);
+    if (found == known.end() || found->second.dtype != kept.value.dtype || found->second.dims != kept.value.dims)
+      continue;
+    Difference difference = compare(kept.name, found->second, kept.value, tolerance);
+    if (!difference.pass && difference.problem.empty()) return difference;
+  }
+  return std::nullopt;
+}
+
+}  // namespace v1
+}  // namespace tessera

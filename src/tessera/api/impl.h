@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "tessera/api/compile.h"
+#include "tessera/tessera.h"
+
+/// What the public classes hold.
+namespace tessera {
+inline namespace v1 {
+
+struct Model::Impl {
+  std::filesystem::path path;
+  OnnxModel model;  ///< as read
+
+  /// The same after all rewrites, made once. Throws what rewriting throws.
+  const OnnxModel& rewritten() const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::optional<OnnxModel> rewritten_;
+};
+
+struct Program::Impl {
+  std::shared_ptr<const spmd::Program> program;
+  std::optional<api::Compiled> compiled;
+  ProgramSummary summary;
+};
+
+}  // namespace v1
+
+namespace api {
+
+/// Declared inputs or outputs.
+TensorInfo info_of(const Value& value);
+TensorInfo info_of(std::string_view name, const TensorType& type);
+
+/// Counts the communication of one step, and what rank 0 receives, at the program's hints.
+ProgramSummary summarize(const spmd::Program& program);
+ReshardSummary summarize(const spmd::ReshardRecord& record, const spmd::Program& program);
+
+/// A user error if the model has no such tensor any more.
+Explanation explain(const Compiled& compiled, const std::string& tensor);
+
+}  // namespace api
+}  // namespace tessera

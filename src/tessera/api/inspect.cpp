@@ -1,0 +1,96 @@
+#include "tessera/inspect.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/kernels/kernel.h"
+#include "tessera/onnx/file_facts.h"
+#include "tessera/ops/op.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+std::string op_name(const Node& node) {
+  return node.domain.empty() ? node.op_type : node.domain + "." + node.op_type;
+}
+
+std::vector<OperatorCount> histogram(const Graph& graph, const std::set<std::string>& uncovered) {
+  std::map<std::string, int64_t> counts;
+  for (const auto& node : graph.nodes()) ++counts[op_name(*node)];
+  std::vector<OperatorCount> sorted;
+  for (const auto& [op, count] : counts) sorted.push_back({op, count, !uncovered.contains(op)});
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const OperatorCount& a, const OperatorCount& b) { return a.count > b.count; });
+  return sorted;
+}
+
+// Operators that neither the compiler nor the model's own functions know; `kernels` asks for a kernel, too.
+std::set<std::string> uncovered_ops(const OnnxModel& model, bool kernels) {
+  std::set<std::string> names;
+  for (const auto& node : model.graph->nodes()) {
+    bool local = std::any_of(model.functions.begin(), model.functions.end(),
+                             [&](const Function& function) { return node->is(function.name, function.domain); });
+    bool known = local || ops::find_op(node->op_type, node->domain);
+    if (!known || (kernels && !kernels::find_kernel(node->op_type, node->domain))) names.insert(op_name(*node));
+  }
+  return names;
+}
+
+double value_bytes(const Value* value, const SymbolSizes& sizes) {
+  if (!value || !value->has_shape() || value->kind == ValueKind::expression) return 0;
+  return spmd::hinted(product(value->shape()), sizes) * bits_of(value->dtype()) / 8;
+}
+
+void add_costs(Inspection& result, const Graph& graph) {
+  double flops = 0, bytes = 0;
+  for (const auto& node : graph.nodes()) {
+    flops += spmd::hinted(ops::flops_of(*node), result.sizes);
+    for (const Value* operand : node->inputs) bytes += value_bytes(operand, result.sizes);
+    for (const Value* made : node->outputs) bytes += value_bytes(made, result.sizes);
+  }
+  result.flops = static_cast<int64_t>(flops);
+  result.moved_bytes = static_cast<int64_t>(bytes);
+}
+
+}  // namespace
+
+Inspection inspect(const Model& model, const SymbolSizes& sizes) {
+  const OnnxModel& read = model.impl().model;
+  Inspection result;
+  FileFacts facts = file_facts(read);
+  result.producer = facts.producer;
+  result.ir_version = read.ir_version;
+  result.opset = read.opset();
+  result.inputs = model.inputs();
+  result.outputs = model.outputs();
+  result.sizes = model.complete(sizes);
+  for (const Value* state : read.graph->values_of(ValueKind::state)) {
+    result.parameters += state->data.count();
+    result.parameter_bytes += static_cast<int64_t>(state->data.bytes);
+  }
+  for (const auto& configuration : facts.configurations)
+    result.device_configurations.push_back(fmt::format("{}: {} devices", configuration.name, configuration.devices));
+  result.annotated_nodes = facts.annotated_nodes;
+
+  std::set<std::string> uncovered;
+  try {
+    const OnnxModel& rewritten = model.impl().rewritten();
+    uncovered = uncovered_ops(rewritten, true);
+    add_costs(result, *rewritten.graph);
+    result.rewritten = histogram(*rewritten.graph, uncovered);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    result.rewrite_error = error.what();
+    uncovered = uncovered_ops(read, false);
+  }
+  result.read = histogram(*read.graph, uncovered);
+  result.uncovered.assign(uncovered.begin(), uncovered.end());
+  return result;
+}
+
+}  // namespace v1
+}  // namespace tessera

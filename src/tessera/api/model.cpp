@@ -1,0 +1,80 @@
+#include <set>
+
+#include "tessera/api/impl.h"
+#include "tessera/onnx/import.h"
+#include "tessera/rewrite/pipeline.h"
+
+namespace tessera {
+namespace api {
+
+TensorInfo info_of(std::string_view name, const TensorType& type) {
+  TensorInfo info{std::string(name), type.dtype, {}};
+  if (type.shape)
+    for (const Expr& extent : *type.shape) info.shape.push_back(extent.str());
+  return info;
+}
+
+TensorInfo info_of(const Value& value) {
+  return info_of(value.name, value.type);
+}
+
+}  // namespace api
+
+inline namespace v1 {
+
+std::string_view version() {
+  return TESSERA_VERSION;
+}
+
+const OnnxModel& Model::Impl::rewritten() const {
+  std::lock_guard lock(mutex_);
+  if (!rewritten_) {
+    OnnxModel copy = model.clone();
+    rewrite::rewrite_model(copy);
+    rewritten_ = std::move(copy);
+  }
+  return *rewritten_;
+}
+
+Model Model::load(const std::filesystem::path& path) {
+  auto impl = std::make_shared<Impl>();
+  impl->path = path;
+  impl->model = import_model(path);
+  Model model;
+  model.impl_ = std::move(impl);
+  return model;
+}
+
+const std::filesystem::path& Model::path() const {
+  return impl_->path;
+}
+
+std::vector<TensorInfo> Model::inputs() const {
+  std::vector<TensorInfo> all;
+  for (const Value* value : impl_->model.graph->inputs) all.push_back(api::info_of(*value));
+  return all;
+}
+
+std::vector<TensorInfo> Model::outputs() const {
+  std::vector<TensorInfo> all;
+  for (const Value* value : impl_->model.graph->outputs) all.push_back(api::info_of(*value));
+  return all;
+}
+
+std::vector<std::string> Model::symbols() const {
+  std::set<std::string> symbols;
+  for (const Value* value : impl_->model.graph->inputs)
+    if (value->has_shape())
+      for (const Expr& extent : value->shape()) extent.collect_symbols(symbols);
+  return {symbols.begin(), symbols.end()};
+}
+
+SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
+  std::vector<std::string> notes;
+  SymbolSizes all = api::symbol_values(impl_->model, sizes, &notes);
+  if (note) *note = notes.empty() ? "" : notes.front();
+  return all;
+}
+
+}  // namespace v1
+}  // namespace tessera

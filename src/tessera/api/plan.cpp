@@ -1,0 +1,84 @@
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.h"
+#include "tessera/tessera.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string text_of(const Json& value, std::string_view source, std::string_view key, std::string_view example) {
+  if (!value.is_string())
+    fail("plan", "{}: '{}' is {}, but must be a text, as {}", source, key, value.type_name(), example);
+  return value.get<std::string>();
+}
+
+void read_annotations(Plan& plan, const Json& list, std::string_view source) {
+  constexpr std::string_view kExample = R"(["h.*.weight=[-,tp]"])";
+  if (!list.is_array())
+    fail("plan", "{}: 'annotations' is {}, but must be a list of texts, as {}", source, list.type_name(), kExample);
+  for (const Json& entry : list)
+    plan.annotations.push_back({text_of(entry, source, "annotations", kExample), fmt::format("plan file {}", source)});
+}
+
+void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
+  if (!sizes.is_object())
+    fail("plan", R"({}: 'shapes' is {}, but must map symbols to sizes, as {{"batch": 8}})", source, sizes.type_name());
+  for (const auto& [symbol, size] : sizes.items()) {
+    if (!size.is_number_integer())
+      fail("plan", "{}: the size of '{}' is {}, but must be a whole number", source, symbol, size.type_name());
+    plan.shapes[symbol] = size.get<int64_t>();
+  }
+}
+
+}  // namespace
+
+Plan Plan::from_json(std::string_view text, std::string_view source) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    std::string_view what = error.what();
+    size_t place = what.find("parse error");
+    fail("plan", "{} is no JSON: {}", source, place == std::string_view::npos ? what : what.substr(place));
+  }
+  if (!json.is_object())
+    fail("plan", R"({}: a plan is an object, as {{"presets": "megatron"}}, not {})", source, json.type_name());
+  Plan plan;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "mesh")
+      plan.mesh = text_of(value, source, key, R"("tp=2")");
+    else if (key == "presets")
+      plan.presets = text_of(value, source, key, R"("dp+megatron")");
+    else if (key == "annotations")
+      read_annotations(plan, value, source);
+    else if (key == "shapes")
+      read_shapes(plan, value, source);
+    else
+      fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, shapes", source, key);
+  }
+  return plan;
+}
+
+std::string Plan::to_json() const {
+  Json json = Json::object();
+  if (!mesh.empty()) json["mesh"] = mesh;
+  if (!presets.empty()) json["presets"] = presets;
+  for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);
+  for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
+  return json.dump(2);
+}
+
+Plan Plan::over(const Plan& weaker) const {
+  Plan both = *this;
+  if (both.presets.empty()) both.presets = weaker.presets;
+  if (both.mesh.empty()) both.mesh = weaker.mesh;
+  both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());
+  both.shapes.insert(weaker.shapes.begin(), weaker.shapes.end());
+  return both;
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,89 @@
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/rewrite/pipeline.h"
+#include "tessera/runtime/executor.h"
+#include "tessera/spmd/print.h"
+
+namespace tessera {
+inline namespace v1 {
+
+std::vector<std::string> stages() {
+  std::vector<std::string> names = {"import"};
+  for (const rewrite::Pass& pass : rewrite::passes()) names.emplace_back(pass.name);
+  names.emplace_back("propagate");
+  names.emplace_back("partition");
+  return names;
+}
+
+Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  api::CompileOptions asked;
+  asked.mesh = mesh;
+  asked.presets = plan.presets;
+  for (const Plan::Annotation& annotation : plan.annotations)
+    asked.annotations.push_back(api::AnnotationRequest::parse(annotation.text, annotation.by));
+  asked.shapes = plan.shapes;
+  asked.keep = options.keep;
+  asked.observe = options.observe;
+  auto impl = std::make_shared<Program::Impl>();
+  bool as_rewritten = asked.annotations.empty() && asked.keep.empty() && !asked.observe;
+  impl->compiled = as_rewritten ? api::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
+                                : api::compile(model.impl().model, asked);
+  impl->program = impl->compiled->program;
+  impl->summary = api::summarize(*impl->program);
+  impl->summary.notes = impl->compiled->notes;
+  impl->summary.warnings = impl->compiled->warnings;
+  return Program(std::move(impl));
+}
+
+namespace {
+
+std::vector<TensorInfo> ports(const spmd::Program& program, const std::vector<spmd::Port>& list) {
+  std::vector<TensorInfo> all;
+  for (const spmd::Port& port : list) all.push_back(api::info_of(port.name, program.placement(port.value).global));
+  return all;
+}
+
+}  // namespace
+
+const Mesh& Program::mesh() const {
+  return impl_->program->mesh;
+}
+std::vector<TensorInfo> Program::inputs() const {
+  return ports(*impl_->program, impl_->program->inputs);
+}
+std::vector<TensorInfo> Program::outputs() const {
+  return ports(*impl_->program, impl_->program->outputs);
+}
+const ProgramSummary& Program::summary() const {
+  return impl_->summary;
+}
+std::string Program::text() const {
+  return spmd::print_program(*impl_->program);
+}
+
+Explanation Program::explain(const std::string& tensor) const {
+  return api::explain(*impl_->compiled, tensor);
+}
+
+void Program::write(const std::filesystem::path& folder) const {
+  fail("write", "{}: this version cannot write programs; use --dry-run to see the plan", folder.string());
+}
+
+Program Program::read(const std::filesystem::path& folder) {
+  fail("read", "{}: this version cannot read written programs; run the model itself", folder.string());
+}
+
+bool Program::is_written(const std::filesystem::path& path) {
+  return std::filesystem::exists(path / "manifest.json");
+}
+
+int64_t Program::peak_bytes(int64_t rank, const SymbolSizes& sizes) const {
+  int64_t ranks = mesh().size();
+  if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
+  SymbolSizes all = sizes;
+  all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
+  return static_cast<int64_t>(runtime::peak_bytes_of_rank(*impl_->program, static_cast<int>(rank), all));
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#include "tessera/api/impl.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera {
+inline namespace v1 {
+
+namespace {
+
+runtime::ExecutorOptions executor_options(const SessionOptions& options) {
+  runtime::ExecutorOptions result;
+  result.threads_per_rank = options.threads_per_rank;
+  result.keep_all = options.keep_all;
+  result.world.timeout = options.timeout;
+  return result;
+}
+
+}  // namespace
+
+struct Session::Impl {
+  runtime::Executor executor;
+
+  Impl(const Program& program, const SessionOptions& options)
+      : executor(program.impl().program, executor_options(options)) {}
+};
+
+Session::Session(const Program& program, const SessionOptions& options)
+    : impl_(std::make_unique<Impl>(program, options)) {}
+Session::~Session() = default;
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+
+Tensors Session::run(const Tensors& inputs) {
+  return impl_->executor.run(inputs);
+}
+
+std::vector<int64_t> Session::peak_bytes(const Tensors& inputs) {
+  auto bytes = impl_->executor.peak_bytes(impl_->executor.bind_symbols(inputs));
+  return {bytes.begin(), bytes.end()};
+}
+
+int Session::threads_per_rank() const {
+  return impl_->executor.threads_per_rank();
+}
+
+std::vector<Session::Kept> Session::kept() {
+  std::vector<Kept> all;
+  for (auto& kept : impl_->executor.kept()) all.push_back({std::move(kept.name), std::move(kept.value)});
+  return all;
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include "tessera/tensors.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/io/npz.h"
+#include "tessera/onnx/tensor_proto.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path numbered(const fs::path& folder, const std::string& prefix, int number) {
+  return folder / fmt::format("{}_{}.pb", prefix, number);
+}
+
+// The folder itself, or the first of its test_data_set_N.
+fs::path data_folder(const fs::path& path, const std::string& prefix) {
+  if (fs::exists(numbered(path, prefix, 0))) return path;
+  fs::path nested = path / "test_data_set_0";
+  if (fs::exists(numbered(nested, prefix, 0))) return nested;
+  fail("inputs", "{} holds no {}_0.pb; name a .npz file, or a folder such as ONNX's test_data_set_0", path.string(),
+       prefix);
+}
+
+Tensors read_folder(const fs::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports) {
+  fs::path folder = data_folder(path, prefix);
+  Tensors tensors;
+  for (int i = 0; fs::exists(numbered(folder, prefix, i)); ++i) {
+    NamedTensor read = read_tensor_file(numbered(folder, prefix, i));
+    bool known =
+        std::any_of(ports.begin(), ports.end(), [&](const TensorInfo& port) { return port.name == read.name; });
+    std::string name = read.name;
+    if (!known) {
+      if (static_cast<size_t>(i) >= ports.size())
+        fail("inputs", "{} is one more than the model's {}; remove it", numbered(folder, prefix, i).string(),
+             ports.size());
+      name = ports[i].name;
+    }
+    tensors[name] = std::move(read.tensor);
+  }
+  return tensors;
+}
+
+template <typename T>
+Tensor narrowed(const Tensor& tensor, DType dtype) {
+  std::vector<T> elements;
+  for (float element : tensor.as<float>()) elements.emplace_back(element);
+  return Tensor::of(dtype, tensor.dims, elements);
+}
+
+}  // namespace
+
+Tensors read_tensors(const fs::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports) {
+  if (!fs::exists(path)) fail("inputs", "{} does not exist; name a .npz file or a folder of .pb files", path.string());
+  Tensors tensors = fs::is_directory(path) ? read_folder(path, prefix, ports) : read_npz(path);
+  for (const TensorInfo& port : ports) {
+    auto found = tensors.find(port.name);
+    if (found == tensors.end() || found->second.dtype != DType::float32) continue;
+    if (port.dtype == DType::bfloat16) found->second = narrowed<BFloat16>(found->second, DType::bfloat16);
+    if (port.dtype == DType::float16) found->second = narrowed<Float16>(found->second, DType::float16);
+  }
+  return tensors;
+}
+
+void write_tensors(const fs::path& path, const Tensors& tensors) {
+  write_npz(path, {tensors.begin(), tensors.end()});
+}
+
+void require_writable(const fs::path& path) {
+  AtomicFile probe(path);
+}
+
+}  // namespace v1
+}  // namespace tessera

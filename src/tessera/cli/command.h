@@ -1,0 +1,43 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "tessera/cli/console.h"
+
+namespace tessera::cli {
+
+/// Exit codes, one meaning each.
+inline constexpr int kGood = 0;     ///< done
+inline constexpr int kNo = 1;       ///< the answer is no
+inline constexpr int kMistake = 2;  ///< of the user; nothing is half written
+inline constexpr int kFailed = 3;   ///< while running
+
+/// One subcommand: its options, then what it does.
+class Command {
+ public:
+  virtual ~Command() = default;
+  virtual void declare(CLI::App& app) = 0;
+  /// Returns the exit code; throws tessera::Error.
+  virtual int run(Console& console) = 0;
+};
+
+struct CommandEntry {
+  std::string_view name;
+  std::string_view description;
+  std::unique_ptr<Command> (*make)();
+};
+
+/// The one visible list of commands: each file gives one.
+const std::vector<CommandEntry>& commands();
+
+std::unique_ptr<Command> make_inspect();  // inspect.cpp
+std::unique_ptr<Command> make_run();      // run.cpp
+std::unique_ptr<Command> make_shard();    // shard.cpp
+std::unique_ptr<Command> make_verify();   // verify.cpp
+std::unique_ptr<Command> make_explain();  // explain.cpp
+std::unique_ptr<Command> make_info();     // info.cpp
+
+}  // namespace tessera::cli

@@ -1,0 +1,17 @@
+#include "tessera/cli/command.h"
+
+namespace tessera::cli {
+
+const std::vector<CommandEntry>& commands() {
+  static const std::vector<CommandEntry> all = {
+      {"inspect", "what a model is: inputs, outputs, parameters, operators, FLOPs", make_inspect},
+      {"run", "run a model, or a written program, over a mesh of ranks", make_run},
+      {"shard", "split a model over a mesh and write the program, or print the plan", make_shard},
+      {"verify", "compare N ranks with one device, or with expected outputs", make_verify},
+      {"explain", "why a tensor is laid out as it is, and what that costs", make_explain},
+      {"info", "version, instruction sets, backends, presets", make_info},
+  };
+  return all;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/tessera.h"
+
+namespace tessera::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// Where a command's words go: for people on standard output, or one JSON object there.
+struct Console {
+  bool json = false;
+  bool quiet = false;
+
+  bool talks() const { return !json && !quiet; }
+  /// A line for people.
+  void say(std::string_view line) const;
+  /// A line for people on standard error.
+  void warn(std::string_view line) const;
+  /// Notes, then warnings, of a compilation.
+  void say(const ProgramSummary& summary) const;
+  void emit(const Json& object) const;
+};
+
+/// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return size() == 0; }
+  size_t size() const { return rows_.size() - 1; }
+  void print(const Console& console) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// "1.5 MiB"
+std::string bytes_text(double bytes);
+/// "1.23 M"; below 10,000 the plain number.
+std::string count_text(double count);
+/// "12.3 ms"
+std::string time_text(double seconds);
+/// "3.1e-06"
+std::string small_text(double value);
+/// "float32 [batch, 128]"
+std::string type_text(const TensorInfo& info);
+std::string joined(const std::vector<std::string>& items, std::string_view separator = ", ");
+
+}  // namespace tessera::cli

@@ -1,0 +1,81 @@
+#include "tessera/cli/command.h"
+#include "tessera/cli/options.h"
+
+namespace tessera::cli {
+namespace {
+
+class Explain : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file")->required();
+    app.add_option("tensor", tensor_, "the name of a tensor, as in the file")->required();
+    plan_.declare(app);
+  }
+
+  int run(Console& console) override {
+    Model model = Model::load(model_);
+    Plan plan = plan_.plan();
+    Program program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr});
+    Explanation found = program.explain(tensor_);
+    if (console.json)
+      emit(console, found);
+    else
+      print(console, program, found);
+    return kGood;
+  }
+
+ private:
+  static std::string round_text(int round) { return round == 0 ? "annotated" : "round " + std::to_string(round); }
+
+  static void print(const Console& console, const Program& program, const Explanation& found) {
+    console.say(program.summary());
+    console.say(found.tensor.name + ": " + type_text(found.tensor) + " over " + mesh_text(program.mesh()));
+    for (const Explanation::Place& place : found.places) {
+      console.say("  " + place.where + ": " + place.layout);
+      for (const Explanation::Axis& axis : place.axes) {
+        std::string part = axis.part.empty() ? "" : " (part " + axis.part + ")";
+        console.say("    dimension " + std::to_string(axis.dim) + part + " gets " + axis.axis + " from " + axis.by +
+                    ", " + round_text(axis.round));
+      }
+      for (const Explanation::Lost& lost : place.lost)
+        console.say("    dimension " + std::to_string(lost.dim) + " does not get " + lost.axis + ": " + lost.reason);
+    }
+    bool paid = false;
+    for (const ReshardSummary& reshard : found.reshards) {
+      if (!paid) console.say("it costs, per run and for rank 0:");
+      paid = true;
+      console.say("  " + bytes_text(static_cast<double>(reshard.bytes)) + " by " + joined(reshard.steps, " + ") +
+                  ", from " + reshard.from + " to " + reshard.to + ", for " + reshard.consumer);
+    }
+    if (!paid) console.say("it costs nothing: everybody uses it as it is");
+  }
+
+  static void emit(const Console& console, const Explanation& found) {
+    Json places = Json::array();
+    for (const Explanation::Place& place : found.places) {
+      Json axes = Json::array(), lost = Json::array();
+      for (const Explanation::Axis& axis : place.axes)
+        axes.push_back(
+            {{"dim", axis.dim}, {"part", axis.part}, {"axis", axis.axis}, {"by", axis.by}, {"round", axis.round}});
+      for (const Explanation::Lost& entry : place.lost)
+        lost.push_back({{"dim", entry.dim}, {"axis", entry.axis}, {"reason", entry.reason}});
+      places.push_back({{"where", place.where}, {"layout", place.layout}, {"axes", axes}, {"lost", lost}});
+    }
+    console.emit({{"tensor", found.tensor.name},
+                  {"dtype", name_of(found.tensor.dtype)},
+                  {"shape", found.tensor.shape},
+                  {"places", places},
+                  {"reshards", reshards_json(found.reshards)}});
+  }
+
+  std::string model_, tensor_;
+  PlanOptions plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_explain() {
+  return std::make_unique<Explain>();
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,42 @@
+#include "tessera/cli/command.h"
+#include "tessera/inspect.h"
+
+namespace tessera::cli {
+namespace {
+
+class Info : public Command {
+ public:
+  void declare(CLI::App&) override {}
+
+  int run(Console& console) override {
+    MachineInfo found = machine();
+    if (console.json) {
+      Json presets = Json::array();
+      for (const PresetInfo& preset : found.presets)
+        presets.push_back({{"name", preset.name}, {"axes", preset.axes}, {"description", preset.description}});
+      console.emit({{"version", version()},
+                    {"instruction_sets", found.instruction_sets},
+                    {"cores", found.cores},
+                    {"backends", found.backends},
+                    {"presets", presets}});
+      return kGood;
+    }
+    console.say("tessera " + std::string(version()));
+    console.say("instruction sets: " + (found.instruction_sets.empty() ? "baseline" : joined(found.instruction_sets)));
+    console.say("cores: " + std::to_string(found.cores) + ", divided among the ranks, at least 1 thread each");
+    console.say("backends: " + joined(found.backends));
+    console.say("presets:");
+    Table table({"name", "axis", "what it does"});
+    for (const PresetInfo& preset : found.presets) table.add({preset.name, preset.axes, preset.description});
+    table.print(console);
+    return kGood;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_info() {
+  return std::make_unique<Info>();
+}
+
+}  // namespace tessera::cli

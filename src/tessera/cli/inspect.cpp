@@ -1,0 +1,114 @@
+#include "tessera/inspect.h"
+
+#include "tessera/cli/command.h"
+#include "tessera/cli/options.h"
+
+namespace tessera::cli {
+namespace {
+
+Json operators_json(const std::vector<OperatorCount>& counts) {
+  Json list = Json::array();
+  for (const OperatorCount& entry : counts)
+    list.push_back({{"op", entry.op}, {"count", entry.count}, {"covered", entry.covered}});
+  return list;
+}
+
+std::string operators_text(const std::vector<OperatorCount>& counts) {
+  std::vector<std::string> items;
+  for (const OperatorCount& entry : counts)
+    items.push_back(entry.op + " " + std::to_string(entry.count) + (entry.covered ? "" : " (not covered)"));
+  return joined(items);
+}
+
+int64_t total(const std::vector<OperatorCount>& counts) {
+  int64_t sum = 0;
+  for (const OperatorCount& entry : counts) sum += entry.count;
+  return sum;
+}
+
+std::string sizes_text(const SymbolSizes& sizes) {
+  std::vector<std::string> items;
+  for (const auto& [symbol, size] : sizes) items.push_back(symbol + "=" + std::to_string(size));
+  return joined(items, ",");
+}
+
+class Inspect : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file")->required();
+    app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128");
+  }
+
+  int run(Console& console) override {
+    Model model = Model::load(model_);
+    SymbolSizes sizes = parse_shapes(shapes_);
+    std::string note;
+    model.complete(sizes, &note);
+    Inspection found = inspect(model, sizes);
+    if (console.json)
+      console.emit(json(found));
+    else
+      print(console, found, note);
+    return kGood;
+  }
+
+ private:
+  Json json(const Inspection& found) const {
+    Json error = found.rewrite_error.empty() ? Json() : Json(found.rewrite_error);
+    return {{"model", model_},
+            {"producer", found.producer},
+            {"ir_version", found.ir_version},
+            {"opset", found.opset},
+            {"inputs", ports_json(found.inputs)},
+            {"outputs", ports_json(found.outputs)},
+            {"symbols", found.sizes},
+            {"parameters", found.parameters},
+            {"parameter_bytes", found.parameter_bytes},
+            {"flops", found.flops},
+            {"bytes", found.moved_bytes},
+            {"operators", operators_json(found.read)},
+            {"operators_rewritten", operators_json(found.rewritten)},
+            {"rewrite_error", error},
+            {"uncovered", found.uncovered},
+            {"device_configurations", found.device_configurations},
+            {"annotated_nodes", found.annotated_nodes}};
+  }
+
+  void print(const Console& console, const Inspection& found, const std::string& note) const {
+    console.say(model_ + ": IR " + std::to_string(found.ir_version) + ", opset " + std::to_string(found.opset) +
+                (found.producer.empty() ? "" : ", by " + found.producer));
+    Table ports({"", "name", "type"});
+    for (const TensorInfo& port : found.inputs) ports.add({"input", port.name, type_text(port)});
+    for (const TensorInfo& port : found.outputs) ports.add({"output", port.name, type_text(port)});
+    ports.print(console);
+    console.say("parameters: " + count_text(static_cast<double>(found.parameters)) + " (" +
+                bytes_text(static_cast<double>(found.parameter_bytes)) + ")");
+    if (!note.empty()) console.say("note: " + note);
+    if (!found.rewritten.empty()) {
+      std::string sizes = sizes_text(found.sizes);
+      console.say("one step" + (sizes.empty() ? "" : " at " + sizes) + ": " +
+                  count_text(static_cast<double>(found.flops)) + "FLOP, " +
+                  bytes_text(static_cast<double>(found.moved_bytes)) + " read and written by operators");
+    }
+    console.say("operators in the file, " + std::to_string(total(found.read)) + ": " + operators_text(found.read));
+    if (!found.rewritten.empty())
+      console.say("after rewriting, " + std::to_string(total(found.rewritten)) + ": " +
+                  operators_text(found.rewritten));
+    if (!found.rewrite_error.empty()) console.say("cannot be compiled: " + found.rewrite_error);
+    console.say(found.uncovered.empty() && found.rewrite_error.empty()
+                    ? "coverage: all operators"
+                    : "coverage: lacks " + (found.uncovered.empty() ? "no operator" : joined(found.uncovered)));
+    for (const std::string& configuration : found.device_configurations)
+      console.say("device configuration " + configuration + ", on " + std::to_string(found.annotated_nodes) + " nodes");
+  }
+
+  std::string model_, shapes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_inspect() {
+  return std::make_unique<Inspect>();
+}
+
+}  // namespace tessera::cli

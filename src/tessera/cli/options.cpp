@@ -1,0 +1,217 @@
+#include "tessera/cli/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+namespace tessera::cli {
+namespace {
+
+[[noreturn]] void mistake(std::string_view stage, const std::string& message) {
+  throw Error(ErrorKind::user, stage, message);
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) mistake("plan", path + " cannot be read; name a JSON file");
+  return text.str();
+}
+
+int64_t parse_size(std::string_view text, std::string_view item) {
+  int64_t size = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error != std::errc() || end != text.data() + text.size())
+    mistake("shapes", "'" + std::string(item) + "' is no size; write SYMBOL=NUMBER, as batch=8,sequence=128");
+  return size;
+}
+
+}  // namespace
+
+SymbolSizes parse_shapes(std::string_view text) {
+  SymbolSizes sizes;
+  while (!text.empty()) {
+    std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
+    size_t equals = item.rfind('=');
+    std::string_view number = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
+    int64_t size = parse_size(number, item);
+    if (!sizes.emplace(item.substr(0, equals), size).second)
+      mistake("shapes", "'" + std::string(item.substr(0, equals)) + "' is given twice; give it once");
+  }
+  return sizes;
+}
+
+void PlanOptions::declare(CLI::App& app) {
+  app.add_option("--mesh", mesh_text, "named axes of devices, as dp=2,tp=4; without it, one rank");
+  app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info");
+  app.add_option("--annotate", annotations,
+                 "NAME=[d,…] lays out the tensors of that name ('*' matches anything), one d per dimension: '-' whole, "
+                 "'?' open, an axis 'tp', axes '{dp,tp}' major to minor, parts '3*192{tp}'; a suffix '?' opens a "
+                 "dimension; ' partial(sum:tp)' may follow. May be repeated; the first wins")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--plan", plan_path, "JSON file with mesh, presets, annotations, shapes; options come before it");
+  app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
+}
+
+Plan PlanOptions::plan() const {
+  Plan plan;
+  plan.presets = preset;
+  for (const std::string& annotation : annotations) plan.annotations.push_back({annotation, "annotation"});
+  plan.shapes = parse_shapes(shapes);
+  plan.mesh = mesh_text;
+  return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text(plan_path), plan_path));
+}
+
+Mesh PlanOptions::mesh(const Plan& plan) const {
+  return plan.mesh.empty() ? Mesh() : Mesh::parse(plan.mesh);
+}
+
+bool PlanOptions::any() const {
+  return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty();
+}
+
+void DumpOptions::declare(CLI::App& app) {
+  app.add_option("--dump", stages_, "print the text form after a stage; 'list' lists the stages. May be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+bool DumpOptions::list(const Console& console) const {
+  if (std::find(stages_.begin(), stages_.end(), "list") == stages_.end()) return false;
+  if (console.json) console.emit({{"stages", stages()}});
+  for (const std::string& stage : stages()) console.say(stage);
+  return true;
+}
+
+void DumpOptions::check() const {
+  auto known = stages();
+  for (const std::string& stage : stages_)
+    if (std::find(known.begin(), known.end(), stage) == known.end())
+      mistake("dump", "there is no stage '" + stage + "'; the stages are: " + joined(known));
+}
+
+StageObserver DumpOptions::observer(const Console& console) {
+  if (stages_.empty()) return nullptr;
+  return [this, &console](std::string_view stage, const std::function<std::string()>& text) {
+    if (std::find(stages_.begin(), stages_.end(), stage) == stages_.end()) return;
+    if (console.json)
+      texts_[std::string(stage)] = text();
+    else
+      std::printf("# after %.*s\n%s\n", static_cast<int>(stage.size()), stage.data(), text().c_str());
+  };
+}
+
+void DumpOptions::add_to(Json& object) const {
+  for (const auto& [stage, text] : texts_) object["dump"][stage] = text;
+}
+
+void InputOptions::declare(CLI::App& app) {
+  app.add_option("--inputs", path, "a .npz file with one array per input, or a folder of input_N.pb; else random");
+  app.add_option("--seed", seed, "of random inputs")->capture_default_str();
+}
+
+Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
+  return path.empty() ? Tensors{} : read_tensors(path, "input", ports);
+}
+
+Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
+  console.say("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
+  return random_inputs(model, sizes, seed);
+}
+
+void RunOptions::declare(CLI::App& app) {
+  app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--timeout", timeout, "longest wait of one rank for another, in seconds")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+}
+
+SessionOptions RunOptions::session() const {
+  SessionOptions options;
+  options.threads_per_rank = threads;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1e3 + 0.5));
+  return options;
+}
+
+void add_sizes(SymbolSizes& sizes, const std::vector<TensorInfo>& ports, const Tensors& inputs) {
+  auto is_symbol = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") != std::string::npos &&
+           text.find_first_of(" +*()") == std::string::npos;
+  };
+  for (const TensorInfo& port : ports) {
+    auto given = inputs.find(port.name);
+    if (given == inputs.end() || given->second.dims.size() != port.shape.size()) continue;
+    for (size_t d = 0; d < port.shape.size(); ++d)
+      if (is_symbol(port.shape[d])) sizes.emplace(port.shape[d], given->second.dims[d]);
+  }
+}
+
+void print_collectives(const Console& console, const ProgramSummary& summary) {
+  if (summary.collectives.empty()) return console.say("communication: none");
+  console.say("communication per run:");
+  Table table({"kind", "axes", "count", "bytes received by rank 0"});
+  for (const CollectiveSummary& entry : summary.collectives)
+    table.add({entry.kind, joined(entry.axes, ","), std::to_string(entry.count),
+               bytes_text(static_cast<double>(entry.bytes))});
+  table.print(console);
+}
+
+void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most) {
+  Table table({"tensor", "for", "from", "to", "steps", "bytes"});
+  size_t left = 0;
+  for (const ReshardSummary& entry : reshards) {
+    if (entry.bytes == 0) continue;  // slices are free
+    if (table.size() >= most)
+      ++left;
+    else
+      table.add({entry.tensor, entry.consumer, entry.from, entry.to, joined(entry.steps, " + "),
+                 bytes_text(static_cast<double>(entry.bytes))});
+  }
+  if (table.empty()) return;
+  console.say("layout changes:");
+  table.print(console);
+  if (left) console.say("  … and " + std::to_string(left) + " more (--json has all)");
+}
+
+Json collectives_json(const ProgramSummary& summary) {
+  Json list = Json::array();
+  for (const CollectiveSummary& entry : summary.collectives)
+    list.push_back({{"kind", entry.kind}, {"axes", entry.axes}, {"count", entry.count}, {"bytes", entry.bytes}});
+  return list;
+}
+
+Json reshards_json(const std::vector<ReshardSummary>& reshards) {
+  Json list = Json::array();
+  for (const ReshardSummary& entry : reshards)
+    list.push_back({{"tensor", entry.tensor},
+                    {"consumer", entry.consumer},
+                    {"from", entry.from},
+                    {"to", entry.to},
+                    {"steps", entry.steps},
+                    {"bytes", entry.bytes}});
+  return list;
+}
+
+Json ports_json(const std::vector<TensorInfo>& ports) {
+  Json list = Json::array();
+  for (const TensorInfo& port : ports)
+    list.push_back({{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", port.shape}});
+  return list;
+}
+
+Json mesh_json(const Mesh& mesh) {
+  Json object = Json::object();
+  for (const MeshAxis& axis : mesh.axes()) object[axis.name] = axis.size;
+  return object;
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  std::string ranks = std::to_string(mesh.size()) + (mesh.size() == 1 ? " rank" : " ranks");
+  return mesh.axes().empty() ? ranks : mesh.str() + " (" + ranks + ")";
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/cli/console.h"
+#include "tessera/inspect.h"
+#include "tessera/tessera.h"
+
+/// Groups of options that several commands share.
+namespace tessera::cli {
+
+/// Reads "batch=8,sequence=128". Throws a user error.
+SymbolSizes parse_shapes(std::string_view text);
+
+/// --mesh, --preset, --annotate, --plan, --shapes
+struct PlanOptions {
+  void declare(CLI::App& app);
+  /// What the user said, completed by the plan file.
+  Plan plan() const;
+  Mesh mesh(const Plan& plan) const;
+  bool any() const;
+
+  std::string mesh_text, preset, plan_path, shapes;
+  std::vector<std::string> annotations;
+};
+
+/// --dump
+struct DumpOptions {
+  void declare(CLI::App& app);
+  /// Prints the stages' names if that is what was asked; then there is nothing else to do.
+  bool list(const Console& console) const;
+  /// Throws a user error for a stage that there is not.
+  void check() const;
+  /// Prints asked stages, or gathers them for JSON; empty if none was asked.
+  StageObserver observer(const Console& console);
+  /// Adds what was gathered.
+  void add_to(Json& object) const;
+
+ private:
+  std::vector<std::string> stages_;
+  std::map<std::string, std::string> texts_;
+};
+
+/// --inputs, --seed
+struct InputOptions {
+  void declare(CLI::App& app);
+  /// The arrays of --inputs; empty if it was not given.
+  Tensors given(const std::vector<TensorInfo>& ports) const;
+  /// Random ones.
+  Tensors random(const Model& model, const SymbolSizes& sizes, const Console& console) const;
+  bool from_file() const { return !path.empty(); }
+
+  std::string path;
+  uint64_t seed = 0;
+};
+
+/// --threads, --timeout
+struct RunOptions {
+  void declare(CLI::App& app);
+  SessionOptions session() const;
+
+  int threads = 0;
+  double timeout = 60;
+};
+
+/// The sizes that given inputs imply for symbols.
+void add_sizes(SymbolSizes& sizes, const std::vector<TensorInfo>& ports, const Tensors& inputs);
+
+/// Tables and JSON of what a program does.
+void print_collectives(const Console& console, const ProgramSummary& summary);
+void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most);
+Json collectives_json(const ProgramSummary& summary);
+Json reshards_json(const std::vector<ReshardSummary>& reshards);
+Json ports_json(const std::vector<TensorInfo>& ports);
+Json mesh_json(const Mesh& mesh);
+std::string mesh_text(const Mesh& mesh);
+
+}  // namespace tessera::cli

@@ -1,0 +1,101 @@
+#include "tessera/cli/command.h"
+#include "tessera/cli/options.h"
+#include "tessera/cli/progress.h"
+
+namespace tessera::cli {
+namespace {
+
+// Up to this many ranks, each one's peak is computed; of more, that of rank 0, whose shards are the largest.
+constexpr int64_t kMostRanksAsked = 16;
+constexpr size_t kReshardsPrinted = 20;
+
+class Shard : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file")->required();
+    plan_.declare(app);
+    auto* output = app.add_option("-o,--output", folder_, "the folder to write, whole or not at all");
+    app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
+    dump_.declare(app);
+  }
+
+  int run(Console& console) override {
+    if (dump_.list(console)) return kGood;
+    dump_.check();
+    if (folder_.empty() && !dry_)
+      throw Error(ErrorKind::user, "shard", "where to? name a folder with -o, or ask for the plan with --dry-run");
+    Model model = Model::load(model_);
+    Plan plan = plan_.plan();
+    Program program = [&] {
+      Progress progress(console, "compiling");
+      return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console)});
+    }();
+    std::vector<int64_t> peaks = [&] {
+      Progress progress(console, "planning memory");
+      return peaks_of(program);
+    }();
+    if (!dry_) {
+      Progress progress(console, "writing");
+      program.write(folder_);
+    }
+    if (console.json)
+      emit(console, program, peaks);
+    else
+      print(console, program, peaks);
+    return kGood;
+  }
+
+ private:
+  static std::vector<int64_t> peaks_of(const Program& program) {
+    int64_t asked = program.mesh().size() > kMostRanksAsked ? 1 : program.mesh().size();
+    std::vector<int64_t> peaks;
+    for (int64_t rank = 0; rank < asked; ++rank) peaks.push_back(program.peak_bytes(rank, {}));
+    return peaks;
+  }
+
+  void print(const Console& console, const Program& program, const std::vector<int64_t>& peaks) const {
+    const ProgramSummary& summary = program.summary();
+    console.say(summary);
+    console.say("mesh " + mesh_text(program.mesh()));
+    print_collectives(console, summary);
+    print_reshards(console, summary.reshards, kReshardsPrinted);
+    bool all = static_cast<int64_t>(peaks.size()) == program.mesh().size();
+    console.say(all ? "memory at the peak:" : "memory at the peak, of the rank that needs most:");
+    Table table({"rank", "bytes"});
+    for (size_t r = 0; r < peaks.size(); ++r) table.add({std::to_string(r), bytes_text(static_cast<double>(peaks[r]))});
+    table.print(console);
+    if (!dry_) console.say("wrote " + folder_);
+  }
+
+  void emit(const Console& console, const Program& program, const std::vector<int64_t>& peaks) const {
+    const ProgramSummary& summary = program.summary();
+    Json ranks = Json::array();
+    for (size_t r = 0; r < peaks.size(); ++r) ranks.push_back({{"rank", r}, {"peak_bytes", peaks[r]}});
+    Json object = {{"model", model_},
+                   {"mesh", mesh_json(program.mesh())},
+                   {"inputs", ports_json(program.inputs())},
+                   {"outputs", ports_json(program.outputs())},
+                   {"shapes", summary.shapes},
+                   {"collectives", collectives_json(summary)},
+                   {"reshards", reshards_json(summary.reshards)},
+                   {"ranks", ranks},
+                   {"notes", summary.notes},
+                   {"warnings", summary.warnings}};
+    if (!dry_) object["written"] = folder_;
+    dump_.add_to(object);
+    console.emit(object);
+  }
+
+  std::string model_, folder_;
+  bool dry_ = false;
+  PlanOptions plan_;
+  DumpOptions dump_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_shard() {
+  return std::make_unique<Shard>();
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,141 @@
+#include <algorithm>
+
+#include "tessera/cli/command.h"
+#include "tessera/cli/options.h"
+#include "tessera/cli/progress.h"
+#include "tessera/compare.h"
+
+namespace tessera::cli {
+namespace {
+
+class Verify : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file")->required();
+    plan_.declare(app);
+    inputs_.declare(app);
+    app.add_option("--expected", expected_,
+                   "outputs to compare with, a .npz file or a folder of output_N.pb; else one device computes them");
+    rtol_option_ = app.add_option("--rtol", rtol_, "of the largest expected magnitude; else 2e-5 for float32")
+                       ->check(CLI::NonNegativeNumber);
+    atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(CLI::NonNegativeNumber);
+    app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
+    run_.declare(app);
+  }
+
+  int run(Console& console) override {
+    if (!expected_.empty() && !inputs_.from_file())
+      throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
+    Model model = Model::load(model_);
+    Plan plan = plan_.plan();
+    Mesh mesh = plan_.mesh(plan);
+    if (expected_.empty() && mesh.axes().empty())
+      throw Error(ErrorKind::user, "verify", "name a --mesh to compare with one device, or --expected outputs");
+    Tensors inputs = inputs_.given(model.inputs());
+    add_sizes(plan.shapes, model.inputs(), inputs);
+    Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", model.outputs());
+    Program program = [&] {
+      Progress progress(console, "compiling");
+      return compile(model, mesh, plan);
+    }();
+    if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
+    Progress progress(console, "verifying");
+    if (expected_.empty()) expected = Session(one_device(model, plan), run_.session()).run(inputs);
+    Tensors actual = Session(program, run_.session()).run(inputs);
+
+    std::vector<Difference> differences = in_order(compare(expected, actual, tolerance()), program.outputs());
+    bool pass = std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
+    std::optional<Difference> first;
+    if (!pass || always_) first = find_first(one_device(model, plan), program, inputs);
+    if (console.json)
+      emit(console, program, differences, pass, first);
+    else
+      print(console, program, differences, pass, first);
+    return pass ? kGood : kNo;
+  }
+
+ private:
+  static Program one_device(const Model& model, const Plan& plan) {
+    Plan alone;
+    alone.shapes = plan.shapes;
+    return compile(model, Mesh(), alone);
+  }
+
+  Tolerance tolerance() const {
+    Tolerance result;
+    if (rtol_option_->count()) result.relative = rtol_;
+    if (atol_option_->count()) result.absolute = atol_;
+    return result;
+  }
+
+  static std::vector<Difference> in_order(std::vector<Difference> differences, const std::vector<TensorInfo>& ports) {
+    auto place = [&](const Difference& difference) {
+      return std::find_if(ports.begin(), ports.end(), [&](const TensorInfo& p) { return p.name == difference.name; });
+    };
+    std::stable_sort(differences.begin(), differences.end(),
+                     [&](const Difference& a, const Difference& b) { return place(a) < place(b); });
+    return differences;
+  }
+
+  // Runs both again, all tensors kept.
+  std::optional<Difference> find_first(const Program& one, const Program& many, const Tensors& inputs) const {
+    SessionOptions options = run_.session();
+    options.keep_all = true;
+    Session expected(one, options), actual(many, options);
+    expected.run(inputs);
+    actual.run(inputs);
+    return first_diverging(expected, actual, tolerance());
+  }
+
+  void print(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
+             const std::optional<Difference>& first) const {
+    console.say(program.summary());
+    console.say("mesh " + mesh_text(program.mesh()) + " against " + (expected_.empty() ? "one device" : expected_));
+    Table table({"output", "max abs", "max rel", ""});
+    for (const Difference& entry : differences) {
+      bool known = entry.problem.empty();
+      table.add({entry.name, known ? small_text(entry.max_abs) : "-", known ? small_text(entry.max_rel) : "-",
+                 entry.pass ? "pass" : (known ? "FAIL" : "FAIL: " + entry.problem)});
+    }
+    table.print(console);
+    if (first)
+      console.say("first diverging tensor: '" + first->name + "', max abs " + small_text(first->max_abs) +
+                  ", max rel " + small_text(first->max_rel));
+    else if (!pass || always_)
+      console.say("no tensor of one device and of the mesh differs by more than the tolerance");
+    console.say(pass ? "pass" : "FAIL");
+  }
+
+  void emit(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
+            const std::optional<Difference>& first) const {
+    Json outputs = Json::array();
+    for (const Difference& entry : differences) {
+      Json output = {
+          {"name", entry.name}, {"max_abs", entry.max_abs}, {"max_rel", entry.max_rel}, {"pass", entry.pass}};
+      if (!entry.problem.empty()) output["problem"] = entry.problem;
+      outputs.push_back(std::move(output));
+    }
+    console.emit({{"pass", pass},
+                  {"mesh", mesh_json(program.mesh())},
+                  {"outputs", outputs},
+                  {"first_diverging", first ? Json(first->name) : Json()},
+                  {"notes", program.summary().notes},
+                  {"warnings", program.summary().warnings}});
+  }
+
+  std::string model_, expected_;
+  double rtol_ = 0, atol_ = 0;
+  CLI::Option *rtol_option_ = nullptr, *atol_option_ = nullptr;
+  bool always_ = false;
+  PlanOptions plan_;
+  InputOptions inputs_;
+  RunOptions run_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_verify() {
+  return std::make_unique<Verify>();
+}
+
+}  // namespace tessera::cli
