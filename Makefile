@@ -32,7 +32,7 @@ bench: packages
 fuzz: packages
 	@cmake --preset asan --log-level=WARNING
 	@cmake --build --preset asan -j $(JOBS) --target fuzz_readers
-	@build-asan/tests/fuzz_readers $(FUZZ_SECONDS) tests/models examples/tiny
+	@cd build-asan && tests/fuzz_readers $(FUZZ_SECONDS) ../tests
 
 sanitize: packages
 	@for preset in asan tsan; do \
