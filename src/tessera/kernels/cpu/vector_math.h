@@ -63,9 +63,9 @@ inline double expm1(double x) {
 inline float log(float x) {
   const bool subnormal = x < 0x1p-126f;
   const float scaled = subnormal ? x * 0x1p23f : x;
-  const int32_t bits = std::bit_cast<int32_t>(scaled);
-  const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3 is sqrt(1/2)
-  const float f = std::bit_cast<float>(bits - (exponent << 23)) - 1.0f;
+  const uint32_t bits = std::bit_cast<uint32_t>(scaled);
+  const int32_t exponent = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;  // 0x3f3504f3 is sqrt(1/2)
+  const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(exponent) << 23)) - 1.0f;
   const float e = static_cast<float>(exponent - (subnormal ? 23 : 0));
   float p = 6.746640326e-02f;
   p = p * f - 1.167565177e-01f;
