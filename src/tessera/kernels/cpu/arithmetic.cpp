@@ -130,7 +130,7 @@ std::unique_ptr<Kernel> variadic_kernel(const PrepareContext& context, bool mean
             if (plans[k].fixed(1))
               std::fill(to, to + n, load(*source));
             else if constexpr (is_narrow_float<T>)
-              widen(source, to, n);
+              widen_row(source, to, n);
             else
               std::copy(source, source + n, to);
           });
@@ -141,7 +141,7 @@ std::unique_ptr<Kernel> variadic_kernel(const PrepareContext& context, bool mean
           unary_loop(sum, sum, chunk, [divisor](C x) { return x / divisor; });
         }
         if constexpr (is_narrow_float<T>)
-          narrow(sum, out + at, chunk);
+          narrow_row(sum, out + at, chunk);
         else
           std::copy(sum, sum + chunk, out + at);
       }

@@ -32,9 +32,9 @@ To converted(From stored) {
 template <typename From, typename To>
 void convert(const From* in, To* out, int64_t n) {
   if constexpr (is_narrow_float<From> && std::is_same_v<To, float>)
-    widen(in, out, n);
+    widen_row(in, out, n);
   else if constexpr (std::is_same_v<From, float> && is_narrow_float<To>)
-    narrow(in, out, n);
+    narrow_row(in, out, n);
   else
     for (int64_t i = 0; i < n; ++i) out[i] = converted<To>(in[i]);
 }

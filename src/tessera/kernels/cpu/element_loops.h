@@ -4,6 +4,7 @@
 
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/multiversion.h"
+#include "tessera/kernels/cpu/via_float32.h"
 
 /// The inner loops of element-wise kernels: one operand list each, over `n` consecutive elements. An operand is either
 /// consecutive too or `fixed` (one element for all). A result may lie where an operand lies. 16-bit floats pass through
@@ -11,18 +12,6 @@
 namespace tessera::kernels {
 
 constexpr int64_t narrow_chunk = 512;
-
-template <typename Narrow>
-TESSERA_MULTIVERSION static void widen(const Narrow* in, float* out, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]);
-}
-
-template <typename Narrow>
-TESSERA_MULTIVERSION static void narrow(const float* in, Narrow* out, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i].bits = Narrow(in[i]).bits;
-}
 
 template <typename A, typename R, typename Op>
 TESSERA_MULTIVERSION static void unary_loop(const A* a, R* out, int64_t n, Op op) {
@@ -59,10 +48,10 @@ void map_unary(const A* a, R* out, int64_t n, Op op) {
     alignas(64) float wide[narrow_chunk];
     for (int64_t at = 0; at < n; at += narrow_chunk) {
       const int64_t count = std::min(narrow_chunk, n - at);
-      widen(a + at, wide, count);
+      widen_row(a + at, wide, count);
       if constexpr (std::is_same_v<A, R>) {
         unary_loop(wide, wide, count, op);
-        narrow(wide, out + at, count);
+        narrow_row(wide, out + at, count);
       } else {
         unary_loop(wide, out + at, count, op);
       }
@@ -79,12 +68,12 @@ void map_binary(const A* a, bool a_fixed, const A* b, bool b_fixed, R* out, int6
     alignas(64) float left[narrow_chunk], right[narrow_chunk];
     for (int64_t at = 0; at < n; at += narrow_chunk) {
       const int64_t count = std::min(narrow_chunk, n - at);
-      widen(a_fixed ? a : a + at, left, a_fixed ? 1 : count);
-      widen(b_fixed ? b : b + at, right, b_fixed ? 1 : count);
+      widen_row(a_fixed ? a : a + at, left, a_fixed ? 1 : count);
+      widen_row(b_fixed ? b : b + at, right, b_fixed ? 1 : count);
       if constexpr (std::is_same_v<A, R>) {
         alignas(64) float result[narrow_chunk];
         binary_loop(left, a_fixed, right, b_fixed, result, count, op);
-        narrow(result, out + at, count);
+        narrow_row(result, out + at, count);
       } else {
         binary_loop(left, a_fixed, right, b_fixed, out + at, count, op);
       }

@@ -92,7 +92,7 @@ void ReducePlan::run_columns(const T* in, const C* shifts, int threads, Finish& 
           const T* x = start + offset(r, reduced_dims_, reduced_strides_);
           if constexpr (is_narrow_float<T>) {
             alignas(64) float wide[width];
-            widen(x, wide, n);
+            widen_row(x, wide, n);
             accumulate<Op, float, C>(wide, shift, sums, n);
           } else {
             accumulate<Op, T, C>(x, shift, sums, n);

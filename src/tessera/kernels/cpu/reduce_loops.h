@@ -131,7 +131,7 @@ void reduce_row(const T* x, int64_t n, C shift, C& total) {
     const int64_t count = std::min(reduce_block, n - at);
     if constexpr (is_narrow_float<T>) {
       alignas(64) float wide[reduce_block];
-      widen(x + at, wide, count);
+      widen_row(x + at, wide, count);
       total = Op::combine(total, reduce_lanes_of<Op, float, C>(wide, count, shift));
     } else {
       total = Op::combine(total, reduce_lanes_of<Op, T, C>(x + at, count, shift));

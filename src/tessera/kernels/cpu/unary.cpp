@@ -139,9 +139,9 @@ std::unique_ptr<Kernel> prepare_trigonometric(const PrepareContext& context) {
           alignas(64) float wide[narrow_chunk];
           for (int64_t at = begin; at < end; at += narrow_chunk) {
             const int64_t count = std::min(narrow_chunk, end - at);
-            widen(in + at, wide, count);
+            widen_row(in + at, wide, count);
             loop(wide, wide, count);
-            narrow(wide, out + at, count);
+            narrow_row(wide, out + at, count);
           }
         }
       });
