@@ -159,6 +159,9 @@ TEST(Elementwise, activations_follow_their_formulas) {
   expect("LeakyRelu", {{"alpha", 0.1f}}, [](double v) { return v < 0 ? 0.1f * v : v; });
   expect("LeakyRelu", {}, [](double v) { return v < 0 ? 0.01f * v : v; });
   expect("ThresholdedRelu", {{"alpha", 0.5f}}, [](double v) { return v > 0.5 ? v : 0; });
+  expect("Shrink", {{"lambd", 0.5f}, {"bias", 0.25f}}, [](double v) {
+    return v > 0.5 ? v - 0.25 : v < -0.5 ? v + 0.25 : 0;
+  });
   expect("Elu", {{"alpha", 2.0f}}, [](double v) { return v < 0 ? 2 * std::expm1(v) : v; });
   expect("Selu", {}, [](double v) { return 1.0507010221481323 * (v > 0 ? v : 1.6732631921768188 * std::expm1(v)); });
   expect("Celu", {{"alpha", 2.0f}}, [](double v) { return v < 0 ? 2 * std::expm1(v / 2) : v; });
@@ -370,6 +373,16 @@ TEST(Elementwise, casts_truncate_saturate_and_round) {
   EXPECT_THAT(widened(cast(floats({2}, {65519, 65520}), DType::float16)), ElementsAre(65504, infinity));
   EXPECT_THAT(values_of<double>(cast(narrowed(DType::float16, {1}, {0.1f}), DType::float64)),
               ElementsAre(0.0999755859375));
+}
+
+TEST(Elementwise, dropout_keeps_everything_in_inference_and_refuses_training) {
+  const Tensor x = floats({3}, {1, 2, 3}), ratio = floats({}, {0.5});
+  auto run = [&](int training) {
+    return run_kernel("Dropout", {x, ratio, booleans({}, {training})}, {{DType::float32, {3}}, {DType::boolean, {3}}});
+  };
+  EXPECT_THAT(values_of<float>(run(0)[0]), ElementsAre(1, 2, 3));
+  EXPECT_THAT(values_of<uint8_t>(run(0)[1]), ElementsAre(1, 1, 1));
+  EXPECT_THROW(run(1), Error);
 }
 
 TEST(Elementwise, an_element_type_that_is_not_computed_is_named) {

@@ -70,6 +70,17 @@ struct Celu {
   float alpha;
 };
 
+/// Nothing within the threshold `lambd`; beyond it, the element brought nearer to zero by the bias.
+struct Shrink {
+  explicit Shrink(const Node& node) : bias(node.get_float("bias", 0.0f)), threshold(node.get_float("lambd", 0.5f)) {}
+  template <typename T>
+  T operator()(T x) const {
+    const T above = x > T(threshold) ? x - T(bias) : x * T(0);  // x * 0 keeps NaN
+    return x < -T(threshold) ? x + T(bias) : above;
+  }
+  float bias, threshold;
+};
+
 struct Sigmoid {
   template <typename T>
   T operator()(T x) const {
@@ -159,6 +170,7 @@ std::vector<KernelEntry> activation_kernels() {
       {"Elu", "", prepare_float_unary<Elu>, {0}},
       {"Selu", "", prepare_float_unary<Selu>, {0}},
       {"Celu", "", prepare_float_unary<Celu>, {0}},
+      {"Shrink", "", prepare_float_unary<Shrink>, {0}},
       {"Sigmoid", "", prepare_float_unary<Sigmoid>, {0}},
       {"Swish", "", prepare_float_unary<Swish>, {0}},
       {"HardSigmoid", "", prepare_float_unary<HardSigmoid>, {0}},

@@ -15,6 +15,7 @@ std::vector<KernelEntry> comparison_kernels();  // Equal, Less, …
 std::vector<KernelEntry> bitwise_kernels();     // And, BitwiseXor, BitShift, …
 std::vector<KernelEntry> selection_kernels();   // Where, Clip
 std::vector<KernelEntry> cast_kernels();        // Cast, CastLike
+std::vector<KernelEntry> dropout_kernels();     // Dropout
 
 /// The kernel of `out[i] = op(in[i])` for elements of T and results of R.
 template <typename T, typename R, typename Op>
