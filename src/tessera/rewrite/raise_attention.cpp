@@ -34,6 +34,15 @@ Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores
   return {mask, false};
 }
 
+/// A mask whose last extent is `keys`: Attention reads a shorter one as hiding the remaining keys, where the
+/// operators that it replaces broadcast it.
+Value* over_keys(Graph& graph, Value* mask, const Expr& keys, const Node* before) {
+  if (!mask || mask->rank() == 0 || mask->shape().back() == keys) return mask;
+  Shape shape = mask->shape();
+  shape.back() = keys;
+  return expanded(graph, mask, shape, before);
+}
+
 /// Undoes the repetition of key or value heads, Reshape(Expand(Reshape(x, [b, g, 1, t, d]), [b, g, r, t, d]),
 /// [b, g·r, t, d]): gives [b, g, t, d]; null if there is none.
 Value* without_repetition(Graph& graph, Value* value, const Node* before) {
@@ -115,6 +124,7 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* turned_key = without_scale(scores->inputs[1], scale);
   if (query->rank() != 4 || turned_key->rank() != 4) return false;
   Mask simple = mask ? simplified(analysis, mask, shape) : Mask{};
+  simple.operand = over_keys(graph, simple.operand, shape.back(), node);
   Value* key = exchanged(graph, turned_key, node);
   if (Node* transpose = made_by(turned_key, "Transpose")) {
     double inner = 1;
@@ -166,6 +176,8 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
   Shape scores = {node->inputs[0]->shape()[0], node->inputs[0]->shape()[1], node->inputs[0]->shape()[2],
                   key->shape()[2]};
   Mask mask = simplified(analysis, node->inputs[3], scores);
+  if (mask.operand && node->inputs[3]->rank() > 0)
+    mask.operand = over_keys(graph, mask.operand, node->inputs[3]->shape().back(), node);
   graph.set_input(node, 3, mask.operand);
   if (mask.causal) node->set("is_causal", int64_t{1});
 }

@@ -11,6 +11,7 @@ struct Rotary {
   int64_t batch, heads, positions, width, rotated;
   int64_t batch_stride, head_stride, position_stride;
   bool interleaved;
+  bool shared;         ///< one cache serves every batch
   int64_t cache_rows;  ///< rows of the caches that position_ids choose from; 0: the caches are per batch and position
   int threads;
 };
@@ -20,7 +21,7 @@ Rotary rotary_of(const PrepareContext& context) {
   const Dims& x = context.inputs.at(0).dims;
   Rotary r{};
   if (x.size() == 4) {
-    r = {x[0], x[1], x[2], x[3], 0, x[1] * x[2] * x[3], x[2] * x[3], x[3], false, 0, 0};
+    r = {x[0], x[1], x[2], x[3], 0, x[1] * x[2] * x[3], x[2] * x[3], x[3], false, false, 0, 0};
   } else {
     const int64_t heads = node.get_int("num_heads", 0);
     if (x.size() != 3 || (heads == 0 ? count_of(x) != 0 : x[2] % heads != 0))
@@ -29,7 +30,7 @@ Rotary rotary_of(const PrepareContext& context) {
            "with attribute 'num_heads' dividing the last one",
            node.label(), text_of(x));
     const int64_t width = heads == 0 ? 0 : x[2] / heads;
-    r = {x[0], heads, x[1], width, 0, x[1] * x[2], width, x[2], false, 0, 0};
+    r = {x[0], heads, x[1], width, 0, x[1] * x[2], width, x[2], false, false, 0, 0};
   }
   r.rotated = node.get_int("rotary_embedding_dim", 0);
   if (r.rotated == 0) r.rotated = r.width;
@@ -37,8 +38,10 @@ Rotary rotary_of(const PrepareContext& context) {
   r.threads = context.threads;
   const Dims &cosine = context.inputs.at(1).dims, &sine = context.inputs.at(2).dims;
   const bool by_id = context.has_input(3);
-  const Dims wanted =
-      by_id ? Dims{cosine.empty() ? 0 : cosine[0], r.rotated / 2} : Dims{r.batch, r.positions, r.rotated / 2};
+  // One cache for all batches may say so by an extent of 1.
+  r.shared = !by_id && cosine.size() == 3 && cosine[0] == 1;
+  const Dims wanted = by_id ? Dims{cosine.empty() ? 0 : cosine[0], r.rotated / 2}
+                            : Dims{r.shared ? 1 : r.batch, r.positions, r.rotated / 2};
   if (count_of(x) > 0 && (r.rotated % 2 != 0 || r.rotated > r.width || cosine != wanted || sine != wanted))
     fail("kernel", "{}: caches of extents {} and {} do not fit {} rotated elements of X {}", node.label(),
          text_of(cosine), text_of(sine), r.rotated, text_of(x));
@@ -56,7 +59,7 @@ void rotate(const Rotary& r, const T* x, const T* cosine, const T* sine, const i
   const int64_t rows = r.batch * r.positions;
 #pragma omp parallel for num_threads(team_for(rows* r.heads* r.width, r.threads)) schedule(static)
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t cached = ids ? ids[row] : row;
+    const int64_t cached = ids ? ids[row] : r.shared ? row % r.positions : row;
     const T *cosines = cosine + cached * half, *sines = sine + cached * half;
     for (int64_t head = 0; head < r.heads; ++head) {
       const int64_t at =

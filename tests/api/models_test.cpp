@@ -1,0 +1,137 @@
+// Every model, on every mesh, against the answers that came with it; and the communication that each preset costs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "tessera/api/compile.h"
+#include "tessera/io/npz.h"
+#include "tessera/onnx/import.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera::api {
+namespace {
+
+namespace fs = std::filesystem;
+
+// float32 on any mesh, relative to the largest expected value of each output.
+constexpr double kFloat32Bound = 2e-5;
+
+fs::path folder_of(const std::string& model) {
+  if (model == "tiny") return fs::path(TESSERA_EXAMPLES) / "tiny";
+  return fs::path(TESSERA_TEST_DATA) / "models" / model;
+}
+
+Compiled compile_on(const std::string& model, const std::string& mesh, const std::string& preset) {
+  CompileOptions options;
+  options.mesh = Mesh::parse(mesh);
+  options.presets = preset;
+  return compile(import_model(folder_of(model) / "model.onnx"), options);
+}
+
+void expect_answers(const std::string& model, const std::string& mesh, const std::string& preset) {
+  Compiled compiled = compile_on(model, mesh, preset);
+  runtime::Executor executor(compiled.program, {});
+  int cases = 0;
+  for (;; ++cases) {
+    fs::path inputs = folder_of(model) / ("inputs_" + std::to_string(cases) + ".npz");
+    if (!fs::exists(inputs)) break;
+    auto actual = executor.run(read_npz(inputs));
+    for (const auto& [name, expected] : read_npz(folder_of(model) / ("outputs_" + std::to_string(cases) + ".npz"))) {
+      ASSERT_TRUE(actual.contains(name)) << name;
+      ASSERT_EQ(actual.at(name).dims, expected.dims) << name;
+      auto want = expected.as<float>(), got = actual.at(name).as<float>();
+      double largest = 0, worst = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_TRUE(std::isfinite(got[i])) << name << " element " << i;
+        largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+        worst = std::max(worst, std::abs(static_cast<double>(want[i]) - got[i]));
+      }
+      EXPECT_LE(worst, kFloat32Bound * largest) << model << " on " << mesh << " case " << cases << ": " << name;
+    }
+  }
+  EXPECT_GT(cases, 0) << "no inputs in " << folder_of(model);
+}
+
+struct MeshCase {
+  std::string mesh, preset;
+};
+
+class Models : public testing::TestWithParam<std::tuple<std::string, MeshCase>> {};
+
+TEST_P(Models, GiveTheSingleDeviceAnswer) {
+  const auto& [model, on] = GetParam();
+  expect_answers(model, on.mesh, on.preset);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Models,
+    testing::Combine(testing::Values("mlp", "tiny", "gpt2", "llama", "bert", "vit", "resnet"),
+                     testing::Values(MeshCase{"tp=1", ""}, MeshCase{"tp=2", ""}, MeshCase{"tp=3", ""},
+                                     MeshCase{"tp=4", ""}, MeshCase{"tp=5", ""}, MeshCase{"dp=2", ""},
+                                     MeshCase{"dp=3", ""}, MeshCase{"dp=2,tp=2", ""}, MeshCase{"dp=2,tp=3", ""},
+                                     MeshCase{"tp=2", "megatron+sequence"})),
+    [](const auto& info) {
+      std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).mesh + std::get<1>(info.param).preset;
+      for (char& c : name)
+        if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+      return name;
+    });
+
+using Counts = std::map<std::string, int>;
+
+Counts collectives(const Compiled& compiled) {
+  Counts counts;
+  for (const auto& node : compiled.program->graph->nodes())
+    if (node->domain == spmd::kCommDomain) ++counts[node->op_type];
+  return counts;
+}
+
+// Layers are alike: what L layers cost is (the embedding's and head's) + L times (a layer's). The models' layers are
+// counted by their Attention nodes.
+int layers(const Compiled& compiled) {
+  int count = 0;
+  for (const auto& node : compiled.model->graph->nodes()) count += node->is("Attention");
+  return count;
+}
+
+class Communication : public testing::TestWithParam<std::string> {};
+
+TEST_P(Communication, MegatronReducesTwicePerLayer) {
+  for (std::string mesh : {"tp=2", "tp=3", "tp=5"}) {
+    Compiled compiled = compile_on(GetParam(), mesh, "megatron");
+    int embedding = GetParam() == "vit" ? 0 : 1;  // vocabulary-parallel lookup; the split head leaves as it is
+    EXPECT_EQ(collectives(compiled), (Counts{{"AllReduce", 2 * layers(compiled) + embedding}})) << mesh;
+  }
+}
+
+TEST_P(Communication, DataParallelismIsSilent) {
+  EXPECT_EQ(collectives(compile_on(GetParam(), "dp=2", "dp")), Counts{});
+}
+
+TEST_P(Communication, MegatronGathersNoWeight) {
+  for (std::string mesh : {"tp=2", "tp=3", "tp=4", "tp=5", "dp=2,tp=3"}) {
+    Compiled compiled = compile_on(GetParam(), mesh, "");
+    for (const auto& record : compiled.program->reshards) {
+      const Value* value = compiled.model->graph->find(record.value);
+      if (value && value->kind == ValueKind::state) {
+        EXPECT_TRUE(record.bytes.is(0)) << mesh << ": " << record.value << " for " << record.consumer;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers, Communication, testing::Values("tiny", "gpt2", "llama", "bert", "vit"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Communication, SequenceGathersAndScattersTwicePerLayer) {
+  for (std::string model : {"tiny", "gpt2", "llama"}) {
+    Compiled compiled = compile_on(model, "tp=2", "megatron+sequence");
+    // One more of each: the embedding's sum is scattered, and the head's operand gathered.
+    int count = 2 * layers(compiled) + 1;
+    EXPECT_EQ(collectives(compiled), (Counts{{"AllGather", count}, {"ReduceScatter", count}})) << model;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::api
