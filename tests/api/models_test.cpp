@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tessera/api/compile.h"
+#include "tessera/base/tolerance.h"
 #include "tessera/io/npz.h"
 #include "tessera/onnx/import.h"
 #include "tessera/runtime/executor.h"
@@ -14,23 +15,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// float32 on any mesh, relative to the largest expected value of each output.
-constexpr double kFloat32Bound = 2e-5;
-
 fs::path folder_of(const std::string& model) {
   if (model == "tiny") return fs::path(TESSERA_EXAMPLES) / "tiny";
   return fs::path(TESSERA_TEST_DATA) / "models" / model;
 }
 
-Compiled compile_on(const std::string& model, const std::string& mesh, const std::string& preset) {
+Compiled compile_on(const std::string& model, const std::string& mesh, const std::string& preset,
+                    DType compute = DType::float32) {
   CompileOptions options;
   options.mesh = Mesh::parse(mesh);
   options.presets = preset;
+  options.compute = compute;
   return compile(import_model(folder_of(model) / "model.onnx"), options);
 }
 
-void expect_answers(const std::string& model, const std::string& mesh, const std::string& preset) {
-  Compiled compiled = compile_on(model, mesh, preset);
+void expect_answers(const std::string& model, const std::string& mesh, const std::string& preset,
+                    DType compute = DType::float32) {
+  const double bound = tolerance_of(compute).relative;
+  Compiled compiled = compile_on(model, mesh, preset, compute);
   runtime::Executor executor(compiled.program, {});
   int cases = 0;
   for (;; ++cases) {
@@ -47,7 +49,7 @@ void expect_answers(const std::string& model, const std::string& mesh, const std
         largest = std::max(largest, std::abs(static_cast<double>(want[i])));
         worst = std::max(worst, std::abs(static_cast<double>(want[i]) - got[i]));
       }
-      EXPECT_LE(worst, kFloat32Bound * largest) << model << " on " << mesh << " case " << cases << ": " << name;
+      EXPECT_LE(worst, bound * largest) << model << " on " << mesh << " case " << cases << ": " << name;
     }
   }
   EXPECT_GT(cases, 0) << "no inputs in " << folder_of(model);
@@ -57,15 +59,23 @@ struct MeshCase {
   std::string mesh, preset;
 };
 
-class Models : public testing::TestWithParam<std::tuple<std::string, MeshCase>> {};
+class AllModels : public testing::TestWithParam<std::tuple<std::string, MeshCase>> {};
 
-TEST_P(Models, GiveTheSingleDeviceAnswer) {
+TEST_P(AllModels, GiveTheSingleDeviceAnswer) {
   const auto& [model, on] = GetParam();
   expect_answers(model, on.mesh, on.preset);
 }
 
+TEST(Models, ComputeInBfloat16WithinItsBound) {
+  for (std::string model : {"mlp", "tiny", "gpt2", "llama", "bert", "vit", "resnet"})
+    for (std::string mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
+      SCOPED_TRACE(model + " on " + mesh);
+      expect_answers(model, mesh, "", DType::bfloat16);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    All, Models,
+    All, AllModels,
     testing::Combine(testing::Values("mlp", "tiny", "gpt2", "llama", "bert", "vit", "resnet"),
                      testing::Values(MeshCase{"tp=1", ""}, MeshCase{"tp=2", ""}, MeshCase{"tp=3", ""},
                                      MeshCase{"tp=4", ""}, MeshCase{"tp=5", ""}, MeshCase{"dp=2", ""},

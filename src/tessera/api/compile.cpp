@@ -8,6 +8,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/rewrite/pipeline.h"
+#include "tessera/rewrite/precision.h"
 #include "tessera/spmd/partition.h"
 #include "tessera/spmd/print.h"
 
@@ -134,6 +135,10 @@ class Compiler {
     };
     observe("import", [this] { return print_text(*result_.model); });
     rewrite::rewrite_model(*result_.model, options);
+    if (options_.compute != DType::float32) {
+      rewrite::lower_precision(*result_.model, options_.compute);
+      observe("lower_precision", [this] { return print_text(*result_.model); });
+    }
   }
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {

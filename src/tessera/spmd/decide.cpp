@@ -241,6 +241,12 @@ class Decider {
             return set.reduction == axis.reduction && set.operands == operands;
           }))
         return {};
+    // 16-bit partial sums are float32 until they are reduced: what is not partial would have another type.
+    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+      const Value* operand = node.node->inputs[t];
+      bool partial = std::find(operands.begin(), operands.end(), static_cast<int>(t)) != operands.end();
+      if (operand && !partial && is_float(operand->dtype()) && bits_of(operand->dtype()) == 16) return {};
+    }
     double result_bytes = 0;
     for (size_t t = 0; t < node.result_slots.size(); ++t)
       if (node.result_slots[t] >= 0)

@@ -98,13 +98,39 @@ class Partitioner {
     ReshardRecord record{global->name, consumer, versions[from].sharding, wanted, {}, 0};
     Value* value = versions[from].value;
     for (const ReshardStep& step : best) {
+      bool was_partial = value->dtype() != global->dtype();
       value = emit_reshard(program_, value, step, global->type, global->name);
       record.steps.push_back(step.str(program_.mesh));
-      record.bytes = record.bytes + bytes_received(step, global->dtype(), program_.mesh);
+      record.bytes = record.bytes + bytes_received(step, value->dtype(), program_.mesh);
+      if (was_partial && !step.after.is_partial()) value = rounded(value, global->dtype());
       add_version(global, value, step.after);
     }
     program_.reshards.push_back(std::move(record));
     return value;
+  }
+
+  // Float32 sums of 16-bit operands take their own type once they are whole.
+  Value* rounded(Value* value, DType dtype) {
+    Node* cast = local().add_node("Cast", {value}, {value->name});
+    cast->set("to", static_cast<int64_t>(dtype));
+    cast->outputs[0]->type = {dtype, value->type.shape};
+    return cast->outputs[0];
+  }
+
+  // A contraction that is split over ranks yields float32 partial sums of 16-bit operands, by the operator's twin in
+  // our domain; partial sums that are float32 already stay so through what keeps them.
+  static bool yields_wide(const Node& node, const NodeDecision& decision, size_t result,
+                          const std::vector<Value*>& operands) {
+    const Value* value = node.outputs[result];
+    if (!value || !is_float(value->dtype()) || bits_of(value->dtype()) != 16) return false;
+    if (!decision.results[result].is_partial()) return false;
+    if (has_wide_twin(node)) return true;
+    return std::any_of(operands.begin(), operands.end(),
+                       [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
+  }
+
+  static bool has_wide_twin(const Node& node) {
+    return node.domain.empty() && ops::find_op(node.op_type, kLocalDomain) != nullptr;
   }
 
   Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
@@ -143,8 +169,18 @@ class Partitioner {
       localizer.offsets.push_back(offset);
       localizer.split.push_back(split);
     }
+    bool wide = false;
+    for (size_t t = 0; t < node.outputs.size(); ++t)
+      if (yields_wide(node, decision, t, localizer.inputs)) {
+        localizer.outputs[t].dtype = DType::float32;
+        wide = true;
+      }
     ops::LocalizeFn localize = ops::op_of(node).localize;
     std::vector<Value*> results = localize ? localize(localizer) : localizer.same();
+    if (wide && has_wide_twin(node)) {
+      results[0]->producer->domain = kLocalDomain;
+      results[0]->producer->set("accumulate", std::string("float32"));
+    }
     check(results.size() == node.outputs.size(), fmt::format("{} has all its local results", node.label()));
     for (size_t t = 0; t < results.size(); ++t)
       if (node.outputs[t]) add_version(node.outputs[t], results[t], decision.results[t]);

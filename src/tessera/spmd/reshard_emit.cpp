@@ -59,7 +59,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
     Value* target = graph.add_expression(global_name + ".view_shape", shape);
     Value* result = graph.add_node("Reshape", {from, target}, {global_name + ".view"})->outputs[0];
     result->producer->set("allowzero", int64_t{1});
-    result->type = {global.dtype, shape};
+    result->type = {from->dtype(), shape};
     return result;
   };
   auto communicate = [&](std::string_view kind, Value* from, const Shape& shape) {
@@ -68,7 +68,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
     for (const AxisRef& axis : step.axes) axes.push_back(axis.str(mesh));
     node->set("axes", axes);
     node->set("value", global_name);
-    node->outputs[0]->type = {global.dtype, shape};
+    node->outputs[0]->type = {from->dtype(), shape};
     return node;
   };
 
@@ -85,7 +85,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
       Node* node =
           graph.add_node("Slice", {view, starts, ends, graph.constant_int64({before.at[0]})}, {global_name + ".shard"});
       result = node->outputs[0];
-      result->type = {global.dtype, after.shape};
+      result->type = {value->dtype(), after.shape};
       break;
     }
     case ReshardKind::all_reduce: {

@@ -1,0 +1,132 @@
+#include "tessera/rewrite/precision.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+
+namespace tessera::rewrite {
+namespace {
+
+constexpr float kLargest = 0x1.fep127f;  // of bfloat16
+
+Tensor narrowed(const Tensor& wide) {
+  Tensor narrow = Tensor::zeros(DType::bfloat16, wide.dims);
+  auto* to = reinterpret_cast<BFloat16*>(narrow.mutable_data());
+  for (float value : wide.as<float>())
+    *to++ = BFloat16(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
+  return narrow;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(Graph& graph) : graph_(graph) {}
+
+  void run() {
+    mark();
+    clamp_constants();
+    for (Node* node : nodes_of(graph_))
+      if (is_heavy(*node)) lower(*node);
+    restore_outputs();
+    graph_.erase_dead(true);
+    ops::infer_types(graph_);
+    graph_.verify("lower_precision");
+  }
+
+ private:
+  static bool is_float32(const Value* value) { return value && value->dtype() == DType::float32; }
+
+  void mark() {
+    for (const auto& value : graph_.values())
+      if (is_float32(value.get()) &&
+          (value->kind == ValueKind::input || (value->kind == ValueKind::state && value->rank() >= 2)))
+        heavy_.insert(value.get());
+    for (const auto& node : graph_.nodes())
+      if (std::any_of(node->inputs.begin(), node->inputs.end(),
+                      [&](Value* operand) { return heavy_.contains(operand); }))
+        for (Value* result : node->outputs)
+          if (is_float32(result)) heavy_.insert(result);
+  }
+
+  bool is_heavy(const Node& node) const {
+    return std::any_of(node.outputs.begin(), node.outputs.end(),
+                       [&](const Value* result) { return heavy_.contains(result); });
+  }
+
+  // A mask's lowest float32 would round to an infinity where it is cast.
+  void clamp_constants() {
+    for (Value* value : graph_.values_of(ValueKind::constant)) {
+      if (value->dtype() != DType::float32) continue;
+      auto elements = value->data.as<float>();
+      auto beyond = [](float element) { return std::isfinite(element) && std::abs(element) > kLargest; };
+      if (std::none_of(elements.begin(), elements.end(), beyond)) continue;
+      std::vector<float> clamped(elements.begin(), elements.end());
+      for (float& element : clamped) element = beyond(element) ? std::copysign(kLargest, element) : element;
+      value->data = Tensor::of(DType::float32, value->data.dims, clamped);
+    }
+  }
+
+  void lower(Node& node) {
+    if (node.is("Cast") && node.get_int("to", 0) == static_cast<int64_t>(DType::float32))
+      node.set("to", static_cast<int64_t>(DType::bfloat16));
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (is_float32(node.inputs[i]) && !(heavy_.contains(node.inputs[i]) && node.inputs[i]->producer))
+        graph_.set_input(&node, i, narrow(node.inputs[i], node));
+    for (Value* result : node.outputs)
+      if (is_float32(result)) result->type.dtype = DType::bfloat16;
+  }
+
+  Value* narrow(Value* value, const Node& before) {
+    Value*& known = narrow_[value];
+    if (known) return known;
+    if (value->kind == ValueKind::state) {
+      // The parameter itself becomes narrow where nothing light reads it, so that its name stays.
+      known = graph_.add_state(value->name + ".bfloat16", narrowed(value->data));
+    } else if (value->kind == ValueKind::constant) {
+      known = graph_.add_constant(value->name, narrowed(value->data));
+    } else {
+      known = emit(graph_, "Cast", {value}, &before, {attribute("to", static_cast<int64_t>(DType::bfloat16))},
+                   value->name + ".bfloat16");
+    }
+    return known;
+  }
+
+  void restore_outputs() {
+    // States whose wide form nobody reads any more pass their name on.
+    for (auto& [wide, narrow] : narrow_)
+      if (wide->kind == ValueKind::state && wide->uses.empty() && !wide->next) {
+        std::string name = wide->name;
+        graph_.rename(wide, name + ".float32");
+        graph_.rename(narrow, name);
+        narrow->extra = wide->extra;
+      }
+    for (Value*& output : graph_.outputs) {
+      if (output->dtype() != DType::bfloat16) continue;
+      std::string name = output->name;
+      graph_.rename(output, name + ".bfloat16");
+      Node* cast = graph_.add_node("Cast", {output}, {name});
+      cast->set("to", static_cast<int64_t>(DType::float32));
+      cast->outputs[0]->type = {DType::float32, output->type.shape};
+      output = cast->outputs[0];
+    }
+  }
+
+  Graph& graph_;
+  std::set<const Value*> heavy_;
+  std::map<Value*, Value*> narrow_;
+};
+
+}  // namespace
+
+void lower_precision(OnnxModel& model, DType compute) {
+  if (compute == DType::float32) return;
+  check(compute == DType::bfloat16, "compute precision is float32 or bfloat16");
+  Lowering(*model.graph).run();
+}
+
+}  // namespace tessera::rewrite
