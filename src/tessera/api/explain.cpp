@@ -69,8 +69,7 @@ Explanation explain(const Compiled& compiled, const std::string& tensor) {
   const Value* value = compiled.model->graph->find(tensor);
   if (!value)
     fail("explain",
-         "the compiled model has no tensor '{}'{}; names are those of the model file, and --dump=merge_raised "
-         "prints those that are left",
+         "the model, as compiled, has no tensor '{}'{} (names are those of the file; what rewriting took up has none)",
          tensor, nearest_name(*compiled.model->graph, tensor));
   if (value->kind == ValueKind::expression || !value->has_shape())
     fail("explain", "'{}' takes part in shape computation only and has no layout; ask about a tensor that carries data",

@@ -1,0 +1,66 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/tessera.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+std::string error_of(std::string_view json) {
+  try {
+    Plan::from_json(json, "plan.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Plan, reads_what_it_writes) {
+  Plan plan;
+  plan.mesh = "dp=2,tp=2";
+  plan.presets = "dp+megatron";
+  plan.annotations = {{"h.*.weight=[-,tp]"}, {"y=[?,-]"}};
+  plan.shapes = {{"batch", 8}};
+  Plan read = Plan::from_json(plan.to_json());
+  EXPECT_EQ(read.mesh, plan.mesh);
+  EXPECT_EQ(read.presets, plan.presets);
+  EXPECT_EQ(read.shapes, plan.shapes);
+  ASSERT_EQ(read.annotations.size(), 2u);
+  EXPECT_EQ(read.annotations[0].text, "h.*.weight=[-,tp]");
+  EXPECT_EQ(read.annotations[1].text, "y=[?,-]");
+}
+
+TEST(Plan, comes_before_a_weaker_one) {
+  Plan user;
+  user.presets = "dp";
+  user.annotations = {{"x=[dp,-]"}};
+  user.shapes = {{"batch", 8}};
+  Plan file = Plan::from_json(
+      R"({"presets": "megatron", "mesh": "tp=2", "annotations": ["x=[-,-]"], "shapes": {"batch": 2, "sequence": 64}})");
+  Plan both = user.over(file);
+  EXPECT_EQ(both.presets, "dp");
+  EXPECT_EQ(both.mesh, "tp=2");
+  EXPECT_THAT(both.shapes, ElementsAre(Pair("batch", 8), Pair("sequence", 64)));
+  ASSERT_EQ(both.annotations.size(), 2u);
+  EXPECT_EQ(both.annotations[0].by, "annotation");
+  EXPECT_THAT(both.annotations[1].by, HasSubstr("plan file"));
+}
+
+TEST(Plan, refuses_what_is_not_its_own) {
+  EXPECT_THAT(error_of(R"({"preset": "dp"})"), HasSubstr("plan.json: a plan has no key 'preset'; its keys are: mesh"));
+  EXPECT_THAT(error_of(R"({"presets": 3})"), HasSubstr("'presets' is number, but must be a text"));
+  EXPECT_THAT(error_of(R"({"annotations": {"w": "[-]"}})"), HasSubstr("must be a list of texts"));
+  EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a text"));
+  EXPECT_THAT(error_of(R"({"shapes": ["batch"]})"), HasSubstr("must map symbols to sizes"));
+  EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"), HasSubstr("'batch' is number, but must be a whole number"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("a plan is an object"));
+  EXPECT_THAT(error_of("{\"presets\": "), HasSubstr("plan.json is no JSON: parse error at line 1"));
+}
+
+}  // namespace
+}  // namespace tessera

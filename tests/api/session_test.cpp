@@ -1,0 +1,206 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "api/small_model.h"
+#include "tessera/compare.h"
+#include "tessera/inspect.h"
+
+namespace tessera {
+namespace {
+
+using test::kPair;
+using test::TemporaryFolder;
+using test::write_model;
+using testing::HasSubstr;
+using v1::Model;
+
+Tensor row(float scale) {
+  Tensor x = Tensor::zeros(DType::float32, {3, 8});
+  auto* elements = reinterpret_cast<float*>(x.mutable_data());
+  for (int i = 0; i < 24; ++i) elements[i] = scale * static_cast<float>(i % 5 - 2);
+  return x;
+}
+
+TEST(Session, gives_the_answer_of_one_device_on_any_mesh) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, kPair));
+  Tensors inputs = {{"x", row(0.5f)}};
+  Tensors expected = Session(compile(model, Mesh())).run(inputs);
+  for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2", "dp=2,tp=2", "dp=4"}) {
+    Tensors actual = Session(compile(model, Mesh::parse(mesh))).run(inputs);
+    for (const Difference& difference : compare(expected, actual))
+      EXPECT_TRUE(difference.pass) << mesh << " " << difference.name << " " << difference.max_rel;
+  }
+}
+
+TEST(Session, can_be_called_from_several_threads) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, kPair));
+  Session session(compile(model, Mesh::parse("tp=2")));
+  std::vector<Tensors> expected(4), actual(4);
+  for (size_t i = 0; i < 4; ++i) expected[i] = session.run({{"x", row(static_cast<float>(i))}});
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 4; ++i)
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 20; ++repeat) actual[i] = session.run({{"x", row(static_cast<float>(i))}});
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_TRUE(compare("y", expected[i].at("y"), actual[i].at("y"), {0.0, 0.0}).pass) << i;
+}
+
+TEST(Session, refuses_wrong_inputs_and_can_be_used_again) {
+  TemporaryFolder folder;
+  Session session(compile(Model::load(write_model(folder, kPair)), Mesh::parse("tp=2")));
+  auto error_of = [&](const Tensors& inputs) -> std::string {
+    try {
+      session.run(inputs);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of({}), HasSubstr("input 'x' (float32 [batch, 8]) is missing"));
+  EXPECT_THAT(error_of({{"z", row(1)}}), HasSubstr("the model has no input 'z'; its inputs are: x"));
+  EXPECT_THAT(error_of({{"x", Tensor::zeros(DType::int64, {3, 8})}}), HasSubstr("has dtype int64"));
+  EXPECT_THAT(error_of({{"x", Tensor::zeros(DType::float32, {3, 9})}}), HasSubstr("dimension 1 has extent 9"));
+  EXPECT_EQ(session.run({{"x", row(1)}}).size(), 1u);
+}
+
+TEST(Session, tells_the_peak_of_each_rank_as_the_plan_does) {
+  TemporaryFolder folder;
+  Program program = compile(Model::load(write_model(folder, kPair)), Mesh::parse("tp=2"));
+  auto peaks = Session(program).peak_bytes({{"x", row(1)}});
+  ASSERT_EQ(peaks.size(), 2u);
+  EXPECT_EQ(peaks[0], program.peak_bytes(0, {{"batch", 3}}));
+  EXPECT_EQ(peaks[1], program.peak_bytes(1, {{"batch", 3}}));
+  EXPECT_GE(peaks[0], 2 * 8 * 16 * 4);  // at least half of both weights
+}
+
+TEST(Session, keeps_intermediate_tensors_in_running_order) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, kPair));
+  SessionOptions options;
+  options.keep_all = true;
+  Session one(compile(model, Mesh()), options), two(compile(model, Mesh::parse("tp=2")), options);
+  one.run({{"x", row(1)}});
+  two.run({{"x", row(1)}});
+  std::vector<std::string> names;
+  for (const Session::Kept& kept : two.kept()) names.push_back(kept.name);
+  EXPECT_THAT(names, testing::ElementsAre("hidden", "active", "y"));
+  EXPECT_EQ(first_diverging(one, two), std::nullopt);
+  two.run({{"x", row(2)}});
+  auto diverging = first_diverging(one, two);
+  ASSERT_TRUE(diverging.has_value());
+  EXPECT_EQ(diverging->name, "hidden");
+}
+
+TEST(Program, counts_its_communication) {
+  TemporaryFolder folder;
+  Plan plan;
+  plan.shapes = {{"batch", 4}};
+  Program program = compile(Model::load(write_model(folder, kPair)), Mesh::parse("tp=2"), plan);
+  const ProgramSummary& summary = program.summary();
+  ASSERT_EQ(summary.collectives.size(), 1u);
+  EXPECT_EQ(summary.collectives[0].kind, "all_reduce");
+  EXPECT_THAT(summary.collectives[0].axes, testing::ElementsAre("tp"));
+  EXPECT_EQ(summary.collectives[0].count, 1);
+  EXPECT_EQ(summary.collectives[0].bytes, 4 * 8 * 4);  // twice half of [4, 8] float32
+  ASSERT_EQ(summary.reshards.size(), 1u);
+  EXPECT_EQ(summary.reshards[0].tensor, "y");
+  EXPECT_EQ(summary.reshards[0].bytes, 4 * 8 * 4);
+  EXPECT_THAT(summary.notes, testing::ElementsAre("preset megatron:tp (implied by the mesh)"));
+}
+
+TEST(Program, does_not_communicate_under_data_parallelism) {
+  TemporaryFolder folder;
+  EXPECT_TRUE(compile(Model::load(write_model(folder, kPair)), Mesh::parse("dp=2")).summary().collectives.empty());
+}
+
+TEST(Program, plans_for_a_mesh_that_no_process_could_run) {
+  TemporaryFolder folder;
+  Program program = compile(Model::load(write_model(folder, kPair)), Mesh::parse("tp=4,dp=4096"));
+  EXPECT_GE(program.peak_bytes(0, {{"batch", 8192}}), 2 * 8 * 8 * 4);
+  EXPECT_THROW(program.peak_bytes(4 * 4096, {}), Error);
+}
+
+TEST(Program, explains_who_split_a_tensor) {
+  TemporaryFolder folder;
+  Plan plan;
+  plan.annotations = {{"down=[tp,-]"}};
+  CompileOptions options;
+  options.keep = {"hidden"};
+  Program program = compile(Model::load(write_model(folder, kPair)), Mesh::parse("tp=2"), plan, options);
+  Explanation down = program.explain("down");
+  ASSERT_FALSE(down.places.empty());
+  EXPECT_EQ(down.places[0].where, "stored");
+  ASSERT_EQ(down.places[0].axes.size(), 1u);
+  EXPECT_EQ(down.places[0].axes[0].axis, "tp");
+  EXPECT_EQ(down.places[0].axes[0].by, "annotation");
+  EXPECT_EQ(down.places[0].axes[0].round, 0);
+  Explanation hidden = program.explain("hidden");
+  ASSERT_EQ(hidden.places.size(), 2u);
+  ASSERT_EQ(hidden.places[0].axes.size(), 1u);
+  EXPECT_EQ(hidden.places[0].axes[0].dim, 1);
+  EXPECT_GE(hidden.places[0].axes[0].round, 1);
+  Explanation y = program.explain("y");
+  ASSERT_EQ(y.reshards.size(), 1u);
+  EXPECT_THAT(y.places[0].layout, HasSubstr("partial(sum:tp)"));
+  EXPECT_THROW(program.explain("nothing"), Error);
+}
+
+TEST(Inspect, counts_parameters_flops_and_operators) {
+  TemporaryFolder folder;
+  Inspection found = inspect(Model::load(write_model(folder, kPair)), {{"batch", 4}});
+  EXPECT_EQ(found.parameters, 2 * 8 * 32);
+  EXPECT_EQ(found.parameter_bytes, 4 * 2 * 8 * 32);
+  EXPECT_GE(found.flops, 2 * 2 * 4 * 8 * 32);
+  EXPECT_TRUE(found.uncovered.empty());
+  ASSERT_EQ(found.read.size(), 2u);
+  EXPECT_EQ(found.read[0].op, "MatMul");
+  EXPECT_EQ(found.read[0].count, 2);
+}
+
+TEST(Inspect, names_operators_that_are_not_covered) {
+  TemporaryFolder folder;
+  Inspection found = inspect(Model::load(write_model(folder, R"(
+    g (float[4] x) => (float[4] y) { a = Relu (x)  y = com.example.Frobnicate (a) })")));
+  EXPECT_THAT(found.uncovered, testing::ElementsAre("com.example.Frobnicate"));
+  EXPECT_THAT(found.rewrite_error, HasSubstr("Frobnicate"));
+}
+
+TEST(RandomInputs, stay_within_the_tables_that_they_index) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, R"(
+    g (int64[batch, sequence] ids, int64[batch, sequence] attention_mask, bool[4] flags, int64[batch, sequence] position_ids)
+      => (float[batch, sequence, 4] y, float[batch, sequence] m, float[4] f, float[batch, sequence, 4] p)
+      <float[5, 4] table, float[3, 4] places> {
+      axes = Constant <value_ints = [2]> ()
+      wide = Unsqueeze (ids, axes)
+      flat = Squeeze (wide, axes)
+      y = Gather (table, flat)
+      m = Cast <to = 1> (attention_mask)
+      f = Cast <to = 1> (flags)
+      p = Gather (places, position_ids)
+    })"));
+  Tensors inputs = random_inputs(model, {{"batch", 50}, {"sequence", 20}}, 7);
+  std::vector<int64_t> ids = inputs.at("ids").to_int64();
+  EXPECT_EQ(ids.size(), 1000u);
+  EXPECT_EQ(*std::min_element(ids.begin(), ids.end()), 0);
+  EXPECT_EQ(*std::max_element(ids.begin(), ids.end()), 4);
+  EXPECT_THAT(inputs.at("attention_mask").to_int64(), testing::Each(1));
+  std::vector<int64_t> positions = inputs.at("position_ids").to_int64();
+  EXPECT_EQ(positions[0], 0);
+  EXPECT_EQ(positions[1], 1);
+  EXPECT_EQ(*std::max_element(positions.begin(), positions.end()), 2);
+  Tensors again = random_inputs(model, {{"batch", 50}, {"sequence", 20}}, 7);
+  EXPECT_EQ(again.at("ids").to_int64(), ids);
+  EXPECT_NE(random_inputs(model, {{"batch", 50}, {"sequence", 20}}, 8).at("ids").to_int64(), ids);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include "io/temporary_folder.h"
+#include "tessera/ir/text.h"
+#include "tessera/onnx/export.h"
+#include "tessera/tessera.h"
+
+/// Models written to files for tests of the public API.
+namespace tessera::test {
+
+using testing_io::TemporaryFolder;
+
+inline Tensor ramp(Dims dims) {
+  Tensor tensor = Tensor::zeros(DType::float32, std::move(dims));
+  auto* elements = reinterpret_cast<float*>(tensor.mutable_data());
+  for (int64_t i = 0; i < tensor.count(); ++i) elements[i] = static_cast<float>(i % 7 - 3) / 4;
+  return tensor;
+}
+
+/// Writes the model of a text, its states filled with values that are not all alike.
+inline std::filesystem::path write_model(const TemporaryFolder& folder, std::string_view text) {
+  OnnxModel model = parse_text(text);
+  for (Value* state : model.graph->values_of(ValueKind::state)) state->data = ramp(state->data.dims);
+  std::filesystem::path path = folder / "model.onnx";
+  export_model(model, path);
+  return path;
+}
+
+/// Two matmuls with a Relu between: what megatron splits.
+inline constexpr std::string_view kPair = R"(
+pair (float[batch, 8] x) => (float[batch, 8] y) <float[8, 32] up, float[32, 8] down> {
+  hidden = MatMul (x, up)
+  active = Relu (hidden)
+  y = MatMul (active, down)
+})";
+
+}  // namespace tessera::test

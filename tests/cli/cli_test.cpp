@@ -1,0 +1,248 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "api/small_model.h"
+#include "tessera/io/npz.h"
+
+// Runs the binary as a person would.
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::kPair;
+using test::TemporaryFolder;
+using test::write_model;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_io::contents;
+
+struct Ran {
+  int code = -1;
+  std::string out, err;
+};
+
+class CommandLine : public testing::Test {
+ protected:
+  // Words are for the shell: quote what it would read.
+  Ran tessera(const std::string& words) {
+    std::string out = (folder_ / "stdout").string(), err = (folder_ / "stderr").string();
+    int status = std::system((std::string(TESSERA_BINARY) + " " + words + " >" + out + " 2>" + err).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(err)};
+  }
+
+  // The message of a user's mistake.
+  std::string mistake(const std::string& words) {
+    Ran ran = tessera(words);
+    EXPECT_EQ(ran.code, 2) << words << "\n" << ran.out << ran.err;
+    EXPECT_EQ(ran.out, "") << words;
+    return ran.err;
+  }
+
+  json parsed(const std::string& words, int code = 0) {
+    Ran ran = tessera(words + " --json");
+    EXPECT_EQ(ran.code, code) << words << "\n" << ran.err;
+    json object = json::parse(ran.out, nullptr, false);
+    EXPECT_TRUE(object.is_object()) << ran.out;
+    return object;
+  }
+
+  std::string npz(const char* name, const std::string& array, Tensor tensor) {
+    write_npz(folder_ / name, {{array, std::move(tensor)}});
+    return (folder_ / name).string();
+  }
+
+  TemporaryFolder folder_;
+  std::string model_ = write_model(folder_, kPair).string();
+};
+
+TEST_F(CommandLine, help_and_version_are_good) {
+  Ran help = tessera("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"inspect", "run", "shard", "verify", "explain", "info"})
+    EXPECT_THAT(help.out, HasSubstr(command));
+  EXPECT_EQ(tessera("run --help").code, 0);
+  EXPECT_THAT(tessera("--version").out, HasSubstr("tessera "));
+}
+
+TEST_F(CommandLine, info_lists_presets) {
+  EXPECT_THAT(tessera("info").out, AllOf(HasSubstr("megatron"), HasSubstr("backends: threads")));
+  EXPECT_GE(parsed("info")["presets"].size(), 3u);
+}
+
+TEST_F(CommandLine, inspect_shows_the_model) {
+  Ran ran = tessera("inspect " + model_);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out,
+              AllOf(HasSubstr("float32 [batch, 8]"), HasSubstr("parameters: 512"), HasSubstr("unbound sizes: batch=2"),
+                    HasSubstr("MatMul 2"), HasSubstr("coverage: all operators")));
+  EXPECT_EQ(parsed("inspect " + model_)["parameters"], 512);
+}
+
+TEST_F(CommandLine, run_writes_whole_outputs) {
+  std::string in = npz("in.npz", "x", test::ramp({5, 8})), out = (folder_ / "out.npz").string();
+  Ran ran = tessera("run " + model_ + " --mesh tp=2 --inputs " + in + " --outputs " + out);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("mesh tp=2 (2 ranks)"), HasSubstr("preset megatron:tp (implied by the mesh)"),
+                             HasSubstr("all_reduce")));
+  EXPECT_EQ(read_npz(out).at("y").dims, (Dims{5, 8}));
+  EXPECT_EQ(tessera("verify " + model_ + " --mesh tp=3 --inputs " + in + " --expected " + out).code, 0);
+}
+
+TEST_F(CommandLine, quiet_silences_everything) {
+  Ran ran = tessera("run " + model_ + " --mesh tp=2 --quiet");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_EQ(ran.out + ran.err, "");
+}
+
+TEST_F(CommandLine, json_of_run_has_peaks_and_outputs) {
+  json object = parsed("run " + model_ + " --mesh tp=2 --shapes batch=8");
+  EXPECT_EQ(object["outputs"][0]["shape"], json({8, 8}));
+  EXPECT_EQ(object["ranks"].size(), 2u);
+  EXPECT_GT(object["ranks"][0]["peak_bytes"], 0);
+}
+
+TEST_F(CommandLine, dump_prints_a_stage) {
+  Ran ran = tessera("run " + model_ + " --mesh tp=2 --quiet --dump=import --dump=partition");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("# after import"), HasSubstr("tessera.comm.AllReduce")));
+  EXPECT_THAT(tessera("run " + model_ + " --dump=list").out, AllOf(HasSubstr("import"), HasSubstr("partition")));
+  EXPECT_THAT(mistake("run " + model_ + " --dump=nonsense"), HasSubstr("there is no stage 'nonsense'"));
+  EXPECT_THAT(parsed("shard " + model_ + " --mesh tp=2 --dry-run --dump=partition")["dump"]["partition"],
+              HasSubstr("AllReduce"));
+}
+
+TEST_F(CommandLine, verify_passes_on_any_mesh) {
+  for (const char* mesh : {"tp=1", "tp=2", "tp=5", "dp=2,tp=2"}) {
+    json object = parsed("verify " + model_ + " --mesh " + mesh);
+    EXPECT_EQ(object["pass"], true) << mesh;
+    EXPECT_EQ(object["outputs"][0]["name"], "y");
+    EXPECT_LE(object["outputs"][0]["max_rel"], 2e-5);
+    EXPECT_TRUE(object["first_diverging"].is_null());
+  }
+}
+
+TEST_F(CommandLine, verify_says_no_by_code_1) {
+  std::string in = npz("in.npz", "x", test::ramp({2, 8})), wrong = npz("wrong.npz", "y", test::ramp({2, 8}));
+  std::string words = "verify " + model_ + " --mesh tp=2 --inputs " + in + " --expected " + wrong;
+  Ran ran = tessera(words);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("FAIL"));
+  json object = parsed(words, 1);
+  EXPECT_EQ(object["pass"], false);
+  EXPECT_GT(object["outputs"][0]["max_abs"], 0.1);
+  EXPECT_EQ(tessera(words + " --atol 1000").code, 0);
+}
+
+TEST_F(CommandLine, shard_prints_the_plan_of_a_huge_mesh) {
+  json object = parsed("shard " + model_ + " --mesh tp=4,dp=4096 --shapes batch=8192 --dry-run");
+  EXPECT_EQ(object["collectives"][0]["kind"], "all_reduce");
+  EXPECT_EQ(object["collectives"][0]["axes"], json({"tp"}));
+  EXPECT_EQ(object["collectives"][0]["count"], 1);
+  EXPECT_GT(object["collectives"][0]["bytes"], 0);
+  EXPECT_EQ(object["reshards"].size(), 1u);
+  EXPECT_EQ(object["ranks"][0]["rank"], 0);
+  EXPECT_GT(object["ranks"][0]["peak_bytes"], 0);
+  EXPECT_THAT(tessera("shard " + model_ + " --mesh tp=2 --dry-run").out, HasSubstr("all_reduce"));
+  EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2"), HasSubstr("--dry-run"));
+}
+
+TEST_F(CommandLine, explain_says_who_split_a_tensor) {
+  Ran ran = tessera("explain " + model_ + " --mesh tp=2 up");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("up: float32 [8, 32] over tp=2"), HasSubstr("gets tp from")));
+  EXPECT_THAT(tessera("explain " + model_ + " --mesh tp=2 y").out, HasSubstr("by AllReduce tp"));
+  EXPECT_GE(parsed("explain " + model_ + " --mesh tp=2 hidden")["places"].size(), 2u);
+}
+
+TEST_F(CommandLine, options_come_before_the_plan_file) {
+  std::string plan = (folder_ / "plan.json").string();
+  testing_io::put(plan, R"({"mesh": "tp=2", "annotations": ["up=[-,-]", "down=[-,tp]"]})");
+  EXPECT_THAT(tessera("explain " + model_ + " --plan " + plan + " down").out, HasSubstr("plan file"));
+  Ran ran = tessera("explain " + model_ + " --plan " + plan + " --annotate 'down=[tp,-]' down");
+  EXPECT_THAT(ran.out, HasSubstr("dimension 0 gets tp from annotation"));
+}
+
+TEST_F(CommandLine, mistakes_in_the_model) {
+  EXPECT_THAT(mistake("inspect /nowhere/model.onnx"), HasSubstr("/nowhere/model.onnx"));
+  testing_io::put(folder_ / "broken.onnx", "\xff\xff not a model");
+  EXPECT_THAT(mistake("run " + (folder_ / "broken.onnx").string()), HasSubstr("broken.onnx"));
+  TemporaryFolder other;
+  std::string unknown =
+      write_model(other, "g (float[4] x) => (float[4] y) { [odd] y = com.example.Frobnicate (x) }").string();
+  EXPECT_THAT(mistake("run " + unknown), HasSubstr("Frobnicate"));
+}
+
+TEST_F(CommandLine, mistakes_in_the_mesh) {
+  std::string run = "run " + model_;
+  EXPECT_THAT(mistake(run + " --mesh tp"), HasSubstr("[mesh]"));
+  EXPECT_THAT(mistake(run + " --mesh tp=two"), HasSubstr("'two' of axis 'tp' is no whole number"));
+  EXPECT_THAT(mistake(run + " --mesh tp=0"), HasSubstr("a size is at least 1"));
+  EXPECT_THAT(mistake(run + " --mesh tp=2,tp=2"), HasSubstr("'tp' is named twice"));
+  EXPECT_THAT(mistake(run + " --mesh zz=2"), AllOf(HasSubstr("'zz' implies no preset"), HasSubstr("dp:zz")));
+}
+
+TEST_F(CommandLine, mistakes_in_presets) {
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --preset magatron"),
+              AllOf(HasSubstr("there is no preset 'magatron'"), HasSubstr("megatron")));
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --preset megatron:x"), HasSubstr("no axis 'x'"));
+}
+
+TEST_F(CommandLine, mistakes_in_annotations) {
+  std::string run = "run " + model_ + " --mesh tp=2 --annotate ";
+  EXPECT_THAT(mistake(run + "'upp=[-,tp]'"), AllOf(HasSubstr("'upp' matches no tensor"), HasSubstr("'up'")));
+  EXPECT_THAT(mistake(run + "'h.*.q=[-,tp]'"), HasSubstr("'h.*.q' matches no tensor"));
+  EXPECT_THAT(mistake(run + "up"), HasSubstr("'up' is no annotation; write NAME=[d, …]"));
+  EXPECT_THAT(mistake(run + "'up=[tp,tp]'"), HasSubstr("'up'"));
+  EXPECT_THAT(mistake(run + "'up=[-,x]'"), HasSubstr("x"));
+  EXPECT_THAT(mistake(run + "'up=[-]'"), HasSubstr("'up'"));
+  EXPECT_THAT(mistake(run + "'u*=[-,-,tp]'"), HasSubstr("none with 3 dimensions"));
+}
+
+TEST_F(CommandLine, mistakes_in_inputs) {
+  std::string run = "run " + model_ + " --mesh tp=2 --inputs ";
+  EXPECT_THAT(mistake(run + (folder_ / "none.npz").string()), HasSubstr("none.npz does not exist"));
+  EXPECT_THAT(mistake(run + npz("a.npz", "z", test::ramp({2, 8}))), HasSubstr("no input 'z'; its inputs are: x"));
+  EXPECT_THAT(mistake(run + npz("b.npz", "x", Tensor::zeros(DType::int64, {2, 8}))),
+              HasSubstr("input 'x' has dtype int64, but the model wants float32"));
+  EXPECT_THAT(mistake(run + npz("c.npz", "x", test::ramp({2, 9}))), HasSubstr("dimension 1 has extent 9"));
+  EXPECT_THAT(mistake(run + npz("d.npz", "x", test::ramp({8}))), HasSubstr("'x' has 1 dimensions"));
+  write_npz(folder_ / "e.npz", {});
+  EXPECT_EQ(tessera(run + (folder_ / "e.npz").string()).code, 2);
+}
+
+TEST_F(CommandLine, mistakes_in_sizes) {
+  EXPECT_THAT(mistake("run " + model_ + " --shapes batch"), HasSubstr("'batch' is no size"));
+  EXPECT_THAT(mistake("run " + model_ + " --shapes time=3"), HasSubstr("no symbol 'time'; its symbols are: batch"));
+  EXPECT_THAT(mistake("run " + model_ + " --shapes batch=2,batch=3"), HasSubstr("given twice"));
+}
+
+TEST_F(CommandLine, outputs_that_cannot_be_written_stop_it_before_the_run) {
+  EXPECT_THAT(mistake("run " + model_ + " --outputs /nowhere/out.npz"), HasSubstr("/nowhere/out.npz"));
+  EXPECT_THAT(mistake("run " + model_ + " --outputs " + folder_.path().string()), HasSubstr("[write]"));
+}
+
+TEST_F(CommandLine, mistakes_in_the_plan_file) {
+  std::string plan = (folder_ / "plan.json").string(), run = "run " + model_ + " --mesh tp=2 --plan " + plan;
+  EXPECT_THAT(mistake(run), HasSubstr("plan.json cannot be read"));
+  testing_io::put(plan, R"({"preset": "megatron"})");
+  EXPECT_THAT(mistake(run), HasSubstr("a plan has no key 'preset'; its keys are: mesh, presets"));
+  testing_io::put(plan, "{");
+  EXPECT_THAT(mistake(run), HasSubstr("is no JSON"));
+}
+
+TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {
+  EXPECT_THAT(mistake("run"), HasSubstr("see tessera run --help"));
+  EXPECT_THAT(mistake("run " + model_ + " --nonsense"), HasSubstr("--nonsense"));
+  EXPECT_THAT(mistake("frobnicate"), HasSubstr("see tessera --help"));
+  EXPECT_THAT(parsed("run " + model_ + " --mesh tp", 2)["error"], HasSubstr("[mesh]"));
+  EXPECT_THAT(parsed("run " + model_ + " --nonsense", 2)["error"], HasSubstr("--nonsense"));
+  EXPECT_THAT(mistake("verify " + model_), HasSubstr("--mesh"));
+  EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --expected x.npz"), HasSubstr("--inputs"));
+}
+
+}  // namespace
+}  // namespace tessera
