@@ -57,11 +57,11 @@ TEST(Indexing, an_index_out_of_range_is_named) {
 }
 
 TEST(Indexing, shards_of_a_gather_add_up_to_the_whole) {
-  const Tensor indices = ints({4}, {2, 0, 1, 2});
+  const Tensor indices = ints({4}, {2, 0, 1, -1});  // of a table of three rows
   auto shard = [&](const Tensor& rows, int64_t offset) {
     const RunOptions options = {.domain = "tessera"};
-    return values_of<float>(
-        run_kernel_one("GatherShard", {rows, indices, ints({}, {offset})}, DType::float32, {4, 2}, options));
+    return values_of<float>(run_kernel_one("GatherShard", {rows, indices, ints({}, {offset}), ints({}, {3})},
+                                           DType::float32, {4, 2}, options));
   };
   const float nan = std::nanf("");
   EXPECT_THAT(shard(floats({2, 2}, {1, 2, 3, 4}), 0), ElementsAre(0, 0, 1, 2, 3, 4, 0, 0));
@@ -70,11 +70,19 @@ TEST(Indexing, shards_of_a_gather_add_up_to_the_whole) {
   EXPECT_THAT(shard(floats({1, 2}, {nan, nan}), 7), testing::Each(0.0f));
 }
 
+TEST(Indexing, a_shard_refuses_what_the_whole_table_lacks) {
+  const std::string message = running_error([] {
+    run_kernel_one("GatherShard", {floats({1, 2}, {1, 2}), ints({1}, {3}), ints({}, {0}), ints({}, {3})},
+                   DType::float32, {1, 2}, {.domain = "tessera"});
+  });
+  EXPECT_THAT(message, HasSubstr("index 3 is outside [-3, 3)"));
+}
+
 TEST(Indexing, gather_shard_works_along_any_axis) {
   const RunOptions options = {.attributes = axis(1), .domain = "tessera"};
   const Tensor columns = floats({2, 2}, {1, 2, 3, 4});
-  const Tensor y =
-      run_kernel_one("GatherShard", {columns, ints({3}, {4, 5, 6}), ints({}, {5})}, DType::float32, {2, 3}, options);
+  const Tensor y = run_kernel_one("GatherShard", {columns, ints({3}, {4, 5, 6}), ints({}, {5}), ints({}, {8})},
+                                  DType::float32, {2, 3}, options);
   EXPECT_THAT(values_of<float>(y), ElementsAre(0, 1, 2, 0, 3, 4));
 }
 

@@ -51,26 +51,15 @@ TEST(Gather, FollowsContents) {
 TEST(Gather, OfASplitTableIsAPartialSum) {
   OneNode node("Gather");
   node.operand("1000 h").operand("b s", DType::int64);
-  EXPECT_EQ(node.localized("v", 4),
-            "Less(B, [0]) -> bool [b, s]\n"
-            "Add(B, [1000]) -> int64 [b, s]\n"
-            "Where(Y0, Y0_1, B) -> int64 [b, s]\n"
-            "GatherShard(A, Y0_2, [250*@x]) -> float32 [b, s, h]\n");
+  EXPECT_EQ(node.localized("v", 4), "GatherShard(A, B, [250*@x], [1000]) -> float32 [b, s, h]\n");
   EXPECT_EQ(node.localized("s", 4), "Gather(A, B) -> float32 [b, floordiv(-@x + s + 3, 4), h]\n");
-}
-
-TEST(Gather, KnownIndicesNeedNoCareForTheTablesEnd) {
-  OneNode node("Gather");
-  node.operand("8 h").ints({0, 3}).set("axis", int64_t{0});
-  EXPECT_THAT(node.localized("v", 2),
-              testing::MatchesRegex("GatherShard\\(A, [^)]*, \\[4\\*@x\\]\\) -> float32 \\[2, h\\]\n"));
 }
 
 TEST(GatherShard, HasGathersType) {
   OneNode node("GatherShard", "tessera");
-  node.operand("250 h").operand("b s", DType::int64).operand("", DType::int64);
+  node.operand("250 h").operand("b s", DType::int64).operand("", DType::int64).operand("", DType::int64);
   EXPECT_EQ(node.type(), "float32 [b, s, h]");
-  EXPECT_EQ(node.rule(), "v h, b s,  -> b s h | v: whole");
+  EXPECT_EQ(node.rule(), "v h, b s, ,  -> b s h | v: whole");
 }
 
 TEST(GatherND, PassesBatchPointsAndRest) {

@@ -70,34 +70,17 @@ Rule gather_rule(const Node& node) {
   return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
 }
 
-bool never_negative(const Value& indices) {
-  auto content = content_of(&indices);
-  return content && std::all_of(content->begin(), content->end(), [](const Expr& index) {
-           auto low = index.lower_bound();
-           return low && *low >= 0;
-         });
-}
-
-// A split table: each rank looks up what falls into its part and gives zeros for the rest. Indices that count from the
-// table's end are made to count from its start first, because a part does not know where the table ends.
+// A split table: each rank looks up what falls into its part and gives zeros for the rest. The whole table's extent
+// goes along, so that indices from its end and indices out of its range are what they are on one device.
 std::vector<Value*> localize_gather(Localizer& local) {
   int v = local.factor("v");
   if (!local.split[v]) return local.same();
-  Value *table = local.inputs[0], *indices = local.inputs[1];
-  if (!never_negative(*local.node.input(1))) {
-    TensorType type = indices->type, mask{DType::boolean, type.shape};
-    auto scalar = [&](const Expr& value) {
-      Value* expression = local.graph.add_expression("", {value}, true);
-      if (type.dtype == DType::int64) return expression;
-      return local.emit("Cast", {expression}, {type.dtype, Shape{}}, {{"to", static_cast<int64_t>(type.dtype)}});
-    };
-    Value* negative = local.emit("Less", {indices, scalar(0)}, mask);
-    Value* shifted = local.emit("Add", {indices, scalar(local.rule.factors[v].size)}, type);
-    indices = local.emit("Where", {negative, shifted, indices}, type);
-  }
-  Value* offset = local.graph.add_expression("", {local.offsets[v]}, true);
+  Value* table = local.inputs[0];
+  Value* offset = local.graph.add_expression(table->name + ".offset", {local.offsets[v]}, true);
+  Value* rows = local.graph.add_expression(table->name + ".rows", {local.rule.factors[v].size}, true);
   auto axis = static_cast<int64_t>(axis_attribute(local.node, table->rank()));
-  return {local.emit("GatherShard", {table, indices, offset}, local.outputs[0], {{"axis", axis}}, "tessera")};
+  return {
+      local.emit("GatherShard", {table, local.inputs[1], offset, rows}, local.outputs[0], {{"axis", axis}}, "tessera")};
 }
 
 // GatherND: data [batch…, indexed…, rest…], indices [batch…, points…, k], result [batch…, points…, rest…].

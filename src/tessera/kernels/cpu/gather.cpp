@@ -53,23 +53,28 @@ std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
   });
 }
 
-/// Gather from one shard of a table that is split along the axis: `offset` is the shard's first index. What other
-/// shards hold comes out as zeros, selected rather than multiplied, so that the shards' results add up to the whole's.
+/// Gather from one shard of a table that is split along the axis: `offset` is the shard's first index, `rows` the whole
+/// table's extent. What other shards hold comes out as zeros, selected rather than multiplied, so that the shards'
+/// results add up to the whole's.
 std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   check_index_type(context, 1);
   check_index_type(context, 2);
+  check_index_type(context, 3);
   const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
   const AxisView view(context.inputs[0].dims, axis);
   const int64_t count = context.inputs[1].count();
   check_count(context, view.outer * count * view.inner);
   const int64_t bytes = view.inner * element_bytes(context);
   return make_kernel([=, dtype = context.inputs[1].dtype, offset_dtype = context.inputs[2].dtype,
+                      rows_dtype = context.inputs[3].dtype, label = context.node.label(),
                       threads = context.threads](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
     const int64_t offset = Indices(args.inputs[2], offset_dtype)[0];
+    const int64_t rows = Indices(args.inputs[3], rows_dtype)[0];
+    for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], rows);
     gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads,
                  [&](int64_t i) {
-                   const int64_t local = indices[i] - offset;
+                   const int64_t local = (indices[i] < 0 ? indices[i] + rows : indices[i]) - offset;
                    return local >= 0 && local < view.extent ? local : -1;
                  });
   });
