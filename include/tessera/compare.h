@@ -17,6 +17,9 @@ struct Tolerance {
   std::optional<double> relative;
 };
 
+/// The tolerance of a dtype where none is given.
+Tolerance usual_tolerance(DType dtype);
+
 struct Difference {
   std::string name;
   bool pass = false;

@@ -67,11 +67,13 @@ struct Plan {
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
+  /// What a float32 model computes in: float32 or bfloat16. Its inputs and outputs stay float32.
+  DType dtype = DType::float32;
   /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none.
   std::string mesh;
 
-  /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "shapes": {"batch": 8}}, each key
-  /// optional. Throws a user error naming `source` for anything else.
+  /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "shapes": {"batch": 8},
+  /// "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// This plan, completed by a weaker one: its annotations come after ours, the rest where we say nothing.
@@ -131,7 +133,7 @@ struct Explanation {
 /// Called after each stage of compilation with its name; `text` makes the text form.
 using StageObserver = std::function<void(std::string_view stage, const std::function<std::string()>& text)>;
 
-/// The names of all stages, in order.
+/// The names of all stages, in order. lower_precision runs only if a plan asks for another dtype.
 std::vector<std::string> stages();
 
 /// One program for all ranks of a mesh, communication included. Immutable; copies share.

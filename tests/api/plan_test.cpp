@@ -26,10 +26,12 @@ TEST(Plan, reads_what_it_writes) {
   plan.presets = "dp+megatron";
   plan.annotations = {{"h.*.weight=[-,tp]"}, {"y=[?,-]"}};
   plan.shapes = {{"batch", 8}};
+  plan.dtype = DType::bfloat16;
   Plan read = Plan::from_json(plan.to_json());
   EXPECT_EQ(read.mesh, plan.mesh);
   EXPECT_EQ(read.presets, plan.presets);
   EXPECT_EQ(read.shapes, plan.shapes);
+  EXPECT_EQ(read.dtype, DType::bfloat16);
   ASSERT_EQ(read.annotations.size(), 2u);
   EXPECT_EQ(read.annotations[0].text, "h.*.weight=[-,tp]");
   EXPECT_EQ(read.annotations[1].text, "y=[?,-]");
@@ -58,6 +60,7 @@ TEST(Plan, refuses_what_is_not_its_own) {
   EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a text"));
   EXPECT_THAT(error_of(R"({"shapes": ["batch"]})"), HasSubstr("must map symbols to sizes"));
   EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"), HasSubstr("'batch' is number, but must be a whole number"));
+  EXPECT_THAT(error_of(R"({"dtype": "int3"})"), HasSubstr("float32 or bfloat16, not in 'int3'"));
   EXPECT_THAT(error_of("[]"), HasSubstr("a plan is an object"));
   EXPECT_THAT(error_of("{\"presets\": "), HasSubstr("plan.json is no JSON: parse error at line 1"));
 }

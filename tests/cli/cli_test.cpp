@@ -125,6 +125,11 @@ TEST_F(CommandLine, verify_passes_on_any_mesh) {
   }
 }
 
+TEST_F(CommandLine, verify_knows_the_precision_of_bfloat16) {
+  EXPECT_EQ(parsed("verify " + model_ + " --mesh tp=2 --dtype bfloat16")["pass"], true);
+  EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --dtype int8"), HasSubstr("bfloat16"));
+}
+
 TEST_F(CommandLine, verify_says_no_by_code_1) {
   std::string in = npz("in.npz", "x", test::ramp({2, 8})), wrong = npz("wrong.npz", "y", test::ramp({2, 8}));
   std::string words = "verify " + model_ + " --mesh tp=2 --inputs " + in + " --expected " + wrong;

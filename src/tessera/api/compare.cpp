@@ -82,6 +82,11 @@ void compare_integers(Difference& difference, const Tensor& expected, const Tens
 
 }  // namespace
 
+Tolerance usual_tolerance(DType dtype) {
+  ToleranceOf usual = tolerance_of(dtype);
+  return {usual.absolute, usual.relative};
+}
+
 Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual, const Tolerance& tolerance) {
   Difference difference{name, false, 0, 0, ""};
   bool numbers = is_comparable_float(actual.dtype) || is_integer(actual.dtype) || actual.dtype == DType::boolean;

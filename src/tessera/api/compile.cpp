@@ -82,6 +82,7 @@ class Compiler {
   Compiled run() {
     auto names = expand(read_, options_.annotations);
     if (!is_rewritten_) rewrite(names);
+    lower_precision();
     hints_ = symbol_values(read_, options_.shapes, &result_.notes);
     note_device_annotations();
     auto annotations = read_annotations(names);
@@ -135,10 +136,15 @@ class Compiler {
     };
     observe("import", [this] { return print_text(*result_.model); });
     rewrite::rewrite_model(*result_.model, options);
-    if (options_.compute != DType::float32) {
-      rewrite::lower_precision(*result_.model, options_.compute);
-      observe("lower_precision", [this] { return print_text(*result_.model); });
-    }
+  }
+
+  void lower_precision() {
+    if (options_.compute == DType::float32) return;
+    if (options_.compute != DType::bfloat16)
+      fail("precision", "models compute in float32 or bfloat16, not in {}; name one of these",
+           name_of(options_.compute));
+    rewrite::lower_precision(*result_.model, options_.compute);
+    observe("lower_precision", [this] { return print_text(*result_.model); });
   }
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {

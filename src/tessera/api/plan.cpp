@@ -15,6 +15,13 @@ std::string text_of(const Json& value, std::string_view source, std::string_view
   return value.get<std::string>();
 }
 
+DType dtype_of(const std::string& name, std::string_view source) {
+  DType dtype = dtype_named(name);
+  if (dtype != DType::float32 && dtype != DType::bfloat16)
+    fail("plan", "{}: models compute in float32 or bfloat16, not in '{}'; name one of these", source, name);
+  return dtype;
+}
+
 void read_annotations(Plan& plan, const Json& list, std::string_view source) {
   constexpr std::string_view kExample = R"(["h.*.weight=[-,tp]"])";
   if (!list.is_array())
@@ -56,8 +63,10 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       read_annotations(plan, value, source);
     else if (key == "shapes")
       read_shapes(plan, value, source);
+    else if (key == "dtype")
+      plan.dtype = dtype_of(text_of(value, source, key, R"("bfloat16")"), source);
     else
-      fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, shapes", source, key);
+      fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, shapes, dtype", source, key);
   }
   return plan;
 }
@@ -68,12 +77,14 @@ std::string Plan::to_json() const {
   if (!presets.empty()) json["presets"] = presets;
   for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
+  if (dtype != DType::float32) json["dtype"] = name_of(dtype);
   return json.dump(2);
 }
 
 Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
   if (both.presets.empty()) both.presets = weaker.presets;
+  if (both.dtype == DType::float32) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());
   both.shapes.insert(weaker.shapes.begin(), weaker.shapes.end());

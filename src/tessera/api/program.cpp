@@ -10,6 +10,7 @@ inline namespace v1 {
 std::vector<std::string> stages() {
   std::vector<std::string> names = {"import"};
   for (const rewrite::Pass& pass : rewrite::passes()) names.emplace_back(pass.name);
+  names.emplace_back("lower_precision");
   names.emplace_back("propagate");
   names.emplace_back("partition");
   return names;
@@ -22,6 +23,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   for (const Plan::Annotation& annotation : plan.annotations)
     asked.annotations.push_back(api::AnnotationRequest::parse(annotation.text, annotation.by));
   asked.shapes = plan.shapes;
+  asked.compute = plan.dtype;
   asked.keep = options.keep;
   asked.observe = options.observe;
   auto impl = std::make_shared<Program::Impl>();

@@ -52,8 +52,11 @@ void PlanOptions::declare(CLI::App& app) {
                  "dimension; ' partial(sum:tp)' may follow. May be repeated; the first wins")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--plan", plan_path, "JSON file with mesh, presets, annotations, shapes; options come before it");
+  app.add_option("--plan", plan_path,
+                 "JSON file with mesh, presets, annotations, shapes, dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
+  app.add_option("--dtype", dtype, "what a float32 model computes in")
+      ->check(CLI::IsMember(std::vector<std::string>{"float32", "bfloat16"}));
 }
 
 Plan PlanOptions::plan() const {
@@ -62,6 +65,7 @@ Plan PlanOptions::plan() const {
   for (const std::string& annotation : annotations) plan.annotations.push_back({annotation, "annotation"});
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
+  if (!dtype.empty()) plan.dtype = dtype_named(dtype);
   return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text(plan_path), plan_path));
 }
 
@@ -70,7 +74,7 @@ Mesh PlanOptions::mesh(const Plan& plan) const {
 }
 
 bool PlanOptions::any() const {
-  return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty();
+  return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty();
 }
 
 void DumpOptions::declare(CLI::App& app) {

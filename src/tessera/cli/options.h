@@ -15,7 +15,7 @@ namespace tessera::cli {
 /// Reads "batch=8,sequence=128". Throws a user error.
 SymbolSizes parse_shapes(std::string_view text);
 
-/// --mesh, --preset, --annotate, --plan, --shapes
+/// --mesh, --preset, --annotate, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// What the user said, completed by the plan file.
@@ -23,7 +23,7 @@ struct PlanOptions {
   Mesh mesh(const Plan& plan) const;
   bool any() const;
 
-  std::string mesh_text, preset, plan_path, shapes;
+  std::string mesh_text, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations;
 };
 

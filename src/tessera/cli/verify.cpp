@@ -16,7 +16,8 @@ class Verify : public Command {
     inputs_.declare(app);
     app.add_option("--expected", expected_,
                    "outputs to compare with, a .npz file or a folder of output_N.pb; else one device computes them");
-    rtol_option_ = app.add_option("--rtol", rtol_, "of the largest expected magnitude; else 2e-5 for float32")
+    rtol_option_ = app.add_option("--rtol", rtol_,
+                                  "of the largest expected magnitude; else 2e-5 for float32 and 2e-2 for bfloat16")
                        ->check(CLI::NonNegativeNumber);
     atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(CLI::NonNegativeNumber);
     app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
@@ -43,10 +44,10 @@ class Verify : public Command {
     if (expected_.empty()) expected = Session(one_device(model, plan), run_.session()).run(inputs);
     Tensors actual = Session(program, run_.session()).run(inputs);
 
-    std::vector<Difference> differences = in_order(compare(expected, actual, tolerance()), program.outputs());
+    std::vector<Difference> differences = in_order(compare(expected, actual, tolerance(plan)), program.outputs());
     bool pass = std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
     std::optional<Difference> first;
-    if (!pass || always_) first = find_first(one_device(model, plan), program, inputs);
+    if (!pass || always_) first = find_first(one_device(model, plan), program, inputs, tolerance(plan));
     if (console.json)
       emit(console, program, differences, pass, first);
     else
@@ -58,11 +59,14 @@ class Verify : public Command {
   static Program one_device(const Model& model, const Plan& plan) {
     Plan alone;
     alone.shapes = plan.shapes;
+    alone.dtype = plan.dtype;
     return compile(model, Mesh(), alone);
   }
 
-  Tolerance tolerance() const {
+  // Outputs stay float32 when a model computes in bfloat16, but not with float32's precision.
+  Tolerance tolerance(const Plan& plan) const {
     Tolerance result;
+    if (plan.dtype != DType::float32) result = usual_tolerance(plan.dtype);
     if (rtol_option_->count()) result.relative = rtol_;
     if (atol_option_->count()) result.absolute = atol_;
     return result;
@@ -78,13 +82,14 @@ class Verify : public Command {
   }
 
   // Runs both again, all tensors kept.
-  std::optional<Difference> find_first(const Program& one, const Program& many, const Tensors& inputs) const {
+  std::optional<Difference> find_first(const Program& one, const Program& many, const Tensors& inputs,
+                                       const Tolerance& tolerance) const {
     SessionOptions options = run_.session();
     options.keep_all = true;
     Session expected(one, options), actual(many, options);
     expected.run(inputs);
     actual.run(inputs);
-    return first_diverging(expected, actual, tolerance());
+    return first_diverging(expected, actual, tolerance);
   }
 
   void print(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
