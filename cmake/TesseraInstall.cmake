@@ -4,7 +4,6 @@ include(CMakePackageConfigHelpers)
 
 # The library is made of all folder libraries' objects, because from an archive the linker takes only what is used here.
 get_property(folder_libraries GLOBAL PROPERTY TESSERA_LIBRARIES)
-list(REMOVE_ITEM folder_libraries tessera_cli)
 list(TRANSFORM folder_libraries REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 add_library(tessera_shared SHARED ${objects})
 set_target_properties(tessera_shared PROPERTIES
@@ -46,9 +45,7 @@ while(waiting)
 endwhile()
 
 install(TARGETS tessera_shared EXPORT tesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET tessera_cli)
-  install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_folder})
