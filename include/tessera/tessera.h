@@ -60,15 +60,16 @@ struct Plan {
   std::string presets;
 
   struct Annotation {
-    std::string text;               ///< "NAME=[-, tp]"; NAME may hold '*'. docs: tessera explain --help
+    std::string text;  ///< "NAME=[-, tp]"; one entry per dimension; NAME may hold '*'; see tessera run --help
     std::string by = "annotation";  ///< who said so, for explain and messages
   };
   std::vector<Annotation> annotations;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
-  /// What a float32 model computes in: float32 or bfloat16. Its inputs and outputs stay float32.
-  DType dtype = DType::float32;
+  /// What a float32 model computes in: float32, as if nothing is said, or bfloat16. Its inputs and outputs stay
+  /// float32.
+  std::optional<DType> dtype;
   /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none.
   std::string mesh;
 
@@ -152,7 +153,7 @@ class Program {
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const;
 
   /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
-  /// else is a user error.
+  /// else there is a user error, and so is a program that was itself read.
   void write(const std::filesystem::path& folder) const;
   /// Reads what write() wrote.
   static Program read(const std::filesystem::path& folder);

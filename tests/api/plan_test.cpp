@@ -42,11 +42,14 @@ TEST(Plan, comes_before_a_weaker_one) {
   user.presets = "dp";
   user.annotations = {{"x=[dp,-]"}};
   user.shapes = {{"batch", 8}};
+  user.dtype = DType::float32;
   Plan file = Plan::from_json(
-      R"({"presets": "megatron", "mesh": "tp=2", "annotations": ["x=[-,-]"], "shapes": {"batch": 2, "sequence": 64}})");
+      R"({"presets": "megatron", "mesh": "tp=2", "annotations": ["x=[-,-]"], "shapes": {"batch": 2, "sequence": 64},
+          "dtype": "bfloat16"})");
   Plan both = user.over(file);
   EXPECT_EQ(both.presets, "dp");
   EXPECT_EQ(both.mesh, "tp=2");
+  EXPECT_EQ(both.dtype, DType::float32);
   EXPECT_THAT(both.shapes, ElementsAre(Pair("batch", 8), Pair("sequence", 64)));
   ASSERT_EQ(both.annotations.size(), 2u);
   EXPECT_EQ(both.annotations[0].by, "annotation");

@@ -77,14 +77,14 @@ std::string Plan::to_json() const {
   if (!presets.empty()) json["presets"] = presets;
   for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
-  if (dtype != DType::float32) json["dtype"] = name_of(dtype);
+  if (dtype) json["dtype"] = name_of(*dtype);
   return json.dump(2);
 }
 
 Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
   if (both.presets.empty()) both.presets = weaker.presets;
-  if (both.dtype == DType::float32) both.dtype = weaker.dtype;
+  if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());
   both.shapes.insert(weaker.shapes.begin(), weaker.shapes.end());

@@ -23,7 +23,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   for (const Plan::Annotation& annotation : plan.annotations)
     asked.annotations.push_back(api::AnnotationRequest::parse(annotation.text, annotation.by));
   asked.shapes = plan.shapes;
-  asked.compute = plan.dtype;
+  asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
   asked.observe = options.observe;
   auto impl = std::make_shared<Program::Impl>();

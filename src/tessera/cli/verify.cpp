@@ -66,7 +66,7 @@ class Verify : public Command {
   // Outputs stay float32 when a model computes in bfloat16, but not with float32's precision.
   Tolerance tolerance(const Plan& plan) const {
     Tolerance result;
-    if (plan.dtype != DType::float32) result = usual_tolerance(plan.dtype);
+    if (plan.dtype && *plan.dtype != DType::float32) result = usual_tolerance(*plan.dtype);
     if (rtol_option_->count()) result.relative = rtol_;
     if (atol_option_->count()) result.absolute = atol_;
     return result;
