@@ -225,6 +225,20 @@ TEST_F(CommandLine, mistakes_in_sizes) {
   EXPECT_THAT(mistake("run " + model_ + " --shapes batch=2,batch=3"), HasSubstr("given twice"));
 }
 
+TEST_F(CommandLine, written_program_gives_the_model_s_answer_on_its_own_mesh) {
+  std::string out = (folder_ / "out").string(),
+              x = " --inputs " + npz("x.npz", "x", Tensor::zeros(DType::float32, {2, 8}));
+  std::string direct = (folder_ / "direct.npz").string(), again = (folder_ / "again.npz").string();
+  ASSERT_EQ(tessera("run " + model_ + " --mesh tp=2" + x + " --outputs " + direct).code, 0);
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 -o " + out).code, 0);
+  Ran ran = tessera("run " + out + x + " --outputs " + again);
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(contents(again), contents(direct));
+  EXPECT_THAT(mistake("run " + out + " --mesh tp=4" + x), HasSubstr("leave out --mesh"));
+  std::filesystem::remove(folder_ / "out/weights/0.bin");
+  EXPECT_THAT(mistake("run " + out + x), HasSubstr("weights/0.bin' is missing"));
+}
+
 TEST_F(CommandLine, outputs_that_cannot_be_written_stop_it_before_the_run) {
   EXPECT_THAT(mistake("run " + model_ + " --outputs /nowhere/out.npz"), HasSubstr("/nowhere/out.npz"));
   EXPECT_THAT(mistake("run " + model_ + " --outputs " + folder_.path().string()), HasSubstr("[write]"));

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tessera/api/compile.h"
+#include "tessera/runtime/rank_programs.h"
 #include "tessera/tessera.h"
 
 /// What the public classes hold.
@@ -24,8 +25,10 @@ struct Model::Impl {
 };
 
 struct Program::Impl {
-  std::shared_ptr<const spmd::Program> program;
-  std::optional<api::Compiled> compiled;
+  std::shared_ptr<const spmd::Program> program;           ///< what rank 0 runs
+  std::shared_ptr<const runtime::RankPrograms> programs;  ///< what all run
+  std::string source;                                     ///< what it was made from, in words
+  std::optional<api::Compiled> compiled;                  ///< unless the program was read
   ProgramSummary summary;
 };
 

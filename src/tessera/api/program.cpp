@@ -1,4 +1,5 @@
 #include "tessera/api/impl.h"
+#include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
@@ -27,10 +28,14 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   asked.keep = options.keep;
   asked.observe = options.observe;
   auto impl = std::make_shared<Program::Impl>();
+  impl->source = model.path().filename().string();
+  if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
+  if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
   bool as_rewritten = asked.annotations.empty() && asked.keep.empty() && !asked.observe;
   impl->compiled = as_rewritten ? api::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
                                 : api::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
+  impl->programs = runtime::RankPrograms::same(impl->program);
   impl->summary = api::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
@@ -64,19 +69,27 @@ std::string Program::text() const {
 }
 
 Explanation Program::explain(const std::string& tensor) const {
+  if (!impl_->compiled)
+    fail("explain", "'{}': a written program does not tell why its layouts are as they are; explain the model", tensor);
   return api::explain(*impl_->compiled, tensor);
 }
 
 void Program::write(const std::filesystem::path& folder) const {
-  fail("write", "{}: this version cannot write programs; use --dry-run to see the plan", folder.string());
+  if (!impl_->compiled)
+    fail("write", "'{}': a program that was read is written already; copy its folder", folder.string());
+  api::write_program(*impl_->program, impl_->source, folder);
 }
 
 Program Program::read(const std::filesystem::path& folder) {
-  fail("read", "{}: this version cannot read written programs; run the model itself", folder.string());
+  auto impl = std::make_shared<Program::Impl>();
+  impl->programs = api::read_program(folder);
+  impl->program = impl->programs->programs.front();
+  impl->summary = api::summarize(*impl->program);
+  return Program(std::move(impl));
 }
 
 bool Program::is_written(const std::filesystem::path& path) {
-  return std::filesystem::exists(path / "manifest.json");
+  return api::is_written_program(path);
 }
 
 int64_t Program::peak_bytes(int64_t rank, const SymbolSizes& sizes) const {
@@ -84,7 +97,7 @@ int64_t Program::peak_bytes(int64_t rank, const SymbolSizes& sizes) const {
   if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
   SymbolSizes all = sizes;
   all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
-  return static_cast<int64_t>(runtime::peak_bytes_of_rank(*impl_->program, static_cast<int>(rank), all));
+  return static_cast<int64_t>(runtime::peak_bytes_of_rank(*impl_->programs, static_cast<int>(rank), all));
 }
 
 }  // namespace v1

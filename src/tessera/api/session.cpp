@@ -20,7 +20,7 @@ struct Session::Impl {
   runtime::Executor executor;
 
   Impl(const Program& program, const SessionOptions& options)
-      : executor(program.impl().program, executor_options(options)) {}
+      : executor(program.impl().programs, executor_options(options)) {}
 };
 
 Session::Session(const Program& program, const SessionOptions& options)

@@ -99,7 +99,7 @@ std::string Sharding::str(const Mesh& mesh) const {
       for (const Part& part : dims[d].parts) {
         if (!dim.empty()) dim += "·";
         std::string size = part.size.str();
-        dim += size.find(' ') == std::string::npos ? size : "(" + size + ")";
+        dim += size.find_first_of(" *") == std::string::npos ? size : "(" + size + ")";
         std::string axes;
         for (const AxisRef& axis : part.axes) axes += (axes.empty() ? "" : ",") + axis.str(mesh);
         if (!axes.empty()) dim += "{" + axes + "}";

@@ -60,7 +60,7 @@ std::string export_model_bytes(const Model& model) {
 void export_model(const Model& model, const std::filesystem::path& path, const ExportOptions& options) {
   std::string external_file = options.external_file;
   if (external_file.empty()) external_file = path.filename().string() + ".data";
-  codec::ExternalWriter external(path.parent_path(), options.external_threshold, external_file);
+  codec::ExternalWriter external(path.parent_path(), options.external_threshold, external_file, &options.stored);
   onnx::ModelProto proto;
   put_model(model, proto, &external, options.value_info);
   external.assign();

@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "tessera/ir/graph.h"
+#include "tessera/onnx/external_location.h"
 
 namespace tessera {
 
@@ -18,6 +20,9 @@ struct ExportOptions {
   /// Write the type of every value that has one; by default only of those that the imported file told about, or that
   /// carry metadata.
   bool value_info = false;
+  /// Initializers, by name, whose elements somebody else writes: the model refers to them, and their
+  /// data are not touched (they may be null; `dims` and `bytes` count).
+  std::map<std::string, ExternalLocation> stored;
 };
 
 /// Writes a model as an ONNX file, and its external data files beside it. Each file is written under another name,

@@ -10,13 +10,20 @@
 namespace tessera::codec {
 namespace fs = std::filesystem;
 
-ExternalWriter::ExternalWriter(fs::path folder, std::optional<size_t> threshold, std::string location)
-    : folder_(std::move(folder)), threshold_(threshold), location_(std::move(location)) {}
+ExternalWriter::ExternalWriter(fs::path folder, std::optional<size_t> threshold, std::string location,
+                               const std::map<std::string, ExternalLocation>* stored)
+    : folder_(std::move(folder)), threshold_(threshold), location_(std::move(location)), stored_(stored) {}
 
 ExternalWriter::~ExternalWriter() {
   files_.clear();
   std::error_code ignored;  // a folder that is not empty, or gone, is not ours to remove
   for (auto folder = made_folders_.rbegin(); folder != made_folders_.rend(); ++folder) fs::remove(*folder, ignored);
+}
+
+const ExternalLocation* ExternalWriter::stored(const std::string& name) const {
+  if (!stored_) return nullptr;
+  auto found = stored_->find(name);
+  return found == stored_->end() ? nullptr : &found->second;
 }
 
 void ExternalWriter::place(onnx::TensorProto& proto, const Tensor& tensor) {

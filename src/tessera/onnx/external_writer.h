@@ -10,6 +10,7 @@
 #include "onnx.pb.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/ir/tensor.h"
+#include "tessera/onnx/external_location.h"
 
 namespace tessera::codec {
 
@@ -20,10 +21,14 @@ class ExternalWriter {
  public:
   /// With a threshold (bytes), every tensor of at least that size goes to the file `location`, all others inline.
   /// Without, tensors stay as they were: in files, at the same offset if they still fit there, or inline.
-  ExternalWriter(std::filesystem::path folder, std::optional<size_t> threshold, std::string location);
+  /// `stored`: see ExportOptions; it must outlive the writer.
+  ExternalWriter(std::filesystem::path folder, std::optional<size_t> threshold, std::string location,
+                 const std::map<std::string, ExternalLocation>* stored = nullptr);
   ~ExternalWriter();
 
   bool takes(bool was_external, size_t bytes) const { return threshold_ ? bytes >= *threshold_ : was_external; }
+  /// Where an initializer's elements are that somebody else writes; null for those to be placed.
+  const ExternalLocation* stored(const std::string& name) const;
   /// `proto` must stay where it is until assign().
   void place(onnx::TensorProto& proto, const Tensor& tensor);
   /// Writes offsets and lengths into the messages.
@@ -44,6 +49,7 @@ class ExternalWriter {
   std::filesystem::path folder_;
   std::optional<size_t> threshold_;
   std::string location_;
+  const std::map<std::string, ExternalLocation>* stored_;
   std::map<std::string, std::vector<Piece>> pieces_;  ///< by location
   std::vector<std::unique_ptr<AtomicFile>> files_;
   std::vector<std::filesystem::path> made_folders_;

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/onnx/attribute_codec.h"
 #include "tessera/onnx/external_files.h"
+#include "tessera/onnx/external_writer.h"
 #include "tessera/onnx/tensor_codec.h"
 #include "tessera/onnx/type_codec.h"
 
@@ -103,6 +104,12 @@ void GraphWriter::write_outputs(onnx::GraphProto& proto) {
 }
 
 void GraphWriter::write_initializer(const Value& value, onnx::GraphProto& proto) {
+  if (const ExternalLocation* stored = external_ ? external_->stored(value.name) : nullptr) {
+    auto* tensor = proto.add_initializer();
+    tensor->set_name(name_of(value));
+    refer_to_stored(value.data, {stored->file, stored->offset, value.data.bytes}, *tensor);
+    return;
+  }
   Tensor data = initial_data(value);
   kept::Initializer kept;
   check(kept.ParseFromString(value.data_extra), "what was kept of an initializer can be read back");

@@ -113,6 +113,12 @@ void set_external_range(onnx::TensorProto& proto, const ExternalRange& range) {
   if (range.length) set("length", std::to_string(*range.length));
 }
 
+void refer_to_stored(const Tensor& tensor, const ExternalRange& range, onnx::TensorProto& proto) {
+  proto.set_data_type(static_cast<int32_t>(tensor.dtype));
+  for (int64_t extent : tensor.dims) proto.add_dims(extent);
+  set_external_range(proto, range);
+}
+
 Tensor take_tensor(onnx::TensorProto& proto, ExternalFiles& files, const std::string& name,
                    const std::optional<MappedRange>& raw) {
   if (proto.has_segment())

@@ -23,6 +23,9 @@ Tensor take_tensor(onnx::TensorProto& proto, ExternalFiles& files, const std::st
 /// The inverse. Without a writer for external data, elements that were in another file go into raw_data.
 void put_tensor(const Tensor& tensor, onnx::TensorProto& rest, ExternalWriter* external);
 
+/// A message for elements that are in a file which is not ours to write.
+void refer_to_stored(const Tensor& tensor, const ExternalRange& range, onnx::TensorProto& proto);
+
 /// Where a tensor with data_location EXTERNAL says its elements are.
 ExternalRange external_range(const onnx::TensorProto& proto, const std::string& name);
 void set_external_range(onnx::TensorProto& proto, const ExternalRange& range);

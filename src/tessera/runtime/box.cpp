@@ -1,5 +1,6 @@
 #include "tessera/runtime/box.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tessera/base/error.h"
@@ -71,6 +72,20 @@ void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box
       if (d == 0) return;
     }
     if (rank == 0) return;
+  }
+}
+
+void for_each_piece(const Box& box, int64_t most, const std::function<void(const Box&)>& visit) {
+  if (box.count() == 0) return;
+  if (box.contiguous() || box.count() <= most) return visit(box);
+  size_t d = 0;
+  while (box.extents[d] == 1) ++d;
+  int64_t slab = std::max<int64_t>(1, most / (box.count() / box.extents[d]));
+  for (int64_t at = 0; at < box.extents[d]; at += slab) {
+    Box piece = box;
+    piece.offsets[d] += at;
+    piece.extents[d] = std::min(slab, box.extents[d] - at);
+    for_each_piece(piece, most, visit);
   }
 }
 

@@ -57,8 +57,9 @@ class Collective : public kernels::Kernel {
     auto counts_along = [&](const Shape& shape, int64_t dim) {
       if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
         fail("communication", "{}: dimension {} is out of range", node.label(), dim);
+      Expr extent = member_extent(node, spmd::kExtentAttribute, shape[dim]);
       std::vector<int64_t> counts;
-      for (int member : members) counts.push_back(extents.at(shape[dim], member));
+      for (int member : members) counts.push_back(extents.at(extent, member));
       return counts;
     };
     if (node.op_type == "AllReduce") {
@@ -117,6 +118,15 @@ class Collective : public kernels::Kernel {
     fail("communication", "{}: there is no reduction '{}'; there are sum, max, min and mean", node.label(), name);
   }
 
+  // A member's extent, as the node states it where its operands' shapes are bound to one rank.
+  static Expr member_extent(const Node& node, std::string_view attribute, const Expr& of_shape) {
+    const auto* text = node.get<std::string>(attribute);
+    if (!text) return of_shape;
+    auto extent = Expr::parse(*text);
+    if (!extent) fail("communication", "{}: its {} '{}' is no expression", node.label(), attribute, *text);
+    return *extent;
+  }
+
   // Every member sends each other member's block of split_dim; blocks arrive one after the other along concat_dim.
   void prepare_exchange(const Node& node, const Extents& extents, const std::vector<int>& members, const Dims& in_dims,
                         const Dims& out_dims) {
@@ -126,17 +136,19 @@ class Collective : public kernels::Kernel {
     if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
       fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
     element_ = static_cast<size_t>(bits_of(operation_.dtype)) / 8;
+    Expr split_extent = member_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
+    Expr concat_extent = member_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
     int64_t from = 0, to = 0;
     for (int member : members) {
       Box out{in_dims, Dims(in_dims.size(), 0), in_dims};
       out.offsets[split] = from;
-      out.extents[split] = extents.at(node.output(0)->shape()[split], member);
+      out.extents[split] = extents.at(split_extent, member);
       from += out.extents[split];
       counts_.push_back(out.count());
       send_blocks_.push_back(std::move(out));
       Box in{out_dims, Dims(out_dims.size(), 0), out_dims};
       in.offsets[concat] = to;
-      in.extents[concat] = extents.at(node.input(0)->shape()[concat], member);
+      in.extents[concat] = extents.at(concat_extent, member);
       to += in.extents[concat];
       recv_counts_.push_back(in.count());
       recv_blocks_.push_back(std::move(in));

@@ -76,7 +76,7 @@ int team_size(int asked, int64_t ranks) {
 }  // namespace
 
 struct Executor::Impl {
-  std::shared_ptr<const spmd::Program> program;
+  std::shared_ptr<const RankPrograms> programs;
   ExecutorOptions options;
   int threads = 1;
   std::mutex running;
@@ -127,19 +127,22 @@ struct Executor::Impl {
 };
 
 Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options)
+    : Executor(RankPrograms::same(std::move(program)), options) {}
+
+Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>()) {
   constexpr int64_t kMostRanks = 256;
-  int64_t ranks = program->mesh.size();
+  int64_t ranks = programs->mesh().size();
   if (ranks > kMostRanks)
     fail("run",
          "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
          "the plan of a large one",
          ranks, kMostRanks);
-  impl_->program = std::move(program);
+  impl_->programs = std::move(programs);
   impl_->options = options;
   impl_->threads = team_size(options.threads_per_rank, ranks);
   for (int r = 0; r < ranks; ++r) {
-    impl_->ranks.push_back(std::make_unique<RankState>(*impl_->program, r, impl_->threads));
+    impl_->ranks.push_back(std::make_unique<RankState>(*impl_->programs, r, impl_->threads));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -148,14 +151,14 @@ Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorO
 Executor::~Executor() = default;
 
 const spmd::Program& Executor::program() const {
-  return *impl_->program;
+  return impl_->programs->of(0);
 }
 int Executor::threads_per_rank() const {
   return impl_->threads;
 }
 
 Symbols Executor::bind_symbols(const Tensors& inputs) const {
-  const spmd::Program& program = *impl_->program;
+  const spmd::Program& program = this->program();
   for (const auto& [name, tensor] : inputs) {
     bool known = std::any_of(program.inputs.begin(), program.inputs.end(),
                              [&](const spmd::Port& port) { return port.name == name; });
@@ -204,7 +207,7 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
 
 Executor::Tensors Executor::run(const Tensors& inputs) {
   std::lock_guard lock(impl_->running);
-  const spmd::Program& program = *impl_->program;
+  const spmd::Program& program = this->program();
   Symbols symbols = bind_symbols(inputs);
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
@@ -217,7 +220,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
     impl_->on_all(
         [&](int r) {
           plans[r]->run(addresses);
-          for (const spmd::Port& port : program.outputs)
+          for (const spmd::Port& port : impl_->programs->of(r).outputs)
             plans[r]->store(port.value, outputs.at(port.name).mutable_data());
         },
         [&](int r, const char* message) { impl_->world->abort(r, message); });
@@ -241,7 +244,7 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
 std::vector<Executor::Kept> Executor::kept() {
   std::lock_guard lock(impl_->running);
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
-  const spmd::Program& program = *impl_->program;
+  const spmd::Program& program = this->program();
   std::vector<Kept> values;
   for (const auto& node : program.graph->nodes())
     for (const Value* result : node->outputs) {
@@ -249,16 +252,25 @@ std::vector<Executor::Kept> Executor::kept() {
       auto placement = program.placements.find(result);
       if (placement == program.placements.end() || placement->second.sharding.is_partial()) continue;
       Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(result))};
-      for (auto& plan : *impl_->last) plan->store(result, kept.value.mutable_data());
+      for (size_t r = 0; r < impl_->last->size(); ++r) {
+        const Value* own = impl_->programs->of(static_cast<int>(r)).graph->find(result->name);
+        check(own != nullptr, fmt::format("'{}' is a value on every rank", result->name));
+        (*impl_->last)[r]->store(own, kept.value.mutable_data());
+      }
       values.push_back(std::move(kept));
     }
   return values;
 }
 
-size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols) {
-  RankState state(program, rank, 1);
+size_t peak_bytes_of_rank(const RankPrograms& programs, int rank, const Symbols& symbols) {
+  RankState state(programs, rank, 1);
   RankPlan plan(state, symbols, false);
   return plan.arena_bytes() + state.state_bytes();
+}
+
+size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols) {
+  // The caller keeps the program for the length of the call.
+  return peak_bytes_of_rank(*RankPrograms::same({std::shared_ptr<const void>(), &program}), rank, symbols);
 }
 
 }  // namespace tessera::runtime

@@ -14,10 +14,12 @@ struct ExecutorOptions {
   comm::WorldOptions world;
 };
 
-/// Runs one program on ranks that are threads of this process. run() may be called from several threads; calls queue.
+/// Runs a program on ranks that are threads of this process. run() may be called from several threads; calls queue.
 class Executor {
  public:
   Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options);
+  /// The same for ranks that run programs of their own.
+  Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options);
   ~Executor();
 
   using Tensors = std::map<std::string, Tensor>;
@@ -39,7 +41,7 @@ class Executor {
   /// With keep_all: every value of the last run that is not partial, whole, in running order, by its global name.
   std::vector<Kept> kept();
 
-  const spmd::Program& program() const;
+  const spmd::Program& program() const;  ///< of rank 0
   int threads_per_rank() const;
 
  private:
@@ -48,6 +50,7 @@ class Executor {
 };
 
 /// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size.
+size_t peak_bytes_of_rank(const RankPrograms& programs, int rank, const Symbols& symbols);
 size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols);
 
 }  // namespace tessera::runtime

@@ -19,22 +19,24 @@ std::optional<int64_t> no_symbols(std::string_view) {
 
 }  // namespace
 
-RankState::RankState(const spmd::Program& program, int rank, int threads)
-    : program_(program),
+RankState::RankState(const RankPrograms& programs, int rank, int threads)
+    : programs_(programs),
       rank_(rank),
       threads_(threads),
-      coordinates_(program.mesh.coordinates(rank)),
+      coordinates_(programs.mesh().coordinates(rank)),
       arena_(nullptr, free_arena) {}
 
 const Tensor& RankState::shard(const Value* state) {
   auto known = shards_.find(state);
   if (known != shards_.end()) return known->second;
-  const Tensor& whole = program_.initial.at(state);
+  if (const Tensor* cut = programs_.shard_of(rank_, state->name)) return shards_.emplace(state, *cut).first->second;
+  const spmd::Program& program = programs_.of(rank_);
+  const Tensor& whole = program.initial.at(state);
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
-  const Sharding& sharding = program_.placement(state).sharding;
+  const Sharding& sharding = program.placement(state).sharding;
   Dims dims;
   for (const Expr& extent : state->shape()) {
-    Expr bound = bind_rank(extent, program_.mesh, coordinates_);
+    Expr bound = bind_rank(extent, program.mesh, coordinates_);
     dims.push_back(bound.evaluate(no_symbols));
   }
   Tensor shard;
@@ -45,7 +47,7 @@ const Tensor& RankState::shard(const Value* state) {
       fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name,
            bits_of(whole.dtype));
     size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
-    Box box = box_of(sharding, program_.mesh, coordinates_, no_symbols);
+    Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
     if (box.contiguous()) {
       shard = whole;
       shard.dims = dims;
@@ -89,8 +91,8 @@ comm::Communicator& RankState::communicator(const std::vector<std::string>& axes
   if (!communicator) {
     check(world_ != nullptr, "the rank is connected to a world");
     std::vector<AxisRef> group;
-    for (const std::string& axis : axes) group.push_back(parse_axis(axis, program_.mesh));
-    communicator = world_->join(rank_, group_of(rank_, group, program_.mesh));
+    for (const std::string& axis : axes) group.push_back(parse_axis(axis, programs_.mesh()));
+    communicator = world_->join(rank_, group_of(rank_, group, programs_.mesh()));
   }
   return *communicator;
 }

@@ -6,7 +6,7 @@
 
 #include "tessera/comm/communicator.h"
 #include "tessera/kernels/kernel.h"
-#include "tessera/spmd/program.h"
+#include "tessera/runtime/rank_programs.h"
 
 namespace tessera::runtime {
 
@@ -14,14 +14,15 @@ namespace tessera::runtime {
 /// Used only from the rank's own thread.
 class RankState {
  public:
-  RankState(const spmd::Program& program, int rank, int threads);
+  /// `programs` must outlive the state.
+  RankState(const RankPrograms& programs, int rank, int threads);
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
-  const spmd::Program& program() const { return program_; }
+  const spmd::Program& program() const { return programs_.of(rank_); }
 
-  /// The rank's shard of a state: part of the mapped file where the shard lies in one piece there, else a copy.
+  /// The rank's shard of a state: part of a mapped file where the shard lies in one piece there, else a copy.
   const Tensor& shard(const Value* state);
   /// `node`'s packed form of the state that is its operand 1, made once by running `pack` (a PackWeight node).
   const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes);
@@ -37,7 +38,7 @@ class RankState {
   size_t state_bytes() const;
 
  private:
-  const spmd::Program& program_;
+  const RankPrograms& programs_;
   int rank_;
   int threads_;
   std::vector<int64_t> coordinates_;

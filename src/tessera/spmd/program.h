@@ -14,6 +14,10 @@ namespace tessera::spmd {
 inline constexpr std::string_view kCommDomain = "tessera.comm";
 inline constexpr std::string_view kLocalDomain = "tessera";
 
+inline constexpr std::string_view kExtentAttribute = "extent";
+inline constexpr std::string_view kSplitExtentAttribute = "split_extent";
+inline constexpr std::string_view kConcatExtentAttribute = "concat_extent";
+
 /// What a local value stands for: the global tensor and how it is laid over the mesh.
 struct Placement {
   std::string name;  ///< of the global value
@@ -42,6 +46,9 @@ struct ReshardRecord {
 ///   dim (AllGather, ReduceScatter), split_dim and concat_dim (AllToAll), reduction ("sum", "max", "min"),
 ///   value (name of the global value that moves).
 /// Blocks' counts follow from the local extents of the operand (AllGather) or result (ReduceScatter) on each member.
+/// Where shapes are bound to one rank (a written program), a node says in attributes what follows from shapes here:
+///   extent (of dim on a member), split_extent and concat_extent (of split_dim in the result, of concat_dim in the
+///   operand), as expressions over axis indices.
 struct Program {
   Mesh mesh;
   std::unique_ptr<Graph> graph;

@@ -1,0 +1,215 @@
+#include "tessera/api/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tessera/base/error.h"
+
+namespace tessera::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "tessera program";
+constexpr int64_t kVersion = 1;
+
+Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
+  Json shape = Json::array();
+  for (const Expr& extent : *tensor.global.shape) shape.push_back(extent.str());
+  return {{"name", tensor.name},
+          {"value", tensor.value},
+          {"dtype", name_of(tensor.global.dtype)},
+          {"shape", shape},
+          {"sharding", tensor.sharding.str(mesh)}};
+}
+
+Json json_of(const Manifest::RankFile& file) {
+  return {{"file", file.stamp.file},
+          {"bytes", file.stamp.bytes},
+          {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
+          {"ranks", print_ranks(file.ranks)}};
+}
+
+template <typename List, typename... Args>
+Json json_list(const List& list, const Args&... args) {
+  Json all = Json::array();
+  for (const auto& each : list) all.push_back(json_of(each, args...));
+  return all;
+}
+
+// An entry of the manifest, and its place for messages: "models[1].ranks".
+class Entry {
+ public:
+  Entry(const Json& json, std::string path, std::string place)
+      : json_(json), path_(std::move(path)), place_(std::move(place)) {}
+
+  template <typename... Args>
+  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
+    fail("program", "'{}': {}{}{}; write the program again", path_, place_, place_.empty() ? "" : " ",
+         fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  /// An object that has these entries and no others.
+  void expect(const std::set<std::string>& names) const {
+    if (!json_.is_object()) wrong("is no object");
+    for (const auto& [name, value] : json_.items())
+      if (!names.contains(name)) wrong("has an unknown entry '{}'", name);
+  }
+
+  Entry at(const std::string& name) const {
+    if (!json_.is_object() || !json_.contains(name)) wrong("has no entry '{}'", name);
+    return {json_.at(name), path_, place_.empty() ? name : place_ + "." + name};
+  }
+  std::vector<Entry> list() const {
+    if (!json_.is_array()) wrong("is no list");
+    std::vector<Entry> all;
+    for (size_t i = 0; i < json_.size(); ++i) all.emplace_back(json_[i], path_, fmt::format("{}[{}]", place_, i));
+    return all;
+  }
+  std::string text() const {
+    if (!json_.is_string()) wrong("is no text");
+    return json_.get<std::string>();
+  }
+  int64_t number() const {
+    if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("is no number of 0 or more");
+    return json_.get<int64_t>();
+  }
+  const Json& json() const { return json_; }
+  const std::string& place() const { return place_; }
+
+ private:
+  const Json& json_;
+  std::string path_, place_;
+};
+
+Mesh read_mesh(const Entry& entry) {
+  std::string text = entry.text();
+  try {
+    return Mesh::parse(text);
+  } catch (const Error& error) {
+    entry.wrong("is no mesh: {}", error.what());
+  }
+}
+
+void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor) {
+  tensor.name = entry.at("name").text();
+  tensor.value = entry.at("value").text();
+  tensor.global.dtype = dtype_named(entry.at("dtype").text());
+  if (tensor.global.dtype == DType::undefined) entry.at("dtype").wrong("'{}' is no type", entry.at("dtype").text());
+  Shape& shape = tensor.global.shape.emplace();
+  for (const Entry& extent : entry.at("shape").list()) {
+    auto parsed = Expr::parse(extent.text());
+    if (!parsed) extent.wrong("'{}' is no extent", extent.text());
+    shape.push_back(*parsed);
+  }
+  try {
+    tensor.sharding = parse_sharding(entry.at("sharding").text(), shape, mesh, tensor.name);
+  } catch (const Error& error) {
+    entry.at("sharding").wrong("is wrong: {}", error.what());
+  }
+}
+
+Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
+  entry.expect({"file", "bytes", "crc32", "ranks"});
+  Manifest::RankFile file;
+  file.stamp.file = entry.at("file").text();
+  std::filesystem::path relative(file.stamp.file);
+  if (relative.empty() || relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end())
+    entry.at("file").wrong("'{}' leads out of the program's folder", file.stamp.file);
+  file.stamp.bytes = static_cast<uint64_t>(entry.at("bytes").number());
+  std::string crc = entry.at("crc32").text();
+  if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != std::string::npos)
+    entry.at("crc32").wrong("'{}' is no CRC-32 of eight hexadecimal digits", crc);
+  file.stamp.crc32 = static_cast<uint32_t>(std::stoul(crc, nullptr, 16));
+  auto list = parse_ranks(entry.at("ranks").text(), ranks);
+  if (!list) entry.at("ranks").wrong("'{}' is no list of ranks of this mesh", entry.at("ranks").text());
+  file.ranks = std::move(*list);
+  return file;
+}
+
+std::vector<Manifest::RankFile> read_files(const Entry& entry, int64_t ranks) {
+  std::vector<Manifest::RankFile> files;
+  std::vector<bool> served(static_cast<size_t>(ranks), false);
+  for (const Entry& each : entry.list()) {
+    files.push_back(read_file(each, ranks));
+    for (int rank : files.back().ranks) {
+      if (served[rank]) each.at("ranks").wrong("gives rank {} a second file", rank);
+      served[rank] = true;
+    }
+  }
+  auto without = std::find(served.begin(), served.end(), false);
+  if (!files.empty() && without != served.end()) entry.wrong("has no file for rank {}", without - served.begin());
+  return files;
+}
+
+}  // namespace
+
+std::string Manifest::to_json() const {
+  Json json;
+  json["format"] = kFormat;
+  json["version"] = kVersion;
+  json["tessera"] = tessera;
+  json["source"] = source;
+  json["mesh"] = mesh.str();
+  json["hints"] = Json::object();
+  for (const auto& [symbol, value] : hints) json["hints"][symbol] = value;
+  json["inputs"] = json_list(inputs, mesh);
+  json["outputs"] = json_list(outputs, mesh);
+  json["states"] = Json::array();
+  for (const State& state : states) {
+    Json entry = json_of(state, mesh);
+    entry["next"] = state.next ? Json(*state.next) : Json(nullptr);
+    json["states"].push_back(std::move(entry));
+  }
+  json["models"] = json_list(models);
+  json["weights"] = json_list(weights);
+  try {
+    return json.dump(1, ' ') + "\n";
+  } catch (const Json::exception& error) {
+    fail("write", "the program cannot be described in JSON: {}; rename tensors whose names are not UTF-8",
+         error.what());
+  }
+}
+
+Manifest Manifest::from_json(std::string_view text, const std::filesystem::path& path) {
+  Json json = Json::parse(text, nullptr, false);
+  Entry root(json, path.string(), "");
+  if (json.is_discarded()) root.wrong("is no JSON: it is damaged or truncated");
+  if (root.at("format").text() != kFormat) root.wrong("is no manifest of a written program");
+  if (int64_t version = root.at("version").number(); version != kVersion)
+    root.wrong("has format version {}, but this tessera reads version {}", version, kVersion);
+  root.expect(
+      {"format", "version", "tessera", "source", "mesh", "hints", "inputs", "outputs", "states", "models", "weights"});
+  Manifest manifest;
+  manifest.tessera = root.at("tessera").text();
+  manifest.source = root.at("source").text();
+  manifest.mesh = read_mesh(root.at("mesh"));
+  Entry hints = root.at("hints");
+  if (!hints.json().is_object()) hints.wrong("is no object");
+  for (const auto& [symbol, value] : hints.json().items()) manifest.hints[symbol] = hints.at(symbol).number();
+  const std::set<std::string> entries = {"name", "value", "dtype", "shape", "sharding"};
+  auto read_ports = [&](const char* name, std::vector<Tensor>& ports) {
+    for (const Entry& entry : root.at(name).list()) {
+      entry.expect(entries);
+      read_tensor(entry, manifest.mesh, ports.emplace_back());
+    }
+  };
+  read_ports("inputs", manifest.inputs);
+  read_ports("outputs", manifest.outputs);
+  std::set<std::string> of_state = entries;
+  of_state.insert("next");
+  for (const Entry& entry : root.at("states").list()) {
+    entry.expect(of_state);
+    State& state = manifest.states.emplace_back();
+    read_tensor(entry, manifest.mesh, state);
+    if (!entry.at("next").json().is_null()) state.next = entry.at("next").text();
+  }
+  manifest.models = read_files(root.at("models"), manifest.mesh.size());
+  if (manifest.models.empty()) root.at("models").wrong("is empty");
+  manifest.weights = read_files(root.at("weights"), manifest.mesh.size());
+  if (manifest.weights.empty() && !manifest.states.empty()) root.at("weights").wrong("is empty, but there are states");
+  return manifest;
+}
+
+}  // namespace tessera::api

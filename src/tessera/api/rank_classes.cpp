@@ -1,0 +1,115 @@
+#include "tessera/api/rank_classes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tessera/base/error.h"
+
+namespace tessera::api {
+namespace {
+
+std::set<std::string> symbols_of(const Expr& expr) {
+  std::set<std::string> symbols;
+  expr.collect_symbols(symbols);
+  return symbols;
+}
+
+// How one expression tells ranks apart: by the coordinates along some axes, each setting of which has an outcome.
+struct Split {
+  std::vector<size_t> axes;
+  std::vector<int> outcome;  // row-major over `axes`
+  auto operator<=>(const Split&) const = default;
+};
+
+Split split_by(const Expr& expr, const Mesh& mesh) {
+  Split split;
+  for (const std::string& symbol : symbols_of(expr))
+    if (symbol.starts_with('@')) {
+      auto axis = mesh.find(std::string_view(symbol).substr(1));
+      check(axis.has_value(), fmt::format("mesh '{}' has the axis of {}", mesh.str(), symbol));
+      split.axes.push_back(static_cast<size_t>(*axis));
+    }
+  std::sort(split.axes.begin(), split.axes.end());
+  std::vector<int64_t> at(mesh.axes().size(), 0);
+  std::map<Expr, int> known;
+  while (true) {
+    split.outcome.push_back(known.emplace(bind_rank(expr, mesh, at), static_cast<int>(known.size())).first->second);
+    size_t i = split.axes.size();
+    while (i > 0 && ++at[split.axes[i - 1]] == mesh.axes()[split.axes[i - 1]].size) at[split.axes[--i]] = 0;
+    if (i == 0) return split;
+  }
+}
+
+// Every expression that a rank's model is made of: extents, and elements of shape operands.
+std::set<Expr> expressions_of(const Graph& graph) {
+  std::set<Expr> all;
+  for (const auto& value : graph.values()) {
+    if (value->has_shape()) all.insert(value->shape().begin(), value->shape().end());
+    if (value->content) all.insert(value->content->begin(), value->content->end());
+  }
+  return all;
+}
+
+}  // namespace
+
+RankClasses classes_by(const Mesh& mesh, const std::vector<Expr>& expressions) {
+  std::set<Split> splits;
+  for (const Expr& expr : std::set<Expr>(expressions.begin(), expressions.end())) {
+    Split split = split_by(expr, mesh);
+    if (split.outcome.size() > 1) splits.insert(std::move(split));
+  }
+  RankClasses classes;
+  std::map<std::vector<int>, int> known;
+  for (int64_t rank = 0; rank < mesh.size(); ++rank) {
+    auto coordinates = mesh.coordinates(rank);
+    std::vector<int> outcomes;
+    for (const Split& split : splits) {
+      int64_t index = 0;
+      for (size_t axis : split.axes) index = index * mesh.axes()[axis].size + coordinates[axis];
+      outcomes.push_back(split.outcome[index]);
+    }
+    auto [found, fresh] = known.emplace(std::move(outcomes), static_cast<int>(classes.count()));
+    if (fresh) classes.first_rank.push_back(static_cast<int>(rank));
+    classes.of_rank.push_back(found->second);
+  }
+  return classes;
+}
+
+std::vector<std::string> unbound_axes(const spmd::Program& program) {
+  std::set<std::string> needed;  // "@tp"
+  for (const Expr& expr : expressions_of(*program.graph)) {
+    auto symbols = symbols_of(expr);
+    bool symbolic =
+        std::any_of(symbols.begin(), symbols.end(), [](const std::string& name) { return !name.starts_with('@'); });
+    if (!symbolic) needed.insert(symbols.begin(), symbols.end());
+  }
+  std::vector<std::string> unbound;
+  for (const MeshAxis& axis : program.mesh.axes())
+    if (!needed.contains("@" + axis.name)) unbound.push_back(axis.name);
+  return unbound;
+}
+
+RankClasses model_classes(const spmd::Program& program, const std::vector<std::string>& unbound) {
+  std::vector<Expr> bound;
+  auto hide = [&](std::string_view name) -> std::optional<Expr> {
+    bool open = name.starts_with('@') && std::find(unbound.begin(), unbound.end(), name.substr(1)) != unbound.end();
+    // A name that is no axis index: the expression keeps its form, and tells no ranks apart.
+    return open ? std::optional(Expr::symbol("index of " + std::string(name.substr(1)))) : std::nullopt;
+  };
+  for (const Expr& expr : expressions_of(*program.graph)) bound.push_back(expr.substitute(hide));
+  return classes_by(program.mesh, bound);
+}
+
+RankClasses shard_classes(const spmd::Program& program) {
+  std::vector<Expr> expressions;
+  for (const auto& [state, data] : program.initial)
+    for (const DimSharding& dim : program.placement(state).sharding.dims)
+      for (const Part& part : dim.parts) {
+        expressions.push_back(local_offset(part, program.mesh));
+        expressions.push_back(local_extent(part, program.mesh));
+      }
+  return classes_by(program.mesh, expressions);
+}
+
+}  // namespace tessera::api

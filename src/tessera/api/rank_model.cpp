@@ -1,0 +1,148 @@
+#include "tessera/api/rank_model.h"
+
+#include <algorithm>
+
+#include "tessera/api/expression_nodes.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/metadata.h"
+#include "tessera/rewrite/pipeline.h"
+
+namespace tessera::api {
+namespace {
+
+// The first IR version for rewrite::kCanonicalOpset.
+constexpr int64_t kIrVersion = 12;
+constexpr int64_t kDialectVersion = 1;
+
+class RankModel {
+ public:
+  RankModel(const spmd::Program& program, const std::vector<int64_t>& coordinates,
+            const std::vector<std::string>& unbound, const SymbolNames& names)
+      : program_(program), names_(names), expressions_(*model_.graph) {
+    for (size_t a = 0; a < coordinates.size(); ++a) {
+      const std::string& axis = program.mesh.axes()[a].name;
+      if (std::find(unbound.begin(), unbound.end(), axis) == unbound.end()) bound_["@" + axis] = coordinates[a];
+    }
+  }
+
+  OnnxModel run(const std::vector<StoredShard>& shards) {
+    model_.ir_version = kIrVersion;
+    model_.opset_imports = {{"", rewrite::kCanonicalOpset},
+                            {std::string(spmd::kLocalDomain), kDialectVersion},
+                            {std::string(spmd::kCommDomain), kDialectVersion}};
+    graph().name = program_.graph->name.empty() ? "program" : program_.graph->name;
+    add_values(shards);
+    // Whatever expressions become comes before the nodes that use it.
+    for (const Value* value : program_.graph->values_of(ValueKind::expression))
+      if (!value->uses.empty())
+        known_[value] = expressions_.value_of(value->name, bind(*value->content), value->rank() == 0, value->dtype());
+    for (const auto& node : program_.graph->nodes()) add_node(*node);
+    for (const spmd::Port& port : program_.outputs) graph().outputs.push_back(known_.at(port.value));
+    for (const auto& value : program_.graph->values())
+      if (value->next && !graph().is_output(known_.at(value->next))) graph().outputs.push_back(known_.at(value->next));
+    graph().verify("write");
+    return std::move(model_);
+  }
+
+ private:
+  Graph& graph() { return *model_.graph; }
+
+  Expr bind(const Expr& expr) const {
+    return names_.rename(expr).substitute([&](std::string_view name) -> std::optional<Expr> {
+      auto found = bound_.find(name);
+      return found == bound_.end() ? std::nullopt : std::optional(Expr(found->second));
+    });
+  }
+  Shape bind(const Shape& shape) const {
+    Shape result;
+    for (const Expr& extent : shape) result.push_back(bind(extent));
+    return result;
+  }
+  TensorType bind(const TensorType& type) const {
+    TensorType result{type.dtype, std::nullopt};
+    if (type.shape) result.shape = bind(*type.shape);
+    return result;
+  }
+
+  // All but the expressions; so every value keeps its name.
+  void add_values(const std::vector<StoredShard>& shards) {
+    std::map<const Value*, const StoredShard*> shard_of;
+    for (const StoredShard& shard : shards) shard_of[shard.state] = &shard;
+    for (const spmd::Port& port : program_.inputs)
+      known_[port.value] = graph().add_input(port.value->name, bind(port.value->type));
+    for (const auto& value : program_.graph->values()) {
+      if (value->kind == ValueKind::expression || known_.contains(value.get())) continue;
+      Value*& added = known_[value.get()];
+      if (value->kind == ValueKind::state) {
+        const StoredShard& shard = *shard_of.at(value.get());
+        Tensor absent{value->dtype(), shard.dims, nullptr, nullptr, shard.bytes};
+        added = graph().add_state(value->name, std::move(absent));
+      } else if (value->kind == ValueKind::constant) {
+        added = graph().add_constant(value->name, value->data);
+      } else {
+        added = graph().add_value(value->name, value->kind, bind(value->type));
+      }
+      check(added->name == value->name, "a rank's values are called as the program's");
+    }
+    for (const auto& value : program_.graph->values())
+      if (auto found = program_.placements.find(value.get());
+          found != program_.placements.end() && known_.contains(value.get()))
+        describe(*known_.at(value.get()), found->second);
+  }
+
+  void describe(Value& value, const spmd::Placement& placement) {
+    Shape shape = names_.rename(*placement.global.shape);
+    Sharding sharding = names_.rename(placement.sharding);
+    std::string text = sharding.str(program_.mesh);
+    check(same_layout(parse_sharding(text, shape, program_.mesh, placement.name), sharding),
+          fmt::format("'{}' of '{}' can be read back", text, placement.name));
+    set_metadata(value, kValueKey, placement.name);
+    set_metadata(value, kGlobalKey, fmt::format("{}{}", name_of(placement.global.dtype), to_string(shape)));
+    set_metadata(value, kShardingKey, text);
+  }
+
+  void add_node(const Node& node) {
+    for (const Attribute& attribute : node.attributes)
+      if (std::holds_alternative<std::shared_ptr<Graph>>(attribute.value))
+        fail("write", "{}: operators that hold graphs cannot be written as a program yet; run the model itself",
+             node.label());
+    auto added = std::make_unique<Node>(node);
+    added->extra.clear();  // about the whole model's node
+    for (Value*& operand : added->inputs)
+      if (operand) operand = known_.at(operand);
+    for (Value*& result : added->outputs)
+      if (result) result = known_.at(result);
+    if (node.domain == spmd::kCommDomain) state_extents(node, *added);
+    graph().adopt_node(std::move(added));
+  }
+
+  // What follows from the operands' shapes in the program, where they are those of any rank.
+  void state_extents(const Node& node, Node& added) const {
+    auto state = [&](std::string_view attribute, const Value* value, std::string_view dim) {
+      added.set(attribute, names_.rename(value->shape().at(node.get_int(dim, -1))).str());
+    };
+    if (node.op_type == "AllGather") state(spmd::kExtentAttribute, node.input(0), "dim");
+    if (node.op_type == "ReduceScatter") state(spmd::kExtentAttribute, node.output(0), "dim");
+    if (node.op_type == "AllToAll") {
+      state(spmd::kSplitExtentAttribute, node.output(0), "split_dim");
+      state(spmd::kConcatExtentAttribute, node.input(0), "concat_dim");
+    }
+  }
+
+  const spmd::Program& program_;
+  const SymbolNames& names_;
+  std::map<std::string, int64_t, std::less<>> bound_;  // "@tp" → coordinate
+  OnnxModel model_;
+  ExpressionNodes expressions_;
+  std::map<const Value*, Value*> known_;
+};
+
+}  // namespace
+
+OnnxModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
+                     const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
+                     const SymbolNames& names) {
+  return RankModel(program, coordinates, unbound, names).run(shards);
+}
+
+}  // namespace tessera::api

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/api/manifest.h"
+#include "tessera/api/weights_file.h"
+#include "tessera/ir/graph.h"
+
+namespace tessera::api {
+
+/// Keys of metadata_props of every value that stands for a global one: the global value's name, its type
+/// ("float32[batch, 64]"), and how it is laid over the mesh ("[batch{dp}, -]").
+inline constexpr std::string_view kValueKey = "tessera.value";
+inline constexpr std::string_view kGlobalKey = "tessera.global";
+inline constexpr std::string_view kShardingKey = "tessera.sharding";
+
+/// Symbols whose names no expression could be read back with ("batch size", "a-b"), under names that can.
+class SymbolNames {
+ public:
+  explicit SymbolNames(const spmd::Program& program);
+  Expr rename(const Expr& expr) const;
+  Shape rename(const Shape& shape) const;
+  Sharding rename(Sharding sharding) const;
+  std::string rename(const std::string& symbol) const;
+
+ private:
+  std::map<std::string, std::string, std::less<>> renamed_;
+};
+
+/// The model of the ranks that are like the one at `coordinates`: local types, no axis indices but those of the
+/// `unbound` axes, symbolic shape operands as int64 nodes, collectives that say their members' extents. Inputs are the
+/// program's, then symbols; outputs the program's, then the states' next values.
+///
+/// States have type and size (as in `shards`), but no data.
+OnnxModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
+                     const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
+                     const SymbolNames& names);
+
+/// The inverse: a model that a class of ranks runs, as a program. States have no data: ranks' shards are kept apart.
+/// User errors naming `source` for whatever does not fit the manifest.
+spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source);
+
+}  // namespace tessera::api

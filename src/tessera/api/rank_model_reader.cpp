@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <set>
+
+#include "tessera/api/expression_nodes.h"
+#include "tessera/api/rank_model.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/metadata.h"
+
+namespace tessera::api {
+namespace {
+
+class RankModelReader {
+ public:
+  RankModelReader(OnnxModel model, const Manifest& manifest, const std::string& source)
+      : manifest_(manifest), source_(source) {
+    program_.mesh = manifest.mesh;
+    program_.hints = manifest.hints;
+    program_.graph = std::move(model.graph);
+  }
+
+  spmd::Program run() {
+    settle_kinds();
+    for (const auto& value : graph().values()) place(*value);
+    fold_expression_nodes(graph());
+    std::vector<Value*> listed = graph().inputs;
+    for (const Manifest::Tensor& input : manifest_.inputs) {
+      Value* value = take_port(input, program_.inputs);
+      if (std::erase(listed, value) == 0) wrong("'{}' is no input", input.value);
+    }
+    if (!listed.empty()) wrong("the input '{}' is not in the manifest", listed[0]->name);
+    // A state's next value stays alive as such.
+    graph().outputs.clear();
+    for (const Manifest::Tensor& output : manifest_.outputs)
+      graph().outputs.push_back(take_port(output, program_.outputs));
+    for (const auto& node : graph().nodes())
+      for (const Value* result : node->outputs)
+        if (result && (result->dtype() == DType::undefined || !result->has_shape()))
+          wrong("the type of '{}' is not stated", result->name);
+    graph().verify("program");
+    return std::move(program_);
+  }
+
+ private:
+  Graph& graph() { return *program_.graph; }
+
+  template <typename... Args>
+  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
+    fail("program", "'{}' does not fit its manifest: {}; write the program again", source_,
+         fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  Value& find(const std::string& name) {
+    Value* value = graph().find(name);
+    if (!value) wrong("there is no tensor '{}'", name);
+    return *value;
+  }
+
+  // ONNX has initializers only: the manifest says which of them are states.
+  void settle_kinds() {
+    for (const auto& value : graph().values())
+      if (value->kind == ValueKind::state) value->kind = ValueKind::constant;
+    for (const Manifest::State& state : manifest_.states) {
+      Value& value = find(state.value);
+      if (value.kind != ValueKind::constant) wrong("the state '{}' has no initializer", state.value);
+      value.kind = ValueKind::state;
+      value.data = {};
+      if (state.next) value.next = &find(*state.next);
+      program_.placements[&value] = {state.name, state.global, state.sharding};
+    }
+  }
+
+  Value* take_port(const Manifest::Tensor& tensor, std::vector<spmd::Port>& ports) {
+    Value& value = find(tensor.value);
+    if (value.dtype() != tensor.global.dtype || !value.has_shape() || value.rank() != tensor.global.shape->size())
+      wrong("'{}' is not of type {} and rank {}", tensor.value, name_of(tensor.global.dtype),
+            tensor.global.shape->size());
+    program_.placements[&value] = {tensor.name, tensor.global, tensor.sharding};
+    ports.push_back({tensor.name, &value});
+    return &value;
+  }
+
+  // What the value's metadata say that it stands for.
+  void place(Value& value) {
+    if (value.extra.empty()) return;
+    auto metadata = all_metadata(value);
+    value.extra.clear();
+    if (!metadata.contains(std::string(kShardingKey)) || program_.placements.contains(&value)) return;
+    const std::string& type = metadata[std::string(kGlobalKey)];
+    size_t bracket = type.find('[');
+    if (bracket == std::string::npos || !type.ends_with(']')) wrong("'{}' has no global type", value.name);
+    spmd::Placement placement;
+    placement.name = metadata[std::string(kValueKey)];
+    placement.global.dtype = dtype_named(type.substr(0, bracket));
+    placement.global.shape = read_shape(type.substr(bracket + 1, type.size() - bracket - 2), value.name);
+    placement.sharding =
+        parse_sharding(metadata[std::string(kShardingKey)], *placement.global.shape, manifest_.mesh, value.name);
+    program_.placements[&value] = std::move(placement);
+  }
+
+  // Extents between commas that are not inside parentheses.
+  Shape read_shape(std::string_view text, const std::string& name) const {
+    Shape shape;
+    while (!text.empty()) {
+      int depth = 0;
+      size_t end = 0;
+      for (; end < text.size() && (text[end] != ',' || depth > 0); ++end)
+        depth += (text[end] == '(') - (text[end] == ')');
+      auto extent = Expr::parse(text.substr(0, end));
+      if (!extent) wrong("'{}' of '{}' is no extent", text.substr(0, end), name);
+      shape.push_back(*extent);
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return shape;
+  }
+
+  const Manifest& manifest_;
+  const std::string& source_;
+  spmd::Program program_;
+};
+
+}  // namespace
+
+spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source) {
+  return RankModelReader(std::move(model), manifest, source).run();
+}
+
+}  // namespace tessera::api

@@ -1,0 +1,104 @@
+
+#include "tessera/api/manifest.h"
+#include "tessera/api/rank_model.h"
+#include "tessera/api/written_program.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/external_location.h"
+#include "tessera/onnx/import.h"
+#include "tessera/onnx/mapped_file.h"
+
+namespace tessera::api {
+namespace fs = std::filesystem;
+namespace {
+
+// Where a model says that its states are: the same in every weights file of its class.
+struct ShardLayout {
+  struct Piece {
+    std::string name;
+    DType dtype;
+    Dims dims;
+    size_t bytes;
+    uint64_t offset;
+  };
+  std::vector<Piece> pieces;
+};
+
+class ProgramReader {
+ public:
+  explicit ProgramReader(const fs::path& folder) : folder_(folder) {
+    if (!is_written_program(folder))
+      fail("program", "'{}' holds no {}: it is no written program; name a folder that `tessera shard -o` wrote",
+           folder.string(), kManifestFile);
+    auto text = MappedFile::open(folder / kManifestFile, "program");
+    manifest_ = Manifest::from_json(text->view(), folder / kManifestFile);
+  }
+
+  std::shared_ptr<const runtime::RankPrograms> run() {
+    for (const Manifest::RankFile& file : manifest_.models) check_stamp(folder_, file.stamp);
+    for (const Manifest::RankFile& file : manifest_.weights) check_stamp(folder_, file.stamp);
+    auto programs = std::make_shared<runtime::RankPrograms>();
+    programs->program_of.resize(static_cast<size_t>(manifest_.mesh.size()));
+    for (const Manifest::RankFile& file : manifest_.models) {
+      for (int rank : file.ranks) programs->program_of[rank] = static_cast<int>(programs->programs.size());
+      programs->programs.push_back(read_model(file.stamp.file));
+    }
+    if (!manifest_.states.empty()) read_weights(*programs);
+    return programs;
+  }
+
+ private:
+  std::shared_ptr<const spmd::Program> read_model(const std::string& file) {
+    std::string path = (folder_ / file).string();
+    OnnxModel model = import_model(path);
+    ShardLayout& layout = layouts_.emplace_back();
+    for (const Manifest::State& state : manifest_.states) {
+      const Value* value = model.graph->find(state.value);
+      auto location = value && value->has_data() ? external_location(*value) : std::nullopt;
+      if (!location)
+        fail("program", "'{}' keeps no data for the state '{}' in a weights file; write the program again", path,
+             state.value);
+      const Tensor& data = value->data;
+      layout.pieces.push_back({state.value, data.dtype, data.dims, data.bytes, location->offset});
+    }
+    return std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path));
+  }
+
+  void read_weights(runtime::RankPrograms& programs) {
+    programs.shards_of.resize(programs.program_of.size());
+    for (const Manifest::RankFile& file : manifest_.weights) {
+      auto mapped = MappedFile::open(folder_ / file.stamp.file, "program");
+      std::map<int, int> known;  // by the rank's model
+      for (int rank : file.ranks) {
+        int model = programs.program_of[rank];
+        auto [found, fresh] = known.emplace(model, static_cast<int>(programs.shards.size()));
+        if (fresh) programs.shards.push_back(shards_in(mapped, file.stamp.file, layouts_[model]));
+        programs.shards_of[rank] = found->second;
+      }
+    }
+  }
+
+  runtime::RankPrograms::Shards shards_in(const std::shared_ptr<const MappedFile>& mapped, const std::string& file,
+                                          const ShardLayout& layout) const {
+    runtime::RankPrograms::Shards shards;
+    for (const ShardLayout::Piece& piece : layout.pieces) {
+      if (piece.offset > mapped->size() || piece.bytes > mapped->size() - piece.offset)
+        fail("program", "'{}' ends before the shard of '{}' at byte {}; it belongs to another program",
+             (folder_ / file).string(), piece.name, piece.offset);
+      Tensor shard{piece.dtype, piece.dims, mapped, mapped->data() + piece.offset, piece.bytes};
+      shards.emplace(piece.name, std::move(shard));
+    }
+    return shards;
+  }
+
+  fs::path folder_;
+  Manifest manifest_;
+  std::vector<ShardLayout> layouts_;  ///< by model
+};
+
+}  // namespace
+
+std::shared_ptr<const runtime::RankPrograms> read_program(const fs::path& folder) {
+  return ProgramReader(folder).run();
+}
+
+}  // namespace tessera::api

@@ -1,0 +1,119 @@
+#include "tessera/api/written_program.h"
+
+#include "tessera/api/manifest.h"
+#include "tessera/api/rank_classes.h"
+#include "tessera/api/rank_model.h"
+#include "tessera/api/weights_file.h"
+#include "tessera/base/error.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/ir/text_header.h"
+#include "tessera/onnx/export.h"
+
+namespace tessera::api {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kWeightsFolder = "weights";
+
+class ProgramWriter {
+ public:
+  ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder)
+      : program_(program), names_(program), folder_(folder, kManifestFile) {
+    manifest_.tessera = TESSERA_VERSION;
+    manifest_.source = source;
+    manifest_.mesh = program.mesh;
+    for (const auto& [symbol, value] : program.hints) manifest_.hints[names_.rename(symbol)] = value;
+  }
+
+  void run() {
+    describe_ports();
+    write_weights();
+    write_models();
+    write_file(folder_.temporary() / kManifestFile, manifest_.to_json());
+    folder_.commit();
+  }
+
+ private:
+  void describe(const Value* value, Manifest::Tensor& tensor) const {
+    const spmd::Placement& placement = program_.placement(value);
+    tensor.name = placement.name;
+    tensor.value = value->name;
+    tensor.global = {placement.global.dtype, names_.rename(*placement.global.shape)};
+    tensor.sharding = names_.rename(placement.sharding);
+  }
+
+  void describe_ports() {
+    for (const spmd::Port& port : program_.inputs) describe(port.value, manifest_.inputs.emplace_back());
+    for (const spmd::Port& port : program_.outputs) {
+      describe(port.value, manifest_.outputs.emplace_back());
+      manifest_.outputs.back().name = port.name;
+    }
+    for (const auto& value : program_.graph->values()) {
+      if (value->kind != ValueKind::state) continue;
+      Manifest::State& state = manifest_.states.emplace_back();
+      describe(value.get(), state);
+      if (value->next) state.next = value->next->name;
+    }
+  }
+
+  std::vector<StoredShard> shards_of(int rank) const {
+    return lay_out_shards(program_, program_.mesh.coordinates(rank));
+  }
+
+  static std::vector<Manifest::RankFile> files_of(const RankClasses& classes) {
+    std::vector<Manifest::RankFile> files(classes.count());
+    for (size_t rank = 0; rank < classes.of_rank.size(); ++rank)
+      files[classes.of_rank[rank]].ranks.push_back(static_cast<int>(rank));
+    return files;
+  }
+
+  void write_weights() {
+    if (manifest_.states.empty()) return;
+    fs::create_directory(folder_.temporary() / kWeightsFolder);
+    manifest_.weights = files_of(weights_ = shard_classes(program_));
+    for (size_t k = 0; k < weights_.count(); ++k)
+      manifest_.weights[k].stamp = write_shards(program_, shards_of(weights_.first_rank[k]), folder_.temporary(),
+                                                fmt::format("{}/{}.bin", kWeightsFolder, k));
+  }
+
+  void write_models() {
+    auto unbound = unbound_axes(program_);
+    RankClasses classes = model_classes(program_, unbound);
+    manifest_.models = files_of(classes);
+    for (size_t m = 0; m < classes.count(); ++m) {
+      int rank = classes.first_rank[m];
+      auto shards = shards_of(rank);
+      OnnxModel model = rank_model(program_, program_.mesh.coordinates(rank), unbound, shards, names_);
+      text::HeaderExtras header;
+      header.producer_name = "tessera";
+      header.producer_version = TESSERA_VERSION;
+      model.extra = text::serialize_extras(header);
+      ExportOptions options;
+      options.value_info = true;
+      for (const StoredShard& shard : shards)
+        options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
+      std::string file = fmt::format("rank_{}.onnx", rank);
+      export_model(model, folder_.temporary() / file, options);
+      manifest_.models[m].stamp = stamp_of(folder_.temporary(), file);
+    }
+  }
+
+  const spmd::Program& program_;
+  SymbolNames names_;
+  AtomicFolder folder_;
+  RankClasses weights_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder) {
+  ProgramWriter(program, source, folder).run();
+}
+
+bool is_written_program(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path / kManifestFile, error);
+}
+
+}  // namespace tessera::api

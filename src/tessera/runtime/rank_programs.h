@@ -1,0 +1,33 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/spmd/program.h"
+
+namespace tessera::runtime {
+
+/// What every rank of a mesh runs: one SPMD program for all, or one program per class of like ranks (a written program
+/// that was read back). All programs have the same ports in the same order, and the same global types and shardings.
+struct RankPrograms {
+  using Shards = std::map<std::string, Tensor, std::less<>>;
+
+  std::vector<std::shared_ptr<const spmd::Program>> programs;  ///< at least one
+  std::vector<int> program_of;                                 ///< by rank; empty: all run the first
+  /// Distinct sets of shards, by the state's name, if states come already cut. Empty: ranks cut them from
+  /// Program::initial.
+  std::vector<Shards> shards;
+  std::vector<int> shards_of;  ///< by rank; empty with `shards`
+
+  /// All ranks run `program`.
+  static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program);
+
+  const Mesh& mesh() const { return programs.front()->mesh; }
+  const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
+  /// The rank's shard of a state where shards come cut; null where they do not.
+  const Tensor* shard_of(int rank, const std::string& state) const;
+};
+
+}  // namespace tessera::runtime

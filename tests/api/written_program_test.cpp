@@ -1,0 +1,346 @@
+// A program written as a folder and read back gives the same bits, and whatever is wrong with the folder is said.
+#include "tessera/api/written_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "io/temporary_folder.h"
+#include "tessera/api/compile.h"
+#include "tessera/base/error.h"
+#include "tessera/io/npz.h"
+#include "tessera/onnx/import.h"
+#include "tessera/onnx/metadata.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera::api {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_io::contents;
+using testing_io::put;
+using testing_io::TemporaryFolder;
+
+fs::path folder_of(const std::string& model) {
+  if (model == "tiny") return fs::path(TESSERA_EXAMPLES) / "tiny";
+  return fs::path(TESSERA_TEST_DATA) / "models" / model;
+}
+
+std::shared_ptr<spmd::Program> compile_on(const std::string& model, const std::string& mesh,
+                                          const std::string& preset = "") {
+  CompileOptions options;
+  options.mesh = Mesh::parse(mesh);
+  options.presets = preset;
+  return compile(import_model(folder_of(model) / "model.onnx"), options).program;
+}
+
+using Tensors = runtime::Executor::Tensors;
+
+void expect_same_bits(const Tensors& actual, const Tensors& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, tensor] : expected) {
+    ASSERT_TRUE(actual.contains(name)) << name;
+    const Tensor& other = actual.at(name);
+    ASSERT_EQ(other.dtype, tensor.dtype) << name;
+    ASSERT_EQ(other.dims, tensor.dims) << name;
+    EXPECT_EQ(std::memcmp(other.data, tensor.data, tensor.bytes), 0) << name;
+  }
+}
+
+std::map<std::string, std::string> files_in(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files[fs::relative(entry.path(), folder).string()] = contents(entry.path());
+  return files;
+}
+
+std::vector<std::string> names_of(const std::map<std::string, std::string>& files, const std::string& suffix) {
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : files)
+    if (name.ends_with(suffix)) names.push_back(name);
+  return names;
+}
+
+std::string error_of_reading(const fs::path& folder) {
+  try {
+    read_program(folder);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Case {
+  std::string model, mesh, preset;
+};
+
+void PrintTo(const Case& of, std::ostream* out) {
+  *out << of.model << " on " << of.mesh << " " << of.preset;
+}
+
+class WrittenProgram : public testing::TestWithParam<Case> {};
+
+TEST_P(WrittenProgram, RunsAgainWithTheSameBits) {
+  const auto& [model, mesh, preset] = GetParam();
+  auto program = compile_on(model, mesh, preset);
+  TemporaryFolder folder;
+  write_program(*program, model, folder / "out");
+  runtime::Executor before(program, {}), after(read_program(folder / "out"), {});
+  int cases = 0;
+  for (;; ++cases) {
+    fs::path inputs = folder_of(model) / ("inputs_" + std::to_string(cases) + ".npz");
+    if (!fs::exists(inputs)) break;
+    Tensors given = read_npz(inputs);
+    expect_same_bits(after.run(given), before.run(given));
+  }
+  EXPECT_GT(cases, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WrittenProgram,
+    testing::Values(Case{"mlp", "tp=1", ""}, Case{"mlp", "tp=2", ""}, Case{"mlp", "tp=3", ""},
+                    Case{"mlp", "dp=2,tp=2", ""}, Case{"mlp", "dp=3", ""}, Case{"tiny", "tp=2", ""},
+                    Case{"tiny", "tp=3", ""}, Case{"tiny", "dp=2,tp=2", ""}, Case{"tiny", "dp=3,tp=2", ""},
+                    Case{"tiny", "tp=2", "megatron+sequence"}, Case{"tiny", "tp=3", "megatron+sequence"},
+                    Case{"gpt2", "tp=5", ""}, Case{"llama", "tp=3", ""}, Case{"bert", "dp=2,tp=2", ""},
+                    Case{"vit", "tp=3", ""}, Case{"resnet", "tp=2", ""}, Case{"resnet", "dp=2", ""}));
+
+TEST(WriteProgram, same_program_gives_the_same_bytes) {
+  TemporaryFolder folder;
+  write_program(*compile_on("tiny", "dp=2,tp=3"), "tiny", folder / "a");
+  write_program(*compile_on("tiny", "dp=2,tp=3"), "tiny", folder / "b");
+  EXPECT_EQ(files_in(folder / "a"), files_in(folder / "b"));
+  EXPECT_EQ(folder.entries(), 2u) << "no litter";
+}
+
+TEST(WriteProgram, ranks_that_differ_only_in_their_batch_share_model_and_weights) {
+  TemporaryFolder folder;
+  write_program(*compile_on("mlp", "dp=3"), "mlp", folder / "out");
+  auto files = files_in(folder / "out");
+  EXPECT_THAT(names_of(files, ".onnx"), testing::ElementsAre("rank_0.onnx"));
+  EXPECT_THAT(names_of(files, ".bin"), testing::ElementsAre("weights/0.bin"));
+}
+
+// mlp's 128 hidden units over 3 ranks are 43, 43 and 42.
+TEST(WriteProgram, uneven_split_makes_one_model_per_extent_and_one_weights_file_per_shard) {
+  TemporaryFolder folder;
+  write_program(*compile_on("mlp", "tp=3"), "mlp", folder / "out");
+  auto files = files_in(folder / "out");
+  EXPECT_THAT(names_of(files, ".onnx"), testing::ElementsAre("rank_0.onnx", "rank_2.onnx"));
+  EXPECT_THAT(names_of(files, ".bin"), testing::ElementsAre("weights/0.bin", "weights/1.bin", "weights/2.bin"));
+}
+
+TEST(WriteProgram, replicas_read_one_weights_file) {
+  TemporaryFolder folder;
+  write_program(*compile_on("mlp", "dp=2,tp=2"), "mlp", folder / "out");
+  auto manifest = nlohmann::json::parse(contents(folder / "out/manifest.json"));
+  EXPECT_EQ(manifest["mesh"], "dp=2,tp=2");
+  EXPECT_EQ(manifest["inputs"][0]["sharding"], "[batch{dp}, -]");
+  ASSERT_EQ(manifest["models"].size(), 1u);
+  EXPECT_EQ(manifest["models"][0]["ranks"], "0-3");
+  ASSERT_EQ(manifest["weights"].size(), 2u);
+  EXPECT_EQ(manifest["weights"][0]["ranks"], "0,2");
+  EXPECT_EQ(manifest["weights"][1]["ranks"], "1,3");
+}
+
+TEST(WriteProgram, models_are_onnx_with_local_types_and_global_ones_as_metadata) {
+  TemporaryFolder folder;
+  write_program(*compile_on("mlp", "dp=2,tp=2"), "mlp", folder / "out");
+  OnnxModel model = import_model(folder / "out/rank_0.onnx");
+  EXPECT_EQ(model.opset_imports.at("tessera.comm"), 1);
+  const Value* x = model.graph->inputs.at(0);
+  EXPECT_EQ(x->shape().at(0).str(), "floordiv(-@dp + batch + 1, 2)");
+  EXPECT_EQ(get_metadata(*x, "tessera.global")->substr(0, 14), "float32[batch,");
+  EXPECT_EQ(get_metadata(*x, "tessera.sharding"), "[batch{dp}, -]");
+}
+
+TEST(WriteProgram, failure_leaves_the_old_program) {
+  TemporaryFolder folder;
+  auto program = compile_on("mlp", "tp=2");
+  write_program(*program, "first", folder / "out");
+  auto before = files_in(folder / "out");
+  program->initial.begin()->second.data = nullptr;
+  EXPECT_THROW(write_program(*program, "second", folder / "out"), Error);
+  EXPECT_EQ(files_in(folder / "out"), before);
+  EXPECT_EQ(folder.entries(), 1u) << "no litter";
+}
+
+TEST(WriteProgram, folder_of_something_else_is_left_alone) {
+  TemporaryFolder folder;
+  put(folder / "thesis.tex", "years of work");
+  EXPECT_THROW(write_program(*compile_on("mlp", "tp=2"), "mlp", folder.path()), Error);
+  EXPECT_EQ(contents(folder / "thesis.tex"), "years of work");
+}
+
+// Symbols with names that no expression can hold are written under others.
+TEST(WriteProgram, symbol_that_looks_like_an_expression_is_renamed) {
+  OnnxModel model = import_model(folder_of("mlp") / "model.onnx");
+  for (Value* port : {model.graph->inputs.at(0), model.graph->outputs.at(0)})
+    port->type.shape->at(0) = Expr::symbol("batch size (n)");
+  CompileOptions options;
+  options.mesh = Mesh::parse("dp=2");
+  auto program = compile(model, options).program;
+  TemporaryFolder folder;
+  write_program(*program, "mlp", folder / "out");
+  runtime::Executor before(program, {}), after(read_program(folder / "out"), {});
+  Tensors given = read_npz(folder_of("mlp") / "inputs_0.npz");
+  expect_same_bits(after.run(given), before.run(given));
+}
+
+// A counter: count becomes count + x after a step.
+TEST(ReadProgram, state_keeps_its_next_value) {
+  auto program = std::make_shared<spmd::Program>();
+  program->graph = std::make_unique<Graph>();
+  Graph& graph = *program->graph;
+  Value* x = graph.add_input("x", {DType::float32, Shape{2}});
+  Value* count = graph.add_value("count", ValueKind::state, x->type);
+  Value* sum = graph.add_node("Add", {count, x}, {"sum"})->outputs[0];
+  Value* twice = graph.add_node("Add", {sum, sum}, {"y"})->outputs[0];
+  sum->type = twice->type = x->type;
+  count->next = sum;
+  graph.outputs = {twice};
+  program->inputs = {{"x", x}};
+  program->outputs = {{"y", twice}};
+  program->initial[count] = Tensor::of<float>(DType::float32, {2}, {1, 2});
+  for (Value* value : {x, count, sum, twice})
+    program->placements[value] = {value->name, value->type, Sharding::replicated(value->shape())};
+  TemporaryFolder folder;
+  write_program(*program, "counter", folder / "out");
+
+  OnnxModel model = import_model(folder / "out/rank_0.onnx");
+  ASSERT_EQ(model.graph->outputs.size(), 2u) << "what a state becomes is an output for other tools";
+  EXPECT_EQ(model.graph->outputs[1]->name, "sum");
+
+  auto read = read_program(folder / "out");
+  const Value* state = read->of(0).graph->find("count");
+  ASSERT_TRUE(state && state->next);
+  EXPECT_EQ(state->next->name, "sum");
+  EXPECT_EQ(read->of(0).outputs.size(), 1u);
+  auto y = runtime::Executor(read, {}).run({{"x", Tensor::of<float>(DType::float32, {2}, {10, 20})}}).at("y");
+  EXPECT_EQ(y.as<float>()[1], 44.0f);
+}
+
+// Every value by its global name, whole, from ranks whose models differ.
+TEST(ReadProgram, intermediate_values_can_be_compared) {
+  TemporaryFolder folder;
+  auto program = compile_on("tiny", "tp=3");
+  write_program(*program, "tiny", folder / "out");
+  runtime::ExecutorOptions options;
+  options.keep_all = true;
+  runtime::Executor before(program, options), after(read_program(folder / "out"), options);
+  Tensors given = read_npz(folder_of("tiny") / "inputs_0.npz");
+  before.run(given);
+  after.run(given);
+  auto expected = before.kept(), actual = after.kept();
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    SCOPED_TRACE(expected[i].name);
+    expect_same_bits({{actual[i].name, actual[i].value}}, {{expected[i].name, expected[i].value}});
+  }
+}
+
+class DamagedProgram : public testing::Test {
+ protected:
+  DamagedProgram() { write_program(*compile_on("mlp", "tp=3"), "mlp", path_); }
+
+  std::string error() const { return error_of_reading(path_); }
+
+  void change_manifest(const std::function<void(nlohmann::ordered_json&)>& change) {
+    auto manifest = nlohmann::ordered_json::parse(contents(path_ / "manifest.json"));
+    change(manifest);
+    put(path_ / "manifest.json", manifest.dump());
+  }
+
+  TemporaryFolder folder_;
+  fs::path path_ = folder_ / "out";
+};
+
+TEST_F(DamagedProgram, is_whole_at_first) {
+  EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(DamagedProgram, missing_weights_are_named) {
+  fs::remove(path_ / "weights/1.bin");
+  EXPECT_THAT(error(), AllOf(HasSubstr("weights/1.bin' is missing"), HasSubstr("write the program again")));
+}
+
+TEST_F(DamagedProgram, missing_model_is_named) {
+  fs::remove(path_ / "rank_2.onnx");
+  EXPECT_THAT(error(), HasSubstr("rank_2.onnx' is missing"));
+}
+
+TEST_F(DamagedProgram, truncated_weights_are_named) {
+  fs::resize_file(path_ / "weights/2.bin", 100);
+  EXPECT_THAT(error(), AllOf(HasSubstr("weights/2.bin' has 100 bytes, but was written with")));
+}
+
+TEST_F(DamagedProgram, one_flipped_bit_is_found) {
+  std::string bytes = contents(path_ / "weights/0.bin");
+  bytes[bytes.size() / 2] ^= 1;
+  put(path_ / "weights/0.bin", bytes);
+  EXPECT_THAT(error(), HasSubstr("weights/0.bin' has changed since it was written"));
+}
+
+TEST_F(DamagedProgram, folder_without_manifest_is_no_program) {
+  fs::remove(path_ / "manifest.json");
+  EXPECT_FALSE(is_written_program(path_));
+  EXPECT_THAT(error(), HasSubstr("holds no manifest.json"));
+}
+
+TEST_F(DamagedProgram, truncated_manifest_is_said_to_be) {
+  put(path_ / "manifest.json", contents(path_ / "manifest.json").substr(0, 300));
+  EXPECT_THAT(error(), AllOf(HasSubstr("manifest.json"), HasSubstr("damaged or truncated")));
+}
+
+TEST_F(DamagedProgram, unknown_entry_is_refused) {
+  change_manifest([](auto& manifest) { manifest["states"][0]["colour"] = "red"; });
+  EXPECT_THAT(error(), HasSubstr("states[0] has an unknown entry 'colour'"));
+}
+
+TEST_F(DamagedProgram, newer_format_is_refused) {
+  change_manifest([](auto& manifest) { manifest["version"] = 2; });
+  EXPECT_THAT(error(), HasSubstr("has format version 2, but this tessera reads version 1"));
+}
+
+TEST_F(DamagedProgram, missing_entry_is_named) {
+  change_manifest([](auto& manifest) { manifest["inputs"][0].erase("dtype"); });
+  EXPECT_THAT(error(), HasSubstr("inputs[0] has no entry 'dtype'"));
+}
+
+TEST_F(DamagedProgram, sharding_that_cannot_be_is_named) {
+  change_manifest([](auto& manifest) { manifest["inputs"][0]["sharding"] = "[nobody, -]"; });
+  EXPECT_THAT(error(), AllOf(HasSubstr("inputs[0].sharding"), HasSubstr("nobody")));
+}
+
+TEST_F(DamagedProgram, rank_without_model_is_named) {
+  change_manifest([](auto& manifest) { manifest["models"].erase(1); });
+  EXPECT_THAT(error(), HasSubstr("models has no file for rank 2"));
+}
+
+TEST_F(DamagedProgram, rank_with_two_weights_is_named) {
+  change_manifest([](auto& manifest) { manifest["weights"][1]["ranks"] = "0-1"; });
+  EXPECT_THAT(error(), HasSubstr("weights[1].ranks gives rank 0 a second file"));
+}
+
+TEST_F(DamagedProgram, file_outside_of_the_folder_is_refused) {
+  change_manifest([](auto& manifest) { manifest["weights"][0]["file"] = "../secret"; });
+  EXPECT_THAT(error(), HasSubstr("leads out of the program's folder"));
+}
+
+TEST_F(DamagedProgram, tensor_that_the_model_lacks_is_named) {
+  change_manifest([](auto& manifest) { manifest["outputs"][0]["value"] = "z"; });
+  EXPECT_THAT(error(), AllOf(HasSubstr("rank_0.onnx"), HasSubstr("there is no tensor 'z'")));
+}
+
+TEST_F(DamagedProgram, weights_of_another_rank_do_not_fit) {
+  change_manifest([](auto& manifest) { std::swap(manifest["weights"][0]["ranks"], manifest["weights"][2]["ranks"]); });
+  EXPECT_THAT(error(), HasSubstr("it belongs to another program"));
+}
+
+}  // namespace
+}  // namespace tessera::api
