@@ -215,15 +215,23 @@ void Layout::align() {
   for (NodeLayout& layout : nodes) {
     std::vector<std::vector<Expr>> reference(layout.rule.factors.size());  // part sizes of each factor, major to minor
     std::vector<int> first(layout.rule.factors.size(), -1);                // its first subfactor
+    // Two tensors may have cuts that exclude each other (3·4 and 4·3), and a part of one element may be left out of a
+    // product: what runs along both then has to be whole, since no split of one is a split of the other.
+    std::vector<bool> misaligned(layout.rule.factors.size(), false);
     for_each_dim(layout, [&](bool result, int tensor, int slot, int dim, const ops::DimFactors& factors) {
       const auto& parts = slots[slot].dims[dim].parts;
       auto ranges = line_up(parts, layout.rule, factors);
+      if (ranges.empty())
+        for (int f : factors) misaligned[f] = true;
       for (size_t k = 0; k < ranges.size(); ++k) {
         int f = factors[k];
         auto [begin, end] = ranges[k];
         std::vector<Expr> sizes;
         for (int p = begin; p < end; ++p) sizes.push_back(parts[p].size);
-        if (sizes.empty()) continue;  // a factor of one element
+        if (sizes.empty()) {  // a factor of one element
+          misaligned[f] = true;
+          continue;
+        }
         if (first[f] < 0) {
           first[f] = static_cast<int>(layout.subfactors.size());
           reference[f] = sizes;
@@ -236,11 +244,16 @@ void Layout::align() {
         // The major-most pieces may print differently (Min(512, s) against s) and still be the same extent.
         bool same =
             sizes.size() == reference[f].size() && std::equal(sizes.begin() + 1, sizes.end(), reference[f].begin() + 1);
-        if (!same) continue;
+        if (!same) {
+          misaligned[f] = true;
+          continue;
+        }
         for (int p = begin; p < end; ++p)
           layout.subfactors[first[f] + p - begin].places.push_back({result, tensor, slot, dim, p});
       }
     });
+    for (SubFactor& sub : layout.subfactors)
+      if (misaligned[sub.factor]) sub.splittable = false;
   }
 }
 
