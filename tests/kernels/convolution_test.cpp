@@ -237,6 +237,7 @@ TEST(ConvTranspose, DerivesItsPaddingFromTheExtentsAskedFor) {
   const Dims two{2};
   EXPECT_THAT(run({{"strides", two}}, 5), ElementsAre(1, 2, 13, 20, 30));
   EXPECT_THAT(run({{"strides", two}, {"output_shape", Dims{4}}}, 4), ElementsAre(2, 13, 20, 30));
+  EXPECT_THAT(run({{"strides", two}, {"output_shape", Dims{7}}}, 7), ElementsAre(1, 2, 13, 20, 30, 0, 0));
   EXPECT_THAT(run({{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}}, 4), ElementsAre(1, 2, 13, 20));
   EXPECT_THAT(run({{"strides", two}, {"auto_pad", std::string("SAME_LOWER")}}, 4), ElementsAre(2, 13, 20, 30));
 }

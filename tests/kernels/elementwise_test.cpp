@@ -272,7 +272,26 @@ TEST(Elementwise, integer_division_and_remainders) {
   EXPECT_THAT(run("Div", {}), ElementsAre(2, -2, -2, 2, 0, INT32_MIN));
   EXPECT_THAT(run("Mod", {}), ElementsAre(1, 2, -2, -1, 0, 0));
   EXPECT_THAT(run("Mod", {{"fmod", int64_t{1}}}), ElementsAre(1, -1, 1, -1, 0, 0));
-  EXPECT_THROW(run_kernel_one("Mod", {floats({1}, {5}), floats({1}, {3})}, DType::float32, {1}), Error);
+}
+
+TEST(Elementwise, remainders_of_floats_have_the_sign_of_the_divisor) {
+  const Tensor a = floats({8}, {5, -5, 5, -5, -3, -0.0f, 1, infinity});
+  const Tensor b = floats({8}, {3, 3, -3, -3, infinity, 2, 0, 2});
+  auto y = values_of<float>(run_kernel_one("Mod", {a, b}, DType::float32, {8}));
+  EXPECT_THAT(std::vector<float>(y.begin(), y.begin() + 6), ElementsAre(2, 1, -1, -2, infinity, 0));
+  EXPECT_FALSE(std::signbit(y[5]));
+  EXPECT_TRUE(std::isnan(y[6]) && std::isnan(y[7]));
+}
+
+TEST(Elementwise, shifts_of_signed_integers_keep_the_sign_to_the_right) {
+  const Tensor a = Tensor::of<int32_t>(DType::int32, {6}, {-8, 4, -1, 1, -8, INT32_MIN});
+  const Tensor b = Tensor::of<int32_t>(DType::int32, {6}, {1, 1, 100, 31, -1, 31});
+  auto run = [&](const std::string& direction) {
+    return values_of<int32_t>(
+        run_kernel_one("BitShift", {a, b}, DType::int32, {6}, {.attributes = {{"direction", direction}}}));
+  };
+  EXPECT_THAT(run("LEFT"), ElementsAre(-16, 8, 0, INT32_MIN, 0, 0));
+  EXPECT_THAT(run("RIGHT"), ElementsAre(-4, 2, -1, 0, -1, -1));
 }
 
 TEST(Elementwise, powers_take_exponents_of_any_type) {
@@ -282,6 +301,7 @@ TEST(Elementwise, powers_take_exponents_of_any_type) {
   };
   EXPECT_THAT(run(floats({}, {2})), ElementsAre(9, 4, 0.25, 81));
   EXPECT_THAT(run(ints({}, {3})), ElementsAre(-27, 8, 0.125, 729));
+  EXPECT_THAT(run(Tensor::of<uint32_t>(DType::uint32, {}, {3})), ElementsAre(-27, 8, 0.125, 729));
   EXPECT_THAT(run(floats({4}, {2, -1, 1, 0.5})), ElementsAre(9, 0.5, 0.5, 3));
   const Tensor whole = run_kernel_one("Pow", {ints({4}, {3, -2, 1, 2}), ints({4}, {4, 3, -5, -1})}, DType::int64, {4});
   EXPECT_THAT(values_of<int64_t>(whole), ElementsAre(81, -8, 1, 0));

@@ -58,13 +58,16 @@ struct Min {
 struct FloorMod {
   template <typename T>
   T operator()(T a, T b) const {
-    if (b == 0) return 0;
-    if constexpr (std::is_signed_v<T>) {
-      if (b == -1) return 0;
+    if constexpr (std::is_floating_point_v<T>) {
+      const T rest = std::fmod(a, b);
+      if (rest == 0) return std::copysign(rest, b);
+      return (rest < 0) != (b < 0) ? rest + b : rest;
+    } else if constexpr (std::is_signed_v<T>) {
+      if (b == 0 || b == -1) return 0;
       const T rest = a % b;
       return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(rest + b) : rest;
     } else {
-      return a % b;
+      return b == 0 ? 0 : a % b;
     }
   }
 };
@@ -98,12 +101,7 @@ std::unique_ptr<Kernel> prepare_binary(const PrepareContext& context) {
 
 std::unique_ptr<Kernel> prepare_mod(const PrepareContext& context) {
   const bool truncated = context.node.get_int("fmod", 0) != 0;
-  if (truncated) return prepare_binary<TruncatedMod>(context);
-  if (is_float(context.inputs[0].dtype))
-    fail("kernel", "{}: the remainder of {} operands needs the attribute fmod=1", context.node.label(),
-         name_of(context.inputs[0].dtype));
-  return dispatch(IntegerTypes(), context.node, context.inputs[0].dtype,
-                  [&]<typename T>() { return binary_kernel<T, T>(context, FloorMod()); });
+  return truncated ? prepare_binary<TruncatedMod>(context) : prepare_binary<FloorMod>(context);
 }
 
 /// Any number of operands: out = op(op(a, b), c) … divided by `divisor`. Intermediate results of 16-bit floats stay in

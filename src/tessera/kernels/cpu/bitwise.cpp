@@ -21,17 +21,21 @@ struct Xor {
     return static_cast<T>(a ^ b);
   }
 };
-// A shift by the type's width or more leaves nothing.
+// Shifts by fewer bits than the type has. Others, negative ones among them, leave nothing but, to the right, the sign.
+template <typename T>
+bool within_width(T bits) {
+  return static_cast<std::make_unsigned_t<T>>(bits) < sizeof(T) * 8;
+}
 struct ShiftLeft {
   template <typename T>
   T operator()(T a, T b) const {
-    return b < sizeof(T) * 8 ? static_cast<T>(static_cast<uint64_t>(a) << b) : T(0);
+    return within_width(b) ? static_cast<T>(static_cast<uint64_t>(a) << b) : T(0);
   }
 };
 struct ShiftRight {
   template <typename T>
   T operator()(T a, T b) const {
-    return b < sizeof(T) * 8 ? static_cast<T>(a >> b) : T(0);
+    return static_cast<T>(within_width(b) ? a >> b : a >> (sizeof(T) * 8 - 1) >> 1);
   }
 };
 
@@ -43,8 +47,8 @@ std::unique_ptr<Kernel> prepare_bits(const PrepareContext& context) {
 
 std::unique_ptr<Kernel> prepare_shift(const PrepareContext& context) {
   const std::string direction = context.node.get_string("direction", "");
-  if (direction == "LEFT") return prepare_bits<UnsignedTypes, ShiftLeft>(context);
-  if (direction == "RIGHT") return prepare_bits<UnsignedTypes, ShiftRight>(context);
+  if (direction == "LEFT") return prepare_bits<IntegerTypes, ShiftLeft>(context);
+  if (direction == "RIGHT") return prepare_bits<IntegerTypes, ShiftRight>(context);
   fail("kernel", "{}: direction is '{}'; it must be 'LEFT' or 'RIGHT'", context.node.label(), direction);
 }
 

@@ -105,7 +105,8 @@ WindowGeometry transposed_windows(const Node& node, const Dims& x, const Dims& k
   for (size_t i = 0; i < kernel.size(); ++i) {
     const int64_t span = windows.strides[i] * (x[i + 2] - 1) + windows.span(i), extent = y[i + 2];
     if (derived) {
-      const int64_t total = span + output_padding[i] - extent;
+      // A result larger than what x reaches begins where x does; the rest is at its end.
+      const int64_t total = std::max<int64_t>(span + output_padding[i] - extent, 0);
       windows.pads_begin[i] = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
     }
     windows.pads_end[i] = span - extent - windows.pads_begin[i];

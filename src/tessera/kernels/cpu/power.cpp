@@ -5,16 +5,17 @@
 namespace tessera::kernels {
 namespace {
 
-using PowerTypes = decltype(FloatTypes() + Types<int32_t, int64_t>());
+using BaseTypes = decltype(FloatTypes() + Types<int32_t, int64_t>());
 
-template <typename T>
-T integer_power(T base, int64_t exponent) {
+template <typename T, typename E>
+T integer_power(T base, E exponent) {
   using Unsigned = std::make_unsigned_t<T>;
-  if (exponent < 0) {
-    if (base == 1) return 1;
-    if (base == -1) return exponent % 2 == 0 ? 1 : -1;
-    return 0;
-  }
+  if constexpr (std::is_signed_v<E>)
+    if (exponent < 0) {
+      if (base == 1) return 1;
+      if (base == -1) return exponent % 2 == 0 ? 1 : -1;
+      return 0;
+    }
   Unsigned result = 1;
   for (Unsigned square = static_cast<Unsigned>(base); exponent > 0; exponent >>= 1, square *= square)
     if (exponent & 1) result *= square;
@@ -36,8 +37,8 @@ T power(T base, E exponent) {
 std::unique_ptr<Kernel> prepare_pow(const PrepareContext& context) {
   Broadcast plan(context.node, context.outputs[0].dims, {context.inputs[0].dims, context.inputs[1].dims});
   const bool scalar_exponent = context.inputs[1].count() == 1;
-  return dispatch(PowerTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
-    return dispatch(PowerTypes(), context.node, context.inputs[1].dtype, [&]<typename E>() -> std::unique_ptr<Kernel> {
+  return dispatch(BaseTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return dispatch(NumberTypes(), context.node, context.inputs[1].dtype, [&]<typename E>() -> std::unique_ptr<Kernel> {
       return make_kernel([plan, scalar_exponent, threads = context.threads](const KernelArgs& args) {
         const T* base = args.in<T>(0);
         const E* exponent = args.in<E>(1);
