@@ -109,6 +109,9 @@ TEST(OneHot, AddsTheDepth) {
   OneNode first("OneHot");
   first.operand("b", DType::int64).ints({10}).operand("2").set("axis", int64_t{0});
   EXPECT_EQ(first.rule(), "a, 1, 1 -> 1 a");
+  OneNode real("OneHot");
+  real.operand("b", DType::int64).number(DType::float32, 7).operand("2");
+  EXPECT_EQ(real.type(), "float32 [b, 7]");
   OneNode unknown("OneHot");
   unknown.operand("b", DType::int64).operand("", DType::int64).operand("2");
   EXPECT_THAT(unknown.error(), HasSubstr("depth"));

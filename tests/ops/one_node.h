@@ -37,6 +37,10 @@ class OneNode {
     node_.inputs.push_back(graph_.constant_int64(std::move(elements), scalar));
     return *this;
   }
+  OneNode& number(DType dtype, double element) {
+    node_.inputs.push_back(graph_.constant_scalar(dtype, element));
+    return *this;
+  }
   OneNode& expressions(std::vector<Expr> elements, bool scalar = false) {
     node_.inputs.push_back(graph_.add_expression("", std::move(elements), scalar));
     return *this;

@@ -39,6 +39,16 @@ TEST(Fold, constants_of_all_spellings_become_values) {
   EXPECT_EQ(y->producer->inputs[1]->data.as<float>()[0], 0.5f);
 }
 
+TEST(Fold, a_constant_may_be_an_output) {
+  Model model;
+  Graph& graph = *model.graph;
+  graph.outputs = {node(graph, "Constant", {}, "y", {{"value_float", 0.5f}})};
+  fold(model);
+  graph.verify("test");
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Identity", 1}}));
+  EXPECT_EQ(graph.outputs[0]->name, "y");
+}
+
 TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {
   Model model;
   Graph& graph = *model.graph;

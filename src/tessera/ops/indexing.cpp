@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/fold.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -217,7 +218,10 @@ Expr single_element(const Node& node, size_t index, std::string_view what) {
 
 void infer_one_hot(Node& node) {
   const Shape& indices = shape_of(node, 0);
-  Expr depth = single_element(node, 1, "depth");
+  // The depth may have any numeric type.
+  const Value& given = operand(node, 1);
+  auto whole = cast_content(given, DType::int64);
+  Expr depth = whole && whole->size() == 1 ? whole->front() : single_element(node, 1, "depth");
   require_equal(node, require_rank(node, 2, "the values", 1)[0], 2, "the number of values", "off and on");
   size_t axis = axis_attribute(node, indices.size() + 1, -1);
   Shape shape = indices;

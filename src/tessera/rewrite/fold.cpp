@@ -127,7 +127,9 @@ void fold(Model& model) {
     if (node->is("Constant")) {
       auto data = literal(*node);
       if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
-      if (replace(graph, node->outputs[0], graph.add_constant(node->outputs[0]->name, *data))) continue;
+      Value* constant = graph.add_constant(node->outputs[0]->name, *data);
+      if (graph.is_output(node->outputs[0])) constant = emit(graph, "Identity", {constant}, node);
+      if (replace(graph, node->outputs[0], constant)) continue;
     }
     if (Value* constant = fold_scalar(graph, *node); constant && replace(graph, node->outputs[0], constant)) continue;
     if (node->is("Identity") && node->input(0) && replace(graph, node->outputs[0], node->input(0))) continue;
