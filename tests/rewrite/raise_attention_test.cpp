@@ -220,6 +220,18 @@ TEST_F(RaiseAttention, operands_of_rank_3_get_their_heads_as_a_dimension) {
   EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[b, s, 96]");
 }
 
+TEST_F(RaiseAttention, a_scalar_added_to_all_scores_is_a_mask_over_the_keys) {
+  const Node* attention = raised(attend(node(graph, "Add", {scaled_scores(), number(graph, 3)}), v));
+  ASSERT_EQ(attention->op_type, "Attention");
+  EXPECT_EQ(to_string(attention->inputs[3]->shape()), "[1, s]");
+}
+
+TEST_F(RaiseAttention, float64_stays_spelt_out) {
+  for (Value** operand : {&q, &k, &v}) *operand = node(graph, "Cast", {*operand}, "", {{"to", int64_t{11}}});
+  raised(attend(scores(), v));
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
 TEST_F(RaiseAttention, probabilities_that_are_an_output_block) {
   Value* probabilities = node(graph, "Softmax", {scaled_scores()}, "probabilities", {{"axis", int64_t{-1}}});
   Value* y = node(graph, "MatMul", {probabilities, v}, "y");

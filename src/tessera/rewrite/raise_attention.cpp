@@ -37,8 +37,8 @@ Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores
 /// A mask whose last extent is `keys`: Attention reads a shorter one as hiding the remaining keys, where the
 /// operators that it replaces broadcast it.
 Value* over_keys(Graph& graph, Value* mask, const Expr& keys, const Node* before) {
-  if (!mask || mask->rank() == 0 || mask->shape().back() == keys) return mask;
-  Shape shape = mask->shape();
+  if (!mask || (mask->rank() > 0 && mask->shape().back() == keys)) return mask;
+  Shape shape = mask->rank() > 0 ? mask->shape() : Shape{1, keys};
   shape.back() = keys;
   return expanded(graph, mask, shape, before);
 }
@@ -91,6 +91,7 @@ Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mas
 /// Matches `node` = MatMul(Softmax(scores), V).
 bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* value = node->inputs[1];
+  if (value->dtype() == DType::float64) return false;  // no kernel computes Attention in it
   Node* softmax = used_once(graph, node->inputs[0]) ? made_by(node->inputs[0], "Softmax") : nullptr;
   if (!softmax || value->rank() != 4 || softmax->inputs[0]->rank() != 4) return false;
   if (axis_of(*softmax, "axis", -1, 4) != 3 || !used_once(graph, softmax->inputs[0])) return false;
