@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+/// ONNX's backend tests: folders of one model, its inputs and the outputs that it must give.
+namespace tessera::conformance {
+
+/// How closely an output must be met: |a − b| ≤ absolute + relative·|expected|, element by element, as numpy's
+/// assert_allclose has it, 16-bit floats to one step of their type at least. Integers and booleans must be equal.
+struct ElementTolerance {
+  double relative = 1e-3;
+  double absolute = 1e-7;
+};
+
+struct NodeCase {
+  std::string name;
+  OnnxModel model;
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, Tensor> outputs;
+  ElementTolerance tolerance;
+};
+
+/// Reads FOLDER/model.onnx, the .pb files of its test_data_set_0, and tolerance.json where there is one. Throws user
+/// errors as the importer does.
+NodeCase read_case(const std::filesystem::path& folder);
+
+/// The same case with the inputs that `is_constant` accepts as constants of the model: what a shape depends on is known
+/// when a model is compiled, but the tests give it as an input.
+NodeCase with_constants(const NodeCase& node_case, bool (*is_constant)(const Tensor&));
+
+/// What is wrong about `actual`; empty if nothing is.
+std::string mismatch(const std::string& name, const Tensor& expected, const Tensor& actual,
+                     const ElementTolerance& tolerance);
+
+}  // namespace tessera::conformance
