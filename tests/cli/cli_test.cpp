@@ -155,6 +155,17 @@ TEST_F(CommandLine, shard_prints_the_plan_of_a_huge_mesh) {
   EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2"), HasSubstr("--dry-run"));
 }
 
+TEST_F(CommandLine, mistakes_with_written_programs) {
+  std::string written = (folder_ / "out").string();
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --quiet -o " + written).code, 0);
+  EXPECT_THAT(mistake("run " + written + " --mesh tp=4"), HasSubstr("is a written program"));
+  EXPECT_THAT(mistake("run " + written), HasSubstr("give --inputs with x float32 [batch, 8]"));
+  std::filesystem::create_directory(folder_ / "home");
+  testing_io::put(folder_ / "home/letter.txt", "dear");
+  EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 -o " + (folder_ / "home").string()), HasSubstr("home"));
+  EXPECT_EQ(contents(folder_ / "home/letter.txt"), "dear");
+}
+
 TEST_F(CommandLine, explain_says_who_split_a_tensor) {
   Ran ran = tessera("explain " + model_ + " --mesh tp=2 up");
   EXPECT_EQ(ran.code, 0) << ran.err;
