@@ -242,6 +242,18 @@ TEST(ConvTranspose, DerivesItsPaddingFromTheExtentsAskedFor) {
   EXPECT_THAT(run({{"strides", two}, {"auto_pad", std::string("SAME_LOWER")}}, 4), ElementsAre(2, 13, 20, 30));
 }
 
+TEST(LpPool, IsTheNormOfEachWindow) {
+  const Tensor x = floats({1, 1, 4}, {3, -4, 0, 12});
+  auto run = [&](const Attributes& attributes, int64_t extent) {
+    return values_of<float>(run_kernel_one("LpPool", {x}, DType::float32, {1, 1, extent}, {.attributes = attributes}));
+  };
+  EXPECT_THAT(run({{"kernel_shape", Dims{2}}}, 3), ElementsAre(5, 4, 12));
+  EXPECT_THAT(run({{"kernel_shape", Dims{2}}, {"p", int64_t{1}}}, 3), ElementsAre(7, 4, 12));
+  EXPECT_THAT(run({{"kernel_shape", Dims{2}}, {"pads", Dims{1, 0}}}, 4), ElementsAre(3, 5, 4, 12));
+  EXPECT_THAT(values_of<float>(run_kernel_one("GlobalLpPool", {x}, DType::float32, {1, 1, 1})), ElementsAre(13));
+  EXPECT_THROW(run({{"kernel_shape", Dims{2}}, {"p", int64_t{0}}}, 3), Error);
+}
+
 TEST(MaxPool, GivesMaximaAndWhereTheyAre) {
   const Tensor x = floats({1, 1, 3, 3}, {1, 9, 2, 3, 4, 8, 7, 6, 5});
   RunOptions options{.attributes = {{"kernel_shape", Dims{2, 2}}}};

@@ -1,3 +1,5 @@
+#include "tessera/ir/einsum.h"
+
 #include <algorithm>
 #include <map>
 
@@ -9,77 +11,27 @@
 namespace tessera::ops {
 namespace {
 
-// An Einsum's equation is its sharding rule. Per operand and for the result: one label per dimension. A letter labels
-// itself; the dimensions of an ellipsis are labelled "e0", "e1", … counted from the right, so that they broadcast.
-struct Equation {
-  std::vector<std::vector<std::string>> operands;
-  std::vector<std::string> result;
+// An Einsum's equation is its sharding rule. The extents of its labels are those of the operands, broadcast.
+struct Equation : EinsumEquation {
   std::map<std::string, Expr> extents;
 };
 
-std::vector<std::string> labels_of(const Node& node, std::string_view term, size_t ellipsis_rank) {
-  std::vector<std::string> labels;
-  for (size_t i = 0; i < term.size(); ++i) {
-    if (term[i] == ' ') continue;
-    if (term.substr(i, 3) == "...") {
-      for (size_t d = ellipsis_rank; d-- > 0;) labels.push_back("e" + std::to_string(d));
-      i += 2;
-    } else if (std::isalpha(static_cast<unsigned char>(term[i]))) {
-      labels.emplace_back(1, term[i]);
-    } else {
-      fail_node(node, "the equation has a '{}'; it may hold letters, ',', '->', '...' and spaces", term[i]);
-    }
-  }
-  return labels;
-}
-
 Equation read_equation(const Node& node) {
   std::string text = node.get_string("equation", "");
-  size_t arrow = text.find("->");
-  std::string_view left = std::string_view(text).substr(0, arrow);
-  Equation equation;
-  size_t ellipsis_rank = 0;
-  for (size_t start = 0; start <= left.size();) {
-    size_t end = std::min(left.find(',', start), left.size());
-    std::string_view term = left.substr(start, end - start);
-    size_t index = equation.operands.size();
-    if (index >= node.inputs.size())
-      fail_node(node, "the equation '{}' has more terms than the {} operands", text, node.inputs.size());
-    const Shape& shape = shape_of(node, index);
-    size_t named = labels_of(node, term, 0).size(), own = 0;
-    if (term.find("...") != std::string_view::npos && shape.size() > named) own = shape.size() - named;
-    ellipsis_rank = std::max(ellipsis_rank, own);
-    equation.operands.push_back(labels_of(node, term, own));
-    if (equation.operands[index].size() != shape.size())
-      fail_node(node, "the term '{}' has {} dimensions, operand {} has {} ({})", term, equation.operands[index].size(),
-                index, shape.size(), to_string(shape));
+  std::vector<size_t> ranks;
+  for (size_t i = 0; i < node.inputs.size(); ++i) ranks.push_back(shape_of(node, i).size());
+  Equation equation{EinsumEquation::read(text, ranks, node.label()), {}};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const Shape& shape = shape_of(node, i);
     for (size_t d = 0; d < shape.size(); ++d) {
-      auto [found, fresh] = equation.extents.emplace(equation.operands[index][d], shape[d]);
+      auto [found, fresh] = equation.extents.emplace(equation.operands[i][d], shape[d]);
       auto merged = fresh ? shape[d] : broadcast_extent(found->second, shape[d]);
       if (!merged)
         fail_node(node, "in '{}', '{}' is both {} and {}; it must have one extent", text, found->first,
                   found->second.str(), shape[d].str());
       found->second = *merged;
     }
-    start = end + 1;
   }
-  if (equation.operands.size() != node.inputs.size())
-    fail_node(node, "the equation '{}' has {} terms for {} operands", text, equation.operands.size(),
-              node.inputs.size());
-  if (arrow != std::string::npos) {
-    equation.result = labels_of(node, std::string_view(text).substr(arrow + 2), ellipsis_rank);
-    for (const std::string& label : equation.result)
-      if (!equation.extents.count(label))
-        fail_node(node, "the result of '{}' has a label '{}' that no operand has", text, label);
-    return equation;
-  }
-  // Without an arrow: the ellipsis, then every letter that occurs once, in ASCII order.
-  equation.result = labels_of(node, "...", ellipsis_rank);
-  std::map<std::string, int> count;
-  for (const auto& labels : equation.operands)
-    for (const std::string& label : labels) ++count[label];
-  for (const auto& [label, times] : count)
-    if (times == 1 && label.size() == 1) equation.result.push_back(label);
   return equation;
 }
 

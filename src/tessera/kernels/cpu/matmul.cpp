@@ -1,5 +1,6 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
@@ -146,7 +147,7 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
 }  // namespace
 
 std::vector<KernelEntry> matmul_kernels() {
-  return {
+  std::vector<KernelEntry> entries{
       {"MatMul", "", prepare_matmul, {}},
       {"MatMul", "tessera", prepare_matmul, {}},
       {"Gemm", "", prepare_gemm, {}},
@@ -154,6 +155,8 @@ std::vector<KernelEntry> matmul_kernels() {
       {"PackedMatMul", "tessera.cpu", prepare_matmul, {}},
       {"PackedGemm", "tessera.cpu", prepare_gemm, {}},
   };
+  for (KernelEntry& entry : einsum_kernels()) entries.push_back(std::move(entry));
+  return entries;
 }
 
 }  // namespace tessera::kernels

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -115,6 +116,38 @@ void average_pool(const Pooling& pooling, bool count_padding, const T* x, T* y) 
   }
 }
 
+/// (Σ |x|^p)^(1/p) over each window; padding adds nothing.
+template <typename T>
+void lp_pool(const Pooling& pooling, int64_t p, const T* x, T* y) {
+  const SpatialLoop& loop = pooling.loop;
+  const double power = static_cast<double>(p);
+#pragma omp parallel for num_threads(team_for(pooling.planes* loop.in_count(), pooling.threads)) schedule(static)
+  for (int64_t plane = 0; plane < pooling.planes; ++plane) {
+    const T* input = x + plane * loop.in_count();
+    T* result = y + plane * loop.out_count();
+    for_windows(loop, [&](const WindowRange& r0, const WindowRange& r1, const WindowRange& r2, auto) {
+      double sum = 0;
+      for_elements(loop, r0, r1, r2, [&](int64_t at0, int64_t at1, int64_t at2) {
+        sum +=
+            std::pow(std::fabs(static_cast<double>(load(input[(at0 * loop.in[1] + at1) * loop.in[2] + at2]))), power);
+      });
+      *result++ = store<T>(static_cast<Compute<T>>(std::pow(sum, 1 / power)));
+    });
+  }
+}
+
+std::unique_ptr<Kernel> lp_pool_kernel(const PrepareContext& context, const Pooling& pooling) {
+  const int64_t p = context.node.get_int("p", 2);
+  if (p < 1) fail("kernel", "{}: p is {}; it must be at least 1", context.node.label(), p);
+  return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
+    return make_kernel([=](const KernelArgs& args) { lp_pool(pooling, p, args.in<T>(0), args.out<T>()); });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_lp_pool(const PrepareContext& context) {
+  return lp_pool_kernel(context, pooling_of(context));
+}
+
 std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
   const Pooling pooling = pooling_of(context);
   const IndexOrder order(pooling.loop, context.node.get_int("storage_order", 0) != 0);
@@ -159,6 +192,10 @@ std::unique_ptr<Kernel> prepare_global_average_pool(const PrepareContext& contex
   });
 }
 
+std::unique_ptr<Kernel> prepare_global_lp_pool(const PrepareContext& context) {
+  return lp_pool_kernel(context, global_pooling(context));
+}
+
 }  // namespace
 
 std::vector<KernelEntry> pooling_kernels() {
@@ -167,6 +204,8 @@ std::vector<KernelEntry> pooling_kernels() {
       {"AveragePool", "", prepare_average_pool, {}},
       {"GlobalMaxPool", "", prepare_global_max_pool, {}},
       {"GlobalAveragePool", "", prepare_global_average_pool, {}},
+      {"LpPool", "", prepare_lp_pool, {}},
+      {"GlobalLpPool", "", prepare_global_lp_pool, {}},
   };
 }
 
