@@ -154,6 +154,9 @@ std::string Manifest::to_json() const {
   json["mesh"] = mesh.str();
   json["hints"] = Json::object();
   for (const auto& [symbol, value] : hints) json["hints"][symbol] = value;
+  json["equal_extents"] = Json::array();
+  for (const spmd::ExtentEquality& equality : equal_extents)
+    json["equal_extents"].push_back({{"a", equality.a.str()}, {"b", equality.b.str()}, {"node", equality.node}});
   json["inputs"] = json_list(inputs, mesh);
   json["outputs"] = json_list(outputs, mesh);
   json["states"] = Json::array();
@@ -179,8 +182,8 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (root.at("format").text() != kFormat) root.wrong("is no manifest of a written program");
   if (int64_t version = root.at("version").number(); version != kVersion)
     root.wrong("has format version {}, but this tessera reads version {}", version, kVersion);
-  root.expect(
-      {"format", "version", "tessera", "source", "mesh", "hints", "inputs", "outputs", "states", "models", "weights"});
+  root.expect({"format", "version", "tessera", "source", "mesh", "hints", "equal_extents", "inputs", "outputs",
+               "states", "models", "weights"});
   Manifest manifest;
   manifest.tessera = root.at("tessera").text();
   manifest.source = root.at("source").text();
@@ -188,6 +191,12 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   Entry hints = root.at("hints");
   if (!hints.json().is_object()) hints.wrong("is no object");
   for (const auto& [symbol, value] : hints.json().items()) manifest.hints[symbol] = hints.at(symbol).number();
+  for (const Entry& entry : root.at("equal_extents").list()) {
+    entry.expect({"a", "b", "node"});
+    auto a = Expr::parse(entry.at("a").text()), b = Expr::parse(entry.at("b").text());
+    if (!a || !b) entry.wrong("does not hold two expressions");
+    manifest.equal_extents.push_back({*a, *b, entry.at("node").text()});
+  }
   const std::set<std::string> entries = {"name", "value", "dtype", "shape", "sharding"};
   auto read_ports = [&](const char* name, std::vector<Tensor>& ports) {
     for (const Entry& entry : root.at(name).list()) {

@@ -35,6 +35,7 @@ struct Manifest {
   std::string source;   ///< what the program was made from, in words
   Mesh mesh;
   std::map<std::string, int64_t, std::less<>> hints;
+  std::vector<spmd::ExtentEquality> equal_extents;
   std::vector<Tensor> inputs, outputs;
   std::vector<State> states;
   std::vector<RankFile> models;   ///< every rank has one

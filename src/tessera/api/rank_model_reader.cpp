@@ -15,6 +15,7 @@ class RankModelReader {
       : manifest_(manifest), source_(source) {
     program_.mesh = manifest.mesh;
     program_.hints = manifest.hints;
+    program_.equal_extents = manifest.equal_extents;
     program_.graph = std::move(model.graph);
   }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/float16.h"
 
 namespace tessera {
 
@@ -144,14 +145,21 @@ Value* Graph::constant_scalar(DType dtype, double value) {
       return add_constant("const", Tensor::of<int32_t>(dtype, {}, {static_cast<int32_t>(value)}));
     case DType::boolean:
       return add_constant("const", Tensor::of<uint8_t>(dtype, {}, {static_cast<uint8_t>(value != 0)}));
-    case DType::bfloat16: {
-      float single = static_cast<float>(value);
-      uint32_t bits = 0;
-      static_assert(sizeof bits == sizeof single);
-      __builtin_memcpy(&bits, &single, sizeof bits);
-      bits += 0x7fff + ((bits >> 16) & 1);
-      return add_constant("const", Tensor::of<uint16_t>(dtype, {}, {static_cast<uint16_t>(bits >> 16)}));
-    }
+    case DType::bfloat16:
+      return add_constant("const", Tensor::of<uint16_t>(dtype, {}, {BFloat16(static_cast<float>(value)).bits}));
+    case DType::float16:
+      return add_constant("const", Tensor::of<uint16_t>(dtype, {}, {Float16(static_cast<float>(value)).bits}));
+    case DType::int8:
+    case DType::uint8:
+      return add_constant("const", Tensor::of<uint8_t>(dtype, {}, {static_cast<uint8_t>(static_cast<int64_t>(value))}));
+    case DType::int16:
+    case DType::uint16:
+      return add_constant("const",
+                          Tensor::of<uint16_t>(dtype, {}, {static_cast<uint16_t>(static_cast<int64_t>(value))}));
+    case DType::uint32:
+      return add_constant("const", Tensor::of<uint32_t>(dtype, {}, {static_cast<uint32_t>(value)}));
+    case DType::uint64:
+      return add_constant("const", Tensor::of<uint64_t>(dtype, {}, {static_cast<uint64_t>(value)}));
     default:
       fail("graph", "no scalar constants of type {}", name_of(dtype));
   }
@@ -272,7 +280,7 @@ void Graph::sort() {
   // Depth first from each node in the present order: a node is placed right after its last producer, if not before.
   std::unordered_map<const Node*, size_t> position;
   for (size_t i = 0; i < nodes_.size(); ++i) position[nodes_[i].get()] = i;
-  std::vector<uint8_t> mark(nodes_.size(), 0);  // 0 new, 1 on the stack, 2 placed
+  std::vector<uint8_t> mark(nodes_.size(), 0);         // 0 new, 1 on the stack, 2 placed
   std::vector<size_t> next_operand(nodes_.size(), 0);  // those before it have been looked at
   std::vector<size_t> order, stack;
   for (size_t start = 0; start < nodes_.size(); ++start) {

@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/group.h"
 #include "tessera/mesh/sharding.h"
 
 namespace tessera {
@@ -76,18 +77,7 @@ class ShardingParser {
       for (const MeshAxis& candidate : mesh_.axes()) known += (known.empty() ? "" : ", ") + candidate.name;
       wrong("'{}' is no axis of the mesh; its axes are: {}", name, known.empty() ? "none" : known);
     }
-    AxisRef result = AxisRef::whole(mesh_.axes()[*index]);
-    if (colon == std::string_view::npos) return result;
-    std::string_view sub = text.substr(colon + 1);  // "(pre)size"
-    size_t close = sub.find(')');
-    if (!sub.starts_with('(') || close == std::string_view::npos)
-      wrong("'{}' is no sub-axis; write {}:(PRE)SIZE", text, name);
-    int64_t total = result.size;
-    result.pre = number(sub.substr(1, close - 1), text);
-    result.size = number(sub.substr(close + 1), text);
-    if (total % (result.pre * result.size) != 0)
-      wrong("sub-axis '{}': {} x {} does not divide the axis' size {}", text, result.pre, result.size, total);
-    return result;
+    return parse_axis(text, mesh_);
   }
 
   std::vector<AxisRef> axes(std::string_view text) {  // "{dp,tp}"

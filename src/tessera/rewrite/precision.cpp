@@ -53,9 +53,11 @@ class Lowering {
           if (is_float32(result)) heavy_.insert(result);
   }
 
+  // Nodes without float results (comparisons) need operands of one type too.
   bool is_heavy(const Node& node) const {
-    return std::any_of(node.outputs.begin(), node.outputs.end(),
-                       [&](const Value* result) { return heavy_.contains(result); });
+    auto heavy = [&](const Value* value) { return heavy_.contains(value); };
+    return std::any_of(node.outputs.begin(), node.outputs.end(), heavy) ||
+           std::any_of(node.inputs.begin(), node.inputs.end(), heavy);
   }
 
   // A mask's lowest float32 would round to an infinity where it is cast.
@@ -106,7 +108,7 @@ class Lowering {
         narrow->extra = wide->extra;
       }
     for (Value*& output : graph_.outputs) {
-      if (output->dtype() != DType::bfloat16) continue;
+      if (!heavy_.contains(output) || output->dtype() != DType::bfloat16) continue;
       std::string name = output->name;
       graph_.rename(output, name + ".bfloat16");
       Node* cast = graph_.add_node("Cast", {output}, {name});

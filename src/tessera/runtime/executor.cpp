@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -84,8 +85,14 @@ struct Executor::Impl {
   std::vector<std::unique_ptr<RankState>> ranks;
   std::vector<std::unique_ptr<Worker>> workers;
   using PlanSet = std::vector<std::unique_ptr<RankPlan>>;
-  std::map<Symbols, PlanSet> plans;
-  PlanSet* last = nullptr;
+  struct Cached {
+    PlanSet plans;
+    uint64_t used = 0;  ///< when, in calls
+  };
+  std::map<Symbols, Cached> plans;
+  uint64_t calls = 0;
+  PlanSet* last = nullptr;  ///< of the last run; null if it has been dropped since
+  Tensors last_inputs;      ///< with keep_all: kept values may be views of them
 
   void connect() {
     comm::WorldOptions world_options = options.world;
@@ -117,12 +124,20 @@ struct Executor::Impl {
 
   PlanSet& plan(const Symbols& symbols) {
     auto known = plans.find(symbols);
-    if (known != plans.end()) return known->second;
-    if (plans.size() >= kCachedSignatures) plans.clear();
+    if (known != plans.end()) {
+      known->second.used = ++calls;
+      return known->second.plans;
+    }
+    if (plans.size() >= kCachedSignatures) {
+      auto oldest = std::min_element(plans.begin(), plans.end(),
+                                     [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+      if (&oldest->second.plans == last) last = nullptr;
+      plans.erase(oldest);
+    }
     PlanSet made(ranks.size());
     on_all([&](int r) { made[r] = std::make_unique<RankPlan>(*ranks[r], symbols, options.keep_all); },
            [](int, const char*) {});
-    return plans.emplace(symbols, std::move(made)).first->second;
+    return plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
   }
 };
 
@@ -202,6 +217,14 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
              wanted, (*type.shape)[d].is_constant() ? "" : " (" + (*type.shape)[d].str() + ")");
     }
   }
+  // On one rank kernels see whole extents and check them; a shard's may agree by accident.
+  if (program.mesh.size() > 1)
+    for (const spmd::ExtentEquality& equality : program.equal_extents) {
+      int64_t a = equality.a.evaluate(symbols), b = equality.b.evaluate(symbols);
+      if (a != b)
+        fail("inputs", "{} needs {} = {}, but these inputs make them {} and {}; over a mesh they must be equal",
+             equality.node, equality.a.str(), equality.b.str(), a, b);
+    }
   return symbols;
 }
 
@@ -211,6 +234,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   Symbols symbols = bind_symbols(inputs);
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
+  if (impl_->options.keep_all) impl_->last_inputs = inputs;
   std::vector<const void*> addresses;
   for (const spmd::Port& port : program.inputs) addresses.push_back(inputs.at(port.name).data);
   Tensors outputs;

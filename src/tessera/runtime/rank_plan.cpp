@@ -211,10 +211,16 @@ void RankPlan::prepare_node(const Node& node, int step, Step& made, kernels::Pre
         const Location& operand = made.inputs[index];
         if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
         if (lifetimes_[operand.offset].bytes != context.outputs[0].bytes()) continue;
-        bool shared = false;  // another operand reads the same memory in another shape
-        for (size_t other = 0; other < node.inputs.size(); ++other)
-          shared |= static_cast<int>(other) != index && made.inputs[other].where == Where::arena &&
-                    made.inputs[other].offset == operand.offset && node.inputs[other] != node.inputs[index];
+        // Another operand that reads the same memory does no harm only where it is the same value and both are read
+        // element by element (Mul of x by x, but not a scatter of x into x).
+        bool shared = false;
+        for (int other = 0; other < static_cast<int>(node.inputs.size()); ++other) {
+          bool same_memory =
+              other != index && made.inputs[other].where == Where::arena && made.inputs[other].offset == operand.offset;
+          bool element_by_element = std::find(in_place.begin(), in_place.end(), other) != in_place.end() &&
+                                    node.inputs[other] == node.inputs[index];
+          shared |= same_memory && !element_by_element;
+        }
         if (!shared) {
           buffer = static_cast<int>(operand.offset);
           break;

@@ -143,8 +143,28 @@ class Partitioner {
     return laid_out(global, wanted, consumer);
   }
 
+  // Dimensions along which one factor runs have its extent.
+  void require_equal_extents(const NodeLayout& layout) {
+    auto side = [&](const std::vector<std::vector<ops::DimFactors>>& tensors, const std::vector<Value*>& values) {
+      for (size_t t = 0; t < tensors.size(); ++t)
+        for (size_t d = 0; values[t] && values[t]->has_shape() && d < tensors[t].size(); ++d) {
+          if (tensors[t][d].size() != 1) continue;
+          const Expr& extent = layout.rule.factors[tensors[t][d][0]].size;
+          const Expr& other = values[t]->shape()[d];
+          if (extent == other) continue;
+          bool known =
+              std::any_of(program_.equal_extents.begin(), program_.equal_extents.end(),
+                          [&](const ExtentEquality& equality) { return equality.a == extent && equality.b == other; });
+          if (!known) program_.equal_extents.push_back({extent, other, layout.node->label()});
+        }
+    };
+    side(layout.rule.operands, layout.node->inputs);
+    side(layout.rule.results, layout.node->outputs);
+  }
+
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
+    require_equal_extents(layout);
     ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}};
     for (size_t t = 0; t < node.inputs.size(); ++t)
       localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));

@@ -31,6 +31,13 @@ struct Port {
   Value* value = nullptr;  ///< local
 };
 
+/// Two extents that an operator takes to be equal although their expressions differ (two inputs with symbols of their
+/// own that are added, say). Checked when sizes are bound: shards might agree by accident.
+struct ExtentEquality {
+  Expr a, b;
+  std::string node;  ///< label, for the message
+};
+
 /// A layout change that the partitioner had to insert.
 struct ReshardRecord {
   std::string value;     ///< the global value
@@ -58,6 +65,7 @@ struct Program {
   std::map<const Value*, Tensor> initial;             ///< whole initial data of states; a rank loads its shard of it
   std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that choices by cost assumed
   std::vector<ReshardRecord> reshards;
+  std::vector<ExtentEquality> equal_extents;
 
   /// Of a value that stands for a global one; an internal error for others.
   const Placement& placement(const Value* value) const { return placements.at(value); }
