@@ -83,6 +83,7 @@ class Compiler {
     auto names = expand(read_, options_.annotations);
     if (!is_rewritten_) rewrite(names);
     lower_precision();
+    require_supported();
     hints_ = symbol_values(read_, options_.shapes, &result_.notes);
     note_device_annotations();
     auto annotations = read_annotations(names);
@@ -145,6 +146,18 @@ class Compiler {
            name_of(options_.compute));
     rewrite::lower_precision(*result_.model, options_.compute);
     observe("lower_precision", [this] { return print_text(*result_.model); });
+  }
+
+  // What later stages take for granted, refused here where the message can name the place.
+  void require_supported() const {
+    for (const Value* input : graph().inputs)
+      if (!input->has_shape() || input->dtype() == DType::undefined)
+        fail("import", "input '{}' has no element type or no rank in the file; state them (dimensions may be symbols)",
+             input->name);
+    for (const auto& value : graph().values())
+      if (value->next)
+        fail("compile", "'{}' is a state that changes from step to step; only states that stay as they are can be run",
+             value->name);
   }
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {
