@@ -25,9 +25,11 @@ bool AxisRef::is_whole(const Mesh& mesh) const {
   return pre == 1 && size == axis_total(*this, mesh);
 }
 
+// Of an axis of 6, tp:(1)2 and tp:(2)3 are the digits of one mixed-radix number. tp:(1)2 and tp:(3)2 are not: digits of
+// 2·3 and of 3·2, which depend on each other although no rank's digit of one follows from the other's.
 bool AxisRef::overlaps(const AxisRef& other) const {
   if (axis != other.axis) return false;
-  return pre < other.pre * other.size && other.pre < pre * size;
+  return other.pre % (pre * size) != 0 && pre % (other.pre * other.size) != 0;
 }
 
 std::string AxisRef::str(const Mesh& mesh) const {

@@ -19,6 +19,7 @@ struct AxisRef {
 
   static AxisRef whole(const MeshAxis& axis) { return {axis.name, 1, axis.size}; }
   bool is_whole(const Mesh& mesh) const;
+  /// Whether their digits depend on each other, so that one sharding cannot have both.
   bool overlaps(const AxisRef& other) const;
   std::string str(const Mesh& mesh) const;
   bool operator==(const AxisRef&) const = default;
