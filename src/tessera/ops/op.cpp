@@ -30,6 +30,12 @@ const OpDef* find_op(std::string_view type, std::string_view domain) {
   return found == registry().end() ? nullptr : &found->second;
 }
 
+std::vector<const OpDef*> all_ops() {
+  std::vector<const OpDef*> ops;
+  for (const auto& [key, op] : registry()) ops.push_back(&op);
+  return ops;
+}
+
 const OpDef& op_of(const Node& node) {
   const OpDef* op = find_op(node.op_type, node.domain);
   if (!op)
@@ -83,7 +89,8 @@ std::vector<Value*> Localizer::same_with(size_t index, std::vector<Expr> content
 }
 
 Value* Localizer::on_first_shard(Value* addend, int f) {
-  Value* first = graph.add_expression(addend->name + ".offset", {offsets.at(f)}, true);
+  // Not the offset: it does not tell the shards of an empty factor apart.
+  Value* first = graph.add_expression(addend->name + ".shard", {shards.at(f)}, true);
   Value* is_first = emit("Equal", {first, graph.constant_int64({0}, true)}, {DType::boolean, Shape{}});
   Value* zero = graph.constant_scalar(addend->dtype(), 0);
   return emit("Where", {is_first, addend, zero}, addend->type);

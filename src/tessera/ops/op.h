@@ -21,6 +21,8 @@ class Localizer {
   std::vector<Expr> offsets;
   std::vector<Expr> extents;
   std::vector<bool> split;
+  /// Per factor: zero on the rank that holds its first shard, positive on all others.
+  std::vector<Expr> shards;
 
   /// Appends a node with one result of that type, named after the global result (fresh where several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
@@ -57,6 +59,8 @@ struct OpDef {
 
 /// Null if the operator is not known.
 const OpDef* find_op(std::string_view type, std::string_view domain);
+/// Every operator that is known, by domain and type.
+std::vector<const OpDef*> all_ops();
 /// Throws a user error naming the node and what would work instead if the operator is not known.
 const OpDef& op_of(const Node& node);
 

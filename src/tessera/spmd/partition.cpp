@@ -165,7 +165,7 @@ class Partitioner {
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
-    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}};
+    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}};
     for (size_t t = 0; t < node.inputs.size(); ++t)
       localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));
     for (size_t t = 0; t < node.outputs.size(); ++t)
@@ -173,7 +173,7 @@ class Partitioner {
           node.outputs[t] ? TensorType{node.outputs[t]->dtype(), local_shape(decision.results[t], program_.mesh)}
                           : TensorType{});
     for (size_t f = 0; f < layout.rule.factors.size(); ++f) {
-      Expr extent = 1, offset = 0, minor = 1;
+      Expr extent = 1, offset = 0, minor = 1, shard = 0;
       bool split = false, any = false;
       for (size_t s = layout.subfactors.size(); s-- > 0;) {
         const SubFactor& sub = layout.subfactors[s];
@@ -184,10 +184,12 @@ class Partitioner {
         if (sub.index == 0) offset = local_offset(part, program_.mesh) * minor;
         minor = minor * sub.size;
         split |= !part.axes.empty();
+        for (const AxisRef& axis : part.axes) shard = shard + index_along(axis, program_.mesh);
       }
       localizer.extents.push_back(any ? extent : layout.rule.factors[f].size);
       localizer.offsets.push_back(offset);
       localizer.split.push_back(split);
+      localizer.shards.push_back(shard);
     }
     bool wide = false;
     for (size_t t = 0; t < node.outputs.size(); ++t)
