@@ -303,10 +303,15 @@ class Decider {
       }
       // Annotated: what all uses were told, axes that an open dimension attracted included. Else what all uses want.
       Sharding stored = annotated ? layout_.slots[slots.front()].sharding() : wants->second.front();
-      if (annotated)
+      if (annotated) {
+        // A closed dimension is as ordered, even where uses of other parts put the axis elsewhere.
+        const Sharding ordered = stored;
         for (int slot : slots) stored = meet(stored, layout_.slots[slot].sharding());
-      else
+        for (size_t d = 0; d < stored.dims.size(); ++d)
+          if (!layout_.slots[slots.front()].dims[d].open) stored.dims[d] = ordered.dims[d];
+      } else {
         for (const Sharding& other : wants->second) stored = meet(stored, other);
+      }
       decisions_.sources[value] = stored;
     }
   }
