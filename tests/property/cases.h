@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "property/subject.h"
+
+/// The one visible list of cases: per family of operators small one-node graphs, several for each operator. An operator
+/// of the registry without a case fails the property test.
+namespace tessera::property {
+
+std::vector<Subject> elementwise_cases();    // cases_elementwise.cpp
+std::vector<Subject> movement_cases();       // cases_movement.cpp: of elements, shapes and extents; generators
+std::vector<Subject> indexing_cases();       // cases_indexing.cpp
+std::vector<Subject> reduction_cases();      // cases_reduction.cpp
+std::vector<Subject> normalization_cases();  // cases_normalization.cpp
+std::vector<Subject> product_cases();        // cases_product.cpp: MatMul, Gemm, Einsum, convolution, pooling
+std::vector<Subject> attention_cases();      // cases_attention.cpp: Attention, RotaryEmbedding
+
+/// Collects subjects of one node, all of whose results are outputs.
+class CaseList {
+ public:
+  using Make = std::function<std::vector<Value*>(Builder&)>;
+
+  /// `operands` makes the operands; the node's name in messages is "TYPE: what".
+  CaseList& add(std::string_view type, std::string_view what, const Make& operands,
+                std::vector<Attribute> attributes = {}, Bound bound = kExact, size_t results = 1,
+                std::string_view domain = "");
+  std::vector<Subject> take() { return std::move(subjects_); }
+
+ private:
+  std::vector<Subject> subjects_;
+};
+
+}  // namespace tessera::property

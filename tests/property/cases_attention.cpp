@@ -1,0 +1,95 @@
+#include "property/cases.h"
+
+namespace tessera::property {
+namespace {
+
+using Operands = std::vector<Value*>;
+
+// Queries, keys and values in the 4-D form, with symbols b and s.
+Operands qkv(Builder& b, std::string_view q, std::string_view k, std::string_view v) {
+  b.bind("b", 2).bind("s", 4);
+  return {b.input(q, Fill::reals), b.input(k, Fill::reals), b.input(v, Fill::reals)};
+}
+
+void add_attentions(CaseList& list) {
+  Attribute causal{"is_causal", int64_t{1}};
+  auto add = [&](std::string_view what, const CaseList::Make& operands, std::vector<Attribute> attributes = {},
+                 size_t results = 1) {
+    list.add("Attention", what, operands, std::move(attributes), kAttention, results);
+  };
+  auto heads = [](Builder& b) { return qkv(b, "2 4 3 8", "2 4 5 8", "2 4 5 6"); };
+  auto grouped = [](Builder& b) { return qkv(b, "2 6 3 4", "2 2 5 4", "2 2 5 4"); };
+  auto self = [](Builder& b) { return qkv(b, "b 4 s 4", "b 2 s 4", "b 2 s 4"); };
+  add("heads", heads);
+  add("grouped heads", grouped);
+  add("one key head", [](Builder& b) { return qkv(b, "2 6 3 4", "2 1 5 4", "2 1 5 4"); });
+  add("symbolic, causal", self, {causal});
+  add("scaled and capped", heads, {{"scale", 0.3f}, {"softcap", 2.0f}});
+  auto masked = [&](std::string_view what, std::string_view mask, DType dtype, std::vector<Attribute> attributes) {
+    add(
+        what,
+        [&](Builder& b) {
+          Operands operands = grouped(b);
+          operands.push_back(b.input(mask, dtype == DType::boolean ? Fill::integers : Fill::reals, dtype));
+          return operands;
+        },
+        std::move(attributes));
+  };
+  masked("a mask for all", "3 5", DType::float32, {});
+  masked("a mask for each head", "2 6 3 5", DType::float32, {});
+  masked("a boolean mask for each batch", "2 1 1 5", DType::boolean, {});
+  masked("a causal boolean mask", "1 6 3 5", DType::boolean, {causal});
+  auto cached = [&](Builder& b) {
+    Operands operands = grouped(b);
+    operands.resize(4);
+    operands.push_back(b.input("2 2 3 4", Fill::reals));
+    operands.push_back(b.input("2 2 3 4", Fill::reals));
+    return operands;
+  };
+  add("with a cache", cached, {causal}, 3);
+  add("with lengths", [&](Builder& b) {
+    Operands operands = grouped(b);
+    operands.resize(6);
+    operands.push_back(b.indices("2", 1, 6));
+    return operands;
+  });
+  add("with its keys and values", grouped, {}, 3);
+  auto packed = [](Builder& b) { return qkv(b, "2 3 24", "2 5 8", "2 5 8"); };
+  Attribute q_heads{"q_num_heads", int64_t{6}}, kv_heads{"kv_num_heads", int64_t{2}};
+  add("packed", packed, {q_heads, kv_heads});
+  add("packed, causal", packed, {q_heads, kv_heads, causal});
+}
+
+void add_rotaries(CaseList& list) {
+  auto add = [&](std::string_view what, std::string_view data, std::string_view cache, const char* positions,
+                 std::vector<Attribute> attributes) {
+    list.add(
+        "RotaryEmbedding", what,
+        [=](Builder& b) -> Operands {
+          b.bind("b", 2).bind("s", 4);
+          Operands operands{b.input(data, Fill::reals), b.weight(cache, Fill::unit), b.weight(cache, Fill::unit)};
+          if (positions) operands.push_back(b.indices(positions, 0, 8));
+          return operands;
+        },
+        std::move(attributes));
+  };
+  Attribute heads{"num_heads", int64_t{3}};
+  add("by position", "2 6 4 4", "8 2", "2 4", {});
+  add("symbolic", "b 3 s 4", "8 2", "b s", {});
+  add("caches as they are", "2 6 4 4", "2 4 2", nullptr, {});
+  add("interleaved, in part", "2 3 4 6", "8 2", "2 4",
+      {{"interleaved", int64_t{1}}, {"rotary_embedding_dim", int64_t{4}}});
+  add("packed", "2 4 12", "8 2", "2 4", {heads});
+  add("packed, many heads", "2 3 24", "2 3 2", nullptr, {{"num_heads", int64_t{6}}});
+}
+
+}  // namespace
+
+std::vector<Subject> attention_cases() {
+  CaseList list;
+  add_attentions(list);
+  add_rotaries(list);
+  return list.take();
+}
+
+}  // namespace tessera::property

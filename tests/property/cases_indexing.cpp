@@ -1,0 +1,117 @@
+#include "property/cases.h"
+
+namespace tessera::property {
+namespace {
+
+using Operands = std::vector<Value*>;
+
+Attribute axis(int64_t at) {
+  return {"axis", at};
+}
+
+void add_gathers(CaseList& list) {
+  list.add("Gather", "an embedding", [](Builder& b) -> Operands { return {b.weight("7 6"), b.indices("2 3", 0, 7)}; });
+  list.add("Gather", "indices from the end", [](Builder& b) -> Operands {
+    return {b.weight("12 4"), b.indices("5", -12, 12)};
+  });
+  list.add("Gather", "columns by int32",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6"), b.indices("3", -6, 6, DType::int32)};
+           },
+           {axis(1)});
+  list.add("Gather", "by a scalar",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6 2"), b.integer(-1)};
+           },
+           {axis(-2)});
+  list.add("Gather", "symbolic indices", [](Builder& b) -> Operands {
+    return {b.weight("8 4"), b.bind("b", 3).indices("b 2", 0, 8)};
+  });
+  list.add("Gather", "booleans", [](Builder& b) -> Operands {
+    return {b.input("6 4", Fill::integers, DType::boolean), b.indices("4", 0, 6)};
+  });
+  list.add("Gather", "numbers that are not sums", [](Builder& b) -> Operands {
+    return {b.input("6 4", Fill::special), b.indices("4", 0, 6)};
+  });
+  list.add("Gather", "no indices", [](Builder& b) -> Operands { return {b.input("6 4"), b.indices("0", 0, 6)}; });
+  list.add("GatherElements", "columns",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6"), b.indices("4 3", -6, 6)};
+           },
+           {axis(1)});
+  list.add("GatherElements", "fewer rows", [](Builder& b) -> Operands {
+    return {b.input("4 6"), b.indices("2 6", 0, 4)};
+  });
+  list.add("GatherND", "points", [](Builder& b) -> Operands { return {b.input("4 3 6"), b.indices("5 2", -3, 3)}; });
+  list.add("GatherND", "in batches",
+           [](Builder& b) -> Operands {
+             return {b.input("4 3 6"), b.indices("4 2 1", 0, 3)};
+           },
+           {{"batch_dims", int64_t{1}}});
+}
+
+void add_scatters(CaseList& list) {
+  auto reduction = [](std::string name) { return Attribute{"reduction", name}; };
+  // Distinct places: which of two updates of one place wins is nowhere said.
+  auto places = [](Builder& b) { return b.constant(Tensor::of<int64_t>(DType::int64, {3, 1}, {2, 0, 4})); };
+  list.add("ScatterND", "rows", [&](Builder& b) -> Operands { return {b.input("5 6"), places(b), b.input("3 6")}; });
+  for (std::string name : {"add", "mul", "max", "min"})
+    list.add("ScatterND", "rows, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.input("5 6"), b.indices("4 1", 0, 5), b.input("4 6")};
+             },
+             {reduction(name)});
+  list.add("ScatterND", "elements",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6"), b.indices("5 2", 0, 4), b.input("5")};
+           },
+           {reduction("add")});
+  auto columns = [](Builder& b) {
+    return b.constant(Tensor::of<int64_t>(DType::int64, {4, 2}, {0, 5, -1, 2, 3, 1, 4, 0}));
+  };
+  list.add("ScatterElements", "columns",
+           [&](Builder& b) -> Operands {
+             return {b.input("4 6"), columns(b), b.input("4 2")};
+           },
+           {axis(1)});
+  list.add("ScatterElements", "sums",
+           [](Builder& b) -> Operands {
+             return {b.input("4 6"), b.indices("2 6", 0, 4), b.input("2 6")};
+           },
+           {axis(0), reduction("add")});
+}
+
+void add_choices(CaseList& list) {
+  auto values = [](Builder& b) { return b.constant(Tensor::of<float>(DType::float32, {2}, {-1, 3})); };
+  list.add("OneHot", "last", [&](Builder& b) -> Operands {
+    return {b.indices("4 3", -5, 5), b.integer(5), values(b)};
+  });
+  list.add("OneHot", "first, values given",
+           [&](Builder& b) -> Operands {
+             return {b.indices("6", 0, 4), b.integer(4), b.input("2")};
+           },
+           {axis(0)});
+  auto top = [&](std::string_view what, std::string_view extents, Fill fill, std::vector<Attribute> attributes) {
+    list.add(
+        "TopK", what,
+        [&](Builder& b) -> Operands {
+          return {b.input(extents, fill), b.ints({3})};
+        },
+        std::move(attributes), kExact, 2);
+  };
+  top("largest", "4 6", Fill::ordered, {});
+  top("ties go to the first", "4 6", Fill::small, {});
+  top("smallest rows", "6 4", Fill::ordered, {axis(0), {"largest", int64_t{0}}});
+}
+
+}  // namespace
+
+std::vector<Subject> indexing_cases() {
+  CaseList list;
+  add_gathers(list);
+  add_scatters(list);
+  add_choices(list);
+  return list.take();
+}
+
+}  // namespace tessera::property

@@ -1,0 +1,86 @@
+// The layout never changes the answer: every operator under every legal sharding of one tensor at a time on 1-D meshes
+// of 1 to 5 ranks, and under a seeded sample of random shardings of several tensors on 2-D meshes, gives what it gives
+// on one rank. TESSERA_PROPERTY=all runs every factoring of every dimension and more of the sample; TESSERA_TEST_SEED
+// changes operands and sample.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "property/cases.h"
+#include "property/trial.h"
+#include "tessera/kernels/kernel.h"
+#include "tessera/ops/op.h"
+
+namespace tessera::property {
+namespace {
+
+using Key = std::pair<std::string, std::string>;  // domain, type
+
+// Operators without a case of their own, or whose cases cannot run, and why.
+const std::map<Key, std::string>& excused() {
+  static const std::map<Key, std::string> all = {
+      {{"tessera", "GatherShard"}, "only the partitioner makes it, from Gather, whose cases cover it"},
+      {{"", "Constant"}, "importing makes it a value of the graph, so that no kernel computes it"},
+      {{"", "Einsum"}, "no kernel yet"},
+      {{"", "LpPool"}, "no kernel yet"},
+      {{"", "GlobalLpPool"}, "no kernel yet"},
+  };
+  return all;
+}
+
+const std::map<Key, std::vector<Subject>>& cases() {
+  static const std::map<Key, std::vector<Subject>> all = [] {
+    std::map<Key, std::vector<Subject>> by_operator;
+    for (auto family : {elementwise_cases, movement_cases, indexing_cases, reduction_cases, normalization_cases,
+                        product_cases, attention_cases})
+      for (Subject& subject : family()) {
+        const Node& node = *subject.graph->nodes().front();
+        by_operator[{node.domain, node.op_type}].push_back(std::move(subject));
+      }
+    return by_operator;
+  }();
+  return all;
+}
+
+// An operator that is excused for want of a kernel is tested as soon as it has one.
+bool is_tested(const Key& key) {
+  return !excused().contains(key) || (cases().contains(key) && kernels::find_kernel(key.second, key.first) != nullptr);
+}
+
+std::vector<Key> operators() {
+  std::vector<Key> keys;
+  for (const ops::OpDef* op : ops::all_ops()) keys.emplace_back(op->domain, op->type);
+  std::erase_if(keys, [](const Key& key) { return !is_tested(key); });
+  return keys;
+}
+
+class Operators : public testing::TestWithParam<Key> {};
+
+TEST_P(Operators, GiveTheSameOnEveryMesh) {
+  auto found = cases().find(GetParam());
+  ASSERT_TRUE(found != cases().end()) << GetParam().second << " has no case; add some to the list in cases.h";
+  const size_t factorings = run_all() ? 100 : 2, samples = run_all() ? 200 : 12;
+  int right = 0, refused = 0;
+  for (const Subject& subject : found->second) {
+    SCOPED_TRACE(subject.name);
+    Trials trials(subject);
+    trials.run_single(factorings);
+    trials.run_random(samples);
+    right += trials.right();
+    refused += trials.refused();
+  }
+  RecordProperty("right", right);
+  RecordProperty("refused", refused);
+  EXPECT_GT(right, refused) << "most shardings of " << GetParam().second << " are refused";
+}
+
+INSTANTIATE_TEST_SUITE_P(Property, Operators, testing::ValuesIn(operators()), [](const auto& info) {
+  return (info.param.first.empty() ? "" : info.param.first + "_") + info.param.second;
+});
+
+TEST(ExcusedOperators, AreKnown) {
+  for (const auto& [key, reason] : excused())
+    EXPECT_NE(ops::find_op(key.second, key.first), nullptr) << key.second << " is excused, but there is none";
+}
+
+}  // namespace
+}  // namespace tessera::property

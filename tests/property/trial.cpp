@@ -1,0 +1,189 @@
+#include "property/trial.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "mesh/random_sharding.h"
+#include "property/shardings.h"
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+#include "tessera/spmd/partition.h"
+
+namespace tessera::property {
+namespace {
+
+using spmd::Annotation;
+
+runtime::Executor::Tensors execute(const Subject& subject, std::shared_ptr<const spmd::Program> program) {
+  runtime::ExecutorOptions options;
+  options.threads_per_rank = 1;
+  options.world.timeout = std::chrono::seconds(30);
+  return runtime::Executor(std::move(program), options).run(subject.inputs);
+}
+
+std::vector<double> widened(const Tensor& tensor) {
+  std::vector<double> values;
+  switch (tensor.dtype) {
+    case DType::float32:
+      for (float value : tensor.as<float>()) values.push_back(value);
+      break;
+    case DType::float64:
+      for (double value : tensor.as<double>()) values.push_back(value);
+      break;
+    case DType::float16:
+    case DType::bfloat16:
+      for (uint16_t bits : tensor.as<uint16_t>()) {
+        Float16 half;
+        BFloat16 brain;
+        half.bits = brain.bits = bits;
+        values.push_back(tensor.dtype == DType::float16 ? static_cast<float>(half) : static_cast<float>(brain));
+      }
+      break;
+    default:
+      for (int64_t value : tensor.to_int64()) values.push_back(static_cast<double>(value));
+  }
+  return values;
+}
+
+// The axes of a dimension, whatever parts they are on.
+std::vector<AxisRef> axes_of(const DimSharding& dim) {
+  std::vector<AxisRef> axes;
+  for (const Part& part : dim.parts)
+    for (const AxisRef& axis : part.axes)
+      if (axis.size > 1) axes.push_back(axis);
+  std::sort(axes.begin(), axes.end());
+  return join_axes(axes);
+}
+
+// What an annotation ordered that the program does not do: closed dimensions are exactly as they say, but where they
+// name axes alone, the part is the partitioner's choice.
+std::string disobeyed(const Sharding& ordered, const Sharding& made, const Mesh& mesh) {
+  for (size_t d = 0; d < ordered.dims.size(); ++d) {
+    if (ordered.dims[d].open) continue;
+    bool same = ordered.dims[d].parts.size() == 1 ? axes_of(ordered.dims[d]) == axes_of(made.dims[d])
+                                                  : same_layout({{ordered.dims[d]}, {}}, {{made.dims[d]}, {}});
+    if (!same) return fmt::format("ordered is {}, made is {}", ordered.str(mesh), made.str(mesh));
+  }
+  return "";
+}
+
+std::string disobeyed(const spmd::Program& program, const Annotation& annotation) {
+  auto check_port = [&](const spmd::Port& port) {
+    return port.name == annotation.value->name
+               ? disobeyed(annotation.sharding, program.placement(port.value).sharding, program.mesh)
+               : std::string();
+  };
+  for (const auto& ports : {program.inputs, program.outputs})
+    for (const spmd::Port& port : ports)
+      if (std::string what = check_port(port); !what.empty()) return what;
+  for (const auto& [state, data] : program.initial)
+    if (std::string what = check_port({program.placement(state).name, const_cast<Value*>(state)}); !what.empty())
+      return what;
+  return "";
+}
+
+}  // namespace
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> all = {
+      {"but the operators around it see the parts",
+       "the annotated parts cut across those that an operator is made of, such as the pieces of a Split"},
+      {"groups do not divide evenly among the ranks",
+       "a convolution's group count is an attribute, equal on all ranks of one program"},
+  };
+  return all;
+}
+
+std::string difference(const Tensor& actual, const Tensor& expected, Bound bound) {
+  if (actual.dtype != expected.dtype || actual.dims != expected.dims)
+    return fmt::format("{} [{}] instead of {} [{}]", name_of(actual.dtype), fmt::join(actual.dims, ", "),
+                       name_of(expected.dtype), fmt::join(expected.dims, ", "));
+  if (actual.bytes == 0 || std::memcmp(actual.data, expected.data, actual.bytes) == 0) return "";
+  auto a = widened(actual), b = widened(expected);
+  double largest = 0;
+  for (double value : b)
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    bool same = a[i] == b[i] && std::signbit(a[i]) == std::signbit(b[i]);
+    if (bound.relative > 0) same |= a[i] == b[i] || std::abs(a[i] - b[i]) <= bound.relative * largest;
+    if (!same) return fmt::format("element {} of {} is {}, not {}", i, a.size(), a[i], b[i]);
+  }
+  return "";
+}
+
+std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh& mesh,
+                                             const std::vector<Annotation>& annotations) {
+  spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
+  std::map<const Value*, Sharding> cuts;
+  for (const Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
+  spmd::Layout layout(*subject.graph, hints, cuts);
+  spmd::propagate(layout, annotations, mesh);
+  auto decisions = spmd::decide(*subject.graph, layout, mesh, hints, annotations);
+  return std::make_shared<spmd::Program>(spmd::partition(*subject.graph, layout, decisions, mesh, hints));
+}
+
+Trials::Trials(const Subject& subject) : subject_(subject) {
+  expected_ = execute(subject, compile(subject, {}, {}));
+}
+
+void Trials::fail(const Mesh& mesh, const std::vector<Annotation>& annotations, const std::string& what) {
+  ++failures_;
+  std::string orders;
+  for (const Annotation& annotation : annotations)
+    orders += fmt::format("\n  {}={}", annotation.value->name, annotation.sharding.str(mesh));
+  std::string nodes;
+  for (const auto& node : subject_.graph->nodes()) {
+    nodes += "\n  " + node->label() + ":";
+    for (const Value* operand : node->inputs)
+      nodes += operand ? fmt::format(" {} {}", operand->name, to_string(operand->shape())) : " _";
+  }
+  ADD_FAILURE() << subject_.name << nodes << "\nmesh " << mesh.str() << orders << "\nTESSERA_TEST_SEED=" << base_seed()
+                << "\n"
+                << what;
+}
+
+void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations) {
+  if (given_up()) return;
+  try {
+    auto program = compile(subject_, mesh, annotations);
+    for (const Annotation& annotation : annotations)
+      if (std::string what = disobeyed(*program, annotation); !what.empty())
+        return fail(mesh, annotations, annotation.value->name + " is not laid out as it should be: " + what);
+    auto actual = execute(subject_, program);
+    for (const auto& [name, expected] : expected_)
+      if (std::string what = difference(actual.at(name), expected, subject_.bound); !what.empty())
+        return fail(mesh, annotations, name + ": " + what);
+    ++right_;
+  } catch (const Error& error) {
+    bool expected = std::any_of(refusals().begin(), refusals().end(), [&](const Refusal& refusal) {
+      return std::string_view(error.what()).find(refusal.message) != std::string_view::npos;
+    });
+    if (!expected || error.kind() != ErrorKind::user) return fail(mesh, annotations, error.what());
+    ++refused_;
+  }
+}
+
+void Trials::run_single(size_t factorings) {
+  for (const Mesh& mesh : lines())
+    for (const Value* value : subject_.annotatable())
+      for (const Sharding& sharding : single_shardings(value->shape(), AxisRef::whole(mesh.axes()[0]), factorings))
+        run(mesh, {{value, sharding, "test"}});
+}
+
+void Trials::run_random(size_t count) {
+  std::mt19937_64 engine(seed_of(subject_.name + " on grids"));
+  for (size_t i = 0; i < count; ++i) {
+    const Mesh& mesh = grids()[std::uniform_int_distribution<size_t>(0, grids().size() - 1)(engine)];
+    std::vector<Annotation> annotations;
+    for (const Value* value : subject_.annotatable())
+      if (std::uniform_int_distribution(0, 9)(engine) < 6)
+        annotations.push_back({value, random_sharding(value->shape(), mesh, engine), "test"});
+    run(mesh, annotations);
+  }
+}
+
+}  // namespace tessera::property

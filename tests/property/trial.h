@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "property/subject.h"
+#include "tessera/spmd/propagate.h"
+
+namespace tessera::property {
+
+/// Why a sharding may be refused. A refusal is a user error that contains `message`; any other error is a failure.
+struct Refusal {
+  std::string_view message;
+  std::string_view why;
+};
+const std::vector<Refusal>& refusals();
+
+/// Runs a subject on meshes under annotations and compares with its run on one rank. Differences are failures of the
+/// current test, told with everything that repeats them.
+class Trials {
+ public:
+  explicit Trials(const Subject& subject);
+
+  /// An annotated run. Closed annotations of inputs, states and outputs must also hold in the program.
+  void run(const Mesh& mesh, const std::vector<spmd::Annotation>& annotations);
+
+  /// Every sharding of one annotatable value at a time on 1-D meshes of 1 to 5 ranks.
+  void run_single(size_t factorings);
+  /// Random annotations on several values, on `count` 2-D meshes.
+  void run_random(size_t count);
+
+  int right() const { return right_; }
+  int refused() const { return refused_; }
+
+ private:
+  bool given_up() const { return failures_ >= kMostFailures; }
+  void fail(const Mesh& mesh, const std::vector<spmd::Annotation>& annotations, const std::string& what);
+
+  static constexpr int kMostFailures = 3;  // of one subject: more say little more
+
+  const Subject& subject_;
+  runtime::Executor::Tensors expected_;
+  int right_ = 0, refused_ = 0, failures_ = 0;
+};
+
+/// The program for a mesh under annotations.
+std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh& mesh,
+                                             const std::vector<spmd::Annotation>& annotations);
+
+/// "element 3 is 2, not 1"; empty if `actual` is within the bound of `expected`.
+std::string difference(const Tensor& actual, const Tensor& expected, Bound bound);
+
+}  // namespace tessera::property
