@@ -1,0 +1,155 @@
+#include "tessera/runtime/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "spmd/compiled.h"
+#include "tessera/base/error.h"
+
+namespace tessera::runtime {
+namespace {
+
+using spmd::Compiled;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Tensors = Executor::Tensors;
+
+// y = relu(x·w + x), the rows of x split.
+constexpr std::string_view kModel =
+    "m (float[b, 2] x) => (float[b, 2] y) <float[2, 2] w = {1, 2, 3, 4}> {\n"
+    "  p = MatMul (x, w)\n"
+    "  s = Add (p, x)\n"
+    "  y = Relu (s)\n"
+    "}\n";
+
+// Rows of a table, each looked up by one rank; the result is gathered.
+constexpr std::string_view kLookup =
+    "m (float[3, 2] table, int64[b] rows) => (float[b, 2] y) {\n"
+    "  y = Gather (table, rows)\n"
+    "}\n";
+
+Executor executor(std::string_view text, std::string_view mesh, const Compiled::Orders& orders = {},
+                  ExecutorOptions options = {}) {
+  options.threads_per_rank = 1;
+  return {std::make_shared<spmd::Program>(Compiled(text, mesh, orders).program()), options};
+}
+
+Tensor floats(Dims dims, const std::vector<float>& values) {
+  return Tensor::of(DType::float32, std::move(dims), values);
+}
+
+std::vector<float> result(const Tensors& outputs) {
+  auto values = outputs.at("y").as<float>();
+  return {values.begin(), values.end()};
+}
+
+std::string error_of(Executor& run, const Tensors& inputs, ErrorKind kind = ErrorKind::user) {
+  try {
+    run.run(inputs);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Executor, GivesWholeOutputsOfWholeInputs) {
+  for (const char* mesh : {"", "dp=2", "dp=5"}) {
+    Executor run = executor(kModel, mesh, *mesh ? Compiled::Orders{{"x", "[dp, -]"}} : Compiled::Orders{});
+    EXPECT_THAT(result(run.run({{"x", floats({3, 2}, {1, 0, 0, 1, -1, -1})}})), ElementsAre(2, 2, 3, 5, 0, 0));
+  }
+}
+
+TEST(Executor, TakesOtherShapesFromRunToRun) {
+  Executor run = executor(kModel, "dp=2", {{"x", "[dp, -]"}});
+  EXPECT_THAT(result(run.run({{"x", floats({1, 2}, {1, 0})}})), ElementsAre(2, 2));
+  EXPECT_THAT(result(run.run({{"x", floats({2, 2}, {1, 0, 0, 1})}})), ElementsAre(2, 2, 3, 5));
+  EXPECT_THAT(result(run.run({{"x", floats({0, 2}, {})}})), ElementsAre());
+  EXPECT_THAT(result(run.run({{"x", floats({1, 2}, {0, 1})}})), ElementsAre(3, 5));
+}
+
+TEST(Executor, RefusesInputsThatAreNotTheModels) {
+  Executor run = executor(kModel, "dp=2", {{"x", "[dp, -]"}});
+  Tensor good = floats({1, 2}, {1, 0});
+  EXPECT_THAT(error_of(run, {}), HasSubstr("input 'x' (float32 [b, 2]) is missing"));
+  EXPECT_THAT(error_of(run, {{"x", good}, {"z", good}}), HasSubstr("no input 'z'; its inputs are: x"));
+  EXPECT_THAT(error_of(run, {{"x", Tensor::zeros(DType::int64, {1, 2})}}),
+              HasSubstr("input 'x' has dtype int64, but the model wants float32"));
+  EXPECT_THAT(error_of(run, {{"x", floats({2}, {1, 0})}}), HasSubstr("input 'x' has 1 dimensions"));
+  EXPECT_THAT(error_of(run, {{"x", floats({1, 3}, {1, 0, 0})}}),
+              HasSubstr("dimension 1 has extent 3, but the model wants 2"));
+  EXPECT_THAT(result(run.run({{"x", good}})), ElementsAre(2, 2)) << "a refused run leaves nothing behind";
+}
+
+TEST(Executor, RefusesASymbolWithTwoValues) {
+  Executor run = executor("m (float[b] x, float[b] z) => (float[b] y) { y = Add (x, z) }", "dp=2", {{"x", "[dp]"}});
+  EXPECT_THAT(error_of(run, {{"x", floats({2}, {1, 2})}, {"z", floats({3}, {1, 2, 3})}}),
+              HasSubstr("(b) has extent 3, but 'x' dimension 0 has made it 2"));
+}
+
+// The others wait for the rank that failed: they must hear of it at once, not at the timeout of a minute.
+TEST(Executor, EndsTheRunOnAllRanksWhenOneFails) {
+  Executor run = executor(kLookup, "x=4", {{"rows", "[x]"}, {"y", "[-, -]"}});
+  Tensor table = floats({3, 2}, {0, 1, 2, 3, 4, 5});
+  auto rows = [](std::vector<int64_t> values) { return Tensor::of(DType::int64, {4}, values); };
+  for (int again = 0; again < 3; ++again) {
+    auto start = std::chrono::steady_clock::now();
+    std::string message = error_of(run, {{"table", table}, {"rows", rows({0, 1, 7, 2})}}, ErrorKind::running);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+    EXPECT_THAT(message, HasSubstr("7")) << "the failed rank's own message, not that of one that waited for it";
+    EXPECT_THAT(message, HasSubstr("Gather"));
+    EXPECT_THAT(result(run.run({{"table", table}, {"rows", rows({0, 1, 2, -1})}})), ElementsAre(0, 1, 2, 3, 4, 5, 4, 5))
+        << "the next run starts afresh";
+  }
+}
+
+TEST(Executor, QueuesRunsOfSeveralThreads) {
+  Executor run = executor(kModel, "dp=2", {{"x", "[dp, -]"}});
+  auto repeat = [&](float value, int& wrong) {
+    for (int i = 0; i < 50; ++i)
+      if (result(run.run({{"x", floats({2, 2}, {value, 0, 0, value})}})) !=
+          std::vector<float>{2 * value, 2 * value, 3 * value, 5 * value})
+        ++wrong;
+  };
+  int wrong_a = 0, wrong_b = 0;
+  std::thread other([&] { repeat(3, wrong_a); });
+  repeat(5, wrong_b);
+  other.join();
+  EXPECT_EQ(wrong_a, 0);
+  EXPECT_EQ(wrong_b, 0);
+}
+
+TEST(Executor, KeepsEveryValueWhenAsked) {
+  ExecutorOptions options;
+  options.keep_all = true;
+  Executor run = executor(kModel, "dp=2", {{"x", "[dp, -]"}}, options);
+  run.run({{"x", floats({2, 2}, {1, 0, -1, -1})}});
+  std::vector<std::string> names;
+  for (const Executor::Kept& kept : run.kept()) {
+    names.push_back(kept.name);
+    if (kept.name == "p") {
+      EXPECT_THAT(kept.value.as<float>(), ElementsAre(1, 2, -4, -6));
+    }
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"p", "s", "y"}));
+}
+
+TEST(Executor, KnowsItsMemoryBeforeItRuns) {
+  Executor run = executor(kModel, "dp=2", {{"x", "[dp, -]"}});
+  Symbols small{{"b", 2}}, large{{"b", 2000}};
+  auto little = run.peak_bytes(small), much = run.peak_bytes(large);
+  ASSERT_EQ(little.size(), 2u);
+  EXPECT_GE(much[0], 1000 * 2 * sizeof(float)) << "a rank has 1000 rows of 2 numbers";
+  EXPECT_LT(little[0], much[0]);
+  EXPECT_EQ(peak_bytes_of_rank(run.program(), 1, large), much[1]);
+}
+
+TEST(Executor, RefusesMoreRanksThanOneProcessShouldHave) {
+  EXPECT_THROW(executor(kModel, "dp=257", {{"x", "[dp, -]"}}), Error);
+}
+
+}  // namespace
+}  // namespace tessera::runtime

@@ -1,0 +1,139 @@
+#include "tessera/spmd/reshard.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "mesh/random_sharding.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera::spmd {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const Shape kShape{8, 12};
+
+Sharding read(std::string_view text, const Mesh& mesh) {
+  return parse_sharding(text, kShape, mesh, "x");
+}
+
+std::vector<std::string> steps(std::string_view from, std::string_view to, std::string_view mesh_text) {
+  Mesh mesh = Mesh::parse(mesh_text);
+  std::vector<std::string> names;
+  for (const ReshardStep& step : plan_reshard(read(from, mesh), read(to, mesh))) names.push_back(step.str(mesh));
+  return names;
+}
+
+TEST(ReshardPlan, IsEmptyWhereNothingChanges) {
+  EXPECT_THAT(steps("[x, -]", "[x, -]", "x=2"), IsEmpty());
+  EXPECT_THAT(steps("[8{x}, -]", "[2{x}*4, -]", "x=2"), IsEmpty()) << "the same rows in other parts";
+}
+
+TEST(ReshardPlan, SlicesForNothing) {
+  EXPECT_THAT(steps("[-, -]", "[x, -]", "x=2"), ElementsAre("Slice x"));
+}
+
+TEST(ReshardPlan, GathersASplit) {
+  EXPECT_THAT(steps("[x, -]", "[-, -]", "x=2"), ElementsAre("AllGather x"));
+}
+
+TEST(ReshardPlan, MovesASplitByOneAllToAll) {
+  EXPECT_THAT(steps("[x, -]", "[-, x]", "x=2"), ElementsAre("AllToAll x"));
+  EXPECT_THAT(steps("[x, -]", "[-, 3*4{x}]", "x=2"), ElementsAre("AllToAll x"));
+}
+
+TEST(ReshardPlan, ReducesOntoTheSplitThatIsWanted) {
+  EXPECT_THAT(steps("[-, -] partial(sum:x)", "[-, -]", "x=2"), ElementsAre("AllReduce x"));
+  EXPECT_THAT(steps("[-, -] partial(sum:x)", "[x, -]", "x=2"), ElementsAre("ReduceScatter x"));
+  EXPECT_THAT(steps("[-, -] partial(sum:x, sum:y)", "[-, -]", "x=2,y=2"), ElementsAre("AllReduce x,y"))
+      << "two axes at once";
+  EXPECT_THAT(steps("[-, -] partial(sum:x, max:y)", "[-, -]", "x=2,y=2"), ElementsAre("AllReduce x", "AllReduce y"))
+      << "but not two reductions";
+}
+
+TEST(ReshardPlan, DropsMinorAxesByOneAllGather) {
+  EXPECT_THAT(steps("[{x,y}, -]", "[x, -]", "x=2,y=2"), ElementsAre("AllGather y"));
+  EXPECT_THAT(steps("[{x,y}, -]", "[-, -]", "x=2,y=2"), ElementsAre("AllGather x,y"));
+}
+
+TEST(ReshardPlan, GathersPartsThatDoNotLineUpAndSlicesAnew) {
+  EXPECT_THAT(steps("[-, 3{x}*4]", "[-, 2{x}*6]", "x=2"), ElementsAre("AllGather x", "Slice x"));
+}
+
+TEST(ReshardPlan, SlicesBeforeItMoves) {
+  EXPECT_THAT(steps("[x, -]", "[-, {y,x}]", "x=2,y=2"), ElementsAre("Slice y", "AllToAll x"));
+}
+
+TEST(ReshardBytes, AreThoseThatARankReceives) {
+  Mesh mesh = Mesh::parse("x=4");
+  auto bytes = [&](std::string_view from, std::string_view to) {
+    Expr sum = 0;
+    for (const ReshardStep& step : plan_reshard(read(from, mesh), read(to, mesh)))
+      sum = sum + bytes_received(step, DType::float32, mesh);
+    return sum.constant().value();
+  };
+  EXPECT_EQ(bytes("[-, -]", "[x, -]"), 0);
+  EXPECT_EQ(bytes("[x, -]", "[-, -]"), 4 * 96 * 3 / 4);
+  EXPECT_EQ(bytes("[x, -]", "[-, x]"), 4 * 24 * 3 / 4);
+  EXPECT_EQ(bytes("[-, -] partial(sum:x)", "[-, -]"), 2 * 4 * 96 * 3 / 4);
+  EXPECT_EQ(bytes("[-, -] partial(sum:x)", "[x, -]"), 4 * 96 * 3 / 4);
+}
+
+// A program that takes a whole input laid out as `from` (over axes that `from` is partial over every rank holds all of
+// it), changes it into `to`, and gives the whole again.
+std::shared_ptr<Program> reshard_program(const Mesh& mesh, const Sharding& from, const Sharding& to, const Dims& dims) {
+  auto program = std::make_shared<Program>();
+  program->mesh = mesh;
+  program->graph = std::make_unique<Graph>();
+  TensorType global{DType::float32, Shape(dims.begin(), dims.end())};
+  Sharding given = from;
+  given.partial.clear();
+  Value* value = program->graph->add_input("x", {global.dtype, local_shape(from, mesh)});
+  program->inputs.push_back({"x", value});
+  program->placements[value] = {"x", global, given};
+  for (const ReshardStep& step : plan_reshard(from, to)) value = emit_reshard(*program, value, step, global, "x");
+  Sharding reached = to;
+  program->placements[value] = {"x", global, reached};
+  program->graph->outputs.push_back(value);
+  program->outputs.push_back({"y", value});
+  return program;
+}
+
+// The plan reaches its goal for every pair, and the data arrive: sums over n ranks that all hold x are n·x.
+TEST(Reshard, EveryRandomPairReachesItsGoalWithTheRightData) {
+  const Dims dims{4, 6, 5};
+  const Shape shape(dims.begin(), dims.end());
+  std::vector<float> values(static_cast<size_t>(count_of(dims)));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1);
+  Tensor whole = Tensor::of(DType::float32, dims, values);
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    std::mt19937_64 engine(seed);
+    std::vector<Mesh> meshes = {Mesh::parse("x=2"), Mesh::parse("x=5"), Mesh::parse("x=4,y=2"), Mesh::parse("x=3,y=2"),
+                                Mesh::parse("x=6,y=2")};
+    const Mesh& mesh = meshes[any_of(meshes.size(), engine)];
+    Sharding from = random_sharding(shape, mesh, engine), to = random_sharding(shape, mesh, engine);
+    float times = 1;
+    for (const MeshAxis& axis : mesh.axes())
+      if (!from.uses(AxisRef::whole(axis)) && chance(engine, 5)) {
+        from.partial.push_back({AxisRef::whole(axis), Reduction::sum});
+        times *= static_cast<float>(axis.size);
+      }
+    SCOPED_TRACE(fmt::format("seed {}, mesh {}: {} to {}", seed, mesh.str(), from.str(mesh), to.str(mesh)));
+    auto plan = plan_reshard(from, to);
+    Sharding reached = plan.empty() ? from : plan.back().after;
+    EXPECT_TRUE(same_layout(reached, to)) << "it ends at " << reached.str(mesh);
+    runtime::ExecutorOptions options;
+    options.threads_per_rank = 1;
+    auto outputs = runtime::Executor(reshard_program(mesh, from, to, dims), options).run({{"x", whole}});
+    std::vector<float> expected = values;
+    for (float& value : expected) value *= times;
+    auto actual = outputs.at("y").as<float>();
+    EXPECT_EQ(std::vector<float>(actual.begin(), actual.end()), expected);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::spmd
