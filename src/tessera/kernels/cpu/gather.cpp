@@ -20,19 +20,17 @@ int64_t element_bytes(const PrepareContext& context) {
                        []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
 }
 
-/// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or zeros where `place` gives -1.
+/// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or the line `absent` where `place` gives
+/// -1.
 template <typename Place>
 void gather_lines(const std::byte* table, std::byte* out, int64_t outer, int64_t extent, int64_t count, int64_t bytes,
-                  int threads, Place&& place) {
+                  int threads, Place&& place, const std::byte* absent = nullptr) {
   if (bytes == 0) return;
   for_ranges(outer * count, outer * count * bytes / 4, threads, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin; at < end; ++at) {
       const int64_t from = place(at % count);
-      std::byte* to = out + at * bytes;
-      if (from < 0)
-        std::memset(to, 0, static_cast<size_t>(bytes));
-      else
-        std::memcpy(to, table + (at / count * extent + from) * bytes, static_cast<size_t>(bytes));
+      const std::byte* line = from < 0 ? absent : table + (at / count * extent + from) * bytes;
+      std::memcpy(out + at * bytes, line, static_cast<size_t>(bytes));
     }
   });
 }
@@ -53,6 +51,14 @@ std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
   });
 }
 
+/// A line of what adds nothing to any element: zeros, of floats negative ones, since 0 + -0 is 0.
+std::vector<std::byte> nothing_to_add(DType dtype, int64_t bytes, int64_t element) {
+  std::vector<std::byte> line(static_cast<size_t>(bytes));
+  if (is_float(dtype))
+    for (int64_t sign = element - 1; sign < bytes; sign += element) line[static_cast<size_t>(sign)] = std::byte{0x80};
+  return line;
+}
+
 /// Gather from one shard of a table that is split along the axis: `offset` is the shard's first index, `rows` the whole
 /// table's extent. What other shards hold comes out as zeros, selected rather than multiplied, so that the shards'
 /// results add up to the whole's.
@@ -64,19 +70,21 @@ std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   const AxisView view(context.inputs[0].dims, axis);
   const int64_t count = context.inputs[1].count();
   check_count(context, view.outer * count * view.inner);
-  const int64_t bytes = view.inner * element_bytes(context);
-  return make_kernel([=, dtype = context.inputs[1].dtype, offset_dtype = context.inputs[2].dtype,
+  const int64_t element = element_bytes(context), bytes = view.inner * element;
+  return make_kernel([=, absent = nothing_to_add(context.outputs[0].dtype, bytes, element),
+                      dtype = context.inputs[1].dtype, offset_dtype = context.inputs[2].dtype,
                       rows_dtype = context.inputs[3].dtype, label = context.node.label(),
                       threads = context.threads](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
     const int64_t offset = Indices(args.inputs[2], offset_dtype)[0];
     const int64_t rows = Indices(args.inputs[3], rows_dtype)[0];
     for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], rows);
-    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads,
-                 [&](int64_t i) {
-                   const int64_t local = (indices[i] < 0 ? indices[i] + rows : indices[i]) - offset;
-                   return local >= 0 && local < view.extent ? local : -1;
-                 });
+    auto place = [&](int64_t i) {
+      const int64_t local = (indices[i] < 0 ? indices[i] + rows : indices[i]) - offset;
+      return local >= 0 && local < view.extent ? local : -1;
+    };
+    gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads, place,
+                 absent.data());
   });
 }
 
