@@ -118,7 +118,7 @@ std::string difference(const Tensor& actual, const Tensor& expected, Bound bound
 std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh& mesh,
                                              const std::vector<Annotation>& annotations) {
   spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
-  std::map<const Value*, Sharding> cuts;
+  std::multimap<const Value*, Sharding> cuts;
   for (const Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
   spmd::Layout layout(*subject.graph, hints, cuts);
   spmd::propagate(layout, annotations, mesh);

@@ -28,7 +28,7 @@ struct Compiled {
     model = parse_text("<ir_version: 10, opset_import: [\"\" : 24]>\n" + std::string(text));
     ops::infer_types(*model.graph);
     mesh = Mesh::parse(mesh_text);
-    std::map<const Value*, Sharding> cuts;
+    std::multimap<const Value*, Sharding> cuts;
     for (const auto& [name, sharding] : orders) {
       annotations.push_back({value(name), parse_sharding(sharding, value(name)->shape(), mesh, name), "annotation"});
       cuts.emplace(value(name), annotations.back().sharding);

@@ -74,7 +74,7 @@ std::string program_of(const Golden& golden) {
   ops::infer_types(*model.graph);
   Mesh mesh = Mesh::parse(golden.mesh);
   std::vector<Annotation> annotations;
-  std::map<const Value*, Sharding> cuts;
+  std::multimap<const Value*, Sharding> cuts;
   for (const auto& [name, text] : golden.annotations) {
     const Value* value = model.graph->find(name);
     EXPECT_NE(value, nullptr) << name;

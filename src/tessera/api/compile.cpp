@@ -87,7 +87,7 @@ class Compiler {
     hints_ = symbol_values(read_, options_.shapes, &result_.notes);
     note_device_annotations();
     auto annotations = read_annotations(names);
-    std::map<const Value*, Sharding> cuts;
+    std::multimap<const Value*, Sharding> cuts;
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
     result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts);
     apply_presets(annotations);

@@ -21,8 +21,9 @@ AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
   int64_t total = axis.size;
   bool reads = sub.starts_with('(') && close != std::string_view::npos && number(sub.substr(1, close - 1), axis.pre) &&
                number(sub.substr(close + 1), axis.size);
-  if (!reads || total % axis.pre != 0 || (total / axis.pre) % axis.size != 0)
-    fail("mesh", "'{}' is no sub-axis of {} of size {}; write AXIS:(PRE)SIZE", text, axis.axis, total);
+  if (!reads) fail("mesh", "'{}' is no sub-axis of {}; write {}:(PRE)SIZE", text, axis.axis, axis.axis);
+  if (total % axis.pre != 0 || (total / axis.pre) % axis.size != 0)
+    fail("mesh", "sub-axis '{}': {} x {} does not divide the axis' size {}", text, axis.pre, axis.size, total);
   return axis;
 }
 

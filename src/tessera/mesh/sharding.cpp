@@ -40,6 +40,10 @@ bool AxisRef::operator<(const AxisRef& other) const {
   return std::tie(axis, pre, size) < std::tie(other.axis, other.pre, other.size);
 }
 
+bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
+  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
+}
+
 std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes) {
   std::vector<AxisRef> joined;
   for (const AxisRef& axis : axes)

@@ -26,6 +26,9 @@ struct AxisRef {
   bool operator<(const AxisRef& other) const;
 };
 
+/// Whether `longer` begins with all of `shorter`.
+bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer);
+
 /// Neighbouring sub-axes of one axis, major then minor, joined: tp:(1)2, tp:(2)2 is tp:(1)4. The same ranks in the same
 /// order.
 std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes);

@@ -30,6 +30,10 @@ const OpDef* find_op(std::string_view type, std::string_view domain) {
   return found == registry().end() ? nullptr : &found->second;
 }
 
+const OpDef* float32_twin(const Node& node) {
+  return node.domain.empty() ? find_op(node.op_type, "tessera") : nullptr;
+}
+
 std::vector<const OpDef*> all_ops() {
   std::vector<const OpDef*> ops;
   for (const auto& [key, op] : registry()) ops.push_back(&op);

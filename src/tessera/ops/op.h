@@ -59,6 +59,9 @@ struct OpDef {
 
 /// Null if the operator is not known.
 const OpDef* find_op(std::string_view type, std::string_view domain);
+/// The operator of our own domain that does what this node of ONNX's does and sums 16-bit operands to a float32 result;
+/// null if there is none.
+const OpDef* float32_twin(const Node& node);
 /// Every operator that is known, by domain and type.
 std::vector<const OpDef*> all_ops();
 /// Throws a user error naming the node and what would work instead if the operator is not known.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/spmd/program.h"
@@ -14,10 +15,6 @@ using Assignment = std::vector<std::vector<AxisRef>>;  // axes per subfactor
 
 constexpr double kForbidden = 1e18;  // bytes; larger than any tensor, small enough to compare sums of
 
-bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
-  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
-}
-
 // What two shardings of one value have in common: per part the common prefix of axes; whole where parts do not line up.
 Sharding meet(const Sharding& a, const Sharding& b) {
   Sharding result = a;
@@ -25,7 +22,8 @@ Sharding meet(const Sharding& a, const Sharding& b) {
     auto cuts = boundaries(a.dims[d]);
     for (const Expr& cut : boundaries(b.dims[d])) cuts.push_back(cut);
     auto x = refine(a.dims[d], cuts), y = refine(b.dims[d], cuts);
-    if (!x || !y || x->parts.size() != y->parts.size()) {
+    auto same_size = [](const Part& p, const Part& q) { return p.size == q.size; };
+    if (!x || !y || !std::equal(x->parts.begin(), x->parts.end(), y->parts.begin(), y->parts.end(), same_size)) {
       result.dims[d].parts = {Part{a.dims[d].size(), {}}};
       continue;
     }
@@ -226,7 +224,12 @@ class Decider {
       if (known == versions_.end()) continue;
       const auto& versions = known->second;
       if (!versions[0].is_partial() || versions.size() > 1) continue;
+      // Somebody else needs it too: reduced now, it is reduced once for all.
+      if (node.node->inputs[t]->uses.size() > 1 || graph_.is_output(node.node->inputs[t])) return {};
       if (!axes.empty() && axes != versions[0].partial) return {};
+      // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
+      bool wide = wide_.contains(node.node->inputs[t]);
+      if (!operands.empty() && wide != wide_.contains(node.node->inputs[operands.front()])) return {};
       axes = versions[0].partial;
       operands.push_back(static_cast<int>(t));
       reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
@@ -241,7 +244,7 @@ class Decider {
             return set.reduction == axis.reduction && set.operands == operands;
           }))
         return {};
-    // 16-bit partial sums are float32 until they are reduced: what is not partial would have another type.
+    // A 16-bit operand that is not partial would meet float32 sums.
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       const Value* operand = node.node->inputs[t];
       bool partial = std::find(operands.begin(), operands.end(), static_cast<int>(t)) != operands.end();
@@ -252,7 +255,6 @@ class Decider {
       if (node.result_slots[t] >= 0)
         result_bytes += local_bytes(laid_out(node, assignment, true, t), node.node->outputs[t]->dtype());
     if (result_bytes > reduced_bytes) return {};
-    // Where the result is wanted split over the very axis, reducing now scatters it at no more cost.
     return axes;
   }
 
@@ -288,6 +290,9 @@ class Decider {
       produced.partial.insert(produced.partial.end(), kept.begin(), kept.end());
       decision.results.push_back(produced);
       versions_[node.node->outputs[t]] = {produced};
+      bool keeps_wide = !kept.empty() && wide_.contains(node.node->inputs[partial_operands.front()]);
+      if (produced.is_partial() && (keeps_wide || (kept.empty() && ops::float32_twin(*node.node))))
+        wide_.insert(node.node->outputs[t]);
     }
     return decision;
   }
@@ -324,6 +329,7 @@ class Decider {
   const Hints& hints_;
   std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
   std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
+  std::set<const Value*> wide_;                             // partial values that are held in float32 if 16-bit
   Decisions decisions_;
 };
 

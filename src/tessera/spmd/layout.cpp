@@ -74,7 +74,7 @@ Cuts relative(const Cuts& cuts, const Expr& base, const Expr& size) {
 
 }  // namespace
 
-Layout::Layout(const Graph& graph, const Hints& hints, const std::map<const Value*, Sharding>& cuts) {
+Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts) {
   make_slots(graph, hints);
   refine(cuts);
   align();
@@ -138,7 +138,7 @@ Expr base_of(const ops::Rule& rule, const ops::DimFactors& factors, size_t posit
 
 }  // namespace
 
-void Layout::refine(const std::map<const Value*, Sharding>& cuts) {
+void Layout::refine(const std::multimap<const Value*, Sharding>& cuts) {
   std::vector<std::vector<Cuts>> of_slot(slots.size());
   for (size_t s = 0; s < slots.size(); ++s) of_slot[s].resize(slots[s].dims.size());
   auto size_of = [&](int slot, int dim) { return slots[slot].value->shape()[dim]; };

@@ -76,7 +76,7 @@ struct NodeLayout {
 class Layout {
  public:
   /// `cuts`: further parts by value, from annotations with explicit parts.
-  Layout(const Graph& graph, const Hints& hints, const std::map<const Value*, Sharding>& cuts = {});
+  Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts = {});
 
   std::vector<Slot> slots;
   std::vector<NodeLayout> nodes;                      ///< in graph order
@@ -87,7 +87,7 @@ class Layout {
 
  private:
   void make_slots(const Graph& graph, const Hints& hints);
-  void refine(const std::map<const Value*, Sharding>& cuts);
+  void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
   void connect();
 };

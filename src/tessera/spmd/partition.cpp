@@ -124,13 +124,9 @@ class Partitioner {
     const Value* value = node.outputs[result];
     if (!value || !is_float(value->dtype()) || bits_of(value->dtype()) != 16) return false;
     if (!decision.results[result].is_partial()) return false;
-    if (has_wide_twin(node)) return true;
+    if (ops::float32_twin(node)) return true;
     return std::any_of(operands.begin(), operands.end(),
                        [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
-  }
-
-  static bool has_wide_twin(const Node& node) {
-    return node.domain.empty() && ops::find_op(node.op_type, kLocalDomain) != nullptr;
   }
 
   Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
@@ -199,7 +195,7 @@ class Partitioner {
       }
     ops::LocalizeFn localize = ops::op_of(node).localize;
     std::vector<Value*> results = localize ? localize(localizer) : localizer.same();
-    if (wide && has_wide_twin(node)) {
+    if (wide && ops::float32_twin(node)) {
       results[0]->producer->domain = kLocalDomain;
       results[0]->producer->set("accumulate", std::string("float32"));
     }

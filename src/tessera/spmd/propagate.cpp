@@ -67,7 +67,9 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh) {
       DimSharding have;
       for (const PartState& part : dim.parts) have.parts.push_back({part.size, {}});
       auto refined = refine(wanted, boundaries(have));
-      if (!refined || refined->parts.size() != dim.parts.size()) {
+      auto same_size = [](const Part& part, const Part& other) { return part.size == other.size; };
+      if (!refined ||
+          !std::equal(refined->parts.begin(), refined->parts.end(), have.parts.begin(), have.parts.end(), same_size)) {
         std::string text;
         for (const PartState& part : dim.parts) text += (text.empty() ? "" : "*") + part.size.str();
         fail("annotate",
@@ -81,10 +83,6 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh) {
       }
     }
   }
-}
-
-bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
-  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
 class Spreader {

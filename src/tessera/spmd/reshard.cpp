@@ -7,10 +7,6 @@
 namespace tessera::spmd {
 namespace {
 
-bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer) {
-  return shorter.size() <= longer.size() && std::equal(shorter.begin(), shorter.end(), longer.begin());
-}
-
 size_t common_prefix(const std::vector<AxisRef>& a, const std::vector<AxisRef>& b) {
   size_t n = 0;
   while (n < a.size() && n < b.size() && a[n] == b[n]) ++n;
@@ -38,6 +34,9 @@ class Planner {
     }
     for (size_t d = 0; d < now_.dims.size(); ++d)
       check(now_.dims[d].parts == goal_.dims[d].parts, "a reshard plan reaches its goal");
+    for (const PartialAxis& axis : goal_.partial)
+      check(std::find(now_.partial.begin(), now_.partial.end(), axis) != now_.partial.end(),
+            "a reshard's goal is partial only where its source is");
     return std::move(steps_);
   }
 
