@@ -1,4 +1,3 @@
-#include "tessera/base/error.h"
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -108,14 +107,14 @@ std::vector<Value*> localize_conv(Localizer& local) {
   int g = local.factor("g"), c = local.factor("c");
   if (c >= 0 && local.split[c] && local.node.input(2)) local.inputs[2] = local.on_first_shard(local.inputs[2], c);
   if (g < 0 || !local.split[g]) return local.same();
-  auto groups = local.extents[g].constant();
-  if (!groups)
-    fail("partition",
-         "{}: its {} groups do not divide evenly among the ranks that split them; use a mesh axis that divides them, "
-         "or annotate its channels as whole",
-         local.node.label(), local.rule.factors[g].size.str());
   std::vector<Value*> results = local.same();
-  results[0]->producer->set("group", *groups);
+  Node* conv = results[0]->producer;
+  if (auto groups = local.extents[g].constant()) {
+    conv->set("group", *groups);
+  } else {  // ranks differ in their groups: our own operator, which reads them off the extents
+    conv->domain = "tessera";
+    conv->remove_attribute("group");
+  }
   return results;
 }
 

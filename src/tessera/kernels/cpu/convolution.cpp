@@ -159,6 +159,23 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
   });
 }
 
+/// The local form of a grouped convolution whose groups are split unevenly: it has no attribute `group`, since that
+/// differs between ranks; channels / channels of a group say it.
+template <auto Prepare>
+std::unique_ptr<Kernel> prepare_shard(const PrepareContext& context) {
+  if (context.outputs.at(0).count() == 0) return make_kernel([](const KernelArgs&) {});
+  Node node = context.node;
+  node.domain = "";
+  const TensorDesc& weight = context.inputs.at(1);
+  const TensorDesc& grouped = node.op_type == "Conv" ? context.inputs.at(0) : context.outputs.at(0);
+  const int64_t each = weight.rank() > 1 ? weight.dims[1] : 0;
+  if (each < 1 || grouped.rank() < 2 || grouped.dims[1] % each != 0)
+    fail("kernel", "{}: {} channels do not divide into groups of {}", node.label(),
+         grouped.rank() < 2 ? 0 : grouped.dims[1], each);
+  node.set("group", grouped.dims[1] / each);
+  return Prepare({node, context.inputs, context.outputs, context.known, context.threads});
+}
+
 }  // namespace
 
 std::vector<KernelEntry> convolution_kernels() {
@@ -166,6 +183,8 @@ std::vector<KernelEntry> convolution_kernels() {
       {"Conv", "", prepare_convolution, {}},
       {"PackedConv", "tessera.cpu", prepare_convolution, {}},
       {"ConvTranspose", "", prepare_transposed_convolution, {}},
+      {"Conv", "tessera", prepare_shard<prepare_convolution>, {}},
+      {"ConvTranspose", "tessera", prepare_shard<prepare_transposed_convolution>, {}},
   };
   for (auto family : {pooling_kernels, batch_normalization_kernels})
     for (KernelEntry& entry : family()) entries.push_back(std::move(entry));
