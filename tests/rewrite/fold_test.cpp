@@ -63,6 +63,51 @@ TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {
   EXPECT_EQ(y->dtype(), DType::int64);
 }
 
+TEST(Fold, paddings_turned_around_as_a_matrix_are_known) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "3", "8", "width"});
+  Value* width = node(graph, "Shape", {x}, "", {{"start", int64_t{3}}});
+  // PyTorch's [left, right, top, bottom], then zeros for the other dimensions.
+  Value* pads =
+      node(graph, "Concat", {ints(graph, {1}), width, ints(graph, {2, 3, 0, 0, 0, 0})}, "", {{"axis", int64_t{0}}});
+  Value* pairs = node(graph, "Reshape", {pads, ints(graph, {-1, 2})});
+  Value* turned = node(graph, "Slice",
+                       {pairs, ints(graph, {-1}), ints(graph, {INT64_MIN + 1}), ints(graph, {0}), ints(graph, {-1})});
+  Value* columns = node(graph, "Transpose", {turned}, "", {{"perm", std::vector<int64_t>{1, 0}}});
+  Value* y = node(
+      graph, "Pad",
+      {x, node(graph, "Cast", {node(graph, "Reshape", {columns, ints(graph, {-1})})}, "", {{"to", int64_t{7}}})}, "y");
+  graph.outputs = {y};
+  fold(model);
+  EXPECT_EQ(to_string(*y->producer->inputs[1]->content), "[0, 0, 2, 1, 0, 0, 3, width]");
+  EXPECT_EQ(histogram(graph), (std::map<std::string, int>{{"Pad", 1}}));
+}
+
+TEST(Fold, repeats_chosen_by_a_one_hot_are_known) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* hot = node(graph, "OneHot", {ints(graph, {1}), integer(graph, 3), ints(graph, {1, 4})});
+  Value* y =
+      node(graph, "Tile", {input(graph, "x", {"2", "3", "5"}), node(graph, "Reshape", {hot, ints(graph, {-1})})}, "y");
+  graph.outputs = {y};
+  fold(model);
+  EXPECT_EQ(to_string(y->shape()), "[2, 12, 5]");
+}
+
+TEST(Fold, sizes_rounded_as_floats_are_known) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "7"});
+  Value* columns = node(graph, "Gather", {node(graph, "Shape", {x}), integer(graph, 1)});
+  Value* half = node(graph, "Div", {node(graph, "Cast", {columns}, "", {{"to", int64_t{1}}}), number(graph, 2)});
+  Value* up = node(graph, "Cast", {node(graph, "Ceil", {half})}, "", {{"to", int64_t{7}}});
+  Value* y = node(graph, "ConstantOfShape", {node(graph, "Unsqueeze", {up, ints(graph, {0})})}, "y");
+  graph.outputs = {y};
+  fold(model);
+  EXPECT_EQ(to_string(y->shape()), "[4]");
+}
+
 TEST(Fold, elements_of_a_split_sequence_share_one_split) {
   Model model;
   Graph& graph = *model.graph;

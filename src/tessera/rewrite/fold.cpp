@@ -5,6 +5,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/known_matrix.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/scalar.h"
 
@@ -56,6 +57,7 @@ Value* known_value(Graph& graph, const Value& result) {
 void fold_results(Graph& graph, Node* node) {
   if (node->is("Identity") && node->input(0)->kind != ValueKind::result) return;
   for (Value* result : node->outputs) {
+    if (result && !result->content && result->rank() <= 1) result->content = known_elements(result);
     if (!result || !result->content) continue;
     Value* known = known_value(graph, *result);
     if (!known) continue;

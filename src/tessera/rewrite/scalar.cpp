@@ -22,6 +22,8 @@ std::optional<double> evaluate_scalar(const Node& node, const std::vector<double
     if (type == "Reciprocal") return 1 / x[0];
     if (type == "Exp") return std::exp(x[0]);
     if (type == "Log") return std::log(x[0]);
+    if (type == "Floor") return std::floor(x[0]);
+    if (type == "Ceil") return std::ceil(x[0]);
   }
   if (x.size() == 2) {
     if (type == "Add") return x[0] + x[1];
