@@ -47,6 +47,15 @@ TEST(Canonicalize, gemm_scales_product_and_bias) {
   EXPECT_EQ(histogram(graph), (Histogram{{"Add", 1}, {"Mul", 2}, {"MatMul", 1}, {"Transpose", 1}}));
 }
 
+TEST(Canonicalize, empty_parts_are_not_joined) {
+  Model model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "8"});
+  Value* rest = node(graph, "Slice", {x, ints(graph, {8}), ints(graph, {INT64_MAX}), ints(graph, {1})});
+  simplify(model, node(graph, "Concat", {node(graph, "Relu", {x}), rest}, "y", {{"axis", int64_t{-1}}}));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Relu"));
+}
+
 TEST(Canonicalize, rows_are_not_flattened_around_a_product) {
   Model model;
   Graph& graph = *model.graph;

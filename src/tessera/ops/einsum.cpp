@@ -1,7 +1,6 @@
-#include "tessera/ir/einsum.h"
+#include "tessera/ops/einsum.h"
 
 #include <algorithm>
-#include <map>
 
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
@@ -9,13 +8,6 @@
 #include "tessera/ops/require.h"
 
 namespace tessera::ops {
-namespace {
-
-// An Einsum's equation is its sharding rule. The extents of its labels are those of the operands, broadcast.
-struct Equation : EinsumEquation {
-  std::map<std::string, Expr> extents;
-};
-
 Equation read_equation(const Node& node) {
   std::string text = node.get_string("equation", "");
   std::vector<size_t> ranks;
@@ -34,6 +26,8 @@ Equation read_equation(const Node& node) {
   }
   return equation;
 }
+
+namespace {
 
 void infer_einsum(Node& node) {
   std::vector<size_t> all;

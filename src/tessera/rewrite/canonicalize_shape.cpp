@@ -96,6 +96,15 @@ bool drop_lone_concat(Graph& graph, Node* node) {
   return node->inputs.size() == 1 && replace(graph, node->outputs[0], node->inputs[0]);
 }
 
+/// Exporters join rotated and passed elements even where one part is empty.
+bool drop_empty_parts(Graph& graph, Node* node) {
+  const size_t axis = static_cast<size_t>(axis_of(*node, "axis", 0, node->outputs[0]->rank()));
+  std::vector<Value*> parts = node->inputs;
+  std::erase_if(parts, [&](const Value* part) { return part->shape()[axis].is(0); });
+  if (parts.empty() || parts.size() == node->inputs.size()) return false;
+  return replace(graph, node->outputs[0], emit(graph, "Concat", parts, node, node->attributes, node->outputs[0]->name));
+}
+
 bool drop_lone_split(Graph& graph, Node* node) {
   return node->outputs.size() == 1 && drop_unchanged(graph, node);
 }
@@ -130,11 +139,17 @@ bool sink_expand(Graph& graph, Node* node) {
 }  // namespace
 
 std::vector<Rule> shape_rules() {
-  return {{"Squeeze", to_reshape},           {"Unsqueeze", to_reshape},
-          {"Flatten", to_reshape},           {"Reshape", simplify_reshape},
-          {"Transpose", simplify_transpose}, {"Expand", simplify_expand},
-          {"Slice", drop_whole_slice},       {"Concat", drop_lone_concat},
-          {"Split", drop_lone_split},        {"", sink_expand}};
+  return {{"Squeeze", to_reshape},
+          {"Unsqueeze", to_reshape},
+          {"Flatten", to_reshape},
+          {"Reshape", simplify_reshape},
+          {"Transpose", simplify_transpose},
+          {"Expand", simplify_expand},
+          {"Slice", drop_whole_slice},
+          {"Concat", drop_lone_concat},
+          {"Concat", drop_empty_parts},
+          {"Split", drop_lone_split},
+          {"", sink_expand}};
 }
 
 }  // namespace tessera::rewrite

@@ -11,6 +11,8 @@ void upgrade(Model& model);
 void inline_functions(Model& model);
 /// Infers all types; values whose elements are known become constants or expressions: no Shape is left.
 void fold(Model& model);
+/// Einsums become matrix products between changes of shape; what is no product stays.
+void lower_einsum(Model& model);
 /// Local simplifications to a fixpoint: one spelling for what has several (see canonicalize.cpp's table).
 void canonicalize(Model& model);
 /// Nodes that compute the same from the same become one.
@@ -19,6 +21,8 @@ void merge_equal(Model& model);
 void raise_indexing(Model& model);
 /// Extents that must be equal get one expression: min(128, s) beside s becomes s.
 void unify_extents(Model& model);
+/// One projection to queries, keys and values of unequal widths becomes one for each.
+void separate_heads(Model& model);
 /// Spelt-out LayerNormalization and RMSNormalization.
 void raise_normalization(Model& model);
 /// Spelt-out Gelu (erf and tanh forms) and Swish.

@@ -9,12 +9,14 @@ const std::vector<Pass>& passes() {
       {"upgrade", upgrade},
       {"inline_functions", inline_functions},
       {"fold", fold},
+      {"lower_einsum", lower_einsum},
       {"canonicalize", canonicalize},
       {"merge_equal", merge_equal},
       {"raise_indexing", raise_indexing},
       {"canonicalize_indexing", canonicalize},
       {"merge_indexing", merge_equal},
       {"unify_extents", unify_extents},
+      {"separate_heads", separate_heads},
       {"raise_normalization", raise_normalization},
       {"raise_activation", raise_activation},
       {"raise_rotary", raise_rotary},
@@ -33,7 +35,8 @@ void rewrite_model(Model& model, const RewriteOptions& options) {
   auto raise_barriers = [&] {
     std::erase_if(waiting, [&](const std::string& name) {
       Value* value = graph.find(name);
-      if (value && value->kind == ValueKind::result && !graph.is_output(value)) graph.outputs.push_back(value);
+      bool may_vanish = value && (value->kind == ValueKind::result || value->kind == ValueKind::state);
+      if (may_vanish && !graph.is_output(value)) graph.outputs.push_back(value);
       return value != nullptr;
     });
   };
