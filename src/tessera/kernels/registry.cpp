@@ -12,7 +12,7 @@ using Key = std::pair<std::string_view, std::string_view>;
 std::map<Key, KernelEntry> build() {
   std::map<Key, KernelEntry> entries;
   for (auto family : {elementwise_kernels, movement_kernels, indexing_kernels, reduction_kernels, normalization_kernels,
-                      matmul_kernels, convolution_kernels, attention_kernels})
+                      matmul_kernels, convolution_kernels, recurrent_kernels, attention_kernels})
     for (KernelEntry& entry : family())
       check(entries.emplace(Key{entry.domain, entry.op_type}, entry).second, "a kernel is registered once");
   return entries;

@@ -14,6 +14,7 @@ std::vector<KernelEntry>
 normalization_kernels();                    // cpu/normalization.cpp: Softmax, LayerNormalization, RMSNormalization, …
 std::vector<KernelEntry> matmul_kernels();  // cpu/matmul.cpp: MatMul, Gemm, weight packing
 std::vector<KernelEntry> convolution_kernels();  // cpu/convolution.cpp: Conv, pooling, BatchNormalization
+std::vector<KernelEntry> recurrent_kernels();    // cpu/recurrent.cpp: RNN, GRU, LSTM
 std::vector<KernelEntry> attention_kernels();    // cpu/attention.cpp: Attention, RotaryEmbedding
 
 }  // namespace tessera::kernels

@@ -11,6 +11,7 @@ std::vector<OpDef> elementwise_ops();    // elementwise.cpp: unary, binary, comp
 std::vector<OpDef> shape_ops();          // shape.cpp: Shape, Size, Reshape, Flatten, Squeeze, Unsqueeze, Expand
 std::vector<OpDef> movement_ops();       // movement.cpp: Transpose, Concat, Split, DepthToSpace, SpaceToDepth, Trilu
 std::vector<OpDef> extent_ops();         // extent.cpp: Slice, Pad, Tile
+std::vector<OpDef> resize_ops();         // resize.cpp: Resize
 std::vector<OpDef> generator_ops();      // generator.cpp: Constant, ConstantOfShape, Range, EyeLike
 std::vector<OpDef> indexing_ops();       // indexing.cpp: Gather, GatherND, GatherElements, …
 std::vector<OpDef> reduction_ops();      // reduction.cpp: Reduce*, CumSum, ArgMax, …
@@ -19,6 +20,7 @@ std::vector<OpDef> matmul_ops();         // matmul.cpp: MatMul, Gemm
 std::vector<OpDef> einsum_ops();         // einsum.cpp: Einsum
 std::vector<OpDef> convolution_ops();    // convolution.cpp: Conv, ConvTranspose
 std::vector<OpDef> pooling_ops();        // pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
+std::vector<OpDef> recurrent_ops();      // recurrent.cpp: RNN, GRU, LSTM
 std::vector<OpDef> attention_ops();      // attention.cpp: Attention, RotaryEmbedding
 
 }  // namespace tessera::ops

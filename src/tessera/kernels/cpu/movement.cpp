@@ -6,7 +6,7 @@ namespace tessera::kernels {
 
 std::vector<KernelEntry> movement_kernels() {
   std::vector<KernelEntry> all;
-  for (auto group : {rearranging_kernels, joining_kernels, padding_kernels, making_kernels}) {
+  for (auto group : {rearranging_kernels, joining_kernels, padding_kernels, resizing_kernels, making_kernels}) {
     std::vector<KernelEntry> entries = group();
     all.insert(all.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
   }

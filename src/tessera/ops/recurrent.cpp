@@ -1,0 +1,86 @@
+#include "tessera/ops/dims.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/registry.h"
+#include "tessera/ops/require.h"
+
+namespace tessera::ops {
+namespace {
+
+// An RNN, GRU or LSTM over x [t, n, i] with weights [d, gates·h, i], recurrence [d, gates·h, h], biases
+// [d, 2·gates·h]; optionally lengths [n], states [d, n, h] and peepholes [d, 3·h]. Gives the states at all times
+// [t, d, n, h] and the last ones [d, n, h]. With layout = 1, n comes first everywhere.
+constexpr size_t kLengths = 4, kHidden = 5, kCell = 6, kPeepholes = 7;
+
+int64_t gates_of(const Node& node) {
+  return node.is("LSTM") ? 4 : node.is("GRU") ? 3 : 1;
+}
+
+struct RecurrentDims {
+  Expr t, n, i, d, h;
+  bool batch_first = false;
+};
+
+RecurrentDims recurrent_dims(const Node& node) {
+  const Shape &x = require_rank(node, 0, "the sequence", 3), &weights = require_rank(node, 1, "the weights", 3),
+              &recurrence = require_rank(node, 2, "the recurrence", 3);
+  RecurrentDims dims;
+  dims.batch_first = node.get_int("layout", 0) != 0;
+  dims.t = x[dims.batch_first ? 1 : 0];
+  dims.n = x[dims.batch_first ? 0 : 1];
+  dims.i = require_equal(node, x[2], weights[2], "the sequence's width", "the weights' width");
+  dims.d = node.get_string("direction", "forward") == "bidirectional" ? 2 : 1;
+  dims.h = recurrence[2];
+  require_equal(node, weights[0], dims.d, "the weights' first dimension", "the number of directions");
+  require_equal(node, recurrence[0], dims.d, "the recurrence's first dimension", "the number of directions");
+  for (const Shape* rows : {&weights, &recurrence})
+    require_equal(node, (*rows)[1], gates_of(node) * dims.h, "the rows of its weights", "gates times hidden size");
+  if (node.input(3))
+    require_equal(node, require_rank(node, 3, "the bias", 2)[1], 2 * gates_of(node) * dims.h, "the bias's elements",
+                  "twice gates times hidden size");
+  return dims;
+}
+
+/// [d, n, h], or [n, d, h].
+Shape state_shape(const RecurrentDims& dims) {
+  return dims.batch_first ? Shape{dims.n, dims.d, dims.h} : Shape{dims.d, dims.n, dims.h};
+}
+
+void infer_recurrent(Node& node) {
+  DType dtype = require_same_dtype(node, {0, 1, 2, 3, kHidden, kCell, kPeepholes});
+  RecurrentDims dims = recurrent_dims(node);
+  set_result(node, 0, dtype,
+             dims.batch_first ? Shape{dims.n, dims.t, dims.d, dims.h} : Shape{dims.t, dims.d, dims.n, dims.h});
+  set_result(node, 1, dtype, state_shape(dims));
+  if (node.is("LSTM")) set_result(node, 2, dtype, state_shape(dims));
+}
+
+/// Sequences are independent of each other; time, gates and hidden elements are not.
+Rule recurrent_rule(const Node& node) {
+  RecurrentDims dims = recurrent_dims(node);
+  Rule rule = blank_rule(node);
+  const DimFactors n{rule.add("n", dims.n)};
+  rule.operands[0][dims.batch_first ? 0 : 1] = n;
+  if (node.input(kLengths)) rule.operands[kLengths][0] = n;
+  for (size_t state : {kHidden, kCell})
+    if (node.input(state)) rule.operands[state][dims.batch_first ? 0 : 1] = n;
+  if (node.output(0)) rule.results[0][dims.batch_first ? 0 : 2] = n;
+  for (size_t last = 1; last < node.outputs.size(); ++last)
+    if (node.output(last)) rule.results[last][dims.batch_first ? 0 : 1] = n;
+  return rule;
+}
+
+Expr recurrent_flops(const Node& node) {
+  RecurrentDims dims = recurrent_dims(node);
+  return 2 * gates_of(node) * dims.t * dims.n * dims.d * dims.h * (dims.i + dims.h);
+}
+
+}  // namespace
+
+std::vector<OpDef> recurrent_ops() {
+  std::vector<OpDef> ops;
+  for (std::string_view type : {"RNN", "GRU", "LSTM"})
+    ops.push_back({type, "", infer_recurrent, recurrent_rule, recurrent_flops});
+  return ops;
+}
+
+}  // namespace tessera::ops

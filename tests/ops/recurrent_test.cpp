@@ -1,0 +1,35 @@
+#include <gmock/gmock.h>
+
+#include "ops/one_node.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Lstm, SequencesAreIndependent) {
+  OneNode node("LSTM");
+  node.operand("t n 8").operand("2 64 8").operand("2 64 16").operand("2 128").results(3);
+  node.set("direction", std::string("bidirectional"));
+  EXPECT_EQ(node.type(0), "float32 [t, 2, n, 16]");
+  EXPECT_EQ(node.type(2), "float32 [2, n, 16]");
+  EXPECT_EQ(node.rule(), "1 n 1, 1 1 1, 1 1 1, 1 1 -> 1 1 n 1, 1 n 1, 1 n 1");
+  EXPECT_EQ(node.flops(), "6144*n*t");
+}
+
+TEST(Gru, BatchMayComeFirst) {
+  OneNode node("GRU");
+  node.operand("n t 8").operand("1 48 8").operand("1 48 16").set("layout", int64_t{1}).results(2);
+  EXPECT_EQ(node.type(0), "float32 [n, t, 1, 16]");
+  EXPECT_EQ(node.type(1), "float32 [n, 1, 16]");
+  EXPECT_EQ(node.rule(), "n 1 1, 1 1 1, 1 1 1 -> n 1 1 1, n 1 1");
+}
+
+TEST(Rnn, WeightsMustFit) {
+  OneNode node("RNN");
+  node.operand("t n 8").operand("1 16 9").operand("1 16 16");
+  EXPECT_THAT(node.error(), HasSubstr("the weights' width (9)"));
+}
+
+}  // namespace
+}  // namespace tessera::ops

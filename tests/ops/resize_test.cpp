@@ -1,0 +1,37 @@
+#include <gmock/gmock.h>
+
+#include "ops/one_node.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Resize, KnowsItsShapeFromSizes) {
+  OneNode node("Resize");
+  node.operand("n c 8 w").absent().absent().expressions({Expr::symbol("n"), Expr::symbol("c"), 16, 12});
+  EXPECT_EQ(node.type(), "float32 [n, c, 16, 12]");
+  EXPECT_EQ(node.rule(), "a b 1 1, , , 1 -> a b 1 1");
+}
+
+TEST(Resize, ARanksSizesAreItsOwn) {
+  OneNode node("Resize");
+  node.operand("n 12 8 8").absent().absent().expressions({Expr::symbol("n"), 12, 16, 16});
+  EXPECT_EQ(node.localized("b", 4), "Resize(A, _, _, [n, 3, 16, 16]) -> float32 [n, 3, 16, 16]\n");
+}
+
+TEST(Resize, NeedsScalesOrSizes) {
+  OneNode node("Resize");
+  node.operand("n c 8 8");
+  EXPECT_THAT(node.error(), HasSubstr("either scales or sizes"));
+  OneNode policy("Resize");
+  policy.operand("n c 8 8")
+      .absent()
+      .absent()
+      .ints({1, 1, 16, 16})
+      .set("keep_aspect_ratio_policy", std::string("not_larger"));
+  EXPECT_THAT(policy.error(), HasSubstr("'not_larger' is not supported"));
+}
+
+}  // namespace
+}  // namespace tessera::ops
