@@ -36,18 +36,8 @@ TEST(Refusals, PartsThatCutAcrossThoseOfAnOperator) {
   EXPECT_THAT(message, testing::HasSubstr(hidden->name));
 }
 
-TEST(Refusals, GroupsOfAConvolutionThatRanksDoNotDivide) {
-  Builder builder("a grouped convolution");
-  Value* data = builder.input("2 6 4");
-  Value* weight = builder.weight("6 2 3");
-  Subject subject = builder.output(builder.node("Conv", {data, weight}, {{"group", int64_t{3}}})).done();
-  std::string message = refusal(subject, "x=2", data, "[-, 3{x}*2, -]");
-  EXPECT_TRUE(is_listed(message)) << message;
-  EXPECT_THAT(message, testing::HasSubstr("Conv"));
-}
-
-TEST(Refusals, AreTwoKinds) {
-  EXPECT_EQ(refusals().size(), 2u) << "give each new reason an example above";
+TEST(Refusals, AreOfOneKind) {
+  EXPECT_EQ(refusals().size(), 1u) << "give each new reason an example above";
 }
 
 }  // namespace

@@ -91,8 +91,6 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> all = {
       {"but the operators around it see the parts",
        "the annotated parts cut across those that an operator is made of, such as the pieces of a Split"},
-      {"groups do not divide evenly among the ranks",
-       "a convolution's group count is an attribute, equal on all ranks of one program"},
   };
   return all;
 }

@@ -1,0 +1,38 @@
+#include "property/cases.h"
+
+namespace tessera::property {
+
+using Operands = std::vector<Value*>;
+
+// X [steps, batch, inputs], W [directions, gates·hidden, inputs], R [directions, gates·hidden, hidden].
+std::vector<Subject> recurrent_cases() {
+  CaseList list;
+  struct Cell {
+    std::string_view type;
+    int64_t gates;
+    size_t results;
+  };
+  for (const Cell& cell : {Cell{"RNN", 1, 2}, Cell{"GRU", 3, 2}, Cell{"LSTM", 4, 3}}) {
+    auto operands = [&](Builder& b, int64_t directions, bool biased) -> Operands {
+      const int64_t rows = cell.gates * 3;
+      auto dims = [](std::initializer_list<int64_t> extents) {
+        std::string text;
+        for (int64_t extent : extents) text += (text.empty() ? "" : " ") + std::to_string(extent);
+        return text;
+      };
+      Operands made{b.input("4 5 2", Fill::unit), b.weight(dims({directions, rows, 2}), Fill::unit),
+                    b.weight(dims({directions, rows, 3}), Fill::unit)};
+      if (biased) made.push_back(b.weight(dims({directions, 2 * rows}), Fill::unit));
+      return made;
+    };
+    Attribute hidden{"hidden_size", int64_t{3}};
+    list.add(
+        cell.type, "forward", [&](Builder& b) { return operands(b, 1, false); }, {hidden}, kChain, cell.results);
+    list.add(
+        cell.type, "both directions, biased", [&](Builder& b) { return operands(b, 2, true); },
+        {hidden, {"direction", std::string("bidirectional")}}, kChain, cell.results);
+  }
+  return list.take();
+}
+
+}  // namespace tessera::property
