@@ -15,7 +15,6 @@ using test::kPair;
 using test::TemporaryFolder;
 using test::write_model;
 using testing::HasSubstr;
-using v1::Model;
 
 Tensor row(float scale) {
   Tensor x = Tensor::zeros(DType::float32, {3, 8});

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // x → a = Neg → b = Add(a, w) → c = Mul(b, a) → y = Exp
-Model example() {
+OnnxModel example() {
   return parse_text(R"(
     g (float[n, 2] x) => (float[n, 2] y) <float[2] w = {1, 2}, int64 unused = {3}> {
       a = Neg (x)
@@ -42,7 +42,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST(graph, finds_and_lists) {
-  Model model = example();
+  OnnxModel model = example();
   const Graph& graph = *model.graph;
   EXPECT_EQ(graph.find("nothing"), nullptr);
   EXPECT_THAT(graph.values_of(ValueKind::state), ElementsAre(graph.find("w")));
@@ -63,7 +63,7 @@ TEST(graph, taken_names_get_fresh_ones) {
 }
 
 TEST(graph, set_input_moves_the_use) {
-  Model model = example();
+  OnnxModel model = example();
   Graph& graph = *model.graph;
   Node* mul = graph.find("c")->producer;
   graph.set_input(mul, 1, graph.find("x"));
@@ -76,7 +76,7 @@ TEST(graph, set_input_moves_the_use) {
 }
 
 TEST(graph, replace_uses_covers_outputs_and_next_values) {
-  Model model = parse_text("g (float[2] x) => (y) <float[2] w = {1, 2} -> y> { y = Add (x, w)\n z = Neg (y) }");
+  OnnxModel model = parse_text("g (float[2] x) => (y) <float[2] w = {1, 2} -> y> { y = Add (x, w)\n z = Neg (y) }");
   Graph& graph = *model.graph;
   graph.replace_uses(graph.find("y"), graph.find("x"));
   EXPECT_THAT(graph.outputs, ElementsAre(graph.find("x")));
@@ -87,7 +87,7 @@ TEST(graph, replace_uses_covers_outputs_and_next_values) {
 }
 
 TEST(graph, nodes_are_inserted_and_erased) {
-  Model model = example();
+  OnnxModel model = example();
   Graph& graph = *model.graph;
   Node* exp = graph.find("y")->producer;
   Node* tanh = graph.add_node("Tanh", {graph.find("c")}, {"t"}, "", exp);
@@ -102,7 +102,7 @@ TEST(graph, nodes_are_inserted_and_erased) {
 }
 
 TEST(graph, erase_dead_keeps_states_and_what_they_become) {
-  Model model = parse_text(R"(
+  OnnxModel model = parse_text(R"(
     g (float[2] x) => (y) <float[2] w = {1, 2} -> w2, float[2] idle = {1, 2}, float[2] dead_constant_use = {3, 4}, int64 k = {1}> {
       y = Neg (x)
       w2 = Exp (w)
@@ -123,7 +123,7 @@ TEST(graph, erase_dead_keeps_states_and_what_they_become) {
 }
 
 TEST(graph, sort_puts_producers_first_and_keeps_the_rest) {
-  Model model = example();
+  OnnxModel model = example();
   Graph& graph = *model.graph;
   Value* late = graph.add_node("Tanh", {graph.find("x")}, {"late"})->output();
   graph.set_input(graph.find("b")->producer, 1, late);
@@ -134,7 +134,7 @@ TEST(graph, sort_puts_producers_first_and_keeps_the_rest) {
 }
 
 TEST(graph, sort_names_a_cycle) {
-  Model model = example();
+  OnnxModel model = example();
   Graph& graph = *model.graph;
   graph.find("c")->producer->name = "the mul";
   graph.set_input(graph.find("b")->producer, 1, graph.find("c"));
@@ -156,7 +156,7 @@ TEST(graph, a_chain_of_any_length_is_sorted) {
 }
 
 TEST(graph, clone_is_deep) {
-  Model model = parse_text(R"(
+  OnnxModel model = parse_text(R"(
     g (bool c, float[2] x) => (y) <float[2] w = {1, 2} -> y> {
       y = If <then_branch = t () => (a) { a = Add (x, x) }> (c)
       z = Add (y, w)
@@ -212,7 +212,7 @@ struct Break {
 class VerifyFinds : public testing::TestWithParam<Break> {};
 
 TEST_P(VerifyFinds, the_broken_invariant) {
-  Model model = example();
+  OnnxModel model = example();
   Graph& graph = *model.graph;
   graph.verify("fold");
   GetParam().action(graph);

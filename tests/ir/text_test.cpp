@@ -16,7 +16,7 @@ using testing::Not;
 
 // Reads, checks, and prints again with types.
 std::string round_trip(std::string_view text, TextOptions options = {}) {
-  Model model = parse_text(text);
+  OnnxModel model = parse_text(text);
   model.graph->verify("test");
   options.types = true;
   return print_text(model, options);
@@ -27,7 +27,7 @@ void expect_unchanged(std::string_view text, const TextOptions& options = {}) {
 }
 
 TEST(text, reads_a_model_into_the_ir) {
-  Model model = parse_text(R"(
+  OnnxModel model = parse_text(R"(
     <ir_version: 9, opset_import: ["" : 20, "com.microsoft" : 1]>
     mlp (float[batch, 128] x, int64 n) => (float[batch, 2] y) <float[128, 2] w, float[2] b = {1, 2.5}, float h> {
       # the only layer
@@ -92,7 +92,7 @@ TEST(text, names_that_are_not_plain_are_quoted) {
 }
 
 TEST(text, dimensions_are_expressions) {
-  Model model = parse_text(R"(g (float["s + 1", "a b", ?, "2*s", 3] x) => (x) {})");
+  OnnxModel model = parse_text(R"(g (float["s + 1", "a b", ?, "2*s", 3] x) => (x) {})");
   const Shape& shape = model.graph->inputs[0]->shape();
   EXPECT_EQ(shape[0], Expr::symbol("s") + 1);
   EXPECT_EQ(shape[1].as_symbol(), "a b");
@@ -126,7 +126,7 @@ g () => () <
 }
 
 TEST(text, sixteen_bit_floats_may_be_given_by_value) {
-  Model model = parse_text(R"(g () => () <
+  OnnxModel model = parse_text(R"(g () => () <
     float16[8] h = {1.0, -2.0, 0.1, 65504.0, 65520.0, 5.9604645e-08, 2.9802322e-08, -inf},
     bfloat16[4] b = {1.0, 1.00390625, 1.01171875, nan}, bool[2] t = {true, false}> {})");
   EXPECT_THAT(model.graph->find("h")->data.as<uint16_t>(),
@@ -163,7 +163,7 @@ g (float x) => (y) {
 }
 )");
   // The forms that onnx.printer writes.
-  Model model = parse_text(R"(g (float x) => (y) {
+  OnnxModel model = parse_text(R"(g (float x) => (y) {
     y = A (x) <i: int = 1, f: float = 1, s: string = "a", fs: floats = [1, 2], t: tensor = float[1] {1}>
   })");
   const Node& node = *model.graph->nodes()[0];
@@ -186,7 +186,7 @@ g (bool c, float[n] x) => (float[n] y) {
 }
 )";
   TextOptions options;
-  Model model = parse_text(kText);
+  OnnxModel model = parse_text(kText);
   const Graph& body = **model.graph->find("y")->producer->get<std::shared_ptr<Graph>>("then_branch");
   EXPECT_TRUE(body.inputs.empty());
   EXPECT_EQ(body.find("x")->kind, ValueKind::input);
@@ -211,7 +211,7 @@ f <alpha, beta: float = 1.0, axes: ints = [1]> (a, b) => (c) {
 f (a) => (a) {
 }
 )");
-  Model model = parse_text("g () => () {} <domain: \"l\"> f <k> (a) => (b) { b = Neg <j = @k> (a) }");
+  OnnxModel model = parse_text("g () => () {} <domain: \"l\"> f <k> (a) => (b) { b = Neg <j = @k> (a) }");
   const auto* reference = model.functions[0].body->nodes()[0]->get<AttributeReference>("j");
   ASSERT_NE(reference, nullptr);
   EXPECT_EQ(reference->name, "k");
@@ -227,7 +227,7 @@ g (float[batch, 6] x) => (z, int64[1] s) <expression int64[1] s = {batch}> {
 }
 )";
   expect_unchanged(kText);
-  Model model = parse_text(kText);
+  OnnxModel model = parse_text(kText);
   const Value* shape = model.graph->find("y")->producer->input(1);
   EXPECT_EQ(shape->kind, ValueKind::expression);
   EXPECT_EQ(shape->rank(), 1u);
@@ -236,7 +236,7 @@ g (float[batch, 6] x) => (z, int64[1] s) <expression int64[1] s = {batch}> {
 }
 
 TEST(text, equal_expressions_are_one_value) {
-  Model model = parse_text("g (float[n] x) => (z) { y = Expand (x, {n, 1})\n z = Expand (y, {n, 1}) }");
+  OnnxModel model = parse_text("g (float[n] x) => (z) { y = Expand (x, {n, 1})\n z = Expand (y, {n, 1}) }");
   EXPECT_EQ(model.graph->values_of(ValueKind::expression).size(), 1u);
 }
 
@@ -254,7 +254,7 @@ step (float[2] g) => () <
 }
 )";
   expect_unchanged(kText);
-  Model model = parse_text(kText);
+  OnnxModel model = parse_text(kText);
   EXPECT_EQ(model.graph->find("w")->next, model.graph->find("w_next"));
   EXPECT_EQ(model.graph->find("count")->kind, ValueKind::state);
   EXPECT_EQ(model.graph->find("rate")->kind, ValueKind::constant);
@@ -263,7 +263,7 @@ step (float[2] g) => () <
 TEST(text, an_initializer_that_is_an_input_too_is_a_state) {
   for (const char* text : {"g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}> { y = Add (x, w) }",
                            "g (float[2] x, float[2] w = {1, 2}) => (y) { y = Add (x, w) }"}) {
-    Model model = parse_text(text);
+    OnnxModel model = parse_text(text);
     EXPECT_EQ(model.graph->inputs.size(), 1u);
     EXPECT_THAT(model.graph->find("w")->data.as<float>(), ElementsAre(1, 2));
   }
@@ -279,7 +279,7 @@ g (float x) => (y) {
 }
 
 TEST(text, annotations_become_comments) {
-  Model model = parse_text("g (float[4] x) => (z) <float[9] w, int64 k> { y = Add (x, w)\n z, t = Split (y, k) }");
+  OnnxModel model = parse_text("g (float[4] x) => (z) <float[9] w, int64 k> { y = Add (x, w)\n z, t = Split (y, k) }");
   TextOptions options;
   options.annotate = [](const Value& value) { return value.name == "k" ? "" : "[" + value.name + "]"; };
   std::string text = print_text(*model.graph, options);
@@ -297,7 +297,7 @@ TEST(text, annotations_become_comments) {
 }
 
 TEST(text, attributes_kept_as_protobuf_are_named_in_a_comment) {
-  Model model = parse_text("g (float x) => (y) { y = Foo <a = 1> (x) }");
+  OnnxModel model = parse_text("g (float x) => (y) { y = Foo <a = 1> (x) }");
   model.graph->nodes()[0]->set("b", OpaqueAttribute{"bytes"});
   EXPECT_THAT(print_text(model), HasSubstr("y = Foo <a = 1> (x)  # attribute 'b' is not shown\n"));
 }
@@ -392,7 +392,7 @@ g (float[n, "s + 1"] x, bool c) => (y) <float[2] w = {1.0, 2.0} -> v, expression
   int accepted = 0, refused = 0;
   auto attempt = [&](const std::string& text) {
     try {
-      Model model = parse_text(text);
+      OnnxModel model = parse_text(text);
       model.graph->verify("test");
       std::string printed = print_text(model, {.types = true});
       EXPECT_EQ(print_text(parse_text(printed), {.types = true}), printed);

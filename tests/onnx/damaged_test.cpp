@@ -157,7 +157,7 @@ TEST(Hostile, a_long_chain_in_reverse_order_takes_little_time) {
   add_node(graph, "Sum", all, {"y"});
   graph.mutable_node()->SwapElements(0, kNodes);
   auto start = std::chrono::steady_clock::now();
-  Model imported = import_model_bytes(model.SerializeAsString());
+  OnnxModel imported = import_model_bytes(model.SerializeAsString());
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_EQ(imported.graph->nodes().back()->op_type, "Sum");
 }

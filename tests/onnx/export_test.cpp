@@ -12,15 +12,15 @@ namespace {
 using namespace test;
 using testing::HasSubstr;
 
-Model imported(const onnx::ModelProto& proto) {
+OnnxModel imported(const onnx::ModelProto& proto) {
   return import_model_bytes(proto.SerializeAsString());
 }
-onnx::ModelProto exported(const Model& model) {
+onnx::ModelProto exported(const OnnxModel& model) {
   return parsed(export_model_bytes(model));
 }
 
 TEST(Export, a_model_built_from_nothing) {
-  Model model;
+  OnnxModel model;
   model.opset_imports = {{"", 20}};
   Graph& graph = *model.graph;
   graph.name = "built";
@@ -37,7 +37,7 @@ TEST(Export, a_model_built_from_nothing) {
   EXPECT_EQ(written.graph().initializer_size(), 2);
   EXPECT_EQ(written.graph().input_size(), 1);
   EXPECT_EQ(written.graph().output(0).type().tensor_type().shape().dim(1).dim_param(), "2*n");
-  Model again = imported(written);
+  OnnxModel again = imported(written);
   again.graph->verify("import");
   EXPECT_EQ(again.graph->find("shape")->data.to_int64(), (std::vector<int64_t>{1, -1}));
   EXPECT_EQ(again.graph->find("w")->kind, ValueKind::state);
@@ -45,7 +45,7 @@ TEST(Export, a_model_built_from_nothing) {
 }
 
 TEST(Export, symbolic_expressions_must_have_become_nodes) {
-  Model model;
+  OnnxModel model;
   Value* shape = model.graph->add_expression("shape", {Expr::symbol("n")});
   model.graph->outputs = {model.graph->add_node("ConstantOfShape", {shape}, {"y"})->output()};
   try {
@@ -59,7 +59,7 @@ TEST(Export, symbolic_expressions_must_have_become_nodes) {
 
 TEST(Export, a_changed_dimension_is_rewritten_and_its_denotation_kept) {
   onnx::ModelProto proto = rich_model();
-  Model model = imported(proto);
+  OnnxModel model = imported(proto);
   model.graph->find("x")->type.shape = Shape{4, 2};
   model.graph->find("y")->type.shape = Shape{4, 2};
   proto.mutable_graph()
@@ -75,7 +75,7 @@ TEST(Export, a_changed_dimension_is_rewritten_and_its_denotation_kept) {
 }
 
 TEST(Export, new_attribute_values_replace_old_ones) {
-  Model model = imported(rich_model());
+  OnnxModel model = imported(rich_model());
   Node& node = *model.graph->find("everything")->producer;
   node.set("zero left out", int64_t{3});
   node.set("t", int64_t{4});
@@ -97,7 +97,7 @@ TEST(Export, new_attribute_values_replace_old_ones) {
 }
 
 TEST(Export, operator_sets_follow_the_model) {
-  Model model = imported(rich_model());
+  OnnxModel model = imported(rich_model());
   model.opset_imports.erase("custom");
   model.opset_imports[""] = 21;
   model.opset_imports["tessera.comm"] = 1;
@@ -109,7 +109,7 @@ TEST(Export, operator_sets_follow_the_model) {
 }
 
 TEST(Export, constants_in_a_function_become_nodes) {
-  Model model = imported(rich_model());
+  OnnxModel model = imported(rich_model());
   Graph& body = *model.functions[0].body;
   body.set_input(body.nodes()[0].get(), 0, body.add_constant("half", Tensor::of<float>(DType::float32, {}, {0.5F})));
   onnx::ModelProto written = exported(model);
@@ -120,7 +120,7 @@ TEST(Export, constants_in_a_function_become_nodes) {
 
 TEST(Export, value_info_of_all_values_on_request) {
   TemporaryFolder folder;
-  Model model = imported(small_model());
+  OnnxModel model = imported(small_model());
   model.graph->find("sum")->type = model.graph->find("x")->type;
   EXPECT_EQ(exported(model).graph().value_info_size(), 0);
   ExportOptions options;
@@ -132,7 +132,7 @@ TEST(Export, value_info_of_all_values_on_request) {
 }
 
 TEST(Metadata, travels_with_values_nodes_graph_and_model) {
-  Model model = imported(small_model());
+  OnnxModel model = imported(small_model());
   Value* sum = model.graph->find("sum");
   EXPECT_EQ(get_metadata(*sum, "sharding"), std::nullopt);
   set_metadata(*sum, "sharding", "b{dp} 2");
@@ -142,7 +142,7 @@ TEST(Metadata, travels_with_values_nodes_graph_and_model) {
   set_metadata(*model.graph, "graph", "yes");
   set_metadata(model, "mesh", "dp=2");
   set_metadata(model, "mesh", "dp=4");
-  Model again = imported(exported(model));
+  OnnxModel again = imported(exported(model));
   EXPECT_EQ(get_metadata(*again.graph->find("sum"), "sharding"), "b{dp} 2");
   EXPECT_EQ(get_metadata(*again.graph->find("w"), "sharding"), "2{tp}");
   EXPECT_EQ(get_metadata(*again.graph->find("x"), "sharding"), "b{dp} 2");
@@ -177,7 +177,7 @@ TEST(AtomicExport, a_full_disk_leaves_the_old_files_and_no_litter) {
   put(folder / "m.onnx.data", "old data");
   onnx::ModelProto proto = small_model();
   add_floats(*proto.mutable_graph(), "large", std::vector<float>(100000, 1));
-  Model model = imported(proto);
+  OnnxModel model = imported(proto);
   ExportOptions to_file;
   to_file.external_threshold = 1024;
   ExportOptions to_folder = to_file;

@@ -40,7 +40,7 @@ TEST(ExternalData, come_back_at_their_place) {
   put(source / "weights.bin", weights_file());
   onnx::ModelProto proto = external_model();
   put(source / "m.onnx", proto.SerializeAsString());
-  Model model = import_model(source / "m.onnx");
+  OnnxModel model = import_model(source / "m.onnx");
   EXPECT_EQ(model.graph->find("w")->data.as<float>()[1], -2);
   export_model(model, target / "m.onnx");
   EXPECT_TRUE(equal(parsed(contents(target / "m.onnx")), proto));
@@ -51,7 +51,7 @@ TEST(ExternalData, come_back_at_their_place) {
 TEST(ExternalData, become_inline_in_bytes) {
   TemporaryFolder folder;
   put(folder / "weights.bin", weights_file());
-  Model model = import_model_bytes(external_model().SerializeAsString(), folder.path());
+  OnnxModel model = import_model_bytes(external_model().SerializeAsString(), folder.path());
   EXPECT_TRUE(equal(parsed(export_model_bytes(model)), small_model()));
 }
 
@@ -59,7 +59,7 @@ TEST(ExternalData, may_be_replaced_while_they_are_used) {
   TemporaryFolder folder;
   put(folder / "weights.bin", weights_file());
   put(folder / "m.onnx", external_model().SerializeAsString());
-  Model model = import_model(folder / "m.onnx");
+  OnnxModel model = import_model(folder / "m.onnx");
   export_model(model, folder / "m.onnx");
   EXPECT_EQ(import_model(folder / "m.onnx").graph->find("w")->data.as<float>()[0], 1.5F);
 }
@@ -67,7 +67,7 @@ TEST(ExternalData, may_be_replaced_while_they_are_used) {
 TEST(ExternalData, of_another_size_are_appended) {
   TemporaryFolder folder;
   put(folder / "weights.bin", weights_file());
-  Model model = import_model_bytes(external_model().SerializeAsString(), folder.path());
+  OnnxModel model = import_model_bytes(external_model().SerializeAsString(), folder.path());
   Value* weight = model.graph->find("w");
   weight->data = Tensor::of<float>(DType::float32, {3}, {1, 2, 3});
   weight->type.shape = Shape{3};
@@ -82,13 +82,13 @@ TEST(ExternalData, that_shared_a_range_part_when_they_differ) {
   onnx::ModelProto proto = external_model();
   *proto.mutable_graph()->add_initializer() = proto.graph().initializer(0);
   proto.mutable_graph()->mutable_initializer(1)->set_name("twin");
-  Model model = import_model_bytes(proto.SerializeAsString(), folder.path());
+  OnnxModel model = import_model_bytes(proto.SerializeAsString(), folder.path());
   TemporaryFolder same, changed;
   export_model(model, same / "m.onnx");
   EXPECT_TRUE(equal(parsed(contents(same / "m.onnx")), proto));
   model.graph->find("twin")->data = Tensor::of<float>(DType::float32, {2}, {7, 8});
   export_model(model, changed / "m.onnx");
-  Model read = import_model(changed / "m.onnx");
+  OnnxModel read = import_model(changed / "m.onnx");
   EXPECT_THAT(read.graph->find("w")->data.as<float>(), testing::ElementsAre(1.5F, -2));
   EXPECT_THAT(read.graph->find("twin")->data.as<float>(), testing::ElementsAre(7, 8));
 }
@@ -98,7 +98,7 @@ TEST(ExternalData, above_a_threshold_go_to_one_file) {
   onnx::ModelProto proto = small_model();
   std::vector<float> weights(2048, 0.5F);
   add_floats(*proto.mutable_graph(), "large", weights);
-  Model model = import_model_bytes(proto.SerializeAsString());
+  OnnxModel model = import_model_bytes(proto.SerializeAsString());
   ExportOptions options;
   options.external_threshold = 1024;
   options.external_file = "data/weights.bin";
@@ -107,7 +107,7 @@ TEST(ExternalData, above_a_threshold_go_to_one_file) {
   EXPECT_TRUE(written.graph().initializer(0).has_raw_data());
   EXPECT_EQ(written.graph().initializer(1).data_location(), onnx::TensorProto::EXTERNAL);
   EXPECT_EQ(fs::file_size(folder.path() / "data/weights.bin"), weights.size() * sizeof(float));
-  Model read = import_model(folder / "m.onnx");
+  OnnxModel read = import_model(folder / "m.onnx");
   EXPECT_TRUE(equal(parsed(export_model_bytes(read)), proto));
 }
 
@@ -148,7 +148,7 @@ TEST(ExternalData, of_a_real_model) {
   put(source / "m.onnx", bytes);
   put(source.path() / location, "");
   fs::resize_file(source.path() / location, size);
-  Model model = import_model(source / "m.onnx");
+  OnnxModel model = import_model(source / "m.onnx");
   export_model(model, target / "m.onnx");
   EXPECT_TRUE(equal(parsed(contents(target / "m.onnx")), proto));
   EXPECT_EQ(fs::file_size(target.path() / location), size);

@@ -21,7 +21,7 @@ TEST(Lossless, unknown_fields_at_every_level) {
 TEST(Lossless, a_clone_is_written_like_its_original) {
   onnx::ModelProto model = rich_model();
   add_unknown_fields(model);
-  Model copy = import_model_bytes(model.SerializeAsString()).clone();
+  OnnxModel copy = import_model_bytes(model.SerializeAsString()).clone();
   EXPECT_TRUE(equal(parsed(export_model_bytes(copy)), model));
 }
 
@@ -31,7 +31,7 @@ TEST(Lossless, two_trips_are_one) {
 }
 
 TEST(Import, the_graph_says_what_the_file_says) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   const Graph& graph = *model.graph;
   graph.verify("import");
   EXPECT_EQ(model.opset(), 20);
@@ -49,7 +49,7 @@ TEST(Import, the_graph_says_what_the_file_says) {
 }
 
 TEST(Import, dimensions_without_a_usable_name_are_symbols_of_their_own) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   const Shape& shape = model.graph->find("after")->shape();
   EXPECT_EQ(shape[0], Expr::symbol("after_dim_0"));
   EXPECT_EQ(shape[1], Expr::symbol("after_dim_1"));
@@ -58,7 +58,7 @@ TEST(Import, dimensions_without_a_usable_name_are_symbols_of_their_own) {
 }
 
 TEST(Import, attributes_have_their_types) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   const Node& node = *model.graph->find("everything")->producer;
   EXPECT_EQ(node.get_float("f", 0), 0.25F);
   EXPECT_EQ(node.get_int("i", 0), -3);
@@ -72,7 +72,7 @@ TEST(Import, attributes_have_their_types) {
 }
 
 TEST(Import, functions_have_bodies) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   ASSERT_EQ(model.functions.size(), 1U);
   const Function& function = model.functions[0];
   function.body->verify("import");
@@ -85,7 +85,7 @@ TEST(Import, functions_have_bodies) {
 TEST(Import, nodes_out_of_order_are_sorted) {
   onnx::ModelProto model = small_model();
   model.mutable_graph()->mutable_node()->SwapElements(0, 1);
-  Model sorted = import_model_bytes(model.SerializeAsString());
+  OnnxModel sorted = import_model_bytes(model.SerializeAsString());
   EXPECT_EQ(sorted.graph->nodes()[0]->op_type, "Add");
   sorted.graph->verify("import");
 }

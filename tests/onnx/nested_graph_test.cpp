@@ -11,7 +11,7 @@ const Graph& nested(const Node& node, std::string_view attribute) {
 }
 
 TEST(NestedGraph, captures_are_the_last_operands) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   const Node& branching = *model.graph->find("chosen")->producer;
   EXPECT_EQ(branching.operand_count(), 1U);
   EXPECT_EQ(branching.captures, (std::vector<std::string>{"sum", "condition", "w"}));
@@ -32,7 +32,7 @@ TEST(NestedGraph, captures_are_the_last_operands) {
 }
 
 TEST(NestedGraph, an_output_may_be_an_outer_value) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   const Graph& else_graph = nested(*model.graph->find("chosen")->producer, "else_branch");
   ASSERT_EQ(else_graph.outputs.size(), 1U);
   EXPECT_EQ(else_graph.outputs[0]->kind, ValueKind::input);
@@ -43,14 +43,14 @@ TEST(NestedGraph, what_only_a_nested_graph_uses_is_not_dead) {
   proto.mutable_graph()->mutable_output(0)->set_name("chosen");
   proto.mutable_graph()->mutable_output(1)->set_name("chosen");
   proto.mutable_graph()->mutable_output(1)->clear_type();
-  Model model = import_model_bytes(proto.SerializeAsString());
+  OnnxModel model = import_model_bytes(proto.SerializeAsString());
   model.graph->erase_dead();
   EXPECT_NE(model.graph->find("sum"), nullptr);
   EXPECT_EQ(model.graph->find("sequence"), nullptr);
 }
 
 TEST(NestedGraph, renamed_outer_values_are_renamed_inside_when_written) {
-  Model model = import_model_bytes(rich_model().SerializeAsString());
+  OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   model.graph->rename(model.graph->find("w"), "weight");
   onnx::ModelProto written = parsed(export_model_bytes(model));
   const onnx::NodeProto* branching = nullptr;
@@ -78,7 +78,7 @@ TEST(NestedGraph, a_producer_that_only_a_nested_graph_uses_comes_first) {
   }
   add_node(graph, "Abs", {"x"}, {"late"});
   set_type(*graph.add_input(), "flag", onnx::TensorProto::BOOL, {});
-  Model model = import_model_bytes(proto.SerializeAsString());
+  OnnxModel model = import_model_bytes(proto.SerializeAsString());
   model.graph->verify("import");
   EXPECT_EQ(model.graph->nodes().back()->op_type, "If");
 }

@@ -24,7 +24,7 @@ class RoundTrip : public testing::TestWithParam<fs::path> {};
 
 TEST_P(RoundTrip, gives_an_equal_message_and_equal_tensors) {
   onnx::ModelProto original = parsed(contents(GetParam()));
-  Model model = import_model(GetParam());
+  OnnxModel model = import_model(GetParam());
   model.graph->verify("import");
   EXPECT_TRUE(equal(parsed(export_model_bytes(model)), original));
   EXPECT_EQ(static_cast<size_t>(original.graph().initializer_size()),

@@ -44,7 +44,7 @@ TEST_P(TensorForms, hold_the_same_bytes) {
     raw.set_data_type(GetParam());
     for (int64_t extent : dims) raw.add_dims(extent);
     raw.set_raw_data(tensor.data, tensor.bytes);
-    Model imported = import_model_bytes(model.SerializeAsString());
+    OnnxModel imported = import_model_bytes(model.SerializeAsString());
     const Tensor& read = imported.graph->find("raw")->data;
     EXPECT_EQ(read.dims, dims);
     ASSERT_EQ(read.bytes, tensor.bytes);
@@ -82,7 +82,7 @@ onnx::TensorProto typed(onnx::TensorProto::DataType type, std::vector<int64_t> d
 std::vector<int> bytes_of_typed(const onnx::TensorProto& proto) {
   onnx::ModelProto model = small_model();
   *model.mutable_graph()->add_initializer() = proto;
-  Model imported = import_model_bytes(model.SerializeAsString());
+  OnnxModel imported = import_model_bytes(model.SerializeAsString());
   EXPECT_TRUE(equal(parsed(export_model_bytes(imported)), model));
   const Tensor& data = imported.graph->find("typed")->data;
   std::vector<int> bytes;
@@ -146,7 +146,7 @@ TEST(TypedFields, new_data_replace_odd_entries) {
   onnx::ModelProto model = small_model();
   auto& odd = *model.mutable_graph()->add_initializer() = typed(onnx::TensorProto::UINT8, {1});
   odd.add_int32_data(-1);
-  Model imported = import_model_bytes(model.SerializeAsString());
+  OnnxModel imported = import_model_bytes(model.SerializeAsString());
   imported.graph->find("typed")->data = Tensor::of<uint8_t>(DType::uint8, {1}, {9});
   onnx::ModelProto written = parsed(export_model_bytes(imported));
   EXPECT_EQ(written.graph().initializer(1).int32_data(0), 9);
@@ -159,7 +159,7 @@ TEST(Initializers, large_raw_data_are_views_of_the_file_where_aligned) {
   for (size_t shift = 0; shift < 4; ++shift) {
     onnx::ModelProto model = small_model();
     add_floats(*model.mutable_graph(), "large" + std::string(shift, '_'), weights);
-    Model imported = import_model_bytes(model.SerializeAsString());
+    OnnxModel imported = import_model_bytes(model.SerializeAsString());
     const Tensor& data = imported.graph->find("large" + std::string(shift, '_'))->data;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(data.data) % alignof(float), 0U);
     EXPECT_EQ(std::memcmp(data.data, weights.data(), data.bytes), 0);
@@ -172,7 +172,7 @@ TEST(Initializers, weights_outlive_a_replaced_file) {
   onnx::ModelProto model = small_model();
   add_floats(*model.mutable_graph(), "large", std::vector<float>(4096, 3));
   put(folder / "m.onnx", model.SerializeAsString());
-  Model imported = import_model(folder / "m.onnx");
+  OnnxModel imported = import_model(folder / "m.onnx");
   export_model(imported, folder / "m.onnx");
   EXPECT_EQ(imported.graph->find("large")->data.as<float>()[4095], 3);
   EXPECT_TRUE(equal(parsed(contents(folder / "m.onnx")), model));

@@ -11,7 +11,7 @@ using testing::ElementsAre;
 using Histogram = std::map<std::string, int>;
 
 /// Types the model, simplifies it, and checks its links.
-void simplify(Model& model, Value* output) {
+void simplify(OnnxModel& model, Value* output) {
   model.graph->outputs = {output};
   fold(model);
   canonicalize(model);
@@ -19,7 +19,7 @@ void simplify(Model& model, Value* output) {
 }
 
 TEST(Canonicalize, gemm_with_a_bias_becomes_product_and_sum) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   simplify(model, node(graph, "Gemm",
                        {input(graph, "x", {"batch", "8"}), state(graph, "w", {8, 4}), state(graph, "c", {4})}, "y"));
@@ -28,7 +28,7 @@ TEST(Canonicalize, gemm_with_a_bias_becomes_product_and_sum) {
 }
 
 TEST(Canonicalize, gemm_of_a_transposed_weight_stays_without_its_bias) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   simplify(model,
            node(graph, "Gemm", {input(graph, "x", {"batch", "8"}), state(graph, "w", {4, 8}), state(graph, "c", {4})},
@@ -38,7 +38,7 @@ TEST(Canonicalize, gemm_of_a_transposed_weight_stays_without_its_bias) {
 }
 
 TEST(Canonicalize, gemm_scales_product_and_bias) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   simplify(model,
            node(graph, "Gemm", {input(graph, "x", {"8", "batch"}), state(graph, "w", {8, 4}), state(graph, "c", {4})},
@@ -48,7 +48,7 @@ TEST(Canonicalize, gemm_scales_product_and_bias) {
 }
 
 TEST(Canonicalize, empty_parts_are_not_joined) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "8"});
   Value* rest = node(graph, "Slice", {x, ints(graph, {8}), ints(graph, {INT64_MAX}), ints(graph, {1})});
@@ -57,7 +57,7 @@ TEST(Canonicalize, empty_parts_are_not_joined) {
 }
 
 TEST(Canonicalize, rows_are_not_flattened_around_a_product) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "sequence", "8"});
   Value* flat = node(graph, "Reshape", {x, ints(graph, {-1, 8})});
@@ -70,7 +70,7 @@ TEST(Canonicalize, rows_are_not_flattened_around_a_product) {
 }
 
 TEST(Canonicalize, rows_split_otherwise_than_they_were_merged_keep_one_reshape) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "6", "8"});
   Value* flat = node(graph, "Reshape", {x, ints(graph, {-1, 8})});
@@ -81,7 +81,7 @@ TEST(Canonicalize, rows_split_otherwise_than_they_were_merged_keep_one_reshape) 
 }
 
 TEST(Canonicalize, product_that_others_use_flat_stays_flat) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "6", "8"});
   Value* product =
@@ -94,7 +94,7 @@ TEST(Canonicalize, product_that_others_use_flat_stays_flat) {
 }
 
 TEST(Canonicalize, changes_of_shape_become_one_reshape_to_an_explicit_shape) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "4", "3"});
   Value* flat = node(graph, "Flatten", {x});
@@ -106,7 +106,7 @@ TEST(Canonicalize, changes_of_shape_become_one_reshape_to_an_explicit_shape) {
 }
 
 TEST(Canonicalize, what_changes_nothing_goes) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "4"});
   Value* y = node(graph, "Relu", {x});
@@ -124,7 +124,7 @@ TEST(Canonicalize, what_changes_nothing_goes) {
 }
 
 TEST(Canonicalize, reversing_slice_stays) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   simplify(
       model,
@@ -134,14 +134,14 @@ TEST(Canonicalize, reversing_slice_stays) {
 }
 
 TEST(Canonicalize, output_that_is_an_input_keeps_its_identity) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   simplify(model, node(graph, "Identity", {input(graph, "x", {"4"})}, "y"));
   EXPECT_EQ(histogram(graph), (Histogram{{"Identity", 1}}));
 }
 
 TEST(Canonicalize, expand_before_an_operator_that_broadcasts_goes) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* mask = node(graph, "Expand", {input(graph, "m", {"batch", "1", "1", "s"}), ints(graph, {1, 1, 5, 1})});
   Value* doubled = node(graph, "Neg", {mask});
@@ -151,7 +151,7 @@ TEST(Canonicalize, expand_before_an_operator_that_broadcasts_goes) {
 }
 
 TEST(Canonicalize, expand_that_makes_the_result_larger_stays_behind) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* wide = node(graph, "Expand", {input(graph, "x", {"1", "4"}), ints(graph, {3, 4})});
   simplify(model, node(graph, "Neg", {wide}, "y"));
@@ -160,7 +160,7 @@ TEST(Canonicalize, expand_that_makes_the_result_larger_stays_behind) {
 }
 
 TEST(Canonicalize, constant_predicates_decide) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"4"});
   Value* condition =

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Fold, shape_chain_becomes_an_expression) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "sequence", "96"});
   Value* rows = node(graph, "Gather", {node(graph, "Shape", {x}), integer(graph, 0)});
@@ -28,7 +28,7 @@ TEST(Fold, shape_chain_becomes_an_expression) {
 }
 
 TEST(Fold, constants_of_all_spellings_become_values) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* axes = node(graph, "Constant", {}, "axes", {{"value_ints", std::vector<int64_t>{0}}});
   Value* half = node(graph, "Constant", {}, "half", {{"value_float", 0.5f}});
@@ -40,7 +40,7 @@ TEST(Fold, constants_of_all_spellings_become_values) {
 }
 
 TEST(Fold, a_constant_may_be_an_output) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   graph.outputs = {node(graph, "Constant", {}, "y", {{"value_float", 0.5f}})};
   fold(model);
@@ -50,7 +50,7 @@ TEST(Fold, a_constant_may_be_an_output) {
 }
 
 TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "sequence"});
   Value* length = node(graph, "Squeeze", {node(graph, "Shape", {x}, "", {{"start", int64_t{1}}})});
@@ -64,7 +64,7 @@ TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {
 }
 
 TEST(Fold, paddings_turned_around_as_a_matrix_are_known) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "3", "8", "width"});
   Value* width = node(graph, "Shape", {x}, "", {{"start", int64_t{3}}});
@@ -85,7 +85,7 @@ TEST(Fold, paddings_turned_around_as_a_matrix_are_known) {
 }
 
 TEST(Fold, repeats_chosen_by_a_one_hot_are_known) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* hot = node(graph, "OneHot", {ints(graph, {1}), integer(graph, 3), ints(graph, {1, 4})});
   Value* y =
@@ -96,7 +96,7 @@ TEST(Fold, repeats_chosen_by_a_one_hot_are_known) {
 }
 
 TEST(Fold, sizes_rounded_as_floats_are_known) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "7"});
   Value* columns = node(graph, "Gather", {node(graph, "Shape", {x}), integer(graph, 1)});
@@ -109,7 +109,7 @@ TEST(Fold, sizes_rounded_as_floats_are_known) {
 }
 
 TEST(Fold, elements_of_a_split_sequence_share_one_split) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* sequence = node(graph, "SplitToSequence", {input(graph, "x", {"batch", "6"}), integer(graph, 4)}, "pieces",
                          {{"axis", int64_t{-1}}});
@@ -123,7 +123,7 @@ TEST(Fold, elements_of_a_split_sequence_share_one_split) {
 }
 
 TEST(Fold, sequence_at_an_unknown_position_is_refused) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* sequence = node(graph, "SplitToSequence", {input(graph, "x", {"6"}), integer(graph, 2)}, "pieces");
   node(graph, "SequenceAt", {sequence, input(graph, "i", {}, DType::int64)}, "a");
@@ -131,7 +131,7 @@ TEST(Fold, sequence_at_an_unknown_position_is_refused) {
 }
 
 TEST(Fold, known_output_stays_a_result_under_its_name) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   graph.outputs = {node(graph, "Shape", {input(graph, "x", {"batch", "4"})}, "extents")};
   fold(model);
@@ -142,7 +142,7 @@ TEST(Fold, known_output_stays_a_result_under_its_name) {
 }
 
 TEST(Fold, states_are_never_folded) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* weight = state(graph, "w", {1, 1});
   graph.outputs = {node(graph, "Sqrt", {weight}, "y")};
@@ -151,7 +151,7 @@ TEST(Fold, states_are_never_folded) {
 }
 
 TEST(Fold, unknown_operator_is_named) {
-  Model model;
+  OnnxModel model;
   node(*model.graph, "Frobnicate", {input(*model.graph, "x", {"4"})}, "y");
   EXPECT_THAT([&] { fold(model); }, testing::ThrowsMessage<Error>(HasSubstr("Frobnicate producing 'y'")));
 }

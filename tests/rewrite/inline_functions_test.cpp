@@ -28,7 +28,7 @@ Node* call(Graph& graph, std::string_view function, Value* operand, std::string_
 }
 
 TEST(InlineFunctions, call_becomes_the_body_and_keeps_the_output_name) {
-  Model model;
+  OnnxModel model;
   model.functions.push_back(leaky());
   Node* first = call(*model.graph, "leaky", input(*model.graph, "x", {"4"}), "y");
   first->set("slope", 0.25f);
@@ -44,7 +44,7 @@ TEST(InlineFunctions, call_becomes_the_body_and_keeps_the_output_name) {
 
 TEST(InlineFunctions, attribute_left_out_takes_the_default_or_goes_away) {
   for (bool has_default : {true, false}) {
-    Model model;
+    OnnxModel model;
     model.functions.push_back(leaky(has_default ? std::vector<Attribute>{{"slope", 0.5f}} : std::vector<Attribute>{}));
     model.graph->outputs = {call(*model.graph, "leaky", input(*model.graph, "x", {"4"}), "y")->outputs[0]};
     inline_functions(model);
@@ -57,7 +57,7 @@ TEST(InlineFunctions, attribute_left_out_takes_the_default_or_goes_away) {
 }
 
 TEST(InlineFunctions, nested_calls_pass_attributes_through) {
-  Model model;
+  OnnxModel model;
   Function outer = function_named("outer");
   Node* inner_call = call(*outer.body, "leaky", outer.body->add_input("x", {}), "t");
   inner_call->set("slope", AttributeReference{"steep", 1});
@@ -78,7 +78,7 @@ TEST(InlineFunctions, nested_calls_pass_attributes_through) {
 }
 
 TEST(InlineFunctions, function_that_returns_its_operand_leaves_an_identity_at_an_output) {
-  Model model;
+  OnnxModel model;
   Function same = function_named("same");
   same.body->outputs = {same.body->add_input("x", {})};
   model.functions.push_back(std::move(same));
@@ -90,7 +90,7 @@ TEST(InlineFunctions, function_that_returns_its_operand_leaves_an_identity_at_an
 }
 
 TEST(InlineFunctions, recursion_is_refused) {
-  Model model;
+  OnnxModel model;
   for (const char* names : {"ab", "ba"}) {
     Function function = function_named(std::string(1, names[0]));
     function.body->outputs = {

@@ -13,7 +13,7 @@ Value* einsum(Graph& graph, std::string equation, std::vector<Value*> operands) 
   return node(graph, "Einsum", std::move(operands), "y", {{"equation", std::move(equation)}});
 }
 
-void lower(Model& model, Value* output) {
+void lower(OnnxModel& model, Value* output) {
   model.graph->outputs = {output};
   fold(model);
   lower_einsum(model);
@@ -22,7 +22,7 @@ void lower(Model& model, Value* output) {
 }
 
 TEST(LowerEinsum, linear_layer_is_one_product) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   lower(model, einsum(graph, "bsd,df->bsf", {input(graph, "x", {"b", "s", "4"}), state(graph, "w", {4, 6})}));
   EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("MatMul"));
@@ -30,7 +30,7 @@ TEST(LowerEinsum, linear_layer_is_one_product) {
 }
 
 TEST(LowerEinsum, attention_scores_turn_the_keys) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* q = input(graph, "q", {"b", "h", "s", "8"});
   Value* k = input(graph, "k", {"b", "h", "t", "8"});
@@ -40,7 +40,7 @@ TEST(LowerEinsum, attention_scores_turn_the_keys) {
 }
 
 TEST(LowerEinsum, weights_of_experts_stay_as_they_are_stored) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* w = state(graph, "w", {8, 4, 6});
   lower(model, einsum(graph, "bsd,edf->bsef", {input(graph, "x", {"b", "s", "4"}), w}));
@@ -49,7 +49,7 @@ TEST(LowerEinsum, weights_of_experts_stay_as_they_are_stored) {
 }
 
 TEST(LowerEinsum, a_weight_on_the_left_goes_to_the_right) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* w = state(graph, "w", {4, 6});
   lower(model, einsum(graph, "df,bsd->bsf", {w, input(graph, "x", {"b", "s", "4"})}));
@@ -57,7 +57,7 @@ TEST(LowerEinsum, a_weight_on_the_left_goes_to_the_right) {
 }
 
 TEST(LowerEinsum, a_diagonal_stays) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   lower(model, einsum(graph, "bii->bi", {input(graph, "x", {"b", "4", "4"})}));
   EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Einsum"));

@@ -20,7 +20,7 @@ fs::path model_path(std::string_view name) {
   return folder / name / "model.onnx";
 }
 
-Model rewritten(Model model) {
+OnnxModel rewritten(OnnxModel model) {
   std::vector<std::string> inputs, outputs;
   for (const Value* value : model.graph->inputs) inputs.push_back(value->name);
   for (const Value* value : model.graph->outputs) outputs.push_back(value->name);
@@ -34,12 +34,12 @@ Model rewritten(Model model) {
   return model;
 }
 
-Model rewritten(std::string_view name) {
+OnnxModel rewritten(std::string_view name) {
   return rewritten(import_model(model_path(name)));
 }
 
 /// All Attention nodes have is_causal as told, and that many operands.
-void expect_attention(const Model& model, int64_t causal, size_t operands) {
+void expect_attention(const OnnxModel& model, int64_t causal, size_t operands) {
   for (const auto& node : model.graph->nodes())
     if (node->is("Attention")) {
       EXPECT_EQ(node->get_int("is_causal", 0), causal) << node->label();
@@ -50,7 +50,7 @@ void expect_attention(const Model& model, int64_t causal, size_t operands) {
 }
 
 TEST(Models, tiny_is_six_causal_layers_with_grouped_heads) {
-  Model model = rewritten("tiny");
+  OnnxModel model = rewritten("tiny");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 12},
                                                 {"Attention", 6},
                                                 {"Cast", 1},
@@ -73,7 +73,7 @@ TEST(Models, tiny_is_six_causal_layers_with_grouped_heads) {
 }
 
 TEST(Models, gpt2_is_three_causal_layers_like_tinys) {
-  Model model = rewritten("gpt2");
+  OnnxModel model = rewritten("gpt2");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 7},
                                                 {"Attention", 3},
                                                 {"Gather", 2},
@@ -88,7 +88,7 @@ TEST(Models, gpt2_is_three_causal_layers_like_tinys) {
 }
 
 TEST(Models, llama_keeps_its_mask_as_the_padding_and_the_order) {
-  Model model = rewritten("llama");
+  OnnxModel model = rewritten("llama");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 4},
                                                 {"And", 1},
                                                 {"Attention", 2},
@@ -109,7 +109,7 @@ TEST(Models, llama_keeps_its_mask_as_the_padding_and_the_order) {
 }
 
 TEST(Models, bert_has_one_padding_mask_for_all_layers) {
-  Model model = rewritten("bert");
+  OnnxModel model = rewritten("bert");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 27},
                                                 {"Attention", 3},
                                                 {"Cast", 1},
@@ -128,7 +128,7 @@ TEST(Models, bert_has_one_padding_mask_for_all_layers) {
 }
 
 TEST(Models, vit_loses_its_mask_of_zeros) {
-  Model model = rewritten("vit");
+  OnnxModel model = rewritten("vit");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 25},
                                                 {"Attention", 3},
                                                 {"Concat", 1},
@@ -151,7 +151,7 @@ TEST(Models, minilm_is_six_layers_like_berts) {
   fs::copy_file(model_path("minilm"), folder / "model.onnx", fs::copy_options::overwrite_existing);
   std::ofstream(folder / "model.onnx.data").put('\0');
   fs::resize_file(folder / "model.onnx.data", 90855424);
-  Model model = import_model(folder / "model.onnx");
+  OnnxModel model = import_model(folder / "model.onnx");
   std::vector<int64_t> positions(512);
   std::iota(positions.begin(), positions.end(), 0);
   model.graph->find("m.embeddings.position_ids")->data = Tensor::of(DType::int64, {1, 512}, positions);

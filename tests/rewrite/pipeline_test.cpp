@@ -13,8 +13,8 @@ using testing::Contains;
 using Histogram = std::map<std::string, int>;
 
 /// y = x·sigmoid(x), the sigmoid being called "gate".
-Model swish() {
-  Model model;
+OnnxModel swish() {
+  OnnxModel model;
   model.opset_imports[""] = 20;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "8"});
@@ -23,14 +23,14 @@ Model swish() {
 }
 
 TEST(Pipeline, raises_what_nobody_asks_for) {
-  Model model = swish();
+  OnnxModel model = swish();
   rewrite_model(model);
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Swish", 1}}));
   EXPECT_EQ(model.opset(), kCanonicalOpset);
 }
 
 TEST(Pipeline, barrier_survives_by_name_and_is_no_output_afterwards) {
-  Model model = swish();
+  OnnxModel model = swish();
   rewrite_model(model, {.barriers = {"gate", "not in the model"}, .observe = {}});
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Sigmoid", 1}, {"Mul", 1}}));
   EXPECT_TRUE(model.graph->find("gate"));
@@ -38,7 +38,7 @@ TEST(Pipeline, barrier_survives_by_name_and_is_no_output_afterwards) {
 }
 
 TEST(Pipeline, barrier_inside_a_function_survives_inlining) {
-  Model model = swish();
+  OnnxModel model = swish();
   Function function{"local", "act", "", swish().graph, {}, {}, {{"", 20}}, ""};
   model.functions.push_back(std::move(function));
   Node* call = model.graph->add_node("act", {model.graph->outputs[0]}, {"z"}, "local");
@@ -48,17 +48,17 @@ TEST(Pipeline, barrier_inside_a_function_survives_inlining) {
 }
 
 TEST(Pipeline, observer_sees_every_pass) {
-  Model model = swish();
+  OnnxModel model = swish();
   std::vector<std::string> seen;
   rewrite_model(model,
-                {.barriers = {}, .observe = [&](std::string_view pass, const Model&) { seen.emplace_back(pass); }});
+                {.barriers = {}, .observe = [&](std::string_view pass, const OnnxModel&) { seen.emplace_back(pass); }});
   ASSERT_EQ(seen.size(), passes().size());
   EXPECT_EQ(seen.front(), "upgrade");
   EXPECT_THAT(seen, Contains("raise_attention"));
 }
 
 TEST(UnifyExtents, compound_extent_takes_the_symbol_beside_it) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* positions = input(graph, "positions", {"1", "min(128, s)"});
   Value* x = input(graph, "x", {"b", "s"});
@@ -71,7 +71,7 @@ TEST(UnifyExtents, compound_extent_takes_the_symbol_beside_it) {
 
 TEST(UnifyExtents, contraction_unifies_symbols_but_broadcasting_does_not) {
   for (bool contraction : {true, false}) {
-    Model model;
+    OnnxModel model;
     Graph& graph = *model.graph;
     Value* a = input(graph, "a", {"m", "k"});
     Value* b = input(graph, "b", contraction ? std::vector<std::string>{"j", "n"} : std::vector<std::string>{"m", "j"});
@@ -83,7 +83,7 @@ TEST(UnifyExtents, contraction_unifies_symbols_but_broadcasting_does_not) {
 }
 
 TEST(MergeEqual, equal_nodes_on_equal_operands_become_one) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"4"});
   auto half = [&] { return node(graph, "Cos", {node(graph, "Mul", {x, number(graph, 0.5)})}); };

@@ -23,7 +23,7 @@ class RaiseActivation : public testing::Test {
     return histogram(graph);
   }
 
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "8"});
 };

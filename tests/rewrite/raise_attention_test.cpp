@@ -41,7 +41,7 @@ class RaiseAttention : public testing::Test {
     return graph.outputs[0]->producer;
   }
 
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* q = input(graph, "q", {"b", "6", "s", "16"});
   Value* k = input(graph, "k", {"b", "6", "s", "16"});
@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Flips, ConstantTriangle,
 
 TEST_F(RaiseAttention, upper_triangle_of_minus_infinity_is_causal_from_the_first_diagonal_on) {
   for (int64_t diagonal : {1, 2}) {
-    Model other;
+    OnnxModel other;
     Graph& own = *other.graph;
     Value* x = input(own, "x", {"b", "6", "5", "16"});
     Value* full = node(own, "Expand", {number(own, -3.4e38), ints(own, {5, 5})});

@@ -24,7 +24,7 @@ std::string str(const Affine* affine) {
 }
 
 TEST(Affine, arithmetic_on_ranges_stays_affine) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* column = node(graph, "Unsqueeze", {arange(graph, "b"), ints(graph, {1})});
   Value* row = arange(graph, "s");
@@ -40,7 +40,7 @@ TEST(Affine, arithmetic_on_ranges_stays_affine) {
 }
 
 TEST(Affine, pieces_that_continue_each_other_are_one_progression) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* line = arange(graph, "s");
   Value* first = graph.constant_int64({-1});
@@ -54,7 +54,7 @@ TEST(Affine, pieces_that_continue_each_other_are_one_progression) {
 }
 
 TEST(Affine, comparisons_are_decided_where_bounds_prove_them) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* row = arange(graph, "s");
   Value* column = node(graph, "Unsqueeze", {row, ints(graph, {1})});
@@ -70,7 +70,7 @@ TEST(Affine, comparisons_are_decided_where_bounds_prove_them) {
 }
 
 TEST(Affine, constants_are_checked_element_by_element) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* table = graph.add_constant("", Tensor::of<int64_t>(DType::int64, {2, 3}, {5, 6, 7, 15, 16, 17}));
   Value* other = graph.add_constant("", Tensor::of<int64_t>(DType::int64, {2, 3}, {5, 6, 7, 15, 16, 18}));
@@ -80,7 +80,7 @@ TEST(Affine, constants_are_checked_element_by_element) {
 }
 
 TEST(RaiseIndexing, gather_nd_by_coordinates_is_a_reshape) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* mask = input(graph, "mask", {"b", "s"}, DType::boolean);
   Value* rows = node(graph, "Reshape", {arange(graph, "b"), ints(graph, {-1, 1, 1, 1})});
@@ -99,7 +99,7 @@ TEST(RaiseIndexing, gather_nd_by_coordinates_is_a_reshape) {
 }
 
 TEST(RaiseIndexing, gather_nd_by_exchanged_coordinates_transposes) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "s"});
   Value* shape = graph.add_expression("", {Expr::symbol("s"), Expr::symbol("b"), 1});
@@ -114,7 +114,7 @@ TEST(RaiseIndexing, gather_nd_by_exchanged_coordinates_transposes) {
 }
 
 TEST(RaiseIndexing, gather_nd_of_a_part_stays) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "s"});
   Value* index = node(graph, "Unsqueeze", {arange(graph, "fewer"), ints(graph, {1})});
@@ -125,7 +125,7 @@ TEST(RaiseIndexing, gather_nd_of_a_part_stays) {
 }
 
 TEST(RaiseIndexing, gather_by_row_major_position_is_a_reshape) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* mask = input(graph, "mask", {"b", "s"}, DType::boolean);
   Value* flat = node(graph, "Reshape", {mask, ints(graph, {-1})});
@@ -140,7 +140,7 @@ TEST(RaiseIndexing, gather_by_row_major_position_is_a_reshape) {
 }
 
 TEST(RaiseIndexing, lookup_by_data_stays) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* ids = input(graph, "ids", {"b", "s"}, DType::int64);
   graph.outputs = {node(graph, "Gather", {state(graph, "table", {100, 8}), ids}, "y")};
@@ -150,7 +150,7 @@ TEST(RaiseIndexing, lookup_by_data_stays) {
 }
 
 TEST(RaiseIndexing, slice_of_a_table_of_positions_becomes_a_range) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   std::vector<int64_t> positions(512);
   for (int64_t i = 0; i < 512; ++i) positions[i] = i;

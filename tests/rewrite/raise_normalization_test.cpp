@@ -9,7 +9,7 @@ namespace {
 
 using Histogram = std::map<std::string, int>;
 
-Histogram raised(Model& model, Value* output) {
+Histogram raised(OnnxModel& model, Value* output) {
   model.graph->outputs = {output};
   fold(model);
   raise_normalization(model);
@@ -26,7 +26,7 @@ Value* inverse_root(Graph& graph, Value* x) {
 }
 
 TEST(RaiseNormalization, layer_normalization_by_division) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "s", "8"});
   Value* centered = node(graph, "Sub", {x, mean(graph, x)});
@@ -43,7 +43,7 @@ TEST(RaiseNormalization, layer_normalization_by_division) {
 }
 
 TEST(RaiseNormalization, layer_normalization_without_parameters_scales_by_one) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "8"});
   Value* centered = node(graph, "Sub", {x, mean(graph, x)});
@@ -54,7 +54,7 @@ TEST(RaiseNormalization, layer_normalization_without_parameters_scales_by_one) {
 
 TEST(RaiseNormalization, rms_normalization_with_the_weight_on_either_side) {
   for (bool weight_first : {true, false}) {
-    Model model;
+    OnnxModel model;
     Graph& graph = *model.graph;
     Value* x = input(graph, "x", {"b", "s", "8"});
     Value* normal =
@@ -67,7 +67,7 @@ TEST(RaiseNormalization, rms_normalization_with_the_weight_on_either_side) {
 }
 
 TEST(RaiseNormalization, casts_around_the_normalization_are_its_stash_type) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "8"}, DType::bfloat16);
   Value* weight = graph.add_state("w", Tensor::zeros(DType::bfloat16, {8}));
@@ -81,7 +81,7 @@ TEST(RaiseNormalization, casts_around_the_normalization_are_its_stash_type) {
 }
 
 TEST(RaiseNormalization, mean_over_a_leading_dimension_is_no_normalization) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "8"});
   Value* square = node(graph, "ReduceMean", {node(graph, "Mul", {x, x}), ints(graph, {0})});
@@ -89,7 +89,7 @@ TEST(RaiseNormalization, mean_over_a_leading_dimension_is_no_normalization) {
 }
 
 TEST(RaiseNormalization, variance_that_is_an_output_blocks) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"b", "8"});
   Value* square = mean(graph, node(graph, "Mul", {x, x}));

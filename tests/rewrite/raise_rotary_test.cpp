@@ -31,7 +31,7 @@ class RaiseRotary : public testing::Test {
     return histogram(graph);
   }
 
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"batch", "6", "sequence", "16"});
   Value* angles = input(graph, "angles", {"1", "sequence", "8"});

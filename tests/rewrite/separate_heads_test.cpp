@@ -32,7 +32,7 @@ Value* heads(Graph& graph, Value* piece, int64_t count) {
   return node(graph, "Reshape", {piece, ints(graph, {0, 0, count, kWidth})});
 }
 
-void separate(Model& model, std::vector<Value*> outputs) {
+void separate(OnnxModel& model, std::vector<Value*> outputs) {
   model.graph->outputs = std::move(outputs);
   fold(model);
   canonicalize(model);
@@ -71,7 +71,7 @@ Value* split(Graph& graph, Value* whole, std::vector<int64_t> sizes, int64_t axi
 }
 
 TEST(SeparateHeads, an_unequal_split_becomes_three_projections) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   std::vector<Value*> pieces;
   split(graph, projected(graph), {kQueries * kWidth, kKeys * kWidth, kKeys * kWidth}, -1, pieces);
@@ -80,7 +80,7 @@ TEST(SeparateHeads, an_unequal_split_becomes_three_projections) {
 }
 
 TEST(SeparateHeads, slices_become_three_projections) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* qkv = projected(graph);
   std::vector<Value*> pieces;
@@ -91,7 +91,7 @@ TEST(SeparateHeads, slices_become_three_projections) {
 }
 
 TEST(SeparateHeads, heads_may_be_split_off_and_transposed_before) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* all = heads(graph, projected(graph), kQueries + 2 * kKeys);
   Value* turned = node(graph, "Transpose", {all}, "", {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
@@ -104,7 +104,7 @@ TEST(SeparateHeads, heads_may_be_split_off_and_transposed_before) {
 }
 
 TEST(SeparateHeads, rows_of_a_turned_weight_are_shared) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* w = counted(graph, "w", {kAll, 3});
   const std::byte* bytes = w->data.data;
@@ -118,7 +118,7 @@ TEST(SeparateHeads, rows_of_a_turned_weight_are_shared) {
 }
 
 TEST(SeparateHeads, equal_pieces_stay_one_projection) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* product = node(graph, "MatMul", {input(graph, "x", {"b", "s", "3"}), counted(graph, "w", {3, 24})});
   std::vector<Value*> pieces, outputs;
@@ -129,7 +129,7 @@ TEST(SeparateHeads, equal_pieces_stay_one_projection) {
 }
 
 TEST(SeparateHeads, slices_into_equal_pieces_become_a_split) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* product = node(graph, "MatMul", {input(graph, "x", {"b", "s", "3"}), counted(graph, "w", {3, 16})});
   Value* up = node(graph, "Slice", {product, ints(graph, {8}), ints(graph, {INT64_MAX}), ints(graph, {2})});
@@ -140,7 +140,7 @@ TEST(SeparateHeads, slices_into_equal_pieces_become_a_split) {
 }
 
 TEST(SeparateHeads, multi_query_pieces_need_no_reshape_of_their_own) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   Value* whole = node(graph, "Reshape", {projected(graph), ints(graph, {0, 1, -1, kAll})});
   std::vector<Value*> pieces;
@@ -152,7 +152,7 @@ TEST(SeparateHeads, multi_query_pieces_need_no_reshape_of_their_own) {
 }
 
 TEST(SeparateHeads, pieces_that_are_no_heads_stay_one_projection) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   std::vector<Value*> pieces, outputs;
   split(graph, projected(graph), {8, 16, 16}, -1, pieces);
@@ -162,7 +162,7 @@ TEST(SeparateHeads, pieces_that_are_no_heads_stay_one_projection) {
 }
 
 TEST(SeparateHeads, an_annotated_weight_stays_whole) {
-  Model model;
+  OnnxModel model;
   Graph& graph = *model.graph;
   std::vector<Value*> pieces;
   split(graph, projected(graph), {24, 8, 8}, -1, pieces);

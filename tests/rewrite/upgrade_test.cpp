@@ -12,14 +12,14 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Model model_of_opset(int64_t version) {
-  Model model;
+OnnxModel model_of_opset(int64_t version) {
+  OnnxModel model;
   model.opset_imports[""] = version;
   return model;
 }
 
 TEST(Upgrade, reduction_takes_its_axes_as_an_operand) {
-  Model model = model_of_opset(13);
+  OnnxModel model = model_of_opset(13);
   Value* x = input(*model.graph, "x", {"batch", "8"});
   Value* y = node(*model.graph, "ReduceMean", {x}, "y", {{"axes", std::vector<int64_t>{-1}}});
   model.graph->outputs = {y};
@@ -30,21 +30,21 @@ TEST(Upgrade, reduction_takes_its_axes_as_an_operand) {
 }
 
 TEST(Upgrade, split_without_sizes_counts_its_pieces) {
-  Model model = model_of_opset(13);
+  OnnxModel model = model_of_opset(13);
   Node* split = model.graph->add_node("Split", {input(*model.graph, "x", {"6"})}, {"a", "b", "c"});
   upgrade(model);
   EXPECT_EQ(split->get_int("num_outputs", 0), 3);
 }
 
 TEST(Upgrade, softmax_states_its_axis) {
-  Model model = model_of_opset(13);
+  OnnxModel model = model_of_opset(13);
   Value* y = node(*model.graph, "Softmax", {input(*model.graph, "x", {"6"})});
   upgrade(model);
   EXPECT_EQ(y->producer->get_int("axis", 0), -1);
 }
 
 TEST(Upgrade, group_normalization_of_opset_18_gets_a_scale_per_channel) {
-  Model model = model_of_opset(18);
+  OnnxModel model = model_of_opset(18);
   Value* x = input(*model.graph, "x", {"n", "8", "h"});
   Value* y =
       node(*model.graph, "GroupNormalization", {x, state(*model.graph, "scale", {2}), state(*model.graph, "bias", {2})},
@@ -55,7 +55,7 @@ TEST(Upgrade, group_normalization_of_opset_18_gets_a_scale_per_channel) {
 }
 
 TEST(Upgrade, group_normalization_of_opset_21_stays) {
-  Model model = model_of_opset(21);
+  OnnxModel model = model_of_opset(21);
   Value* x = input(*model.graph, "x", {"n", "8", "h"});
   node(*model.graph, "GroupNormalization", {x, state(*model.graph, "scale", {8}), state(*model.graph, "bias", {8})},
        "y", {{"num_groups", int64_t{2}}});
@@ -64,7 +64,7 @@ TEST(Upgrade, group_normalization_of_opset_21_stays) {
 }
 
 TEST(Upgrade, batch_normalization_keeps_one_result) {
-  Model model = model_of_opset(13);
+  OnnxModel model = model_of_opset(13);
   Graph& graph = *model.graph;
   Value* c = state(graph, "c", {4});
   Node* batch = graph.add_node("BatchNormalization", {input(graph, "x", {"n", "4"}), c, c, c, c},
@@ -77,7 +77,7 @@ TEST(Upgrade, batch_normalization_keeps_one_result) {
 }
 
 TEST(Upgrade, batch_normalization_in_training_mode_is_refused) {
-  Model model = model_of_opset(15);
+  OnnxModel model = model_of_opset(15);
   Value* c = state(*model.graph, "c", {4});
   node(*model.graph, "BatchNormalization", {input(*model.graph, "x", {"n", "4"}), c, c, c, c}, "y",
        {{"training_mode", int64_t{1}}});
@@ -86,7 +86,7 @@ TEST(Upgrade, batch_normalization_in_training_mode_is_refused) {
 }
 
 TEST(Upgrade, attributes_newer_than_ours_must_be_neutral) {
-  Model model = model_of_opset(25);
+  OnnxModel model = model_of_opset(25);
   Value* q = input(*model.graph, "q", {"b", "2", "s", "8"});
   Value* y = node(*model.graph, "Attention", {q, q, q}, "y", {{"left_window_size", int64_t{-1}}});
   upgrade(model);
@@ -96,7 +96,7 @@ TEST(Upgrade, attributes_newer_than_ours_must_be_neutral) {
 }
 
 TEST(Upgrade, function_bodies_are_upgraded_from_their_own_version) {
-  Model model = model_of_opset(20);
+  OnnxModel model = model_of_opset(20);
   Function function{"local", "mean", "", std::make_unique<Graph>(), {}, {}, {{"", 13}}, ""};
   Value* y =
       node(*function.body, "ReduceMean", {input(*function.body, "x", {"4"})}, "y", {{"axes", std::vector<int64_t>{0}}});

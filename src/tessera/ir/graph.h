@@ -216,6 +216,4 @@ struct OnnxModel {
   OnnxModel clone() const;
 };
 
-using Model = OnnxModel;
-
 }  // namespace tessera

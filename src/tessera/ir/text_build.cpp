@@ -174,8 +174,8 @@ ValueKind implied_kind(const TensorType& type) {
   return parameter ? ValueKind::state : ValueKind::constant;
 }
 
-Model build_model(const Scanner& scanner, ModelSyntax syntax) {
-  Model model;
+OnnxModel build_model(const Scanner& scanner, ModelSyntax syntax) {
+  OnnxModel model;
   model.ir_version = syntax.ir_version;
   model.opset_imports = std::move(syntax.opset_imports);
   model.extra = std::move(syntax.extra);
@@ -191,7 +191,7 @@ Model build_model(const Scanner& scanner, ModelSyntax syntax) {
 
 namespace tessera {
 
-Model parse_text(std::string_view text) {
+OnnxModel parse_text(std::string_view text) {
   text::Scanner scanner(text);
   return text::build_model(scanner, text::parse_syntax(scanner));
 }

@@ -7,7 +7,7 @@
 
 namespace tessera::text {
 
-/// What a model's header says beyond the IR: fields of ModelProto, which Model::extra keeps serialized.
+/// What a model's header says beyond the IR: fields of ModelProto, which OnnxModel::extra keeps serialized.
 struct HeaderExtras {
   std::string producer_name, producer_version, domain, doc_string;
   int64_t model_version = 0;

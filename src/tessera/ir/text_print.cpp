@@ -62,7 +62,7 @@ class Printer {
 
   std::string text;
 
-  void model(const Model& model) {
+  void model(const OnnxModel& model) {
     header(model);
     graph(*model.graph, "");
     text += "\n";
@@ -80,7 +80,7 @@ class Printer {
     std::string text, comment;
   };
 
-  void header(const Model& model) {
+  void header(const OnnxModel& model) {
     std::vector<Item> items = {{fmt::format("ir_version: {}", model.ir_version), ""},
                                {"opset_import: " + opsets(model.opset_imports), ""}};
     HeaderExtras extras = parse_extras(model.extra);
@@ -315,7 +315,7 @@ class Printer {
 
 }  // namespace
 
-std::string print_text(const Model& model, const TextOptions& options) {
+std::string print_text(const OnnxModel& model, const TextOptions& options) {
   Printer printer(options);
   printer.model(model);
   return std::move(printer.text);

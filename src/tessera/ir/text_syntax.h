@@ -65,7 +65,7 @@ struct FunctionSyntax {
 struct ModelSyntax {
   int64_t ir_version = 10;
   std::map<std::string, int64_t> opset_imports;
-  std::string extra;  ///< the header's other fields, as Model::extra
+  std::string extra;  ///< the header's other fields, as OnnxModel::extra
   GraphSyntax graph;
   std::vector<FunctionSyntax> functions;
 };
@@ -73,7 +73,7 @@ struct ModelSyntax {
 ModelSyntax parse_syntax(Scanner& scanner);
 
 /// Resolves names; errors name their place in the scanner's text.
-Model build_model(const Scanner& scanner, ModelSyntax syntax);
+OnnxModel build_model(const Scanner& scanner, ModelSyntax syntax);
 
 /// The kind of an initializer of that type where no keyword gives it; as the importer does.
 ValueKind implied_kind(const TensorType& type);

@@ -30,7 +30,7 @@ void put_function(const Function& function, onnx::FunctionProto& proto, codec::E
   codec::GraphWriter(*function.body, external, all_infos).write_body(proto);
 }
 
-void put_model(const Model& model, onnx::ModelProto& proto, codec::ExternalWriter* external, bool all_infos) {
+void put_model(const OnnxModel& model, onnx::ModelProto& proto, codec::ExternalWriter* external, bool all_infos) {
   check(proto.ParseFromString(model.extra), "what was kept of a model can be read back");
   codec::store_external_within(proto, external);
   proto.set_ir_version(model.ir_version);
@@ -51,13 +51,13 @@ std::string serialized(const onnx::ModelProto& proto) {
 
 }  // namespace
 
-std::string export_model_bytes(const Model& model) {
+std::string export_model_bytes(const OnnxModel& model) {
   onnx::ModelProto proto;
   put_model(model, proto, nullptr, false);
   return serialized(proto);
 }
 
-void export_model(const Model& model, const std::filesystem::path& path, const ExportOptions& options) {
+void export_model(const OnnxModel& model, const std::filesystem::path& path, const ExportOptions& options) {
   std::string external_file = options.external_file;
   if (external_file.empty()) external_file = path.filename().string() + ".data";
   codec::ExternalWriter external(path.parent_path(), options.external_threshold, external_file, &options.stored);

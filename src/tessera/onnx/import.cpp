@@ -93,13 +93,13 @@ onnx::ModelProto parse(const std::string& bytes, const std::string& source) {
   return proto;
 }
 
-Model read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::path& folder, std::string source) {
+OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::path& folder, std::string source) {
   codec::Skeleton skeleton = codec::cut_large_raw(file->view(), source);
   onnx::ModelProto proto = parse(skeleton.bytes, source);
   std::string().swap(skeleton.bytes);
   check_versions(proto, source);
 
-  Model model;
+  OnnxModel model;
   model.ir_version = proto.ir_version();
   model.opset_imports = codec::opset_map(proto.opset_import(), fmt::format("'{}'", source));
   check_opset(model.opset_imports, fmt::format("'{}'", source));
@@ -130,13 +130,13 @@ Model read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::
 
 }  // namespace
 
-Model import_model(const std::filesystem::path& path) {
-  Model model = read_model(MappedFile::open(path, "import"), path.parent_path(), path.string());
+OnnxModel import_model(const std::filesystem::path& path) {
+  OnnxModel model = read_model(MappedFile::open(path, "import"), path.parent_path(), path.string());
   model.source = path.string();
   return model;
 }
 
-Model import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir) {
+OnnxModel import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir) {
   return read_model(MappedFile::copy_of(bytes), base_dir, "model in memory");
 }
 

@@ -30,7 +30,7 @@ onnx::NodeProto message_of(const Node& node) {
 kept::Graph message_of(const Graph& graph) {
   return parsed<kept::Graph>(graph.extra);
 }
-onnx::ModelProto message_of(const Model& model) {
+onnx::ModelProto message_of(const OnnxModel& model) {
   return parsed<onnx::ModelProto>(model.extra);
 }
 
@@ -92,7 +92,7 @@ std::optional<std::string> get_metadata(const Node& node, std::string_view key) 
 std::optional<std::string> get_metadata(const Graph& graph, std::string_view key) {
   return get(graph, key);
 }
-std::optional<std::string> get_metadata(const Model& model, std::string_view key) {
+std::optional<std::string> get_metadata(const OnnxModel& model, std::string_view key) {
   return get(model, key);
 }
 
@@ -105,7 +105,7 @@ std::map<std::string, std::string> all_metadata(const Node& node) {
 std::map<std::string, std::string> all_metadata(const Graph& graph) {
   return all(graph);
 }
-std::map<std::string, std::string> all_metadata(const Model& model) {
+std::map<std::string, std::string> all_metadata(const OnnxModel& model) {
   return all(model);
 }
 
@@ -118,7 +118,7 @@ void set_metadata(Node& node, std::string_view key, std::string_view text) {
 void set_metadata(Graph& graph, std::string_view key, std::string_view text) {
   set(graph, key, text);
 }
-void set_metadata(Model& model, std::string_view key, std::string_view text) {
+void set_metadata(OnnxModel& model, std::string_view key, std::string_view text) {
   set(model, key, text);
 }
 
@@ -131,7 +131,7 @@ void remove_metadata(Node& node, std::string_view key) {
 void remove_metadata(Graph& graph, std::string_view key) {
   remove(graph, key);
 }
-void remove_metadata(Model& model, std::string_view key) {
+void remove_metadata(OnnxModel& model, std::string_view key) {
   remove(model, key);
 }
 

@@ -38,7 +38,7 @@ bool is_live(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-void canonicalize(Model& model) {
+void canonicalize(OnnxModel& model) {
   constexpr int kMostSweeps = 200;
   Graph& graph = *model.graph;
   bool changed = true;

@@ -122,7 +122,7 @@ class Sequences {
 
 }  // namespace
 
-void fold(Model& model) {
+void fold(OnnxModel& model) {
   Graph& graph = *model.graph;
   Sequences sequences(graph);
   for (Node* node : nodes_of(graph)) {

@@ -41,7 +41,7 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
 
 class Inliner {
  public:
-  explicit Inliner(Model& model) {
+  explicit Inliner(OnnxModel& model) {
     for (Function& function : model.functions)
       functions_[key_of(function.domain, function.name, function.overload)] = &function;
   }
@@ -119,7 +119,7 @@ class Inliner {
 
 }  // namespace
 
-void inline_functions(Model& model) {
+void inline_functions(OnnxModel& model) {
   if (model.functions.empty()) return;
   Inliner(model).expand(*model.graph);
   model.functions.clear();

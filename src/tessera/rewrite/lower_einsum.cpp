@@ -149,7 +149,7 @@ class Lowering {
 
 }  // namespace
 
-void lower_einsum(Model& model) {
+void lower_einsum(OnnxModel& model) {
   for (Node* node : nodes_of(*model.graph))
     if (node->is("Einsum") && is_float(node->outputs[0]->dtype())) Lowering(*model.graph, node).run();
   model.graph->erase_dead();

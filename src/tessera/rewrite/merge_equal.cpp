@@ -61,7 +61,7 @@ void merge_leaves(Graph& graph) {
 
 }  // namespace
 
-void merge_equal(Model& model) {
+void merge_equal(OnnxModel& model) {
   Graph& graph = *model.graph;
   merge_leaves(graph);
   std::map<std::string, Node*> seen;

@@ -6,30 +6,30 @@
 namespace tessera::rewrite {
 
 /// Every operator in its newest form (functions' bodies too, each from its own opset version).
-void upgrade(Model& model);
+void upgrade(OnnxModel& model);
 /// Calls of model-local functions become the functions' bodies, except of operators that we know ourselves.
-void inline_functions(Model& model);
+void inline_functions(OnnxModel& model);
 /// Infers all types; values whose elements are known become constants or expressions: no Shape is left.
-void fold(Model& model);
+void fold(OnnxModel& model);
 /// Einsums become matrix products between changes of shape; what is no product stays.
-void lower_einsum(Model& model);
+void lower_einsum(OnnxModel& model);
 /// Local simplifications to a fixpoint: one spelling for what has several (see canonicalize.cpp's table).
-void canonicalize(Model& model);
+void canonicalize(OnnxModel& model);
 /// Nodes that compute the same from the same become one.
-void merge_equal(Model& model);
+void merge_equal(OnnxModel& model);
 /// Index arithmetic (arange, slices, comparisons, gathers of masks) becomes constants, ranges and reshapes.
-void raise_indexing(Model& model);
+void raise_indexing(OnnxModel& model);
 /// Extents that must be equal get one expression: min(128, s) beside s becomes s.
-void unify_extents(Model& model);
+void unify_extents(OnnxModel& model);
 /// One projection to queries, keys and values of unequal widths becomes one for each.
-void separate_heads(Model& model);
+void separate_heads(OnnxModel& model);
 /// Spelt-out LayerNormalization and RMSNormalization.
-void raise_normalization(Model& model);
+void raise_normalization(OnnxModel& model);
 /// Spelt-out Gelu (erf and tanh forms) and Swish.
-void raise_activation(Model& model);
+void raise_activation(OnnxModel& model);
 /// x·cos + rotate_half(x)·sin → RotaryEmbedding.
-void raise_rotary(Model& model);
+void raise_rotary(OnnxModel& model);
 /// MatMul, scale, mask, Softmax, MatMul → Attention; masks and repeated key/value heads of Attention simplified.
-void raise_attention(Model& model);
+void raise_attention(OnnxModel& model);
 
 }  // namespace tessera::rewrite

@@ -27,7 +27,7 @@ const std::vector<Pass>& passes() {
   return all;
 }
 
-void rewrite_model(Model& model, const RewriteOptions& options) {
+void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   Graph& graph = *model.graph;
   // While passes run, a barrier is an output: passes keep outputs' names, and never swallow them.
   const size_t real_outputs = graph.outputs.size();

@@ -84,7 +84,7 @@ bool raise_swish(Graph& graph, Node* node) {
 
 }  // namespace
 
-void raise_activation(Model& model) {
+void raise_activation(OnnxModel& model) {
   Graph& graph = *model.graph;
   for (Node* node : nodes_of(graph)) {
     if (!node->is("Mul") && !node->is("Div")) continue;

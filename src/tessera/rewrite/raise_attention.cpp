@@ -185,7 +185,7 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
 
 }  // namespace
 
-void raise_attention(Model& model) {
+void raise_attention(OnnxModel& model) {
   Graph& graph = *model.graph;
   AffineAnalysis analysis(graph);
   for (Node* node : nodes_of(graph)) {

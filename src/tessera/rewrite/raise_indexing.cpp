@@ -155,7 +155,7 @@ bool used_beyond(const AffineAnalysis& analysis, const Value& value) {
 
 }  // namespace
 
-void raise_indexing(Model& model) {
+void raise_indexing(OnnxModel& model) {
   Graph& graph = *model.graph;
   {
     AffineAnalysis analysis(graph);

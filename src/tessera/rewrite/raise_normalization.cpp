@@ -113,7 +113,7 @@ Value* ones(Graph& graph, DType dtype, const Shape& shape, const Node* before) {
 
 }  // namespace
 
-void raise_normalization(Model& model) {
+void raise_normalization(OnnxModel& model) {
   Graph& graph = *model.graph;
   for (Node* node : nodes_of(graph)) {
     auto found = match(graph, node);

@@ -114,7 +114,7 @@ bool raise(Graph& graph, Node* add) {
 
 }  // namespace
 
-void raise_rotary(Model& model) {
+void raise_rotary(OnnxModel& model) {
   Graph& graph = *model.graph;
   for (Node* node : nodes_of(graph))
     if (node->is("Add")) raise(graph, node);

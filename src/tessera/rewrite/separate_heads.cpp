@@ -229,7 +229,7 @@ void separate(Graph& graph, const Division& division) {
 
 }  // namespace
 
-void separate_heads(Model& model) {
+void separate_heads(OnnxModel& model) {
   Graph& graph = *model.graph;
   for (Node* node : nodes_of(graph)) {
     std::optional<Division> division;

@@ -46,7 +46,7 @@ Expr renamed(const Expr& expr, const Expr& from, const Expr& to) {
 
 }  // namespace
 
-void unify_extents(Model& model) {
+void unify_extents(OnnxModel& model) {
   Graph& graph = *model.graph;
   // One equality at a time: each may make others hold, or change what they say.
   constexpr int kMost = 1000;

@@ -188,7 +188,7 @@ void set_version(std::map<std::string, int64_t>& imports) {
 
 }  // namespace
 
-void upgrade(Model& model) {
+void upgrade(OnnxModel& model) {
   int64_t version = model.opset();
   upgrade_graph(*model.graph, version);
   for (Function& function : model.functions) {
