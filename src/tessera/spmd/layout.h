@@ -63,7 +63,7 @@ struct SubFactor {
 struct NodeLayout {
   const Node* node = nullptr;
   ops::Rule rule;
-  std::vector<int> operand_slots;  ///< -1 for absent operands, expressions and scalars without dimensions
+  std::vector<int> operand_slots;  ///< -1 for absent operands and expressions
   std::vector<int> result_slots;
   std::vector<SubFactor> subfactors;
 };
@@ -71,8 +71,8 @@ struct NodeLayout {
 /// The parts of every value of a graph, and how operators tie them together.
 ///
 /// Construction refines: a cut of a dimension (a suffix product such as 32 of 192 = 6·32) crosses every operator along
-/// the factor that runs there, until nothing changes. A cut that does not divide what is there is not taken over: at
-/// that edge layouts may differ, and a reshard will mend it.
+/// the factor that runs there, until nothing changes. A cut that does not divide what is there is not taken over;
+/// where a dimension's parts then do not line up with an operator's factors, those factors stay whole there.
 class Layout {
  public:
   /// `cuts`: further parts by value, from annotations with explicit parts.

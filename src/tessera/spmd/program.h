@@ -71,7 +71,7 @@ struct Program {
   const Placement& placement(const Value* value) const { return placements.at(value); }
 };
 
-/// Bytes of a tensor with symbols bound by `hints` (16 where a symbol has none).
+/// The value of an expression with symbols bound by `hints` (16 where a symbol has none), on the first rank.
 double hinted(const Expr& expr, const std::map<std::string, int64_t, std::less<>>& hints);
 
 }  // namespace tessera::spmd

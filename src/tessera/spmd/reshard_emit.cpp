@@ -18,7 +18,7 @@ Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, cons
   result.at.resize(wanted.size());
   for (int d = 0; d < static_cast<int>(sharding.dims.size()); ++d) {
     Expr run = 1;
-    bool in_run = false, any = false;
+    bool in_run = false;
     auto flush = [&] {
       if (in_run) result.shape.push_back(run);
       run = 1;
@@ -36,9 +36,8 @@ Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, cons
       flush();
       result.at[found - wanted.begin()] = static_cast<int>(result.shape.size());
       result.shape.push_back(extent);
-      any = true;
     }
-    if (in_run || (!any && parts.empty())) flush();
+    flush();
   }
   return result;
 }
