@@ -158,6 +158,13 @@ TEST(Canonical, MergesPartsThatNoSplitSeparates) {
   EXPECT_EQ(canonical(dim_of("3{x}*4", 12, mesh)).parts, dim_of("3{x}*4", 12, mesh).parts) << "3 over 2 is uneven";
 }
 
+TEST(Canonical, JoinsSubAxesAsFarAsTheySplitEvenly) {
+  Mesh mesh = Mesh::parse("x=4,y=2");
+  EXPECT_EQ(canonical(dim_of("2{x:(1)2}*2{x:(2)2,y}*2", 8, mesh)).parts, canonical(dim_of("4{x,y}*2", 8, mesh)).parts);
+  EXPECT_NE(canonical(dim_of("6{x:(1)2,x:(2)2}", 6, mesh)).parts, canonical(dim_of("6{x}", 6, mesh)).parts)
+      << "2 1 2 1 and 2 2 1 1";
+}
+
 // Equal layouts hold equal indices, whatever they were compared by.
 TEST(SameLayout, IsNeverWrongAboutIndices) {
   std::mt19937_64 engine(4);

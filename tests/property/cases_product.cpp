@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "property/cases.h"
 
 namespace tessera::property {
@@ -37,6 +39,17 @@ void add_matmuls(CaseList& list) {
         return {b.input("4 6", Fill::integers, DType::bfloat16), b.input("6 4", Fill::integers, DType::bfloat16)};
       },
       {{"accumulate", std::string("float32")}}, kExact, 1, "tessera");
+
+  for (const char* c : {"", "4", "5 1"})
+    list.add(
+        "Gemm", fmt::format("float32 sums of bfloat16, C of [{}]", c),
+        [c](Builder& b) -> Operands {
+          Operands operands{b.input("5 6", Fill::integers, DType::bfloat16),
+                            b.weight("4 6", Fill::integers, DType::bfloat16)};
+          if (*c) operands.push_back(b.weight(c, Fill::integers, DType::bfloat16));
+          return operands;
+        },
+        {{"accumulate", std::string("float32")}, {"transB", int64_t{1}}}, kExact, 1, "tessera");
 
   auto gemm = [&](std::string_view what, std::string_view a, std::string_view b, const char* c,
                   std::vector<Attribute> attributes) {
@@ -96,6 +109,15 @@ void add_convolutions(CaseList& list) {
   convolution("Conv", "grouped", "2 6 4 4", "4 3 3 3", "4", {group(2)});
   convolution("Conv", "depthwise", "2 6 4", "6 1 3", "6", {group(6), {"pads", Ints{1, 1}}});
   convolution("Conv", "one dimension", "3 4 6", "5 4 3", "5", {{"auto_pad", std::string("SAME_UPPER")}});
+  // Products of such numbers and their sums are exact in float32, and not always in bfloat16.
+  for (std::string_view type : {"Conv", "ConvTranspose"})
+    for (int64_t groups : {1, 2})
+      list.add(type, fmt::format("bfloat16, {} groups", groups),
+               [groups](Builder& b) -> Operands {
+                 return {b.input("2 8 5", Fill::integers, DType::bfloat16),
+                         b.weight(fmt::format("8 {} 3", 8 / groups), Fill::integers, DType::bfloat16)};
+               },
+               {group(groups)});
   list.add("Conv", "weight from an input", [](Builder& b) -> Operands { return {b.input("2 4 4"), b.input("6 4 2")}; });
   convolution("ConvTranspose", "plain", "2 4 3 3", "4 6 2 2", "6", {});
   convolution("ConvTranspose", "strided", "1 4 3 3", "4 3 3 3", nullptr,

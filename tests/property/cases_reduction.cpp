@@ -78,6 +78,15 @@ std::vector<Subject> reduction_cases() {
   list.add("ReduceSum", "bfloat16", [](Builder& b) -> Operands {
     return {b.input("4 6", Fill::integers, DType::bfloat16), b.ints({1})};
   });
+  for (std::string_view type : {"ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceMean"}) {
+    const Bound bound = type == "ReduceMean" ? kReordered : kExact;
+    list.add(
+        type, "float32 sums of bfloat16",
+        [](Builder& b) -> Operands {
+          return {b.input("4 6", Fill::integers, DType::bfloat16), b.ints({1})};
+        },
+        {{"accumulate", std::string("float32")}}, bound, 1, "tessera");
+  }
 
   auto axis = [](int64_t at) { return Attribute{"axis", at}; };
   for (std::string_view type : {"ArgMax", "ArgMin"}) {

@@ -160,6 +160,11 @@ void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations) {
     bool expected = std::any_of(refusals().begin(), refusals().end(), [&](const Refusal& refusal) {
       return std::string_view(error.what()).find(refusal.message) != std::string_view::npos;
     });
+    // An axis alone finds its part; only parts that are spelt out can be the wrong ones.
+    expected &= std::any_of(annotations.begin(), annotations.end(), [](const Annotation& annotation) {
+      const auto& dims = annotation.sharding.dims;
+      return std::any_of(dims.begin(), dims.end(), [](const DimSharding& dim) { return dim.parts.size() > 1; });
+    });
     if (!expected || error.kind() != ErrorKind::user) return fail(mesh, annotations, error.what());
     ++refused_;
   }

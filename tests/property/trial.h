@@ -9,7 +9,8 @@
 
 namespace tessera::property {
 
-/// Why a sharding may be refused. A refusal is a user error that contains `message`; any other error is a failure.
+/// Why a sharding with parts may be refused. A refusal is a user error that contains `message`; any other error is a
+/// failure, and so is a refusal where annotations name axes alone.
 struct Refusal {
   std::string_view message;
   std::string_view why;

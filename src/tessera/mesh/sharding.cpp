@@ -19,6 +19,25 @@ int64_t ranks_of(const std::vector<AxisRef>& axes) {
   return count;
 }
 
+// The part's axes with neighbouring digits of one mesh axis joined where they split evenly what they split: there one
+// split after the other is the split by both. An uneven nested split is not, and stays as it is.
+std::vector<AxisRef> join_even(const Part& part) {
+  std::vector<AxisRef> joined;
+  std::optional<Expr> before, left = part.size;  // extents before the last joined axis and after it, while even
+  for (const AxisRef& axis : part.axes) {
+    bool follows =
+        !joined.empty() && joined.back().axis == axis.axis && joined.back().pre * joined.back().size == axis.pre;
+    if (follows && left && Expr::exact_divide(*left, axis.size)) {
+      joined.back().size *= axis.size;
+    } else {
+      joined.push_back(axis);
+      before = left;
+    }
+    left = before ? Expr::exact_divide(*before, joined.back().size) : std::nullopt;
+  }
+  return joined;
+}
+
 }  // namespace
 
 bool AxisRef::is_whole(const Mesh& mesh) const {
@@ -193,9 +212,7 @@ DimSharding canonical(const DimSharding& dim) {
     }
     parts.push_back(std::move(part));
   }
-  // Joined sub-axes split evenly what they split one after the other evenly; an uneven nested split stays as it is.
-  for (Part& part : parts)
-    if (Expr::exact_divide(part.size, ranks_of(part.axes))) part.axes = join_axes(part.axes);
+  for (Part& part : parts) part.axes = join_even(part);
   if (parts.empty()) parts.push_back(Part{1, {}});
   return result;
 }

@@ -75,7 +75,7 @@ void infer_conv(Node& node) {
   ConvDims dims = conv_dims(node);
   Shape shape{dims.n, dims.g * dims.m};
   shape.insert(shape.end(), dims.out.begin(), dims.out.end());
-  set_result(node, 0, dtype, std::move(shape));
+  set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
 }
 
 Rule conv_rule(const Node& node) {
@@ -113,7 +113,7 @@ std::vector<Value*> localize_conv(Localizer& local) {
     conv->set("group", *groups);
   } else {  // ranks differ in their groups: our own operator, which reads them off the extents
     conv->domain = "tessera";
-    conv->remove_attribute("group");
+    conv->set("group", int64_t{0});
   }
   return results;
 }
@@ -127,8 +127,8 @@ Expr conv_flops(const Node& node) {
 }  // namespace
 
 std::vector<OpDef> convolution_ops() {
-  return {{"Conv", "", infer_conv, conv_rule, conv_flops, localize_conv},
-          {"ConvTranspose", "", infer_conv, conv_rule, conv_flops, localize_conv}};
+  return {{"Conv", "", infer_conv, conv_rule, conv_flops, localize_conv, true},
+          {"ConvTranspose", "", infer_conv, conv_rule, conv_flops, localize_conv, true}};
 }
 
 }  // namespace tessera::ops

@@ -36,6 +36,11 @@ const Shape& shape_of(const Node& node, size_t index) {
   return operand(node, index).shape();
 }
 
+DType sum_dtype(const Node& node, DType operands) {
+  const bool wide = bits_of(operands) == 16 && node.get_string("accumulate", "") == "float32";
+  return wide ? DType::float32 : operands;
+}
+
 void set_result(Node& node, size_t index, DType dtype, Shape shape, std::optional<std::vector<Expr>> content) {
   Value* result = node.output(index);
   if (!result) return;

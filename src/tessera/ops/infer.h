@@ -33,6 +33,10 @@ const Shape& shape_of(const Node& node, size_t index);
 void set_result(Node& node, size_t index, DType dtype, Shape shape,
                 std::optional<std::vector<Expr>> content = std::nullopt);
 
+/// The type of a node's sums of operands of that type: float32 for 16-bit ones where accumulate = "float32" asks for
+/// it, as operators of our domain do to be rounded once only, after a reduction over ranks; else the operands' own.
+DType sum_dtype(const Node& node, DType operands);
+
 /// The elements of a small integer or boolean tensor (rank 0 or 1, booleans as 0 and 1) where shape computation knows
 /// them: from its content, or from a constant's data. Nullopt for null, states, longer tensors and other types.
 std::optional<std::vector<Expr>> content_of(const Value* value);

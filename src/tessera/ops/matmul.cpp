@@ -34,11 +34,10 @@ MatMulDims matmul_dims(const Node& node) {
 void infer_matmul(Node& node) {
   DType dtype = require_same_dtype(node, {0, 1});
   MatMulDims dims = matmul_dims(node);
-  if (node.get_string("accumulate", "") == "float32" && bits_of(dtype) == 16) dtype = DType::float32;
   Shape shape = dims.batch;
   if (dims.m) shape.push_back(*dims.m);
   if (dims.n) shape.push_back(*dims.n);
-  set_result(node, 0, dtype, std::move(shape));
+  set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
 }
 
 Rule matmul_rule(const Node& node) {
@@ -83,7 +82,7 @@ void infer_gemm(Node& node) {
   DType dtype = require_same_dtype(node, {0, 1, 2});
   Shape shape{dims.m, dims.n};
   if (node.input(2)) require_broadcast_to(node, 2, "C", shape);
-  set_result(node, 0, dtype, std::move(shape));
+  set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
 }
 
 Rule gemm_rule(const Node& node) {
@@ -118,10 +117,10 @@ Expr gemm_flops(const Node& node) {
 
 std::vector<OpDef> matmul_ops() {
   return {
-      {"MatMul", "", infer_matmul, matmul_rule, matmul_flops},
-      // accumulate = "float32": float32 results from 16-bit operands, so that partial sums are rounded only once.
+      {"MatMul", "", infer_matmul, matmul_rule, matmul_flops, nullptr, true},
       {"MatMul", "tessera", infer_matmul, matmul_rule, matmul_flops},
-      {"Gemm", "", infer_gemm, gemm_rule, gemm_flops, localize_gemm},
+      {"Gemm", "", infer_gemm, gemm_rule, gemm_flops, localize_gemm, true},
+      {"Gemm", "tessera", infer_gemm, gemm_rule, gemm_flops, localize_gemm},
   };
 }
 

@@ -30,8 +30,9 @@ const OpDef* find_op(std::string_view type, std::string_view domain) {
   return found == registry().end() ? nullptr : &found->second;
 }
 
-const OpDef* float32_twin(const Node& node) {
-  return node.domain.empty() ? find_op(node.op_type, "tessera") : nullptr;
+bool has_wide_sums(const Node& node) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  return op && op->wide_sums;
 }
 
 std::vector<const OpDef*> all_ops() {
@@ -84,6 +85,10 @@ std::vector<Value*> Localizer::same() {
   local->inputs = inputs;
   for (size_t i = 0; i < local->outputs.size(); ++i)
     if (local->outputs[i]) local->outputs[i] = graph.add_value(node.outputs[i]->name, ValueKind::result, outputs[i]);
+  if (has_wide_sums(node) && outputs[0].dtype == DType::float32 && bits_of(inputs[0]->dtype()) == 16) {
+    local->domain = "tessera";
+    local->set("accumulate", std::string("float32"));
+  }
   return graph.adopt_node(std::move(local))->outputs;
 }
 

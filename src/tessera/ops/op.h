@@ -27,7 +27,8 @@ class Localizer {
   /// Appends a node with one result of that type, named after the global result (fresh where several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
               std::vector<Attribute> attributes = {}, std::string_view domain = "");
-  /// The node itself on the local operands: same attributes, local result types. Returns its results.
+  /// The node itself on the local operands: same attributes, local result types. Returns its results. Where the partial
+  /// sum of 16-bit operands is to be float32 (outputs), it is the operator of that name in our domain.
   std::vector<Value*> same();
   /// The same with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
   std::vector<Value*> same_with(size_t index, std::vector<Expr> content, bool scalar = false);
@@ -53,15 +54,17 @@ struct OpDef {
   Expr (*flops)(const Node& node) = nullptr;
   /// Null: the same node on local operands.
   LocalizeFn localize = nullptr;
+  /// Its sums over ranks of 16-bit operands are float32, so that they are rounded once, after the reduction. Its kernel
+  /// is registered in our domain too, with accumulate = "float32".
+  bool wide_sums = false;
   /// Element by element, or a mere change of shape: propagation goes through these first.
   bool pass_through = false;
 };
 
 /// Null if the operator is not known.
 const OpDef* find_op(std::string_view type, std::string_view domain);
-/// The operator of our own domain that does what this node of ONNX's does and sums 16-bit operands to a float32 result;
-/// null if there is none.
-const OpDef* float32_twin(const Node& node);
+/// Whether this node yields its sums over ranks in float32 though its operands are 16-bit (OpDef::wide_sums).
+bool has_wide_sums(const Node& node);
 /// Every operator that is known, by domain and type.
 std::vector<const OpDef*> all_ops();
 /// Throws a user error naming the node and what would work instead if the operator is not known.

@@ -57,7 +57,8 @@ void infer_reduce(Node& node) {
     else if (keep)
       shape.push_back(1);
   }
-  set_result(node, 0, is_arg(node) ? DType::int64 : data.dtype(), std::move(shape), reduced_content(node, reduced));
+  set_result(node, 0, is_arg(node) ? DType::int64 : sum_dtype(node, data.dtype()), std::move(shape),
+             reduced_content(node, reduced));
 }
 
 // How the parts of a split reduced dimension combine: by `across`, or not at all.
@@ -130,12 +131,12 @@ std::vector<Value*> localize_mean(Localizer& local) {
     count = count * shape[d];
   }
   if (!split) return local.same();
-  DType dtype = local.outputs[0].dtype, wide = bits_of(dtype) < 32 ? DType::float32 : dtype;
+  const DType dtype = local.outputs[0].dtype, wide = bits_of(dtype) < 32 ? DType::float32 : dtype;
   auto cast = [&](Value* value, const std::optional<Shape>& extents, DType to) {
     return local.emit("Cast", {value}, {to, extents}, {{"to", static_cast<int64_t>(to)}});
   };
   std::vector<Value*> operands = local.inputs;
-  if (wide != dtype) operands[0] = cast(operands[0], operands[0]->type.shape, wide);
+  if (wide != operands[0]->dtype()) operands[0] = cast(operands[0], operands[0]->type.shape, wide);
   TensorType type{wide, local.outputs[0].shape};
   Value* sum = local.emit("ReduceSum", operands, type, local.node.attributes);
   Value* divisor = count.constant() ? local.graph.constant_scalar(wide, static_cast<double>(*count.constant()))
@@ -164,9 +165,12 @@ Rule cumulative_rule(const Node& node) {
 
 std::vector<OpDef> reduction_ops() {
   std::vector<OpDef> ops;
-  for (const Combining& row : kCombining)
-    ops.push_back(
-        {row.type, "", infer_reduce, reduce_rule, reduce_flops, row.type == "ReduceMean" ? localize_mean : nullptr});
+  for (const Combining& row : kCombining) {
+    const bool sums = row.across == Reduction::sum;
+    const LocalizeFn localize = row.type == "ReduceMean" ? localize_mean : nullptr;
+    ops.push_back({row.type, "", infer_reduce, reduce_rule, reduce_flops, localize, sums});
+    if (sums) ops.push_back({row.type, "tessera", infer_reduce, reduce_rule, reduce_flops, localize});
+  }
   ops.push_back({"CumSum", "", infer_cumulative, cumulative_rule, reduce_flops});
   return ops;
 }

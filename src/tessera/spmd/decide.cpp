@@ -291,8 +291,7 @@ class Decider {
       decision.results.push_back(produced);
       versions_[node.node->outputs[t]] = {produced};
       bool keeps_wide = !kept.empty() && wide_.contains(node.node->inputs[partial_operands.front()]);
-      if (produced.is_partial() && (keeps_wide || (kept.empty() && ops::float32_twin(*node.node))))
-        wide_.insert(node.node->outputs[t]);
+      if (produced.is_partial() && (keeps_wide || ops::has_wide_sums(*node.node))) wide_.insert(node.node->outputs[t]);
     }
     return decision;
   }

@@ -117,14 +117,14 @@ class Partitioner {
     return cast->outputs[0];
   }
 
-  // A contraction that is split over ranks yields float32 partial sums of 16-bit operands, by the operator's twin in
-  // our domain; partial sums that are float32 already stay so through what keeps them.
+  // A contraction that is split over ranks yields float32 partial sums of 16-bit operands; partial sums that are
+  // float32 already stay so through what keeps them.
   static bool yields_wide(const Node& node, const NodeDecision& decision, size_t result,
                           const std::vector<Value*>& operands) {
     const Value* value = node.outputs[result];
     if (!value || !is_float(value->dtype()) || bits_of(value->dtype()) != 16) return false;
     if (!decision.results[result].is_partial()) return false;
-    if (ops::float32_twin(node)) return true;
+    if (ops::has_wide_sums(node)) return true;
     return std::any_of(operands.begin(), operands.end(),
                        [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
   }
@@ -187,18 +187,10 @@ class Partitioner {
       localizer.split.push_back(split);
       localizer.shards.push_back(shard);
     }
-    bool wide = false;
     for (size_t t = 0; t < node.outputs.size(); ++t)
-      if (yields_wide(node, decision, t, localizer.inputs)) {
-        localizer.outputs[t].dtype = DType::float32;
-        wide = true;
-      }
+      if (yields_wide(node, decision, t, localizer.inputs)) localizer.outputs[t].dtype = DType::float32;
     ops::LocalizeFn localize = ops::op_of(node).localize;
     std::vector<Value*> results = localize ? localize(localizer) : localizer.same();
-    if (wide && ops::float32_twin(node)) {
-      results[0]->producer->domain = kLocalDomain;
-      results[0]->producer->set("accumulate", std::string("float32"));
-    }
     check(results.size() == node.outputs.size(), fmt::format("{} has all its local results", node.label()));
     for (size_t t = 0; t < results.size(); ++t)
       if (node.outputs[t]) add_version(node.outputs[t], results[t], decision.results[t]);

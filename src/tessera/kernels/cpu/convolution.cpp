@@ -66,7 +66,7 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
     if (y.count() == 0) return make_kernel([](const KernelArgs&) {});
     onednn::TeamScope team(context.threads);
     const Md given = packed ? layout->packed : onednn::dense(weight.dtype, shape.weights);
-    const Md any_x = onednn::any_layout(x.dtype, shape.x), any_y = onednn::any_layout(x.dtype, shape.y);
+    const Md any_x = onednn::any_layout(x.dtype, shape.x), any_y = onednn::any_layout(y.dtype, shape.y);
     const Md bias = bias_layout(context);
     const onednn::Windows windows = shape.onednn_windows();
     std::optional<dnnl::convolution_forward::primitive_desc> desc;
@@ -74,7 +74,7 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
     if (!desc) desc = onednn::convolution(any_x, onednn::any_layout(x.dtype, shape.weights), bias, any_y, windows);
     if (desc)
       return primitive_kernel<dnnl::convolution_forward>(*desc, onednn::dense(x.dtype, shape.x), given, bias,
-                                                         onednn::dense(x.dtype, shape.y), context.threads);
+                                                         onednn::dense(y.dtype, shape.y), context.threads);
   }
   if (x.dtype == DType::bfloat16 || x.dtype == DType::float16) return via_float32(context, prepare_convolution);
   if (packed)
@@ -138,12 +138,12 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
       strides.push_back(count_of(std::span(kernel).subspan(i + 1)));
     }
     auto desc = onednn::deconvolution(onednn::any_layout(x.dtype, x.dims), onednn::any_layout(x.dtype, extents),
-                                      bias_layout(context), onednn::any_layout(x.dtype, y.dims),
+                                      bias_layout(context), onednn::any_layout(y.dtype, y.dims),
                                       {windows.strides, windows.dilations, windows.pads_begin, windows.pads_end});
     if (desc)
       return primitive_kernel<dnnl::deconvolution_forward>(
           *desc, onednn::dense(x.dtype, x.dims), onednn::strided(x.dtype, extents, strides), bias_layout(context),
-          onednn::dense(x.dtype, y.dims), context.threads);
+          onednn::dense(y.dtype, y.dims), context.threads);
   }
   if (x.dtype == DType::bfloat16 || x.dtype == DType::float16)
     return via_float32(context, prepare_transposed_convolution);
@@ -159,20 +159,23 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
   });
 }
 
-/// The local form of a grouped convolution whose groups are split unevenly: it has no attribute `group`, since that
-/// differs between ranks; channels / channels of a group say it.
+/// The local forms, of our domain: with float32 sums of 16-bit operands; and with group = 0 where groups are split
+/// unevenly, so that their number differs between ranks: channels / channels of a group say it.
 template <auto Prepare>
-std::unique_ptr<Kernel> prepare_shard(const PrepareContext& context) {
-  if (context.outputs.at(0).count() == 0) return make_kernel([](const KernelArgs&) {});
+std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
   Node node = context.node;
   node.domain = "";
-  const TensorDesc& weight = context.inputs.at(1);
-  const TensorDesc& grouped = node.op_type == "Conv" ? context.inputs.at(0) : context.outputs.at(0);
-  const int64_t each = weight.rank() > 1 ? weight.dims[1] : 0;
-  if (each < 1 || grouped.rank() < 2 || grouped.dims[1] % each != 0)
-    fail("kernel", "{}: {} channels do not divide into groups of {}", node.label(),
-         grouped.rank() < 2 ? 0 : grouped.dims[1], each);
-  node.set("group", grouped.dims[1] / each);
+  if (node.get_int("group", 1) == 0) {
+    if (context.outputs.at(0).count() == 0) return make_kernel([](const KernelArgs&) {});
+    const TensorDesc& weight = context.inputs.at(1);
+    const TensorDesc& grouped = node.op_type == "Conv" ? context.inputs.at(0) : context.outputs.at(0);
+    const int64_t each = weight.rank() > 1 ? weight.dims[1] : 0, channels = grouped.rank() > 1 ? grouped.dims[1] : 0;
+    // Without channels there is nothing to add up, whatever the groups are: zeros, or the bias.
+    const bool nothing = each == 0 && channels == 0;
+    if (!nothing && (each < 1 || channels % each != 0))
+      fail("kernel", "{}: {} channels do not divide into groups of {}", node.label(), channels, each);
+    node.set("group", nothing ? int64_t{1} : channels / each);
+  }
   return Prepare({node, context.inputs, context.outputs, context.known, context.threads});
 }
 
@@ -183,8 +186,8 @@ std::vector<KernelEntry> convolution_kernels() {
       {"Conv", "", prepare_convolution, {}},
       {"PackedConv", "tessera.cpu", prepare_convolution, {}},
       {"ConvTranspose", "", prepare_transposed_convolution, {}},
-      {"Conv", "tessera", prepare_shard<prepare_convolution>, {}},
-      {"ConvTranspose", "tessera", prepare_shard<prepare_transposed_convolution>, {}},
+      {"Conv", "tessera", prepare_local<prepare_convolution>, {}},
+      {"ConvTranspose", "tessera", prepare_local<prepare_transposed_convolution>, {}},
   };
   for (auto family : {pooling_kernels, batch_normalization_kernels})
     for (KernelEntry& entry : family()) entries.push_back(std::move(entry));

@@ -65,14 +65,14 @@ struct Epilogue {
   bool is_row_bias() const { return alpha == 1 && beta == 1 && with_c && c_row == 0 && c_column == 1; }
 
   /// `product` is of T's compute type, and may be where y is.
-  template <typename T>
-  void run(const Compute<T>* product, const T* c, T* y) const {
+  template <typename T, typename R>
+  void run(const Compute<T>* product, const T* c, R* y) const {
 #pragma omp parallel for num_threads(team_for(m* n, threads)) schedule(static)
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         Compute<T> value = scaled<T>(alpha, product[i * n + j]);
         if (with_c) value += scaled<T>(beta, load(c[i * c_row + j * c_column]));
-        y[i * n + j] = store<T>(value);
+        y[i * n + j] = store<R>(value);
       }
   }
 
@@ -100,21 +100,21 @@ Epilogue epilogue_of(const PrepareContext& context, const MatmulShape& shape) {
   return epilogue;
 }
 
-/// The kernel of a Gemm whose product is followed by more than a row of biases.
-template <typename T>
+/// The kernel of a Gemm whose product is followed by more than a row of biases. R is T, or float for sums of 16-bit T.
+template <typename T, typename R>
 std::unique_ptr<Kernel> gemm_with_epilogue(ProductSpec spec, const Epilogue& epilogue) {
   spec.result = dtype_of<Compute<T>>();
   std::shared_ptr<MatrixProduct> product = make_product(spec);
   if (!product) return nullptr;
   ScratchPlan plan;
   const size_t inner_at = plan.add(product->scratch_bytes());
-  const size_t wide_at = plan.add(is_narrow_float<T> ? bytes_of(spec.result, epilogue.m * epilogue.n) : 0);
+  const size_t wide_at = plan.add(is_narrow_float<R> ? bytes_of(spec.result, epilogue.m * epilogue.n) : 0);
   return make_kernel(
       [=](const KernelArgs& args) {
-        void* result = is_narrow_float<T> ? scratch_at(args.scratch, wide_at) : args.outputs[0];
+        void* result = is_narrow_float<R> ? scratch_at(args.scratch, wide_at) : args.outputs[0];
         product->run(args.inputs[0], args.inputs[1], nullptr, result, scratch_at(args.scratch, inner_at));
-        epilogue.run<T>(static_cast<const Compute<T>*>(result), epilogue.with_c ? args.in<T>(2) : nullptr,
-                        args.out<T>());
+        epilogue.run<T, R>(static_cast<const Compute<T>*>(result), epilogue.with_c ? args.in<T>(2) : nullptr,
+                           args.out<R>());
       },
       plan.bytes());
 }
@@ -139,8 +139,11 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
     spec.bias = DType::undefined;
   }
   using GemmTypes = Types<float, double, BFloat16, Float16, int32_t, int64_t, uint32_t, uint64_t>;
-  auto kernel = dispatch(GemmTypes(), node, operands.a.dtype,
-                         [&]<typename T>() { return gemm_with_epilogue<T>(spec, epilogue); });
+  auto kernel = dispatch(GemmTypes(), node, operands.a.dtype, [&]<typename T>() {
+    if (is_narrow_float<T> && context.outputs[0].dtype == DType::float32)
+      return gemm_with_epilogue<T, float>(spec, epilogue);
+    return gemm_with_epilogue<T, T>(spec, epilogue);
+  });
   return kernel ? std::move(kernel) : via_float32(context, prepare_gemm);
 }
 
@@ -151,6 +154,7 @@ std::vector<KernelEntry> matmul_kernels() {
       {"MatMul", "", prepare_matmul, {}},
       {"MatMul", "tessera", prepare_matmul, {}},
       {"Gemm", "", prepare_gemm, {}},
+      {"Gemm", "tessera", prepare_gemm, {}},
       {"PackWeight", "tessera.cpu", prepare_pack_weight, {}},
       {"PackedMatMul", "tessera.cpu", prepare_matmul, {}},
       {"PackedGemm", "tessera.cpu", prepare_gemm, {}},

@@ -29,7 +29,8 @@ std::string key_of(const Attribute& attribute) {
 }  // namespace
 
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {
-  const bool ours = node.domain == "tessera" && node.op_type == "MatMul";
+  // Of our domain: those that sum in float32, and not the convolutions whose groups only a rank's shapes tell.
+  const bool ours = node.domain == "tessera" && node.get_int("group", 1) != 0;
   if (!node.domain.empty() && !ours) return std::nullopt;
   const auto layout = weight_layout(node, node.op_type, weight);
   if (!layout) return std::nullopt;

@@ -49,14 +49,14 @@ ReducePlan plan_for(const PrepareContext& context) {
   return plan;
 }
 
-/// Elements → total in C → finish → result.
-template <typename Op, typename T, typename C, typename Finish>
+/// Elements → total in C → finish → result of type R.
+template <typename Op, typename T, typename C, typename R, typename Finish>
 std::unique_ptr<Kernel> reduce_kernel(const PrepareContext& context, Finish finish) {
   return make_kernel([plan = plan_for(context), finish, threads = context.threads](const KernelArgs& args) {
-    T* out = args.out<T>();
+    R* out = args.out<R>();
     const int64_t n = plan.reduced();
     plan.template run<Op, C, T>(args.in<T>(0), nullptr, threads,
-                                [&](int64_t i, C total) { out[i] = static_cast<T>(finish(total, n)); });
+                                [&](int64_t i, C total) { out[i] = static_cast<R>(finish(total, n)); });
   });
 }
 
@@ -91,7 +91,14 @@ template <typename Op, typename Finish = AsIs>
 std::unique_ptr<Kernel> prepare_reduce(const PrepareContext& context) {
   using Elements = decltype(FloatTypes() + Types<int32_t, int64_t, uint32_t, uint64_t, int8_t, uint8_t>());
   return dispatch(Elements(), context.node, context.inputs[0].dtype,
-                  [&]<typename T>() { return reduce_kernel<Op, T, Compute<T>>(context, Finish()); });
+                  [&]<typename T>() { return reduce_kernel<Op, T, Compute<T>, T>(context, Finish()); });
+}
+
+/// Of our domain: accumulate = "float32" keeps the sums of 16-bit elements as they are summed.
+template <typename Op, typename Finish = AsIs>
+std::unique_ptr<Kernel> prepare_wide_reduce(const PrepareContext& context) {
+  return dispatch(Types<BFloat16, Float16, float>(), context.node, context.inputs[0].dtype,
+                  [&]<typename T>() { return reduce_kernel<Op, T, float, float>(context, Finish()); });
 }
 
 /// Roots and logarithms of integers' sums are taken in double.
@@ -100,7 +107,7 @@ std::unique_ptr<Kernel> prepare_real_reduce(const PrepareContext& context) {
   using Elements = decltype(FloatTypes() + Types<int32_t, int64_t>());
   return dispatch(Elements(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     using C = std::conditional_t<std::is_integral_v<T>, double, Compute<T>>;
-    return reduce_kernel<Op, T, C>(context, Finish());
+    return reduce_kernel<Op, T, C, T>(context, Finish());
   });
 }
 
@@ -143,6 +150,10 @@ std::vector<KernelEntry> reduction_kernels() {
   std::vector<KernelEntry> entries = {
       {"ReduceSum", "", prepare_reduce<SumOf>, {}},
       {"ReduceMean", "", prepare_reduce<SumOf, Divided>, {}},
+      {"ReduceSum", "tessera", prepare_wide_reduce<SumOf>, {}},
+      {"ReduceMean", "tessera", prepare_wide_reduce<SumOf, Divided>, {}},
+      {"ReduceSumSquare", "tessera", prepare_wide_reduce<SumOfSquares>, {}},
+      {"ReduceL1", "tessera", prepare_wide_reduce<SumOfMagnitudes>, {}},
       {"ReduceProd", "", prepare_reduce<ProductOf>, {}},
       {"ReduceMax", "", prepare_extreme<GreatestOf>, {}},
       {"ReduceMin", "", prepare_extreme<LeastOf>, {}},
