@@ -177,6 +177,32 @@ TEST(WriteProgram, folder_of_something_else_is_left_alone) {
   EXPECT_EQ(contents(folder / "thesis.tex"), "years of work");
 }
 
+TEST(WriteProgram, folder_with_a_manifest_of_its_own_or_files_of_its_own_is_left_alone) {
+  auto program = compile_on("mlp", "tp=2");
+  TemporaryFolder folder;
+  auto objection = [&] {
+    auto before = files_in(folder / "out");
+    std::string said = "none";
+    try {
+      write_program(*program, "again", folder / "out");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+      said = error.what();
+      EXPECT_EQ(files_in(folder / "out"), before);
+    }
+    return said;
+  };
+  fs::create_directory(folder / "out");
+  put(folder / "out" / "manifest.json", "hi");
+  EXPECT_THAT(objection(), HasSubstr("holds a manifest.json that is not of a written program"));
+  fs::remove(folder / "out" / "manifest.json");
+  EXPECT_EQ(objection(), "none");
+  put(folder / "out" / "weights" / "thesis.tex", "years of work");
+  EXPECT_THAT(objection(), HasSubstr("holds 'weights/thesis.tex', which is no part of the program there"));
+  fs::remove(folder / "out" / "weights" / "thesis.tex");
+  EXPECT_EQ(objection(), "none");
+}
+
 // Symbols with names that no expression can hold are written under others.
 TEST(WriteProgram, symbol_that_looks_like_an_expression_is_renamed) {
   OnnxModel model = import_model(folder_of("mlp") / "model.onnx");

@@ -9,6 +9,7 @@
 
 #include "io/temporary_folder.h"
 #include "tessera/base/error.h"
+#include "tessera/io/npz.h"
 
 namespace tessera {
 namespace {
@@ -89,6 +90,18 @@ TEST(atomic_file, follows_links) {
   EXPECT_EQ(contents(folder / "target"), "new");
 }
 
+TEST(atomic_file, keeps_the_permissions_of_what_it_replaces) {
+  TemporaryFolder folder;
+  for (fs::perms mode : {fs::perms(0600), fs::perms(0640), fs::perms(0666)}) {
+    put(folder / "a", "old");
+    fs::permissions(folder / "a", mode);
+    write_file(folder / "a", "new");
+    EXPECT_EQ(fs::status(folder / "a").permissions(), mode);
+    write_npz(folder / "a", {{"x", Tensor::zeros(DType::float32, {2})}});  // by a library, which makes its own file
+    EXPECT_EQ(fs::status(folder / "a").permissions(), mode);
+  }
+}
+
 TEST(atomic_file, refuses_what_is_no_file) {
   TemporaryFolder folder;
   for (const fs::path& path : {folder.path(), folder / "none" / "a", fs::path("/dev/null"), fs::path()}) {
@@ -99,9 +112,13 @@ TEST(atomic_file, refuses_what_is_no_file) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
+std::optional<std::string> refused(const fs::path&) {
+  return "holds a thesis";
+}
+
 TEST(atomic_folder, appears_whole) {
   TemporaryFolder folder;
-  AtomicFolder output(folder / "program", "manifest.json");
+  AtomicFolder output(folder / "program", refused);
   put(output.temporary() / "manifest.json", "{}");
   fs::create_directory(output.temporary() / "weights");
   put(output.temporary() / "weights" / "0", "w");
@@ -111,15 +128,15 @@ TEST(atomic_folder, appears_whole) {
   EXPECT_EQ(folder.entries(), 1u);
 }
 
-TEST(atomic_folder, replaces_its_own_kind_and_nothing_else) {
+TEST(atomic_folder, is_replaced_only_without_an_objection) {
   TemporaryFolder folder;
   fs::create_directory(folder / "program");
   put(folder / "program" / "thesis.txt", "years of work");
-  Error error = error_of([&] { AtomicFolder(folder / "program", "manifest.json"); });
+  Error error = error_of([&] { AtomicFolder(folder / "program", refused); });
   EXPECT_EQ(error.kind(), ErrorKind::user);
-  EXPECT_THAT(error.what(), HasSubstr("holds other files and no manifest.json"));
-  put(folder / "program" / "manifest.json", "{}");
-  AtomicFolder output(folder / "program", "manifest.json");
+  EXPECT_THAT(error.what(), HasSubstr("program holds a thesis; name a new folder"));
+  EXPECT_EQ(contents(folder / "program" / "thesis.txt"), "years of work");
+  AtomicFolder output(folder / "program", [](const fs::path&) { return std::nullopt; });
   put(output.temporary() / "manifest.json", "{1}");
   output.commit();
   EXPECT_EQ(contents(folder / "program" / "manifest.json"), "{1}");
@@ -130,7 +147,7 @@ TEST(atomic_folder, replaces_its_own_kind_and_nothing_else) {
 TEST(atomic_folder, fills_an_empty_folder) {
   TemporaryFolder folder;
   fs::create_directory(folder / "program");
-  AtomicFolder output(folder / "program/", "manifest.json");
+  AtomicFolder output(folder / "program/", refused);
   put(output.temporary() / "manifest.json", "{}");
   output.commit();
   EXPECT_EQ(contents(folder / "program" / "manifest.json"), "{}");
@@ -139,7 +156,7 @@ TEST(atomic_folder, fills_an_empty_folder) {
 TEST(atomic_folder, without_commit_nothing_changes) {
   TemporaryFolder folder;
   {
-    AtomicFolder output(folder / "program", "manifest.json");
+    AtomicFolder output(folder / "program", refused);
     put(output.temporary() / "manifest.json", "{}");
   }
   EXPECT_EQ(folder.entries(), 0u);

@@ -1,5 +1,7 @@
 #include "tessera/api/written_program.h"
 
+#include <set>
+
 #include "tessera/api/manifest.h"
 #include "tessera/api/rank_classes.h"
 #include "tessera/api/rank_model.h"
@@ -8,6 +10,7 @@
 #include "tessera/io/atomic_file.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
+#include "tessera/onnx/mapped_file.h"
 
 namespace tessera::api {
 namespace fs = std::filesystem;
@@ -15,10 +18,29 @@ namespace {
 
 constexpr const char* kWeightsFolder = "weights";
 
+/// Only a written program is replaced by another one, and only if its folder holds nothing else.
+std::optional<std::string> objection_to_replacing(const fs::path& folder) {
+  if (!is_written_program(folder)) return fmt::format("holds other files and no {}", kManifestFile);
+  std::set<fs::path> own = {kManifestFile};
+  try {
+    const Manifest manifest =
+        Manifest::from_json(MappedFile::open(folder / kManifestFile, "write")->view(), folder / kManifestFile);
+    for (const auto* files : {&manifest.models, &manifest.weights})
+      for (const Manifest::RankFile& file : *files)
+        for (fs::path path = file.stamp.file; !path.empty(); path = path.parent_path()) own.insert(path);
+  } catch (const Error&) {
+    return fmt::format("holds a {} that is not of a written program of this version", kManifestFile);
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (fs::path path = entry.path().lexically_relative(folder); !own.contains(path))
+      return fmt::format("holds '{}', which is no part of the program there", path.string());
+  return std::nullopt;
+}
+
 class ProgramWriter {
  public:
   ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder)
-      : program_(program), names_(program), folder_(folder, kManifestFile) {
+      : program_(program), names_(program), folder_(folder, objection_to_replacing) {
     manifest_.tessera = TESSERA_VERSION;
     manifest_.source = source;
     manifest_.mesh = program.mesh;

@@ -66,7 +66,10 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
   if (fs::is_directory(status)) fail("write", "{} is a folder; name a file to write", path_.string());
   if (fs::exists(status) && !fs::is_regular_file(status))
     fail("write", "{} is no regular file; name a file to write", path_.string());
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fs::exists(status)) permissions_ = status.permissions();
+  // From its first byte on nobody may read it who may not read the old one.
+  const mode_t mode = permissions_ ? static_cast<mode_t>(*permissions_) & 0666 : 0666;
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (descriptor_ < 0) cannot_write(path_, errno);
 }
 
@@ -91,10 +94,13 @@ void AtomicFile::write(const void* data, size_t bytes) {
   }
 }
 
-void AtomicFile::sync() { flush(temporary_, path_); }
+void AtomicFile::sync() {
+  flush(temporary_, path_);
+}
 
 void AtomicFile::commit() {
   check(descriptor_ >= 0, "a file is committed once");
+  if (permissions_ && chmod(temporary_.c_str(), static_cast<mode_t>(*permissions_)) < 0) cannot_write(path_, errno);
   flush(temporary_, path_);
   if (std::rename(temporary_.c_str(), path_.c_str()) < 0) cannot_write(path_, errno);
   close(descriptor_);
@@ -102,8 +108,8 @@ void AtomicFile::commit() {
   flush(path_.parent_path(), path_);
 }
 
-AtomicFolder::AtomicFolder(fs::path path, std::string_view marker)
-    : path_(destination(path)), temporary_(sibling(path_)), marker_(marker) {
+AtomicFolder::AtomicFolder(fs::path path, Objection objection)
+    : path_(destination(path)), temporary_(sibling(path_)), objection_(std::move(objection)) {
   require_replaceable();
   if (mkdir(temporary_.c_str(), 0777) < 0) cannot_write(path_, errno);
 }
@@ -119,8 +125,9 @@ void AtomicFolder::require_replaceable() const {
   auto status = fs::status(path_, error);
   if (!fs::exists(status)) return;
   if (!fs::is_directory(status)) fail("write", "{} is no folder; name a folder to write", path_.string());
-  if (fs::is_empty(path_, error) || fs::is_regular_file(path_ / marker_, error)) return;
-  fail("write", "{} holds other files and no {}; name a new folder, or empty this one", path_.string(), marker_);
+  if (fs::is_empty(path_, error)) return;
+  if (auto reason = objection_(path_))
+    fail("write", "{} {}; name a new folder, or empty this one", path_.string(), *reason);
 }
 
 void AtomicFolder::commit() {

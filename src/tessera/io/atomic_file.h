@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace tessera {
 
 /// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk and
-/// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter.
+/// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter. A file that is
+/// replaced passes its permissions on.
 ///
 /// A path that cannot be written (no such folder, no permission, a folder or a device) is a user error; a disk that
 /// fills up is a running error. Both name `path`.
@@ -32,6 +35,7 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_, temporary_;
+  std::optional<std::filesystem::perms> permissions_;  ///< of the file that is replaced
   int descriptor_ = -1;
   uint64_t position_ = 0;
 };
@@ -39,9 +43,13 @@ class AtomicFile {
 /// The same for a folder of files: fill temporary(), then commit().
 class AtomicFolder {
  public:
-  /// An existing folder at `path` is replaced only if it is empty or holds a file named `marker`, which says that it is
-  /// of the kind being written; anything else there is a user error, so that no mistyped path deletes a home.
-  AtomicFolder(std::filesystem::path path, std::string_view marker);
+  /// What speaks against deleting a folder and all that it holds, as a predicate ("holds other files"); nullopt:
+  /// nothing.
+  using Objection = std::function<std::optional<std::string>(const std::filesystem::path& folder)>;
+
+  /// An existing folder at `path` is replaced only if it is empty or `objection` has none; anything else there is a
+  /// user error, so that no mistyped path deletes a home.
+  AtomicFolder(std::filesystem::path path, Objection objection);
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
@@ -53,7 +61,7 @@ class AtomicFolder {
   void require_replaceable() const;
 
   std::filesystem::path path_, temporary_;
-  std::string marker_;
+  Objection objection_;
   bool committed_ = false;
 };
 
