@@ -6,6 +6,7 @@
 #include "tessera/kernels/cpu/convolution_plain.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/registry.h"
 
@@ -55,6 +56,7 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
   const bool packed = node.domain == "tessera.cpu";
   const TensorDesc weight = packed ? packed_weight_desc(node) : context.inputs.at(1);
   const ConvolutionShape shape = convolution_shape(node, x.dims, weight.dims, y.dims);
+  require_dims(context, 2, "the bias", {weight.dims[0]});
   std::optional<WeightLayout> layout;
   if (packed) {
     layout = weight_layout(node, "Conv", weight);
@@ -119,9 +121,10 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
   const TensorDesc &x = context.inputs.at(0), &weight = context.inputs.at(1), &y = context.outputs.at(0);
   const int64_t group = node.get_int("group", 1);
   if (x.rank() < 3 || weight.rank() != x.rank() || y.rank() != x.rank() || group < 1 || weight.dims[0] != x.dims[1] ||
-      x.dims[1] % group != 0 || weight.dims[1] * group != y.dims[1])
+      x.dims[1] % group != 0 || weight.dims[1] * group != y.dims[1] || y.dims[0] != x.dims[0])
     fail("kernel", "{}: input, weight and group {} do not fit; the weight is [in, out/group, kernel...]", node.label(),
          group);
+  require_dims(context, 2, "the bias", {y.dims[1]});
   const Dims kernel(weight.dims.begin() + 2, weight.dims.end());
   const WindowGeometry windows = transposed_windows(node, x.dims, kernel, y.dims);
   const int64_t in = weight.dims[0] / group, out = weight.dims[1];

@@ -11,9 +11,10 @@ namespace tessera::kernels {
 ConvolutionShape convolution_shape(const Node& node, const Dims& x, const Dims& weight, const Dims& y) {
   const int64_t group = node.get_int("group", 1);
   if (x.size() < 3 || weight.size() != x.size() || y.size() != x.size() || group < 1 || weight[0] % group != 0 ||
-      weight[1] * group != x[1])
-    fail("kernel", "{}: input {}, weight {} and group {} do not fit; the weight is [out, in/group, kernel...]",
-         node.label(), text_of(x), text_of(weight), group);
+      weight[1] * group != x[1] || y[0] != x[0] || y[1] != weight[0])
+    fail("kernel",
+         "{}: input {}, weight {}, result {} and group {} do not fit; the weight is [out, in/group, kernel...]",
+         node.label(), text_of(x), text_of(weight), text_of(y), group);
   ConvolutionShape shape;
   shape.x = x;
   shape.y = y;

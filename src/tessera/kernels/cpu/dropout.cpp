@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "tessera/kernels/cpu/elementwise.h"
+#include "tessera/kernels/cpu/require.h"
 
 namespace tessera::kernels {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 /// As inference has it: the operand itself, and a mask of what was kept, which is all. The flag training_mode may come
 /// from data, so it is read in the run.
 std::unique_ptr<Kernel> prepare_dropout(const PrepareContext& context) {
+  require_scalar(context, 2, "training_mode", DType::boolean);
   const bool has_flag = context.has_input(2), wants_result = context.has_output(0), wants_mask = context.has_output(1);
   return make_kernel([=, bytes = context.inputs[0].bytes(), count = context.inputs[0].count(),
                       label = context.node.label()](const KernelArgs& args) {

@@ -3,6 +3,7 @@
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
 /// Indices are checked before anything is copied, outside the threads' loops, which must not throw.
@@ -66,6 +67,8 @@ std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   check_index_type(context, 1);
   check_index_type(context, 2);
   check_index_type(context, 3);
+  require_scalar(context, 2, "the offset", context.inputs[2].dtype);
+  require_scalar(context, 3, "the number of rows", context.inputs[3].dtype);
   const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
   const AxisView view(context.inputs[0].dims, axis);
   const int64_t count = context.inputs[1].count();

@@ -16,6 +16,10 @@ TuplePlan::TuplePlan(const Node& node, const Dims& operand, const Dims& indices,
       batch_dims + indices.back() > rank)
     fail("kernel", "{}: the indices' last dimension and batch_dims={} do not fit an operand of {} dimensions",
          node.label(), batch_dims, rank);
+  for (int64_t d = 0; d < batch_dims; ++d)
+    if (indices[d] != operand[d])
+      fail("kernel", "{}: batch dimension {} has extent {} in the data and {} in the indices; they must be equal",
+           node.label(), d, operand[d], indices[d]);
   depth = indices.back();
   for (int64_t d = 0; d < batch_dims; ++d) batches *= operand[d];
   for (size_t d = batch_dims; d + 1 < indices.size(); ++d) tuples *= indices[d];

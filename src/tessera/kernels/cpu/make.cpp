@@ -3,6 +3,7 @@
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/require.h"
 
 /// Operators that make elements rather than move them.
 namespace tessera::kernels {
@@ -11,6 +12,8 @@ namespace {
 /// start + i·delta; the number of elements is the result's extent, so neither the limit is read nor rounding counted.
 std::unique_ptr<Kernel> prepare_range(const PrepareContext& context) {
   const int64_t count = context.outputs[0].count();
+  require_scalar(context, 0, "the start", context.outputs[0].dtype);
+  require_scalar(context, 2, "the delta", context.outputs[0].dtype);
   return dispatch(NumberTypes(), context.node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([count](const KernelArgs& args) {
       using C = Compute<T>;
@@ -58,6 +61,7 @@ std::unique_ptr<Kernel> prepare_trilu(const PrepareContext& context) {
   if (result.rank() < 2) fail("kernel", "{}: the operand must have two dimensions or more", context.node.label());
   const int64_t rows = result.dims[result.rank() - 2], columns = result.dims[result.rank() - 1];
   const bool upper = context.node.get_int("upper", 1) != 0, has_k = context.has_input(1);
+  require_scalar(context, 1, "k", DType::int64);
   const int64_t lines = columns == 0 ? 0 : result.count() / columns;
   return dispatch_size(context.node, result.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([=, threads = context.threads](const KernelArgs& args) {

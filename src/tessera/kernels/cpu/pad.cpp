@@ -4,6 +4,7 @@
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
 namespace tessera::kernels {
@@ -103,6 +104,7 @@ std::unique_ptr<Kernel> prepare_pad(const PrepareContext& context) {
   const int64_t row = static_cast<int64_t>(padding.source.back().size());
   padding.body_begin = std::clamp<int64_t>(before.back(), 0, row);
   padding.body_end = std::clamp<int64_t>(before.back() + in.back(), padding.body_begin, row);
+  require_scalar(context, 2, "the constant", context.outputs[0].dtype);
   const bool has_constant = context.has_input(2);
   return dispatch_size(node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([padding = std::move(padding), has_constant, threads = context.threads](const KernelArgs& args) {

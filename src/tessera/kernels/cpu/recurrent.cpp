@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/matrix_product.h"
+#include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/registry.h"
@@ -23,7 +24,6 @@ struct Recurrence {
   double clip = INFINITY;
   bool with_bias = false, with_lengths = false, with_hidden = false, with_cell = false, with_peepholes = false;
   bool with_all = false, with_last = false, with_last_cell = false;  ///< results
-  DType lengths = DType::int32;
 
   int64_t width() const { return gates * h; }
   int64_t state_at(int64_t direction, int64_t row) const {
@@ -101,7 +101,7 @@ class Runner {
 
   int64_t length_of(int64_t row) const {
     if (!r_.with_lengths) return r_.t;
-    const int64_t given = r_.lengths == DType::int32 ? args_.in<int32_t>(4)[row] : args_.in<int64_t>(4)[row];
+    const int64_t given = args_.in<int32_t>(4)[row];
     return std::clamp<int64_t>(given, 0, r_.t);
   }
 
@@ -196,7 +196,14 @@ Recurrence recurrence_of(const PrepareContext& context) {
   r.with_hidden = context.has_input(5);
   r.with_cell = context.has_input(6);
   r.with_peepholes = context.has_input(7);
-  if (r.with_lengths) r.lengths = context.inputs[4].dtype;
+  const Dims states = r.batch_first ? Dims{r.n, r.directions, r.h} : Dims{r.directions, r.n, r.h};
+  require_dims(context, 3, "the bias", {r.directions, 2 * r.width()});
+  require_dims(context, 4, "sequence_lens", {r.n});
+  require_dims(context, 5, "initial_h", states);
+  require_dims(context, 6, "initial_c", states);
+  require_dims(context, 7, "the peepholes", {r.directions, 3 * r.h});
+  if (r.with_lengths && context.inputs[4].dtype != DType::int32)
+    fail("kernel", "{}: sequence_lens is {}; it must be int32", node.label(), name_of(context.inputs[4].dtype));
   r.with_all = context.has_output(0);
   r.with_last = context.has_output(1);
   r.with_last_cell = context.has_output(2);

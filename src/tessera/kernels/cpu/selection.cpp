@@ -1,4 +1,5 @@
 #include "tessera/kernels/cpu/elementwise.h"
+#include "tessera/kernels/cpu/require.h"
 
 namespace tessera::kernels {
 namespace {
@@ -53,6 +54,8 @@ std::unique_ptr<Kernel> prepare_where(const PrepareContext& context) {
 /// The bounds are scalars that may come from data; a missing one does not bind. NaN passes; where the bounds cross, the
 /// upper one wins.
 std::unique_ptr<Kernel> prepare_clip(const PrepareContext& context) {
+  require_scalar(context, 1, "the lower bound", context.inputs[0].dtype);
+  require_scalar(context, 2, "the upper bound", context.inputs[0].dtype);
   const bool has_low = context.has_input(1), has_high = context.has_input(2);
   const int64_t count = context.outputs[0].count();
   return dispatch(NumberTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
