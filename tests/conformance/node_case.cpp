@@ -1,5 +1,6 @@
 #include "conformance/node_case.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -58,7 +59,33 @@ std::string float_mismatch(const Tensor& expected, const Tensor& actual, const E
   return "";
 }
 
+bool is_tensor_of_numbers(const Value* value) {
+  return value->dtype() != DType::undefined && value->dtype() != DType::string;
+}
+
+bool is_plain_node(const Node& node) {
+  if (node.domain == "ai.onnx.preview.training" || node.get_int("training_mode", 0) != 0) return false;
+  if (node.op_type == "Dropout" && node.input(2)) return false;
+  if (node.op_type == "ReverseSequence") return true;
+  for (const char* word : {"Sequence", "Optional", "String"})
+    if (node.op_type.find(word) != std::string::npos) return false;
+  return true;
+}
+
 }  // namespace
+
+bool is_plain(const fs::path& folder) {
+  try {
+    OnnxModel model = import_model(folder / "model.onnx");
+    const Graph& graph = *model.graph;
+    return std::all_of(graph.inputs.begin(), graph.inputs.end(), is_tensor_of_numbers) &&
+           std::all_of(graph.outputs.begin(), graph.outputs.end(), is_tensor_of_numbers) &&
+           std::all_of(graph.nodes().begin(), graph.nodes().end(),
+                       [](const auto& node) { return is_plain_node(*node); });
+  } catch (const Error&) {
+    return true;
+  }
+}
 
 NodeCase read_case(const fs::path& folder) {
   NodeCase read;

@@ -3,6 +3,7 @@
 
 #include "rewrite/build.h"
 #include "tessera/base/error.h"
+#include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 
@@ -93,6 +94,111 @@ TEST(Upgrade, attributes_newer_than_ours_must_be_neutral) {
   EXPECT_FALSE(y->producer->find_attribute("left_window_size"));
   y->producer->set("left_window_size", int64_t{128});
   EXPECT_THAT([&] { upgrade(model); }, testing::ThrowsMessage<Error>(HasSubstr("left_window_size is newer")));
+}
+
+/// Infers the upgraded graph, folding what was spelt out as Shape arithmetic.
+std::map<std::string, int> settled(OnnxModel& model) {
+  upgrade(model);
+  lower_losses(model);
+  fold(model);
+  canonicalize(model);
+  return histogram(*model.graph);
+}
+
+TEST(UpgradeEarly, softmax_over_the_last_dimension_sees_no_matrix) {
+  OnnxModel model = model_of_opset(11);
+  Value* x = input(*model.graph, "x", {"b", "4", "8"});
+  model.graph->outputs = {node(*model.graph, "Softmax", {x}, "y", {{"axis", int64_t{2}}})};
+  EXPECT_THAT(settled(model), ElementsAre(testing::Pair("Softmax", 1)));
+  EXPECT_EQ(model.graph->outputs[0]->name, "y");
+  EXPECT_EQ(model.graph->outputs[0]->producer->inputs[0], x);
+}
+
+TEST(UpgradeEarly, softmax_over_several_dimensions_sees_a_matrix) {
+  OnnxModel model = model_of_opset(9);
+  Value* x = input(*model.graph, "x", {"b", "4", "8"});
+  model.graph->outputs = {node(*model.graph, "Softmax", {x}, "y")};
+  EXPECT_THAT(settled(model), ElementsAre(testing::Pair("Reshape", 2), testing::Pair("Softmax", 1)));
+  EXPECT_EQ(to_string(model.graph->outputs[0]->shape()), "[b, 4, 8]");
+}
+
+TEST(UpgradeEarly, operands_align_from_the_axis_that_was_asked_for) {
+  OnnxModel model = model_of_opset(6);
+  Value* x = input(*model.graph, "x", {"n", "3", "8", "8"});
+  Value* y = node(*model.graph, "Add", {x, state(*model.graph, "bias", {3})}, "y",
+                  {{"axis", int64_t{1}}, {"broadcast", int64_t{1}}});
+  model.graph->outputs = {y};
+  settled(model);
+  EXPECT_EQ(to_string(y->producer->inputs[1]->shape()), "[3, 1, 1]");
+}
+
+TEST(UpgradeEarly, slopes_are_for_channels) {
+  OnnxModel model = model_of_opset(6);
+  Value* x = input(*model.graph, "x", {"n", "3", "8"});
+  Value* y = node(*model.graph, "PRelu", {x, state(*model.graph, "slope", {3})}, "y");
+  model.graph->outputs = {y};
+  settled(model);
+  EXPECT_EQ(to_string(y->producer->inputs[1]->shape()), "[3, 1]");
+}
+
+TEST(UpgradeEarly, attributes_become_operands) {
+  OnnxModel model = model_of_opset(9);
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"8"});
+  Value* slice =
+      node(graph, "Slice", {x}, "a", {{"starts", std::vector<int64_t>{1}}, {"ends", std::vector<int64_t>{5}}});
+  Value* column = node(graph, "Unsqueeze", {slice}, "b", {{"axes", std::vector<int64_t>{0}}});
+  Value* clip = node(graph, "Clip", {column}, "c", {{"max", 6.f}});
+  Value* pad = node(graph, "Pad", {clip}, "d", {{"pads", std::vector<int64_t>{0, 1, 0, 2}}, {"value", 2.f}});
+  Value* sum = node(graph, "ReduceSum", {pad}, "e", {{"axes", std::vector<int64_t>{1}}, {"keepdims", int64_t{0}}});
+  Node* top = graph.add_node("TopK", {sum}, {"values", "indices"});
+  top->attributes = {{"k", int64_t{1}}};
+  graph.outputs = {top->outputs[0]};
+  upgrade(model);
+  fold(model);
+  EXPECT_EQ(to_string(column->shape()), "[1, 4]");
+  EXPECT_FALSE(clip->producer->input(1));
+  EXPECT_EQ(scalar_of(clip->producer->input(2)), 6);
+  EXPECT_EQ(to_string(pad->shape()), "[1, 7]");
+  EXPECT_EQ(scalar_of(pad->producer->input(2)), 2);
+  EXPECT_EQ(to_string(top->outputs[0]->shape()), "[1]");
+}
+
+TEST(UpgradeEarly, upsample_is_a_resize) {
+  OnnxModel model = model_of_opset(7);
+  Value* x = input(*model.graph, "x", {"1", "1", "2", "2"});
+  Value* y = node(*model.graph, "Upsample", {x}, "y", {{"scales", std::vector<float>{1, 1, 2, 3}}});
+  model.graph->outputs = {y};
+  settled(model);
+  EXPECT_EQ(y->producer->op_type, "Resize");
+  EXPECT_EQ(y->producer->get_string("coordinate_transformation_mode", ""), "asymmetric");
+  EXPECT_EQ(to_string(y->shape()), "[1, 1, 4, 6]");
+}
+
+TEST(UpgradeEarly, training_mode_is_refused) {
+  for (const char* type : {"Dropout", "BatchNormalization"}) {
+    OnnxModel model = model_of_opset(6);
+    node(*model.graph, type, {input(*model.graph, "x", {"4", "2"})}, "y");
+    EXPECT_THAT([&] { upgrade(model); }, testing::ThrowsMessage<Error>(HasSubstr("in training mode")));
+  }
+}
+
+TEST(LowerLosses, an_ignored_class_weighs_nothing) {
+  OnnxModel model = model_of_opset(13);
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"n", "5", "d"});
+  Value* target = input(graph, "target", {"n", "d"}, DType::int64);
+  Node* loss = graph.add_node("SoftmaxCrossEntropyLoss", {x, target}, {"loss", "log_prob"});
+  loss->attributes = {{"ignore_index", int64_t{-1}}};
+  graph.outputs = {loss->outputs[0], loss->outputs[1]};
+  auto counts = settled(model);
+  EXPECT_EQ(counts["LogSoftmax"], 1);
+  EXPECT_EQ(counts["GatherElements"], 1);
+  EXPECT_EQ(counts["Equal"], 1);
+  EXPECT_EQ(counts["Div"], 1);
+  EXPECT_EQ(graph.outputs[0]->name, "loss");
+  EXPECT_EQ(graph.outputs[0]->rank(), 0u);
+  EXPECT_EQ(graph.outputs[1]->name, "log_prob");
 }
 
 TEST(Upgrade, function_bodies_are_upgraded_from_their_own_version) {

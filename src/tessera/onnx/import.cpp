@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kFirstIrVersion = 3, kLastIrVersion = 14;
-constexpr int64_t kFirstOpset = 13, kLastOpset = 28;
+constexpr int64_t kFirstOpset = 1, kLastOpset = 28;
 
 void check_versions(const onnx::ModelProto& proto, const std::string& source) {
   if (!proto.has_ir_version() || !proto.has_graph())

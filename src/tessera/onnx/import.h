@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Reads an ONNX model: IR versions 3 to 14, operator sets 13 to 28 of the default domain.
+/// Reads an ONNX model: IR versions 3 to 14, operator sets 1 to 28 of the default domain.
 ///
 /// Nothing in the file is lost: what the IR does not model is kept in the `extra` strings, and exporting the model
 /// unchanged gives an equal message with identical tensor bytes. Files are mapped, not read: large initializers, inline

@@ -49,6 +49,22 @@ bool simplify_reshape(Graph& graph, Node* node) {
   return changed;
 }
 
+/// Softmax and its kin along the last dimension care for no other: reshapes around them that undo each other go away.
+/// So they were written before ONNX 13, where they saw every operand as a matrix.
+bool unfold_softmax(Graph& graph, Node* node) {
+  Node* softmax = node->inputs[0]->producer;
+  if (!softmax || !(softmax->is("Softmax") || softmax->is("LogSoftmax") || softmax->is("Hardmax"))) return false;
+  Node* inner = made_by(softmax->inputs[0], "Reshape");
+  const Shape& shape = node->outputs[0]->shape();
+  if (!inner || !used_once(graph, softmax->outputs[0]) || inner->inputs[0]->shape() != shape) return false;
+  const Shape& folded = softmax->inputs[0]->shape();
+  if (shape.empty() || folded.empty() || shape.back() != folded.back()) return false;
+  if (axis_of(*softmax, "axis", -1, folded.size()) + 1 != static_cast<int64_t>(folded.size())) return false;
+  Value* result =
+      emit(graph, softmax->op_type, {inner->inputs[0]}, node, {attribute("axis", int64_t{-1})}, node->outputs[0]->name);
+  return replace(graph, node->outputs[0], result);
+}
+
 std::vector<int64_t> permutation_of(const Node& node) {
   std::vector<int64_t> reversed(node.inputs[0]->rank());
   std::iota(reversed.rbegin(), reversed.rend(), 0);
@@ -139,17 +155,10 @@ bool sink_expand(Graph& graph, Node* node) {
 }  // namespace
 
 std::vector<Rule> shape_rules() {
-  return {{"Squeeze", to_reshape},
-          {"Unsqueeze", to_reshape},
-          {"Flatten", to_reshape},
-          {"Reshape", simplify_reshape},
-          {"Transpose", simplify_transpose},
-          {"Expand", simplify_expand},
-          {"Slice", drop_whole_slice},
-          {"Concat", drop_lone_concat},
-          {"Concat", drop_empty_parts},
-          {"Split", drop_lone_split},
-          {"", sink_expand}};
+  return {{"Squeeze", to_reshape},       {"Unsqueeze", to_reshape},   {"Flatten", to_reshape},
+          {"Reshape", simplify_reshape}, {"Reshape", unfold_softmax}, {"Transpose", simplify_transpose},
+          {"Expand", simplify_expand},   {"Slice", drop_whole_slice}, {"Concat", drop_lone_concat},
+          {"Concat", drop_empty_parts},  {"Split", drop_lone_split},  {"", sink_expand}};
 }
 
 }  // namespace tessera::rewrite

@@ -9,6 +9,8 @@ namespace tessera::rewrite {
 void upgrade(OnnxModel& model);
 /// Calls of model-local functions become the functions' bodies, except of operators that we know ourselves.
 void inline_functions(OnnxModel& model);
+/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, spelt out.
+void lower_losses(OnnxModel& model);
 /// Infers all types; values whose elements are known become constants or expressions: no Shape is left.
 void fold(OnnxModel& model);
 /// Einsums become matrix products between changes of shape; what is no product stays.

@@ -8,6 +8,7 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
       {"upgrade", upgrade},
       {"inline_functions", inline_functions},
+      {"lower_losses", lower_losses},
       {"fold", fold},
       {"lower_einsum", lower_einsum},
       {"canonicalize", canonicalize},

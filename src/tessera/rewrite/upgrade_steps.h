@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+/// What `upgrade` is made of: operators' older forms, each brought to a newer one.
+///
+/// Types are not known yet: what depends on them is emitted as Shape arithmetic, which `fold` evaluates.
+namespace tessera::rewrite {
+
+struct UpgradeStep {
+  std::string_view op_type;
+  int64_t before;  ///< applies to nodes of operator sets older than this
+  void (*apply)(Graph&, Node*, int64_t version);
+};
+
+/// A step that looks at nodes of every version.
+inline constexpr int64_t kEveryVersion = INT64_MAX;
+
+std::vector<UpgradeStep> early_steps();  // upgrade_early.cpp: forms before version 13
+std::vector<UpgradeStep> late_steps();   // upgrade_late.cpp: forms since then
+
+/// Sets node's operand `index` to a constant of those numbers.
+void set_numbers(Graph& graph, Node* node, size_t index, std::vector<int64_t> numbers);
+/// The attribute's numbers, if there are any, become operand `index`.
+void move_to_operand(Graph& graph, Node* node, std::string_view attribute, size_t index);
+/// A node before `before` whose result has no type yet.
+Value* untyped(Graph& graph, std::string_view type, std::vector<Value*> operands, const Node* before,
+               std::vector<Attribute> attributes = {});
+
+}  // namespace tessera::rewrite
