@@ -179,8 +179,11 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, con
 struct SessionOptions {
   int threads_per_rank = 0;                   ///< 0: the cores divided among the ranks, at least 1
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another
+  bool profile = false;                       ///< note the times of each operator; see profile.h
   bool keep_all = false;                      ///< keep every intermediate tensor of a run, for comparisons
 };
+
+struct Profile;
 
 /// A program loaded on ranks that are threads of this process. run() may be called from several threads; calls queue.
 class Session {
@@ -197,6 +200,9 @@ class Session {
   /// Bytes per rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
   std::vector<int64_t> peak_bytes(const Tensors& inputs);
   int threads_per_rank() const;
+
+  /// With SessionOptions::profile: where the time of the last run went.
+  Profile profile() const;
 
   struct Kept {
     std::string name;

@@ -1,5 +1,6 @@
+#include "tessera/api/session.h"
+
 #include "tessera/api/impl.h"
-#include "tessera/runtime/executor.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -10,18 +11,15 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   runtime::ExecutorOptions result;
   result.threads_per_rank = options.threads_per_rank;
   result.keep_all = options.keep_all;
+  result.profile = options.profile;
   result.world.timeout = options.timeout;
   return result;
 }
 
 }  // namespace
 
-struct Session::Impl {
-  runtime::Executor executor;
-
-  Impl(const Program& program, const SessionOptions& options)
-      : executor(program.impl().programs, executor_options(options)) {}
-};
+Session::Impl::Impl(const Program& program, const SessionOptions& options)
+    : executor(program.impl().programs, executor_options(options)) {}
 
 Session::Session(const Program& program, const SessionOptions& options)
     : impl_(std::make_unique<Impl>(program, options)) {}

@@ -8,6 +8,7 @@ const std::vector<CommandEntry>& commands() {
       {"run", "run a model, or a written program, over a mesh of ranks", make_run},
       {"shard", "split a model over a mesh and write the program, or print the plan", make_shard},
       {"verify", "compare N ranks with one device, or with expected outputs", make_verify},
+      {"bench", "time a model over a mesh: latency, operators, communication, the floor", make_bench},
       {"explain", "why a tensor is laid out as it is, and what that costs", make_explain},
       {"info", "version, instruction sets, backends, presets", make_info},
   };

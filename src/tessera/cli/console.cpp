@@ -87,7 +87,12 @@ std::string count_text(double count) {
 }
 
 std::string time_text(double seconds) {
+  if (seconds < 1e-4) return formatted("%.1f %s", seconds * 1e6, "µs");
   return seconds < 1 ? formatted("%.1f %s", seconds * 1e3, "ms") : formatted("%.2f %s", seconds, "s");
+}
+
+std::string ratio_text(double ratio) {
+  return formatted(ratio < 10 ? "%.2f%s" : ratio < 100 ? "%.1f%s" : "%.0f%s", ratio, "");
 }
 
 std::string small_text(double value) {

@@ -43,8 +43,10 @@ class Table {
 std::string bytes_text(double bytes);
 /// "1.23 M"; below 10,000 the plain number.
 std::string count_text(double count);
-/// "12.3 ms"
+/// "12.3 ms"; below a tenth of one "45.6 µs"
 std::string time_text(double seconds);
+/// "1.25", "12.5", "125": three digits that count.
+std::string ratio_text(double ratio);
 /// "3.1e-06"
 std::string small_text(double value);
 /// "float32 [batch, 128]"

@@ -77,6 +77,14 @@ bool PlanOptions::any() const {
   return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty();
 }
 
+void PlanOptions::refuse_for_written(const std::string& path) const {
+  if (any())
+    throw Error(ErrorKind::user, "run",
+                path +
+                    " is a written program, whose mesh and layouts are fixed; leave out --mesh, --preset, "
+                    "--annotate and --plan, or run the model itself");
+}
+
 void DumpOptions::declare(CLI::App& app) {
   app.add_option("--dump", stages_, "print the text form after a stage; 'list' lists the stages. May be repeated")
       ->allow_extra_args(false)
@@ -124,6 +132,13 @@ Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
 Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
   console.say("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
   return random_inputs(model, sizes, seed);
+}
+
+Tensors InputOptions::given_for_written(const Program& program) const {
+  if (from_file()) return given(program.inputs());
+  std::vector<std::string> names;
+  for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
+  throw Error(ErrorKind::user, "inputs", "a written program runs on given inputs; give --inputs with " + joined(names));
 }
 
 void RunOptions::declare(CLI::App& app) {

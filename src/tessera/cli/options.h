@@ -22,6 +22,8 @@ struct PlanOptions {
   Plan plan() const;
   Mesh mesh(const Plan& plan) const;
   bool any() const;
+  /// Throws a user error if anything was said, of a program that was written with all of it.
+  void refuse_for_written(const std::string& path) const;
 
   std::string mesh_text, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations;
@@ -51,6 +53,9 @@ struct InputOptions {
   Tensors given(const std::vector<TensorInfo>& ports) const;
   /// Random ones.
   Tensors random(const Model& model, const SymbolSizes& sizes, const Console& console) const;
+  /// Those of a written program, which cannot be random: its tables are cut up, so that what indexes them cannot be
+  /// traced as in a model. Throws a user error if there are none.
+  Tensors given_for_written(const Program& program) const;
   bool from_file() const { return !path.empty(); }
 
   std::string path;

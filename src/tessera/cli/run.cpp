@@ -86,14 +86,9 @@ class Run : public Command {
   std::pair<Program, Tensors> prepare(const Console& console) {
     Progress progress(console, "compiling");
     if (Program::is_written(model_)) {
-      if (plan_.any())
-        throw Error(ErrorKind::user, "run",
-                    model_ +
-                        " is a written program, whose mesh and layouts are fixed; leave out --mesh, --preset, "
-                        "--annotate and --plan, or run the model itself");
+      plan_.refuse_for_written(model_);
       Program program = Program::read(model_);
-      Tensors inputs = inputs_.from_file() ? inputs_.given(program.inputs()) : random_inputs_of(program, console);
-      return {program, inputs};
+      return {program, inputs_.given_for_written(program)};
     }
     Model model = Model::load(model_);
     Plan plan = plan_.plan();
@@ -103,14 +98,6 @@ class Run : public Command {
     Program program = compile(model, mesh, plan, {{}, dump_.observer(console)});
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     return {program, inputs};
-  }
-
-  // A written program's tables are cut up, so what indexes them cannot be traced as in a model.
-  [[noreturn]] static Tensors random_inputs_of(const Program& program, const Console&) {
-    std::vector<std::string> names;
-    for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
-    throw Error(ErrorKind::user, "inputs",
-                "a written program runs on given inputs; give --inputs with " + joined(names));
   }
 
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds) const {

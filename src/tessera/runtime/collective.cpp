@@ -38,7 +38,7 @@ int64_t product_of(const Dims& dims, size_t begin, size_t end) {
 
 class Collective : public kernels::Kernel {
  public:
-  Collective(const Node& node, RankState& rank, const SymbolLookup& symbols)
+  Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, StepInfo& info)
       : rank_(rank), label_(node.get_string("value", node.label())) {
     const Mesh& mesh = rank.program().mesh;
     Extents extents(mesh, symbols);
@@ -48,6 +48,7 @@ class Collective : public kernels::Kernel {
     std::vector<AxisRef> group;
     for (const std::string& axis : axes_) group.push_back(parse_axis(axis, mesh));
     std::vector<int> members = group_of(rank.rank(), group, mesh);
+    info = {label_, node.op_type, true, axes_, members.front()};
     const Value& in = *node.input(0);
     const Value& out = *node.output(0);
     Dims in_dims = extents.at(in.shape(), rank.rank()), out_dims = extents.at(out.shape(), rank.rank());
@@ -169,8 +170,9 @@ class Collective : public kernels::Kernel {
 
 }  // namespace
 
-std::unique_ptr<kernels::Kernel> prepare_collective(const Node& node, RankState& rank, const SymbolLookup& symbols) {
-  return std::make_unique<Collective>(node, rank, symbols);
+std::unique_ptr<kernels::Kernel> prepare_collective(const Node& node, RankState& rank, const SymbolLookup& symbols,
+                                                    StepInfo& info) {
+  return std::make_unique<Collective>(node, rank, symbols, info);
 }
 
 }  // namespace tessera::runtime

@@ -91,8 +91,9 @@ struct Executor::Impl {
   };
   std::map<Symbols, Cached> plans;
   uint64_t calls = 0;
-  PlanSet* last = nullptr;  ///< of the last run; null if it has been dropped since
-  Tensors last_inputs;      ///< with keep_all: kept values may be views of them
+  PlanSet* last = nullptr;       ///< of the last run; null if it has been dropped since
+  std::vector<RankTimes> times;  ///< of the last run, with profile
+  Tensors last_inputs;           ///< with keep_all: kept values may be views of them
 
   void connect() {
     comm::WorldOptions world_options = options.world;
@@ -160,6 +161,7 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     impl_->ranks.push_back(std::make_unique<RankState>(*impl_->programs, r, impl_->threads));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
+  if (options.profile) impl_->times.resize(ranks);
   impl_->connect();
 }
 
@@ -167,6 +169,9 @@ Executor::~Executor() = default;
 
 const spmd::Program& Executor::program() const {
   return impl_->programs->of(0);
+}
+const std::vector<RankTimes>& Executor::times() const {
+  return impl_->times;
 }
 int Executor::threads_per_rank() const {
   return impl_->threads;
@@ -243,9 +248,11 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   try {
     impl_->on_all(
         [&](int r) {
-          plans[r]->run(addresses);
+          RankTimes* times = impl_->options.profile ? &impl_->times[r] : nullptr;
+          plans[r]->run(addresses, times);
           for (const spmd::Port& port : impl_->programs->of(r).outputs)
             plans[r]->store(port.value, outputs.at(port.name).mutable_data());
+          if (times) times->outputs = RankTimes::Clock::now();
         },
         [&](int r, const char* message) { impl_->world->abort(r, message); });
   } catch (...) {

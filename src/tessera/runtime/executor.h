@@ -10,6 +10,7 @@ namespace tessera::runtime {
 
 struct ExecutorOptions {
   int threads_per_rank = 0;  ///< 0: the machine's cores divided by the ranks, at least 1
+  bool profile = false;      ///< note when each step of a run begins and ends
   bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
   comm::WorldOptions world;
 };
@@ -40,6 +41,9 @@ class Executor {
   };
   /// With keep_all: every value of the last run that is not partial, whole, in running order, by its global name.
   std::vector<Kept> kept();
+
+  /// With profile: per rank the times of the last run.
+  const std::vector<RankTimes>& times() const;
 
   const spmd::Program& program() const;  ///< of rank 0
   int threads_per_rank() const;

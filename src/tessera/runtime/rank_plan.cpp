@@ -136,7 +136,8 @@ void RankPlan::prepare(const Node& node, int step) {
     return;
   }
   Step made;
-  made.label = node.label();
+  made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
+  made.info.op = node.op_type;
   kernels::PrepareContext context{node, {}, {}, {}, rank_.threads()};
   for (const Value* operand : node.inputs) {
     context.inputs.push_back(desc(operand));
@@ -167,7 +168,8 @@ void RankPlan::prepare_node(const Node& node, int step, Step& made, kernels::Pre
   std::vector<int> in_place;
   if (is_communication(node)) {
     settle_operands(node, made, context);
-    made.kernel = prepare_collective(node, rank_, [this](std::string_view name) { return lookup(name); });
+    made.kernel = prepare_collective(
+        node, rank_, [this](std::string_view name) { return lookup(name); }, made.info);
     if (node.op_type == "AllReduce") in_place = {0};
   } else {
     const Value* weight = node.input(1);
@@ -248,14 +250,23 @@ std::byte* RankPlan::resolve(const Location& location, const std::vector<const v
   return nullptr;
 }
 
-void RankPlan::run(const std::vector<const void*>& inputs) {
+void RankPlan::run(const std::vector<const void*>& inputs, RankTimes* times) {
+  if (times) {
+    times->steps.clear();
+    for (const Step& step : steps_) times->steps.push_back(step.info);
+    times->end.resize(steps_.size());
+    times->begin = RankTimes::Clock::now();
+  }
   std::byte* arena = rank_.arena(memory_.bytes);
   for (const InputCopy& copy : copies_)
     copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
-  for (Step& step : steps_) {
+  if (times) times->inputs = RankTimes::Clock::now();
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    Step& step = steps_[s];
     for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], inputs, arena);
     for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], inputs, arena);
     step.kernel->run({step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]});
+    if (times) times->end[s] = RankTimes::Clock::now();
   }
   last_inputs_ = inputs;
 }

@@ -2,6 +2,7 @@
 
 #include "tessera/runtime/box.h"
 #include "tessera/runtime/memory_plan.h"
+#include "tessera/runtime/profile.h"
 #include "tessera/runtime/rank_state.h"
 
 namespace tessera::runtime {
@@ -15,8 +16,9 @@ class RankPlan {
   /// `keep_all`: no buffer is reused, so that every value can be read after a run.
   RankPlan(RankState& rank, const Symbols& symbols, bool keep_all);
 
-  /// Runs all steps on whole inputs (one per program input, extents as bound), from the rank's thread.
-  void run(const std::vector<const void*>& inputs);
+  /// Runs all steps on whole inputs (one per program input, extents as bound), from the rank's thread. `times`, if not
+  /// null, gets all but `outputs`.
+  void run(const std::vector<const void*>& inputs, RankTimes* times = nullptr);
 
   /// Copies this rank's part of a value into the whole tensor `whole`, if this rank is the one that writes it (the
   /// first of those that hold the same part).
@@ -41,7 +43,7 @@ class RankPlan {
     int scratch = -1;  // buffer
     std::vector<const void*> in;
     std::vector<void*> out;
-    std::string label;
+    StepInfo info;
   };
   struct InputCopy {
     size_t input;

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "tessera/runtime/executor.h"
+#include "tessera/tessera.h"
+
+namespace tessera {
+inline namespace v1 {
+
+struct Session::Impl {
+  runtime::Executor executor;
+
+  Impl(const Program& program, const SessionOptions& options);
+};
+
+}  // namespace v1
+}  // namespace tessera

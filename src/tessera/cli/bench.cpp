@@ -1,0 +1,365 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "tessera/cli/command.h"
+#include "tessera/cli/options.h"
+#include "tessera/cli/progress.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/profile.h"
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+/// Of `sorted` times, the value below which a share of them lies, between neighbours by proportion.
+double quantile(const std::vector<double>& sorted, double share) {
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (sorted[above] - sorted[below]) * (at - static_cast<double>(below));
+}
+
+struct Latency {
+  double min = 0, mean = 0, median = 0, p90 = 0, p99 = 0;
+
+  explicit Latency(std::vector<double> times) {
+    std::sort(times.begin(), times.end());
+    min = times.front();
+    mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+    median = quantile(times, 0.5);
+    p90 = quantile(times, 0.9);
+    p99 = quantile(times, 0.99);
+  }
+};
+
+/// What runs of one program cost, per run; times in milliseconds.
+struct Costs {
+  struct Rank {
+    double compute = 0, exposed = 0, idle = 0;
+  };
+  struct Operator {
+    double count = 0;  // on rank 0
+    double time = 0;   // mean over ranks
+  };
+  std::vector<Rank> ranks;
+  std::map<std::string, Operator> by_type, by_name;
+  std::map<std::pair<std::string, std::vector<std::string>>, double> collectives;  // mean over ranks, without waiting
+
+  void add(const Profile& profile, double weight) {
+    ranks.resize(profile.ranks.size());
+    const double share = weight * 1e-3 / static_cast<double>(profile.ranks.size());
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const RankProfile& rank = profile.ranks[r];
+      ranks[r].compute += rank.compute * weight * 1e-3;
+      ranks[r].exposed += rank.exposed * weight * 1e-3;
+      ranks[r].idle += rank.idle * weight * 1e-3;
+      for (const ProfileEvent& event : rank.events) {
+        if (event.communication) {
+          collectives[{event.op, event.axes}] += (event.duration - event.waiting) * share;
+          continue;
+        }
+        for (Operator* entry : {&by_type[event.op], &by_name[event.op + " " + event.name]}) {
+          entry->count += r == 0 ? weight : 0;
+          entry->time += event.duration * share;
+        }
+      }
+    }
+  }
+};
+
+/// Operators by falling time.
+std::vector<std::pair<std::string, Costs::Operator>> slowest(const std::map<std::string, Costs::Operator>& operators) {
+  std::vector<std::pair<std::string, Costs::Operator>> list(operators.begin(), operators.end());
+  std::stable_sort(list.begin(), list.end(),
+                   [](const auto& a, const auto& b) { return a.second.time > b.second.time; });
+  return list;
+}
+
+/// "AllReduce" as summaries write it: "all_reduce".
+std::string kind_of(std::string_view op) {
+  std::string kind;
+  for (char letter : op) {
+    const bool upper = letter >= 'A' && letter <= 'Z';
+    if (upper && !kind.empty()) kind += '_';
+    kind += static_cast<char>(upper ? letter - 'A' + 'a' : letter);
+  }
+  return kind;
+}
+
+/// Trace events in Chrome's JSON form, which Perfetto reads: one track per rank, one run after the other.
+class Trace {
+ public:
+  void add(const Profile& profile, double begin) {
+    for (size_t r = 0; r < profile.ranks.size(); ++r)
+      for (const ProfileEvent& event : profile.ranks[r].events) {
+        Json arguments = {{"op", event.op}};
+        if (event.communication) arguments["axes"] = event.axes;
+        if (event.communication) arguments["waiting_us"] = event.waiting;
+        events_.push_back({{"name", event.name},
+                           {"cat", event.communication ? "communication" : "compute"},
+                           {"ph", "X"},
+                           {"pid", 0},
+                           {"tid", r},
+                           {"ts", begin + event.begin},
+                           {"dur", event.duration},
+                           {"args", arguments}});
+      }
+    ranks_ = std::max(ranks_, profile.ranks.size());
+  }
+
+  void write(const std::string& path) const {
+    Json all = Json::array();
+    all.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", 0}, {"args", {{"name", "tessera"}}}});
+    for (size_t r = 0; r < ranks_; ++r)
+      all.push_back({{"name", "thread_name"},
+                     {"ph", "M"},
+                     {"pid", 0},
+                     {"tid", r},
+                     {"args", {{"name", "rank " + std::to_string(r)}}}});
+    for (const Json& event : events_) all.push_back(event);
+    write_file(path, Json{{"displayTimeUnit", "ms"}, {"traceEvents", all}}.dump());
+  }
+
+ private:
+  std::vector<Json> events_;
+  size_t ranks_ = 0;
+};
+
+/// The least time that a model can take here: its FLOPs at the peak, or its weights, inputs and outputs, each read or
+/// written once, at the memory's bandwidth.
+struct Floor {
+  MachinePeak peak;
+  int cores = 1;
+  DType dtype = DType::float32;
+  double flops = 0, bytes = 0;
+
+  double compute_ms() const { return peak.flops > 0 ? flops / peak.flops * 1e3 : 0; }
+  double memory_ms() const { return peak.bandwidth > 0 ? bytes / peak.bandwidth * 1e3 : 0; }
+  double ms() const { return std::max(compute_ms(), memory_ms()); }
+};
+
+class Bench : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file, or a folder that tessera shard wrote")->required();
+    plan_.declare(app);
+    inputs_.declare(app);
+    app.add_option("--iterations", iterations_, "runs that are measured")
+        ->check(CLI::Range(1, 10'000'000))
+        ->capture_default_str();
+    app.add_option("--warmup", warmup_, "runs before those")->check(CLI::Range(0, 10'000'000))->capture_default_str();
+    app.add_option("--profile", trace_, "a file for a trace of the last runs, which Perfetto and Chrome show");
+    run_.declare(app);
+  }
+
+  int run(Console& console) override {
+    if (!trace_.empty()) require_writable(trace_);
+    Prepared prepared = prepare(console);
+    const Program& program = prepared.program;
+    SessionOptions options = run_.session();
+    options.profile = true;
+    Session session(program, options);
+    const std::vector<int64_t> peaks = session.peak_bytes(prepared.inputs);
+    const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
+    Floor floor{{}, std::min(threads, machine().cores), prepared.dtype, prepared.flops, prepared.bytes};
+    if (floor.flops > 0) {
+      Progress progress(console, "measuring the machine");
+      floor.peak = measure_peak(floor.dtype, floor.cores);
+    }
+
+    std::vector<double> times;
+    {
+      Progress progress(console, "running");
+      for (int i = 0; i < warmup_; ++i) session.run(prepared.inputs);
+      for (int i = 0; i < iterations_; ++i) {
+        const Clock::time_point start = Clock::now();
+        session.run(prepared.inputs);
+        times.push_back(milliseconds_since(start));
+      }
+    }
+    constexpr int kProfiled = 20;
+    const int profiled = std::min(iterations_, kProfiled);
+    Costs costs;
+    Trace trace;
+    double at = 0;
+    for (int i = 0; i < profiled; ++i) {
+      session.run(prepared.inputs);
+      const Profile profile = session.profile();
+      costs.add(profile, 1.0 / profiled);
+      if (!trace_.empty()) trace.add(profile, at);
+      at += profile.duration;
+    }
+    if (!trace_.empty()) trace.write(trace_);
+    const Latency latency(times);
+    if (console.json)
+      emit(console, program, session, latency, costs, peaks, floor);
+    else
+      print(console, program, session, latency, costs, peaks, floor);
+    return kGood;
+  }
+
+ private:
+  struct Prepared {
+    Program program;
+    Tensors inputs;
+    DType dtype = DType::float32;
+    double flops = 0, bytes = 0;  // of the model; 0 if it is not known
+  };
+
+  Prepared prepare(const Console& console) const {
+    Progress progress(console, "compiling");
+    if (Program::is_written(model_)) {
+      plan_.refuse_for_written(model_);
+      Program program = Program::read(model_);
+      return {program, inputs_.given_for_written(program)};
+    }
+    const Model model = Model::load(model_);
+    Plan plan = plan_.plan();
+    const Mesh mesh = plan_.mesh(plan);
+    Tensors inputs = inputs_.given(model.inputs());
+    add_sizes(plan.shapes, model.inputs(), inputs);
+    Program program = compile(model, mesh, plan);
+    if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
+    const Inspection inspection = inspect(model, model.complete(plan.shapes));
+    const DType dtype = plan.dtype.value_or(DType::float32);
+    double bytes = static_cast<double>(inspection.parameter_bytes) * (dtype == DType::float32 ? 1 : 0.5);
+    for (const auto& [name, tensor] : inputs) bytes += static_cast<double>(tensor.bytes);
+    return {program, inputs, dtype, static_cast<double>(inspection.flops), bytes};
+  }
+
+  void print(const Console& console, const Program& program, const Session& session, const Latency& latency,
+             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor) const {
+    auto ms = [](double value) { return time_text(value * 1e-3); };
+    console.say(program.summary());
+    console.say("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
+                (session.threads_per_rank() == 1 ? " thread" : " threads") + " each, " +
+                std::string(name_of(floor.dtype)) + ", " + joined(machine().instruction_sets));
+    console.say("throughput " + ratio_text(1e3 / latency.mean) + " runs/s over " + std::to_string(iterations_) +
+                " runs after " + std::to_string(warmup_));
+    Table times({"latency", "min", "mean", "median", "p90", "p99"});
+    times.add({"", ms(latency.min), ms(latency.mean), ms(latency.median), ms(latency.p90), ms(latency.p99)});
+    times.print(console);
+    if (floor.flops > 0) {
+      console.say("floor " + ms(floor.ms()) + ": " + count_text(floor.flops) + "FLOP at " +
+                  count_text(floor.peak.flops) + "FLOP/s are " + ms(floor.compute_ms()) + ", " +
+                  bytes_text(floor.bytes) + " at " + bytes_text(floor.peak.bandwidth) + "/s are " +
+                  ms(floor.memory_ms()) + " on " + std::to_string(floor.cores) +
+                  (floor.cores == 1 ? " core" : " cores"));
+      console.say("median / floor " + ratio_text(latency.median / floor.ms()));
+    }
+    Table ranks({"rank", "compute", "exposed communication", "idle", "peak memory"});
+    for (size_t r = 0; r < costs.ranks.size(); ++r)
+      ranks.add({std::to_string(r), ms(costs.ranks[r].compute), ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle),
+                 bytes_text(static_cast<double>(peaks[r]))});
+    ranks.print(console);
+    if (!program.summary().collectives.empty()) {
+      Table collectives({"collective", "axes", "count", "bytes", "time"});
+      for (const CollectiveSummary& entry : program.summary().collectives)
+        collectives.add({entry.kind, joined(entry.axes, ","), std::to_string(entry.count),
+                         bytes_text(static_cast<double>(entry.bytes)), ms(time_of(costs, entry))});
+      collectives.print(console);
+    }
+    print_operators(console, "operator", costs.by_type, costs.by_type.size());
+    print_operators(console, "slowest", costs.by_name, 10);
+    if (!trace_.empty()) console.say("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
+  }
+
+  static double total_time(const Costs& costs) {
+    double total = 0;
+    for (const auto& [op, entry] : costs.by_type) total += entry.time;
+    return std::max(total, 1e-9);
+  }
+
+  static void print_operators(const Console& console, std::string_view what,
+                              const std::map<std::string, Costs::Operator>& operators, size_t most) {
+    double total = 0;
+    for (const auto& [name, entry] : operators) total += entry.time;
+    Table table({std::string(what), "count", "time", "share"});
+    for (const auto& [name, entry] : slowest(operators)) {
+      if (table.size() == most) break;
+      table.add({name, count_text(entry.count), time_text(entry.time * 1e-3),
+                 ratio_text(100 * entry.time / std::max(total, 1e-9)) + " %"});
+    }
+    table.print(console);
+  }
+
+  static double time_of(const Costs& costs, const CollectiveSummary& summary) {
+    double time = 0;
+    for (const auto& [key, spent] : costs.collectives)
+      if (kind_of(key.first) == summary.kind && key.second == summary.axes) time += spent;
+    return time;
+  }
+
+  void emit(const Console& console, const Program& program, const Session& session, const Latency& latency,
+            const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor) const {
+    Json ranks = Json::array();
+    for (size_t r = 0; r < costs.ranks.size(); ++r)
+      ranks.push_back({{"rank", r},
+                       {"compute_ms", costs.ranks[r].compute},
+                       {"exposed_comm_ms", costs.ranks[r].exposed},
+                       {"idle_ms", costs.ranks[r].idle},
+                       {"peak_bytes", peaks[r]}});
+    Json collectives = Json::array();
+    for (const CollectiveSummary& entry : program.summary().collectives)
+      collectives.push_back({{"kind", entry.kind},
+                             {"axes", entry.axes},
+                             {"count", entry.count},
+                             {"bytes", entry.bytes},
+                             {"ms", time_of(costs, entry)}});
+    Json operators = Json::array();
+    for (const auto& [name, entry] : slowest(costs.by_type))
+      operators.push_back(
+          {{"op", name}, {"count", std::llround(entry.count)}, {"ms", entry.time}, {"share", entry.time / total_time(costs)}});
+    Json object = {{"model", model_},
+                   {"mesh", mesh_json(program.mesh())},
+                   {"dtype", name_of(floor.dtype)},
+                   {"instruction_sets", machine().instruction_sets},
+                   {"threads_per_rank", session.threads_per_rank()},
+                   {"iterations", iterations_},
+                   {"warmup", warmup_},
+                   {"throughput", 1e3 / latency.mean},
+                   {"latency_ms",
+                    {{"min", latency.min},
+                     {"mean", latency.mean},
+                     {"median", latency.median},
+                     {"p90", latency.p90},
+                     {"p99", latency.p99}}},
+                   {"floor_ms", floor.flops > 0 ? Json(floor.ms()) : Json()},
+                   {"floor",
+                    {{"flops", floor.flops},
+                     {"bytes", floor.bytes},
+                     {"peak_flops", floor.peak.flops},
+                     {"peak_bandwidth", floor.peak.bandwidth},
+                     {"cores", floor.cores}}},
+                   {"ranks", ranks},
+                   {"collectives", collectives},
+                   {"operators", operators},
+                   {"notes", program.summary().notes},
+                   {"warnings", program.summary().warnings}};
+    if (!inputs_.from_file()) object["seed"] = inputs_.seed;
+    if (!trace_.empty()) object["profile"] = trace_;
+    console.emit(object);
+  }
+
+  std::string model_, trace_;
+  int iterations_ = 50, warmup_ = 5;
+  PlanOptions plan_;
+  InputOptions inputs_;
+  RunOptions run_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench() {
+  return std::make_unique<Bench>();
+}
+
+}  // namespace tessera::cli

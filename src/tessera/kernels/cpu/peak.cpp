@@ -1,0 +1,77 @@
+#include "tessera/kernels/peak.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "tessera/kernels/cpu/matrix_product.h"
+#include "tessera/kernels/cpu/multiversion.h"
+#include "tessera/kernels/cpu/onednn.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int kTrials = 8;
+constexpr int kByte = 0x3f;  // repeated, about 0.75 in float32 and bfloat16: zeros would take less power
+
+template <typename Work>
+double best_seconds(Work work) {
+  using Clock = std::chrono::steady_clock;
+  work();
+  double best = 0;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const Clock::time_point start = Clock::now();
+    work();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = trial == 0 ? seconds : std::min(best, seconds);
+  }
+  return best;
+}
+
+TESSERA_MULTIVERSION int64_t sum_of(const int64_t* words, int64_t count) {
+  int64_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += words[i];
+  return sum;
+}
+
+}  // namespace
+
+double peak_flops(DType dtype, int threads) {
+  constexpr int64_t n = 1536;
+  const Dims square{n, n};
+  Tensor a = Tensor::zeros(dtype, square), c = Tensor::zeros(dtype, square);
+  std::memset(a.mutable_data(), kByte, a.bytes);
+  ProductSpec spec{.shape = matmul_shape(square, square, "peak"), .operands = dtype, .result = dtype};
+  spec.weight = matmul_weight_layout(dtype, square, false);
+  spec.threads = threads;
+  spec.label = "peak";
+  Tensor packed = Tensor::zeros(DType::uint8, {static_cast<int64_t>(spec.weight ? spec.weight->bytes() : 0)});
+  if (!spec.weight) packed = a;
+  std::memset(packed.mutable_data(), kByte, packed.bytes);
+  auto product = make_product(spec);
+  if (!product) return 0;  // the type has no products here
+  Tensor scratch = Tensor::zeros(DType::uint8, {static_cast<int64_t>(product->scratch_bytes() + 1)});
+  const double seconds =
+      best_seconds([&] { product->run(a.data, packed.data, nullptr, c.mutable_data(), scratch.mutable_data()); });
+  return 2.0 * n * n * n / seconds;
+}
+
+double peak_bandwidth(int threads) {
+  constexpr int64_t words = int64_t{32} << 20;
+  const std::vector<int64_t> memory(words, 1);
+  int64_t sum = 0;
+  const double seconds = best_seconds([&] {
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : sum)
+    for (int part = 0; part < threads; ++part) {
+      const int64_t begin = words * part / threads, end = words * (part + 1) / threads;
+      sum += sum_of(memory.data() + begin, end - begin);
+    }
+  });
+  return sum == 0 ? 0 : static_cast<double>(words * sizeof(int64_t)) / seconds;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace tessera::runtime {
+
+/// What a step of a rank's plan is, for whoever asks where time went.
+struct StepInfo {
+  std::string name;  ///< of the node, or of its first result
+  std::string op;
+  bool communication = false;
+  std::vector<std::string> axes;  ///< of a communication: of the mesh, as the node names them
+  int leader = 0;                 ///< of a communication: the first rank of the group
+};
+
+/// When things happened in a rank's last run. All ranks share the clock.
+struct RankTimes {
+  using Clock = std::chrono::steady_clock;
+  std::vector<StepInfo> steps;
+  Clock::time_point begin;             ///< the rank takes the run up
+  Clock::time_point inputs;            ///< its parts of the inputs lie ready
+  std::vector<Clock::time_point> end;  ///< of each step
+  Clock::time_point outputs;           ///< its parts of the outputs are stored
+};
+
+}  // namespace tessera::runtime
