@@ -101,5 +101,29 @@ TEST(InlineFunctions, recursion_is_refused) {
   EXPECT_THAT([&] { inline_functions(model); }, testing::ThrowsMessage<Error>(HasSubstr("calls itself")));
 }
 
+TEST(InlineFunctions, functions_that_double_each_other_are_refused_before_they_are_expanded) {
+  for (int levels : {3, 60}) {
+    OnnxModel model;
+    for (int i = 0; i <= levels; ++i) {
+      Function function = function_named("f" + std::to_string(i));
+      Graph& body = *function.body;
+      Value* x = body.add_input("x", {});
+      const std::string inner = "f" + std::to_string(i - 1);
+      body.outputs = {i == 0 ? node(body, "Neg", {x})
+                             : call(body, inner, call(body, inner, x, "t")->outputs[0], "y")->outputs[0]};
+      model.functions.push_back(std::move(function));
+    }
+    model.graph->outputs = {
+        call(*model.graph, "f" + std::to_string(levels), input(*model.graph, "x", {"4"}), "y")->outputs[0]};
+    if (levels > 20) {
+      EXPECT_THAT([&] { inline_functions(model); },
+                  testing::ThrowsMessage<Error>(HasSubstr("more than 1000000 nodes")));
+    } else {
+      inline_functions(model);
+      EXPECT_EQ(model.graph->nodes().size(), 8u);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

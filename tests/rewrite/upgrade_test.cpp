@@ -201,15 +201,14 @@ TEST(LowerLosses, an_ignored_class_weighs_nothing) {
   EXPECT_EQ(graph.outputs[1]->name, "log_prob");
 }
 
-TEST(Upgrade, function_bodies_are_upgraded_from_their_own_version) {
+TEST(Upgrade, nodes_out_of_functions_are_upgraded_from_their_own_version) {
   OnnxModel model = model_of_opset(20);
-  Function function{"local", "mean", "", std::make_unique<Graph>(), {}, {}, {{"", 13}}, ""};
-  Value* y =
-      node(*function.body, "ReduceMean", {input(*function.body, "x", {"4"})}, "y", {{"axes", std::vector<int64_t>{0}}});
-  model.functions.push_back(std::move(function));
+  Value* x = input(*model.graph, "x", {"4"});
+  Value* y = node(*model.graph, "ReduceMean", {x}, "y",
+                  {{"axes", std::vector<int64_t>{0}}, {std::string(kOpsetStamp), int64_t{13}}});
   upgrade(model);
   EXPECT_EQ(y->producer->inputs.size(), 2u);
-  EXPECT_EQ(model.functions[0].opset_imports[""], kCanonicalOpset);
+  EXPECT_FALSE(y->producer->find_attribute(kOpsetStamp));
 }
 
 }  // namespace

@@ -8,8 +8,11 @@
 #include "tessera/rewrite/passes.h"
 
 // A function's own calls are inlined first (so a body is expanded once, however often it is called), then the graph's.
+// What that makes is counted before: f1 calls f0 twice, f2 calls f1 twice, … f30 would be a billion nodes.
 namespace tessera::rewrite {
 namespace {
+
+constexpr int64_t kMostNodes = 1'000'000;
 
 using Key = std::tuple<std::string, std::string, std::string>;
 
@@ -39,34 +42,80 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
   });
 }
 
+/// Calls visit(node) for every node of the graph and of those that nodes hold.
+template <typename Visit>
+void for_each_node(const Graph& graph, const Visit& visit) {
+  for (const auto& node : graph.nodes()) {
+    for (const Attribute& attribute : node->attributes)
+      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
+        for_each_node(**body, visit);
+    visit(*node);
+  }
+}
+
+/// Each node of a body notes the version of ONNX's operators that it is of, since it will stand among others.
+void stamp_versions(Function& function) {
+  for (const char* domain : {"", "ai.onnx"})
+    if (auto version = function.opset_imports.find(domain); version != function.opset_imports.end()) {
+      for_each_node(*function.body, [&](Node& node) { node.set(kOpsetStamp, version->second); });
+      return;
+    }
+}
+
 class Inliner {
  public:
   explicit Inliner(OnnxModel& model) {
     for (Function& function : model.functions)
       functions_[key_of(function.domain, function.name, function.overload)] = &function;
+    count(*model.graph);
   }
 
   void expand(Graph& graph) {
     for (Node* node : nodes_of(graph)) {
       for (Attribute& attribute : node->attributes)
         if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body) expand(**body);
-      auto found = functions_.find(key_of(node->domain, node->op_type, node->overload));
-      if (found == functions_.end() || ops::find_op(node->op_type, node->domain)) continue;
-      prepare(*found->second);
-      inline_call(graph, node, *found->second);
+      Function* function = called(*node);
+      if (!function) continue;
+      if (ready_.insert(function).second) {
+        stamp_versions(*function);
+        expand(*function->body);
+      }
+      inline_call(graph, node, *function);
     }
   }
 
  private:
-  void prepare(Function& function) {
-    Key key = key_of(function.domain, function.name, function.overload);
-    if (ready_.contains(key)) return;
-    if (!open_.insert(key).second)
+  Function* called(const Node& node) const {
+    Key key = key_of(node.domain, node.op_type, node.overload);
+    auto found = functions_.find(key);
+    return found == functions_.end() || ops::find_op(node.op_type, std::get<0>(key)) ? nullptr : found->second;
+  }
+
+  /// Nodes of the graph once every call is inlined, and of every function on the way; at most kMostNodes in all.
+  int64_t count(const Graph& graph) {
+    int64_t nodes = 0;
+    for_each_node(graph, [&](const Node& node) {
+      const Function* function = called(node);
+      nodes += function ? count(*function) : 1;
+      if (nodes > kMostNodes)
+        fail("inline",
+             "{}: with its calls of functions inlined the model has more than {} nodes; export it without functions",
+             node.label(), kMostNodes);
+    });
+    return nodes;
+  }
+
+  int64_t count(const Function& function) {
+    constexpr int64_t kOpen = -1;
+    auto [known, fresh] = sizes_.emplace(&function, kOpen);
+    if (fresh) {
+      int64_t nodes = count(*function.body);
+      return sizes_[&function] = nodes;
+    }
+    if (known->second == kOpen)
       fail("inline", "the function '{}.{}' calls itself; ONNX functions must not be recursive", function.domain,
            function.name);
-    expand(*function.body);
-    open_.erase(key);
-    ready_.insert(key);
+    return known->second;
   }
 
   void inline_call(Graph& graph, Node* call, const Function& function) {
@@ -114,7 +163,8 @@ class Inliner {
   }
 
   std::map<Key, Function*> functions_;
-  std::set<Key> open_, ready_;
+  std::map<const Function*, int64_t> sizes_;  ///< nodes of the bodies once expanded
+  std::set<const Function*> ready_;           ///< whose bodies are expanded
 };
 
 }  // namespace

@@ -5,10 +5,15 @@
 /// The passes of pipeline.cpp, one per file. Those after `fold` rely on types, and keep every result typed.
 namespace tessera::rewrite {
 
-/// Every operator in its newest form (functions' bodies too, each from its own opset version).
-void upgrade(OnnxModel& model);
-/// Calls of model-local functions become the functions' bodies, except of operators that we know ourselves.
+/// What nodes that came out of functions' bodies say of themselves from inline_functions to upgrade: the version of
+/// ONNX's own operators that their function imports, as an int attribute.
+inline constexpr std::string_view kOpsetStamp = "tessera.opset";
+
+/// Calls of model-local functions become the functions' bodies, except of operators that we know ourselves. Comes
+/// first: before it, attributes may be references whose values only the calls know.
 void inline_functions(OnnxModel& model);
+/// Every operator in its newest form, each from the version of its stamp, else the model's.
+void upgrade(OnnxModel& model);
 /// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, spelt out.
 void lower_losses(OnnxModel& model);
 /// Infers all types; values whose elements are known become constants or expressions: no Shape is left.

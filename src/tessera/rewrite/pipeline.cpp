@@ -6,8 +6,8 @@ namespace tessera::rewrite {
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
-      {"upgrade", upgrade},
       {"inline_functions", inline_functions},
+      {"upgrade", upgrade},
       {"lower_losses", lower_losses},
       {"fold", fold},
       {"lower_einsum", lower_einsum},

@@ -78,36 +78,23 @@ void upgrade_graph(Graph& graph, int64_t version) {
     for (Attribute& attribute : node->attributes)
       if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
         upgrade_graph(**body, version);
+    const int64_t own_version = node->get_int(kOpsetStamp, version);
+    node->remove_attribute(kOpsetStamp);
     if (!node->domain.empty()) continue;
     drop_newer_attributes(node);
     // A step that erases the node is the last of its operator.
     auto [first, last] = steps().equal_range(node->op_type);
     for (auto step = first; step != last && node->op_type == step->first; ++step)
-      if (version < step->second.before) step->second.apply(graph, node, version);
+      if (own_version < step->second.before) step->second.apply(graph, node, own_version);
   }
-}
-
-int64_t version_of(const std::map<std::string, int64_t>& imports, int64_t otherwise) {
-  for (const char* domain : {"", "ai.onnx"})
-    if (auto found = imports.find(domain); found != imports.end()) return found->second;
-  return otherwise;
-}
-
-void set_version(std::map<std::string, int64_t>& imports) {
-  imports.erase("ai.onnx");
-  imports[""] = kCanonicalOpset;
 }
 
 }  // namespace
 
 void upgrade(OnnxModel& model) {
-  int64_t version = model.opset();
-  upgrade_graph(*model.graph, version);
-  for (Function& function : model.functions) {
-    upgrade_graph(*function.body, version_of(function.opset_imports, version));
-    set_version(function.opset_imports);
-  }
-  set_version(model.opset_imports);
+  upgrade_graph(*model.graph, model.opset());
+  model.opset_imports.erase("ai.onnx");
+  model.opset_imports[""] = kCanonicalOpset;
 }
 
 }  // namespace tessera::rewrite
