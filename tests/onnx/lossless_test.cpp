@@ -57,6 +57,21 @@ TEST(Import, dimensions_without_a_usable_name_are_symbols_of_their_own) {
   EXPECT_EQ(shape[3], Expr::symbol("odd name!"));
 }
 
+TEST(Import, dimension_with_a_name_of_kilobytes_gets_a_short_one) {
+  auto symbol = [](const std::string& name) {
+    onnx::ModelProto proto = rich_model();
+    for (auto& input : *proto.mutable_graph()->mutable_input())
+      if (input.name() == "after")
+        input.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_param(name);
+    return import_model_bytes(proto.SerializeAsString()).graph->find("after")->shape().at(0);
+  };
+  const std::string name(10'000, '+');
+  EXPECT_LT(symbol(name).str().size(), 100u);
+  EXPECT_TRUE(symbol(name).as_symbol().has_value());
+  EXPECT_EQ(symbol(name), symbol(name));
+  EXPECT_FALSE(symbol(name) == symbol(name + "+"));
+}
+
 TEST(Import, attributes_have_their_types) {
   OnnxModel model = import_model_bytes(rich_model().SerializeAsString());
   const Node& node = *model.graph->find("everything")->producer;

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "rewrite/build.h"
 #include "tessera/base/error.h"
 #include "tessera/rewrite/passes.h"
@@ -154,6 +156,72 @@ TEST(Fold, unknown_operator_is_named) {
   OnnxModel model;
   node(*model.graph, "Frobnicate", {input(*model.graph, "x", {"4"})}, "y");
   EXPECT_THAT([&] { fold(model); }, testing::ThrowsMessage<Error>(HasSubstr("Frobnicate producing 'y'")));
+}
+
+/// The constant that an operator on constants becomes; dtype undefined where it stays.
+Tensor folded(std::string_view type, const std::vector<Tensor>& operands, std::vector<Attribute> attributes = {}) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  std::vector<Value*> values;
+  for (const Tensor& operand : operands) values.push_back(graph.add_constant("c", operand));
+  Value* y = node(graph, type, values, "y", std::move(attributes));
+  graph.outputs = {node(graph, "Shape", {y}), node(graph, "Identity", {y}, "z")};
+  fold(model);
+  const Node* last = graph.find("z")->producer;
+  return last->is("Identity") && last->inputs[0]->kind == ValueKind::constant ? last->inputs[0]->data : Tensor{};
+}
+
+Attribute to(DType dtype) {
+  return {"to", static_cast<int64_t>(dtype), ""};
+}
+
+template <typename T>
+Tensor one(DType dtype, T element, Dims dims = {}) {
+  return Tensor::of<T>(dtype, std::move(dims), {element});
+}
+
+TEST(Fold, cast_to_bool_asks_whether_it_is_zero) {
+  for (const Dims& dims : {Dims{}, Dims{1, 1, 1}})
+    for (auto [number, truth] : std::vector<std::pair<float, int64_t>>{{0.5f, 1}, {-0.0f, 0}, {-3, 1}, {NAN, 1}})
+      EXPECT_THAT(folded("Cast", {one(DType::float32, number, dims)}, {to(DType::boolean)}).to_int64(),
+                  ElementsAre(truth))
+          << number;
+}
+
+TEST(Fold, large_integers_are_cast_exactly_or_not_at_all) {
+  Tensor large = folded("Cast", {one<uint64_t>(DType::uint64, uint64_t{1} << 63)}, {to(DType::float32)});
+  EXPECT_TRUE(large.dtype == DType::undefined || large.as<float>()[0] == 0x1p63f);
+  Tensor small = folded("Cast", {one<uint64_t>(DType::uint64, 7)}, {to(DType::float32)});
+  EXPECT_EQ(small.as<float>()[0], 7);
+}
+
+TEST(Fold, narrowing_cast_of_a_known_matrix_is_left_to_run) {
+  const Tensor wide = Tensor::of<int64_t>(DType::int64, {2}, {300, -1});
+  EXPECT_EQ(folded("Cast", {wide}, {to(DType::uint8)}).dtype, DType::undefined);
+  EXPECT_THAT(folded("Cast", {wide}, {to(DType::int32)}).to_int64(), ElementsAre(300, -1));
+  EXPECT_EQ(folded("Cast", {one<int64_t>(DType::int64, int64_t{1} << 40, {1})}, {to(DType::int32)}).dtype,
+            DType::undefined);
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* matrix = node(graph, "Reshape", {ints(graph, {300, 1}), ints(graph, {2, 1})});
+  Value* narrow = node(graph, "Cast", {matrix}, "", {to(DType::uint8)});
+  Value* list = node(graph, "Cast", {node(graph, "Reshape", {narrow, ints(graph, {-1})})}, "", {to(DType::int64)});
+  graph.outputs = {node(graph, "Identity", {list}, "y")};
+  fold(model);
+  EXPECT_EQ(histogram(graph)["Cast"], 2) << "300 is 44 as uint8";
+}
+
+TEST(Fold, arithmetic_that_overflows_is_left_to_run) {
+  auto number = [](int64_t element) { return one(DType::int64, element); };
+  EXPECT_EQ(folded("Add", {number(INT64_MAX), number(1)}).dtype, DType::undefined);
+  EXPECT_EQ(folded("Mul", {number(INT64_MAX), number(2)}).dtype, DType::undefined);
+  EXPECT_EQ(folded("Neg", {number(INT64_MIN)}).dtype, DType::undefined);
+  EXPECT_EQ(folded("Div", {number(INT64_MIN), number(-1)}).dtype, DType::undefined);
+  EXPECT_EQ(folded("Abs", {number(INT64_MIN)}).dtype, DType::undefined);
+  EXPECT_THAT(folded("Mod", {number(INT64_MIN), number(-1)}).to_int64(), ElementsAre(0));
+  EXPECT_THAT(folded("Min", {number(INT64_MIN), number(INT64_MAX)}).to_int64(), ElementsAre(INT64_MIN));
+  auto short_number = [](int32_t element) { return one(DType::int32, element); };
+  EXPECT_EQ(folded("Add", {short_number(INT32_MAX), short_number(1)}).dtype, DType::undefined);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tessera/ir/expr.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/base/error.h"
 
@@ -48,8 +49,17 @@ std::string print(const std::vector<Term>& terms) {
 
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) fail("shape", "a dimension expression divides {} by zero", a);
+  if (b == -1 && a == std::numeric_limits<int64_t>::min()) fail("shape", "the quotient {} / -1 overflows 64 bits", a);
   int64_t quotient = a / b;
   return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+/// With the divisor's sign.
+int64_t floor_modulo(int64_t a, int64_t b) {
+  if (b == 0) fail("shape", "a dimension expression divides {} by zero", a);
+  if (b == -1) return 0;  // the one divisor by which % can overflow
+  int64_t remainder = a % b;
+  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
 
 int64_t checked_add(int64_t a, int64_t b) {
@@ -68,10 +78,8 @@ int64_t evaluate_atom(const Expr::Atom& atom, const Expr::Lookup& lookup) {
     }
     case Expr::AtomKind::floordiv:
       return floor_divide(argument(0), argument(1));
-    case Expr::AtomKind::mod: {
-      int64_t a = argument(0), b = argument(1);
-      return a - floor_divide(a, b) * b;
-    }
+    case Expr::AtomKind::mod:
+      return floor_modulo(argument(0), argument(1));
     case Expr::AtomKind::min:
       return std::min(argument(0), argument(1));
     case Expr::AtomKind::max:
@@ -329,7 +337,8 @@ std::optional<Expr> Expr::exact_divide(const Expr& a, const Expr& b) {
   const Term& divisor = divisor_terms[0];
   std::vector<Term> quotient;
   for (Term term : a.terms()) {
-    if (term.coefficient % divisor.coefficient != 0) return std::nullopt;
+    if (floor_modulo(term.coefficient, divisor.coefficient) != 0) return std::nullopt;
+    if (divisor.coefficient == -1 && term.coefficient == std::numeric_limits<int64_t>::min()) return std::nullopt;
     term.coefficient /= divisor.coefficient;
     for (const auto& atom : divisor.factors) {
       auto found = std::find_if(term.factors.begin(), term.factors.end(),
@@ -368,7 +377,7 @@ Expr ceildiv(const Expr& a, const Expr& b) {
 }
 
 Expr mod(const Expr& a, const Expr& b) {
-  if (!a.polynomial_ && !b.polynomial_) return a.constant_ - floor_divide(a.constant_, b.constant_) * b.constant_;
+  if (!a.polynomial_ && !b.polynomial_) return floor_modulo(a.constant_, b.constant_);
   if (b.is(1) || Expr::exact_divide(a, b)) return 0;
   auto divisor = b.constant();
   auto low = a.lower_bound(), high = a.upper_bound();
@@ -382,12 +391,14 @@ Expr mod(const Expr& a, const Expr& b) {
 }
 
 Expr min(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return std::min(a.constant_, b.constant_);
   if (auto low = (a - b).lower_bound(); low && *low >= 0) return b;
   if (auto low = (b - a).lower_bound(); low && *low >= 0) return a;
   return b < a ? Expr::from_atom(Expr::AtomKind::min, "", {b, a}) : Expr::from_atom(Expr::AtomKind::min, "", {a, b});
 }
 
 Expr max(const Expr& a, const Expr& b) {
+  if (!a.polynomial_ && !b.polynomial_) return std::max(a.constant_, b.constant_);
   if (auto low = (a - b).lower_bound(); low && *low >= 0) return a;
   if (auto low = (b - a).lower_bound(); low && *low >= 0) return b;
   return b < a ? Expr::from_atom(Expr::AtomKind::max, "", {b, a}) : Expr::from_atom(Expr::AtomKind::max, "", {a, b});
@@ -410,6 +421,8 @@ namespace {
 // ')'
 class Parser {
  public:
+  static constexpr size_t kLongest = 4096;  ///< of the text, in bytes
+
   explicit Parser(std::string_view text) : text_(text) {}
 
   std::optional<Expr> whole() {
@@ -436,11 +449,11 @@ class Parser {
       if (take("+")) {
         auto right = term();
         if (!right) return std::nullopt;
-        left = *left + *right;
+        left = bounded(*left + *right);
       } else if (take("-")) {
         auto right = term();
         if (!right) return std::nullopt;
-        left = *left - *right;
+        left = bounded(*left - *right);
       } else {
         break;
       }
@@ -459,7 +472,7 @@ class Parser {
       } else if (take("*")) {
         auto right = factor();
         if (!right) return std::nullopt;
-        left = *left * *right;
+        left = bounded(*left * *right);
       } else {
         break;
       }
@@ -499,7 +512,14 @@ class Parser {
     return std::nullopt;
   }
 
+  // What is longer is no dimension that anybody wrote: (a + b + c)*(a + b + c)*… grows with every factor.
+  static std::optional<Expr> bounded(Expr value) {
+    if (value.terms().size() > kMostTerms || value.str().size() > 4 * kLongest) return std::nullopt;
+    return value;
+  }
+
   static constexpr int kDeepest = 64;
+  static constexpr size_t kMostTerms = 256;
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0;
@@ -508,6 +528,7 @@ class Parser {
 }  // namespace
 
 std::optional<Expr> Expr::parse(std::string_view text) {
+  if (text.size() > Parser::kLongest) return std::nullopt;
   return Parser(text).whole();
 }
 

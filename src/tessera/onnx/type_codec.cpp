@@ -5,13 +5,23 @@
 namespace tessera::codec {
 namespace {
 
+/// A symbol for a text that is no expression. Of one that nobody wrote by hand, the beginning and a hash (FNV-1a, 64
+/// bits) stand for the whole, so that messages stay short.
+Expr opaque(const std::string& text) {
+  constexpr size_t kLongest = 256, kShown = 32;
+  if (text.size() <= kLongest) return Expr::symbol(text);
+  uint64_t hash = 0xcbf29ce484222325;
+  for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3;
+  return Expr::symbol(fmt::format("{}...{:016x}", text.substr(0, kShown), hash));
+}
+
 Expr extent_of(const onnx::TensorShapeProto::Dimension& dim, const std::string& name, int index) {
   if (dim.value_case() == onnx::TensorShapeProto::Dimension::kDimValue && dim.dim_value() >= 0) return dim.dim_value();
   // "?" is what some exporters write for "unknown": two of them are not one symbol.
   if (dim.value_case() == onnx::TensorShapeProto::Dimension::kDimParam && !dim.dim_param().empty() &&
       dim.dim_param() != "?") {
     if (auto parsed = Expr::parse(dim.dim_param())) return *parsed;
-    return Expr::symbol(dim.dim_param());
+    return opaque(dim.dim_param());
   }
   return Expr::symbol(fmt::format("{}_dim_{}", name, index));
 }

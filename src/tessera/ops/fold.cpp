@@ -37,7 +37,7 @@ Expr is_equal(const Expr& a, const Expr& b) {
 Folded divide(const Expr& a, const Expr& b) {
   auto x = a.constant(), y = b.constant();
   if (b.is(0)) return std::nullopt;
-  if (x && y) return *y == -1 ? Expr(0) - a : Expr(*x / *y);
+  if (x && y) return *y == -1 ? 0 - a : Expr(*x / *y);
   if (auto exact = Expr::exact_divide(a, b)) return exact;
   if (at_least(least(a), 0) && at_least(least(b), 1)) return floordiv(a, b);
   return std::nullopt;
@@ -123,6 +123,14 @@ bool followed(DType dtype) {
 
 }  // namespace
 
+bool all_held(const std::vector<Expr>& elements, DType dtype) {
+  return followed(dtype) && std::all_of(elements.begin(), elements.end(), [&](const Expr& element) {
+           auto number = element.constant();
+           return !number || dtype == DType::int64 ||
+                  (dtype == DType::int32 ? *number == static_cast<int32_t>(*number) : *number == 0 || *number == 1);
+         });
+}
+
 std::optional<std::vector<Expr>> folded_content(const Node& node, DType dtype, const Shape& shape) {
   auto row = std::find_if(kFolds.begin(), kFolds.end(), [&](const FoldRow& r) { return r.type == node.op_type; });
   if (row == kFolds.end() || !followed(dtype) || shape.size() > 1) return std::nullopt;
@@ -139,10 +147,11 @@ std::optional<std::vector<Expr>> folded_content(const Node& node, DType dtype, c
   for (int64_t i = 0; i < *count; ++i) {
     Arguments arguments;
     for (const auto& content : operands) arguments.push_back(content[content.size() == 1 ? 0 : i]);
-    Folded element = row->fold(node, arguments);
+    Folded element = unless_overflowing([&] { return row->fold(node, arguments); });
     if (!element) return std::nullopt;
     result.push_back(std::move(*element));
   }
+  if (!all_held(result, dtype)) return std::nullopt;
   return result;
 }
 
@@ -163,11 +172,11 @@ std::optional<std::vector<Expr>> cast_content(const Value& from, DType to) {
     bool exact = data.dtype == DType::float32   ? take(data.as<float>())
                  : data.dtype == DType::float64 ? take(data.as<double>())
                                                 : false;
-    return exact ? content : std::nullopt;
+    return exact && all_held(*content, to) ? content : std::nullopt;
   }
   if (content && to == DType::boolean)
     for (Expr& element : *content) element = 1 - is_equal(element, 0);
-  return content;
+  return content && all_held(*content, to) ? content : std::nullopt;
 }
 
 }  // namespace tessera::ops

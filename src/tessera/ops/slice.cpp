@@ -38,8 +38,11 @@ Expr larger(const Expr& a, const Expr& b) {
 
 SliceRange backwards(const Expr& start, const Expr& end, int64_t step, const Expr& extent) {
   Expr last = extent - 1;
-  Expr from = is_far(start) ? last : smaller(larger(from_front(start, extent), -1), last);
-  Expr to = is_far_below(end) ? Expr(-1) : larger(from_front(end, extent), -1);
+  auto placed = [&](const Expr& at) {
+    return is_far(at) ? last : is_far_below(at) ? Expr(-1) : larger(from_front(at, extent), -1);
+  };
+  Expr from = smaller(placed(start), last);
+  Expr to = placed(end);
   return {from, larger(ceildiv(from - to, -step), 0), step};
 }
 

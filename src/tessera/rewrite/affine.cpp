@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/ops/fold.h"
 #include "tessera/rewrite/edit.h"
 
 namespace tessera::rewrite {
@@ -10,6 +11,13 @@ namespace {
 /// The types of index arithmetic; narrower and unsigned ones would wrap around.
 bool is_integral(DType dtype) {
   return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::boolean;
+}
+
+/// No index is larger, and sums of such numbers do not overflow.
+bool is_small(const Expr& expr) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  auto number = expr.constant();
+  return !number || (*number >= -kMost && *number <= kMost);
 }
 
 /// Strides over a shape of higher or equal rank, aligned at the right; broadcast dimensions have stride 0.
@@ -148,18 +156,21 @@ std::optional<int64_t> upper_bound(const Affine& affine, const Shape& shape) {
 
 AffineAnalysis::AffineAnalysis(const Graph& graph) {
   auto keep = [&](const Value& value, std::optional<Affine> affine) {
-    if (!affine) return;
+    if (!affine || !is_small(affine->offset) || !std::all_of(affine->strides.begin(), affine->strides.end(), is_small))
+      return;
     for (size_t d = 0; d < affine->strides.size(); ++d)
       if (value.shape()[d].is(1)) affine->strides[d] = 0;
     known_.emplace(&value, std::move(*affine));
   };
   for (const auto& value : graph.values())
-    if (!value->producer && value->has_shape() && is_integral(value->dtype())) keep(*value, leaf(*value));
+    if (!value->producer && value->has_shape() && is_integral(value->dtype()))
+      keep(*value, ops::unless_overflowing([&] { return leaf(*value); }));
   for (const auto& node : graph.nodes())
     for (const Value* value : node->outputs) {
       if (!value || !value->has_shape() || !is_integral(value->dtype())) continue;
-      auto affine = leaf(*value);
-      keep(*value, affine || node->outputs.size() > 1 || !node->domain.empty() ? affine : result(*node));
+      auto affine = ops::unless_overflowing([&] { return leaf(*value); });
+      const bool computed = !affine && node->outputs.size() == 1 && node->domain.empty();
+      keep(*value, computed ? ops::unless_overflowing([&] { return result(*node); }) : affine);
     }
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/float16.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 
@@ -33,6 +33,7 @@ Attribute attribute(std::string_view name, AttributeValue value) {
 
 bool replace(Graph& graph, Value* from, Value* to) {
   if (from == to) return false;
+  if (from->has_shape() && to->has_shape() && from->rank() != to->rank()) return false;
   if (!graph.is_output(from)) {
     graph.replace_uses(from, to);
     return true;
@@ -89,20 +90,12 @@ std::optional<std::vector<int64_t>> numbers(const Value* value) {
 
 namespace {
 
-double half_to_double(uint16_t bits) {
-  int exponent = (bits >> 10) & 31;
-  double mantissa = bits & 1023;
-  double magnitude = exponent == 31  ? (mantissa == 0 ? HUGE_VAL : NAN)
-                     : exponent == 0 ? std::ldexp(mantissa, -24)
-                                     : std::ldexp(mantissa + 1024, exponent - 25);
-  return bits >> 15 ? -magnitude : magnitude;
-}
-
-double bfloat_to_double(uint16_t bits) {
-  uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value = 0;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
+/// An integer as a double; nullopt beyond ±2^53, where not every integer is one.
+template <typename T>
+std::optional<double> exactly(T number) {
+  constexpr double kMost = 0x1p53;
+  const double wide = static_cast<double>(number);
+  return wide >= -kMost && wide <= kMost ? std::optional(wide) : std::nullopt;
 }
 
 }  // namespace
@@ -116,12 +109,14 @@ std::optional<double> scalar_of(const Value* value) {
     case DType::float64:
       return data.as<double>()[0];
     case DType::float16:
-      return half_to_double(data.as<uint16_t>()[0]);
+      return static_cast<float>(data.as<Float16>()[0]);
     case DType::bfloat16:
-      return bfloat_to_double(data.as<uint16_t>()[0]);
+      return static_cast<float>(data.as<BFloat16>()[0]);
+    case DType::uint64:
+      return exactly(data.as<uint64_t>()[0]);
     default:
       if ((!is_integer(data.dtype) && data.dtype != DType::boolean) || bits_of(data.dtype) < 8) return std::nullopt;
-      return static_cast<double>(data.to_int64()[0]);
+      return exactly(data.to_int64()[0]);
   }
 }
 
@@ -139,7 +134,7 @@ bool used_once(const Graph& graph, const Value* value) {
 int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank) {
   int64_t axis = node.get_int(name, otherwise);
   int64_t count = static_cast<int64_t>(rank);
-  if (axis < -count || axis > count)
+  if (axis < -count || axis >= count)
     fail("rewrite", "{}: {} = {} is not a dimension of a tensor of rank {}", node.label(), name, axis, rank);
   return axis < 0 ? axis + count : axis;
 }

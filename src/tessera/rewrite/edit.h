@@ -21,7 +21,7 @@ Value* emit(Graph& graph, std::string_view op_type, std::vector<Value*> operands
 Attribute attribute(std::string_view name, AttributeValue value);
 
 /// Every use of `from` becomes one of `to`. A graph output's name moves along with it; where it cannot (an input, a
-/// state or another output would have to take it) nothing changes and the answer is false.
+/// state or another output would have to take it), or the ranks differ, nothing changes and the answer is false.
 bool replace(Graph& graph, Value* from, Value* to);
 
 /// The nodes at this moment, in order: passes add nodes while they walk.
@@ -42,7 +42,7 @@ Node* made_by(const Value* value, std::string_view op_type);
 std::optional<std::vector<Expr>> contents(const Value* value);
 /// The same as numbers.
 std::optional<std::vector<int64_t>> numbers(const Value* value);
-/// The only element of a constant (any numeric type), whatever its rank.
+/// The only element of a constant (any numeric type), whatever its rank; nullopt for integers that no double holds.
 std::optional<double> scalar_of(const Value* value);
 /// Whether that element is `expected`, up to the rounding of a float32.
 bool is_scalar(const Value* value, double expected);

@@ -124,6 +124,11 @@ class Sequences {
 
 void fold(OnnxModel& model) {
   Graph& graph = *model.graph;
+  // What a file declares of a result counts no more once it is computed.
+  auto becomes = [&](Node* node, Value* value) {
+    node->outputs[0]->type = value->type;
+    return replace(graph, node->outputs[0], value);
+  };
   Sequences sequences(graph);
   for (Node* node : nodes_of(graph)) {
     if (node->is("Constant")) {
@@ -131,10 +136,10 @@ void fold(OnnxModel& model) {
       if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
       Value* constant = graph.add_constant(node->outputs[0]->name, *data);
       if (graph.is_output(node->outputs[0])) constant = emit(graph, "Identity", {constant}, node);
-      if (replace(graph, node->outputs[0], constant)) continue;
+      if (becomes(node, constant)) continue;
     }
-    if (Value* constant = fold_scalar(graph, *node); constant && replace(graph, node->outputs[0], constant)) continue;
-    if (node->is("Identity") && node->input(0) && replace(graph, node->outputs[0], node->input(0))) continue;
+    if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) continue;
+    if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) continue;
     if (sequences.handles(node)) continue;
     ops::op_of(*node).infer(*node);
     fold_results(graph, node);

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "tessera/ops/fold.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/slice.h"
 #include "tessera/rewrite/edit.h"
@@ -93,6 +94,7 @@ std::optional<Elements> known_elements(const Value* value) {
   auto shape = node->input(0)->has_shape() ? constants_of(node->input(0)->shape()) : std::nullopt;
   if (!shape || count_of(*shape) > ops::kMaxContent) return std::nullopt;
   auto from = known_elements(node->input(0));
+  if (from && !ops::all_held(*from, value->dtype())) return std::nullopt;  // a narrowing Cast changes them
   if (!from || keeps) return from;
   return node->is("Slice") ? sliced_elements(*node, *from, *shape) : transposed_elements(*node, *from, *shape);
 }

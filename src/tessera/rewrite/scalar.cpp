@@ -54,6 +54,7 @@ Value* fold_scalar(Graph& graph, const Node& node) {
                   : node.input(1)        ? node.input(1)->dtype()
                                          : DType::undefined;
     if (!value || !is_computable(dtype)) return nullptr;
+    if (dtype == DType::boolean) return constant_like(graph, node, dtype, *value != 0, first->data.dims);
     if (!is_float(dtype) && !(std::abs(*value) <= 9e15)) return nullptr;
     if (dtype == DType::int32 && std::abs(*value) > 2147483647) return nullptr;
     return constant_like(graph, node, dtype, is_float(dtype) ? *value : std::trunc(*value), first->data.dims);
