@@ -116,7 +116,8 @@ TEST(Canonicalize, what_changes_nothing_goes) {
   y = node(graph, "Slice", {y, ints(graph, {0}), ints(graph, {INT64_MAX}), ints(graph, {1})});
   y = node(graph, "Concat", {y}, "", {{"axis", int64_t{0}}});
   y = node(graph, "Reshape", {y, ints(graph, {-1, 4})});
-  y = node(graph, "Add", {y, number(graph, 0)});
+  y = node(graph, "Add", {y, number(graph, -0.0)});
+  y = node(graph, "Sub", {y, number(graph, 0)});
   y = node(graph, "Dropout", {y});
   simplify(model, node(graph, "Mul", {number(graph, 1), y}, "y"));
   EXPECT_EQ(histogram(graph), (Histogram{{"Relu", 1}}));
@@ -167,6 +168,30 @@ TEST(Canonicalize, constant_predicates_decide) {
       node(graph, "Or", {node(graph, "Greater", {x, number(graph, 0)}), graph.constant_scalar(DType::boolean, 1)});
   simplify(model, node(graph, "Relu", {node(graph, "Where", {condition, x, number(graph, 0)})}, "y"));
   EXPECT_EQ(histogram(graph), (Histogram{{"Relu", 1}}));
+}
+
+// -0 + 0 is 0, and -0 - -0 is 0.
+TEST(Canonicalize, zero_that_takes_the_sign_of_a_negative_zero_stays) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "4"});
+  Value* n = input(graph, "n", {"batch", "4"}, DType::int64);
+  Value* y = node(graph, "Sub", {node(graph, "Add", {x, number(graph, 0)}), number(graph, -0.0)}, "y");
+  Value* m = node(graph, "Relu", {node(graph, "Add", {n, integer(graph, 0)})}, "m");
+  graph.outputs = {y, m};
+  fold(model);
+  canonicalize(model);
+  EXPECT_EQ(histogram(graph), (Histogram{{"Add", 1}, {"Sub", 1}, {"Relu", 1}}));
+}
+
+TEST(Canonicalize, integer_gemm_keeps_its_fractions) {
+  for (float alpha : {1.0f, 0.5f}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* x = input(graph, "x", {"4", "4"}, DType::int32);
+    simplify(model, node(graph, "Gemm", {x, x, x}, "y", {{"alpha", alpha}}));
+    EXPECT_EQ(histogram(graph)["Gemm"], alpha == 1 ? 0 : 1);
+  }
 }
 
 }  // namespace

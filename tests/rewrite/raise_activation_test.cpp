@@ -89,5 +89,14 @@ TEST_F(RaiseActivation, sigmoid_that_is_an_output_blocks) {
   EXPECT_EQ(histogram(graph), (Histogram{{"Mul", 1}, {"Sigmoid", 1}}));
 }
 
+TEST_F(RaiseActivation, constants_that_widen_the_result_are_no_part_of_it) {
+  Value* half = graph.add_constant("half", Tensor::of<float>(DType::float32, {1, 1, 1}, {0.5f}));
+  EXPECT_EQ(raised(mul(mul(x, half), erf_factor(over_root_2())))["Gelu"], 0);
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[1, batch, 8]");
+  Value* scale = graph.add_constant("scale", Tensor::of<float>(DType::float32, {1, 1, 1}, {2}));
+  EXPECT_EQ(raised(mul(x, node(graph, "Sigmoid", {mul(x, scale)})))["Swish"], 0);
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[1, batch, 8]");
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

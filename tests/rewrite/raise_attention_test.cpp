@@ -241,5 +241,33 @@ TEST_F(RaiseAttention, probabilities_that_are_an_output_block) {
   EXPECT_FALSE(histogram(graph).contains("Attention"));
 }
 
+TEST_F(RaiseAttention, products_that_broadcast_batches_or_heads_stay) {
+  using Dims = std::vector<std::string>;
+  const Dims whole{"b", "6", "s", "16"}, one_batch{"1", "6", "s", "16"}, one_head{"b", "1", "s", "16"};
+  int cases = 0;
+  for (const auto& [query, key, value, becomes] : std::vector<std::tuple<Dims, Dims, Dims, bool>>{
+           {one_batch, whole, whole, false},
+           {whole, one_batch, whole, false},
+           {whole, whole, one_batch, false},
+           {one_head, whole, whole, false},
+           {whole, one_head, whole, false},
+           {whole, whole, one_head, false},
+           {whole, one_head, one_head, true},
+           {whole, whole, whole, true},
+       }) {
+    OnnxModel other;
+    Graph& g = *other.graph;
+    Value* turned = node(g, "Transpose", {input(g, "k", key)}, "", {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    Value* logits = node(g, "MatMul", {input(g, "q", query), turned});
+    Value* weights = node(g, "Softmax", {logits}, "", {{"axis", int64_t{-1}}});
+    g.outputs = {node(g, "MatMul", {weights, input(g, "v", value)}, "y")};
+    fold(other);
+    raise_attention(other);
+    EXPECT_EQ(histogram(g)["Attention"], becomes ? 1 : 0) << "case " << cases;
+    EXPECT_EQ(to_string(g.outputs[0]->shape()), "[b, 6, s, 16]");
+    ++cases;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

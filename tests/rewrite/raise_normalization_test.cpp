@@ -100,5 +100,15 @@ TEST(RaiseNormalization, variance_that_is_an_output_blocks) {
   EXPECT_FALSE(histogram(graph).contains("RMSNormalization"));
 }
 
+TEST(RaiseNormalization, epsilon_that_widens_the_result_is_no_part_of_it) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"b", "8"});
+  Value* epsilon = graph.add_constant("epsilon", Tensor::of<float>(DType::float32, {1, 1, 1}, {1e-5f}));
+  Value* root = node(graph, "Sqrt", {node(graph, "Add", {mean(graph, node(graph, "Mul", {x, x})), epsilon})});
+  EXPECT_EQ(raised(model, node(graph, "Div", {x, root}, "y"))["RMSNormalization"], 0);
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[1, b, 8]");
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/scalar.h"
@@ -13,11 +15,12 @@ bool becomes(Graph& graph, Node* node, Value* operand) {
 
 bool is_exactly(const Value* value, double expected) {
   auto scalar = scalar_of(value);
-  return scalar && *scalar == expected;
+  return scalar && *scalar == expected &&
+         (!is_float(value->dtype()) || std::signbit(*scalar) == std::signbit(expected));
 }
 
-/// x ∘ neutral = neutral ∘ x = x
-template <int neutral>
+/// x ∘ neutral = neutral ∘ x = x. Of floats, -0 is neutral to addition: -0 + 0 is 0.
+template <double neutral>
 bool drop_neutral(Graph& graph, Node* node) {
   if (node->inputs.size() != 2) return false;
   for (size_t i : {0, 1})
@@ -26,7 +29,7 @@ bool drop_neutral(Graph& graph, Node* node) {
 }
 
 /// x ∘ neutral = x
-template <int neutral>
+template <double neutral>
 bool drop_right_neutral(Graph& graph, Node* node) {
   return is_exactly(node->inputs[1], neutral) && becomes(graph, node, node->inputs[0]);
 }
@@ -90,13 +93,20 @@ bool fold_constants(Graph& graph, Node* node) {
 }  // namespace
 
 std::vector<Rule> algebra_rules() {
-  return {{"Identity", drop_identity},    {"Dropout", drop_dropout},
-          {"CastLike", to_cast},          {"Cast", simplify_cast},
-          {"Not", drop_double_not},       {"Where", decide_where},
-          {"And", simplify_logic<true>},  {"Or", simplify_logic<false>},
-          {"Add", drop_neutral<0>},       {"Mul", drop_neutral<1>},
-          {"Sub", drop_right_neutral<0>}, {"Div", drop_right_neutral<1>},
-          {"Pow", drop_right_neutral<1>}, {"", fold_constants}};
+  return {{"Identity", drop_identity},
+          {"Dropout", drop_dropout},
+          {"CastLike", to_cast},
+          {"Cast", simplify_cast},
+          {"Not", drop_double_not},
+          {"Where", decide_where},
+          {"And", simplify_logic<true>},
+          {"Or", simplify_logic<false>},
+          {"Add", drop_neutral<-0.0>},
+          {"Mul", drop_neutral<1.0>},
+          {"Sub", drop_right_neutral<0.0>},
+          {"Div", drop_right_neutral<1.0>},
+          {"Pow", drop_right_neutral<1.0>},
+          {"", fold_constants}};
 }
 
 }  // namespace tessera::rewrite

@@ -18,7 +18,8 @@ bool split_gemm(Graph& graph, Node* node) {
   Value* c = node->input(2);
   if (beta == 0) c = nullptr;
   if (trans_b && !trans_a && alpha == 1 && !node->input(2)) return false;
-  if ((alpha != 1 || beta != 1) && node->outputs[0]->dtype() == DType::float16) return false;
+  const DType dtype = node->outputs[0]->dtype();
+  if ((alpha != 1 || beta != 1) && (!is_float(dtype) || dtype == DType::float16)) return false;
   Value* result = node->outputs[0];
   std::string name = c || alpha != 1 ? result->name + "_product" : result->name;
   Value* a = trans_a ? transposed(graph, node->inputs[0], {1, 0}, node) : node->inputs[0];

@@ -8,9 +8,13 @@
 namespace tessera::rewrite {
 namespace {
 
-void collect(const Graph& graph, Value* value, bool open, Product& into) {
+/// No pattern has more products than this between its factors; what lies beyond is a factor as a whole, so that a chain
+/// of thousands costs no more.
+constexpr int kMostProducts = 16;
+
+void collect(const Graph& graph, Value* value, bool open, int& products, Product& into) {
   Node* node = value->producer;
-  if (node && node->domain.empty() && (open || used_once(graph, value))) {
+  if (node && node->domain.empty() && (open || used_once(graph, value)) && products++ < kMostProducts) {
     if (node->is("Mul")) {
       for (Value* operand : node->inputs) {
         if (auto scalar = scalar_of(operand))
@@ -18,13 +22,13 @@ void collect(const Graph& graph, Value* value, bool open, Product& into) {
         else if (node->inputs[0] == node->inputs[1])
           into.factors.push_back(operand);
         else
-          collect(graph, operand, false, into);
+          collect(graph, operand, false, products, into);
       }
       return;
     }
     if (node->is("Div") && scalar_of(node->inputs[1])) {
       into.coefficient /= *scalar_of(node->inputs[1]);
-      collect(graph, node->inputs[0], false, into);
+      collect(graph, node->inputs[0], false, products, into);
       return;
     }
     auto exponent = node->is("Pow") ? scalar_of(node->inputs[1]) : std::nullopt;
@@ -40,7 +44,8 @@ void collect(const Graph& graph, Value* value, bool open, Product& into) {
 
 Product product_of(const Graph& graph, Value* value) {
   Product product;
-  collect(graph, value, true, product);
+  int products = 0;
+  collect(graph, value, true, products, product);
   return product;
 }
 

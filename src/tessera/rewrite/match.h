@@ -16,7 +16,7 @@ struct Product {
   std::vector<Value*> factors;
 };
 
-/// Factors of the value that `root` makes, through intermediate products that nothing else uses.
+/// Factors of a value, through a dozen or so intermediate products that nothing else uses.
 Product product_of(const Graph& graph, Value* value);
 
 /// Strips multiplications and divisions by constants: value = scale · result.

@@ -52,12 +52,17 @@ const char* gelu_form(const Graph& graph, const Value* factor, const Value* x) {
   return nullptr;
 }
 
+/// The constants between them may have dimensions of their own, and widen the result to them.
+bool keeps_shape(const Value* x, const Node* node) {
+  return x->shape() == node->outputs[0]->shape();
+}
+
 bool raise_gelu(Graph& graph, Node* node) {
   Product product = product_of(graph, node->outputs[0]);
   if (product.factors.size() != 2 || !near(product.coefficient, 0.5)) return false;
   for (size_t i : {0, 1}) {
     Value* x = product.factors[i];
-    const char* form = gelu_form(graph, product.factors[1 - i], x);
+    const char* form = keeps_shape(x, node) ? gelu_form(graph, product.factors[1 - i], x) : nullptr;
     if (!form) continue;
     Value* gelu = emit(graph, "Gelu", {x}, node, {attribute("approximate", std::string(form))}, node->outputs[0]->name);
     return replace(graph, node->outputs[0], gelu);
@@ -74,7 +79,7 @@ bool raise_swish(Graph& graph, Node* node) {
     double alpha = 1;
     Value* argument = sigmoid->inputs[0];
     if (argument != x && used_once(graph, argument)) argument = without_scale(argument, alpha);
-    if (argument != x) continue;
+    if (argument != x || !keeps_shape(x, node)) continue;
     Value* swish =
         emit(graph, "Swish", {x}, node, {attribute("alpha", static_cast<float>(alpha))}, node->outputs[0]->name);
     return replace(graph, node->outputs[0], swish);

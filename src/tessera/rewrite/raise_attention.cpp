@@ -80,6 +80,12 @@ Value* exchanged(Graph& graph, Value* x, const Node* before) {
   return transposed(graph, x, permutation, before);
 }
 
+/// Whether batches and heads are Attention's: MatMul also broadcasts them. The key is still [b, heads, width, keys].
+bool fit_attention(const Shape& query, const Shape& turned_key, const Shape& value) {
+  return query[0] == turned_key[0] && query[0] == value[0] && turned_key[1] == value[1] &&
+         Expr::exact_divide(query[1], turned_key[1]).has_value();
+}
+
 Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mask& mask, double scale,
                  const Node* before, const std::string& name) {
   std::vector<Value*> operands = {query, key, value};
@@ -124,6 +130,7 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* query = without_scale(scores->inputs[0], scale);
   Value* turned_key = without_scale(scores->inputs[1], scale);
   if (query->rank() != 4 || turned_key->rank() != 4) return false;
+  if (!fit_attention(query->shape(), turned_key->shape(), value->shape())) return false;
   Mask simple = mask ? simplified(analysis, mask, shape) : Mask{};
   simple.operand = over_keys(graph, simple.operand, shape.back(), node);
   Value* key = exchanged(graph, turned_key, node);

@@ -118,6 +118,7 @@ void raise_normalization(OnnxModel& model) {
   for (Node* node : nodes_of(graph)) {
     auto found = match(graph, node);
     if (!found) continue;
+    if (found->x->rank() != found->result->rank()) continue;  // widened by the dimensions of a constant
     absorb_casts(graph, *found);
     Shape shape(found->x->shape().end() - found->dims, found->x->shape().end());
     Value* weight = take_parameter(graph, "Mul", shape, found->result);
