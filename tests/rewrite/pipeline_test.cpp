@@ -53,7 +53,7 @@ TEST(Pipeline, observer_sees_every_pass) {
   rewrite_model(model,
                 {.barriers = {}, .observe = [&](std::string_view pass, const OnnxModel&) { seen.emplace_back(pass); }});
   ASSERT_EQ(seen.size(), passes().size());
-  EXPECT_EQ(seen.front(), "upgrade");
+  EXPECT_EQ(seen.front(), "inline_functions");
   EXPECT_THAT(seen, Contains("raise_attention"));
 }
 
@@ -93,6 +93,77 @@ TEST(MergeEqual, equal_nodes_on_equal_operands_become_one) {
   merge_equal(model);
   graph.verify("test");
   EXPECT_EQ(histogram(graph), (Histogram{{"Mul", 2}, {"Cos", 1}, {"Sum", 1}}));
+}
+
+TEST(Pipeline, attribute_that_a_call_gives_is_known_when_its_operator_is_upgraded) {
+  OnnxModel model;
+  model.opset_imports[""] = 20;
+  Function mean{"local", "mean", "", std::make_unique<Graph>(), {"axes"}, {}, {{"", 13}}, ""};
+  mean.body->outputs = {node(*mean.body, "ReduceMean", {mean.body->add_input("x", {})}, "y",
+                             {{"axes", AttributeReference{"axes", 7}}, {"keepdims", int64_t{0}}})};
+  Function outer{"local", "outer", "", std::make_unique<Graph>(), {"dims"}, {}, {{"", 20}}, ""};
+  Node* inner = outer.body->add_node("mean", {outer.body->add_input("x", {})}, {"y"}, "local");
+  inner->set("axes", AttributeReference{"dims", 7});
+  outer.body->outputs = inner->outputs;
+  model.functions.push_back(std::move(mean));
+  model.functions.push_back(std::move(outer));
+  Node* call = model.graph->add_node("outer", {input(*model.graph, "x", {"2", "3"})}, {"y"}, "local");
+  call->set("dims", std::vector<int64_t>{1});
+  model.graph->outputs = call->outputs;
+  rewrite_model(model);
+  EXPECT_EQ(to_string(model.graph->outputs[0]->shape()), "[2]");
+}
+
+TEST(Pipeline, product_of_thousands_of_factors_is_walked_once) {
+  OnnxModel model;
+  model.opset_imports[""] = 20;
+  Graph& graph = *model.graph;
+  Value* product = input(graph, "x0", {"4"});
+  for (int i = 1; i < 50'000; ++i)
+    product = node(graph, "Mul", {product, input(graph, "x" + std::to_string(i % 8), {"4"})});
+  graph.outputs = {product};
+  fold(model);
+  raise_activation(model);
+  EXPECT_EQ(histogram(graph)["Mul"], 49'999);
+}
+
+TEST(UnifyExtents, broadcast_equates_only_what_cannot_be_one_alone) {
+  for (auto [extent, together] : std::vector<std::pair<const char*, bool>>{
+           {"min(128, s)", true}, {"s + 1", false}, {"m - 1", false}, {"min(128, m)", false}}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* y = node(graph, "Neg", {input(graph, "y", {extent})}, "negated");
+    graph.outputs = {node(graph, "Add", {input(graph, "x", {"s"}), y})};
+    fold(model);
+    unify_extents(model);
+    EXPECT_EQ(y->shape()[0] == Expr::symbol("s"), together) << extent;
+  }
+}
+
+TEST(UnifyExtents, chain_of_products_gets_one_name) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* product = input(graph, "a0", {"k0", "k0"});
+  for (int i = 1; i < 300; ++i) {
+    const std::string k = "k" + std::to_string(i);
+    product = node(graph, "MatMul", {product, input(graph, "a" + std::to_string(i), {k, k})});
+  }
+  graph.outputs = {product};
+  fold(model);
+  unify_extents(model);
+  for (const Value* operand : graph.inputs) EXPECT_EQ(operand->shape(), graph.inputs[0]->shape());
+}
+
+TEST(Pipeline, integer_constants_may_overflow) {
+  for (const char* type : {"Mul", "Add", "Sub"}) {
+    OnnxModel model;
+    model.opset_imports[""] = 20;
+    Graph& graph = *model.graph;
+    Value* product = node(graph, type, {ints(graph, {INT64_MIN}), ints(graph, {type[0] == 'A' ? -1 : 4})});
+    graph.outputs = {node(graph, "Add", {product, input(graph, "x", {"1"}, DType::int64)}, "y")};
+    rewrite_model(model);
+    EXPECT_EQ(histogram(graph)[type], type[0] == 'A' ? 2 : 1);
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace tessera::runtime {
 namespace {
 
 using spmd::Compiled;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Tensors = Executor::Tensors;
@@ -149,6 +150,18 @@ TEST(Executor, KnowsItsMemoryBeforeItRuns) {
 
 TEST(Executor, RefusesMoreRanksThanOneProcessShouldHave) {
   EXPECT_THROW(executor(kModel, "dp=257", {{"x", "[dp, -]"}}), Error);
+}
+
+TEST(Executor, SaysWhichSymbolsMustBeEqual) {
+  constexpr std::string_view model = "m (float[n] a, float[m] b) => (float[n] y) { y = Add (a, b) }";
+  const Tensor one = floats({1}, {1}), three = floats({3}, {1, 2, 3});
+  Executor alone = executor(model, "");
+  EXPECT_THAT(result(alone.run({{"a", three}, {"b", one}})), ElementsAre(2, 3, 4)) << "one element broadcasts";
+  for (const Tensor& other : {three, floats({2}, {1, 2})})
+    EXPECT_THAT(error_of(alone, {{"a", one}, {"b", other}}),
+                AllOf(HasSubstr("Add producing 'y' needs n = m"), HasSubstr("the model's shapes must say 1")));
+  Executor split = executor(model, "dp=2");
+  EXPECT_THAT(error_of(split, {{"a", three}, {"b", one}}), HasSubstr("needs n = m"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <map>
+#include <set>
 
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
@@ -11,15 +12,47 @@
 namespace tessera::rewrite {
 namespace {
 
-using Renaming = std::map<Expr, Expr>;
+/// What extents are called from now on: a forest whose roots stay as they are.
+class Renaming {
+ public:
+  bool empty() const { return to_.empty(); }
 
-/// Records that `a` and `b` are equal, if one is a compound expression (min, floordiv, …) or both are symbols and
-/// `symbols` may be unified: what merely broadcasts may be 1.
-void equate(const Expr& a, const Expr& b, bool symbols, Renaming& renaming) {
+  Expr root(Expr expr) const {
+    for (auto next = to_.find(expr); next != to_.end(); next = to_.find(expr)) expr = next->second;
+    return expr;
+  }
+
+  void join(const Expr& a, const Expr& b) {
+    const Expr x = root(a), y = root(b);
+    if (x == y) return;
+    if (auto kept = ops::same_extent(x, y)) to_.emplace(*kept == x ? y : x, *kept);
+  }
+
+  /// Whole extents and elements are replaced; symbols also inside of expressions.
+  Expr renamed(const Expr& expr) const {
+    return root(expr).substitute([&](std::string_view name) -> std::optional<Expr> {
+      const Expr symbol = Expr::symbol(name);
+      const Expr other = root(symbol);
+      return other == symbol ? std::nullopt : std::optional(other);
+    });
+  }
+
+ private:
+  std::map<Expr, Expr> to_;
+};
+
+std::set<std::string> symbols_of(const Expr& expr) {
+  std::set<std::string> symbols;
+  expr.collect_symbols(symbols);
+  return symbols;
+}
+
+/// Extents that an operator requires to be equal, or, if it `broadcasts`, either to be 1. Then only two expressions of
+/// the same symbols, such as min(128, s) and s, are taken to be equal: n and m - 1 may differ where n is 1, and s + 1
+/// and s always do.
+void equate(const Expr& a, const Expr& b, bool broadcasts, Renaming& renaming) {
   if (a == b || a.is_constant() || b.is_constant()) return;
-  auto kept = ops::same_extent(a, b);
-  if (!kept || (!symbols && a.as_symbol() && b.as_symbol())) return;
-  renaming.emplace(*kept == a ? b : a, *kept);
+  if (!broadcasts || (symbols_of(a) == symbols_of(b) && !(a - b).is_constant())) renaming.join(a, b);
 }
 
 void collect(const Node& node, Renaming& renaming) {
@@ -28,40 +61,29 @@ void collect(const Node& node, Renaming& renaming) {
     for (const Value* operand : node.inputs) {
       const Shape& shape = operand->shape();
       for (size_t d = 0; d < shape.size(); ++d)
-        equate(shape[d], result[result.size() - shape.size() + d], false, renaming);
+        equate(shape[d], result[result.size() - shape.size() + d], true, renaming);
     }
   }
   if (node.is("MatMul") && node.inputs[0]->rank() >= 1 && node.inputs[1]->rank() >= 2)
-    equate(node.inputs[0]->shape().back(), *(node.inputs[1]->shape().end() - 2), true, renaming);
-}
-
-/// Whole extents and elements are replaced; a symbol also inside of expressions.
-Expr renamed(const Expr& expr, const Expr& from, const Expr& to) {
-  if (expr == from) return to;
-  auto symbol = from.as_symbol();
-  if (!symbol) return expr;
-  return expr.substitute(
-      [&](std::string_view name) { return name == *symbol ? std::optional<Expr>(to) : std::nullopt; });
+    equate(node.inputs[0]->shape().back(), *(node.inputs[1]->shape().end() - 2), false, renaming);
 }
 
 }  // namespace
 
 void unify_extents(OnnxModel& model) {
   Graph& graph = *model.graph;
-  // One equality at a time: each may make others hold, or change what they say.
-  constexpr int kMost = 1000;
+  // What is renamed may make other extents meet.
+  constexpr int kMost = 100;
   for (int round = 0; round < kMost; ++round) {
     Renaming renaming;
-    for (const auto& node : graph.nodes())
-      if (renaming.empty()) collect(*node, renaming);
+    for (const auto& node : graph.nodes()) collect(*node, renaming);
     if (renaming.empty()) return;
-    const auto& [from, to] = *renaming.begin();
     for (const auto& value : graph.values()) {
       if (value->has_data()) continue;
       if (value->type.shape)
-        for (Expr& extent : *value->type.shape) extent = renamed(extent, from, to);
+        for (Expr& extent : *value->type.shape) extent = renaming.renamed(extent);
       if (value->content)
-        for (Expr& element : *value->content) element = renamed(element, from, to);
+        for (Expr& element : *value->content) element = renaming.renamed(element);
     }
   }
 }

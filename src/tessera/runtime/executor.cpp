@@ -222,14 +222,15 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
              wanted, (*type.shape)[d].is_constant() ? "" : " (" + (*type.shape)[d].str() + ")");
     }
   }
-  // On one rank kernels see whole extents and check them; a shard's may agree by accident.
-  if (program.mesh.size() > 1)
-    for (const spmd::ExtentEquality& equality : program.equal_extents) {
-      int64_t a = equality.a.evaluate(symbols), b = equality.b.evaluate(symbols);
-      if (a != b)
-        fail("inputs", "{} needs {} = {}, but these inputs make them {} and {}; over a mesh they must be equal",
-             equality.node, equality.a.str(), equality.b.str(), a, b);
-    }
+  // On one rank an operand whose extent turns out to be 1 still broadcasts; a shard's extents may agree by accident.
+  for (const spmd::ExtentEquality& equality : program.equal_extents) {
+    int64_t a = equality.a.evaluate(symbols), b = equality.b.evaluate(symbols);
+    if (a != b && (program.mesh.size() > 1 || b != 1))
+      fail("inputs",
+           "{} needs {} = {}, but these inputs make them {} and {}; they must be equal, or, where one is always 1, the "
+           "model's shapes must say 1",
+           equality.node, equality.a.str(), equality.b.str(), a, b);
+  }
   return symbols;
 }
 
