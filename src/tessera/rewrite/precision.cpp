@@ -1,6 +1,7 @@
 #include "tessera/rewrite/precision.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -14,6 +15,21 @@ namespace tessera::rewrite {
 namespace {
 
 constexpr float kLargest = 0x1.fep127f;  // of bfloat16
+
+/// An operand that is float32 whatever the others are.
+struct WideOperand {
+  std::string_view op_type;
+  size_t index;
+};
+constexpr std::array<WideOperand, 1> kWide = {{{"Resize", 2}}};  // its scales
+
+bool stays_wide(const Node& node, size_t index) {
+  return std::any_of(kWide.begin(), kWide.end(),
+                     [&](const WideOperand& wide) { return node.is(wide.op_type) && wide.index == index; });
+}
+
+/// Attributes that name the result's type.
+constexpr std::array<std::string_view, 2> kTypeAttributes = {"to", "dtype"};
 
 Tensor narrowed(const Tensor& wide) {
   Tensor narrow = Tensor::zeros(DType::bfloat16, wide.dims);
@@ -74,10 +90,12 @@ class Lowering {
   }
 
   void lower(Node& node) {
-    if (node.is("Cast") && node.get_int("to", 0) == static_cast<int64_t>(DType::float32))
-      node.set("to", static_cast<int64_t>(DType::bfloat16));
+    for (std::string_view attribute : kTypeAttributes)
+      if (const int64_t* type = node.get<int64_t>(attribute); type && *type == static_cast<int64_t>(DType::float32))
+        node.set(attribute, static_cast<int64_t>(DType::bfloat16));
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (is_float32(node.inputs[i]) && !(heavy_.contains(node.inputs[i]) && node.inputs[i]->producer))
+      if (!stays_wide(node, i) && is_float32(node.inputs[i]) &&
+          !(heavy_.contains(node.inputs[i]) && node.inputs[i]->producer))
         graph_.set_input(&node, i, narrow(node.inputs[i], node));
     for (Value* result : node.outputs)
       if (is_float32(result)) result->type.dtype = DType::bfloat16;
