@@ -424,5 +424,10 @@ TEST(Elementwise, nothing_comes_of_nothing) {
   EXPECT_EQ(run_kernel_one("Max", {empty, empty, empty}, DType::float32, {3, 0}).bytes, 0u);
 }
 
+// "Otherwise 0", as the formulas end, is for NaN too.
+TEST(Elementwise, thresholds_that_nan_does_not_pass_give_zero) {
+  for (const char* op : {"ThresholdedRelu", "Shrink"}) EXPECT_THAT(run_floats(op, {NAN, 4}), ElementsAre(0, 4)) << op;
+}
+
 }  // namespace
 }  // namespace tessera::kernels

@@ -156,6 +156,12 @@ TEST(Movement, pad_in_every_mode) {
   EXPECT_THAT(pad(row, {2, 1}, "wrap", {6}), ElementsAre(2, 3, 1, 2, 3, 1));
   EXPECT_THAT(pad(row, {-1, 2}, "constant", {4}), ElementsAre(2, 3, 9, 9));
   EXPECT_THAT(pad(row, {-1, -1}, "reflect", {1}), ElementsAre(2));
+  // What is cropped is gone before anything is repeated.
+  EXPECT_THAT(pad(row, {-1, 3}, "wrap", {5}), ElementsAre(2, 3, 2, 3, 2));
+  EXPECT_THAT(pad(row, {2, -1}, "wrap", {4}), ElementsAre(1, 2, 1, 2));
+  EXPECT_THAT(pad(row, {3, -1}, "reflect", {5}), ElementsAre(2, 1, 2, 1, 2));
+  EXPECT_THAT(pad(row, {-2, 2}, "edge", {3}), ElementsAre(3, 3, 3));
+  EXPECT_THAT(pad(row, {-4, 3}, "constant", {2}), ElementsAre(9, 9));
   EXPECT_THAT(pad(counted({2, 2}), {1, 0, 0, 1}, "constant", {3, 3}), ElementsAre(9, 9, 9, 1, 2, 9, 3, 4, 9));
   EXPECT_THAT(pad(counted({2, 2}), {1, 1, 0, 0}, "reflect", {3, 3}), ElementsAre(4, 3, 4, 2, 1, 2, 4, 3, 4));
   EXPECT_THAT(pad(ints({0}, {}), {1, 1}, "constant", {2}), ElementsAre(9, 9));

@@ -33,7 +33,7 @@ struct ThresholdedRelu {
   explicit ThresholdedRelu(const Node& node) : alpha(node.get_float("alpha", 1.0f)) {}
   template <typename T>
   T operator()(T x) const {
-    return x <= T(alpha) ? T(0) : x;
+    return x > T(alpha) ? x : T(0);  // NaN is not above it
   }
   float alpha;
 };
@@ -75,7 +75,7 @@ struct Shrink {
   explicit Shrink(const Node& node) : bias(node.get_float("bias", 0.0f)), threshold(node.get_float("lambd", 0.5f)) {}
   template <typename T>
   T operator()(T x) const {
-    const T above = x > T(threshold) ? x - T(bias) : x * T(0);  // x * 0 keeps NaN
+    const T above = x > T(threshold) ? x - T(bias) : T(0);  // NaN is neither above nor below
     return x < -T(threshold) ? x + T(bias) : above;
   }
   float bias, threshold;

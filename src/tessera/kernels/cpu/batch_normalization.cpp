@@ -1,5 +1,4 @@
 #include <cmath>
-#include <tuple>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
@@ -10,32 +9,12 @@ namespace {
 
 struct BatchNormalization {
   int64_t batch, channels, inner;
-  float epsilon, momentum;
-  bool training;
+  float epsilon;
   int threads;
 };
 
-/// Mean and variance of a channel over the batch, in two passes.
-template <typename T>
-std::pair<Compute<T>, Compute<T>> channel_moments(const BatchNormalization& norm, const T* x, int64_t channel) {
-  auto sum_of = [&](auto term) {
-    Compute<T> total = 0;
-    for (int64_t b = 0; b < norm.batch; ++b) {
-      const T* plane = x + (b * norm.channels + channel) * norm.inner;
-      Compute<T> sum = 0;
-      for (int64_t i = 0; i < norm.inner; ++i) sum += term(load(plane[i]));
-      total += sum;
-    }
-    return total;
-  };
-  const Compute<T> count = static_cast<Compute<T>>(norm.batch * norm.inner);
-  const Compute<T> mean = sum_of([](Compute<T> v) { return v; }) / count;
-  const Compute<T> variance = sum_of([mean](Compute<T> v) { return (v - mean) * (v - mean); }) / count;
-  return {mean, variance};
-}
-
 /// y = (x - mean) · scale / sqrt(variance + epsilon) + bias per channel. T: of x; P: of scale and bias; S: of mean and
-/// variance, which in training are those of x, the running ones being updated.
+/// variance.
 template <typename T, typename P, typename S>
 void normalize_batch(const BatchNormalization& norm, const KernelArgs& args) {
   const T* x = args.in<T>(0);
@@ -44,16 +23,7 @@ void normalize_batch(const BatchNormalization& norm, const KernelArgs& args) {
   using C = Compute<T>;
 #pragma omp parallel for num_threads(team_for(norm.batch* norm.channels* norm.inner, norm.threads)) schedule(static)
   for (int64_t channel = 0; channel < norm.channels; ++channel) {
-    C center = static_cast<C>(load(mean[channel])), spread = static_cast<C>(load(variance[channel]));
-    if (norm.training) {
-      const C running_center = center, running_spread = spread;
-      std::tie(center, spread) = channel_moments(norm, x, channel);
-      const C kept = static_cast<C>(norm.momentum);
-      if (args.outputs.size() > 1 && args.outputs[1])
-        args.out<S>(1)[channel] = store<S>(static_cast<Compute<S>>(running_center * kept + center * (1 - kept)));
-      if (args.outputs.size() > 2 && args.outputs[2])
-        args.out<S>(2)[channel] = store<S>(static_cast<Compute<S>>(running_spread * kept + spread * (1 - kept)));
-    }
+    const C center = static_cast<C>(load(mean[channel])), spread = static_cast<C>(load(variance[channel]));
     const C factor = static_cast<C>(load(scale[channel])) / std::sqrt(spread + static_cast<C>(norm.epsilon));
     const C offset = static_cast<C>(load(bias[channel]));
     for (int64_t b = 0; b < norm.batch; ++b) {
@@ -68,13 +38,8 @@ std::unique_ptr<Kernel> prepare_batch_normalization(const PrepareContext& contex
   const Node& node = context.node;
   const Dims& x = context.inputs.at(0).dims;
   if (x.empty()) fail("kernel", "{}: the input is a scalar; it needs a batch dimension", node.label());
-  BatchNormalization norm{x[0],
-                          x.size() > 1 ? x[1] : 1,
-                          x.size() > 2 ? count_of(std::span(x).subspan(2)) : 1,
-                          node.get_float("epsilon", 1e-5f),
-                          node.get_float("momentum", 0.9f),
-                          node.get_int("training_mode", 0) != 0,
-                          context.threads};
+  BatchNormalization norm{x[0], x.size() > 1 ? x[1] : 1, x.size() > 2 ? count_of(std::span(x).subspan(2)) : 1,
+                          node.get_float("epsilon", 1e-5f), context.threads};
   for (size_t i = 1; i <= 4; ++i)
     if (context.inputs.at(i).count() != norm.channels)
       fail("kernel", "{}: operand {} has {} elements, but there are {} channels", node.label(), i,

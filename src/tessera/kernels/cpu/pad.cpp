@@ -23,7 +23,7 @@ int64_t source_of(const std::string& mode, int64_t at, int64_t extent) {
   return std::min(folded, period - folded) % extent;
 }
 
-/// Pads (or, where negative, crops) by one table of source positions per dimension.
+/// Pads (or, where negative, crops, which comes first) by one table of source positions per dimension.
 struct Padding {
   std::vector<std::vector<int64_t>> source;  ///< [dimension][result position]
   Dims strides;                              ///< of the operand
@@ -92,18 +92,22 @@ std::unique_ptr<Kernel> prepare_pad(const PrepareContext& context) {
   padding.strides = dense_strides(in);
   for (size_t d = 0; d < in.size(); ++d) {
     const int64_t extent = in[d] + before[d] + after[d];
+    const int64_t cropped = std::max<int64_t>(0, -before[d]), added = std::max<int64_t>(0, before[d]);
+    const int64_t body = std::max<int64_t>(0, in[d] - cropped - std::max<int64_t>(0, -after[d]));
     if (extent < 0 || d >= out.size() || out[d] != extent)
       fail("kernel", "{}: dimension {} of {} padded by {} and {} is not {}", node.label(), d, in[d], before[d],
            after[d], d < out.size() ? out[d] : -1);
-    if (in[d] == 0 && extent > 0 && mode != "constant")
+    if (body == 0 && extent > 0 && mode != "constant")
       fail("kernel", "{}: dimension {} is empty, so there is nothing to pad it with in mode '{}'", node.label(), d,
            mode);
     std::vector<int64_t>& source = padding.source.emplace_back(extent);
-    for (int64_t i = 0; i < extent; ++i) source[i] = source_of(mode, i - before[d], in[d]);
+    for (int64_t i = 0; i < extent; ++i) {
+      const int64_t from = source_of(mode, i - added, body);
+      source[i] = from == outside ? outside : from + cropped;
+    }
+    padding.body_begin = std::min(added, extent);  // of the last dimension in the end
+    padding.body_end = std::min(added + body, extent);
   }
-  const int64_t row = static_cast<int64_t>(padding.source.back().size());
-  padding.body_begin = std::clamp<int64_t>(before.back(), 0, row);
-  padding.body_end = std::clamp<int64_t>(before.back() + in.back(), padding.body_begin, row);
   require_scalar(context, 2, "the constant", context.outputs[0].dtype);
   const bool has_constant = context.has_input(2);
   return dispatch_size(node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
