@@ -39,6 +39,10 @@ TEST(Slice, RangesAreClampedSymbolically) {
            {-1, INT64_MIN, -1, 6, "5", "6"},
            {-1, INT64_MIN, -1, s, "s - 1", "s"},
            {3, 0, -2, 8, "3", "2"},
+           {5, INT64_MAX, -1, 6, "5", "0"},
+           {INT64_MIN, INT64_MIN, -1, 6, "-1", "0"},
+           {INT64_MAX, INT64_MIN, -1, s, "s - 1", "s"},
+           {INT64_MIN, INT64_MAX, 1, s, "0", "s"},
        }) {
     SliceRange range = slice_range(c.start, c.end, c.step, c.extent);
     std::string what = fmt::format("{}:{}:{} of {}", c.start.str(), c.end.str(), c.step, c.extent.str());
@@ -116,6 +120,14 @@ TEST(Tile, RepeatsAreMajorToTheirDimension) {
   EXPECT_EQ(node.rule(), "a b, 1 -> a (b_repeats b)");
   EXPECT_EQ(node.localized("b", 2), "Tile(A, [1, 3]) -> float32 [b, 12]\n");
   EXPECT_EQ(node.localized("b_repeats", 3), "Tile(A, [1, 1]) -> float32 [b, 8]\n");
+}
+
+TEST(Extents, negative_ones_are_refused_where_they_are_asked_for) {
+  EXPECT_THAT(OneNode("Tile").operand("2 3").ints({1, -1}).error(), HasSubstr("dimension 1 of its result would be -3"));
+  EXPECT_THAT(OneNode("Split").operand("3").ints({-1, 4}).set("axis", int64_t{0}).results(2).error(),
+              HasSubstr("dimension 0 of its result would be -1"));
+  EXPECT_THAT(OneNode("OneHot").operand("2", DType::int64).ints({-4}, true).operand("2").error(),
+              HasSubstr("dimension 1 of its result would be -4"));
 }
 
 }  // namespace

@@ -109,5 +109,11 @@ TEST(EyeLike, IsWhole) {
   EXPECT_EQ(node.rule(), "1 1 -> 1 1");
 }
 
+TEST(Range, NeverEndsByStepsOfZero) {
+  OneNode range("Range");
+  range.number(DType::float32, 0).number(DType::float32, 3).number(DType::float32, 0);
+  EXPECT_THAT(range.error(), testing::HasSubstr("its delta is 0"));
+}
+
 }  // namespace
 }  // namespace tessera::ops

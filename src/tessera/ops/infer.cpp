@@ -44,6 +44,10 @@ DType sum_dtype(const Node& node, DType operands) {
 void set_result(Node& node, size_t index, DType dtype, Shape shape, std::optional<std::vector<Expr>> content) {
   Value* result = node.output(index);
   if (!result) return;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (auto extent = shape[d].constant(); extent && *extent < 0)
+      fail_node(node, "dimension {} of its result would be {}; the sizes that it is given must be 0 or more", d,
+                *extent);
   if (content && (shape.size() > 1 || !product(shape).is(static_cast<int64_t>(content->size())) ||
                   static_cast<int64_t>(content->size()) > kMaxContent))
     content.reset();

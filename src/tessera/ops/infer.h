@@ -29,7 +29,7 @@ const Value& operand(const Node& node, size_t index);
 const Shape& shape_of(const Node& node, size_t index);
 
 /// Sets the type of result `index`, and its content if one is given (a longer one than kMaxContent, or of a rank above
-/// one, is dropped). Nothing happens if the result is not wanted.
+/// one, is dropped). Nothing happens if the result is not wanted. A negative extent is an error.
 void set_result(Node& node, size_t index, DType dtype, Shape shape,
                 std::optional<std::vector<Expr>> content = std::nullopt);
 
