@@ -31,7 +31,7 @@ struct Difference {
 Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual,
                    const Tolerance& tolerance = {});
 
-/// One entry per expected tensor.
+/// One entry per tensor of either; one that the other lacks does not pass.
 std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, const Tolerance& tolerance = {});
 
 /// The first tensor by running order of `actual` that both sessions kept in their last run and that differs by more

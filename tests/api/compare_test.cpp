@@ -74,6 +74,10 @@ TEST(Compare, says_why_tensors_cannot_be_compared) {
   auto missing = compare(Tensors{{"y", floats({1})}}, Tensors{});
   ASSERT_EQ(missing.size(), 1u);
   EXPECT_FALSE(missing[0].pass);
+  auto extra = compare(Tensors{}, Tensors{{"y", floats({1})}});
+  ASSERT_EQ(extra.size(), 1u);
+  EXPECT_FALSE(extra[0].pass);
+  EXPECT_EQ(extra[0].problem, "nothing is expected of this output");
 }
 
 TEST(Compare, passes_what_is_empty) {

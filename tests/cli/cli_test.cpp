@@ -130,6 +130,12 @@ TEST_F(CommandLine, verify_knows_the_precision_of_bfloat16) {
   EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --dtype int8"), HasSubstr("bfloat16"));
 }
 
+TEST_F(CommandLine, verify_wants_an_expectation_of_every_output) {
+  std::string in = npz("in.npz", "x", test::ramp({2, 8})), other = npz("other.npz", "z", test::ramp({2, 8}));
+  EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --inputs " + in + " --expected " + other),
+              HasSubstr("holds no 'y'"));
+}
+
 TEST_F(CommandLine, verify_says_no_by_code_1) {
   std::string in = npz("in.npz", "x", test::ramp({2, 8})), wrong = npz("wrong.npz", "y", test::ramp({2, 8}));
   std::string words = "verify " + model_ + " --mesh tp=2 --inputs " + in + " --expected " + wrong;
@@ -234,6 +240,12 @@ TEST_F(CommandLine, mistakes_in_sizes) {
   EXPECT_THAT(mistake("run " + model_ + " --shapes batch"), HasSubstr("'batch' is no size"));
   EXPECT_THAT(mistake("run " + model_ + " --shapes time=3"), HasSubstr("no symbol 'time'; its symbols are: batch"));
   EXPECT_THAT(mistake("run " + model_ + " --shapes batch=2,batch=3"), HasSubstr("given twice"));
+  std::string in = " --inputs " + npz("in.npz", "x", test::ramp({5, 8}));
+  for (const char* command : {"run ", "verify --mesh tp=2 "}) {
+    EXPECT_THAT(mistake(command + model_ + in + " --shapes batch=4"),
+                HasSubstr("--shapes says batch=4, but dimension 0 of the input 'x' is 5"));
+    EXPECT_EQ(tessera(command + model_ + in + " --shapes batch=5").code, 0);
+  }
 }
 
 TEST_F(CommandLine, written_program_gives_the_model_s_answer_on_its_own_mesh) {
@@ -245,7 +257,10 @@ TEST_F(CommandLine, written_program_gives_the_model_s_answer_on_its_own_mesh) {
   Ran ran = tessera("run " + out + x + " --outputs " + again);
   ASSERT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(contents(again), contents(direct));
-  EXPECT_THAT(mistake("run " + out + " --mesh tp=4" + x), HasSubstr("leave out --mesh"));
+  for (const char* option : {" --mesh tp=4", " --shapes batch=2", " --dump=partition"})
+    EXPECT_THAT(mistake("run " + out + option + x), HasSubstr("is a written program")) << option;
+  for (const char* command : {"inspect ", "verify --mesh tp=2 ", "shard --mesh tp=2 --dry-run "})
+    EXPECT_THAT(mistake(command + out), HasSubstr("is a written program")) << command;
   std::filesystem::remove(folder_ / "out/weights/0.bin");
   EXPECT_THAT(mistake("run " + out + x), HasSubstr("weights/0.bin' is missing"));
 }
@@ -267,11 +282,22 @@ TEST_F(CommandLine, mistakes_in_the_plan_file) {
 TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {
   EXPECT_THAT(mistake("run"), HasSubstr("see tessera run --help"));
   EXPECT_THAT(mistake("run " + model_ + " --nonsense"), HasSubstr("--nonsense"));
-  EXPECT_THAT(mistake("frobnicate"), HasSubstr("see tessera --help"));
+  EXPECT_THAT(mistake("frobnicate"), AllOf(HasSubstr("no command 'frobnicate'; the commands are: inspect, run, shard"),
+                                           HasSubstr("see tessera --help")));
+  EXPECT_THAT(mistake("--nonsense"), HasSubstr("see tessera --help"));
+  for (const char* number : {"inf", "-1", "nan", "x"})
+    EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --rtol=" + number), HasSubstr("is no number from 0 on"));
   EXPECT_THAT(parsed("run " + model_ + " --mesh tp", 2)["error"], HasSubstr("[mesh]"));
   EXPECT_THAT(parsed("run " + model_ + " --nonsense", 2)["error"], HasSubstr("--nonsense"));
   EXPECT_THAT(mistake("verify " + model_), HasSubstr("--mesh"));
   EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --expected x.npz"), HasSubstr("--inputs"));
+}
+
+TEST_F(CommandLine, output_that_does_not_arrive_is_a_failure) {
+  for (const char* words : {"info", "--help", "info --json"}) {
+    int status = std::system((std::string(TESSERA_BINARY) + " " + words + " >/dev/full 2>/dev/null").c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 3) << words;
+  }
 }
 
 }  // namespace

@@ -113,6 +113,8 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
     else
       differences.push_back(compare(name, tensor, found->second, tolerance));
   }
+  for (const auto& [name, tensor] : actual)
+    if (!expected.contains(name)) differences.push_back({name, false, 0, 0, "nothing is expected of this output"});
   return differences;
 }
 

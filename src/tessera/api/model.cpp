@@ -1,6 +1,8 @@
 #include <set>
 
 #include "tessera/api/impl.h"
+#include "tessera/api/written_program.h"
+#include "tessera/base/error.h"
 #include "tessera/onnx/import.h"
 #include "tessera/rewrite/pipeline.h"
 
@@ -37,6 +39,9 @@ const OnnxModel& Model::Impl::rewritten() const {
 }
 
 Model Model::load(const std::filesystem::path& path) {
+  if (api::is_written_program(path))
+    fail("import", "'{}' is a written program, which only `tessera run` and Program::read take; name an ONNX file",
+         path.string());
   auto impl = std::make_shared<Impl>();
   impl->path = path;
   impl->model = import_model(path);

@@ -225,7 +225,7 @@ class Bench : public Command {
     Plan plan = plan_.plan();
     const Mesh mesh = plan_.mesh(plan);
     Tensors inputs = inputs_.given(model.inputs());
-    add_sizes(plan.shapes, model.inputs(), inputs);
+    plan_.add_sizes(plan, model.inputs(), inputs);
     Program program = compile(model, mesh, plan);
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     const Inspection inspection = inspect(model, model.complete(plan.shapes));
@@ -316,8 +316,10 @@ class Bench : public Command {
                              {"ms", time_of(costs, entry)}});
     Json operators = Json::array();
     for (const auto& [name, entry] : slowest(costs.by_type))
-      operators.push_back(
-          {{"op", name}, {"count", std::llround(entry.count)}, {"ms", entry.time}, {"share", entry.time / total_time(costs)}});
+      operators.push_back({{"op", name},
+                           {"count", std::llround(entry.count)},
+                           {"ms", entry.time},
+                           {"share", entry.time / total_time(costs)}});
     Json object = {{"model", model_},
                    {"mesh", mesh_json(program.mesh())},
                    {"dtype", name_of(floor.dtype)},

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 #include "tessera/cli/command.h"
@@ -16,6 +18,12 @@ int report(Console& console, int code, const std::string& message) {
   return code;
 }
 
+std::string command_names() {
+  std::vector<std::string> names;
+  for (const CommandEntry& entry : commands()) names.emplace_back(entry.name);
+  return joined(names);
+}
+
 int parsed(CLI::App& app, int argc, char** argv, Console& console) {
   try {
     app.parse(argc, argv);
@@ -27,7 +35,10 @@ int parsed(CLI::App& app, int argc, char** argv, Console& console) {
     console.json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
     std::string command;
     for (const CLI::App* chosen : app.get_subcommands()) command = " " + chosen->get_name();
-    return report(console, kMistake, std::string(error.what()) + "; see tessera" + command + " --help");
+    std::string message = error.what();
+    if (command.empty() && argc > 1 && argv[1][0] != '-')
+      message = "there is no command '" + std::string(argv[1]) + "'; the commands are: " + command_names();
+    return report(console, kMistake, message + "; see tessera" + command + " --help");
   }
 }
 
@@ -41,6 +52,13 @@ int run(Command& command, Console& console) {
   } catch (const std::exception& error) {
     return report(console, kFailed, std::string("[internal] ") + error.what());
   }
+}
+
+// What was printed must have arrived: a full disk shows only when the last bytes leave.
+int delivered(int code) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  std::fprintf(stderr, "tessera: standard output cannot be written: %s\n", std::strerror(errno));
+  return kFailed;
 }
 
 }  // namespace
@@ -58,9 +76,9 @@ int main(int argc, char** argv) {
     sub->add_flag("--json", console.json, "print one JSON object on standard output and nothing else there");
     sub->add_flag("--quiet", console.quiet, "print nothing but errors and what was asked for");
   }
-  if (int code = parsed(app, argc, argv, console); code != kGood) return std::max(code, kGood);
+  if (int code = parsed(app, argc, argv, console); code != kGood) return delivered(std::max(code, kGood));
   for (auto& [sub, command] : all)
-    if (sub->parsed()) return run(*command, console);
+    if (sub->parsed()) return delivered(run(*command, console));
   return kMistake;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -73,16 +74,38 @@ Mesh PlanOptions::mesh(const Plan& plan) const {
   return plan.mesh.empty() ? Mesh() : Mesh::parse(plan.mesh);
 }
 
+void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, const Tensors& inputs) const {
+  auto is_symbol = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") != std::string::npos &&
+           text.find_first_of(" +*()") == std::string::npos;
+  };
+  const SymbolSizes stated = parse_shapes(shapes);
+  for (const TensorInfo& port : ports) {
+    auto given = inputs.find(port.name);
+    if (given == inputs.end() || given->second.dims.size() != port.shape.size()) continue;
+    for (size_t d = 0; d < port.shape.size(); ++d) {
+      if (!is_symbol(port.shape[d])) continue;
+      const int64_t extent = given->second.dims[d];
+      if (auto size = stated.find(port.shape[d]); size != stated.end() && size->second != extent)
+        mistake("shapes", "--shapes says " + size->first + "=" + std::to_string(size->second) + ", but dimension " +
+                              std::to_string(d) + " of the input '" + port.name + "' is " + std::to_string(extent) +
+                              "; leave " + size->first + " out of --shapes");
+      plan.shapes.emplace(port.shape[d], extent);
+    }
+  }
+}
+
 bool PlanOptions::any() const {
-  return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty();
+  return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty() ||
+         !shapes.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
   if (any())
     throw Error(ErrorKind::user, "run",
                 path +
-                    " is a written program, whose mesh and layouts are fixed; leave out --mesh, --preset, "
-                    "--annotate and --plan, or run the model itself");
+                    " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
+                    "out --mesh, --preset, --annotate, --plan, --shapes and --dtype, or run the model itself");
 }
 
 void DumpOptions::declare(CLI::App& app) {
@@ -103,6 +126,12 @@ void DumpOptions::check() const {
   for (const std::string& stage : stages_)
     if (std::find(known.begin(), known.end(), stage) == known.end())
       mistake("dump", "there is no stage '" + stage + "'; the stages are: " + joined(known));
+}
+
+void DumpOptions::refuse_for_written(const std::string& path) const {
+  if (!stages_.empty())
+    mistake("dump", path + " is a written program, which has been through all stages; leave out --dump, or run the " +
+                        "model itself");
 }
 
 StageObserver DumpOptions::observer(const Console& console) {
@@ -156,17 +185,14 @@ SessionOptions RunOptions::session() const {
   return options;
 }
 
-void add_sizes(SymbolSizes& sizes, const std::vector<TensorInfo>& ports, const Tensors& inputs) {
-  auto is_symbol = [](const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") != std::string::npos &&
-           text.find_first_of(" +*()") == std::string::npos;
+CLI::Validator non_negative() {
+  auto check = [](const std::string& text) {
+    double number = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    bool whole = error == std::errc() && end == text.data() + text.size();
+    return whole && std::isfinite(number) && number >= 0 ? "" : "'" + text + "' is no number from 0 on";
   };
-  for (const TensorInfo& port : ports) {
-    auto given = inputs.find(port.name);
-    if (given == inputs.end() || given->second.dims.size() != port.shape.size()) continue;
-    for (size_t d = 0; d < port.shape.size(); ++d)
-      if (is_symbol(port.shape[d])) sizes.emplace(port.shape[d], given->second.dims[d]);
-  }
+  return {check, "NONNEGATIVE"};
 }
 
 void print_collectives(const Console& console, const ProgramSummary& summary) {

@@ -21,6 +21,8 @@ struct PlanOptions {
   /// What the user said, completed by the plan file.
   Plan plan() const;
   Mesh mesh(const Plan& plan) const;
+  /// The sizes that given inputs imply for symbols go into the plan; a user error if --shapes says others.
+  void add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, const Tensors& inputs) const;
   bool any() const;
   /// Throws a user error if anything was said, of a program that was written with all of it.
   void refuse_for_written(const std::string& path) const;
@@ -36,6 +38,8 @@ struct DumpOptions {
   bool list(const Console& console) const;
   /// Throws a user error for a stage that there is not.
   void check() const;
+  /// Throws a user error naming the written program if there are stages to print.
+  void refuse_for_written(const std::string& path) const;
   /// Prints asked stages, or gathers them for JSON; empty if none was asked.
   StageObserver observer(const Console& console);
   /// Adds what was gathered.
@@ -71,8 +75,8 @@ struct RunOptions {
   double timeout = 60;
 };
 
-/// The sizes that given inputs imply for symbols.
-void add_sizes(SymbolSizes& sizes, const std::vector<TensorInfo>& ports, const Tensors& inputs);
+/// Takes numbers from 0 on that are finite.
+CLI::Validator non_negative();
 
 /// Tables and JSON of what a program does.
 void print_collectives(const Console& console, const ProgramSummary& summary);

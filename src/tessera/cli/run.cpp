@@ -87,6 +87,7 @@ class Run : public Command {
     Progress progress(console, "compiling");
     if (Program::is_written(model_)) {
       plan_.refuse_for_written(model_);
+      dump_.refuse_for_written(model_);
       Program program = Program::read(model_);
       return {program, inputs_.given_for_written(program)};
     }
@@ -94,7 +95,7 @@ class Run : public Command {
     Plan plan = plan_.plan();
     Mesh mesh = plan_.mesh(plan);
     Tensors inputs = inputs_.given(model.inputs());
-    add_sizes(plan.shapes, model.inputs(), inputs);
+    plan_.add_sizes(plan, model.inputs(), inputs);
     Program program = compile(model, mesh, plan, {{}, dump_.observer(console)});
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     return {program, inputs};

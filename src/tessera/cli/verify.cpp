@@ -18,8 +18,8 @@ class Verify : public Command {
                    "outputs to compare with, a .npz file or a folder of output_N.pb; else one device computes them");
     rtol_option_ = app.add_option("--rtol", rtol_,
                                   "of the largest expected magnitude; else 2e-5 for float32 and 2e-2 for bfloat16")
-                       ->check(CLI::NonNegativeNumber);
-    atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(CLI::NonNegativeNumber);
+                       ->check(non_negative());
+    atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(non_negative());
     app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
     run_.declare(app);
   }
@@ -33,8 +33,9 @@ class Verify : public Command {
     if (expected_.empty() && mesh.axes().empty())
       throw Error(ErrorKind::user, "verify", "name a --mesh to compare with one device, or --expected outputs");
     Tensors inputs = inputs_.given(model.inputs());
-    add_sizes(plan.shapes, model.inputs(), inputs);
+    plan_.add_sizes(plan, model.inputs(), inputs);
     Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", model.outputs());
+    if (!expected_.empty()) require_all(expected, model.outputs());
     Program program = [&] {
       Progress progress(console, "compiling");
       return compile(model, mesh, plan);
@@ -56,6 +57,14 @@ class Verify : public Command {
   }
 
  private:
+  // What is not expected is not compared, and would pass whatever it is.
+  void require_all(const Tensors& expected, const std::vector<TensorInfo>& outputs) const {
+    for (const TensorInfo& output : outputs)
+      if (!expected.contains(output.name))
+        throw Error(ErrorKind::user, "verify",
+                    "'" + expected_ + "' holds no '" + output.name + "'; give an array for every output of the model");
+  }
+
   static Program one_device(const Model& model, const Plan& plan) {
     Plan alone;
     alone.shapes = plan.shapes;
