@@ -9,15 +9,26 @@
 
 namespace tessera::kernels {
 
-/// A bound tensor: element type and extents as numbers. Dense, row-major.
+/// A bound tensor: element type and extents as numbers. Dense, row-major, or in blocks of channels.
 struct TensorDesc {
   DType dtype = DType::undefined;  ///< undefined: an optional operand or result that is left out
   Dims dims;
+  /// 0: row-major. Else [n, c, d…] lies as [n, c / block, d…, block], its channels padded by zeros to whole blocks.
+  /// Only kernels of groups (groups.h) meet this.
+  int64_t block = 0;
 
   bool present() const { return dtype != DType::undefined; }
   int64_t count() const { return count_of(dims); }
-  size_t bytes() const { return bytes_of(dtype, count()); }
+  /// As it lies in memory: [n, c / block, d…, block] where there are blocks.
+  Dims stored_dims() const;
+  size_t bytes() const { return bytes_of(dtype, block ? count_of(stored_dims()) : count()); }
   int rank() const { return static_cast<int>(dims.size()); }
+};
+
+/// A node that works element by element on the result of the node before it, by the same kernel.
+struct Follower {
+  const Node* node;
+  int operand = -1;  ///< of the kernel: where the node's other operand is; -1: it has none
 };
 
 /// What a kernel is prepared from: a node whose operands' and results' extents are all known.
@@ -29,6 +40,8 @@ struct PrepareContext {
   /// a next value); else null.
   std::vector<const void*> known;
   int threads = 1;  ///< OpenMP team of the rank that will run it
+  /// What to do to the node's result before it is stored: outputs are the last one's.
+  std::vector<Follower> followers = {};
 
   bool has_input(size_t index) const { return index < inputs.size() && inputs[index].present(); }
   bool has_output(size_t index) const { return index < outputs.size() && outputs[index].present(); }
@@ -58,6 +71,8 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual size_t scratch_bytes() const { return 0; }
+  /// An operand whose memory the result may take over, and had better: else the kernel copies it. -1: none.
+  virtual int in_place_operand() const { return -1; }
   virtual void run(const KernelArgs& args) = 0;
 };
 
@@ -72,6 +87,8 @@ struct KernelEntry {
   std::vector<int> in_place;
   /// The first result is the first operand's bytes under another shape: nothing runs.
   bool view = false;
+  /// Operands and results may lie in blocks (TensorDesc::block); other kernels are told the extents as stored.
+  bool blocks = false;
 };
 
 /// The CPU's kernel for an operator; null if there is none.

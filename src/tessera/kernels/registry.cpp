@@ -26,6 +26,14 @@ const KernelEntry* find_kernel(std::string_view op_type, std::string_view domain
   return found == entries.end() ? nullptr : &found->second;
 }
 
+Dims TensorDesc::stored_dims() const {
+  Dims stored = dims;
+  if (block == 0) return stored;
+  stored[1] = (stored[1] + block - 1) / block;
+  stored.push_back(block);
+  return stored;
+}
+
 std::vector<int64_t> PrepareContext::known_ints(size_t index) const {
   if (!has_input(index) || !known[index])
     fail("kernel", "{}: operand {} must be known before the run, but it is computed from data", node.label(), index);

@@ -32,9 +32,12 @@ const Value* view_root(const Value* value) {
 RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
     : rank_(rank), symbols_(symbols), keep_all_(keep_all) {
   const Graph& graph = *rank.program().graph;
-  int end = static_cast<int>(graph.nodes().size()) + 1;
+  kernels::Grouping grouping = keep_all
+                                   ? kernels::single_nodes(graph)
+                                   : kernels::group_nodes(graph, [this](const Value* value) { return desc(value); });
+  const int end = static_cast<int>(grouping.groups.size()) + 1;
   for (int n = 0; n < end - 1; ++n)
-    for (const Value* operand : graph.nodes()[n]->inputs)
+    for (const Value* operand : grouping.groups[n].inputs)
       if (operand) last_use_[view_root(operand)] = n + 1;
   for (const Value* output : graph.outputs) last_use_[view_root(output)] = end;
   for (const auto& value : graph.values())
@@ -43,7 +46,8 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
     for (const auto& value : graph.values()) last_use_[view_root(value.get())] = end;
 
   place_sources();
-  for (int n = 0; n < end - 1; ++n) prepare(*graph.nodes()[n], n + 1);
+  blocked_ = std::move(grouping.blocked);
+  for (int n = 0; n < end - 1; ++n) prepare(grouping.groups[n], n + 1);
   for (const Value* output : graph.outputs) locate(output);
   memory_ = plan_memory(lifetimes_);
 }
@@ -69,7 +73,8 @@ Dims RankPlan::bound(const Shape& shape) const {
 
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
-  return {value->dtype(), bound(value->shape())};
+  auto block = blocked_.find(value);
+  return {value->dtype(), bound(value->shape()), block == blocked_.end() ? 0 : block->second};
 }
 
 // States are sliced only where they are used as they are: most weights are wanted packed.
@@ -125,7 +130,8 @@ void RankPlan::place_sources() {
   }
 }
 
-void RankPlan::prepare(const Node& node, int step) {
+void RankPlan::prepare(const kernels::NodeGroup& group, int step) {
+  const Node& node = *group.root;
   if (is_view(node)) {
     // Checked here, since no kernel will run.
     int64_t in = count_of(desc(node.inputs[0]).dims), out = count_of(desc(node.outputs[0]).dims);
@@ -138,41 +144,43 @@ void RankPlan::prepare(const Node& node, int step) {
   Step made;
   made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
   made.info.op = node.op_type;
-  kernels::PrepareContext context{node, {}, {}, {}, rank_.threads()};
-  for (const Value* operand : node.inputs) {
+  for (const kernels::Follower& follower : group.followers) made.info.op += "+" + follower.node->op_type;
+  kernels::PrepareContext context{node, {}, {}, {}, rank_.threads(), group.followers};
+  for (const Value* operand : group.inputs) {
     context.inputs.push_back(desc(operand));
     made.inputs.push_back(operand && operand->kind != ValueKind::state ? locate(operand) : Location{});
   }
-  for (const Value* result : node.outputs) context.outputs.push_back(desc(result));
-  prepare_node(node, step, made, context);
+  for (const Value* result : group.outputs) context.outputs.push_back(desc(result));
+  prepare_group(group, step, made, context);
 
   auto scratch = made.kernel->scratch_bytes();
   if (scratch > 0) made.scratch = new_buffer(scratch, step);
   made.in.resize(made.inputs.size());
-  made.out.resize(node.outputs.size());
+  made.out.resize(group.outputs.size());
   steps_.push_back(std::move(made));
 }
 
 // Fills in the operands that are states, and what is known of all operands now.
-void RankPlan::settle_operands(const Node& node, Step& made, kernels::PrepareContext& context) {
-  context.known.resize(node.inputs.size(), nullptr);
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    const Value* operand = node.inputs[i];
+void RankPlan::settle_operands(const kernels::NodeGroup& group, Step& made, kernels::PrepareContext& context) {
+  context.known.resize(group.inputs.size(), nullptr);
+  for (size_t i = 0; i < group.inputs.size(); ++i) {
+    const Value* operand = group.inputs[i];
     if (operand && made.inputs[i].where == Where::none) made.inputs[i] = locate(operand);
     bool known = operand && operand->kind != ValueKind::input && operand->producer == nullptr && !operand->next;
     context.known[i] = known ? made.inputs[i].address : nullptr;
   }
 }
 
-void RankPlan::prepare_node(const Node& node, int step, Step& made, kernels::PrepareContext& context) {
+void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& made, kernels::PrepareContext& context) {
+  const Node& node = *group.root;
   std::vector<int> in_place;
   if (is_communication(node)) {
-    settle_operands(node, made, context);
+    settle_operands(group, made, context);
     made.kernel = prepare_collective(
         node, rank_, [this](std::string_view name) { return lookup(name); }, made.info);
     if (node.op_type == "AllReduce") in_place = {0};
   } else {
-    const Value* weight = node.input(1);
+    const Value* weight = node.input(1);  // the root's
     std::optional<kernels::PackedLayout> layout;
     if (weight && weight->kind == ValueKind::state && !weight->next)
       layout = kernels::packed_layout(node, context.inputs[1]);
@@ -190,17 +198,22 @@ void RankPlan::prepare_node(const Node& node, int step, Step& made, kernels::Pre
       context.inputs[1] = {packed.dtype, packed.dims};
       made.inputs[1] = {Where::fixed, 0, packed.data, 0};
     }
-    settle_operands(node, made, context);
+    settle_operands(group, made, context);
     const kernels::KernelEntry* entry = kernel_of(packed_node);
     if (!entry)
       fail("kernel", "{}: there is no CPU kernel for {}{}{}", node.label(), node.domain, node.domain.empty() ? "" : ".",
            node.op_type);
-    kernels::PrepareContext of_packed{packed_node, context.inputs, context.outputs, context.known, context.threads};
+    kernels::PrepareContext of_packed{packed_node,   context.inputs,  context.outputs,
+                                      context.known, context.threads, context.followers};
+    if (!entry->blocks)
+      for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
+        for (kernels::TensorDesc& desc : *descs) desc = {desc.dtype, desc.block ? desc.stored_dims() : desc.dims};
     made.kernel = entry->prepare(of_packed);
-    in_place = entry->in_place;
+    if (group.followers.empty()) in_place = entry->in_place;
+    if (int operand = made.kernel->in_place_operand(); operand >= 0) in_place = {operand};
   }
-  for (size_t r = 0; r < node.outputs.size(); ++r) {
-    const Value* result = node.outputs[r];
+  for (size_t r = 0; r < group.outputs.size(); ++r) {
+    const Value* result = group.outputs[r];
     if (!result) {
       made.outputs.emplace_back();
       continue;
@@ -209,18 +222,18 @@ void RankPlan::prepare_node(const Node& node, int step, Step& made, kernels::Pre
     int buffer = -1;
     if (r == 0 && !keep_all_)
       for (int index : in_place) {
-        if (index >= static_cast<int>(node.inputs.size()) || !node.inputs[index]) continue;
+        if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) continue;
         const Location& operand = made.inputs[index];
         if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
         if (lifetimes_[operand.offset].bytes != context.outputs[0].bytes()) continue;
         // Another operand that reads the same memory does no harm only where it is the same value and both are read
         // element by element (Mul of x by x, but not a scatter of x into x).
         bool shared = false;
-        for (int other = 0; other < static_cast<int>(node.inputs.size()); ++other) {
+        for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
           bool same_memory =
               other != index && made.inputs[other].where == Where::arena && made.inputs[other].offset == operand.offset;
           bool element_by_element = std::find(in_place.begin(), in_place.end(), other) != in_place.end() &&
-                                    node.inputs[other] == node.inputs[index];
+                                    group.inputs[other] == group.inputs[index];
           shared |= same_memory && !element_by_element;
         }
         if (!shared) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/kernels/groups.h"
 #include "tessera/runtime/box.h"
 #include "tessera/runtime/memory_plan.h"
 #include "tessera/runtime/profile.h"
@@ -56,9 +57,9 @@ class RankPlan {
   Dims bound(const Shape& shape) const;
   kernels::TensorDesc desc(const Value* value) const;
   void place_sources();
-  void prepare(const Node& node, int step);
-  void prepare_node(const Node& node, int step, Step& made, kernels::PrepareContext& context);
-  void settle_operands(const Node& node, Step& made, kernels::PrepareContext& context);
+  void prepare(const kernels::NodeGroup& group, int step);
+  void prepare_group(const kernels::NodeGroup& group, int step, Step& made, kernels::PrepareContext& context);
+  void settle_operands(const kernels::NodeGroup& group, Step& made, kernels::PrepareContext& context);
   const Location& locate(const Value* value);
   int new_buffer(size_t bytes, int step);
   std::byte* resolve(const Location& location, const std::vector<const void*>& inputs, std::byte* arena) const;
@@ -66,6 +67,7 @@ class RankPlan {
   RankState& rank_;
   Symbols symbols_;
   bool keep_all_;
+  std::map<const Value*, int64_t> blocked_;  // values that lie in blocks of channels
   std::map<const Value*, Location> locations_;
   std::vector<Lifetime> lifetimes_;
   std::map<const Value*, int> last_use_;

@@ -1,11 +1,13 @@
-#include <array>
+#include <cstring>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/adapted_primitive.h"
+#include "tessera/kernels/cpu/channel_blocks.h"
 #include "tessera/kernels/cpu/convolution_layout.h"
 #include "tessera/kernels/cpu/convolution_plain.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/followers.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/registry.h"
@@ -16,23 +18,86 @@ namespace {
 using onednn::AdaptedPrimitive;
 using onednn::Md;
 
-/// A kernel of oneDNN's x, weights, (bias,) y.
+/// A kernel of oneDNN's x, weights, (bias,) (operands of what follows,) y.
+class PrimitiveKernel : public Kernel {
+ public:
+  PrimitiveKernel(std::shared_ptr<AdaptedPrimitive> primitive, std::vector<int> operands, int held, size_t held_bytes)
+      : primitive_(std::move(primitive)),
+        operands_(std::move(operands)),
+        addresses_(operands_.size() + 1),
+        held_(held),
+        held_bytes_(held_bytes) {}
+
+  size_t scratch_bytes() const override { return primitive_->scratch_bytes(); }
+  int in_place_operand() const override { return held_; }
+
+  void run(const KernelArgs& args) override {
+    for (size_t i = 0; i < operands_.size(); ++i) addresses_[i] = args.inputs[operands_[i]];
+    addresses_.back() = args.outputs[0];
+    if (held_ >= 0 && args.inputs[held_] != args.outputs[0])
+      std::memcpy(args.outputs[0], args.inputs[held_], held_bytes_);
+    primitive_->run(addresses_, args.scratch);
+  }
+
+ private:
+  std::shared_ptr<AdaptedPrimitive> primitive_;
+  std::vector<int> operands_;
+  std::vector<const void*> addresses_;  // the operands', then the result's
+  int held_;                            // the operand that the result's memory holds before; -1: none
+  size_t held_bytes_;
+};
+
 template <typename Operation>
 std::unique_ptr<Kernel> primitive_kernel(const typename Operation::primitive_desc& desc, const Md& x, const Md& weights,
-                                         const Md& bias, const Md& y, int threads) {
-  const bool with_bias = bias.get_size() > 0;
+                                         const Md& bias, const Md& y, int threads,
+                                         const std::vector<Follower>& followers = {},
+                                         const std::vector<onednn::PostOp>& then = {}) {
   std::vector<AdaptedPrimitive::Argument> arguments{{DNNL_ARG_SRC, x, desc.src_desc()},
                                                     {DNNL_ARG_WEIGHTS, weights, desc.weights_desc()}};
-  if (with_bias) arguments.push_back({DNNL_ARG_BIAS, bias, bias});
+  std::vector<int> operands{0, 1};
+  if (bias.get_size() > 0) {
+    arguments.push_back({DNNL_ARG_BIAS, bias, bias});
+    operands.push_back(2);
+  }
+  int held = -1;
+  for (size_t i = 0; i < then.size(); ++i) {
+    if (then[i].held_by_result) held = followers[i].operand;
+    if (!then[i].binary()) continue;
+    arguments.push_back({onednn::post_op_argument(i), then[i].operand, then[i].operand});
+    operands.push_back(followers[i].operand);
+  }
   arguments.push_back({DNNL_ARG_DST, y, desc.dst_desc()});
-  auto primitive = std::make_shared<AdaptedPrimitive>(Operation(desc), desc.scratchpad_desc(), arguments, threads);
-  return make_kernel(
-      [=](const KernelArgs& args) {
-        std::array<const void*, 4> addresses{args.inputs[0], args.inputs[1], args.outputs[0], nullptr};
-        if (with_bias) addresses = {args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0]};
-        primitive->run(std::span(addresses).first(with_bias ? 4 : 3), args.scratch);
-      },
-      primitive->scratch_bytes());
+  return std::make_unique<PrimitiveKernel>(
+      std::make_shared<AdaptedPrimitive>(Operation(desc), desc.scratchpad_desc(), arguments, threads), operands, held,
+      y.get_size());
+}
+
+/// A convolution that ends with `followers`; null where the library has none that reads the packed weight. A sum with
+/// another tensor must come first: it is what the result's memory holds, and the layouts must agree.
+std::unique_ptr<Kernel> convolution_with_followers(const PrepareContext& context, const ConvolutionShape& shape,
+                                                   const Md& weight, const Md& bias) {
+  const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
+  std::vector<onednn::PostOp> then = post_ops(context.followers, [&](int operand) {
+    const TensorDesc& other = context.inputs[operand];
+    if (other.dims == y.dims) return layout_of(other);
+    Dims channels(y.dims.size(), 1);  // one value each
+    channels[1] = other.count();
+    return onednn::dense(other.dtype, channels);
+  });
+  for (size_t i = 0; i < then.size(); ++i) {
+    const int operand = context.followers[i].operand;
+    if (operand < 0 || context.inputs[operand].dims != y.dims) continue;
+    if (i > 0 || then[i].algorithm != dnnl::algorithm::binary_add) return nullptr;
+    then[i].held_by_result = true;
+  }
+  const Md held_x = x.block ? layout_of(x) : onednn::any_layout(x.dtype, shape.x);
+  const bool fixed_y = y.block || then.front().held_by_result;
+  const auto desc =
+      onednn::convolution(held_x, weight, bias, fixed_y ? layout_of(y) : onednn::any_layout(y.dtype, shape.y),
+                          shape.onednn_windows(), then);
+  if (!desc) return nullptr;
+  return primitive_kernel<dnnl::convolution_forward>(*desc, layout_of(x), weight, bias, layout_of(y), context.threads,
+                                                     context.followers, then);
 }
 
 Md bias_layout(const PrepareContext& context) {
@@ -69,15 +134,24 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
     onednn::TeamScope team(context.threads);
     const Md given = packed ? layout->packed : onednn::dense(weight.dtype, shape.weights);
     const Md any_x = onednn::any_layout(x.dtype, shape.x), any_y = onednn::any_layout(y.dtype, shape.y);
+    const Md any_weight = onednn::any_layout(x.dtype, shape.weights);
     const Md bias = bias_layout(context);
     const onednn::Windows windows = shape.onednn_windows();
+    if (!context.followers.empty()) {
+      auto fused = packed ? convolution_with_followers(context, shape, given, bias) : nullptr;
+      return fused ? std::move(fused) : run_in_turn(context, prepare_convolution);
+    }
+    const Md held_x = x.block ? layout_of(x) : any_x, held_y = y.block ? layout_of(y) : any_y;
     std::optional<dnnl::convolution_forward::primitive_desc> desc;
-    if (packed) desc = onednn::convolution(any_x, given, bias, any_y, windows);
-    if (!desc) desc = onednn::convolution(any_x, onednn::any_layout(x.dtype, shape.weights), bias, any_y, windows);
+    if (packed) desc = onednn::convolution(held_x, given, bias, held_y, windows);
+    if (!desc) desc = onednn::convolution(held_x, any_weight, bias, held_y, windows);
+    if (!desc) desc = onednn::convolution(any_x, any_weight, bias, any_y, windows);
     if (desc)
-      return primitive_kernel<dnnl::convolution_forward>(*desc, onednn::dense(x.dtype, shape.x), given, bias,
-                                                         onednn::dense(y.dtype, shape.y), context.threads);
+      return primitive_kernel<dnnl::convolution_forward>(*desc, layout_of(x), given, bias, layout_of(y),
+                                                         context.threads);
   }
+  if (!context.followers.empty()) return run_in_turn(context, prepare_convolution);
+  check(x.block == 0 && y.block == 0, "only what oneDNN convolves lies in blocks");
   if (x.dtype == DType::bfloat16 || x.dtype == DType::float16) return via_float32(context, prepare_convolution);
   if (packed)
     fail("kernel", "{}: this convolution does not run on packed weights; load the program anew", node.label());
@@ -186,8 +260,8 @@ std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
 
 std::vector<KernelEntry> convolution_kernels() {
   std::vector<KernelEntry> entries{
-      {"Conv", "", prepare_convolution, {}},
-      {"PackedConv", "tessera.cpu", prepare_convolution, {}},
+      {"Conv", "", prepare_convolution, {}, false, true},
+      {"PackedConv", "tessera.cpu", prepare_convolution, {}, false, true},
       {"ConvTranspose", "", prepare_transposed_convolution, {}},
       {"Conv", "tessera", prepare_local<prepare_convolution>, {}},
       {"ConvTranspose", "tessera", prepare_local<prepare_transposed_convolution>, {}},

@@ -1,6 +1,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/families.h"
+#include "tessera/kernels/cpu/followers.h"
 #include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
@@ -40,10 +41,52 @@ ProductSpec spec_of(const PrepareContext& context, const Operands& operands, Mat
           .label = context.node.label()};
 }
 
+/// The product with what follows it; null where no library kernel does both. The first addition of a row is its bias.
+std::unique_ptr<Kernel> product_with_followers(const PrepareContext& context, ProductSpec spec) {
+  if (spec.shape.result_count() == 0 || spec.shape.k == 0 || !spec.shape.batch.empty()) return nullptr;
+  const auto is_row = [&](int operand) { return context.inputs[operand].count() != context.outputs[0].count(); };
+  std::vector<Follower> followers = context.followers;
+  const Follower first = followers.front();
+  const bool with_bias = first.node->is("Add") && is_row(first.operand);
+  if (with_bias) {
+    followers.erase(followers.begin());
+    spec.bias = context.inputs[first.operand].dtype;
+  }
+  spec.then = post_ops(followers, [&](int operand) {
+    return onednn::dense(context.inputs[operand].dtype, {is_row(operand) ? 1 : spec.shape.m, spec.shape.n});
+  });
+  std::shared_ptr<MatrixProduct> product = make_product(spec);
+  if (!product) return nullptr;
+  std::vector<int> others;
+  for (const Follower& follower : followers)
+    if (follower.operand >= 0) others.push_back(follower.operand);
+  return make_kernel(
+      [product, others, with_bias, bias = first.operand,
+       addresses = std::vector<const void*>(others.size())](const KernelArgs& args) mutable {
+        for (size_t i = 0; i < others.size(); ++i) addresses[i] = args.inputs[others[i]];
+        product->run(args.inputs[0], args.inputs[1], with_bias ? args.inputs[bias] : nullptr, args.outputs[0],
+                     args.scratch, addresses);
+      },
+      product->scratch_bytes());
+}
+
+/// An operand that is stored transposed is an attribute of our domain's forms alone; ONNX's MatMul has none.
+MatmulShape shape_of(const PrepareContext& context, const Operands& operands) {
+  if (context.node.get_int("transB", 0) == 0)
+    return matmul_shape(operands.a.dims, operands.b.dims, context.node.label());
+  MatmulShape shape =
+      matmul_shape(operands.a.dims, {operands.b.dims.at(1), operands.b.dims.at(0)}, context.node.label());
+  shape.b_transposed = true;
+  return shape;
+}
+
 std::unique_ptr<Kernel> prepare_matmul(const PrepareContext& context) {
   const Operands operands = operands_of(context);
-  const ProductSpec spec =
-      spec_of(context, operands, matmul_shape(operands.a.dims, operands.b.dims, context.node.label()));
+  const ProductSpec spec = spec_of(context, operands, shape_of(context, operands));
+  if (!context.followers.empty()) {
+    auto fused = product_with_followers(context, spec);
+    return fused ? std::move(fused) : run_in_turn(context, prepare_matmul);
+  }
   std::shared_ptr<MatrixProduct> product = make_product(spec);
   if (!product) return via_float32(context, prepare_matmul);
   return make_kernel(
@@ -125,6 +168,10 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
   ProductSpec spec = spec_of(context, operands,
                              gemm_shape(operands.a.dims, operands.b.dims, node.get_int("transA", 0) != 0,
                                         node.get_int("transB", 0) != 0, node.label()));
+  if (!context.followers.empty()) {
+    auto fused = product_with_followers(context, spec);
+    return fused ? std::move(fused) : run_in_turn(context, prepare_gemm);
+  }
   const Epilogue epilogue = epilogue_of(context, spec.shape);
   const bool empty = spec.shape.result_count() == 0 || spec.shape.k == 0;
   if (epilogue.is_identity() || (epilogue.is_row_bias() && !empty)) {

@@ -17,7 +17,7 @@ using onednn::Md;
 class ZeroProduct : public MatrixProduct {
  public:
   explicit ZeroProduct(size_t bytes) : bytes_(bytes) {}
-  void run(const void*, const void*, const void*, void* c, void*) override {
+  void run(const void*, const void*, const void*, void* c, void*, std::span<const void* const>) override {
     if (bytes_ > 0) std::memset(c, 0, bytes_);
   }
 
@@ -29,7 +29,7 @@ template <typename T>
 class PlainProduct : public MatrixProduct {
  public:
   explicit PlainProduct(const ProductSpec& spec) : shape_(spec.shape), threads_(spec.threads) {}
-  void run(const void* a, const void* b, const void*, void* c, void*) override {
+  void run(const void* a, const void* b, const void*, void* c, void*, std::span<const void* const>) override {
     plain_matmul(shape_, static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(c), threads_);
   }
 
@@ -41,19 +41,27 @@ class PlainProduct : public MatrixProduct {
 class OnednnProduct : public MatrixProduct {
  public:
   OnednnProduct(const dnnl::matmul::primitive_desc& desc, const std::vector<onednn::Primitive::Argument>& arguments,
-                int threads)
-      : primitive_(dnnl::matmul(desc), desc.scratchpad_desc(), arguments, threads), arguments_(arguments.size()) {}
+                bool with_bias, int threads)
+      : primitive_(dnnl::matmul(desc), desc.scratchpad_desc(), arguments, threads),
+        addresses_(arguments.size()),
+        first_other_(with_bias ? 4 : 3) {}
 
   size_t scratch_bytes() const override { return primitive_.scratch_bytes(); }
 
-  void run(const void* a, const void* b, const void* bias, void* c, void* scratch) override {
-    const std::array<const void*, 4> addresses{a, b, c, bias};
-    primitive_.run(std::span(addresses).first(arguments_), scratch);
+  void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
+           std::span<const void* const> others) override {
+    addresses_[0] = a;
+    addresses_[1] = b;
+    addresses_[2] = c;
+    if (first_other_ == 4) addresses_[3] = bias;
+    std::copy(others.begin(), others.end(), addresses_.begin() + first_other_);
+    primitive_.run(addresses_, scratch);
   }
 
  private:
   onednn::Primitive primitive_;
-  size_t arguments_;
+  std::vector<const void*> addresses_;  // a, b, c, the bias if there is one, the others
+  int first_other_;
 };
 
 /// A product that cannot read the packed weight as it is: unpacks it at every run.
@@ -68,11 +76,12 @@ class UnpackingProduct : public MatrixProduct {
 
   size_t scratch_bytes() const override { return plan_.bytes(); }
 
-  void run(const void* a, const void* b, const void* bias, void* c, void* scratch) override {
+  void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
+           std::span<const void* const> others) override {
     void* weight = scratch_at(scratch, weight_at_);
     void* inner = scratch_at(scratch, inner_at_);
     unpack_->run(std::array<const void*, 2>{b, weight}, inner);
-    product_->run(a, weight, bias, c, inner);
+    product_->run(a, weight, bias, c, inner, others);
   }
 
  private:
@@ -94,9 +103,11 @@ std::unique_ptr<MatrixProduct> onednn_product(const ProductSpec& spec, const Md&
     bias = onednn::dense(spec.bias, row);
     arguments.push_back({DNNL_ARG_BIAS, bias});
   }
-  auto desc = onednn::matmul(a, b, bias, c);
+  for (size_t i = 0; i < spec.then.size(); ++i)
+    if (spec.then[i].binary()) arguments.push_back({onednn::post_op_argument(i), spec.then[i].operand});
+  auto desc = onednn::matmul(a, b, bias, c, spec.then);
   if (!desc) return nullptr;
-  return std::make_unique<OnednnProduct>(*desc, arguments, spec.threads);
+  return std::make_unique<OnednnProduct>(*desc, arguments, spec.bias != DType::undefined, spec.threads);
 }
 
 std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
@@ -115,14 +126,14 @@ std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
 }  // namespace
 
 std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec) {
-  if (spec.shape.result_count() == 0 || spec.shape.k == 0)
+  if ((spec.shape.result_count() == 0 || spec.shape.k == 0) && spec.then.empty())
     return std::make_unique<ZeroProduct>(bytes_of(spec.result, spec.shape.result_count()));
   if (spec.weight) return packed_product(spec);
   if (onednn::is_native(spec.operands))
     if (auto product =
             onednn_product(spec, onednn::strided(spec.operands, spec.shape.b_dims(), spec.shape.b_strides())))
       return product;
-  if (spec.bias != DType::undefined) return nullptr;
+  if (spec.bias != DType::undefined || !spec.then.empty()) return nullptr;
   switch (spec.operands) {
     case DType::float32:
       return std::make_unique<PlainProduct<float>>(spec);

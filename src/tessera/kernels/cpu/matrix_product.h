@@ -10,8 +10,9 @@ class MatrixProduct {
  public:
   virtual ~MatrixProduct() = default;
   virtual size_t scratch_bytes() const { return 0; }
-  /// `bias` is read only if the product was made with one.
-  virtual void run(const void* a, const void* b, const void* bias, void* c, void* scratch) = 0;
+  /// `bias` is read only if the product was made with one; `others` are the operands of spec.then, in order.
+  virtual void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
+                   std::span<const void* const> others = {}) = 0;
 };
 
 struct ProductSpec {
@@ -20,12 +21,13 @@ struct ProductSpec {
   DType result = DType::undefined;          ///< of c: that of the operands, or float32 for 16-bit ones
   DType bias = DType::undefined;            ///< undefined: no bias
   std::optional<WeightLayout> weight = {};  ///< of b, if it is packed
+  std::vector<onednn::PostOp> then = {};    ///< operands have c_dims(), or 1 where they are repeated
   int threads = 1;
   std::string label;  ///< for messages
 };
 
-/// Null if the bias cannot be part of it, or for 16-bit operands without native kernels: add the bias afterwards,
-/// convert to float32 then. A user error if the type has no products.
+/// Null if the bias or what follows cannot be part of it, or for 16-bit operands without native kernels: add them
+/// afterwards, convert to float32 then. A user error if the type has no products.
 std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec);
 
 }  // namespace tessera::kernels

@@ -10,9 +10,23 @@ namespace tessera::kernels::onednn {
 namespace {
 
 /// Scratch memory comes from the executor's plan, not from oneDNN's allocator.
-dnnl::primitive_attr with_our_scratch() {
+dnnl::primitive_attr with_our_scratch(const std::vector<PostOp>& then = {}) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  dnnl::post_ops ops;
+  for (const PostOp& op : then) {
+    if (op.held_by_result)
+      ops.append_sum(1);
+    else if (op.binary())
+      ops.append_binary(op.algorithm, op.operand);
+    else
+#if DNNL_VERSION_MAJOR < 3
+      ops.append_eltwise(1, op.algorithm, op.alpha, 0);
+#else
+      ops.append_eltwise(op.algorithm, op.alpha, 0);
+#endif
+  }
+  attributes.set_post_ops(ops);
   return attributes;
 }
 
@@ -31,11 +45,11 @@ auto implemented(Make make) -> std::optional<decltype(make())> {
 
 /// The primitive descriptor of a descriptor (oneDNN 2), or directly of its arguments (oneDNN 3).
 template <typename Operation, typename... Arguments>
-typename Operation::primitive_desc describe(const Arguments&... arguments) {
+typename Operation::primitive_desc describe(const dnnl::primitive_attr& attributes, const Arguments&... arguments) {
 #if DNNL_VERSION_MAJOR < 3
-  return {typename Operation::desc(arguments...), with_our_scratch(), engine()};
+  return {typename Operation::desc(arguments...), attributes, engine()};
 #else
-  return {engine(), arguments..., with_our_scratch()};
+  return {engine(), arguments..., attributes};
 #endif
 }
 
@@ -50,14 +64,15 @@ bool is_empty(const Md& layout) {
 
 template <typename Operation>
 std::optional<typename Operation::primitive_desc> windowed(dnnl::algorithm algorithm, const Md& x, const Md& weights,
-                                                           const Md& bias, const Md& y, const Windows& windows) {
+                                                           const Md& bias, const Md& y, const Windows& windows,
+                                                           const std::vector<PostOp>& then = {}) {
   const auto kind = dnnl::prop_kind::forward_inference;
   const Dims dilations = from_zero(windows.dilations);
   return implemented([&] {
-    return is_empty(bias) ? describe<Operation>(kind, algorithm, x, weights, y, windows.strides, dilations,
-                                                windows.pads_begin, windows.pads_end)
-                          : describe<Operation>(kind, algorithm, x, weights, bias, y, windows.strides, dilations,
-                                                windows.pads_begin, windows.pads_end);
+    return is_empty(bias) ? describe<Operation>(with_our_scratch(then), kind, algorithm, x, weights, y, windows.strides,
+                                                dilations, windows.pads_begin, windows.pads_end)
+                          : describe<Operation>(with_our_scratch(then), kind, algorithm, x, weights, bias, y,
+                                                windows.strides, dilations, windows.pads_begin, windows.pads_end);
   });
 }
 
@@ -159,14 +174,37 @@ std::unique_ptr<Primitive> reorder(const Md& from, const Md& to, int threads) {
                                      threads);
 }
 
-std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c) {
-  return implemented(
-      [&] { return is_empty(bias) ? describe<dnnl::matmul>(a, b, c) : describe<dnnl::matmul>(a, b, bias, c); });
+int post_op_argument(size_t index) {
+  return DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(index)) | DNNL_ARG_SRC_1;
+}
+
+std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c,
+                                                   const std::vector<PostOp>& then) {
+  return implemented([&] {
+    const dnnl::primitive_attr attributes = with_our_scratch(then);
+    return is_empty(bias) ? describe<dnnl::matmul>(attributes, a, b, c)
+                          : describe<dnnl::matmul>(attributes, a, b, bias, c);
+  });
 }
 
 std::optional<dnnl::convolution_forward::primitive_desc> convolution(const Md& x, const Md& weights, const Md& bias,
-                                                                     const Md& y, const Windows& windows) {
-  return windowed<dnnl::convolution_forward>(dnnl::algorithm::convolution_direct, x, weights, bias, y, windows);
+                                                                     const Md& y, const Windows& windows,
+                                                                     const std::vector<PostOp>& then) {
+  return windowed<dnnl::convolution_forward>(dnnl::algorithm::convolution_direct, x, weights, bias, y, windows, then);
+}
+
+std::optional<dnnl::pooling_forward::primitive_desc> pooling(dnnl::algorithm algorithm, const Md& x, const Md& y,
+                                                             const Windows& windows, const Dims& kernel) {
+  const auto kind = dnnl::prop_kind::forward_inference;
+  return implemented([&] {
+#if DNNL_VERSION_MAJOR < 3
+    return describe<dnnl::pooling_forward>(with_our_scratch(), kind, algorithm, x, y, windows.strides, kernel,
+                                           windows.pads_begin, windows.pads_end);
+#else
+    return describe<dnnl::pooling_forward>(with_our_scratch(), kind, algorithm, x, y, windows.strides, kernel,
+                                           from_zero(windows.dilations), windows.pads_begin, windows.pads_end);
+#endif
+  });
 }
 
 std::optional<dnnl::deconvolution_forward::primitive_desc> deconvolution(const Md& x, const Md& weights, const Md& bias,

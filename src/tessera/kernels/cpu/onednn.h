@@ -78,11 +78,30 @@ struct Windows {
   Dims strides, dilations, pads_begin, pads_end;
 };
 
+/// What a primitive does to its result before it stores it: a function of each element, or a sum or product with the
+/// operand at the same place (or the one that is repeated along dimensions of extent 1).
+struct PostOp {
+  dnnl::algorithm algorithm;
+  float alpha = 0;
+  Md operand = {};              ///< of binary_add and binary_mul
+  bool held_by_result = false;  ///< of binary_add: the operand is what lies in the result's memory before
+  /// Whether it reads an operand of its own.
+  bool binary() const {
+    return (algorithm == dnnl::algorithm::binary_add && !held_by_result) || algorithm == dnnl::algorithm::binary_mul;
+  }
+};
+/// The argument number of the operand of post-op `index`.
+int post_op_argument(size_t index);
+
 // Primitive descriptors; nullopt where oneDNN has no implementation, or none better than its reference loops.
 // `bias` may be an empty descriptor.
-std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c);
+std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c,
+                                                   const std::vector<PostOp>& then = {});
 std::optional<dnnl::convolution_forward::primitive_desc> convolution(const Md& x, const Md& weights, const Md& bias,
-                                                                     const Md& y, const Windows& windows);
+                                                                     const Md& y, const Windows& windows,
+                                                                     const std::vector<PostOp>& then = {});
+std::optional<dnnl::pooling_forward::primitive_desc> pooling(dnnl::algorithm algorithm, const Md& x, const Md& y,
+                                                             const Windows& windows, const Dims& kernel);
 std::optional<dnnl::deconvolution_forward::primitive_desc> deconvolution(const Md& x, const Md& weights, const Md& bias,
                                                                          const Md& y, const Windows& windows);
 

@@ -13,7 +13,7 @@ namespace {
 
 /// The attributes on which a packed form depends, of each operator that takes one.
 std::vector<std::string_view> layout_attributes(std::string_view op_type) {
-  if (op_type == "Gemm") return {"transB"};
+  if (op_type == "MatMul" || op_type == "Gemm") return {"transB"};
   if (op_type == "Conv") return {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"};
   return {};
 }

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/channel_blocks.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/families.h"
@@ -61,6 +62,40 @@ void for_elements(const SpatialLoop& loop, const WindowRange& r0, const WindowRa
 template <typename C>
 constexpr C lowest() {
   return std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
+}
+
+/// oneDNN's pooling where it has one; null else. It takes no dilated windows, and none that hang over the end.
+std::unique_ptr<Kernel> library_pooling(const PrepareContext& context, dnnl::algorithm algorithm,
+                                        const WindowGeometry& windows) {
+  const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
+  const bool dilated =
+      std::any_of(windows.dilations.begin(), windows.dilations.end(), [](int64_t dilation) { return dilation != 1; });
+  if (!onednn::is_native(x.dtype) || dilated || context.has_output(1) || x.count() == 0 || y.count() == 0)
+    return nullptr;
+  onednn::Windows padded{windows.strides, windows.dilations, windows.pads_begin, {}};
+  for (size_t i = 0; i < windows.rank(); ++i) {
+    const int64_t end =
+        (y.dims[i + 2] - 1) * windows.strides[i] + windows.kernel[i] - x.dims[i + 2] - windows.pads_begin[i];
+    if (end > windows.pads_end[i]) return nullptr;
+    padded.pads_end.push_back(end);
+  }
+  onednn::TeamScope team(context.threads);
+  const auto desc = onednn::pooling(algorithm, layout_of(x), layout_of(y), padded, windows.kernel);
+  if (!desc) return nullptr;
+  auto primitive = std::make_shared<onednn::Primitive>(
+      dnnl::pooling_forward(*desc), desc->scratchpad_desc(),
+      std::vector<onednn::Primitive::Argument>{{DNNL_ARG_SRC, layout_of(x)}, {DNNL_ARG_DST, layout_of(y)}},
+      context.threads);
+  return make_kernel(
+      [primitive](const KernelArgs& args) {
+        primitive->run(std::array<const void*, 2>{args.inputs[0], args.outputs[0]}, args.scratch);
+      },
+      primitive->scratch_bytes());
+}
+
+WindowGeometry windows_of(const PrepareContext& context) {
+  const Dims& x = context.inputs.at(0).dims;
+  return window_geometry(context.node, Dims(x.begin() + 2, x.end()), context.node.get_ints("kernel_shape"));
 }
 
 template <typename T>
@@ -150,6 +185,8 @@ std::unique_ptr<Kernel> prepare_lp_pool(const PrepareContext& context) {
 
 std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
   const Pooling pooling = pooling_of(context);
+  if (auto kernel = library_pooling(context, dnnl::algorithm::pooling_max, windows_of(context))) return kernel;
+  check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
   const IndexOrder order(pooling.loop, context.node.get_int("storage_order", 0) != 0);
   return dispatch(FloatTypes() + Types<int8_t, uint8_t>(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     return make_kernel([=, with_indices = context.has_output(1)](const KernelArgs& args) {
@@ -161,6 +198,10 @@ std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
 std::unique_ptr<Kernel> prepare_average_pool(const PrepareContext& context) {
   const Pooling pooling = pooling_of(context);
   const bool count_padding = context.node.get_int("count_include_pad", 0) != 0;
+  const auto algorithm =
+      count_padding ? dnnl::algorithm::pooling_avg_include_padding : dnnl::algorithm::pooling_avg_exclude_padding;
+  if (auto kernel = library_pooling(context, algorithm, windows_of(context))) return kernel;
+  check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
   return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     return make_kernel(
         [=](const KernelArgs& args) { average_pool(pooling, count_padding, args.in<T>(0), args.out<T>()); });
@@ -186,6 +227,15 @@ std::unique_ptr<Kernel> prepare_global_max_pool(const PrepareContext& context) {
 }
 
 std::unique_ptr<Kernel> prepare_global_average_pool(const PrepareContext& context) {
+  if (context.inputs[0].block) {
+    PrepareContext alike = context;
+    alike.outputs[0].block = context.inputs[0].block;  // whole blocks of one element each lie as a row does
+    const Dims &x = context.inputs[0].dims, ones(x.size() - 2, 1), zeros(x.size() - 2, 0);
+    auto kernel = library_pooling(alike, dnnl::algorithm::pooling_avg_exclude_padding,
+                                  {Dims(x.begin() + 2, x.end()), ones, ones, zeros, zeros});
+    check(kernel != nullptr, "only what oneDNN pools lies in blocks");
+    return kernel;
+  }
   const Pooling pooling = global_pooling(context);
   return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     return make_kernel([=](const KernelArgs& args) { average_pool(pooling, false, args.in<T>(0), args.out<T>()); });
@@ -200,10 +250,10 @@ std::unique_ptr<Kernel> prepare_global_lp_pool(const PrepareContext& context) {
 
 std::vector<KernelEntry> pooling_kernels() {
   return {
-      {"MaxPool", "", prepare_max_pool, {}},
-      {"AveragePool", "", prepare_average_pool, {}},
+      {"MaxPool", "", prepare_max_pool, {}, false, true},
+      {"AveragePool", "", prepare_average_pool, {}, false, true},
       {"GlobalMaxPool", "", prepare_global_max_pool, {}},
-      {"GlobalAveragePool", "", prepare_global_average_pool, {}},
+      {"GlobalAveragePool", "", prepare_global_average_pool, {}, false, true},
       {"LpPool", "", prepare_lp_pool, {}},
       {"GlobalLpPool", "", prepare_global_lp_pool, {}},
   };

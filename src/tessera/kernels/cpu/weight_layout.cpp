@@ -47,8 +47,8 @@ TensorDesc packed_weight_desc(const Node& node) {
 }
 
 std::optional<WeightLayout> weight_layout(const Node& node, std::string_view op_type, const TensorDesc& weight) {
-  if (op_type == "MatMul") return matmul_weight_layout(weight.dtype, weight.dims, false);
-  if (op_type == "Gemm") return matmul_weight_layout(weight.dtype, weight.dims, node.get_int("transB", 0) != 0);
+  if (op_type == "MatMul" || op_type == "Gemm")
+    return matmul_weight_layout(weight.dtype, weight.dims, node.get_int("transB", 0) != 0);
   if (op_type == "Conv") return convolution_weight_layout(node, weight);
   return std::nullopt;
 }

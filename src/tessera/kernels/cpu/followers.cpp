@@ -1,0 +1,129 @@
+#include "tessera/kernels/cpu/followers.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "tessera/base/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+struct Row {
+  std::string_view op_type;
+  dnnl::algorithm algorithm;
+  bool keeps_zero;
+};
+
+constexpr std::array<Row, 8> kFollowers = {{
+    {"Relu", dnnl::algorithm::eltwise_relu, true},
+    {"LeakyRelu", dnnl::algorithm::eltwise_relu, true},
+    {"Gelu", dnnl::algorithm::eltwise_gelu_erf, true},
+    {"Swish", dnnl::algorithm::eltwise_swish, true},
+    {"Tanh", dnnl::algorithm::eltwise_tanh, true},
+    {"Sigmoid", dnnl::algorithm::eltwise_logistic, false},
+    {"Add", dnnl::algorithm::binary_add, true},
+    {"Mul", dnnl::algorithm::binary_mul, true},
+}};
+
+const Row* row_of(const Node& node) {
+  if (!node.domain.empty() || node.outputs.size() != 1) return nullptr;
+  auto row =
+      std::find_if(kFollowers.begin(), kFollowers.end(), [&](const Row& r) { return r.op_type == node.op_type; });
+  return row == kFollowers.end() ? nullptr : &*row;
+}
+
+/// The root, then each follower in place.
+class InTurn : public Kernel {
+ public:
+  InTurn(const PrepareContext& context, KernelFactory prepare_root) {
+    PrepareContext root = context;
+    root.followers.clear();
+    const size_t own = root_operands(context);
+    root.inputs.resize(own);
+    root.known.resize(std::min(root.known.size(), own));
+    root_operands_ = own;
+    root_ = prepare_root(root);
+    scratch_ = root_->scratch_bytes();
+    for (const Follower& follower : context.followers) {
+      const KernelEntry* entry = find_kernel(follower.node->op_type, follower.node->domain);
+      check(entry != nullptr, "a follower has a kernel of its own");
+      TensorDesc stored = context.outputs[0];
+      stored = {stored.dtype, stored.block ? stored.stored_dims() : stored.dims};
+      PrepareContext step{*follower.node, {stored}, {stored}, {nullptr}, context.threads};
+      if (follower.operand >= 0) {
+        TensorDesc other = context.inputs[follower.operand];
+        step.inputs.push_back({other.dtype, other.block ? other.stored_dims() : other.dims});
+        step.known.push_back(nullptr);
+      }
+      steps_.push_back({entry->prepare(step), follower.operand});
+      scratch_ = std::max(scratch_, steps_.back().kernel->scratch_bytes());
+    }
+  }
+
+  size_t scratch_bytes() const override { return scratch_; }
+
+  void run(const KernelArgs& args) override {
+    root_->run({args.inputs.first(root_operands_), args.outputs, args.scratch});
+    for (Step& step : steps_) {
+      const std::array<const void*, 2> operands{args.outputs[0],
+                                                step.operand < 0 ? nullptr : args.inputs[step.operand]};
+      step.kernel->run({std::span(operands).first(step.operand < 0 ? 1 : 2), args.outputs, args.scratch});
+    }
+  }
+
+ private:
+  struct Step {
+    std::unique_ptr<Kernel> kernel;
+    int operand;
+  };
+
+  static size_t root_operands(const PrepareContext& context) {
+    size_t first = context.inputs.size();
+    for (const Follower& follower : context.followers)
+      if (follower.operand >= 0) first = std::min(first, static_cast<size_t>(follower.operand));
+    return first;
+  }
+
+  std::unique_ptr<Kernel> root_;
+  size_t root_operands_ = 0;
+  std::vector<Step> steps_;
+  size_t scratch_ = 0;
+};
+
+}  // namespace
+
+bool can_follow(const Node& node) {
+  return row_of(node) != nullptr;
+}
+
+bool takes_operand(const Node& follower) {
+  return follower.op_type == "Add" || follower.op_type == "Mul";
+}
+
+bool keeps_zero(const Node& follower) {
+  const Row* row = row_of(follower);
+  return row && row->keeps_zero;
+}
+
+std::vector<onednn::PostOp> post_ops(const std::vector<Follower>& followers,
+                                     const std::function<onednn::Md(int)>& operand_layout) {
+  std::vector<onednn::PostOp> ops;
+  for (const Follower& follower : followers) {
+    const Node& node = *follower.node;
+    onednn::PostOp op{row_of(node)->algorithm};
+    if (node.op_type == "LeakyRelu") op.alpha = node.get_float("alpha", 0.01f);
+    if (node.op_type == "Swish") op.alpha = node.get_float("alpha", 1);
+    if (node.op_type == "Gelu" && node.get_string("approximate", "none") == "tanh")
+      op.algorithm = dnnl::algorithm::eltwise_gelu_tanh;
+    if (follower.operand >= 0) op.operand = operand_layout(follower.operand);
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+std::unique_ptr<Kernel> run_in_turn(const PrepareContext& context, KernelFactory root) {
+  return std::make_unique<InTurn>(context, root);
+}
+
+}  // namespace tessera::kernels
