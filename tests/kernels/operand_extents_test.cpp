@@ -59,6 +59,15 @@ TEST(OperandExtents, of_a_convolution_bias) {
       }
 }
 
+TEST(OperandExtents, of_the_lengths_of_keys) {
+  const Tensor x = ones({2, 1, 3, 4});
+  for (const Tensor& lengths : {ints({1}, {3}), int32s({2}, {3, 3}), ints({2}, {3, 3})}) {
+    std::string said = refusal("Attention", {x, x, x, {}, {}, {}, lengths}, {{DType::float32, {2, 1, 3, 4}}});
+    const bool right = lengths.dtype == DType::int64 && lengths.count() == 2;
+    EXPECT_THAT(said, HasSubstr(right ? "no refusal" : "nonpad_kv_seqlen"));
+  }
+}
+
 TEST(OperandExtents, of_batches_of_indices) {
   const Tensor data = floats({3, 2}, {1, 2, 3, 4, 5, 6});
   const Attributes batched{{"batch_dims", int64_t{1}}};

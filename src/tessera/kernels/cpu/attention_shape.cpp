@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/extents.h"
+#include "tessera/kernels/cpu/require.h"
 
 namespace tessera::kernels {
 namespace {
@@ -93,6 +94,9 @@ AttentionShape attention_shape(const PrepareContext& context) {
            text_of(past_value));
     shape.past = past_key[2];
   }
+  require_dims(context, 6, "nonpad_kv_seqlen", {shape.batch});
+  if (context.has_input(6) && context.inputs[6].dtype != DType::int64)
+    fail("kernel", "{}: nonpad_kv_seqlen is {}; it must be int64", node.label(), name_of(context.inputs[6].dtype));
   const float by_width = 1.0f / std::sqrt(static_cast<float>(std::max<int64_t>(shape.width, 1)));
   shape.scale = node.get_float("scale", by_width);
   shape.softcap = node.get_float("softcap", 0);
