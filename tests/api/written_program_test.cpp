@@ -228,7 +228,7 @@ TEST(ReadProgram, state_keeps_its_next_value) {
   Value* sum = graph.add_node("Add", {count, x}, {"sum"})->outputs[0];
   Value* twice = graph.add_node("Add", {sum, sum}, {"y"})->outputs[0];
   sum->type = twice->type = x->type;
-  count->next = sum;
+  graph.set_next(count, sum);
   graph.outputs = {twice};
   program->inputs = {{"x", x}};
   program->outputs = {{"y", twice}};

@@ -257,6 +257,7 @@ INSTANTIATE_TEST_SUITE_P(
         Break{"uses are miscounted for 'x'", [](Graph& g) { g.nodes()[1]->inputs[0] = g.find("x"); }},
         Break{"a listed use is not one for 'a'", [](Graph& g) { g.find("a")->uses[0].index = 1; }},
         Break{"the next value is of another graph for 'w'", [](Graph& g) { g.find("w")->next = foreign(); }},
+        Break{"the next value was not set by the graph for 'w'", [](Graph& g) { g.find("w")->next = g.find("a"); }},
         Break{"graph 'g' has an output of another graph", [](Graph& g) { g.outputs.push_back(foreign()); }}));
 
 }  // namespace

@@ -65,7 +65,7 @@ class RankModelReader {
       if (value.kind != ValueKind::constant) wrong("the state '{}' has no initializer", state.value);
       value.kind = ValueKind::state;
       value.data = {};
-      if (state.next) value.next = &find(*state.next);
+      if (state.next) graph().set_next(&value, &find(*state.next));
       program_.placements[&value] = {state.name, state.global, state.sharding};
     }
   }

@@ -176,6 +176,22 @@ Node* Graph::add_node(std::string_view op_type, std::vector<Value*> operands, co
   return adopt_node(std::move(node), before);
 }
 
+namespace {
+/// The owner of `wanted` in a list, searched outwards from `near`, which becomes its place.
+template <typename List, typename T>
+auto found_near(List& list, const T* wanted, size_t& near) {
+  const size_t start = std::min(near, list.size());
+  for (size_t distance = 0; distance <= std::max(start, list.size() - start); ++distance)
+    for (size_t place : {start - distance, start + distance})  // a place before the first one wraps around
+      if (place < list.size() && list[place].get() == wanted) {
+        near = place;
+        return list.begin() + static_cast<ptrdiff_t>(place);
+      }
+  check(false, "what is looked for is in the graph");
+  return list.end();
+}
+}  // namespace
+
 Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
   Node* added = node.get();
   for (size_t i = 0; i < added->inputs.size(); ++i)
@@ -186,10 +202,7 @@ Node* Graph::adopt_node(std::unique_ptr<Node> node, const Node* before) {
       result->producer = added;
     }
   auto at = nodes_.end();
-  if (before) {
-    at = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& candidate) { return candidate.get() == before; });
-    check(at != nodes_.end(), "the node to insert before is in the graph");
-  }
+  if (before) at = found_near(nodes_, before, near_node_);
   nodes_.insert(at, std::move(node));
   return added;
 }
@@ -220,8 +233,14 @@ void Graph::replace_uses(Value* from, Value* to) {
   from->uses.clear();
   for (Value*& output : outputs)
     if (output == from) output = to;
-  for (const auto& value : values_)
-    if (value->next == from) value->next = to;
+  for (Value* state : stepped_)
+    if (state->next == from) state->next = to;
+}
+
+void Graph::set_next(Value* state, Value* next) {
+  std::erase(stepped_, state);
+  if (next) stepped_.push_back(state);
+  state->next = next;
 }
 
 void Graph::rename(Value* value, std::string_view new_name) {
@@ -239,22 +258,19 @@ void unlink(Node* node) {
 }  // namespace
 
 void Graph::erase(Node* node) {
-  std::unordered_set<Value*> gone;
   for (Value* result : node->outputs) {
     if (!result) continue;
     check(result->uses.empty() && !is_output(result), fmt::format("'{}' is unused when its node goes", result->name));
     by_name_.erase(result->name);
-    gone.insert(result);
+    values_.erase(found_near(values_, result, near_value_));
   }
   unlink(node);
-  std::erase_if(nodes_, [&](const auto& candidate) { return candidate.get() == node; });
-  std::erase_if(values_, [&](const auto& value) { return gone.contains(value.get()); });
+  nodes_.erase(found_near(nodes_, node, near_node_));
 }
 
 void Graph::erase_dead(bool states) {
   std::unordered_set<const Value*> kept(outputs.begin(), outputs.end());
-  for (const auto& value : values_)
-    if (value->next) kept.insert(value->next);
+  for (const Value* state : stepped_) kept.insert(state->next);
   std::unordered_set<const Node*> dead;
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     bool used = std::any_of((*node)->outputs.begin(), (*node)->outputs.end(), [&](const Value* result) {
@@ -327,6 +343,7 @@ void Graph::verify(std::string_view stage) const {
   auto require = [&](bool holds, std::string_view what, const Value& value) {
     if (!holds) fail_running(stage, "graph '{}': {} for '{}'; this is a bug in tessera", name, what, value.name);
   };
+  const std::unordered_set<const Value*> stepped(stepped_.begin(), stepped_.end());
   std::unordered_set<const Value*> owned;
   for (const auto& value : values_) {
     owned.insert(value.get());
@@ -367,6 +384,8 @@ void Graph::verify(std::string_view stage) const {
     for (const Use& use : value->uses)
       require(use.node->input(use.index) == value.get(), "a listed use is not one", *value);
     if (value->next) require(owned.contains(value->next), "the next value is of another graph", *value);
+    require(stepped.contains(value.get()) == (value->next != nullptr), "the next value was not set by the graph",
+            *value);
   }
   for (const Value* output : outputs)
     if (!owned.contains(output)) fail_running(stage, "graph '{}' has an output of another graph", name);
@@ -387,7 +406,7 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
     copy->values_.push_back(std::move(twin));
   }
   auto mapped = [&](const Value* value) { return value ? to.at(value) : nullptr; };
-  for (const auto& value : copy->values_) value->next = mapped(value->next);
+  for (const Value* state : stepped_) copy->set_next(mapped(state), mapped(state->next));
   for (const auto& node : nodes_) {
     auto twin = std::make_unique<Node>(*node);
     for (Value*& operand : twin->inputs) operand = mapped(operand);

@@ -72,7 +72,8 @@ struct Value {
   Tensor data;               ///< initial data of a state, data of a constant
   /// Elements, where shape computation knows them: rank 0 (one element) or rank 1. For integers, int64 semantics.
   std::optional<std::vector<Expr>> content;
-  Value* next = nullptr;  ///< of a state: the result that becomes its value after a step; null if it never changes
+  /// Of a state: the result that becomes its value after a step; null if it never changes. Set by Graph::set_next.
+  Value* next = nullptr;
   std::string extra;  ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
   std::string data_extra;  ///< the same of its initializer (storage form, external location), serialized
 
@@ -163,6 +164,7 @@ class Graph {
   void set_input(Node* node, size_t index, Value* value);
   /// Every use of `from`, graph outputs and states' next values included, becomes a use of `to`.
   void replace_uses(Value* from, Value* to);
+  void set_next(Value* state, Value* next);
   void rename(Value* value, std::string_view name);
   /// Removes a node; its results must be unused.
   void erase(Node* node);
@@ -187,6 +189,9 @@ class Graph {
 
   std::vector<std::unique_ptr<Node>> nodes_;
   std::deque<std::unique_ptr<Value>> values_;
+  std::vector<Value*> stepped_;  ///< states with a next value
+  /// Where a node and a value were found last: edits walk, so the next one is near.
+  size_t near_node_ = 0, near_value_ = 0;
   std::map<std::string, Value*, std::less<>> by_name_;
   std::map<std::string, int, std::less<>> next_suffix_;
 };

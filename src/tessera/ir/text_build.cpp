@@ -25,7 +25,7 @@ class GraphBuilder {
     for (const NodeSyntax& node : syntax.nodes) this->node(node);
     for (const ValueSyntax& output : syntax.outputs) graph_->outputs.push_back(this->output(output));
     for (const ValueSyntax& value : syntax.values)
-      if (value.next) graph_->find(value.name)->next = resolve(value.at, *value.next);
+      if (value.next) graph_->set_next(graph_->find(value.name), resolve(value.at, *value.next));
     return std::move(graph_);
   }
 

@@ -29,7 +29,7 @@ class Partitioner {
     for (const Value* output : source_.outputs) emit_output(output);
     for (const auto& value : source_.values())
       if (value->next)
-        source(value.get())->next = laid_out(value->next, decisions_.sources.at(value.get()), "its state");
+        local().set_next(source(value.get()), laid_out(value->next, decisions_.sources.at(value.get()), "its state"));
     local().erase_dead();
     local().verify("partition");
     return std::move(program_);
