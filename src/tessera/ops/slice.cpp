@@ -38,11 +38,12 @@ Expr larger(const Expr& a, const Expr& b) {
 
 SliceRange backwards(const Expr& start, const Expr& end, int64_t step, const Expr& extent) {
   Expr last = extent - 1;
-  auto placed = [&](const Expr& at) {
-    return is_far(at) ? last : is_far_below(at) ? Expr(-1) : larger(from_front(at, extent), -1);
+  // ONNX clamps a start to the dimension, where Python lets it be before the first element.
+  auto placed = [&](const Expr& at, const Expr& least) {
+    return is_far(at) ? last : is_far_below(at) ? least : larger(from_front(at, extent), least);
   };
-  Expr from = smaller(placed(start), last);
-  Expr to = placed(end);
+  Expr from = smaller(placed(start, 0), last);
+  Expr to = placed(end, -1);
   return {from, larger(ceildiv(from - to, -step), 0), step};
 }
 
