@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include "spmd/compiled.h"
@@ -32,10 +33,19 @@ constexpr std::string_view kLookup =
     "  y = Gather (table, rows)\n"
     "}\n";
 
-Executor executor(std::string_view text, std::string_view mesh, const Compiled::Orders& orders = {},
-                  ExecutorOptions options = {}) {
+std::shared_ptr<const spmd::Program> program_of(std::string_view text, std::string_view mesh,
+                                                const Compiled::Orders& orders) {
+  return std::make_shared<spmd::Program>(Compiled(text, mesh, orders).program());
+}
+
+ExecutorOptions one_thread(ExecutorOptions options = {}) {
   options.threads_per_rank = 1;
-  return {std::make_shared<spmd::Program>(Compiled(text, mesh, orders).program()), options};
+  return options;
+}
+
+Executor executor(std::string_view text, std::string_view mesh, const Compiled::Orders& orders = {},
+                  const ExecutorOptions& options = {}) {
+  return {program_of(text, mesh, orders), one_thread(options)};
 }
 
 Tensor floats(Dims dims, const std::vector<float>& values) {
@@ -139,13 +149,56 @@ TEST(Executor, KeepsEveryValueWhenAsked) {
 }
 
 TEST(Executor, KnowsItsMemoryBeforeItRuns) {
-  Executor run = executor(kModel, "dp=2", {{"x", "[dp, -]"}});
+  Executor run = executor(
+      "m (float[b, 2] x) => (float[b, 2] y) {\n"
+      "  e = Exp (x)\n"
+      "  y = CumSum (e, {0})\n"
+      "}\n",
+      "dp=2", {{"x", "[-, dp]"}});
   Symbols small{{"b", 2}}, large{{"b", 2000}};
   auto little = run.peak_bytes(small), much = run.peak_bytes(large);
   ASSERT_EQ(little.size(), 2u);
-  EXPECT_GE(much[0], 1000 * 2 * sizeof(float)) << "a rank has 1000 rows of 2 numbers";
+  EXPECT_GE(much[0], 2000 * sizeof(float)) << "a rank holds a column of 2000 numbers between the operators";
   EXPECT_LT(little[0], much[0]);
   EXPECT_EQ(peak_bytes_of_rank(run.program(), 1, large), much[1]);
+}
+
+// What a run gave stays as it is while somebody holds it, also after the executor's end; then the memory is used again.
+TEST(Executor, OutputsBelongToWhoeverHoldsThem) {
+  const Compiled::Orders orders{{"x", "[dp, -]"}};
+  for (const char* mesh : {"", "dp=2"}) {
+    auto run = std::make_unique<Executor>(program_of(kModel, mesh, *mesh ? orders : Compiled::Orders{}), one_thread());
+    Tensors held = run->run({{"x", floats({2, 2}, {1, 0, 0, 1})}});
+    Tensors next = run->run({{"x", floats({2, 2}, {0, 0, 0, 0})}});
+    const std::byte* memory = next.at("y").data;
+    EXPECT_THAT(result(held), ElementsAre(2, 2, 3, 5));
+    next.clear();
+    next = run->run({{"x", floats({2, 2}, {1, 1, 1, 1})}});
+    EXPECT_EQ(next.at("y").data, memory);
+    EXPECT_THAT(result(next), ElementsAre(5, 7, 5, 7));
+    run.reset();
+    EXPECT_THAT(result(held), ElementsAre(2, 2, 3, 5));
+  }
+}
+
+// Two outputs of one value, an output that a later node reads, and one that is an input.
+TEST(Executor, OutputsMayShareAValue) {
+  Executor run = executor(
+      "m (float[b, 2] x) => (float[b, 2] r, float[b, 2] n, float[2, b] t, float[b, 2] x) {\n"
+      "  r = Relu (x)\n"
+      "  n = Neg (r)\n"
+      "  t = Reshape (r, {2, -1})\n"
+      "}\n",
+      "");
+  Tensors outputs = run.run({{"x", floats({2, 2}, {1, -2, 3, 4})}});
+  auto values = [&](const char* name) {
+    auto span = outputs.at(name).as<float>();
+    return std::vector<float>(span.begin(), span.end());
+  };
+  EXPECT_THAT(values("r"), ElementsAre(1, 0, 3, 4));
+  EXPECT_THAT(values("n"), ElementsAre(-1, 0, -3, -4));
+  EXPECT_THAT(values("t"), ElementsAre(1, 0, 3, 4));
+  EXPECT_THAT(values("x"), ElementsAre(1, -2, 3, 4));
 }
 
 TEST(Executor, RefusesMoreRanksThanOneProcessShouldHave) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/runtime/tensor_pool.h"
 
 namespace tessera::runtime {
 namespace {
@@ -90,6 +91,7 @@ struct Executor::Impl {
     uint64_t used = 0;  ///< when, in calls
   };
   std::map<Symbols, Cached> plans;
+  TensorPool pool;  ///< of outputs
   uint64_t calls = 0;
   PlanSet* last = nullptr;       ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;  ///< of the last run, with profile
@@ -241,21 +243,18 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
   if (impl_->options.keep_all) impl_->last_inputs = inputs;
-  std::vector<const void*> addresses;
-  for (const spmd::Port& port : program.inputs) addresses.push_back(inputs.at(port.name).data);
+  std::vector<const void*> given;
+  for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
   Tensors outputs;
-  for (const spmd::Port& port : program.outputs)
-    outputs[port.name] = Tensor::zeros(port.value->dtype(), plans[0]->global_dims(port.value));
+  std::vector<void*> made;
+  for (const spmd::Port& port : program.outputs) {
+    Tensor& output = outputs[port.name];
+    if (!output.data) output = impl_->pool.take(port.value->dtype(), plans[0]->global_dims(port.value));
+    made.push_back(output.mutable_data());
+  }
   try {
-    impl_->on_all(
-        [&](int r) {
-          RankTimes* times = impl_->options.profile ? &impl_->times[r] : nullptr;
-          plans[r]->run(addresses, times);
-          for (const spmd::Port& port : impl_->programs->of(r).outputs)
-            plans[r]->store(port.value, outputs.at(port.name).mutable_data());
-          if (times) times->outputs = RankTimes::Clock::now();
-        },
-        [&](int r, const char* message) { impl_->world->abort(r, message); });
+    impl_->on_all([&](int r) { plans[r]->run(given, made, impl_->options.profile ? &impl_->times[r] : nullptr); },
+                  [&](int r, const char* message) { impl_->world->abort(r, message); });
   } catch (...) {
     impl_->plans.clear();  // their communicators are of the world that ended
     impl_->last = nullptr;

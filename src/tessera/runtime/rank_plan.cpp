@@ -46,6 +46,7 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
     for (const auto& value : graph.values()) last_use_[view_root(value.get())] = end;
 
   place_sources();
+  if (!keep_all) place_outputs();
   blocked_ = std::move(grouping.blocked);
   for (int n = 0; n < end - 1; ++n) prepare(grouping.groups[n], n + 1);
   for (const Value* output : graph.outputs) locate(output);
@@ -94,11 +95,9 @@ void RankPlan::place_sources() {
   const spmd::Program& program = rank_.program();
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const Value* value = program.inputs[i].value;
-    const spmd::Placement& placement = program.placement(value);
     Location location;
     size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
-    Box box = box_of(placement.sharding, program.mesh, rank_.coordinates(),
-                     [&](std::string_view name) { return lookup(name); });
+    Box box = this->box(value);
     if (box.contiguous()) {
       location = {Where::input, i, nullptr, static_cast<size_t>(box.count() ? box.first() : 0) * element};
     } else {
@@ -127,6 +126,20 @@ void RankPlan::place_sources() {
       bound_expressions_.push_back(tensor);
       locations_[value.get()] = {Where::fixed, 0, tensor.data, 0};
     }
+  }
+}
+
+// A result that is one piece of an output is made where the output lies, if this rank is the one that writes it.
+void RankPlan::place_outputs() {
+  const spmd::Program& program = rank_.program();
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const Value* value = program.outputs[i].value;
+    const Value* root = view_root(value);
+    if (root->kind != ValueKind::result || direct_.contains(root) || !writes(value)) continue;
+    const Box part = box(value);
+    if (!part.contiguous()) continue;
+    const size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+    direct_[root] = {Where::output, i, nullptr, static_cast<size_t>(part.count() ? part.first() : 0) * element};
   }
 }
 
@@ -218,6 +231,11 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
       made.outputs.emplace_back();
       continue;
     }
+    if (auto direct = direct_.find(result); direct != direct_.end()) {
+      locations_[result] = direct->second;
+      made.outputs.push_back(direct->second);
+      continue;
+    }
     int last = std::max(step, last_use_.contains(result) ? last_use_.at(result) : step);
     int buffer = -1;
     if (r == 0 && !keep_all_)
@@ -249,7 +267,7 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
   }
 }
 
-std::byte* RankPlan::resolve(const Location& location, const std::vector<const void*>& inputs, std::byte* arena) const {
+std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
   switch (location.where) {
     case Where::none:
       return nullptr;
@@ -258,41 +276,56 @@ std::byte* RankPlan::resolve(const Location& location, const std::vector<const v
     case Where::fixed:
       return static_cast<std::byte*>(const_cast<void*>(location.address));
     case Where::input:
-      return static_cast<std::byte*>(const_cast<void*>(inputs[location.offset])) + location.skip;
+      return static_cast<std::byte*>(const_cast<void*>(inputs_[location.offset])) + location.skip;
+    case Where::output:
+      return static_cast<std::byte*>(outputs_[location.offset]) + location.skip;
   }
   return nullptr;
 }
 
-void RankPlan::run(const std::vector<const void*>& inputs, RankTimes* times) {
+void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times) {
   if (times) {
     times->steps.clear();
     for (const Step& step : steps_) times->steps.push_back(step.info);
     times->end.resize(steps_.size());
     times->begin = RankTimes::Clock::now();
   }
+  inputs_ = inputs;
+  outputs_ = outputs;
   std::byte* arena = rank_.arena(memory_.bytes);
   for (const InputCopy& copy : copies_)
     copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
   if (times) times->inputs = RankTimes::Clock::now();
   for (size_t s = 0; s < steps_.size(); ++s) {
     Step& step = steps_[s];
-    for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], inputs, arena);
-    for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], inputs, arena);
+    for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], arena);
+    for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], arena);
     step.kernel->run({step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]});
     if (times) times->end[s] = RankTimes::Clock::now();
   }
-  last_inputs_ = inputs;
+  const spmd::Program& program = rank_.program();
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const Location& made = locations_.at(program.outputs[i].value);
+    if (made.where != Where::output || made.offset != i) store(program.outputs[i].value, outputs[i]);
+  }
+  if (times) times->outputs = RankTimes::Clock::now();
 }
 
 Dims RankPlan::global_dims(const Value* value) const {
   return bound(*rank_.program().placement(value).global.shape);
 }
 
-void RankPlan::store(const Value* value, void* whole) const {
+Box RankPlan::box(const Value* value) const {
+  const spmd::Program& program = rank_.program();
+  return box_of(program.placement(value).sharding, program.mesh, rank_.coordinates(),
+                [&](std::string_view name) { return lookup(name); });
+}
+
+// A replica writes only where it is the first along every axis that does not split the value.
+bool RankPlan::writes(const Value* value) const {
   const spmd::Program& program = rank_.program();
   const spmd::Placement& placement = program.placement(value);
   for (size_t a = 0; a < program.mesh.axes().size(); ++a) {
-    // A replica writes only where it is the first along every axis that does not split the value.
     const MeshAxis& axis = program.mesh.axes()[a];
     int64_t digits = 1, coordinate = rank_.coordinates()[a];
     for (const AxisRef& used : placement.sharding.axes()) {
@@ -301,12 +334,15 @@ void RankPlan::store(const Value* value, void* whole) const {
       coordinate -= coordinate / minor % used.size * minor;
       digits *= used.size;
     }
-    if (digits < axis.size && coordinate != 0) return;
+    if (digits < axis.size && coordinate != 0) return false;
   }
-  const std::byte* local = resolve(locations_.at(value), last_inputs_, rank_.arena(memory_.bytes));
-  Box box = box_of(placement.sharding, program.mesh, rank_.coordinates(),
-                   [&](std::string_view name) { return lookup(name); });
-  copy_to_whole(whole, local, box, static_cast<size_t>(bits_of(value->dtype())) / 8);
+  return true;
+}
+
+void RankPlan::store(const Value* value, void* whole) const {
+  if (!writes(value)) return;
+  const std::byte* local = resolve(locations_.at(value), rank_.arena(memory_.bytes));
+  copy_to_whole(whole, local, box(value), static_cast<size_t>(bits_of(value->dtype())) / 8);
 }
 
 }  // namespace tessera::runtime

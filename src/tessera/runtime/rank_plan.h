@@ -17,12 +17,12 @@ class RankPlan {
   /// `keep_all`: no buffer is reused, so that every value can be read after a run.
   RankPlan(RankState& rank, const Symbols& symbols, bool keep_all);
 
-  /// Runs all steps on whole inputs (one per program input, extents as bound), from the rank's thread. `times`, if not
-  /// null, gets all but `outputs`.
-  void run(const std::vector<const void*>& inputs, RankTimes* times = nullptr);
+  /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
+  /// outputs (one per program output), from the rank's thread. `times` may be null.
+  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr);
 
-  /// Copies this rank's part of a value into the whole tensor `whole`, if this rank is the one that writes it (the
-  /// first of those that hold the same part).
+  /// Copies this rank's part of a value, as the last run left it, into the whole tensor `whole`, if this rank is the
+  /// one that writes it (the first of those that hold the same part).
   void store(const Value* value, void* whole) const;
 
   /// Extents of the global tensor that a local value stands for.
@@ -31,12 +31,12 @@ class RankPlan {
   size_t arena_bytes() const { return memory_.bytes; }
 
  private:
-  enum class Where : uint8_t { none, arena, fixed, input };
+  enum class Where : uint8_t { none, arena, fixed, input, output };
   struct Location {
     Where where = Where::none;
-    size_t offset = 0;              // arena: index of the buffer; input: index of the program input
+    size_t offset = 0;              // arena: index of the buffer; input, output: index of that of the program
     const void* address = nullptr;  // fixed
-    size_t skip = 0;                // input: bytes before this rank's part
+    size_t skip = 0;                // input, output: bytes before this rank's part
   };
   struct Step {
     std::unique_ptr<kernels::Kernel> kernel;
@@ -56,13 +56,16 @@ class RankPlan {
   std::optional<int64_t> lookup(std::string_view name) const;
   Dims bound(const Shape& shape) const;
   kernels::TensorDesc desc(const Value* value) const;
+  Box box(const Value* value) const;
+  bool writes(const Value* value) const;
   void place_sources();
+  void place_outputs();
   void prepare(const kernels::NodeGroup& group, int step);
   void prepare_group(const kernels::NodeGroup& group, int step, Step& made, kernels::PrepareContext& context);
   void settle_operands(const kernels::NodeGroup& group, Step& made, kernels::PrepareContext& context);
   const Location& locate(const Value* value);
   int new_buffer(size_t bytes, int step);
-  std::byte* resolve(const Location& location, const std::vector<const void*>& inputs, std::byte* arena) const;
+  std::byte* resolve(const Location& location, std::byte* arena) const;
 
   RankState& rank_;
   Symbols symbols_;
@@ -75,7 +78,9 @@ class RankPlan {
   std::vector<InputCopy> copies_;
   std::vector<Step> steps_;
   MemoryPlan memory_;
-  std::vector<const void*> last_inputs_;
+  std::map<const Value*, Location> direct_;  // results that are made where outputs lie
+  std::vector<const void*> inputs_;          // of the last run
+  std::vector<void*> outputs_;
 };
 
 }  // namespace tessera::runtime

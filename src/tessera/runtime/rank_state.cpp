@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
+#include "tessera/runtime/pages.h"
 
 namespace tessera::runtime {
 namespace {
@@ -66,7 +67,9 @@ const Tensor& RankState::packed(const Value* state, const std::string& key, cons
   if (known != packed_.end()) return known->second;
   bool only_for_this = !shards_.contains(state);
   const Tensor plain = shard(state);
-  Tensor result = Tensor::zeros(DType::uint8, {static_cast<int64_t>(bytes)});
+  Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
+  result.owner = std::shared_ptr<void>(allocate_pages(bytes, "a packed weight"), std::free);
+  result.data = static_cast<const std::byte*>(result.owner.get());
   const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
   check(entry != nullptr, "there is a kernel that packs");
   kernels::PrepareContext context{
@@ -100,9 +103,7 @@ comm::Communicator& RankState::communicator(const std::vector<std::string>& axes
 std::byte* RankState::arena(size_t bytes) {
   if (bytes > arena_bytes_) {
     arena_.reset();
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
-    if (!memory) fail_running("memory", "rank {}: cannot allocate its arena of {} bytes", rank_, bytes);
-    arena_ = {memory, free_arena};
+    arena_ = {static_cast<std::byte*>(allocate_pages(bytes, "a rank's arena")), free_arena};
     arena_bytes_ = bytes;
   }
   return arena_.get();
