@@ -84,6 +84,12 @@ TEST(ShardingText, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("[-, -] partial(mean:tp)", {4, 6}, mesh), HasSubstr("is no partial"));
 }
 
+TEST(ShardingText, ReadsTheSizeOfAnEmptyDimension) {
+  Mesh mesh = Mesh::parse("x=2");
+  EXPECT_TRUE(dim_of("0{x}", 0, mesh).parts.at(0).size.is(0));
+  EXPECT_THAT(refusal("[0{x}]", {4}, mesh), HasSubstr("neither an axis nor a part's size"));
+}
+
 TEST(ShardingText, RandomOnesSurviveARoundTrip) {
   std::mt19937_64 engine(1);
   for (int i = 0; i < 500; ++i)

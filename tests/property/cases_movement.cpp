@@ -36,6 +36,7 @@ void add_reshapes(CaseList& list) {
   list.add("Unsqueeze", "front and back", [](Builder& b) -> Operands { return {b.input("4 6"), b.ints({0, -1})}; });
   list.add("Expand", "a new dimension", [](Builder& b) -> Operands { return {b.input("6 1"), b.ints({2, 6, 4})}; });
   list.add("Expand", "a scalar", [](Builder& b) -> Operands { return {b.input(""), b.ints({4, 3})}; });
+  list.add("Expand", "a scalar to a scalar", [](Builder& b) -> Operands { return {b.input(""), b.ints({})}; });
   list.add("Expand", "symbolic", [](Builder& b) -> Operands { return {b.bind("b", 3).input("b 1"), b.ints({1, 4})}; });
   list.add("Shape", "of a symbolic tensor", [](Builder& b) -> Operands { return {b.bind("b", 3).input("b 4")}; });
   list.add("Shape", "its end", [](Builder& b) -> Operands { return {b.input("3 4 5")}; }, {{"start", int64_t{-2}}});

@@ -125,7 +125,7 @@ class ShardingParser {
       } else {
         auto parsed = Expr::parse(size);
         bool is_name = parsed && !parsed->is_constant();
-        if (!parsed || (parsed->is_constant() && *parsed->constant() < 1))
+        if (!parsed || (parsed->is_constant() && *parsed->constant() < 1 && !(parsed->is(0) && extent.is(0))))
           wrong("'{}' in '{}' is neither an axis nor a part's size", size, text);
         std::set<std::string> symbols;
         if (is_name) parsed->collect_symbols(symbols);

@@ -173,6 +173,10 @@ Rule broadcast_rule(const Node& node) {
   for (const Value* value : node.inputs) {
     auto& into = rule.operands.emplace_back();
     if (!value) continue;
+    if (value->rank() > shape.size()) {  // an Expand's list of no extents
+      into.resize(value->rank());
+      continue;
+    }
     size_t missing = shape.size() - value->rank();
     for (size_t d = 0; d < value->rank(); ++d)
       into.push_back(value->shape()[d].is(1) ? DimFactors{} : dims[missing + d]);

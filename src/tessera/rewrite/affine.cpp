@@ -242,7 +242,9 @@ std::optional<Affine> AffineAnalysis::elementwise(const Node& node) const {
   const Shape& shape = node.outputs[0]->shape();
   auto operand = [&](size_t i) -> std::optional<Affine> {
     const Affine* found = of(node.input(i));
-    return found ? std::optional(over(*found, shape.size())) : std::nullopt;
+    // Operators that reduce come here, too: they are not followed.
+    if (!found || found->strides.size() > shape.size()) return std::nullopt;
+    return over(*found, shape.size());
   };
   auto a = operand(0);
   if (type == "Neg" && a) return scaled(*a, -1);

@@ -84,7 +84,9 @@ class Decider {
         bool reduces = factor.kind == ops::FactorKind::reduction || factor.kind == ops::FactorKind::lookup;
         if (!reduces) continue;
         Reduction reduction = factor.kind == ops::FactorKind::lookup ? Reduction::sum : factor.reduction;
-        for (const AxisRef& axis : assignment[s]) sharding.partial.push_back({axis, reduction});
+        // An axis of one rank leaves nothing to reduce.
+        for (const AxisRef& axis : assignment[s])
+          if (axis.size > 1) sharding.partial.push_back({axis, reduction});
       }
     return sharding;
   }

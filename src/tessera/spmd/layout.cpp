@@ -38,7 +38,7 @@ bool Slot::uses(const AxisRef& axis) const {
 namespace {
 
 bool has_layout(const Value* value) {
-  return value && value->kind != ValueKind::expression && value->has_shape();
+  return value && value->has_shape();
 }
 
 bool is_source(const Value& value) {

@@ -50,12 +50,13 @@ class Partitioner {
 
   // The local form of an input, state or constant, as it is stored.
   Value* source(const Value* global) {
-    auto known = versions_.find(global);
-    if (known != versions_.end()) return known->second.front().value;
+    auto made = versions_.find(global);
+    if (made != versions_.end()) return made->second.front().value;
     bool small = global->kind == ValueKind::constant && global->data.count() <= kSmallConstant;
+    bool known = small || global->kind == ValueKind::expression;
     auto stored = decisions_.sources.find(global);
     Sharding sharding =
-        small || stored == decisions_.sources.end() ? Sharding::replicated(global->shape()) : stored->second;
+        known || stored == decisions_.sources.end() ? Sharding::replicated(global->shape()) : stored->second;
     TensorType type{global->dtype(), local_shape(sharding, program_.mesh)};
     Value* value = nullptr;
     if (global->kind == ValueKind::input) {
@@ -64,6 +65,8 @@ class Partitioner {
     } else if (small) {
       value = local().add_constant(global->name, global->data);
       value->content = global->content;
+    } else if (global->kind == ValueKind::expression) {
+      value = expression(global);
     } else {
       value = local().add_value(global->name, ValueKind::state, type);
       program_.initial[value] = global->data;
@@ -131,12 +134,15 @@ class Partitioner {
 
   Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
     if (!global) return nullptr;
-    if (global->kind == ValueKind::expression) {
-      Value* value = local().add_expression(global->name, *global->content, global->rank() == 0);
-      value->type.dtype = global->dtype();
-      return value;
-    }
+    // Where its elements are data that a factor runs along, an expression is sliced as any other operand.
+    if (global->kind == ValueKind::expression && wanted.is_replicated()) return expression(global);
     return laid_out(global, wanted, consumer);
+  }
+
+  Value* expression(const Value* global) {
+    Value* value = local().add_expression(global->name, *global->content, global->rank() == 0);
+    value->type.dtype = global->dtype();
+    return value;
   }
 
   // Dimensions along which one factor runs have its extent.
