@@ -87,14 +87,6 @@ std::string disobeyed(const spmd::Program& program, const Annotation& annotation
 
 }  // namespace
 
-const std::vector<Refusal>& refusals() {
-  static const std::vector<Refusal> all = {
-      {"but the operators around it see the parts",
-       "the annotated parts cut across those that an operator is made of, such as the pieces of a Split"},
-  };
-  return all;
-}
-
 std::string difference(const Tensor& actual, const Tensor& expected, Bound bound) {
   if (actual.dtype != expected.dtype || actual.dims != expected.dims)
     return fmt::format("{} [{}] instead of {} [{}]", name_of(actual.dtype), fmt::join(actual.dims, ", "),

@@ -4,18 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "property/refusal_list.h"
 #include "property/subject.h"
 #include "tessera/spmd/propagate.h"
 
 namespace tessera::property {
-
-/// Why a sharding with parts may be refused. A refusal is a user error that contains `message`; any other error is a
-/// failure, and so is a refusal where annotations name axes alone.
-struct Refusal {
-  std::string_view message;
-  std::string_view why;
-};
-const std::vector<Refusal>& refusals();
 
 /// Runs a subject on meshes under annotations and compares with its run on one rank. Differences are failures of the
 /// current test, told with everything that repeats them.

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <cmath>
+
+#include "property/refusal_list.h"
+#include "random/random_program.h"
+#include "random/reference.h"
+#include "tessera/api/compile.h"
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+#include "tessera/ir/text.h"
+#include "tessera/runtime/executor.h"
+#include "tessera/spmd/partition.h"
+
+namespace tessera::random {
+namespace {
+
+/// Of what is not exact: a part of the largest magnitude that the value may have.
+constexpr double kRelative = 2e-5;
+
+runtime::ExecutorOptions options() {
+  runtime::ExecutorOptions options;
+  options.threads_per_rank = 1;
+  options.world.timeout = std::chrono::seconds(30);
+  return options;
+}
+
+Tensors run_sharded(const Program& program) {
+  api::CompileOptions compile;
+  compile.mesh = program.mesh;
+  for (const auto& [symbol, value] : program.symbols) compile.shapes[symbol] = value;
+  for (const Order& order : program.orders)
+    compile.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
+  if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
+  return runtime::Executor(api::compile(program.model, compile).program, options()).run(program.inputs);
+}
+
+std::vector<double> widened(const Tensor& tensor) {
+  std::vector<double> values;
+  auto take = [&](auto elements) {
+    for (auto element : elements) values.push_back(static_cast<double>(static_cast<float>(element)));
+  };
+  if (tensor.dtype == DType::float64) {
+    auto elements = tensor.as<double>();
+    values.assign(elements.begin(), elements.end());
+  } else if (tensor.dtype == DType::float32) {
+    take(tensor.as<float>());
+  } else if (tensor.dtype == DType::float16) {
+    take(tensor.as<Float16>());
+  } else if (tensor.dtype == DType::bfloat16) {
+    take(tensor.as<BFloat16>());
+  } else {
+    for (int64_t element : tensor.to_int64()) values.push_back(static_cast<double>(element));
+  }
+  return values;
+}
+
+std::string difference(const Tensor& actual, const Tensor& expected, const Facts& facts) {
+  if (actual.dtype != expected.dtype || actual.dims != expected.dims)
+    return fmt::format("{} [{}] instead of {} [{}]", name_of(actual.dtype), fmt::join(actual.dims, ", "),
+                       name_of(expected.dtype), fmt::join(expected.dims, ", "));
+  auto a = widened(actual), b = widened(expected);
+  const double tolerance = facts.exact ? 0 : kRelative * std::max(1.0, facts.bound);
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!(a[i] == b[i] || std::abs(a[i] - b[i]) <= tolerance || (std::isnan(a[i]) && std::isnan(b[i]))))
+      return fmt::format("element {} of {} is {}, not {}", i, a.size(), a[i], b[i]);
+  return "";
+}
+
+/// Refusals are for parts that an annotation spells out.
+bool is_refusal(const Program& program, const Error& error) {
+  auto has_parts = [](const Order& order) {
+    return std::any_of(order.sharding.dims.begin(), order.sharding.dims.end(),
+                       [](const DimSharding& dim) { return dim.parts.size() > 1; });
+  };
+  if (error.kind() != ErrorKind::user || std::none_of(program.orders.begin(), program.orders.end(), has_parts))
+    return false;
+  return std::any_of(property::refusals().begin(), property::refusals().end(), [&](const property::Refusal& refusal) {
+    return std::string_view(error.what()).find(refusal.message) != std::string_view::npos;
+  });
+}
+
+}  // namespace
+
+Tensors run_whole(const Graph& graph, const Program& program) {
+  spmd::Hints hints(program.symbols.begin(), program.symbols.end());
+  spmd::Layout layout(graph, hints, {});
+  spmd::propagate(layout, {}, {});
+  auto decisions = spmd::decide(graph, layout, {}, hints, {});
+  auto whole = std::make_shared<spmd::Program>(spmd::partition(graph, layout, decisions, {}, hints));
+  return runtime::Executor(std::move(whole), options()).run(program.inputs);
+}
+
+Outcome check(const Program& program) {
+  Tensors expected;
+  try {
+    expected = run_whole(*program.model.graph, program);
+  } catch (const Error& error) {
+    return {error.kind() == ErrorKind::user ? Verdict::skipped : Verdict::failed,
+            fmt::format("whole: {}", error.what())};
+  }
+  try {
+    Tensors actual = run_sharded(program);
+    for (const auto& [name, tensor] : expected)
+      if (std::string what = difference(actual.at(name), tensor, program.facts.at(name)); !what.empty())
+        return {Verdict::failed, fmt::format("difference: '{}': {}", name, what)};
+    return {};
+  } catch (const Error& error) {
+    return {is_refusal(program, error) ? Verdict::refused : Verdict::failed, fmt::format("sharded: {}", error.what())};
+  }
+}
+
+std::string describe(const Program& program) {
+  std::string text = print_text(program.model, {.elide_above = 64});
+  for (const auto& [symbol, value] : program.symbols) text += fmt::format("\n--shapes {}={}", symbol, value);
+  text += fmt::format("\n--mesh {}", program.mesh.str());
+  for (const Order& order : program.orders)
+    text += fmt::format("\n--annotate '{}={}'", order.name, order.sharding.str(program.mesh));
+  return text;
+}
+
+}  // namespace tessera::random

@@ -1,0 +1,121 @@
+#include <set>
+
+#include "mesh/random_sharding.h"
+#include "random/writer.h"
+
+namespace tessera::random {
+namespace {
+
+Mesh random_mesh(Writer& w) {
+  constexpr int64_t kMostRanks = 12;
+  std::vector<MeshAxis> axes;
+  int64_t ranks = 1;
+  const int64_t count = w.one_of<int64_t>({1, 1, 2, 2, 2, 3});
+  for (const char* name : {"x", "y", "z"}) {
+    if (static_cast<int64_t>(axes.size()) == count) break;
+    const int64_t size =
+        w.between(w.one_in(10) ? 1 : 2, std::max<int64_t>(2, std::min<int64_t>(6, kMostRanks / ranks)));
+    if (ranks * size > kMostRanks) break;
+    ranks *= size;
+    axes.push_back({name, size});
+  }
+  return Mesh(axes);
+}
+
+/// Axes on whole dimensions, without parts.
+void forget_parts(Sharding& sharding) {
+  for (DimSharding& dim : sharding.dims) {
+    Part whole{1, {}};
+    for (Part& part : dim.parts) {
+      whole.size = whole.size * part.size;
+      whole.axes.insert(whole.axes.end(), part.axes.begin(), part.axes.end());
+    }
+    dim.parts = {whole};
+  }
+}
+
+/// What carries data, and is not a list of extents.
+bool has_layout(const Value* value) {
+  if (value->kind != ValueKind::input && value->kind != ValueKind::state && value->kind != ValueKind::result)
+    return false;
+  return value->rank() > 0 && !value->content;
+}
+
+void order_layouts(Program& program, Writer& w) {
+  const int64_t share = w.between(1, 6);
+  const bool with_parts = w.one_in(2);
+  for (const auto& value : program.model.graph->values()) {
+    if (value->uses.empty() && !program.model.graph->is_output(value.get())) continue;
+    if (!has_layout(value.get()) || !chance(w.engine(), static_cast<int>(share))) continue;
+    Sharding sharding = random_sharding(value->shape(), program.mesh, w.engine());
+    if (!with_parts) forget_parts(sharding);
+    program.orders.push_back({value->name, std::move(sharding)});
+  }
+}
+
+void choose_outputs(Program& program, Writer& w) {
+  Graph& graph = *program.model.graph;
+  for (const auto& node : graph.nodes())
+    for (Value* result : node->outputs)
+      if (result && (result->uses.empty() || w.one_in(6))) graph.outputs.push_back(result);
+}
+
+}  // namespace
+
+const std::vector<Addition>& additions() {
+  static const std::vector<Addition> all = [] {
+    std::vector<Addition> list;
+    for (auto family : {elementwise_additions, movement_additions, indexing_additions, contraction_additions,
+                        normalization_additions})
+      for (Addition addition : family()) list.push_back(addition);
+    return list;
+  }();
+  return all;
+}
+
+Program Program::clone() const {
+  return {model.clone(), inputs, symbols, facts, mesh, orders};
+}
+
+void tidy(Program& program) {
+  Graph& graph = *program.model.graph;
+  graph.erase_dead(true);
+  auto is_used = [&](const Value* value) { return !value->uses.empty() || graph.is_output(value); };
+  std::erase_if(graph.inputs, [&](const Value* input) { return !is_used(input); });
+  std::erase_if(program.inputs, [&](const auto& entry) {
+    return std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                        [&](const Value* input) { return input->name == entry.first; });
+  });
+  std::erase_if(program.orders, [&](const Order& order) {
+    const Value* value = graph.find(order.name);
+    return !value || !is_used(value);
+  });
+  std::set<std::string> symbols;
+  for (const Value* input : graph.inputs)
+    for (const Expr& extent : input->shape()) extent.collect_symbols(symbols);
+  std::erase_if(program.symbols, [&](const auto& entry) { return !symbols.contains(entry.first); });
+}
+
+Program generate(uint64_t seed) {
+  Program program;
+  program.model.opset_imports[""] = 24;
+  program.model.graph->name = "seed_" + std::to_string(seed);
+  Writer w(program, seed);
+  for (int64_t more = w.between(1, 3); more > 0; --more) {
+    const DType dtype = w.one_of<DType>({DType::float32, DType::float32, DType::float32, DType::float32, DType::float32,
+                                         DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32,
+                                         DType::int64, DType::int8, DType::uint8, DType::boolean});
+    w.source(w.random_shape(1, 4), dtype);
+  }
+  const auto wanted = static_cast<size_t>(w.between(3, 12));
+  constexpr int kMostTries = 200;
+  for (int tries = 0; tries < kMostTries && program.model.graph->nodes().size() < wanted; ++tries)
+    w.one_of(additions())(w);
+  choose_outputs(program, w);
+  tidy(program);
+  program.mesh = random_mesh(w);
+  order_layouts(program, w);
+  return program;
+}
+
+}  // namespace tessera::random

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/sharding.h"
+
+/// Small programs by chance: what operators, layouts and meshes do together that no one thought of. A sharded run must
+/// equal the run on one rank.
+namespace tessera::random {
+
+/// What is known of a value's elements: magnitudes, and whether they are integers that every order of summation gives
+/// exactly.
+struct Facts {
+  double bound = 0;
+  bool exact = true;
+};
+
+/// A layout that is asked of the value of that name.
+struct Order {
+  std::string name;
+  Sharding sharding;
+};
+
+/// A model, what it is run on, and how it is split.
+struct Program {
+  OnnxModel model;
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, int64_t, std::less<>> symbols;
+  std::map<std::string, Facts> facts;  ///< of every value
+  Mesh mesh;
+  std::vector<Order> orders;
+
+  Program clone() const;
+};
+
+/// Takes away what no output depends on, and the orders and sizes that are about it.
+void tidy(Program& program);
+
+/// The program of a seed: 3 to 12 nodes, a mesh of up to 3 axes and 12 ranks, annotations of about half the values.
+/// The same everywhere.
+Program generate(uint64_t seed);
+
+/// What a program came to.
+enum class Verdict {
+  equal,    ///< or within the tolerance where sums round
+  refused,  ///< a refusal that is one of property::refusals()
+  skipped,  ///< one rank alone does not run it
+  failed,
+};
+
+struct Outcome {
+  Verdict verdict = Verdict::equal;
+  std::string message;  ///< of what is not equal
+};
+
+/// Runs the program as it was written on one rank, and rewritten and sharded on its mesh, and compares.
+Outcome check(const Program& program);
+
+/// A smaller program that fails in the same way: nodes, outputs, annotations and axes of the mesh are taken away for as
+/// long as it does. A node goes by making its results inputs that hold what one rank computed.
+Program shrink(const Program& program, const Outcome& failure);
+
+/// The model's text, sizes, mesh and annotations, as the command line takes them.
+std::string describe(const Program& program);
+
+}  // namespace tessera::random

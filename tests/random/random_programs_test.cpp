@@ -1,0 +1,49 @@
+// Random programs on random meshes under random annotations. TESSERA_RANDOM_PROGRAMS=N runs N of them,
+// TESSERA_TEST_SEED=S begins with the program of seed S: a failure's seed and N = 1 repeat it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "random/random_program.h"
+
+namespace tessera::random {
+namespace {
+
+constexpr uint64_t kPrograms = 2000, kFirstSeed = 1;
+constexpr uint64_t kShares = 4;   // so that tests run side by side
+constexpr int kMostFailures = 3;  // of a share: each is shrunk, which takes a while
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* given = std::getenv(variable);
+  return given ? std::strtoull(given, nullptr, 10) : otherwise;
+}
+
+class RandomPrograms : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
+  const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", kPrograms);
+  const uint64_t first = number_from("TESSERA_TEST_SEED", kFirstSeed);
+  int equal = 0, refused = 0, skipped = 0, failed = 0;
+  for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kShares) {
+    Program program = generate(seed);
+    Outcome outcome = check(program);
+    equal += outcome.verdict == Verdict::equal;
+    refused += outcome.verdict == Verdict::refused;
+    skipped += outcome.verdict == Verdict::skipped;
+    if (outcome.verdict != Verdict::failed) continue;
+    ++failed;
+    Program small = shrink(program, outcome);
+    ADD_FAILURE() << outcome.message << "\nshrunk, " << check(small).message << "\n"
+                  << describe(small) << "\nrepeat it with TESSERA_TEST_SEED=" << seed << " TESSERA_RANDOM_PROGRAMS=1";
+  }
+  std::cout << "  seeds from " << first << ": " << equal << " equal, " << refused << " refused, " << skipped
+            << " skipped, " << failed << " failed\n";
+  // Programs that one rank does not run, or annotations that nothing can follow, are to be rare.
+  EXPECT_LE((refused + skipped) * 10, equal + 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Share, RandomPrograms, testing::Range(uint64_t{0}, kShares));
+
+}  // namespace
+}  // namespace tessera::random
