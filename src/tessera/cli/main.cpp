@@ -5,6 +5,7 @@
 #include <new>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/interrupt.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -48,7 +49,7 @@ int run(Command& command, Console& console) {
   } catch (const Error& error) {
     return report(console, static_cast<int>(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
-    return report(console, kFailed, "out of memory");
+    return report(console, kFailed, "[memory] out of memory; give smaller --shapes, or a model that needs less");
   } catch (const std::exception& error) {
     return report(console, kFailed, std::string("[internal] ") + error.what());
   }
@@ -64,6 +65,7 @@ int delivered(int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  end_cleanly_when_interrupted();
   CLI::App app("Runs an ONNX model on a mesh of devices.", "tessera");
   app.set_version_flag("--version", "tessera " + std::string(version()));
   app.require_subcommand(1);

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <system_error>
 
 #include "tessera/base/error.h"
@@ -49,6 +51,34 @@ fs::path sibling(const fs::path& path) {
   return path.parent_path() / fmt::format(".{}.{}.{}.tmp", path.filename().string(), getpid(), counter++);
 }
 
+// The siblings that are being written, so that a process that ends before its time can take them away.
+class Unfinished {
+ public:
+  static void add(const fs::path& path) {
+    std::lock_guard lock(mutex());
+    paths().insert(path);
+  }
+  static void drop(const fs::path& path) {
+    std::lock_guard lock(mutex());
+    paths().erase(path);
+  }
+  static void remove_all() {
+    std::lock_guard lock(mutex());
+    std::error_code ignored;  // the process ends anyway
+    for (const fs::path& path : paths()) fs::remove_all(path, ignored);
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::set<fs::path>& paths() {
+    static std::set<fs::path> all;
+    return all;
+  }
+};
+
 // Flushes a file or folder to the disk. File systems that cannot flush say EINVAL, which is no failure of ours.
 void flush(const fs::path& path, const fs::path& named) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -71,12 +101,14 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
   const mode_t mode = permissions_ ? static_cast<mode_t>(*permissions_) & 0666 : 0666;
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (descriptor_ < 0) cannot_write(path_, errno);
+  Unfinished::add(temporary_);
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
   close(descriptor_);
   unlink(temporary_.c_str());
+  Unfinished::drop(temporary_);
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -103,6 +135,7 @@ void AtomicFile::commit() {
   if (permissions_ && chmod(temporary_.c_str(), static_cast<mode_t>(*permissions_)) < 0) cannot_write(path_, errno);
   flush(temporary_, path_);
   if (std::rename(temporary_.c_str(), path_.c_str()) < 0) cannot_write(path_, errno);
+  Unfinished::drop(temporary_);
   close(descriptor_);
   descriptor_ = -1;
   flush(path_.parent_path(), path_);
@@ -112,12 +145,14 @@ AtomicFolder::AtomicFolder(fs::path path, Objection objection)
     : path_(destination(path)), temporary_(sibling(path_)), objection_(std::move(objection)) {
   require_replaceable();
   if (mkdir(temporary_.c_str(), 0777) < 0) cannot_write(path_, errno);
+  Unfinished::add(temporary_);
 }
 
 AtomicFolder::~AtomicFolder() {
   if (committed_) return;
   std::error_code ignored;  // a destructor can do no more
   fs::remove_all(temporary_, ignored);
+  Unfinished::drop(temporary_);
 }
 
 void AtomicFolder::require_replaceable() const {
@@ -136,7 +171,8 @@ void AtomicFolder::commit() {
     if (!entry.is_symlink()) flush(entry.path(), path_);
   flush(temporary_, path_);
   require_replaceable();
-  fs::path old;  // where the replaced folder went
+  Unfinished::drop(temporary_);  // from here on it may be the old folder's place
+  fs::path old;                  // where the replaced folder went
   if (std::rename(temporary_.c_str(), path_.c_str()) == 0) {
     // onto nothing, or an empty folder
   } else if (errno != ENOTEMPTY && errno != EEXIST) {
@@ -156,6 +192,10 @@ void AtomicFolder::commit() {
   flush(path_.parent_path(), path_);
   std::error_code ignored;  // the new folder is in place; what is left of the old one is hidden
   if (!old.empty()) fs::remove_all(old, ignored);
+}
+
+void remove_unfinished() {
+  Unfinished::remove_all();
 }
 
 void write_file(const fs::path& path, std::string_view bytes) {

@@ -65,6 +65,9 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
+/// Removes the hidden siblings of all files and folders that are being written, for a process that is about to end.
+void remove_unfinished();
+
 /// Writes `bytes` to `path` atomically.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 

@@ -1,0 +1,9 @@
+#pragma once
+
+namespace tessera::cli {
+
+/// From now on SIGINT and SIGTERM end the process at once, as they do by themselves, but take away what it was writing.
+/// To be called before any other thread is started. Signals that are ignored stay so.
+void end_cleanly_when_interrupted();
+
+}  // namespace tessera::cli
