@@ -1,0 +1,83 @@
+// Many runs of many shapes: memory stays, and so do answers. TESSERA_LONG_RUN=N runs N times instead of 10000.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "api/small_model.h"
+#include "tessera/compare.h"
+
+namespace tessera {
+namespace {
+
+using test::kPair;
+using test::ramp;
+using test::TemporaryFolder;
+using test::write_model;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsMemory = false;  // what is freed is kept for a while
+#else
+constexpr bool kCountsMemory = true;
+#endif
+
+int64_t resident_bytes() {
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t runs_wanted() {
+  const char* given = std::getenv("TESSERA_LONG_RUN");
+  return given ? std::strtoll(given, nullptr, 10) : 10000;
+}
+
+bool same(const Tensors& a, const Tensors& b) {
+  return compare("y", a.at("y"), b.at("y"), {0.0, 0.0}).pass;
+}
+
+TEST(Endurance, neither_memory_nor_answers_drift) {
+  constexpr int64_t kShapes = 24;
+  constexpr int64_t kMostGrowth = 8 << 20;
+  TemporaryFolder folder;
+  Session session(compile(Model::load(write_model(folder, kPair)), Mesh::parse("dp=2,tp=2")));
+  auto batch = [](int64_t i) { return 1 + i * 7 % kShapes * 5; };
+  std::vector<Tensors> first;
+  for (int64_t i = 0; i < kShapes; ++i) first.push_back(session.run({{"x", ramp({batch(i), 8})}}));
+  const int64_t runs = runs_wanted();
+  int64_t before = 0;
+  for (int64_t run = 0; run < runs; ++run) {
+    if (run == runs / 5) before = resident_bytes();
+    const int64_t i = run * run % kShapes;
+    ASSERT_TRUE(same(session.run({{"x", ramp({batch(i), 8})}}), first[static_cast<size_t>(i)])) << "run " << run;
+  }
+  const int64_t growth = resident_bytes() - before;
+  RecordProperty("growth_bytes", std::to_string(growth));
+  EXPECT_LE(kCountsMemory ? growth : 0, kMostGrowth) << "after " << runs << " runs";
+}
+
+TEST(Endurance, two_sessions_at_once_from_several_threads) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, kPair));
+  Session by_columns(compile(model, Mesh::parse("tp=2"))), by_batch(compile(model, Mesh::parse("dp=3")));
+  constexpr int64_t kThreads = 4;
+  std::vector<Tensors> expected;
+  for (int64_t i = 0; i < kThreads; ++i) expected.push_back(by_columns.run({{"x", ramp({i + 2, 8})}}));
+  std::vector<int> wrong(kThreads, 0);
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 25; ++repeat) {
+        Session& session = (repeat + i) % 2 ? by_columns : by_batch;
+        Tensors actual = session.run({{"x", ramp({i + 2, 8})}});
+        wrong[static_cast<size_t>(i)] += !compare("y", expected[static_cast<size_t>(i)].at("y"), actual.at("y")).pass;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int64_t i = 0; i < kThreads; ++i) EXPECT_EQ(wrong[static_cast<size_t>(i)], 0) << "thread " << i;
+}
+
+}  // namespace
+}  // namespace tessera
