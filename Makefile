@@ -28,11 +28,12 @@ bench: packages
 	@cmake --build --preset release -j $(JOBS)
 	@scripts/bench.sh
 
-# Mutated models and texts against the readers, under AddressSanitizer, for FUZZ_SECONDS.
+# libFuzzer against the readers, each for FUZZ_SECONDS, under AddressSanitizer.
 fuzz: packages
-	@cmake --preset asan --log-level=WARNING
-	@cmake --build --preset asan -j $(JOBS) --target fuzz_readers
-	@cd build-asan && tests/fuzz_readers $(FUZZ_SECONDS) ../tests
+	@command -v clang++ >/dev/null || { echo "fuzzers are built by clang: apt-get install clang libomp-dev" >&2; exit 2; }
+	@cmake --preset fuzz --log-level=WARNING
+	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_seeds
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 sanitize: packages
 	@for preset in asan tsan; do \
@@ -51,4 +52,4 @@ packages:
 	@scripts/install_packages.sh
 
 clean:
-	@rm -rf build build-dev build-asan build-tsan
+	@rm -rf build build-dev build-asan build-tsan build-fuzz

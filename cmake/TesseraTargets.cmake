@@ -1,6 +1,7 @@
 # Options and helpers that every folder's CMakeLists uses.
 option(TESSERA_TESTS "build the tests" ON)
 option(TESSERA_BENCH "build the benchmark programs" OFF)
+option(TESSERA_FUZZ "build the fuzzers, which need clang" OFF)
 set(TESSERA_SANITIZE "" CACHE STRING "thread, or address,undefined; empty for none")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -20,6 +21,9 @@ if(TESSERA_SANITIZE)
     add_compile_options(-Wno-tsan)  # libgomp's fences are not instrumented; sanitized runs use teams of one
     add_compile_definitions(TESSERA_THREAD_SANITIZER)
   endif()
+endif()
+if(TESSERA_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE)
