@@ -30,7 +30,8 @@ bench: packages
 
 # libFuzzer against the readers, each for FUZZ_SECONDS, under AddressSanitizer.
 fuzz: packages
-	@command -v clang++ >/dev/null || { echo "fuzzers are built by clang: apt-get install clang libomp-dev" >&2; exit 2; }
+	@command -v clang++-16 >/dev/null || \
+	  { echo "clang builds the fuzzers: apt-get install clang-16 libclang-rt-16-dev" >&2; exit 2; }
 	@cmake --preset fuzz --log-level=WARNING
 	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_seeds
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
