@@ -14,7 +14,7 @@
 namespace tessera::comm {
 namespace {
 
-constexpr int kSpins = 200;
+constexpr int kSpins = 2000;  // tens of microseconds: more than waking from a sleep takes
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is the atomic's own word");
 

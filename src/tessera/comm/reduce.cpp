@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/base/multiversion.h"
 
 namespace tessera::comm {
 namespace {
@@ -108,7 +109,7 @@ inline void reduce_block(std::span<const void* const> inputs, int64_t first, int
 }
 
 template <typename T, typename R>
-void reduce_all(std::span<const void* const> inputs, int64_t first, int64_t count, void* out) {
+TESSERA_MULTIVERSION void reduce_all(std::span<const void* const> inputs, int64_t first, int64_t count, void* out) {
   T* result = static_cast<T*>(out);
   int64_t done = 0;
   for (; done + kBlock <= count; done += kBlock) reduce_block<T, R>(inputs, first + done, kBlock, result + done);

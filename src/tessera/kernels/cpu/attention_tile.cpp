@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "tessera/kernels/cpu/multiversion.h"
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/vector_math.h"
 
 namespace tessera::kernels {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/kernels/cpu/matrix_product.h"
-#include "tessera/kernels/cpu/multiversion.h"
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/onednn.h"
 
 namespace tessera::kernels {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tessera/kernels/cpu/dispatch.h"
-#include "tessera/kernels/cpu/multiversion.h"
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/scratch.h"
 
 namespace tessera::kernels {
