@@ -75,7 +75,7 @@ bool is_refusal(const Program& program, const Error& error) {
   };
   const bool has_one = std::any_of(program.symbols.begin(), program.symbols.end(),
                                    [](const auto& symbol) { return symbol.second == 1; });
-  if (has_one && std::string_view(error.what()).find("over a mesh they must be equal") != std::string_view::npos)
+  if (has_one && std::string_view(error.what()).find("but these inputs make them") != std::string_view::npos)
     return true;
   if (error.kind() != ErrorKind::user || std::none_of(program.orders.begin(), program.orders.end(), has_parts))
     return false;
