@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/small_model.h"
 #include "tessera/io/npz.h"
@@ -62,7 +63,7 @@ class CommandLine : public testing::Test {
 TEST_F(CommandLine, help_and_version_are_good) {
   Ran help = tessera("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* command : {"inspect", "run", "shard", "verify", "explain", "info"})
+  for (const char* command : {"inspect", "run", "bench", "shard", "verify", "explain", "info"})
     EXPECT_THAT(help.out, HasSubstr(command));
   EXPECT_EQ(tessera("run --help").code, 0);
   EXPECT_THAT(tessera("--version").out, HasSubstr("tessera "));
@@ -90,6 +91,58 @@ TEST_F(CommandLine, run_writes_whole_outputs) {
                              HasSubstr("all_reduce")));
   EXPECT_EQ(read_npz(out).at("y").dims, (Dims{5, 8}));
   EXPECT_EQ(tessera("verify " + model_ + " --mesh tp=3 --inputs " + in + " --expected " + out).code, 0);
+}
+
+TEST_F(CommandLine, bench_says_where_the_time_went) {
+  const std::string words = "bench " + model_ + " --mesh tp=2 --shapes batch=4 --iterations 5 --warmup 1";
+  Ran ran = tessera(words);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, AllOf(HasSubstr("throughput"), HasSubstr("p99"), HasSubstr("floor"), HasSubstr("idle"),
+                             HasSubstr("all_reduce"), HasSubstr("MatMul")));
+  json object = parsed(words);
+  const json latency = object["latency_ms"];
+  EXPECT_GT(latency["min"], 0);
+  EXPECT_LE(latency["min"], latency["median"]);
+  EXPECT_LE(latency["median"], latency["p90"]);
+  EXPECT_LE(latency["p90"], latency["p99"]);
+  EXPECT_GT(object["floor_ms"], 0);
+  ASSERT_EQ(object["ranks"].size(), 2u);
+  for (const json& rank : object["ranks"]) {
+    EXPECT_GT(rank["compute_ms"], 0);
+    EXPECT_GE(rank["exposed_comm_ms"], 0);
+    EXPECT_GE(rank["idle_ms"], 0);
+    EXPECT_GT(rank["peak_bytes"], 0);
+  }
+  ASSERT_EQ(object["collectives"].size(), 1u);
+  EXPECT_EQ(object["collectives"][0]["kind"], "all_reduce");
+  EXPECT_EQ(object["collectives"][0]["count"], 1);
+  EXPECT_GT(object["collectives"][0]["ms"], 0);
+}
+
+TEST_F(CommandLine, bench_writes_a_trace_with_a_track_per_rank) {
+  const std::string trace = (folder_ / "trace.json").string();
+  EXPECT_EQ(tessera("bench " + model_ + " --mesh tp=2 --iterations 2 --quiet --profile " + trace).code, 0);
+  std::set<std::string> tracks;
+  std::set<std::pair<int, std::string>> spans;
+  const json written = json::parse(contents(trace));
+  for (const json& event : written["traceEvents"])
+    if (event["name"] == "thread_name")
+      tracks.insert(event["args"]["name"]);
+    else if (event["ph"] == "X")
+      spans.emplace(event["tid"], event["cat"]);
+  EXPECT_EQ(tracks, (std::set<std::string>{"rank 0", "rank 1"}));
+  for (int rank : {0, 1})
+    for (const char* category : {"compute", "communication"}) EXPECT_TRUE(spans.contains({rank, category}));
+  EXPECT_THAT(mistake("bench " + model_ + " --iterations 1 --profile /nowhere/trace.json"), HasSubstr("/nowhere"));
+}
+
+TEST_F(CommandLine, bench_takes_written_programs_on_given_inputs) {
+  const std::string out = (folder_ / "out").string(), in = npz("in.npz", "x", test::ramp({5, 8}));
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --quiet -o " + out).code, 0);
+  json object = parsed("bench " + out + " --iterations 2 --inputs " + in);
+  EXPECT_TRUE(object["floor_ms"].is_null()) << "the whole model's FLOPs are not in a written program";
+  EXPECT_THAT(mistake("bench " + out), HasSubstr("give --inputs"));
+  EXPECT_THAT(mistake("bench " + out + " --mesh tp=2 --inputs " + in), HasSubstr("written program"));
 }
 
 TEST_F(CommandLine, quiet_silences_everything) {
