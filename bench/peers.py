@@ -66,8 +66,17 @@ def peer_session(path, threads):
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def peer_times(session, inputs, iterations):
+def enough(session, inputs, least):
+    """Runs of half a second, at least `least`: few runs of a small model say little."""
     session.run(None, inputs)
+    start = time.perf_counter()
+    session.run(None, inputs)
+    return max(least, math.ceil(0.5 / (time.perf_counter() - start)))
+
+
+def peer_times(session, inputs, iterations):
+    for _ in range(max(1, iterations // 5)):
+        session.run(None, inputs)
     times = []
     for _ in range(iterations):
         start = time.perf_counter()
@@ -77,7 +86,8 @@ def peer_times(session, inputs, iterations):
 
 
 def our_median(binary, path, inputs, iterations, options):
-    command = [binary, "bench", path, "--inputs", inputs, "--iterations", str(iterations), "--warmup", "2", "--json"] + options
+    command = [binary, "bench", path, "--inputs", inputs, "--json", "--iterations", str(iterations),
+               "--warmup", str(max(2, iterations // 5))] + options
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
@@ -91,6 +101,7 @@ def measure(arguments, model, batch, sequence, mesh):
         return None
     session = peer_session(path, arguments.threads)
     inputs = inputs_of(session, batch, sequence)
+    iterations = enough(session, inputs, arguments.iterations)
     ways = {"tessera": ["--threads", str(arguments.threads)]}
     if mesh and arguments.threads == 2:
         ways["two ranks"] = ["--threads", "1", "--mesh", mesh]
@@ -100,9 +111,9 @@ def measure(arguments, model, batch, sequence, mesh):
         file = os.path.join(folder, "inputs.npz")
         np.savez(file, **inputs)
         for _ in range(arguments.rounds):
-            times["peer"] += peer_times(session, inputs, arguments.iterations)
+            times["peer"] += peer_times(session, inputs, iterations)
             for way, options in ways.items():
-                report = our_median(arguments.tessera, path, file, arguments.iterations, options)
+                report = our_median(arguments.tessera, path, file, iterations, options)
                 times[way].append(report["latency_ms"]["median"])
     row = {way: statistics.median(values) for way, values in times.items() if values}
     shape = f"{batch}×{sequence}" if sequence else str(batch)
@@ -119,7 +130,7 @@ def main():
     parser.add_argument("--tessera", default=os.path.join(ROOT, "build", "tessera"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=5, help="of each engine in a round")
+    parser.add_argument("--iterations", type=int, default=5, help="of each engine in a round, at least; small models run half a second")
     parser.add_argument("--only", default="", help="models whose name holds this")
     parser.add_argument("--json", help="a file for the figures")
     arguments = parser.parse_args()

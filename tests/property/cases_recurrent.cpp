@@ -31,6 +31,28 @@ std::vector<Subject> recurrent_cases() {
     list.add(
         cell.type, "both directions, biased", [&](Builder& b) { return operands(b, 2, true); },
         {hidden, {"direction", std::string("bidirectional")}}, kChain, cell.results);
+    // Lengths of the sequences, and the states before the first step; an LSTM's peepholes.
+    auto with_states = [&](Builder& b, std::string_view x, std::string_view states) -> Operands {
+      b.bind("n", 5).bind("t", 4);
+      const std::string rows = std::to_string(cell.gates * 3), biases = std::to_string(cell.gates * 6);
+      Operands made{b.input(x, Fill::unit),
+                    b.weight("1 " + rows + " 2", Fill::unit),
+                    b.weight("1 " + rows + " 3", Fill::unit),
+                    b.weight("1 " + biases, Fill::unit),
+                    b.indices("n", 0, 5, DType::int32),
+                    b.input(states, Fill::unit)};
+      if (cell.type == "LSTM") {
+        made.push_back(b.input(states, Fill::unit));
+        made.push_back(b.weight("1 9", Fill::unit));
+      }
+      return made;
+    };
+    list.add(
+        cell.type, "lengths and initial states", [&](Builder& b) { return with_states(b, "t n 2", "1 n 3"); }, {hidden},
+        kChain, cell.results);
+    list.add(
+        cell.type, "the batch first", [&](Builder& b) { return with_states(b, "n t 2", "n 1 3"); },
+        {hidden, {"layout", int64_t{1}}}, kChain, cell.results);
   }
   return list.take();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
 #include "tessera/api/session.h"
 #include "tessera/kernels/peak.h"
@@ -87,7 +88,11 @@ MachinePeak measure_peak(DType dtype, int cores) {
   if (dtype != DType::float32 && dtype != DType::bfloat16)
     throw Error(ErrorKind::user, "bench",
                 "peaks are measured of float32 and bfloat16, not of " + std::string(name_of(dtype)));
-  return {kernels::peak_flops(dtype, cores), kernels::peak_bandwidth(cores)};
+  // On a thread of its own: its OpenMP team ends with it. With more teams than cores, libgomp's threads would sleep
+  // between loops, and what is timed afterwards would be slow.
+  MachinePeak peak;
+  std::thread([&] { peak = {kernels::peak_flops(dtype, cores), kernels::peak_bandwidth(cores)}; }).join();
+  return peak;
 }
 
 }  // namespace v1
