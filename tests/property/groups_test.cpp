@@ -1,7 +1,11 @@
 // Nodes that one kernel runs together: fewer steps, and the results of one after the other.
+#include "tessera/kernels/groups.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <limits>
 
 #include "property/trial.h"
 
@@ -20,7 +24,7 @@ Tensors run(const Subject& subject, bool together, std::vector<std::string>* ste
   runtime::Executor executor(compile(subject, {}, {}), options);
   Tensors outputs = executor.run(subject.inputs);
   if (steps)
-    for (const runtime::StepInfo& step : executor.times()[0].steps) steps->push_back(step.op);
+    for (const runtime::StepInfo& step : *executor.times()[0].steps) steps->push_back(step.op);
   return outputs;
 }
 
@@ -123,6 +127,86 @@ TEST(Groups, TwoConvolutionsThatMeetTakeTheSumOnce) {
   Value *left = convolved(), *right = convolved();
   Subject subject = b.output(b.node("Relu", {b.node("Add", {left, right})})).done();
   EXPECT_THAT(steps_of(subject), ElementsAre("Conv", "Conv+Add+Relu"));
+}
+
+// How many values lie in blocks.
+size_t blocked_values(const Subject& subject) {
+  auto desc_of = [&](const Value* value) {
+    return value ? kernels::TensorDesc{value->dtype(), subject.dims_of(value)} : kernels::TensorDesc();
+  };
+  return kernels::group_nodes(*subject.graph, desc_of).blocked.size();
+}
+
+// Between convolutions, poolings and sums nothing is reordered: all but inputs and outputs lie in blocks.
+TEST(Groups, NoConvolutionOfANetworkReorders) {
+  Builder b("a small network");
+  auto convolved = [&](Value* x, int64_t in, int64_t out) {
+    return b.node("Relu", {b.node("Conv", {x, b.weight(fmt::format("{} {} 3 3", out, in), Fill::small)},
+                                  {{"pads", Ints{1, 1, 1, 1}}})});
+  };
+  Value* first = convolved(b.input("2 3 12 12", Fill::small), 3, 32);
+  Value* pooled = b.node("AveragePool", {first}, {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}});
+  Value* second = convolved(pooled, 32, 64);
+  Subject subject = b.output(b.node("GlobalAveragePool", {convolved(second, 64, 64)})).done(kReordered);
+  EXPECT_EQ(blocked_values(subject), 4u);
+  steps_of(subject);
+}
+
+// A scale for each channel and a residual, in both orders, height and channels alike so that axes can be confused.
+TEST(Groups, ChannelsScalesAndResidualsOfConvolutions) {
+  for (bool scale_first : {true, false}) {
+    Builder b(scale_first ? "scaled, then added" : "added, then scaled");
+    Value* x =
+        b.node("Relu", {b.node("Conv", {b.input("2 16 16 3", Fill::small), b.weight("16 16 1 1", Fill::small)})});
+    Value* y = b.node("Conv", {x, b.weight("16 16 1 1", Fill::small)});
+    Value* scale = b.weight("16 1 1", Fill::small);
+    y = scale_first ? b.node("Add", {b.node("Mul", {y, scale}), x}) : b.node("Mul", {b.node("Add", {y, x}), scale});
+    steps_of(b.output(b.node("Conv", {y, b.weight("4 16 1 1", Fill::small)})).done());
+  }
+}
+
+TEST(Groups, WeightThatIsComputedLiesRowMajor) {
+  Builder b("a convolution by a convolution's result");
+  Value* kernel = b.node("Conv", {b.node("Conv", {b.input("16 3 3 3", Fill::small), b.weight("16 3 1 1", Fill::small)}),
+                                  b.weight("16 16 1 1", Fill::small)});
+  Value* y = b.node("Conv", {b.input("16 16 5 5", Fill::small), kernel});
+  steps_of(b.output(b.node("Relu", {y})).done());
+}
+
+TEST(Groups, WindowsInThePaddingAlone) {
+  Builder b("padding as wide as the window");
+  Value* x = b.node("Conv", {b.input("1 16 6 6", Fill::small), b.weight("16 16 1 1", Fill::small)});
+  Value* pooled = b.node("MaxPool", {x}, {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{2, 2, 2, 2}}});
+  steps_of(b.output(b.node("Relu", {pooled})).done());
+}
+
+TEST(Groups, MaximumOfInfinitiesIsInfinite) {
+  Builder b("MaxPool of -inf");
+  std::vector<float> values(16, -std::numeric_limits<float>::infinity());
+  values[15] = 3;
+  Value* x = b.constant(Tensor::of(DType::float32, {1, 1, 4, 4}, values));
+  Value* pooled = b.node("MaxPool", {x}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  Subject subject = b.output(pooled).done();
+  const Tensors outputs = run(subject, true);
+  EXPECT_EQ(outputs.begin()->second.as<float>()[0], -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(outputs.begin()->second.as<float>()[3], 3);
+}
+
+// Depthwise, grouped, one and three dimensions, channels that are no whole blocks.
+TEST(Groups, ConvolutionsOfEveryKindInBlocks) {
+  struct Kind {
+    std::string image, first, second;
+    int64_t group;
+  };
+  for (const Kind& kind :
+       {Kind{"2 3 7", "32 3 3", "32 1 3", 32}, Kind{"1 3 5 6", "20 3 2 2", "20 1 2 2", 20},
+        Kind{"1 3 5 5", "32 3 1 1", "32 16 3 3", 2}, Kind{"1 2 4 4 4", "16 2 2 2 2", "24 16 2 2 2", 1},
+        Kind{"1 3 5 6", "12 3 2 2", "18 2 1 1", 6}}) {
+    Builder b("convolutions of " + kind.image + " in groups of " + std::to_string(kind.group));
+    Value* x = b.node("Relu", {b.node("Conv", {b.input(kind.image, Fill::small), b.weight(kind.first, Fill::small)})});
+    Value* y = b.node("Conv", {x, b.weight(kind.second, Fill::small)}, {{"group", kind.group}});
+    steps_of(b.output(b.node("Relu", {y})).done());
+  }
 }
 
 // The residual is read later too, so the result cannot take its memory over.

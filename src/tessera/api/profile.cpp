@@ -30,8 +30,8 @@ template <typename Visit>  // visit(rank, step, begin, meeting)
 void for_each_communication(const Times& times, Visit visit) {
   for (size_t r = 0; r < times.size(); ++r) {
     std::map<std::pair<std::vector<std::string>, int>, int64_t> met;
-    for (size_t s = 0; s < times[r].steps.size(); ++s) {
-      const runtime::StepInfo& step = times[r].steps[s];
+    for (size_t s = 0; s < times[r].steps->size(); ++s) {
+      const runtime::StepInfo& step = (*times[r].steps)[s];
       if (!step.communication) continue;
       const int64_t number = met[{step.axes, step.leader}]++;
       visit(r, s, s == 0 ? times[r].inputs : times[r].end[s - 1], Meeting{step.axes, step.leader, number});
@@ -42,7 +42,7 @@ void for_each_communication(const Times& times, Visit visit) {
 }  // namespace
 
 Profile Session::profile() const {
-  const Times& times = impl_->executor.times();
+  const Times times = impl_->executor.times();
   Profile profile;
   if (times.empty()) return profile;
   TimePoint start = times[0].begin, end = times[0].outputs;
@@ -54,8 +54,8 @@ Profile Session::profile() const {
   for (const runtime::RankTimes& rank : times) {
     RankProfile& result = profile.ranks.emplace_back();
     TimePoint at = rank.inputs;
-    for (size_t s = 0; s < rank.steps.size(); ++s) {
-      const runtime::StepInfo& step = rank.steps[s];
+    for (size_t s = 0; s < rank.steps->size(); ++s) {
+      const runtime::StepInfo& step = (*rank.steps)[s];
       result.events.push_back({step.name, step.op, step.communication, step.axes, microseconds(start, at),
                                microseconds(at, rank.end[s]), 0});
       at = rank.end[s];

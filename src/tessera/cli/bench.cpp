@@ -134,7 +134,8 @@ class Trace {
 };
 
 /// The least time that a model can take here: its FLOPs at the peak, or its weights, inputs and outputs, each read or
-/// written once, at the memory's bandwidth.
+/// written once, at the memory's bandwidth. A model that reads a few rows of a large table, or one that fits into the
+/// caches, can be faster than the second.
 struct Floor {
   MachinePeak peak;
   int cores = 1;
@@ -173,12 +174,15 @@ class Bench : public Command {
     if (floor.flops > 0) {
       Progress progress(console, "measuring the machine");
       floor.peak = measure_peak(floor.dtype, floor.cores);
+      // Where there are no products of 16-bit floats, float32 does them.
+      if (floor.peak.flops == 0) floor.peak = measure_peak(DType::float32, floor.cores);
     }
 
     std::vector<double> times;
     {
       Progress progress(console, "running");
-      for (int i = 0; i < warmup_; ++i) session.run(prepared.inputs);
+      for (const auto& [name, tensor] : session.run(prepared.inputs)) floor.bytes += static_cast<double>(tensor.bytes);
+      for (int i = 1; i < warmup_; ++i) session.run(prepared.inputs);
       for (int i = 0; i < iterations_; ++i) {
         const Clock::time_point start = Clock::now();
         session.run(prepared.inputs);
@@ -272,21 +276,20 @@ class Bench : public Command {
     if (!trace_.empty()) console.say("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
   }
 
-  static double total_time(const Costs& costs) {
+  static double total_time(const std::map<std::string, Costs::Operator>& operators) {
     double total = 0;
-    for (const auto& [op, entry] : costs.by_type) total += entry.time;
+    for (const auto& [op, entry] : operators) total += entry.time;
     return std::max(total, 1e-9);
   }
 
   static void print_operators(const Console& console, std::string_view what,
                               const std::map<std::string, Costs::Operator>& operators, size_t most) {
-    double total = 0;
-    for (const auto& [name, entry] : operators) total += entry.time;
+    const double total = total_time(operators);
     Table table({std::string(what), "count", "time", "share"});
     for (const auto& [name, entry] : slowest(operators)) {
       if (table.size() == most) break;
-      table.add({name, count_text(entry.count), time_text(entry.time * 1e-3),
-                 ratio_text(100 * entry.time / std::max(total, 1e-9)) + " %"});
+      table.add(
+          {name, count_text(entry.count), time_text(entry.time * 1e-3), ratio_text(100 * entry.time / total) + " %"});
     }
     table.print(console);
   }
@@ -319,7 +322,7 @@ class Bench : public Command {
       operators.push_back({{"op", name},
                            {"count", std::llround(entry.count)},
                            {"ms", entry.time},
-                           {"share", entry.time / total_time(costs)}});
+                           {"share", entry.time / total_time(costs.by_type)}});
     Json object = {{"model", model_},
                    {"mesh", mesh_json(program.mesh())},
                    {"dtype", name_of(floor.dtype)},

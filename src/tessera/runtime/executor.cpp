@@ -163,7 +163,6 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     impl_->ranks.push_back(std::make_unique<RankState>(*impl_->programs, r, impl_->threads));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
-  if (options.profile) impl_->times.resize(ranks);
   impl_->connect();
 }
 
@@ -172,7 +171,8 @@ Executor::~Executor() = default;
 const spmd::Program& Executor::program() const {
   return impl_->programs->of(0);
 }
-const std::vector<RankTimes>& Executor::times() const {
+std::vector<RankTimes> Executor::times() const {
+  std::lock_guard lock(impl_->running);
   return impl_->times;
 }
 int Executor::threads_per_rank() const {
@@ -243,6 +243,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
   if (impl_->options.keep_all) impl_->last_inputs = inputs;
+  if (impl_->options.profile) impl_->times.resize(impl_->ranks.size());
   std::vector<const void*> given;
   for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
   Tensors outputs;
@@ -256,6 +257,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
     impl_->on_all([&](int r) { plans[r]->run(given, made, impl_->options.profile ? &impl_->times[r] : nullptr); },
                   [&](int r, const char* message) { impl_->world->abort(r, message); });
   } catch (...) {
+    impl_->times.clear();
     impl_->plans.clear();  // their communicators are of the world that ended
     impl_->last = nullptr;
     impl_->connect();

@@ -42,8 +42,8 @@ class Executor {
   /// With keep_all: every value of the last run that is not partial, whole, in running order, by its global name.
   std::vector<Kept> kept();
 
-  /// With profile: per rank the times of the last run.
-  const std::vector<RankTimes>& times() const;
+  /// With profile: per rank the times of the last run; empty if it failed, or there was none.
+  std::vector<RankTimes> times() const;
 
   const spmd::Program& program() const;  ///< of rank 0
   int threads_per_rank() const;

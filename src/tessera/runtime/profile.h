@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@ struct StepInfo {
 /// When things happened in a rank's last run. All ranks share the clock.
 struct RankTimes {
   using Clock = std::chrono::steady_clock;
-  std::vector<StepInfo> steps;
-  Clock::time_point begin;             ///< the rank takes the run up
-  Clock::time_point inputs;            ///< its parts of the inputs lie ready
-  std::vector<Clock::time_point> end;  ///< of each step
-  Clock::time_point outputs;           ///< its parts of the outputs are stored
+  std::shared_ptr<const std::vector<StepInfo>> steps;  ///< of the plan that ran
+  Clock::time_point begin;                             ///< the rank takes the run up
+  Clock::time_point inputs;                            ///< its parts of the inputs lie ready
+  std::vector<Clock::time_point> end;                  ///< of each step
+  Clock::time_point outputs;                           ///< its parts of the outputs are stored
 };
 
 }  // namespace tessera::runtime

@@ -155,9 +155,10 @@ void RankPlan::prepare(const kernels::NodeGroup& group, int step) {
     return;
   }
   Step made;
-  made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
-  made.info.op = node.op_type;
-  for (const kernels::Follower& follower : group.followers) made.info.op += "+" + follower.node->op_type;
+  infos_->emplace_back();
+  infos_->back().name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
+  infos_->back().op = node.op_type;
+  for (const kernels::Follower& follower : group.followers) infos_->back().op += "+" + follower.node->op_type;
   kernels::PrepareContext context{node, {}, {}, {}, rank_.threads(), group.followers};
   for (const Value* operand : group.inputs) {
     context.inputs.push_back(desc(operand));
@@ -190,7 +191,7 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
   if (is_communication(node)) {
     settle_operands(group, made, context);
     made.kernel = prepare_collective(
-        node, rank_, [this](std::string_view name) { return lookup(name); }, made.info);
+        node, rank_, [this](std::string_view name) { return lookup(name); }, infos_->back());
     if (node.op_type == "AllReduce") in_place = {0};
   } else {
     const Value* weight = node.input(1);  // the root's
@@ -285,8 +286,7 @@ std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
 
 void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times) {
   if (times) {
-    times->steps.clear();
-    for (const Step& step : steps_) times->steps.push_back(step.info);
+    times->steps = infos_;
     times->end.resize(steps_.size());
     times->begin = RankTimes::Clock::now();
   }

@@ -44,7 +44,6 @@ class RankPlan {
     int scratch = -1;  // buffer
     std::vector<const void*> in;
     std::vector<void*> out;
-    StepInfo info;
   };
   struct InputCopy {
     size_t input;
@@ -77,6 +76,7 @@ class RankPlan {
   std::vector<Tensor> bound_expressions_;
   std::vector<InputCopy> copies_;
   std::vector<Step> steps_;
+  std::shared_ptr<std::vector<StepInfo>> infos_ = std::make_shared<std::vector<StepInfo>>();  // of the steps
   MemoryPlan memory_;
   std::map<const Value*, Location> direct_;  // results that are made where outputs lie
   std::vector<const void*> inputs_;          // of the last run

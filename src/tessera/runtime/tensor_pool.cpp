@@ -18,6 +18,9 @@ struct TensorPool::Shelf {
 
   std::mutex mutex;
   std::vector<Piece> pieces;
+  size_t idle = 0;  // bytes
+
+  Shelf() { pieces.reserve(kMostPieces); }
 
   ~Shelf() {
     for (const Piece& piece : pieces) std::free(piece.memory);
@@ -28,16 +31,24 @@ struct TensorPool::Shelf {
     for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece)
       if (piece->bytes == bytes) {
         void* memory = piece->memory;
+        idle -= bytes;
         pieces.erase(std::next(piece).base());
         return memory;
       }
+    // Other sizes are wanted now: what lies here from before makes room for them.
+    while (idle > bytes) drop_oldest();
     return nullptr;
   }
 
   void put_back(void* memory, size_t bytes) {
     std::lock_guard lock(mutex);
-    pieces.push_back({memory, bytes});
-    if (pieces.size() <= kMostPieces) return;
+    if (pieces.size() == kMostPieces) drop_oldest();
+    pieces.push_back({memory, bytes});  // within what was reserved: a deleter must not throw
+    idle += bytes;
+  }
+
+  void drop_oldest() {
+    idle -= pieces.front().bytes;
     std::free(pieces.front().memory);
     pieces.erase(pieces.begin());
   }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include "tessera/kernels/cpu/convolution_layout.h"
 #include "tessera/kernels/cpu/followers.h"
+#include "tessera/kernels/cpu/pooling.h"
 #include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
@@ -25,27 +25,29 @@ bool is_elementwise(const Node& node) {
   return can_follow(node) && keeps_zero(node);
 }
 
-/// What a group can take and give in blocks.
+/// What a group is to blocks.
+enum class Role : uint8_t { none, convolution, pooling, global_pooling, elementwise };
+
 class Assignment {
  public:
-  Assignment(const std::vector<NodeGroup>& groups, const Graph& graph, const DescOf& desc_of)
-      : groups_(groups), graph_(graph), desc_of_(desc_of) {}
+  Assignment(const std::vector<NodeGroup>& groups, const std::set<const Value*>& kept, const DescOf& desc_of)
+      : groups_(groups), kept_(kept), desc_of_(desc_of) {
+    for (const NodeGroup& group : groups) roles_.push_back(role_of(group));
+  }
 
   std::map<const Value*, int64_t> run() {
-    for (const NodeGroup& group : groups_)
-      for (const Value* output : group.outputs)
-        if (output && gives(group, output) && !graph_.is_output(output)) blocked_.insert(output);
+    for (size_t g = 0; g < groups_.size(); ++g)
+      for (const Value* output : groups_[g].outputs)
+        if (output && gives(roles_[g]) && !kept_.contains(output)) blocked_.insert(output);
     // A value that somebody cannot take lies row-major, and then so does all that must lie like it.
     bool changed = true;
     while (changed) {
       changed = false;
-      for (const NodeGroup& group : groups_)
-        for (size_t i = 0; i < group.inputs.size(); ++i)
-          if (blocked_.contains(group.inputs[i]) && !takes(group, i)) {
-            blocked_.erase(group.inputs[i]);
-            changed = true;
-          }
-      for (const NodeGroup& group : groups_) changed |= level(group);
+      for (size_t g = 0; g < groups_.size(); ++g) {
+        for (size_t i = 0; i < groups_[g].inputs.size(); ++i)
+          if (!takes(g, i)) changed |= blocked_.erase(groups_[g].inputs[i]) > 0;
+        changed |= level(g);
+      }
     }
     std::map<const Value*, int64_t> blocks;
     for (const Value* value : blocked_) blocks[value] = channel_block(value->dtype());
@@ -53,12 +55,22 @@ class Assignment {
   }
 
  private:
+  Role role_of(const NodeGroup& group) const {
+    if (is_convolution(group)) return Role::convolution;
+    if (is_pooling(group)) return Role::pooling;
+    if (is_global_pooling(group)) return Role::global_pooling;
+    return is_elementwise_group(group) ? Role::elementwise : Role::none;
+  }
+
+  // Its followers' other operands are like its result: one value a channel lies otherwise in blocks.
   bool is_convolution(const NodeGroup& group) const {
     const Node& node = *group.root;
-    if (!node.is("Conv") || !has_blocks(desc_of_(node.outputs[0]))) return false;
+    if (!node.is("Conv") || node.inputs[1]->kind != ValueKind::state || node.inputs[1]->next) return false;
     const TensorDesc x = desc_of_(node.inputs[0]), weight = desc_of_(node.inputs[1]), y = desc_of_(node.outputs[0]);
+    if (!has_blocks(x) || !has_blocks(y) || !packed_layout(node, weight)) return false;
+    for (const Follower& follower : group.followers)
+      if (follower.operand >= 0 && desc_of_(group.inputs[follower.operand]).dims != y.dims) return false;
     const int64_t groups = node.get_int("group", 1), block = channel_block(x.dtype);
-    if (block == 0 || !packed_layout(node, weight)) return false;
     if (groups == 1) return true;
     const bool depthwise = groups == x.dims[1] && groups == y.dims[1];
     return depthwise || (x.dims[1] / groups % block == 0 && y.dims[1] / groups % block == 0);
@@ -66,16 +78,16 @@ class Assignment {
 
   bool is_pooling(const NodeGroup& group) const {
     const Node& node = *group.root;
-    if (!node.domain.empty() || node.output(1) || node.get_int("ceil_mode", 0) != 0) return false;
-    const auto dilations = node.get_ints("dilations");
-    if (std::any_of(dilations.begin(), dilations.end(), [](int64_t d) { return d != 1; })) return false;
-    return (node.is("MaxPool") || node.is("AveragePool")) && has_blocks(desc_of_(node.inputs[0]));
+    if (!node.is("MaxPool") && !node.is("AveragePool")) return false;
+    return has_blocks(desc_of_(node.inputs[0])) && has_blocks(desc_of_(node.outputs[0])) &&
+           library_pools(node, desc_of_(node.inputs[0]), desc_of_(node.outputs[0]));
   }
 
   // One window whose result, a column of channels, lies the same with and without whole blocks.
   bool is_global_pooling(const NodeGroup& group) const {
+    if (!group.root->is("GlobalAveragePool")) return false;
     const TensorDesc x = desc_of_(group.inputs[0]);
-    return group.root->is("GlobalAveragePool") && has_blocks(x) && x.dims[1] % channel_block(x.dtype) == 0;
+    return has_blocks(x) && x.dims[1] % channel_block(x.dtype) == 0;
   }
 
   bool is_elementwise_group(const NodeGroup& group) const {
@@ -87,26 +99,27 @@ class Assignment {
            });
   }
 
-  bool gives(const NodeGroup& group, const Value*) const {
-    return is_convolution(group) || is_pooling(group) || is_elementwise_group(group);
+  static bool gives(Role role) {
+    return role == Role::convolution || role == Role::pooling || role == Role::elementwise;
   }
 
-  bool takes(const NodeGroup& group, size_t input) const {
-    if (is_convolution(group))
-      return input == 0 || desc_of_(group.inputs[input]).dims == desc_of_(group.outputs[0]).dims;
-    if (is_pooling(group) || is_global_pooling(group)) return input == 0;
-    return is_elementwise_group(group);
+  bool takes(size_t g, size_t input) const {
+    if (roles_[g] == Role::elementwise || input == 0) return roles_[g] != Role::none;
+    const auto& followers = groups_[g].followers;
+    return roles_[g] == Role::convolution && std::any_of(followers.begin(), followers.end(), [&](const Follower& f) {
+             return f.operand == static_cast<int>(input);
+           });
   }
 
-  // Operands and results that an element-wise loop goes through together lie alike.
-  bool level(const NodeGroup& group) {
+  // Operands and results that one loop goes through together lie alike.
+  bool level(size_t g) {
+    const NodeGroup& group = groups_[g];
     std::vector<const Value*> alike;
-    if (is_elementwise_group(group)) alike.assign(group.inputs.begin(), group.inputs.end());
-    if (group.root->is("Conv"))
+    if (roles_[g] == Role::elementwise) alike.assign(group.inputs.begin(), group.inputs.end());
+    if (roles_[g] == Role::pooling) alike.push_back(group.inputs[0]);
+    if (roles_[g] == Role::convolution)
       for (const Follower& follower : group.followers)
-        if (follower.operand >= 0 && desc_of_(group.inputs[follower.operand]).dims == desc_of_(group.outputs[0]).dims)
-          alike.push_back(group.inputs[follower.operand]);
-    if (is_pooling(group)) alike.push_back(group.inputs[0]);
+        if (follower.operand >= 0) alike.push_back(group.inputs[follower.operand]);
     if (alike.empty()) return false;
     alike.push_back(group.outputs[0]);
     const auto lies_in_blocks = [&](const Value* value) { return blocked_.contains(value); };
@@ -117,8 +130,9 @@ class Assignment {
   }
 
   const std::vector<NodeGroup>& groups_;
-  const Graph& graph_;
+  const std::set<const Value*>& kept_;
   const DescOf& desc_of_;
+  std::vector<Role> roles_;  // by group
   std::set<const Value*> blocked_;
 };
 
@@ -130,26 +144,27 @@ onednn::Md layout_of(const TensorDesc& desc) {
   return {desc.dims, onednn::type_of(desc.dtype), tags.at(desc.dims.size() - 3)};
 }
 
+// Asked for blocks, since a library that may choose may choose another layout that is as fast.
 int64_t channel_block(DType dtype) {
   const auto wanted = [](DType type) -> int64_t {
     if (!onednn::is_native(type)) return 0;
     const Dims image{1, 64, 28, 28}, weights{64, 64, 3, 3};
     onednn::TeamScope team(1);
-    const auto desc = onednn::convolution(onednn::any_layout(type, image), onednn::any_layout(type, weights), {},
-                                          onednn::any_layout(type, image), {{1, 1}, {1, 1}, {1, 1}, {1, 1}});
-    if (!desc) return 0;
-    for (int64_t block : {16, 8})
-      if (desc->src_desc() == layout_of({type, image, block}) && desc->dst_desc() == layout_of({type, image, block}))
+    for (int64_t block : {16, 8}) {
+      const onednn::Md blocked = layout_of({type, image, block});
+      if (onednn::convolution(blocked, onednn::any_layout(type, weights), {}, blocked,
+                              {{1, 1}, {1, 1}, {1, 1}, {1, 1}}))
         return block;
+    }
     return 0;
   };
   static const int64_t of_float32 = wanted(DType::float32), of_bfloat16 = wanted(DType::bfloat16);
   return dtype == DType::float32 ? of_float32 : dtype == DType::bfloat16 ? of_bfloat16 : 0;
 }
 
-std::map<const Value*, int64_t> assign_blocks(const std::vector<NodeGroup>& groups, const Graph& graph,
+std::map<const Value*, int64_t> assign_blocks(const std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
                                               const DescOf& desc_of) {
-  return Assignment(groups, graph, desc_of).run();
+  return Assignment(groups, kept, desc_of).run();
 }
 
 }  // namespace tessera::kernels

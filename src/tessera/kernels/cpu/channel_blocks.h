@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+
 #include "tessera/kernels/cpu/onednn.h"
 #include "tessera/kernels/groups.h"
 
@@ -13,8 +15,8 @@ int64_t channel_block(DType dtype);
 onednn::Md layout_of(const TensorDesc& desc);
 
 /// Decides which values lie in blocks: those that pass between convolutions, poolings and element-wise nodes only, all
-/// of which take or give them so.
-std::map<const Value*, int64_t> assign_blocks(const std::vector<NodeGroup>& groups, const Graph& graph,
+/// of which take or give them so. `kept` values are read after the run, and stay row-major.
+std::map<const Value*, int64_t> assign_blocks(const std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
                                               const DescOf& desc_of);
 
 }  // namespace tessera::kernels

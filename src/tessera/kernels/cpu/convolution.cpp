@@ -240,6 +240,7 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
 /// unevenly, so that their number differs between ranks: channels / channels of a group say it.
 template <auto Prepare>
 std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
+  check(context.followers.empty(), "operators of our domain have no followers");
   Node node = context.node;
   node.domain = "";
   if (node.get_int("group", 1) == 0) {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/channel_blocks.h"
 #include "tessera/kernels/cpu/extents.h"
 
 namespace tessera::kernels {
@@ -50,8 +51,16 @@ ConvolutionShape typical_shape(const Node& node, const TensorDesc& weight, int64
   return convolution_shape(node, x, weight.dims, y);
 }
 
+/// With images in blocks of channels, as they lie between convolutions (a first one's few channels row-major); where
+/// that does not go, as the library likes.
 std::optional<dnnl::convolution_forward::primitive_desc> try_layout(const ConvolutionShape& shape, DType dtype,
                                                                     const onednn::Md& weights) {
+  const int64_t block = channel_block(dtype);
+  if (block > 0 && shape.x.size() <= 5) {
+    const onednn::Md x = layout_of({dtype, shape.x, shape.x[1] >= block ? block : 0});
+    if (auto desc = onednn::convolution(x, weights, {}, layout_of({dtype, shape.y, block}), shape.onednn_windows()))
+      return desc;
+  }
   return onednn::convolution(onednn::any_layout(dtype, shape.x), weights, {}, onednn::any_layout(dtype, shape.y),
                              shape.onednn_windows());
 }

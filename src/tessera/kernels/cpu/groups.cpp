@@ -22,7 +22,11 @@ bool is_native_float(DType dtype) {
 
 class Grouper {
  public:
-  Grouper(const Graph& graph, const DescOf& desc_of) : graph_(graph), desc_of_(desc_of) {}
+  Grouper(const Graph& graph, const DescOf& desc_of)
+      : graph_(graph), desc_of_(desc_of), kept_(graph.outputs.begin(), graph.outputs.end()) {
+    for (const auto& value : graph.values())
+      if (value->next) kept_.insert(value->next);
+  }
 
   Grouping run() {
     std::map<const Node*, NodeGroup> at;  // by the node in whose place they run
@@ -38,7 +42,7 @@ class Grouper {
       auto group = at.find(node.get());
       if (group != at.end() && !is_spare(*node)) grouping.groups.push_back(std::move(group->second));
     }
-    grouping.blocked = assign_blocks(grouping.groups, graph_, desc_of_);
+    grouping.blocked = assign_blocks(grouping.groups, kept_, desc_of_);
     return grouping;
   }
 
@@ -66,7 +70,7 @@ class Grouper {
   bool is_spare(const Node& node) const {
     auto spared = spared_.find(&node);
     return spared != spared_.end() && spared->second == node.outputs[0]->uses.size() &&
-           !graph_.is_output(node.outputs[0]);
+           !kept_.contains(node.outputs[0]);
   }
 
   bool is_root(const NodeGroup& group) const {
@@ -85,7 +89,7 @@ class Grouper {
     if (desc.count() == 0) return last;
     while (group.followers.size() < kMostFollowers) {
       const Value* value = last->outputs[0];
-      if (value->uses.size() != 1 || graph_.is_output(value)) break;
+      if (value->uses.size() != 1 || kept_.contains(value)) break;
       const Node& node = *value->uses[0].node;
       if (!can_follow(node) || taken_.contains(&node)) break;
       const TensorDesc result = desc_of_(node.outputs[0]);
@@ -93,7 +97,11 @@ class Grouper {
       Follower follower{&node, -1};
       if (takes_operand(node)) {
         Value* other = node.inputs[1 - value->uses[0].index];
-        if (!fits(desc_of_(other), desc, root.is("Conv"))) break;
+        const TensorDesc operand = desc_of_(other);
+        if (!fits(operand, desc, root.is("Conv"))) break;
+        // A convolution adds another tensor only as what its result's memory holds before.
+        const bool held = node.is("Add") && group.followers.empty();
+        if (root.is("Conv") && operand.dims == desc.dims && !held) break;
         if (root.is("Conv")) group.inputs.resize(std::max<size_t>(group.inputs.size(), 3));  // the bias's place
         follower.operand = static_cast<int>(group.inputs.size());
         group.inputs.push_back(other);
@@ -118,6 +126,7 @@ class Grouper {
 
   const Graph& graph_;
   const DescOf& desc_of_;
+  std::set<const Value*> kept_;           // read after the run: outputs, and states' next values
   std::set<const Node*> taken_;           // followers
   std::map<const Node*, size_t> spared_;  // readers of a Transpose that do without it
 };

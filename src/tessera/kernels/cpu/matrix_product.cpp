@@ -116,6 +116,7 @@ std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
   // The packed form has b's own dimensions; where the product folded them otherwise, it is not b's layout.
   if (onednn::dims_of(weight.packed) == spec.shape.b_dims())
     if (auto product = onednn_product(spec, weight.packed)) return product;
+  if (!spec.then.empty()) return nullptr;  // better the packed product, and then the rest in turn
   spec.weight.reset();
   auto product = make_product(spec);
   auto unpack = onednn::reorder(weight.packed, weight.plain, spec.threads);

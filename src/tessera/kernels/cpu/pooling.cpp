@@ -1,3 +1,5 @@
+#include "tessera/kernels/cpu/pooling.h"
+
 #include <cmath>
 #include <limits>
 
@@ -64,21 +66,33 @@ constexpr C lowest() {
   return std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
 }
 
-/// oneDNN's pooling where it has one; null else. It takes no dilated windows, and none that hang over the end.
+/// Padding at the end such that the last window ends with it: what is beyond is not read.
+Dims pads_read(const WindowGeometry& windows, const TensorDesc& x, const TensorDesc& y) {
+  Dims pads;
+  for (size_t i = 0; i < windows.rank(); ++i)
+    pads.push_back((y.dims[i + 2] - 1) * windows.strides[i] + windows.kernel[i] - x.dims[i + 2] -
+                   windows.pads_begin[i]);
+  return pads;
+}
+
+/// oneDNN begins with the least number, where the maximum of nothing but -inf is -inf.
+void restore_infinities(DType dtype, void* y, int64_t count) {
+  constexpr float lowest = std::numeric_limits<float>::lowest(), infinity = std::numeric_limits<float>::infinity();
+  if (dtype == DType::float32) {
+    auto* values = static_cast<float*>(y);
+    for (int64_t i = 0; i < count; ++i) values[i] = values[i] == lowest ? -infinity : values[i];
+  } else {
+    constexpr uint16_t lowest_bits = 0xff7f, infinity_bits = 0xff80;  // of bfloat16
+    auto* bits = static_cast<uint16_t*>(y);
+    for (int64_t i = 0; i < count; ++i) bits[i] = bits[i] == lowest_bits ? infinity_bits : bits[i];
+  }
+}
+
+/// oneDNN's pooling; null where library_pools() says that there is none, or there is none after all.
 std::unique_ptr<Kernel> library_pooling(const PrepareContext& context, dnnl::algorithm algorithm,
                                         const WindowGeometry& windows) {
   const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
-  const bool dilated =
-      std::any_of(windows.dilations.begin(), windows.dilations.end(), [](int64_t dilation) { return dilation != 1; });
-  if (!onednn::is_native(x.dtype) || dilated || context.has_output(1) || x.count() == 0 || y.count() == 0)
-    return nullptr;
-  onednn::Windows padded{windows.strides, windows.dilations, windows.pads_begin, {}};
-  for (size_t i = 0; i < windows.rank(); ++i) {
-    const int64_t end =
-        (y.dims[i + 2] - 1) * windows.strides[i] + windows.kernel[i] - x.dims[i + 2] - windows.pads_begin[i];
-    if (end > windows.pads_end[i]) return nullptr;
-    padded.pads_end.push_back(end);
-  }
+  const onednn::Windows padded{windows.strides, windows.dilations, windows.pads_begin, pads_read(windows, x, y)};
   onednn::TeamScope team(context.threads);
   const auto desc = onednn::pooling(algorithm, layout_of(x), layout_of(y), padded, windows.kernel);
   if (!desc) return nullptr;
@@ -86,16 +100,24 @@ std::unique_ptr<Kernel> library_pooling(const PrepareContext& context, dnnl::alg
       dnnl::pooling_forward(*desc), desc->scratchpad_desc(),
       std::vector<onednn::Primitive::Argument>{{DNNL_ARG_SRC, layout_of(x)}, {DNNL_ARG_DST, layout_of(y)}},
       context.threads);
+  const int64_t stored = count_of(y.stored_dims());
   return make_kernel(
-      [primitive](const KernelArgs& args) {
+      [primitive, dtype = y.dtype,
+       maxima = algorithm == dnnl::algorithm::pooling_max ? stored : 0](const KernelArgs& args) {
         primitive->run(std::array<const void*, 2>{args.inputs[0], args.outputs[0]}, args.scratch);
+        restore_infinities(dtype, args.outputs[0], maxima);
       },
       primitive->scratch_bytes());
 }
 
-WindowGeometry windows_of(const PrepareContext& context) {
-  const Dims& x = context.inputs.at(0).dims;
-  return window_geometry(context.node, Dims(x.begin() + 2, x.end()), context.node.get_ints("kernel_shape"));
+WindowGeometry windows_of(const Node& node, const TensorDesc& x) {
+  return window_geometry(node, Dims(x.dims.begin() + 2, x.dims.end()), node.get_ints("kernel_shape"));
+}
+
+std::unique_ptr<Kernel> library_pooling(const PrepareContext& context, dnnl::algorithm algorithm) {
+  const Node& node = context.node;
+  if (context.has_output(1) || !library_pools(node, context.inputs[0], context.outputs[0])) return nullptr;
+  return library_pooling(context, algorithm, windows_of(node, context.inputs[0]));
 }
 
 template <typename T>
@@ -185,7 +207,7 @@ std::unique_ptr<Kernel> prepare_lp_pool(const PrepareContext& context) {
 
 std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
   const Pooling pooling = pooling_of(context);
-  if (auto kernel = library_pooling(context, dnnl::algorithm::pooling_max, windows_of(context))) return kernel;
+  if (auto kernel = library_pooling(context, dnnl::algorithm::pooling_max)) return kernel;
   check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
   const IndexOrder order(pooling.loop, context.node.get_int("storage_order", 0) != 0);
   return dispatch(FloatTypes() + Types<int8_t, uint8_t>(), context.node, context.inputs[0].dtype, [&]<typename T>() {
@@ -200,7 +222,7 @@ std::unique_ptr<Kernel> prepare_average_pool(const PrepareContext& context) {
   const bool count_padding = context.node.get_int("count_include_pad", 0) != 0;
   const auto algorithm =
       count_padding ? dnnl::algorithm::pooling_avg_include_padding : dnnl::algorithm::pooling_avg_exclude_padding;
-  if (auto kernel = library_pooling(context, algorithm, windows_of(context))) return kernel;
+  if (auto kernel = library_pooling(context, algorithm)) return kernel;
   check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
   return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() {
     return make_kernel(
@@ -247,6 +269,17 @@ std::unique_ptr<Kernel> prepare_global_lp_pool(const PrepareContext& context) {
 }
 
 }  // namespace
+
+bool library_pools(const Node& node, const TensorDesc& x, const TensorDesc& y) {
+  if (!onednn::is_native(x.dtype) || x.count() == 0 || y.count() == 0 || x.rank() > 5) return false;
+  const WindowGeometry windows = windows_of(node, x);
+  const Dims ends = pads_read(windows, x, y);
+  for (size_t i = 0; i < windows.rank(); ++i)
+    if (windows.dilations[i] != 1 || windows.pads_begin[i] >= windows.kernel[i] || ends[i] >= windows.kernel[i] ||
+        ends[i] > windows.pads_end[i])
+      return false;
+  return true;
+}
 
 std::vector<KernelEntry> pooling_kernels() {
   return {
