@@ -78,7 +78,7 @@ class Assignment {
 
   bool is_pooling(const NodeGroup& group) const {
     const Node& node = *group.root;
-    if (!node.is("MaxPool") && !node.is("AveragePool")) return false;
+    if ((!node.is("MaxPool") && !node.is("AveragePool")) || node.output(1)) return false;
     return has_blocks(desc_of_(node.inputs[0])) && has_blocks(desc_of_(node.outputs[0])) &&
            library_pools(node, desc_of_(node.inputs[0]), desc_of_(node.outputs[0]));
   }
