@@ -296,7 +296,7 @@ std::vector<Executor::Kept> Executor::kept() {
 }
 
 size_t peak_bytes_of_rank(const RankPrograms& programs, int rank, const Symbols& symbols) {
-  RankState state(programs, rank, 1);
+  RankState state(programs, rank, 1, true);
   RankPlan plan(state, symbols, false);
   return plan.arena_bytes() + state.state_bytes();
 }

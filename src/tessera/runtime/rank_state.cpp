@@ -20,10 +20,11 @@ std::optional<int64_t> no_symbols(std::string_view) {
 
 }  // namespace
 
-RankState::RankState(const RankPrograms& programs, int rank, int threads)
+RankState::RankState(const RankPrograms& programs, int rank, int threads, bool only_plans)
     : programs_(programs),
       rank_(rank),
       threads_(threads),
+      only_plans_(only_plans),
       coordinates_(programs.mesh().coordinates(rank)),
       arena_(nullptr, free_arena) {}
 
@@ -65,9 +66,10 @@ const Tensor& RankState::shard(const Value* state) {
 const Tensor& RankState::packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) {
   auto known = packed_.find({state, key});
   if (known != packed_.end()) return known->second;
+  Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
+  if (only_plans_) return packed_.emplace(std::pair{state, key}, std::move(result)).first->second;
   bool only_for_this = !shards_.contains(state);
   const Tensor plain = shard(state);
-  Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
   result.owner = std::shared_ptr<void>(allocate_pages(bytes, "a packed weight"), std::free);
   result.data = static_cast<const std::byte*>(result.owner.get());
   const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);

@@ -14,8 +14,8 @@ namespace tessera::runtime {
 /// Used only from the rank's own thread.
 class RankState {
  public:
-  /// `programs` must outlive the state.
-  RankState(const RankPrograms& programs, int rank, int threads);
+  /// `programs` must outlive the state. `only_plans`: nothing will run, so weights are not packed, only sized.
+  RankState(const RankPrograms& programs, int rank, int threads, bool only_plans = false);
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
@@ -41,6 +41,7 @@ class RankState {
   const RankPrograms& programs_;
   int rank_;
   int threads_;
+  bool only_plans_;
   std::vector<int64_t> coordinates_;
   std::map<const Value*, Tensor> shards_;
   std::map<std::pair<const Value*, std::string>, Tensor> packed_;
