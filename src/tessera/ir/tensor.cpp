@@ -15,7 +15,9 @@ int64_t count_of(std::span<const int64_t> dims) {
   return count;
 }
 
-Tensor Tensor::zeros(DType dtype, Dims dims) {
+namespace {
+
+Tensor uninitialized(DType dtype, Dims dims) {
   Tensor tensor;
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
@@ -23,14 +25,21 @@ Tensor Tensor::zeros(DType dtype, Dims dims) {
   constexpr size_t kAlignment = 64;
   void* memory = std::aligned_alloc(kAlignment, (tensor.bytes / kAlignment + 1) * kAlignment);
   if (!memory) fail_running("memory", "cannot allocate {} bytes for a tensor", tensor.bytes);
-  std::memset(memory, 0, tensor.bytes);
   tensor.owner = std::shared_ptr<void>(memory, std::free);
   tensor.data = static_cast<const std::byte*>(memory);
   return tensor;
 }
 
+}  // namespace
+
+Tensor Tensor::zeros(DType dtype, Dims dims) {
+  Tensor tensor = uninitialized(dtype, std::move(dims));
+  std::memset(tensor.mutable_data(), 0, tensor.bytes);
+  return tensor;
+}
+
 Tensor Tensor::copy_of(DType dtype, Dims dims, const void* source, size_t bytes) {
-  Tensor tensor = zeros(dtype, std::move(dims));
+  Tensor tensor = uninitialized(dtype, std::move(dims));
   check(bytes == tensor.bytes, "the bytes given match the tensor's type and extents");
   if (bytes) std::memcpy(tensor.mutable_data(), source, bytes);
   return tensor;
