@@ -29,9 +29,8 @@ bench: packages
 	@scripts/bench.sh
 
 # libFuzzer against the readers, each for FUZZ_SECONDS, under AddressSanitizer.
-fuzz: packages
-	@command -v clang++-16 >/dev/null || \
-	  { echo "clang builds the fuzzers: apt-get install clang-16 libclang-rt-16-dev" >&2; exit 2; }
+fuzz:
+	@scripts/install_packages.sh clang-16 libclang-rt-16-dev
 	@cmake --preset fuzz --log-level=WARNING
 	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_seeds
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
@@ -43,7 +42,7 @@ sanitize: packages
 	done
 
 format:
-	@command -v clang-format >/dev/null || { echo "clang-format is missing: apt-get install clang-format" >&2; exit 2; }
+	@scripts/install_packages.sh clang-format
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i
 
 install: build

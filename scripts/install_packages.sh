@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what apt.txt lists and this machine lacks. On a system without apt, says what is needed and goes on.
+# Installs what apt.txt lists, and the packages that are named, where this machine lacks them. On a system without apt, says what is needed and goes on.
 set -eu
-packages=$(cat "$(dirname "$0")/../apt.txt")
+packages="$(cat "$(dirname "$0")/../apt.txt") $*"
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "This is not a Debian system, so nothing was installed. Tessera needs what these Debian packages hold:" >&2
