@@ -91,6 +91,9 @@ MachinePeak measure_peak(DType dtype, int cores) {
   // On a thread of its own: its OpenMP team ends with it. With more teams than cores, libgomp's threads would sleep
   // between loops, and what is timed afterwards would be slow.
   MachinePeak peak;
+#ifdef TESSERA_THREAD_SANITIZER
+  cores = 1;  // libgomp's barriers are not instrumented
+#endif
   std::thread([&] { peak = {kernels::peak_flops(dtype, cores), kernels::peak_bandwidth(cores)}; }).join();
   return peak;
 }

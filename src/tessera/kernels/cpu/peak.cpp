@@ -7,13 +7,19 @@
 #include <cstring>
 #include <vector>
 
-#include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/onednn.h"
 
 namespace tessera::kernels {
 namespace {
 
+// Under a sanitizer nothing is measured that means anything: then only that it runs.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kRows = 64, kWords = int64_t{1} << 16;
+#else
+constexpr int64_t kRows = 1536, kWords = int64_t{32} << 20;
+#endif
 constexpr int kTrials = 8;
 constexpr int kByte = 0x3f;  // repeated, about 0.75 in float32 and bfloat16: zeros would take less power
 
@@ -41,8 +47,7 @@ TESSERA_MULTIVERSION int64_t sum_of(const int64_t* words, int64_t count) {
 }  // namespace
 
 double peak_flops(DType dtype, int threads) {
-  constexpr int64_t n = 1536;
-  const Dims square{n, n};
+  const Dims square{kRows, kRows};
   Tensor a = Tensor::zeros(dtype, square), c = Tensor::zeros(dtype, square);
   std::memset(a.mutable_data(), kByte, a.bytes);
   ProductSpec spec{.shape = matmul_shape(square, square, "peak"), .operands = dtype, .result = dtype};
@@ -57,21 +62,20 @@ double peak_flops(DType dtype, int threads) {
   Tensor scratch = Tensor::zeros(DType::uint8, {static_cast<int64_t>(product->scratch_bytes() + 1)});
   const double seconds =
       best_seconds([&] { product->run(a.data, packed.data, nullptr, c.mutable_data(), scratch.mutable_data()); });
-  return 2.0 * n * n * n / seconds;
+  return 2.0 * kRows * kRows * kRows / seconds;
 }
 
 double peak_bandwidth(int threads) {
-  constexpr int64_t words = int64_t{32} << 20;
-  const std::vector<int64_t> memory(words, 1);
+  const std::vector<int64_t> memory(kWords, 1);
   int64_t sum = 0;
   const double seconds = best_seconds([&] {
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : sum)
     for (int part = 0; part < threads; ++part) {
-      const int64_t begin = words * part / threads, end = words * (part + 1) / threads;
+      const int64_t begin = kWords * part / threads, end = kWords * (part + 1) / threads;
       sum += sum_of(memory.data() + begin, end - begin);
     }
   });
-  return sum == 0 ? 0 : static_cast<double>(words * sizeof(int64_t)) / seconds;
+  return sum == 0 ? 0 : static_cast<double>(kWords * sizeof(int64_t)) / seconds;
 }
 
 }  // namespace tessera::kernels
