@@ -119,6 +119,9 @@ void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Te
       fail("outputs", "{}: {}", what, zip_strerror(archive.get()));
     }
     zip_set_file_compression(archive.get(), static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
+    // The first day that the format knows, so that the same arrays are the same file.
+    constexpr zip_uint16_t kMidnight = 0, kFirstOf1980 = 1 << 5 | 1;
+    zip_file_set_dostime(archive.get(), static_cast<zip_uint64_t>(index), kMidnight, kFirstOf1980, 0);
   }
   if (zip_close(archive.get()) < 0) {
     std::string reason = zip_strerror(archive.get());
