@@ -33,8 +33,9 @@ NodeCase read_case(const std::filesystem::path& folder);
 /// when a model is compiled, but the tests give it as an input.
 NodeCase with_constants(const NodeCase& node_case, bool (*is_constant)(const Tensor&));
 
-/// Whether the folder's model computes on tensors of numbers and booleans alone: no sequences, optionals or strings, and
-/// nothing of training (gradients, optimizers, training modes). A model that cannot be read counts as one that does.
+/// Whether the folder's model computes on tensors of numbers and booleans alone: no sequences, optionals or strings,
+/// and nothing of training (gradients, optimizers, training modes). A model that cannot be read counts as one that
+/// does.
 bool is_plain(const std::filesystem::path& folder);
 
 /// What is wrong about `actual`; empty if nothing is.

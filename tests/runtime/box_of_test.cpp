@@ -1,11 +1,10 @@
-#include "tessera/runtime/box.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "mesh/random_sharding.h"
+#include "tessera/runtime/box.h"
 
 namespace tessera::runtime {
 namespace {

@@ -7,9 +7,9 @@
 
 namespace tessera::rewrite {
 
-/// The elements, in row-major order, of an integer value that OneHot, Reshape, Transpose, Slice and Cast make from lists
-/// whose elements are known, through any rank. Shape computation follows lists only; this finds what exporters turn into
-/// a matrix on the way: PyTorch's (last dimension first) paddings become ONNX's as
+/// The elements, in row-major order, of an integer value that OneHot, Reshape, Transpose, Slice and Cast make from
+/// lists whose elements are known, through any rank. Shape computation follows lists only; this finds what exporters
+/// turn into a matrix on the way: PyTorch's (last dimension first) paddings become ONNX's as
 ///
 ///     Reshape [-1, 2] → Slice [::-1] → Transpose → Reshape [-1]
 ///

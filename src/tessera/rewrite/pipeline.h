@@ -15,9 +15,9 @@ namespace tessera::rewrite {
 inline constexpr int64_t kCanonicalOpset = 24;
 
 struct RewriteOptions {
-  /// Results and states that must survive by name, because an annotation or a user's question names them. A value that would
-  /// vanish into a raised operator blocks that raising. Names that the model does not have are ignored: whoever named
-  /// them reports it.
+  /// Results and states that must survive by name, because an annotation or a user's question names them. A value that
+  /// would vanish into a raised operator blocks that raising. Names that the model does not have are ignored: whoever
+  /// named them reports it.
   std::set<std::string> barriers;
   /// Called after each pass with its name and the model, for `--dump=STAGE`.
   std::function<void(std::string_view pass, const OnnxModel&)> observe;

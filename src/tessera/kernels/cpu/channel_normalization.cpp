@@ -1,6 +1,6 @@
 #include "tessera/base/error.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/row_moments.h"
 
 namespace tessera::kernels {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
 /// The inner loops of element-wise kernels: one operand list each, over `n` consecutive elements. An operand is either

@@ -1,9 +1,9 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/families.h"
-#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/row_moments.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/registry.h"

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/rows.h"
 #include "tessera/kernels/cpu/vector_math.h"
 

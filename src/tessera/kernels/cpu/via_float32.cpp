@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/scratch.h"
 
 namespace tessera::kernels {
