@@ -4,9 +4,10 @@
     python3 -m venv venv && venv/bin/pip install onnxruntime numpy
     venv/bin/python bench/peers.py --models DIR [--rounds 5] [--iterations 5] [--json FILE]
 
-DIR holds NAME/model.onnx for the full-size models (gpt2-small, bert-base, llama-300m, vit-base, resnet50, minilm; those
-that are missing are left out); tiny is in this repository. Both engines have --threads threads (2). A round runs one
-engine, then the other; of each, the median over all rounds counts. A ratio above 1 says that tessera is faster.
+DIR holds NAME/model.onnx: bench/export_models.py writes gpt2-small, bert-base, llama-300m, vit-base and resnet50 there;
+minilm is all-MiniLM-L6-v2 exported with its weights; tiny is in this repository. What is missing is left out. Both
+engines have --threads threads (2). A round runs one engine, then the other; of each, the median over all rounds counts.
+A ratio above 1 says that tessera is faster.
 """
 import argparse
 import json
