@@ -30,7 +30,7 @@ inline namespace v1 {
 /// "0.1.0"
 std::string_view version();
 
-/// An ONNX model (IR ≤ 14, opsets 13 to 28). Large weights are mapped, not read: the file must not be changed in place
+/// An ONNX model (IR ≤ 14, opsets 1 to 28). Large weights are mapped, not read: the file must not be changed in place
 /// while the model lives. Immutable; copies share.
 class Model {
  public:
