@@ -19,15 +19,18 @@ int64_t ranks_of(const std::vector<AxisRef>& axes) {
   return count;
 }
 
+// Whether the second is the digit just below the first of one mesh axis.
+bool are_neighbours(const AxisRef& major, const AxisRef& minor) {
+  return major.axis == minor.axis && major.pre * major.size == minor.pre;
+}
+
 // The part's axes with neighbouring digits of one mesh axis joined where they split evenly what they split: there one
 // split after the other is the split by both. An uneven nested split is not, and stays as it is.
 std::vector<AxisRef> join_even(const Part& part) {
   std::vector<AxisRef> joined;
   std::optional<Expr> before, left = part.size;  // extents before the last joined axis and after it, while even
   for (const AxisRef& axis : part.axes) {
-    bool follows =
-        !joined.empty() && joined.back().axis == axis.axis && joined.back().pre * joined.back().size == axis.pre;
-    if (follows && left && Expr::exact_divide(*left, axis.size)) {
+    if (!joined.empty() && are_neighbours(joined.back(), axis) && left && Expr::exact_divide(*left, axis.size)) {
       joined.back().size *= axis.size;
     } else {
       joined.push_back(axis);
@@ -66,7 +69,7 @@ bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& 
 std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes) {
   std::vector<AxisRef> joined;
   for (const AxisRef& axis : axes)
-    if (!joined.empty() && joined.back().axis == axis.axis && joined.back().pre * joined.back().size == axis.pre)
+    if (!joined.empty() && are_neighbours(joined.back(), axis))
       joined.back().size *= axis.size;
     else
       joined.push_back(axis);
