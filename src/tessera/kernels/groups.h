@@ -3,9 +3,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "tessera/kernels/kernel.h"
+#include "tessera/kernels/packing.h"
 
 /// How a program's nodes are dealt to kernels: a matrix product or convolution takes over the element-wise nodes that
 /// follow it, and what lies between is never stored; convolution networks stay in blocks of channels from end to end.
@@ -17,7 +18,8 @@ struct NodeGroup {
   std::vector<Follower> followers;
   std::vector<Value*> inputs;  ///< the root's operands, then the followers' other ones
   std::vector<Value*> outputs;
-  std::shared_ptr<const Node> own;  ///< a root that reads its weight before a Transpose
+  std::shared_ptr<const Node> own = {};     ///< a root that reads its weight before a Transpose
+  std::optional<PackedLayout> packed = {};  ///< of operand 1, where it is a weight that this machine packs
 };
 
 struct Grouping {
@@ -32,6 +34,6 @@ using DescOf = std::function<TensorDesc(const Value*)>;
 Grouping group_nodes(const Graph& graph, const DescOf& desc_of);
 
 /// Each node alone, all values row-major: for reading every value after a run.
-Grouping single_nodes(const Graph& graph);
+Grouping single_nodes(const Graph& graph, const DescOf& desc_of);
 
 }  // namespace tessera::kernels

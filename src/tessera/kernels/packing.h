@@ -29,6 +29,9 @@ struct PackedLayout {
   std::string key;
 };
 
+/// A State that never changes: what may be packed.
+bool is_weight(const Value* value);
+
 /// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain one is as good, or the node is another
 /// operator. Operators of domain "" and the MatMul of domain "tessera".
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
-#include "tessera/kernels/packing.h"
 #include "tessera/runtime/collective.h"
 
 namespace tessera::runtime {
@@ -32,9 +31,8 @@ const Value* view_root(const Value* value) {
 RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
     : rank_(rank), symbols_(symbols), keep_all_(keep_all) {
   const Graph& graph = *rank.program().graph;
-  kernels::Grouping grouping = keep_all
-                                   ? kernels::single_nodes(graph)
-                                   : kernels::group_nodes(graph, [this](const Value* value) { return desc(value); });
+  const kernels::DescOf desc_of = [this](const Value* value) { return desc(value); };
+  kernels::Grouping grouping = keep_all ? kernels::single_nodes(graph, desc_of) : kernels::group_nodes(graph, desc_of);
   const int end = static_cast<int>(grouping.groups.size()) + 1;
   for (int n = 0; n < end - 1; ++n)
     for (const Value* operand : grouping.groups[n].inputs)
@@ -194,12 +192,9 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
         node, rank_, [this](std::string_view name) { return lookup(name); }, infos_->back());
     if (node.op_type == "AllReduce") in_place = {0};
   } else {
-    const Value* weight = node.input(1);  // the root's
-    std::optional<kernels::PackedLayout> layout;
-    if (weight && weight->kind == ValueKind::state && !weight->next)
-      layout = kernels::packed_layout(node, context.inputs[1]);
     Node packed_node = node;  // NB the operands stay those of the plain node
-    if (layout) {
+    if (const auto& layout = group.packed) {
+      const Value* weight = node.input(1);
       Node pack;
       pack.op_type = "PackWeight";
       pack.domain = "tessera.cpu";
@@ -221,7 +216,7 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
                                       context.known, context.threads, context.followers};
     if (!entry->blocks)
       for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
-        for (kernels::TensorDesc& desc : *descs) desc = {desc.dtype, desc.block ? desc.stored_dims() : desc.dims};
+        for (kernels::TensorDesc& desc : *descs) desc = {desc.dtype, desc.stored_dims()};
     made.kernel = entry->prepare(of_packed);
     if (group.followers.empty()) in_place = entry->in_place;
     if (int operand = made.kernel->in_place_operand(); operand >= 0) in_place = {operand};

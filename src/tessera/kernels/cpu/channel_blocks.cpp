@@ -6,7 +6,6 @@
 #include "tessera/kernels/cpu/convolution_layout.h"
 #include "tessera/kernels/cpu/followers.h"
 #include "tessera/kernels/cpu/pooling.h"
-#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 namespace {
@@ -65,9 +64,9 @@ class Assignment {
   // Its followers' other operands are like its result: one value a channel lies otherwise in blocks.
   bool is_convolution(const NodeGroup& group) const {
     const Node& node = *group.root;
-    if (!node.is("Conv") || node.inputs[1]->kind != ValueKind::state || node.inputs[1]->next) return false;
-    const TensorDesc x = desc_of_(node.inputs[0]), weight = desc_of_(node.inputs[1]), y = desc_of_(node.outputs[0]);
-    if (!has_blocks(x) || !has_blocks(y) || !packed_layout(node, weight)) return false;
+    if (!node.is("Conv") || !group.packed) return false;
+    const TensorDesc x = desc_of_(node.inputs[0]), y = desc_of_(node.outputs[0]);
+    if (!has_blocks(x) || !has_blocks(y)) return false;
     for (const Follower& follower : group.followers)
       if (follower.operand >= 0 && desc_of_(group.inputs[follower.operand]).dims != y.dims) return false;
     const int64_t groups = node.get_int("group", 1), block = channel_block(x.dtype);

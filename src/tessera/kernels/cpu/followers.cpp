@@ -48,12 +48,11 @@ class InTurn : public Kernel {
     for (const Follower& follower : context.followers) {
       const KernelEntry* entry = find_kernel(follower.node->op_type, follower.node->domain);
       check(entry != nullptr, "a follower has a kernel of its own");
-      TensorDesc stored = context.outputs[0];
-      stored = {stored.dtype, stored.block ? stored.stored_dims() : stored.dims};
+      const TensorDesc stored{context.outputs[0].dtype, context.outputs[0].stored_dims()};
       PrepareContext step{*follower.node, {stored}, {stored}, {nullptr}, context.threads};
       if (follower.operand >= 0) {
-        TensorDesc other = context.inputs[follower.operand];
-        step.inputs.push_back({other.dtype, other.block ? other.stored_dims() : other.dims});
+        const TensorDesc& other = context.inputs[follower.operand];
+        step.inputs.push_back({other.dtype, other.stored_dims()});
         step.known.push_back(nullptr);
       }
       steps_.push_back({entry->prepare(step), follower.operand});

@@ -5,19 +5,22 @@
 
 #include "tessera/kernels/cpu/channel_blocks.h"
 #include "tessera/kernels/cpu/followers.h"
-#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 namespace {
 
 constexpr size_t kMostFollowers = 4;
 
-bool is_weight(const Value* value) {
-  return value && value->kind == ValueKind::state && !value->next;
-}
-
 bool is_native_float(DType dtype) {
   return (dtype == DType::float32 || dtype == DType::bfloat16) && onednn::is_native(dtype);
+}
+
+std::optional<PackedLayout> packed_weight(const Node& node, const DescOf& desc_of) {
+  return is_weight(node.input(1)) ? packed_layout(node, desc_of(node.input(1))) : std::nullopt;
+}
+
+NodeGroup single(const Node& node, const DescOf& desc_of) {
+  return {&node, {}, node.inputs, node.outputs, nullptr, packed_weight(node, desc_of)};
 }
 
 class Grouper {
@@ -49,7 +52,7 @@ class Grouper {
  private:
   // A product with the transpose of a weight reads the weight itself, if it can be packed as it lies.
   NodeGroup rooted_at(const Node& node) {
-    NodeGroup group{&node, {}, node.inputs, node.outputs, nullptr};
+    NodeGroup group = single(node, desc_of_);
     if (!node.is("MatMul") || !node.input(1)) return group;
     const Node* transpose = node.input(1)->producer;
     if (!transpose || !transpose->is("Transpose") || !is_weight(transpose->input(0))) return group;
@@ -58,7 +61,9 @@ class Grouper {
     auto own = std::make_shared<Node>(node);
     own->inputs[1] = transpose->inputs[0];
     own->set("transB", int64_t{1});
-    if (!packed_layout(*own, desc_of_(own->inputs[1]))) return group;
+    auto packed = packed_weight(*own, desc_of_);
+    if (!packed) return group;
+    group.packed = std::move(packed);
     ++spared_[transpose];
     group.inputs = own->inputs;
     group.root = own.get();
@@ -137,10 +142,9 @@ Grouping group_nodes(const Graph& graph, const DescOf& desc_of) {
   return Grouper(graph, desc_of).run();
 }
 
-Grouping single_nodes(const Graph& graph) {
+Grouping single_nodes(const Graph& graph, const DescOf& desc_of) {
   Grouping grouping;
-  for (const auto& node : graph.nodes())
-    grouping.groups.push_back({node.get(), {}, node->inputs, node->outputs, nullptr});
+  for (const auto& node : graph.nodes()) grouping.groups.push_back(single(*node, desc_of));
   return grouping;
 }
 

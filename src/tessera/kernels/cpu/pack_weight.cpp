@@ -28,6 +28,10 @@ std::string key_of(const Attribute& attribute) {
 
 }  // namespace
 
+bool is_weight(const Value* value) {
+  return value && value->kind == ValueKind::state && !value->next;
+}
+
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {
   // Of our domain: those that sum in float32, and not the convolutions whose groups only a rank's shapes tell.
   const bool ours = node.domain == "tessera" && node.get_int("group", 1) != 0;
