@@ -163,14 +163,15 @@ class Bench : public Command {
 
   int run(Console& console) override {
     if (!trace_.empty()) require_writable(trace_);
-    Prepared prepared = prepare(console);
-    const Program& program = prepared.program;
+    const Loaded loaded = load_program(model_, plan_, inputs_, console);
+    const Program& program = loaded.program;
     SessionOptions options = run_.session();
     options.profile = true;
     Session session(program, options);
-    const std::vector<int64_t> peaks = session.peak_bytes(prepared.inputs);
+    const std::vector<int64_t> peaks = session.peak_bytes(loaded.inputs);
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
-    Floor floor{{}, std::min(threads, machine().cores), prepared.dtype, prepared.flops, prepared.bytes};
+    Floor floor = floor_of(loaded);
+    floor.cores = std::min(threads, machine().cores);
     if (floor.flops > 0) {
       Progress progress(console, "measuring the machine");
       floor.peak = measure_peak(floor.dtype, floor.cores);
@@ -181,11 +182,10 @@ class Bench : public Command {
     std::vector<double> times;
     {
       Progress progress(console, "running");
-      for (const auto& [name, tensor] : session.run(prepared.inputs)) floor.bytes += static_cast<double>(tensor.bytes);
-      for (int i = 1; i < warmup_; ++i) session.run(prepared.inputs);
+      for (int i = 0; i < warmup_; ++i) session.run(loaded.inputs);
       for (int i = 0; i < iterations_; ++i) {
         const Clock::time_point start = Clock::now();
-        session.run(prepared.inputs);
+        session.run(loaded.inputs);
         times.push_back(milliseconds_since(start));
       }
     }
@@ -195,7 +195,9 @@ class Bench : public Command {
     Trace trace;
     double at = 0;
     for (int i = 0; i < profiled; ++i) {
-      session.run(prepared.inputs);
+      const Tensors outputs = session.run(loaded.inputs);
+      if (i == 0)
+        for (const auto& [name, tensor] : outputs) floor.bytes += static_cast<double>(tensor.bytes);
       const Profile profile = session.profile();
       costs.add(profile, 1.0 / profiled);
       if (!trace_.empty()) trace.add(profile, at);
@@ -211,32 +213,16 @@ class Bench : public Command {
   }
 
  private:
-  struct Prepared {
-    Program program;
-    Tensors inputs;
-    DType dtype = DType::float32;
-    double flops = 0, bytes = 0;  // of the model; 0 if it is not known
-  };
-
-  Prepared prepare(const Console& console) const {
-    Progress progress(console, "compiling");
-    if (Program::is_written(model_)) {
-      plan_.refuse_for_written(model_);
-      Program program = Program::read(model_);
-      return {program, inputs_.given_for_written(program)};
-    }
-    const Model model = Model::load(model_);
-    Plan plan = plan_.plan();
-    const Mesh mesh = plan_.mesh(plan);
-    Tensors inputs = inputs_.given(model.inputs());
-    plan_.add_sizes(plan, model.inputs(), inputs);
-    Program program = compile(model, mesh, plan);
-    if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
-    const Inspection inspection = inspect(model, model.complete(plan.shapes));
-    const DType dtype = plan.dtype.value_or(DType::float32);
-    double bytes = static_cast<double>(inspection.parameter_bytes) * (dtype == DType::float32 ? 1 : 0.5);
-    for (const auto& [name, tensor] : inputs) bytes += static_cast<double>(tensor.bytes);
-    return {program, inputs, dtype, static_cast<double>(inspection.flops), bytes};
+  /// Without peaks; without FLOPs and bytes, too, for a written program, which does not say what its model needs.
+  static Floor floor_of(const Loaded& loaded) {
+    Floor floor;
+    if (!loaded.model) return floor;
+    floor.dtype = loaded.plan.dtype.value_or(DType::float32);
+    const Inspection inspection = inspect(*loaded.model, loaded.model->complete(loaded.plan.shapes));
+    floor.flops = static_cast<double>(inspection.flops);
+    floor.bytes = static_cast<double>(inspection.parameter_bytes) * (floor.dtype == DType::float32 ? 1 : 0.5);
+    for (const auto& [name, tensor] : loaded.inputs) floor.bytes += static_cast<double>(tensor.bytes);
+    return floor;
   }
 
   void print(const Console& console, const Program& program, const Session& session, const Latency& latency,

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tessera/cli/progress.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -168,6 +170,24 @@ Tensors InputOptions::given_for_written(const Program& program) const {
   std::vector<std::string> names;
   for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
   throw Error(ErrorKind::user, "inputs", "a written program runs on given inputs; give --inputs with " + joined(names));
+}
+
+Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
+                    const Console& console, const StageObserver& observer) {
+  Progress progress(console, "compiling");
+  if (Program::is_written(path)) {
+    plan.refuse_for_written(path);
+    Program program = Program::read(path);
+    return {program, inputs.given_for_written(program), std::nullopt, {}};
+  }
+  const Model model = Model::load(path);
+  Plan wanted = plan.plan();
+  const Mesh mesh = plan.mesh(wanted);
+  Tensors arrays = inputs.given(model.inputs());
+  plan.add_sizes(wanted, model.inputs(), arrays);
+  Program program = compile(model, mesh, wanted, {{}, observer});
+  if (!inputs.from_file()) arrays = inputs.random(model, wanted.shapes, console);
+  return {program, arrays, model, wanted};
 }
 
 void RunOptions::declare(CLI::App& app) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,17 @@ struct InputOptions {
   std::string path;
   uint64_t seed = 0;
 };
+
+/// A program to run, and what to run it on.
+struct Loaded {
+  Program program;
+  Tensors inputs;
+  std::optional<Model> model;  ///< none for a written program
+  Plan plan;                   ///< completed by the sizes of the inputs
+};
+/// Compiles the model at `path`, or reads the written program there, whose plan cannot be changed any more.
+Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
+                    const Console& console, const StageObserver& observer = nullptr);
 
 /// --threads, --timeout
 struct RunOptions {

@@ -52,7 +52,8 @@ class Run : public Command {
     if (dump_.list(console)) return kGood;
     dump_.check();
     if (!outputs_.empty()) require_writable(outputs_);
-    auto [program, inputs] = prepare(console);
+    if (Program::is_written(model_)) dump_.refuse_for_written(model_);
+    auto [program, inputs, model, plan] = load_program(model_, plan_, inputs_, console, dump_.observer(console));
     Session session = [&] {
       Progress progress(console, "loading");
       return Session(program, run_.session());
@@ -83,24 +84,6 @@ class Run : public Command {
   }
 
  private:
-  std::pair<Program, Tensors> prepare(const Console& console) {
-    Progress progress(console, "compiling");
-    if (Program::is_written(model_)) {
-      plan_.refuse_for_written(model_);
-      dump_.refuse_for_written(model_);
-      Program program = Program::read(model_);
-      return {program, inputs_.given_for_written(program)};
-    }
-    Model model = Model::load(model_);
-    Plan plan = plan_.plan();
-    Mesh mesh = plan_.mesh(plan);
-    Tensors inputs = inputs_.given(model.inputs());
-    plan_.add_sizes(plan, model.inputs(), inputs);
-    Program program = compile(model, mesh, plan, {{}, dump_.observer(console)});
-    if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
-    return {program, inputs};
-  }
-
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds) const {
     print_collectives(console, program.summary());
     console.say("ran in " + time_text(seconds));
