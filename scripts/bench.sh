@@ -1,17 +1,25 @@
 #!/bin/sh
-# Times the models of this repository on a few meshes (bench/forward.cpp says what the numbers mean), then collectives,
-# beside Open MPI's where mpicc and mpirun are installed (apt-get install libopenmpi-dev openmpi-bin).
+# Times the models of this repository on a few meshes, which on one machine shows what splitting and communicating cost,
+# not what more devices would give; then collectives, beside Open MPI's where mpicc and mpirun are installed (apt-get
+# install libopenmpi-dev openmpi-bin).
 set -eu
 cd "$(dirname "$0")/.."
-models=tests/models
-build/bench/bench_forward \
-  examples/tiny/model.onnx:batch=4,sequence=128 \
-  $models/gpt2/model.onnx:batch=4,sequence=128 \
-  $models/llama/model.onnx:batch=4,sequence=128 \
-  $models/bert/model.onnx:batch=4,sequence=128 \
-  $models/vit/model.onnx:batch=4 \
-  $models/resnet/model.onnx:batch=8 \
-  --mesh tp=2 --mesh dp=2 --mesh dp=2,tp=2
+
+# Latency and floor of MODEL under SIZES, on one rank that has all cores and on meshes that share them.
+forward() {
+  model=$1
+  sizes=$2
+  for mesh in tp=1 tp=2 dp=2 dp=2,tp=2; do
+    echo "$model $sizes"
+    build/tessera bench "$model" --shapes "$sizes" --mesh $mesh --iterations 20 | sed '/^median/q'
+  done
+}
+forward examples/tiny/model.onnx batch=4,sequence=128
+for name in gpt2 llama bert; do
+  forward tests/models/$name/model.onnx batch=4,sequence=128
+done
+forward tests/models/vit/model.onnx batch=4
+forward tests/models/resnet/model.onnx batch=8
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
