@@ -7,6 +7,7 @@
 #include <set>
 
 #include "api/small_model.h"
+#include "cli/run_command.h"
 #include "tessera/io/npz.h"
 
 // Runs the binary as a person would.
@@ -15,24 +16,18 @@ namespace {
 
 using nlohmann::json;
 using test::kPair;
+using test::Ran;
 using test::TemporaryFolder;
 using test::write_model;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing_io::contents;
 
-struct Ran {
-  int code = -1;
-  std::string out, err;
-};
-
 class CommandLine : public testing::Test {
  protected:
   // Words are for the shell: quote what it would read.
   Ran tessera(const std::string& words) {
-    std::string out = (folder_ / "stdout").string(), err = (folder_ / "stderr").string();
-    int status = std::system((std::string(TESSERA_BINARY) + " " + words + " >" + out + " 2>" + err).c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(err)};
+    return test::run_command(std::string(TESSERA_BINARY) + " " + words, folder_);
   }
 
   // The message of a user's mistake.
