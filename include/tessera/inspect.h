@@ -24,12 +24,14 @@ struct Inspection {
   SymbolSizes sizes;  ///< that flops and bytes are for
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;
-  int64_t flops = 0;                               ///< of one step on one device, after rewriting
-  int64_t moved_bytes = 0;                         ///< operands and results of all operators, once each
-  std::vector<OperatorCount> read;                 ///< as the file has them, most frequent first
-  std::vector<OperatorCount> rewritten;            ///< as the partitioner meets them; empty if rewriting failed
-  std::string rewrite_error;                       ///< why it failed; "" if it did not
-  std::vector<std::string> uncovered;              ///< operators that stop the model from running here
+  int64_t parameter_bytes_read = 0;      ///< by one step: of a table that only Gather uses, the rows that it takes
+  int64_t flops = 0;                     ///< of one step on one device, after rewriting
+  DType compute = DType::float32;        ///< the type of float that most of these FLOPs are of
+  int64_t moved_bytes = 0;               ///< operands and results of all operators, once each
+  std::vector<OperatorCount> read;       ///< as the file has them, most frequent first
+  std::vector<OperatorCount> rewritten;  ///< as the partitioner meets them; empty if rewriting failed
+  std::string rewrite_error;             ///< why it failed; "" if it did not
+  std::vector<std::string> uncovered;    ///< operators that stop the model from running here
   std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
   int64_t annotated_nodes = 0;                     ///< nodes for which the file has a device configuration
 };

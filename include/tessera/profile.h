@@ -39,7 +39,7 @@ struct MachinePeak {
   double flops = 0;      ///< per second, in a large matrix product with packed weights
   double bandwidth = 0;  ///< bytes per second, reading memory that no cache holds
 };
-/// Measures for about a second. `dtype`: float32 or bfloat16.
+/// Measures for about a second. `dtype`: float32, bfloat16 or float16; no FLOP/s if there are no products of it here.
 MachinePeak measure_peak(DType dtype, int cores);
 
 }  // namespace v1

@@ -92,8 +92,9 @@ TEST_F(CommandLine, bench_says_where_the_time_went) {
   const std::string words = "bench " + model_ + " --mesh tp=2 --shapes batch=4 --iterations 5 --warmup 1";
   Ran ran = tessera(words);
   EXPECT_EQ(ran.code, 0) << ran.err;
-  EXPECT_THAT(ran.out, AllOf(HasSubstr("throughput"), HasSubstr("p99"), HasSubstr("floor"), HasSubstr("idle"),
-                             HasSubstr("all_reduce"), HasSubstr("MatMul")));
+  EXPECT_THAT(ran.out,
+              AllOf(HasSubstr("throughput"), HasSubstr("p99"), HasSubstr("prepared in"), HasSubstr("a new shape"),
+                    HasSubstr("floor"), HasSubstr("idle"), HasSubstr("all_reduce"), HasSubstr("MatMul")));
   json object = parsed(words);
   const json latency = object["latency_ms"];
   EXPECT_GT(latency["min"], 0);
@@ -101,6 +102,8 @@ TEST_F(CommandLine, bench_says_where_the_time_went) {
   EXPECT_LE(latency["median"], latency["p90"]);
   EXPECT_LE(latency["p90"], latency["p99"]);
   EXPECT_GT(object["floor_ms"], 0);
+  EXPECT_EQ(object["dtype"], "float32");
+  for (const char* part : {"compile", "load", "bind"}) EXPECT_GT(object["prepare_ms"][part], 0) << part;
   ASSERT_EQ(object["ranks"].size(), 2u);
   for (const json& rank : object["ranks"]) {
     EXPECT_GT(rank["compute_ms"], 0);
@@ -136,6 +139,7 @@ TEST_F(CommandLine, bench_takes_written_programs_on_given_inputs) {
   ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --quiet -o " + out).code, 0);
   json object = parsed("bench " + out + " --iterations 2 --inputs " + in);
   EXPECT_TRUE(object["floor_ms"].is_null()) << "the whole model's FLOPs are not in a written program";
+  EXPECT_TRUE(object["prepare_ms"]["bind"].is_null());
   EXPECT_THAT(mistake("bench " + out), HasSubstr("give --inputs"));
   EXPECT_THAT(mistake("bench " + out + " --mesh tp=2 --inputs " + in), HasSubstr("written program"));
 }

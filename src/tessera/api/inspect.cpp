@@ -45,14 +45,36 @@ double value_bytes(const Value* value, const SymbolSizes& sizes) {
   return spmd::hinted(product(value->shape()), sizes) * bits_of(value->dtype()) / 8;
 }
 
+/// Bytes of a parameter that one step reads. Gather's result is the rows that it takes.
+double bytes_read(const Value* state, const SymbolSizes& sizes) {
+  double bytes = 0;
+  for (const Use& use : state->uses) {
+    const bool rows = use.node->is("Gather") && use.index == 0;
+    bytes += value_bytes(rows ? use.node->output() : state, sizes);
+  }
+  return std::min(bytes, static_cast<double>(state->data.bytes));
+}
+
 void add_costs(Inspection& result, const Graph& graph) {
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0, read = 0;
+  std::map<DType, double> flops_in;
   for (const auto& node : graph.nodes()) {
-    flops += spmd::hinted(ops::flops_of(*node), result.sizes);
+    const double of_node = spmd::hinted(ops::flops_of(*node), result.sizes);
+    flops += of_node;
+    if (const Value* operand = node->input(0); operand && is_float(operand->dtype()))
+      flops_in[operand->dtype()] += of_node;
     for (const Value* operand : node->inputs) bytes += value_bytes(operand, result.sizes);
     for (const Value* made : node->outputs) bytes += value_bytes(made, result.sizes);
   }
+  for (const Value* state : graph.values_of(ValueKind::state)) read += bytes_read(state, result.sizes);
+  double most = 0;
+  for (const auto& [dtype, of_type] : flops_in)
+    if (of_type > most) {
+      most = of_type;
+      result.compute = dtype;
+    }
   result.flops = static_cast<int64_t>(flops);
+  result.parameter_bytes_read = static_cast<int64_t>(read);
   result.moved_bytes = static_cast<int64_t>(bytes);
 }
 

@@ -85,9 +85,9 @@ Profile Session::profile() const {
 }
 
 MachinePeak measure_peak(DType dtype, int cores) {
-  if (dtype != DType::float32 && dtype != DType::bfloat16)
+  if (dtype != DType::float32 && dtype != DType::bfloat16 && dtype != DType::float16)
     throw Error(ErrorKind::user, "bench",
-                "peaks are measured of float32 and bfloat16, not of " + std::string(name_of(dtype)));
+                "peaks are measured of float32, bfloat16 and float16, not of " + std::string(name_of(dtype)));
   // On a thread of its own: its OpenMP team ends with it. With more teams than cores, libgomp's threads would sleep
   // between loops, and what is timed afterwards would be slow.
   MachinePeak peak;

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
-#include <numeric>
+#include <optional>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/latency.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
@@ -12,33 +12,6 @@
 
 namespace tessera::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-/// Of `sorted` times, the value below which a share of them lies, between neighbours by proportion.
-double quantile(const std::vector<double>& sorted, double share) {
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (sorted[above] - sorted[below]) * (at - static_cast<double>(below));
-}
-
-struct Latency {
-  double min = 0, mean = 0, median = 0, p90 = 0, p99 = 0;
-
-  explicit Latency(std::vector<double> times) {
-    std::sort(times.begin(), times.end());
-    min = times.front();
-    mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
-    median = quantile(times, 0.5);
-    p90 = quantile(times, 0.9);
-    p99 = quantile(times, 0.99);
-  }
-};
 
 /// What runs of one program cost, per run; times in milliseconds.
 struct Costs {
@@ -133,19 +106,42 @@ class Trace {
   size_t ranks_ = 0;
 };
 
-/// The least time that a model can take here: its FLOPs at the peak, or its weights, inputs and outputs, each read or
-/// written once, at the memory's bandwidth. A model that reads a few rows of a large table, or one that fits into the
-/// caches, can be faster than the second.
+/// The least time that a model can take here: its FLOPs at the peak, or what it reads of its weights, its inputs and
+/// its outputs, each once, at the memory's bandwidth. A model that fits into the caches can be faster than the second.
 struct Floor {
   MachinePeak peak;
   int cores = 1;
-  DType dtype = DType::float32;
+  std::optional<DType> dtype;  ///< of the matrix products; none for a written program
   double flops = 0, bytes = 0;
 
   double compute_ms() const { return peak.flops > 0 ? flops / peak.flops * 1e3 : 0; }
   double memory_ms() const { return peak.bandwidth > 0 ? bytes / peak.bandwidth * 1e3 : 0; }
   double ms() const { return std::max(compute_ms(), memory_ms()); }
 };
+
+/// What came before the first run, in milliseconds.
+struct Preparation {
+  double compile = 0;          ///< reading the model and making the program
+  double load = 0;             ///< cutting and packing the weights, and the plan for the inputs' shapes
+  std::optional<double> bind;  ///< the plan for other shapes, if there are any
+};
+
+/// How long a plan for other shapes takes: the first symbol one greater. None where nothing is symbolic, for a written
+/// program, and where the model does not take such a size.
+std::optional<double> time_to_bind(Session& session, const Loaded& loaded) {
+  if (!loaded.model || loaded.model->symbols().empty()) return std::nullopt;
+  SymbolSizes sizes = loaded.model->complete(loaded.plan.shapes);
+  ++sizes[loaded.model->symbols().front()];
+  try {
+    const Tensors inputs = random_inputs(*loaded.model, sizes, 0);
+    const Clock::time_point start = Clock::now();
+    session.peak_bytes(inputs);
+    return milliseconds_since(start);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    return std::nullopt;
+  }
+}
 
 class Bench : public Command {
  public:
@@ -167,14 +163,20 @@ class Bench : public Command {
     const Program& program = loaded.program;
     SessionOptions options = run_.session();
     options.profile = true;
+    Preparation prepared;
+    prepared.compile = loaded.compile_ms;
+    const Clock::time_point start = Clock::now();
     Session session(program, options);
     const std::vector<int64_t> peaks = session.peak_bytes(loaded.inputs);
+    prepared.load = milliseconds_since(start);
+    prepared.bind = time_to_bind(session, loaded);
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
     Floor floor = floor_of(loaded);
     floor.cores = std::min(threads, machine().cores);
     if (floor.flops > 0) {
       Progress progress(console, "measuring the machine");
-      floor.peak = measure_peak(floor.dtype, floor.cores);
+      const bool narrow = floor.dtype == DType::bfloat16 || floor.dtype == DType::float16;
+      floor.peak = measure_peak(narrow ? *floor.dtype : DType::float32, floor.cores);
       // Where there are no products of 16-bit floats, float32 does them.
       if (floor.peak.flops == 0) floor.peak = measure_peak(DType::float32, floor.cores);
     }
@@ -206,9 +208,9 @@ class Bench : public Command {
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);
     if (console.json)
-      emit(console, program, session, latency, costs, peaks, floor);
+      emit(console, program, session, latency, costs, peaks, floor, prepared);
     else
-      print(console, program, session, latency, costs, peaks, floor);
+      print(console, program, session, latency, costs, peaks, floor, prepared);
     return kGood;
   }
 
@@ -217,21 +219,25 @@ class Bench : public Command {
   static Floor floor_of(const Loaded& loaded) {
     Floor floor;
     if (!loaded.model) return floor;
-    floor.dtype = loaded.plan.dtype.value_or(DType::float32);
     const Inspection inspection = inspect(*loaded.model, loaded.model->complete(loaded.plan.shapes));
+    const bool narrowed = inspection.compute == DType::float32 && loaded.plan.dtype == DType::bfloat16;
+    floor.dtype = narrowed ? DType::bfloat16 : inspection.compute;
     floor.flops = static_cast<double>(inspection.flops);
-    floor.bytes = static_cast<double>(inspection.parameter_bytes) * (floor.dtype == DType::float32 ? 1 : 0.5);
+    floor.bytes = static_cast<double>(inspection.parameter_bytes_read) * (narrowed ? 0.5 : 1);
     for (const auto& [name, tensor] : loaded.inputs) floor.bytes += static_cast<double>(tensor.bytes);
     return floor;
   }
 
   void print(const Console& console, const Program& program, const Session& session, const Latency& latency,
-             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor) const {
+             const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor,
+             const Preparation& prepared) const {
     auto ms = [](double value) { return time_text(value * 1e-3); };
     console.say(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
                 (session.threads_per_rank() == 1 ? " thread" : " threads") + " each, " +
-                std::string(name_of(floor.dtype)) + ", " + joined(machine().instruction_sets));
+                (floor.dtype ? std::string(name_of(*floor.dtype)) + ", " : "") + joined(machine().instruction_sets));
+    console.say("prepared in " + ms(prepared.compile + prepared.load) + ": compile " + ms(prepared.compile) +
+                ", load " + ms(prepared.load) + (prepared.bind ? ", a new shape " + ms(*prepared.bind) : ""));
     console.say("throughput " + ratio_text(1e3 / latency.mean) + " runs/s over " + std::to_string(iterations_) +
                 " runs after " + std::to_string(warmup_));
     Table times({"latency", "min", "mean", "median", "p90", "p99"});
@@ -288,7 +294,8 @@ class Bench : public Command {
   }
 
   void emit(const Console& console, const Program& program, const Session& session, const Latency& latency,
-            const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor) const {
+            const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor,
+            const Preparation& prepared) const {
     Json ranks = Json::array();
     for (size_t r = 0; r < costs.ranks.size(); ++r)
       ranks.push_back({{"rank", r},
@@ -311,11 +318,15 @@ class Bench : public Command {
                            {"share", entry.time / total_time(costs.by_type)}});
     Json object = {{"model", model_},
                    {"mesh", mesh_json(program.mesh())},
-                   {"dtype", name_of(floor.dtype)},
+                   {"dtype", floor.dtype ? Json(name_of(*floor.dtype)) : Json()},
                    {"instruction_sets", machine().instruction_sets},
                    {"threads_per_rank", session.threads_per_rank()},
                    {"iterations", iterations_},
                    {"warmup", warmup_},
+                   {"prepare_ms",
+                    {{"compile", prepared.compile},
+                     {"load", prepared.load},
+                     {"bind", prepared.bind ? Json(*prepared.bind) : Json()}}},
                    {"throughput", 1e3 / latency.mean},
                    {"latency_ms",
                     {{"min", latency.min},

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tessera/cli/latency.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {
@@ -175,19 +176,24 @@ Tensors InputOptions::given_for_written(const Program& program) const {
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer) {
   Progress progress(console, "compiling");
+  Clock::time_point start = Clock::now();
   if (Program::is_written(path)) {
     plan.refuse_for_written(path);
     Program program = Program::read(path);
-    return {program, inputs.given_for_written(program), std::nullopt, {}};
+    const double read = milliseconds_since(start);
+    return {program, inputs.given_for_written(program), std::nullopt, {}, read};
   }
   const Model model = Model::load(path);
+  const double read = milliseconds_since(start);
   Plan wanted = plan.plan();
   const Mesh mesh = plan.mesh(wanted);
   Tensors arrays = inputs.given(model.inputs());
   plan.add_sizes(wanted, model.inputs(), arrays);
+  start = Clock::now();
   Program program = compile(model, mesh, wanted, {{}, observer});
+  const double compiled = milliseconds_since(start);
   if (!inputs.from_file()) arrays = inputs.random(model, wanted.shapes, console);
-  return {program, arrays, model, wanted};
+  return {program, arrays, model, wanted, read + compiled};
 }
 
 void RunOptions::declare(CLI::App& app) {

@@ -73,6 +73,7 @@ struct Loaded {
   Tensors inputs;
   std::optional<Model> model;  ///< none for a written program
   Plan plan;                   ///< completed by the sizes of the inputs
+  double compile_ms = 0;       ///< reading and compiling, without the inputs
 };
 /// Compiles the model at `path`, or reads the written program there, whose plan cannot be changed any more.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,

@@ -1,16 +1,12 @@
 #include <algorithm>
-#include <chrono>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/latency.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The first elements, for a first look.
 std::string glance(const Tensor& tensor) {
@@ -53,7 +49,9 @@ class Run : public Command {
     dump_.check();
     if (!outputs_.empty()) require_writable(outputs_);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
-    auto [program, inputs, model, plan] = load_program(model_, plan_, inputs_, console, dump_.observer(console));
+    const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console));
+    const Program& program = loaded.program;
+    const Tensors& inputs = loaded.inputs;
     Session session = [&] {
       Progress progress(console, "loading");
       return Session(program, run_.session());
@@ -70,9 +68,9 @@ class Run : public Command {
     double best = 0;
     for (int i = 0; i < repeat_; ++i) {
       Progress progress(console, "running");
-      auto start = std::chrono::steady_clock::now();
+      const Clock::time_point start = Clock::now();
       outputs = session.run(inputs);
-      double seconds = seconds_since(start);
+      const double seconds = milliseconds_since(start) * 1e-3;
       best = i == 0 ? seconds : std::min(best, seconds);
     }
     if (!outputs_.empty()) write_tensors(outputs_, outputs);

@@ -5,7 +5,8 @@
 /// What this machine's cores reach together, measured now: the floors beside which times are to be read.
 namespace tessera::kernels {
 
-/// FLOP/s of matrix products of 1536 rows and columns, the right one packed; the best of several. float32 or bfloat16.
+/// FLOP/s of matrix products of 1536 rows and columns, the right one packed; the best of several. float32,
+/// bfloat16 or float16; 0 where it has no products of that type.
 double peak_flops(DType dtype, int threads);
 
 /// Bytes per second of reading 256 MiB; the best of several.
