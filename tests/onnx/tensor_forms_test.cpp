@@ -1,8 +1,11 @@
 // Every element type, in every form in which ONNX stores tensors.
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "support.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/onnx/strings.h"
 #include "tessera/onnx/tensor_proto.h"
 #include "tessera/onnx/typed_elements.h"
@@ -152,18 +155,39 @@ TEST(TypedFields, new_data_replace_odd_entries) {
   EXPECT_EQ(written.graph().initializer(1).int32_data(0), 9);
 }
 
-TEST(Initializers, large_raw_data_are_views_of_the_file_where_aligned) {
+// Names of different lengths shift the data to every alignment.
+TEST(Initializers, large_weights_are_views_of_the_file_however_they_lie) {
   std::vector<float> weights(4096);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i);
-  // Names of different lengths shift the data to every alignment.
+  std::set<uintptr_t> places;
   for (size_t shift = 0; shift < 4; ++shift) {
     onnx::ModelProto model = small_model();
     add_floats(*model.mutable_graph(), "large" + std::string(shift, '_'), weights);
     OnnxModel imported = import_model_bytes(model.SerializeAsString());
     const Tensor& data = imported.graph->find("large" + std::string(shift, '_'))->data;
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(data.data) % alignof(float), 0U);
+    places.insert(reinterpret_cast<uintptr_t>(data.data) % alignof(float));
     EXPECT_EQ(std::memcmp(data.data, weights.data(), data.bytes), 0);
+    const Tensor readable = aligned(data);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(readable.data) % alignof(float), 0U);
+    EXPECT_TRUE(std::ranges::equal(readable.as<float>(), weights));
     EXPECT_TRUE(equal(parsed(export_model_bytes(imported)), model));
+  }
+  EXPECT_EQ(places.size(), 4U);
+}
+
+TEST(Initializers, large_constants_are_aligned) {
+  const std::vector<int64_t> numbers(4096, 7);
+  for (size_t shift = 0; shift < 8; ++shift) {
+    onnx::ModelProto model = small_model();
+    auto& added = *model.mutable_graph()->add_initializer();
+    added.set_name("large" + std::string(shift, '_'));
+    added.set_data_type(onnx::TensorProto::INT64);
+    added.add_dims(4096);
+    added.set_raw_data(numbers.data(), numbers.size() * sizeof numbers[0]);
+    OnnxModel imported = import_model_bytes(model.SerializeAsString());
+    const Tensor& data = imported.graph->find(added.name())->data;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data.data) % alignof(int64_t), 0U);
+    EXPECT_TRUE(std::ranges::equal(data.as<int64_t>(), numbers));
   }
 }
 

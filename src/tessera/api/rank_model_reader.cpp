@@ -4,6 +4,7 @@
 #include "tessera/api/expression_nodes.h"
 #include "tessera/api/rank_model.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/onnx/metadata.h"
 
 namespace tessera::api {
@@ -68,6 +69,7 @@ class RankModelReader {
       if (state.next) graph().set_next(&value, &find(*state.next));
       program_.placements[&value] = {state.name, state.global, state.sharding};
     }
+    for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
   }
 
   Value* take_port(const Manifest::Tensor& tensor, std::vector<spmd::Port>& ports) {

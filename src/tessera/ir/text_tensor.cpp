@@ -6,6 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "tessera/ir/aligned.h"
+
 namespace tessera::text {
 namespace {
 
@@ -16,7 +18,8 @@ std::string print_floating(T value) {
 }
 
 template <typename T>
-std::string join(const Tensor& tensor) {
+std::string join(const Tensor& stored) {
+  const Tensor tensor = aligned(stored);
   std::string text;
   for (T element : tensor.as<T>()) {
     if (!text.empty()) text += ", ";

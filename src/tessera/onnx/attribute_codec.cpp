@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/onnx/tensor_codec.h"
 
 namespace tessera::codec {
@@ -166,7 +167,7 @@ Attribute take_attribute(Proto& proto, ExternalFiles& files, const std::string& 
       proto.clear_type();
     }
   } else if (type == Proto::TENSOR && stated && proto.has_t()) {
-    attribute.value = take_tensor(*proto.mutable_t(), files, fmt::format("{} of {}", attribute.name, owner));
+    attribute.value = aligned(take_tensor(*proto.mutable_t(), files, fmt::format("{} of {}", attribute.name, owner)));
     proto.clear_type();
   } else if (type == Proto::GRAPH && stated && proto.has_g()) {
     attribute.value = read_graph(*proto.mutable_g());

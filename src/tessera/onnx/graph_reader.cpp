@@ -1,6 +1,7 @@
 #include "tessera/onnx/graph_reader.h"
 
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/onnx/attribute_codec.h"
 #include "tessera/onnx/tensor_codec.h"
 #include "tessera/onnx/type_codec.h"
@@ -75,7 +76,7 @@ void GraphReader::read_inputs(onnx::GraphProto& proto) {
 void GraphReader::add_initializer(const std::string& name, Tensor data, const kept::Initializer& rest) {
   Value* value = define(name, kind_of(data), "an initializer");
   value->type = {data.dtype, Shape(data.dims.begin(), data.dims.end())};
-  value->data = std::move(data);
+  value->data = value->kind == ValueKind::state ? std::move(data) : aligned(std::move(data));
   value->data_extra = rest.SerializeAsString();
   if (auto listed = listed_initializers_.find(name); listed != listed_initializers_.end()) {
     kept::InfoSlot unused;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/onnx/external_writer.h"
 #include "tessera/onnx/typed_elements.h"
 
@@ -42,19 +43,9 @@ void check_size(const Dims& dims, DType dtype, size_t bytes, const std::string& 
          bytes, name_of(dtype), wanted);
 }
 
-/// Views mapped bytes where their address suits the element type, else copies them once.
+/// Views mapped bytes as they lie.
 Tensor from_mapped(DType dtype, Dims dims, const MappedRange& range) {
-  size_t element = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
-  if (dtype == DType::complex64 || dtype == DType::complex128) element /= 2;
-  if (reinterpret_cast<uintptr_t>(range.bytes.data()) % element != 0)
-    return Tensor::copy_of(dtype, std::move(dims), range.bytes.data(), range.bytes.size());
-  Tensor tensor;
-  tensor.dtype = dtype;
-  tensor.dims = std::move(dims);
-  tensor.owner = range.file;
-  tensor.data = range.bytes.data();
-  tensor.bytes = range.bytes.size();
-  return tensor;
+  return {dtype, std::move(dims), range.file, range.bytes.data(), range.bytes.size()};
 }
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
@@ -186,7 +177,7 @@ Tensor densify(const onnx::SparseTensorProto& sparse, ExternalFiles& files, cons
   constexpr size_t kLimit = size_t{1} << 31;
   onnx::TensorProto values_proto = sparse.values(), indices_proto = sparse.indices();
   Tensor values = take_tensor(values_proto, files, name);
-  Tensor indices = take_tensor(indices_proto, files, name);
+  Tensor indices = aligned(take_tensor(indices_proto, files, name));
   Dims dims = checked_dims(sparse.dims(), name);
   int64_t rank = static_cast<int64_t>(dims.size()), count = values.count();
   bool linear = indices.dims == Dims{count};

@@ -16,7 +16,8 @@ namespace tessera::codec {
 class ExternalWriter;
 
 /// Takes type, extents and elements out of `proto`, which becomes the rest; its name stays. `raw` stands in for
-/// raw_data where that was left in the file. User errors name `name`.
+/// raw_data where that was left in the file. Elements in a file are viewed as they lie (ir/aligned.h). User errors name
+/// `name`.
 Tensor take_tensor(onnx::TensorProto& proto, ExternalFiles& files, const std::string& name,
                    const std::optional<MappedRange>& raw = std::nullopt);
 

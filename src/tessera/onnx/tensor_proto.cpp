@@ -5,6 +5,7 @@
 #include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/onnx/mapped_file.h"
 #include "tessera/onnx/tensor_codec.h"
 
@@ -19,7 +20,7 @@ NamedTensor read_tensor(std::string_view bytes, const std::filesystem::path& fol
     fail("import", "'{}' is not a readable ONNX tensor: it is damaged or larger than 2 GiB", source);
   codec::ExternalFiles files(folder);
   std::string name = proto.name();
-  Tensor tensor = codec::take_tensor(proto, files, name.empty() ? source : name);
+  Tensor tensor = aligned(codec::take_tensor(proto, files, name.empty() ? source : name));
   return {std::move(name), std::move(tensor)};
 }
 

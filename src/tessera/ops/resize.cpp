@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tessera/ir/aligned.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -28,7 +29,8 @@ std::vector<float> scales_of(const Node& node) {
               "its scales ('{}') are not float32 constants, so that the shape of the result is not known before "
               "the run; export the model with fixed scales, or with sizes",
               scales.name);
-  auto elements = scales.data.as<float>();
+  const Tensor data = aligned(scales.data);
+  auto elements = data.as<float>();
   return {elements.begin(), elements.end()};
 }
 

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 
@@ -31,7 +32,8 @@ bool stays_wide(const Node& node, size_t index) {
 /// Attributes that name the result's type.
 constexpr std::array<std::string_view, 2> kTypeAttributes = {"to", "dtype"};
 
-Tensor narrowed(const Tensor& wide) {
+Tensor narrowed(const Tensor& stored) {
+  const Tensor wide = aligned(stored);
   Tensor narrow = Tensor::zeros(DType::bfloat16, wide.dims);
   auto* to = reinterpret_cast<BFloat16*>(narrow.mutable_data());
   for (float value : wide.as<float>())

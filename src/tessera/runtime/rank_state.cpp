@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
 #include "tessera/runtime/pages.h"
@@ -31,7 +32,8 @@ RankState::RankState(const RankPrograms& programs, int rank, int threads, bool o
 const Tensor& RankState::shard(const Value* state) {
   auto known = shards_.find(state);
   if (known != shards_.end()) return known->second;
-  if (const Tensor* cut = programs_.shard_of(rank_, state->name)) return shards_.emplace(state, *cut).first->second;
+  if (const Tensor* cut = programs_.shard_of(rank_, state->name))
+    return shards_.emplace(state, aligned(*cut)).first->second;
   const spmd::Program& program = programs_.of(rank_);
   const Tensor& whole = program.initial.at(state);
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
@@ -60,7 +62,7 @@ const Tensor& RankState::shard(const Value* state) {
       copy_from_whole(shard.mutable_data(), whole.data, box, element);
     }
   }
-  return shards_.emplace(state, std::move(shard)).first->second;
+  return shards_.emplace(state, aligned(std::move(shard))).first->second;
 }
 
 const Tensor& RankState::packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) {

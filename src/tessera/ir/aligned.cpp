@@ -1,0 +1,21 @@
+#include "tessera/ir/aligned.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+/// Bytes that an element's address is to be a multiple of.
+size_t alignment_of(DType dtype) {
+  const size_t element = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
+  return dtype == DType::complex64 || dtype == DType::complex128 ? element / 2 : element;
+}
+
+}  // namespace
+
+Tensor aligned(Tensor tensor) {
+  if (reinterpret_cast<uintptr_t>(tensor.data) % alignment_of(tensor.dtype) == 0) return tensor;
+  return Tensor::copy_of(tensor.dtype, std::move(tensor.dims), tensor.data, tensor.bytes);
+}
+
+}  // namespace tessera

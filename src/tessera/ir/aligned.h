@@ -1,0 +1,12 @@
+#pragma once
+
+#include "tessera/ir/tensor.h"
+
+namespace tessera {
+
+/// `tensor` where its elements can be read in place, else a copy on the heap. The data of a State that was read from a
+/// file lie wherever the file has them, so that a plan need not touch them; who reads their elements, and does not only
+/// copy their bytes, aligns them first. All other tensors are aligned.
+Tensor aligned(Tensor tensor);
+
+}  // namespace tessera
