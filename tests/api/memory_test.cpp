@@ -1,0 +1,79 @@
+// What a session keeps in memory: the model's pages, and what its plan says.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+#include <string>
+
+#include "api/small_model.h"
+
+namespace tessera {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsMemory = false;  // what is freed is kept for a while
+#else
+constexpr bool kCountsMemory = true;
+#endif
+
+/// The most bytes that were resident at once, file pages included, since the last reset.
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kibibytes = 0; word == "VmHWM:" && status >> kibibytes) return kibibytes << 10;
+  return 0;
+}
+
+void reset_peak() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+class Resident : public testing::TestWithParam<const char*> {};
+
+// Each rank holds its shards, packed, and no one a copy of the whole.
+TEST_P(Resident, memory_is_the_weights_and_the_plan) {
+  constexpr double kSlack = 1.1;
+  constexpr int64_t kRuntime = 16 << 20;  // kernels that the library generates, threads' stacks
+  test::TemporaryFolder folder;
+  const std::filesystem::path path = test::write_model(folder, R"(
+    chain (float[batch, 2048] x) => (float[batch, 2048] y)
+      <float[2048, 2048] a, float[2048, 2048] b, float[2048, 2048] c, float[2048, 2048] d> {
+      p = MatMul (x, a)
+      q = MatMul (p, b)
+      r = MatMul (q, c)
+      y = MatMul (r, d)
+    })");
+  const auto weights = static_cast<int64_t>(std::filesystem::file_size(path));
+  const Tensors inputs = {{"x", test::ramp({4, 2048})}};
+  reset_peak();
+  const int64_t before = peak_resident_bytes();
+  ASSERT_GT(before, 0);
+  Session session(compile(Model::load(path), Mesh::parse(GetParam())));
+  session.run(inputs);
+  const int64_t growth = peak_resident_bytes() - before;
+  const std::vector<int64_t> peaks = session.peak_bytes(inputs);
+  const int64_t planned = std::accumulate(peaks.begin(), peaks.end(), int64_t{0});
+  RecordProperty("growth_bytes", std::to_string(growth));
+  RecordProperty("planned_bytes", std::to_string(planned));
+  if (!kCountsMemory) return;
+  EXPECT_LE(static_cast<double>(growth), kSlack * static_cast<double>(weights + planned) + kRuntime);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, Resident, testing::Values("tp=1", "tp=2", "tp=4"));
+
+TEST(ResidentRanks, hold_their_shards_only) {
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, R"(
+    pair (float[batch, 512] x) => (float[batch, 512] y) <float[512, 1024] up, float[1024, 512] down> {
+      hidden = MatMul (x, up)
+      y = MatMul (hidden, down)
+    })"));
+  const Tensors inputs = {{"x", test::ramp({4, 512})}};
+  const int64_t whole = Session(compile(model, Mesh())).peak_bytes(inputs)[0];
+  constexpr int64_t kActivations = 256 << 10;
+  for (int64_t peak : Session(compile(model, Mesh::parse("tp=4"))).peak_bytes(inputs))
+    EXPECT_LE(peak, whole / 4 + kActivations);
+}
+
+}  // namespace
+}  // namespace tessera
