@@ -121,6 +121,16 @@ TEST(expr, reads_what_exporters_write) {
   for (const std::string& text : {sum, power}) EXPECT_EQ(Expr::parse(text), std::nullopt) << text.substr(0, 20);
 }
 
+// Found by fuzzing: bounds of what is divided were asked for twice at each division.
+TEST(expr, chains_of_divisions_take_no_longer_than_they_are_long) {
+  std::string text = "s";
+  for (int i = 0; i < 60; ++i) text += "//2";
+  EXPECT_EQ(Expr::parse(text)->evaluate({{"s", int64_t{1} << 62}}), 4);
+  text = "s";
+  for (int i = 0; i < 300; ++i) text += "//s*e//7";
+  EXPECT_TRUE(Expr::parse(text));
+}
+
 TEST(expr, shapes) {
   EXPECT_EQ(to_string(Shape{n, 6, n + 1}), "[n, 6, n + 1]");
   EXPECT_EQ(product({n, 6, 2}), 12 * n);

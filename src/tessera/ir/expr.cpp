@@ -7,14 +7,24 @@
 
 namespace tessera {
 
-struct Expr::Polynomial {
-  std::vector<Term> terms;  // sorted by key, no zero coefficients, never a lone constant
-  std::string text;
-};
-
 namespace {
 
 using Term = Expr::Term;
+
+/// What a value lies between, where that is known.
+struct Bounds {
+  std::optional<int64_t> low, high;
+};
+
+}  // namespace
+
+struct Expr::Polynomial {
+  std::vector<Term> terms;  // sorted by key, no zero coefficients, never a lone constant
+  std::string text;
+  Bounds bounds;  // kept: of ((s//2)//2)//2… both bounds ask for both of what is divided, twice as often at each depth
+};
+
+namespace {
 
 int compare(const std::vector<std::shared_ptr<const Expr::Atom>>& a,
             const std::vector<std::shared_ptr<const Expr::Atom>>& b) {
@@ -143,6 +153,33 @@ std::optional<int64_t> atom_upper(const Expr::Atom& atom) {
   }
 }
 
+/// `bound` + coefficient·factor; none if either is, or if it overflows.
+std::optional<int64_t> add_product(std::optional<int64_t> bound, int64_t coefficient, std::optional<int64_t> factor) {
+  int64_t product = 0, sum = 0;
+  if (!bound || !factor || __builtin_mul_overflow(coefficient, *factor, &product) ||
+      __builtin_add_overflow(*bound, product, &sum))
+    return std::nullopt;
+  return sum;
+}
+
+/// Products of factors that may be negative are not followed.
+Bounds bounds_of(const std::vector<Term>& terms) {
+  Bounds sum{0, 0};
+  for (const Term& term : terms) {
+    Bounds product{1, 1};
+    for (const auto& atom : term.factors) {
+      const auto low = atom_lower(*atom);
+      if (!low || *low < 0) return {};
+      product.low = add_product(0, *low, product.low);
+      const auto high = atom_upper(*atom);
+      product.high = high ? add_product(0, *high, product.high) : std::nullopt;
+    }
+    if (term.coefficient < 0) std::swap(product.low, product.high);
+    sum = {add_product(sum.low, term.coefficient, product.low), add_product(sum.high, term.coefficient, product.high)};
+  }
+  return sum;
+}
+
 }  // namespace
 
 Expr Expr::from_terms(std::vector<Term> terms) {
@@ -159,7 +196,8 @@ Expr Expr::from_terms(std::vector<Term> terms) {
   if (merged.size() == 1 && merged[0].factors.empty()) return merged[0].coefficient;
   Expr result;
   std::string text = print(merged);
-  result.polynomial_ = std::make_shared<Polynomial>(Polynomial{std::move(merged), std::move(text)});
+  const Bounds bounds = bounds_of(merged);
+  result.polynomial_ = std::make_shared<Polynomial>(Polynomial{std::move(merged), std::move(text), bounds});
   return result;
 }
 
@@ -259,31 +297,11 @@ void Expr::collect_symbols(std::set<std::string>& into) const {
 }
 
 std::optional<int64_t> Expr::lower_bound() const {
-  if (!polynomial_) return constant_;
-  int64_t sum = 0;
-  for (const Term& term : polynomial_->terms) {
-    int64_t low = 1, high = 1;
-    bool bounded = true;  // `high` bounds the product
-    for (const auto& atom : term.factors) {
-      auto atom_low = atom_lower(*atom);
-      if (!atom_low || *atom_low < 0) return std::nullopt;
-      auto atom_high = atom_upper(*atom);
-      if (__builtin_mul_overflow(low, *atom_low, &low)) return std::nullopt;
-      bounded = bounded && atom_high && !__builtin_mul_overflow(high, *atom_high, &high);
-    }
-    if (term.coefficient < 0 && !bounded) return std::nullopt;
-    int64_t bound = 0;
-    if (__builtin_mul_overflow(term.coefficient, term.coefficient > 0 ? low : high, &bound) ||
-        __builtin_add_overflow(sum, bound, &sum))
-      return std::nullopt;
-  }
-  return sum;
+  return polynomial_ ? polynomial_->bounds.low : constant_;
 }
 
 std::optional<int64_t> Expr::upper_bound() const {
-  if (!polynomial_) return constant_;
-  auto low = (Expr(0) - *this).lower_bound();
-  return low ? std::optional(-*low) : std::nullopt;
+  return polynomial_ ? polynomial_->bounds.high : constant_;
 }
 
 std::string Expr::str() const {
