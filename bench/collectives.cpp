@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSizes[] = {size_t{1} << 10, size_t{1} << 20, size_t{64} << 20};
 constexpr comm::Kind kKinds[] = {comm::Kind::all_reduce, comm::Kind::all_gather, comm::Kind::reduce_scatter,
-                                 comm::Kind::all_to_all};
+                                 comm::Kind::all_to_all, comm::Kind::broadcast};
 
 int runs_of(size_t bytes) {
   return bytes <= 1024 ? 2000 : bytes <= (size_t{1} << 20) ? 200 : 10;
@@ -39,13 +39,15 @@ int cores() {
 double median_of_slowest(int ranks, int runs, const std::function<void(int rank)>& body) {
   std::vector<std::vector<double>> times(ranks, std::vector<double>(runs));
   std::atomic<int64_t> come = 0;
+  const bool yields = ranks > cores();
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
       for (int i = -3; i < runs; ++i) {
         const int64_t all = (i + 4) * int64_t{ranks};  // all ranks begin at once, without sleeping
+        int looks = 0;
         for (++come; come < all;)
-          if (ranks > cores()) std::this_thread::yield();
+          if (yields || ++looks > 10'000) std::this_thread::yield();  // on a busy machine the others may have no core
         const Clock::time_point start = Clock::now();
         body(r);
         if (i >= 0) times[r][i] = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
@@ -73,17 +75,19 @@ double collective(int ranks, comm::Kind kind, size_t bytes) {
   return median_of_slowest(ranks, runs_of(bytes), [&](int r) {
     comm::Operation operation;
     operation.kind = kind;
-    operation.in = in[r].data();
+    operation.in = kind == comm::Kind::broadcast ? out[r].data() : in[r].data();  // MPI's is in place too
     operation.out = out[r].data();
     operation.count = count;
-    if (kind != comm::Kind::all_reduce) operation.counts = operation.recv_counts = shares;
+    const bool blocked = kind != comm::Kind::all_reduce && kind != comm::Kind::broadcast;
+    if (blocked) operation.counts = operation.recv_counts = shares;
     communicators[r]->run(operation);
   });
 }
 
 // Copying, by all cores, of what all ranks receive.
 double floor_of(int ranks, comm::Kind kind, size_t bytes) {
-  const size_t each = kind == comm::Kind::reduce_scatter ? bytes / ranks : bytes, share = each * ranks / cores();
+  const size_t each = kind == comm::Kind::reduce_scatter ? bytes / ranks : bytes;
+  const size_t share = each * (kind == comm::Kind::broadcast ? ranks - 1 : ranks) / cores();
   std::vector<std::vector<char>> from(cores(), std::vector<char>(share, 1)), to = from;
   return median_of_slowest(cores(), runs_of(bytes), [&](int c) { std::memcpy(to[c].data(), from[c].data(), share); });
 }

@@ -96,7 +96,7 @@ class World {
 
 struct WorldOptions {
   std::chrono::milliseconds timeout{60'000};  ///< longest wait for another rank before the run is given up
-  bool spin = false;  ///< spin briefly before sleeping; only where every rank's threads have a core of their own
+  bool spin = false;  ///< wait a few microseconds without yielding; where every rank's threads have their own cores
 };
 
 /// Ranks as threads of this process. Members read each other's buffers directly.

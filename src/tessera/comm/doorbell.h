@@ -6,21 +6,40 @@
 
 namespace tessera::comm {
 
-/// Where the threads of one rank sleep, and where others wake them. A sleeper reads the number of rings, looks whether
-/// what it waits for has come, and if not sleeps until that number is no longer current: no ring is lost in between.
+/// Where the threads of one rank sleep, and where others wake them. While nobody sleeps, a ring reads one word.
 class Doorbell {
  public:
-  /// Rings heard so far; read before looking for what is awaited.
-  uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
-
   /// Wakes all sleepers. What the caller wrote before is visible to them.
   void ring();
 
-  /// Returns once rings() differs from `heard`, or after `longest`, or now and then without a reason. Spins a few
-  /// microseconds first if `spin`.
-  void sleep(uint32_t heard, std::chrono::nanoseconds longest, bool spin);
+  /// Calls `look`, which says whether what is awaited has come; if not, sleeps until the next ring, or `longest`, or
+  /// now and then without a reason. A ring that follows the look is not lost. Returns what `look` said.
+  template <typename Look>
+  bool look_or_sleep(Look look, std::chrono::nanoseconds longest) {
+    Sleeper sleeper(sleepers_);
+    uint32_t heard = rings_.load(std::memory_order_acquire);
+    bool come = look();
+    if (!come) sleep(heard, longest);
+    return come;
+  }
 
  private:
+  /// Announces a sleeper. The fence pairs with the one in ring(): either the ringer sees the sleeper, or the sleeper's
+  /// look sees what the ringer wrote.
+  class Sleeper {
+   public:
+    explicit Sleeper(std::atomic<uint32_t>& sleepers) : sleepers_(sleepers) {
+      sleepers_.fetch_add(1, std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+    ~Sleeper() { sleepers_.fetch_sub(1, std::memory_order_relaxed); }
+
+   private:
+    std::atomic<uint32_t>& sleepers_;
+  };
+
+  void sleep(uint32_t heard, std::chrono::nanoseconds longest);
+
   std::atomic<uint32_t> rings_{0};
   std::atomic<uint32_t> sleepers_{0};
 };

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "tessera/base/error.h"
 
@@ -14,6 +19,17 @@ using Clock = std::chrono::steady_clock;
 /// nobody rings for, such as a neighbour's disagreement about a permutation.
 constexpr std::chrono::milliseconds kSlice{20};
 
+/// Looks around before a thread sleeps, together for about as long as waking from a sleep takes: first without giving
+/// the core away, then with.
+constexpr int kSpins = 100;
+constexpr int kYields = 50;
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
 constexpr int kIndexBits = 24;  // of a ticket: index in the pool below, number of uses above
 
 }  // namespace
@@ -24,7 +40,8 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<Fabric> fabric, int rank, s
       group_(fabric_->group_of(rank, members)),
       me_(static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin())),
       station_(fabric_->station(rank)),
-      inputs_(members.size()) {}
+      come_(members.size()),
+      pointers_{std::vector<const void*>(members.size()), std::vector<void*>(members.size())} {}
 
 LocalCommunicator::~LocalCommunicator() {
   std::lock_guard lock(station_.mutex);
@@ -33,20 +50,26 @@ LocalCommunicator::~LocalCommunicator() {
 
 template <typename Ready, typename Late>
 void LocalCommunicator::block_until(Ready ready, Late late) {
-  const WorldOptions& options = fabric_->options();
-  Clock::time_point deadline{};
-  while (true) {
-    uint32_t heard = station_.bell.rings();
+  auto look = [&] {
     fabric_->check_alive();
-    {
-      std::lock_guard lock(station_.mutex);
-      if (ready()) return;
-      for (Pending* other : station_.pending) other->owner->advance(*other, false);
-    }
-    Clock::time_point now = Clock::now();
-    if (deadline == Clock::time_point{}) deadline = now + options.timeout;
+    std::lock_guard lock(station_.mutex);
+    if (ready()) return true;
+    for (Pending* other : station_.pending) other->owner->advance(*other, false);
+    return false;
+  };
+  const WorldOptions& options = fabric_->options();
+  for (int looks = options.spin ? 0 : kSpins; looks < kSpins + kYields; ++looks) {
+    if (look()) return;
+    if (looks < kSpins)
+      pause();
+    else
+      std::this_thread::yield();
+  }
+  Clock::time_point now = Clock::now(), deadline = now + options.timeout;
+  // The look that may take long is not that of an announced sleeper, whom others would try to wake.
+  while (!look() && !station_.bell.look_or_sleep(look, std::min<std::chrono::nanoseconds>(kSlice, deadline - now))) {
+    now = Clock::now();
     if (now >= deadline) raise(late());
-    station_.bell.sleep(heard, std::min<std::chrono::nanoseconds>(kSlice, deadline - now), options.spin);
   }
 }
 
@@ -57,15 +80,19 @@ Ticket LocalCommunicator::start(const Operation& operation) {
   pending.operation.assign(operation);
   if (operation.kind == Kind::send || operation.kind == Kind::recv) {
     post_message(pending);
+    std::lock_guard lock(station_.mutex);
+    station_.pending.push_back(&pending);
   } else {
-    uint64_t number = last_number_ + 1;
-    if (!slot_is_free(number)) block_until([&] { return slot_is_free(number); }, [&] { return late_slot(number); });
-    last_number_ = number;
-    pending.number = number;
-    publish(pending);
+    pending.number = last_number_ + 1;
+    auto start_now = [&] {
+      if (!may_start(pending.number)) return false;
+      publish(pending);
+      station_.pending.push_back(&pending);
+      return true;
+    };
+    block_until(start_now, [&] { return late_start(pending.number); });
+    last_number_ = pending.number;
   }
-  std::lock_guard lock(station_.mutex);
-  station_.pending.push_back(&pending);
   return (pending.uses << kIndexBits) | pending.index;
 }
 
@@ -92,11 +119,12 @@ Pending& LocalCommunicator::pending_of(Ticket ticket) {
 
 void LocalCommunicator::wait(Ticket ticket) {
   Pending& pending = pending_of(ticket);
-  block_until([&] { return advance(pending, true); }, [&] { return late_operation(pending); });
-  {
-    std::lock_guard lock(station_.mutex);
+  auto end_now = [&] {
+    if (!advance(pending, true)) return false;
     std::erase(station_.pending, &pending);
-  }
+    return true;
+  };
+  block_until(end_now, [&] { return late_operation(pending); });
   pending.stage = Pending::Stage::idle;
   free_.push_back(pending.index);
 }

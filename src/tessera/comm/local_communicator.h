@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/comm/local_fabric.h"
+#include "tessera/comm/local_transfer.h"
 
 namespace tessera::comm {
 
@@ -20,7 +21,7 @@ struct Pending {
   enum class Stage : uint8_t {
     idle,       ///< not in use
     arrival,    ///< all members' inputs
-    reduction,  ///< all chunks of a two-phase all_reduce
+    reduction,  ///< all pieces of a shared all_reduce
     release,    ///< all readers of this member's buffers
     exchange,   ///< permute: the sender's input, and the receiver's release of ours
     sending,    ///< our own wait, which frees the buffer
@@ -31,13 +32,11 @@ struct Pending {
   LocalCommunicator* owner = nullptr;
   Stage stage = Stage::idle;
   OwnedOperation operation;
-  uint64_t number = 0;       ///< of the collective in its group (from 1), or of the message in its mailbox
-  uint64_t all_reduced = 0;  ///< the slot's count of reductions when all chunks are there
-  size_t index = 0;          ///< in its owner's pool
-  uint64_t uses = 0;         ///< of this object, to tell its tickets apart
-  bool eager = false;        ///< nobody reads this member's own buffers
-  bool received = false;     ///< permute: `out` is written
-  bool sent = false;         ///< permute: `in` is read
+  uint64_t number = 0;    ///< of the collective in its group (from 1), or of the message in its mailbox
+  size_t index = 0;       ///< in its owner's pool
+  uint64_t uses = 0;      ///< of this object, to tell its tickets apart
+  bool received = false;  ///< permute: `out` is written
+  bool sent = false;      ///< permute: `in` is read
 };
 
 /// One rank's membership of a group of a local world.
@@ -71,9 +70,10 @@ class LocalCommunicator : public Communicator {
   bool advance_permute(Pending& pending);
   bool advance_receive(Pending& pending);
   void finish(Pending& pending);
-  uint64_t complete_count(uint64_t number) const;
-  bool slot_is_free(uint64_t number);
-  void count_up(std::atomic<uint64_t>& counter, uint64_t complete);
+  bool may_start(uint64_t number);
+  bool all_have_come(uint64_t number);
+  void ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t number);
+  void ring_all();
   void ring(int member) { fabric_->station(group_.rank_of(member)).bell.ring(); }
 
   // local_faults.cpp: what went wrong
@@ -82,18 +82,19 @@ class LocalCommunicator : public Communicator {
   void check_message(const Pending& pending, const Operation& sent);
   [[noreturn]] void raise(const std::string& message);
   std::string late_operation(const Pending& pending);
-  std::string late_slot(uint64_t number);
+  std::string late_start(uint64_t number);
 
   std::shared_ptr<Fabric> fabric_;
   int rank_;
   Group& group_;
   int me_;
   Station& station_;
-  uint64_t last_number_ = 0;                    // of collectives started
-  std::array<uint64_t, kSlots> all_reduced_{};  // by slot: its count of reductions when the last one is complete
-  std::deque<Pending> pool_;                    // grows only; a ticket names its object
+  uint64_t last_number_ = 0;                  // of collectives started
+  std::vector<uint64_t> come_;                // by member: the last collective to which it is known to have come
+  std::array<uint64_t, kWindow> finished_{};  // by number modulo the window: the last that this member has finished
+  std::deque<Pending> pool_;                  // grows only; a ticket names its object
   std::vector<size_t> free_;
-  std::vector<const void*> inputs_;  // room for one pointer per member
+  Pointers pointers_;
 };
 
 }  // namespace tessera::comm

@@ -20,28 +20,34 @@
 /// What the ranks of a local world share. Nothing here blocks; local_communicator.h waits.
 namespace tessera::comm {
 
-/// Collectives of one group that may be in flight at once; starting one more waits for the oldest.
-constexpr uint64_t kSlots = 32;
+/// Collectives of one group that a member may have in flight at once; starting one more waits for its oldest.
+constexpr uint64_t kWindow = 16;
+/// Two windows: when a member starts number n, all have come to n - kWindow (it waited for that), and so have finished
+/// n - 2 kWindow (they waited for that). What n finds in its slot, nobody reads any more.
+constexpr uint64_t kSlots = 2 * kWindow;
 /// Inputs up to this size are published as a copy, so that their owner need not wait for the readers.
 constexpr size_t kEagerBytes = 4096;
 
-/// What one member publishes of one collective. Written by that member before `arrived` says so, read by the others.
+/// What one member publishes of one collective. Written by that member before `arrived` says so, read by the others,
+/// who find what they always need in one cache line.
 struct alignas(64) Entry {
-  OwnedOperation operation;
-  const void* in = nullptr;  ///< the operation's input, or its copy in `eager`
+  std::atomic<uint64_t> arrived{0};  ///< collectives up to this number (the first is 1) are published
   uint64_t signature = 0;
+  const void* in = nullptr;  ///< the operation's input, or its copy in `eager`
+  void* out = nullptr;
+  bool held = false;  ///< the member keeps its buffers until all have finished
   std::unique_ptr<std::byte[]> eager;
-  std::atomic<uint64_t> arrived{0};   ///< collectives up to this number (the first is 1) are published
-  std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
-  std::atomic<uint64_t> taken{0};     ///< permutations up to this number have had their input read
+
+  alignas(64) std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
+  std::atomic<uint64_t> taken{0};                 ///< permutations up to this number have had their input read
+  std::atomic<int64_t> claimed{0};                ///< pieces of this member's share of a shared all_reduce dealt out
+  OwnedOperation operation;
 };
 
-/// One collective in flight. Counts run on from use to use: the u-th use (from 1) is complete at u times the members.
+/// One collective in flight.
 struct Slot {
   std::vector<Entry> entries;
-  alignas(64) std::atomic<uint64_t> arrived{0};
-  alignas(64) std::atomic<uint64_t> reduced{0};  ///< of two-phase all_reduce only
-  alignas(64) std::atomic<uint64_t> finished{0};
+  alignas(64) std::atomic<int64_t> reduced{0};  ///< pieces of a shared all_reduce that are done; member 0 clears it
 };
 
 /// A group of ranks, in member order.
@@ -66,8 +72,8 @@ struct Pending;
 
 /// One rank's place in the world: its operations under way, and where its threads sleep.
 struct Station {
-  Doorbell bell;
-  std::mutex mutex;
+  alignas(64) Doorbell bell;  // read by the others
+  alignas(64) std::mutex mutex;
   std::vector<Pending*> pending;  ///< of all of the rank's communicators
 };
 

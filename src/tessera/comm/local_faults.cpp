@@ -20,7 +20,7 @@ void LocalCommunicator::raise(const std::string& message) {
   fail_running("comm", "{}", message);
 }
 
-/// All members have come: they must have stated the same. Every member finds the same first difference.
+/// All members have come: they must have stated the same. Of an all_to_all, each checks what it gives and gets itself.
 void LocalCommunicator::check_agreement(const Pending& pending) {
   const auto& entries = group_.slot(pending.number).entries;
   auto disagree = [&](size_t a, size_t b) {
@@ -31,9 +31,10 @@ void LocalCommunicator::check_agreement(const Pending& pending) {
   for (size_t j = 1; j < entries.size(); ++j)
     if (entries[j].signature != entries[0].signature) disagree(0, j);
   if (pending.operation->kind != Kind::all_to_all) return;
-  for (size_t i = 0; i < entries.size(); ++i)
-    for (size_t j = 0; j < entries.size(); ++j)
-      if (entries[i].operation->counts[j] != entries[j].operation->recv_counts[i]) disagree(i, j);
+  for (size_t j = 0; j < entries.size(); ++j) {
+    if (pending.operation->counts[j] != entries[j].operation->recv_counts[me_]) disagree(me_, j);
+    if (pending.operation->recv_counts[j] != entries[j].operation->counts[me_]) disagree(j, me_);
+  }
 }
 
 /// Both neighbours of a permutation have come: they must mean each other.
@@ -77,16 +78,15 @@ std::string LocalCommunicator::late_operation(const Pending& pending) {
                      list_ranks(come), list_ranks(busy));
 }
 
-std::string LocalCommunicator::late_slot(uint64_t number) {
-  uint64_t before = number - kSlots;
-  std::vector<int> busy;
+std::string LocalCommunicator::late_start(uint64_t number) {
+  uint64_t oldest = number - kWindow;
+  std::vector<int> missing;
   for (int member = 0; member < size(); ++member)
-    if (group_.slot(before).entries[member].finished.load(std::memory_order_acquire) < before)
-      busy.push_back(group_.rank_of(member));
+    if (group_.slot(oldest).entries[member].arrived.load(std::memory_order_acquire) < oldest)
+      missing.push_back(group_.rank_of(member));
   return fmt::format(
-      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; #{} is not "
-      "finished by: {}",
-      number, group_.str(), rank_, fabric_->options().timeout.count(), kSlots, before, list_ranks(busy));
+      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; to #{} have not come: {}",
+      number, group_.str(), rank_, fabric_->options().timeout.count(), kWindow, oldest, list_ranks(missing));
 }
 
 }  // namespace tessera::comm

@@ -1,26 +1,47 @@
+#include <algorithm>
 #include <cstring>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/local_communicator.h"
-#include "tessera/comm/local_transfer.h"
 
 namespace tessera::comm {
 
 using Stage = Pending::Stage;
 
-/// What a slot's counts reach when all members have counted themselves in collective `number`.
-uint64_t LocalCommunicator::complete_count(uint64_t number) const {
-  return ((number - 1) / kSlots + 1) * static_cast<uint64_t>(size());
+namespace {
+
+/// Whether the members share the work. A small all_reduce is faster done by each for itself.
+bool is_shared(const Operation& operation, int me) {
+  return operation.kind == Kind::all_reduce && in_bytes(operation, me) > kEagerBytes;
 }
 
-bool LocalCommunicator::slot_is_free(uint64_t number) {
-  uint64_t used_before = complete_count(number) - static_cast<uint64_t>(size());
-  return group_.slot(number).finished.load(std::memory_order_acquire) >= used_before;
+}  // namespace
+
+/// Whether nobody reads any more what is in the slot of collective `number`; see kSlots.
+bool LocalCommunicator::may_start(uint64_t number) {
+  if (number <= kWindow) return true;
+  return finished_[number % kWindow] == number - kWindow && all_have_come(number - kWindow);
 }
 
-/// The member that completes a count wakes all: each sleeps once per step, however many come one by one.
-void LocalCommunicator::count_up(std::atomic<uint64_t>& counter, uint64_t complete) {
-  if (counter.fetch_add(1, std::memory_order_acq_rel) + 1 != complete) return;
+bool LocalCommunicator::all_have_come(uint64_t number) {
+  const auto& entries = group_.slot(number).entries;
+  for (size_t j = 0; j < entries.size(); ++j) {
+    if (come_[j] < number) come_[j] = std::max(come_[j], entries[j].arrived.load(std::memory_order_acquire));
+    if (come_[j] < number) return false;
+  }
+  return true;
+}
+
+/// After this member has set its mark: wakes all if all have set theirs. So each sleeps once per step, however many
+/// come one by one. Of two that set theirs at once, the fence makes at least one see both.
+void LocalCommunicator::ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t number) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const Entry& entry : group_.slot(number).entries)
+    if ((entry.*mark).load(std::memory_order_relaxed) < number) return;
+  ring_all();
+}
+
+void LocalCommunicator::ring_all() {
   for (int member = 0; member < size(); ++member) ring(member);
 }
 
@@ -31,17 +52,20 @@ void LocalCommunicator::publish(Pending& pending) {
   entry.operation.assign(operation);
   entry.signature = signature(operation);
   entry.in = operation.in;
+  entry.out = operation.out;
   size_t bytes = in_bytes(operation, me_);
-  bool permute = operation.kind == Kind::permute;
-  pending.eager = bytes <= kEagerBytes && !permute;
-  if (pending.eager && bytes > 0) {
+  bool permute = operation.kind == Kind::permute, shared = is_shared(operation, me_);
+  entry.held = bytes > kEagerBytes && !permute && !shared;
+  if (bytes > 0 && bytes <= kEagerBytes && !permute) {
     std::memcpy(entry.eager.get(), operation.in, bytes);
     entry.in = entry.eager.get();
   }
+  entry.claimed.store(0, std::memory_order_relaxed);
+  if (me_ == 0) slot.reduced.store(0, std::memory_order_relaxed);
   pending.received = pending.sent = false;
   pending.stage = permute ? Stage::exchange : Stage::arrival;
   entry.arrived.store(pending.number, std::memory_order_release);
-  count_up(slot.arrived, complete_count(pending.number));
+  ring_if_all(&Entry::arrived, pending.number);
   if (permute && operation.to >= 0) ring(operation.to);
 }
 
@@ -91,27 +115,30 @@ bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
 bool LocalCommunicator::advance_collective(Pending& pending) {
   const Operation& operation = *pending.operation;
   Slot& slot = group_.slot(pending.number);
-  uint64_t complete = complete_count(pending.number);
   if (pending.stage == Stage::arrival) {
-    if (slot.arrived.load(std::memory_order_acquire) < complete) return false;
+    if (!all_have_come(pending.number)) return false;
     check_agreement(pending);
-    if (operation.kind == Kind::all_reduce && !pending.eager) {
-      pending.all_reduced = all_reduced_[pending.number % kSlots] += static_cast<uint64_t>(size());
+    if (is_shared(operation, me_)) {
       pending.stage = Stage::reduction;
-      reduce_chunk(operation, me_, slot.entries, inputs_);
-      count_up(slot.reduced, pending.all_reduced);
+      if (reduce_pieces(operation, me_, slot, pointers_)) ring_all();
     } else {
-      pull(operation, me_, slot.entries, inputs_);
+      pull(operation, me_, slot.entries, pointers_);
+      bool awaited =
+          std::any_of(slot.entries.begin(), slot.entries.end(), [](const Entry& entry) { return entry.held; });
       finish(pending);
+      if (slot.entries[me_].held) pending.stage = Stage::release;
+      if (awaited) ring_if_all(&Entry::finished, pending.number);
     }
   }
   if (pending.stage == Stage::reduction) {
-    if (slot.reduced.load(std::memory_order_acquire) < pending.all_reduced) return false;
-    copy_chunks(operation, me_, slot.entries);
+    if (slot.reduced.load(std::memory_order_acquire) < piece_count(operation)) return false;
     finish(pending);
   }
-  if (pending.stage == Stage::release && slot.finished.load(std::memory_order_acquire) >= complete)
+  if (pending.stage == Stage::release) {
+    for (const Entry& entry : slot.entries)
+      if (entry.finished.load(std::memory_order_acquire) < pending.number) return false;
     pending.stage = Stage::done;
+  }
   return pending.stage == Stage::done;
 }
 
@@ -137,7 +164,6 @@ bool LocalCommunicator::advance_permute(Pending& pending) {
   }
   if (!pending.received || !pending.sent) return false;
   finish(pending);
-  pending.stage = Stage::done;
   return true;
 }
 
@@ -152,12 +178,11 @@ bool LocalCommunicator::advance_receive(Pending& pending) {
   return true;
 }
 
-/// This member reads nothing any more; from here on the slot may be used again as soon as all say so.
+/// This member reads nothing any more.
 void LocalCommunicator::finish(Pending& pending) {
-  Slot& slot = group_.slot(pending.number);
-  pending.stage = pending.eager ? Stage::done : Stage::release;
-  slot.entries[me_].finished.store(pending.number, std::memory_order_release);
-  count_up(slot.finished, complete_count(pending.number));
+  finished_[pending.number % kWindow] = pending.number;
+  group_.slot(pending.number).entries[me_].finished.store(pending.number, std::memory_order_release);
+  pending.stage = Stage::done;
 }
 
 }  // namespace tessera::comm

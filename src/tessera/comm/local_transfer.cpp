@@ -60,13 +60,26 @@ void collect_blocks(const Operation& operation, int me, std::span<const Entry> e
   }
 }
 
-void reduce_block(const Operation& operation, int me, std::span<const void* const> inputs) {
-  int64_t before = sum_of(operation.counts.first(me));
-  int64_t total = sum_of(operation.counts);
-  int64_t run = operation.counts[me] * operation.inner;
-  for (int64_t row = 0; run > 0 && row < operation.outer; ++row)
-    reduce_elements(operation.dtype, operation.reduction, inputs, (row * total + before) * operation.inner, run,
-                    at(operation.out, byte_count(operation, row * run)));
+/// Points at the inputs' bytes from `offset` on.
+std::span<const void* const> inputs_at(std::span<const Entry> entries, size_t offset, Pointers& pointers) {
+  for (size_t j = 0; j < entries.size(); ++j) pointers.inputs[j] = at(entries[j].in, offset);
+  return pointers.inputs;
+}
+
+/// All members' whole inputs, to one of them.
+void reduce_whole(const Operation& operation, std::span<const Entry> entries, Pointers& pointers) {
+  reduce_elements(operation.dtype, operation.reduction, inputs_at(entries, 0, pointers), std::span(&operation.out, 1),
+                  operation.count);
+}
+
+void reduce_block(const Operation& operation, int me, std::span<const Entry> entries, Pointers& pointers) {
+  Block place(operation, me);
+  for (int64_t row = 0; place.run > 0 && row < operation.outer; ++row) {
+    void* out = at(operation.out, row * place.run);
+    reduce_elements(operation.dtype, operation.reduction,
+                    inputs_at(entries, place.offset + row * place.stride, pointers), std::span(&out, 1),
+                    operation.counts[me] * operation.inner);
+  }
 }
 
 void exchange_blocks(const Operation& operation, int me, std::span<const Entry> entries) {
@@ -81,34 +94,30 @@ void exchange_blocks(const Operation& operation, int me, std::span<const Entry> 
   }
 }
 
-std::span<const void* const> gather_inputs(std::span<const Entry> entries, std::span<const void*> inputs) {
-  for (size_t j = 0; j < entries.size(); ++j) inputs[j] = entries[j].in;
-  return inputs;
+int64_t piece_elements(const Operation& operation) {
+  return kPieceBytes * 8 / bits_of(operation.dtype);
 }
 
-/// First element of member j's chunk of a two-phase all_reduce.
-int64_t chunk_start(const Operation& operation, size_t j, size_t members) {
-  int64_t line = std::max<int64_t>(1, 64 * 8 / bits_of(operation.dtype));
-  int64_t share = (operation.count + static_cast<int64_t>(members) - 1) / static_cast<int64_t>(members);
-  int64_t chunk = (share + line - 1) / line * line;
-  return std::min(operation.count, static_cast<int64_t>(j) * chunk);
+void reduce_piece(const Operation& operation, int64_t piece, std::span<const Entry> entries, Pointers& pointers) {
+  int64_t first = piece * piece_elements(operation);
+  size_t offset = byte_count(operation, first);
+  for (size_t j = 0; j < entries.size(); ++j) pointers.outputs[j] = at(entries[j].out, offset);
+  reduce_elements(operation.dtype, operation.reduction, inputs_at(entries, offset, pointers), pointers.outputs,
+                  std::min(piece_elements(operation), operation.count - first));
 }
 
 }  // namespace
 
-void pull(const Operation& operation, int me, std::span<const Entry> entries, std::span<const void*> inputs) {
+void pull(const Operation& operation, int me, std::span<const Entry> entries, Pointers& pointers) {
   bool at_root = me == operation.root;
   switch (operation.kind) {
     case Kind::all_reduce:
-      return reduce_elements(operation.dtype, operation.reduction, gather_inputs(entries, inputs), 0, operation.count,
-                             operation.out);
+      return reduce_whole(operation, entries, pointers);
     case Kind::reduce:
-      if (at_root)
-        reduce_elements(operation.dtype, operation.reduction, gather_inputs(entries, inputs), 0, operation.count,
-                        operation.out);
+      if (at_root) reduce_whole(operation, entries, pointers);
       return;
     case Kind::reduce_scatter:
-      return reduce_block(operation, me, gather_inputs(entries, inputs));
+      return reduce_block(operation, me, entries, pointers);
     case Kind::broadcast:
       return copy_bytes(operation.out, entries[operation.root].in, byte_count(operation, operation.count));
     case Kind::all_gather:
@@ -130,21 +139,21 @@ void pull(const Operation& operation, int me, std::span<const Entry> entries, st
   check(false, "only kinds that all members take part in are pulled");
 }
 
-void reduce_chunk(const Operation& operation, int me, std::span<const Entry> entries, std::span<const void*> inputs) {
-  int64_t first = chunk_start(operation, me, entries.size());
-  int64_t count = chunk_start(operation, me + 1, entries.size()) - first;
-  reduce_elements(operation.dtype, operation.reduction, gather_inputs(entries, inputs), first, count,
-                  at(operation.out, byte_count(operation, first)));
+int64_t piece_count(const Operation& operation) {
+  int64_t piece = piece_elements(operation);
+  return (operation.count + piece - 1) / piece;
 }
 
-void copy_chunks(const Operation& operation, int me, std::span<const Entry> entries) {
-  for (size_t step = 1; step < entries.size(); ++step) {
-    size_t j = (me + step) % entries.size();
-    int64_t first = chunk_start(operation, j, entries.size());
-    int64_t count = chunk_start(operation, j + 1, entries.size()) - first;
-    size_t offset = byte_count(operation, first);
-    copy_bytes(at(operation.out, offset), at(entries[j].operation->out, offset), byte_count(operation, count));
+bool reduce_pieces(const Operation& operation, int me, Slot& slot, Pointers& pointers) {
+  int64_t pieces = piece_count(operation), members = static_cast<int64_t>(slot.entries.size()), reduced = 0;
+  for (int64_t step = 0; step < members; ++step) {
+    int64_t owner = (me + step) % members;
+    int64_t start = pieces * owner / members, end = pieces * (owner + 1) / members;
+    auto claim = [&] { return start + slot.entries[owner].claimed.fetch_add(1, std::memory_order_relaxed); };
+    for (int64_t piece = claim(); piece < end; piece = claim(), ++reduced)
+      reduce_piece(operation, piece, slot.entries, pointers);
   }
+  return reduced > 0 && slot.reduced.fetch_add(reduced, std::memory_order_acq_rel) + reduced == pieces;
 }
 
 }  // namespace tessera::comm

@@ -13,15 +13,15 @@ constexpr size_t kCopiedAtOnce = 4096;  // bytes
 
 uint64_t Mailbox::post(const Operation& send) {
   std::lock_guard lock(mutex_);
-  if (posted_ - oldest_ == ring_.size()) {
+  uint64_t number = posted_.load(std::memory_order_relaxed);
+  if (number - oldest_ == ring_.size()) {
     std::vector<std::unique_ptr<Message>> wider(std::max(kFirstCells, 2 * ring_.size()));
-    for (uint64_t number = oldest_; number < posted_; ++number)
-      wider[number & (wider.size() - 1)] = std::move(ring_[number & (ring_.size() - 1)]);
+    for (uint64_t old = oldest_; old < number; ++old)
+      wider[old & (wider.size() - 1)] = std::move(ring_[old & (ring_.size() - 1)]);
     for (auto& message : wider)
       if (!message) message = std::make_unique<Message>();
     ring_ = std::move(wider);
   }
-  uint64_t number = posted_++;
   Message& message = cell(number);
   std::lock_guard bytes_lock(message.mutex);
   message.operation.assign(send);
@@ -29,6 +29,7 @@ uint64_t Mailbox::post(const Operation& send) {
   message.data = send.in;
   message.detached = message.taken = false;
   if (message.bytes <= kCopiedAtOnce) keep_copy(message);
+  posted_.store(number + 1, std::memory_order_release);
   return number;
 }
 
@@ -49,8 +50,7 @@ uint64_t Mailbox::claim() {
 }
 
 const Operation* Mailbox::find(uint64_t number) {
-  std::lock_guard lock(mutex_);
-  return number < posted_ ? &*cell(number).operation : nullptr;
+  return number < posted_.load(std::memory_order_acquire) ? &*at(number).operation : nullptr;
 }
 
 void Mailbox::take(uint64_t number, void* out) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -51,7 +52,7 @@ class Mailbox {
   std::mutex mutex_;                            // of everything but the bytes
   std::vector<std::unique_ptr<Message>> ring_;  // a power of two of cells; message k is in cell k modulo their number
   uint64_t oldest_ = 0;                         // messages before it are done with
-  uint64_t posted_ = 0;
+  std::atomic<uint64_t> posted_{0};             // read without the lock by a receiver that looks again and again
   uint64_t claimed_ = 0;
 };
 

@@ -12,12 +12,12 @@ namespace tessera::comm {
 /// sum and max are `or`, whose min is `and`, and which has no mean).
 bool can_reduce(DType dtype, Reduction reduction);
 
-/// out[i] = the reduction of inputs[0][first+i], inputs[1][first+i], … in that order, for 0 <= i < count.
+/// Every outputs[k][i] = the reduction of inputs[0][i], inputs[1][i], … in that order, for 0 <= i < count.
 ///
 /// 16-bit floats are combined in float32 and rounded once, to nearest even. Integers wrap; their mean rounds towards
-/// zero. A NaN in any input gives NaN, for max and min too. `out` may be the address of one input's element `first`; it
-/// overlaps inputs in no other way.
-void reduce_elements(DType dtype, Reduction reduction, std::span<const void* const> inputs, int64_t first,
-                     int64_t count, void* out);
+/// zero. A NaN in any input gives NaN, for max and min too. An output may be one of the inputs; it overlaps them in no
+/// other way.
+void reduce_elements(DType dtype, Reduction reduction, std::span<const void* const> inputs,
+                     std::span<void* const> outputs, int64_t count);
 
 }  // namespace tessera::comm
