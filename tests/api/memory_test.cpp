@@ -1,4 +1,5 @@
 // What a session keeps in memory: the model's pages, and what its plan says.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -34,17 +35,18 @@ class Resident : public testing::TestWithParam<const char*> {};
 TEST_P(Resident, memory_is_the_weights_and_the_plan) {
   constexpr double kSlack = 1.1;
   constexpr int64_t kRuntime = 16 << 20;  // kernels that the library generates, threads' stacks
+  constexpr int kLayers = 16;             // the copy of one weight, while it is packed, is small beside all
   test::TemporaryFolder folder;
-  const std::filesystem::path path = test::write_model(folder, R"(
-    chain (float[batch, 2048] x) => (float[batch, 2048] y)
-      <float[2048, 2048] a, float[2048, 2048] b, float[2048, 2048] c, float[2048, 2048] d> {
-      p = MatMul (x, a)
-      q = MatMul (p, b)
-      r = MatMul (q, c)
-      y = MatMul (r, d)
-    })");
+  std::string states, nodes;
+  for (int layer = 0; layer < kLayers; ++layer) {
+    states += fmt::format("{}float[1024, 1024] w{}", layer ? ", " : "", layer);
+    nodes += fmt::format("x{} = MatMul (x{}, w{})\n", layer + 1, layer, layer);
+  }
+  const std::filesystem::path path = test::write_model(
+      folder,
+      fmt::format("chain (float[batch, 1024] x0) => (float[batch, 1024] x{}) <{}> {{\n{}}}", kLayers, states, nodes));
   const auto weights = static_cast<int64_t>(std::filesystem::file_size(path));
-  const Tensors inputs = {{"x", test::ramp({4, 2048})}};
+  const Tensors inputs = {{"x0", test::ramp({4, 1024})}};
   reset_peak();
   const int64_t before = peak_resident_bytes();
   ASSERT_GT(before, 0);

@@ -1,20 +1,61 @@
-#include "tessera/runtime/pages.h"
+#include "tessera/ir/pages.h"
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdlib>
 
 #include "tessera/base/error.h"
 
-namespace tessera::runtime {
+namespace tessera {
+namespace {
 
-void* allocate_pages(size_t bytes, const char* what) {
-  constexpr size_t kLine = 64, kHuge = size_t{2} << 20, kWorthIt = 2 * kHuge;
-  const size_t alignment = bytes >= kWorthIt ? kHuge : kLine;
-  void* memory = std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
-  if (!memory) fail_running("memory", "cannot allocate {} bytes for {}", bytes, what);
-  if (alignment == kHuge) madvise(memory, bytes / kHuge * kHuge, MADV_HUGEPAGE);  // advice: it may go unheard
-  return memory;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kMapped = SIZE_MAX;  // the sanitizer watches what malloc gives
+#else
+constexpr size_t kMapped = size_t{256} << 10;
+#endif
+constexpr size_t kHuge = size_t{2} << 20;
+
+size_t round_up(size_t bytes, size_t to) {
+  return (bytes + to - 1) / to * to;
 }
 
-}  // namespace tessera::runtime
+size_t mapped_bytes(size_t bytes) {
+  constexpr size_t kPage = 4096;
+  return round_up(bytes, kPage);
+}
+
+/// Null if there is none.
+void* map(size_t bytes) {
+  const bool huge = bytes >= 2 * kHuge;
+  const size_t length = mapped_bytes(bytes), spare = huge ? kHuge : 0;
+  void* memory = mmap(nullptr, length + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  if (!huge) return memory;
+  auto* first = static_cast<std::byte*>(memory);
+  auto* aligned = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(first), kHuge));
+  const auto before = static_cast<size_t>(aligned - first);
+  if (before > 0) munmap(first, before);
+  if (before < spare) munmap(aligned + length, spare - before);
+  madvise(aligned, length, MADV_HUGEPAGE);  // advice: it may go unheard
+  return aligned;
+}
+
+}  // namespace
+
+void FreePages::operator()(std::byte* memory) const {
+  if (bytes >= kMapped)
+    munmap(memory, mapped_bytes(bytes));
+  else
+    std::free(memory);
+}
+
+Pages allocate_pages(size_t bytes, const char* what) {
+  constexpr size_t kLine = 64;
+  void* memory = bytes >= kMapped ? map(bytes) : std::aligned_alloc(kLine, round_up(bytes + 1, kLine));
+  if (!memory) fail_running("memory", "cannot allocate {} bytes for {}", bytes, what);
+  return {static_cast<std::byte*>(memory), FreePages{bytes}};
+}
+
+}  // namespace tessera

@@ -1,10 +1,10 @@
 #include "tessera/ir/tensor.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/pages.h"
 
 namespace tessera {
 
@@ -22,11 +22,8 @@ Tensor uninitialized(DType dtype, Dims dims) {
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
-  constexpr size_t kAlignment = 64;
-  void* memory = std::aligned_alloc(kAlignment, (tensor.bytes / kAlignment + 1) * kAlignment);
-  if (!memory) fail_running("memory", "cannot allocate {} bytes for a tensor", tensor.bytes);
-  tensor.owner = std::shared_ptr<void>(memory, std::free);
-  tensor.data = static_cast<const std::byte*>(memory);
+  tensor.owner = std::shared_ptr<std::byte[]>(allocate_pages(tensor.bytes, "a tensor"));
+  tensor.data = static_cast<const std::byte*>(tensor.owner.get());
   return tensor;
 }
 

@@ -1,19 +1,12 @@
 #include "tessera/runtime/rank_state.h"
 
-#include <cstdlib>
-
 #include "tessera/base/error.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
-#include "tessera/runtime/pages.h"
 
 namespace tessera::runtime {
 namespace {
-
-void free_arena(std::byte* memory) {
-  std::free(memory);
-}
 
 std::optional<int64_t> no_symbols(std::string_view) {
   return std::nullopt;
@@ -26,8 +19,7 @@ RankState::RankState(const RankPrograms& programs, int rank, int threads, bool o
       rank_(rank),
       threads_(threads),
       only_plans_(only_plans),
-      coordinates_(programs.mesh().coordinates(rank)),
-      arena_(nullptr, free_arena) {}
+      coordinates_(programs.mesh().coordinates(rank)) {}
 
 const Tensor& RankState::shard(const Value* state) {
   auto known = shards_.find(state);
@@ -72,7 +64,7 @@ const Tensor& RankState::packed(const Value* state, const std::string& key, cons
   if (only_plans_) return packed_.emplace(std::pair{state, key}, std::move(result)).first->second;
   bool only_for_this = !shards_.contains(state);
   const Tensor plain = shard(state);
-  result.owner = std::shared_ptr<void>(allocate_pages(bytes, "a packed weight"), std::free);
+  result.owner = std::shared_ptr<std::byte[]>(allocate_pages(bytes, "a packed weight"));
   result.data = static_cast<const std::byte*>(result.owner.get());
   const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
   check(entry != nullptr, "there is a kernel that packs");
@@ -107,7 +99,7 @@ comm::Communicator& RankState::communicator(const std::vector<std::string>& axes
 std::byte* RankState::arena(size_t bytes) {
   if (bytes > arena_bytes_) {
     arena_.reset();
-    arena_ = {static_cast<std::byte*>(allocate_pages(bytes, "a rank's arena")), free_arena};
+    arena_ = allocate_pages(bytes, "a rank's arena");
     arena_bytes_ = bytes;
   }
   return arena_.get();

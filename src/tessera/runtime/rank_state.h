@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/ir/pages.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/runtime/rank_programs.h"
 
@@ -47,7 +48,7 @@ class RankState {
   std::map<std::pair<const Value*, std::string>, Tensor> packed_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
-  std::unique_ptr<std::byte[], void (*)(std::byte*)> arena_;
+  Pages arena_;
   size_t arena_bytes_ = 0;
 };
 

@@ -1,17 +1,16 @@
 #include "tessera/runtime/tensor_pool.h"
 
-#include <cstdlib>
 #include <mutex>
 #include <vector>
 
-#include "tessera/runtime/pages.h"
+#include "tessera/ir/pages.h"
 
 namespace tessera::runtime {
 
 // What lies there was taken and given back; what has lain unused the longest leaves first.
 struct TensorPool::Shelf {
   struct Piece {
-    void* memory;
+    Pages memory;
     size_t bytes;
   };
   static constexpr size_t kMostPieces = 16;
@@ -22,15 +21,11 @@ struct TensorPool::Shelf {
 
   Shelf() { pieces.reserve(kMostPieces); }
 
-  ~Shelf() {
-    for (const Piece& piece : pieces) std::free(piece.memory);
-  }
-
-  void* take(size_t bytes) {
+  Pages take(size_t bytes) {
     std::lock_guard lock(mutex);
     for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece)
       if (piece->bytes == bytes) {
-        void* memory = piece->memory;
+        Pages memory = std::move(piece->memory);
         idle -= bytes;
         pieces.erase(std::next(piece).base());
         return memory;
@@ -40,16 +35,15 @@ struct TensorPool::Shelf {
     return nullptr;
   }
 
-  void put_back(void* memory, size_t bytes) {
+  void put_back(Pages memory, size_t bytes) {
     std::lock_guard lock(mutex);
     if (pieces.size() == kMostPieces) drop_oldest();
-    pieces.push_back({memory, bytes});  // within what was reserved: a deleter must not throw
+    pieces.push_back({std::move(memory), bytes});  // within what was reserved: a deleter must not throw
     idle += bytes;
   }
 
   void drop_oldest() {
     idle -= pieces.front().bytes;
-    std::free(pieces.front().memory);
     pieces.erase(pieces.begin());
   }
 };
@@ -61,15 +55,15 @@ Tensor TensorPool::take(DType dtype, Dims dims) {
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
-  void* memory = shelf_->take(tensor.bytes);
+  Pages memory = shelf_->take(tensor.bytes);
   if (!memory) memory = allocate_pages(tensor.bytes, "an output");
-  tensor.owner = std::shared_ptr<void>(memory, [shelf = std::weak_ptr(shelf_), bytes = tensor.bytes](void* returned) {
-    if (auto alive = shelf.lock())
-      alive->put_back(returned, bytes);
-    else
-      std::free(returned);
-  });
-  tensor.data = static_cast<const std::byte*>(memory);
+  const FreePages free_pages = memory.get_deleter();
+  auto give_back = [shelf = std::weak_ptr(shelf_), free_pages](std::byte* returned) {
+    Pages pages(returned, free_pages);
+    if (auto alive = shelf.lock()) alive->put_back(std::move(pages), free_pages.bytes);
+  };
+  tensor.owner = std::shared_ptr<std::byte[]>(memory.release(), give_back);
+  tensor.data = static_cast<const std::byte*>(tensor.owner.get());
   return tensor;
 }
 
