@@ -219,5 +219,107 @@ TEST(Groups, ResidualThatLivesOnIsKept) {
   steps_of(subject);
 }
 
+// Gelu spelt out: the operand is read four times, scalars and a row are repeated.
+TEST(Groups, ElementwiseNodesGoThroughMemoryTogether) {
+  Builder b("a polynomial, a tangent, a row, a choice");
+  Value* x = b.input("3 5 96", Fill::reals);
+  Value* cube = b.node("Mul", {b.node("Mul", {x, x}), x});
+  Value* inner = b.node("Add", {x, b.node("Mul", {b.number(0.044715), cube})});
+  Value* bent = b.node("Add", {b.node("Tanh", {b.node("Mul", {inner, b.number(0.79788456)})}), b.number(1)});
+  Value* y = b.node("Add", {b.node("Mul", {b.node("Mul", {b.number(0.5), x}), bent}), b.weight("96", Fill::reals)});
+  Value* chosen = b.node("Where", {b.node("Less", {y, b.number(0.25)}), y, b.node("Neg", {y})});
+  const std::vector<std::string> steps = steps_of(b.output(chosen).done());
+  ASSERT_EQ(steps.size(), 1u);
+  EXPECT_THAT(steps[0], testing::EndsWith("+Where"));
+}
+
+// More than a piece of a row, rows of one operand, columns of another, types that change, threads that share.
+TEST(Groups, ElementwiseGroupsOfEveryKindOfOperand) {
+  struct Extents {
+    std::string whole, row, column;
+  };
+  for (const auto& [extents, row, column] : {Extents{"5000", "5000", "1"}, Extents{"3 2500", "2500", "3 1"},
+                                             Extents{"7 64", "64", "7 1"}, Extents{"2 3 4096", "4096", "3 1"}}) {
+    Builder b(extents);
+    Value* whole = b.node("Cast", {b.node("Floor", {b.input(extents, Fill::reals)})},
+                          {{"to", static_cast<int64_t>(DType::int32)}});
+    Value* sum = b.node("Add", {whole, b.input(row, Fill::integers, DType::int32)});
+    Value* masked = b.node("Where", {b.node("Greater", {sum, b.number(1, DType::int32)}), sum,
+                                     b.input(column, Fill::integers, DType::int32)});
+    EXPECT_THAT(steps_of(b.output(b.node("Mul", {masked, masked})).done()).size(), 1u) << extents;
+  }
+}
+
+TEST(Groups, ShortRowsAreNotWorthAPassEach) {
+  Builder b("a column of few elements");
+  Value* x = b.input("300 8");
+  Subject subject = b.output(b.node("Neg", {b.node("Add", {x, b.input("300 1")})})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("Add", "Neg"));
+}
+
+TEST(Groups, AttentionReadsAndWritesHeadsWhereProjectionsHaveThem) {
+  for (const char* rotary : {"", "RotaryEmbedding"}) {
+    Builder b("a fused projection of heads");
+    Value* projected = b.node("MatMul", {b.input("2 5 12", Fill::unit), b.weight("12 48", Fill::unit)});
+    Node* split = b.node_of(3, "Split", {projected}, {{"axis", int64_t{2}}, {"num_outputs", int64_t{3}}});
+    std::vector<Value*> heads;
+    for (Value* part : split->outputs)
+      heads.push_back(
+          b.node("Transpose", {b.node("Reshape", {part, b.ints({2, 5, 4, 4})})}, {{"perm", Ints{0, 2, 1, 3}}}));
+    if (*rotary) {
+      Value *cosine = b.input("2 5 2", Fill::unit), *sine = b.input("2 5 2", Fill::unit);
+      for (size_t i : {0, 1}) heads[i] = b.node(rotary, {heads[i], cosine, sine});
+    }
+    Value* merged = b.node("Transpose", {b.node("Attention", heads)}, {{"perm", Ints{0, 2, 1, 3}}});
+    Value* y = b.node("MatMul", {b.node("Reshape", {merged, b.ints({2, 5, 16})}), b.weight("16 12", Fill::unit)});
+    const std::vector<std::string> steps = steps_of(b.output(y).done(kNormalized));
+    if (*rotary)
+      EXPECT_THAT(steps, ElementsAre("MatMul", rotary, rotary, "Attention", "MatMul"));
+    else
+      EXPECT_THAT(steps, ElementsAre("MatMul", "Attention", "MatMul"));
+  }
+}
+
+TEST(Groups, HalvesOfAProductAreReadInPlace) {
+  Builder b("a gated unit of one product");
+  Value* product = b.node("MatMul", {b.input("6 8", Fill::unit), b.weight("8 256", Fill::unit)});
+  Node* halves = b.node_of(2, "Split", {product}, {{"axis", int64_t{1}}, {"num_outputs", int64_t{2}}});
+  Value* y = b.node("Mul", {halves->outputs[0], b.node("Sigmoid", {halves->outputs[1]})});
+  EXPECT_THAT(steps_of(b.output(y).done()), ElementsAre("MatMul", "Sigmoid+Mul"));
+}
+
+// Elements of a column that lie apart, rows backwards, what is given out, and readers that cannot step.
+TEST(Groups, ViewsThatNotAllReadersCanFollowAreWritten) {
+  Builder b("columns");
+  Node* columns = b.node_of(2, "Split", {b.input("70 2")}, {{"axis", int64_t{1}}, {"num_outputs", int64_t{2}}});
+  Subject subject = b.output(b.node("Add", {columns->outputs[0], columns->outputs[1]})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("Split", "Add"));
+
+  Builder back("backwards");
+  Value* reversed =
+      back.node("Slice", {back.input("4 80"), back.ints({-1}), back.ints({-100}), back.ints({0}), back.ints({-1})});
+  EXPECT_THAT(steps_of(back.output(back.node("Abs", {reversed})).done()), ElementsAre("Abs"));
+
+  Builder given("a transpose that is an output, too");
+  Value* heads = given.node("Transpose", {given.input("2 3 4 8", Fill::unit)}, {{"perm", Ints{0, 2, 1, 3}}});
+  given.output(heads).output(given.node("Attention", {heads, heads, heads}));
+  EXPECT_THAT(steps_of(given.done(kNormalized)), ElementsAre("Transpose", "Attention"));
+
+  Builder product("a slice that is multiplied");
+  Value* left =
+      product.node("Slice", {product.input("4 80"), product.ints({8}), product.ints({16}), product.ints({1})});
+  EXPECT_THAT(steps_of(product.output(product.node("MatMul", {left, product.weight("8 6")})).done()),
+              ElementsAre("Slice", "MatMul"));
+}
+
+// Rows that come first are whole pieces of memory, which anyone reads.
+TEST(Groups, RowsOfATensorAreViews) {
+  Builder b("rows");
+  Node* rows = b.node_of(2, "Split", {b.input("6 8")}, {{"axis", int64_t{0}}, {"num_outputs", int64_t{2}}});
+  Value* product = b.node("MatMul", {rows->outputs[1], b.weight("8 4")});
+  Subject subject = b.output(product).output(b.node("Softmax", {rows->outputs[0]})).done(kNormalized);
+  EXPECT_THAT(steps_of(subject), testing::UnorderedElementsAre("MatMul", "Softmax"));
+}
+
 }  // namespace
 }  // namespace tessera::property

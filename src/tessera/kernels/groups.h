@@ -9,7 +9,9 @@
 #include "tessera/kernels/packing.h"
 
 /// How a program's nodes are dealt to kernels: a matrix product or convolution takes over the element-wise nodes that
-/// follow it, and what lies between is never stored; convolution networks stay in blocks of channels from end to end.
+/// follow it, other element-wise nodes go through memory together, and what lies between is never stored; convolution
+/// networks stay in blocks of channels from end to end; reshapes, transposes and splits are views where their readers
+/// can step as they say.
 namespace tessera::kernels {
 
 /// Nodes that one kernel runs, in the place of the last of them.
@@ -22,18 +24,27 @@ struct NodeGroup {
   std::optional<PackedLayout> packed = {};  ///< of operand 1, where it is a weight that this machine packs
 };
 
+/// A value that lies in the memory of another one.
+struct Placed {
+  const Value* base = nullptr;  ///< itself in no other's
+  int64_t offset = 0;           ///< elements of the base before it
+  Dims strides;                 ///< in elements; empty: row-major
+};
+
 struct Grouping {
   std::vector<NodeGroup> groups;            ///< in running order
   std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks, by TensorDesc::block
+  std::map<const Value*, Placed> views;     ///< values without memory of their own
 };
 
 /// Types of values on bound extents, row-major.
 using DescOf = std::function<TensorDesc(const Value*)>;
 
-/// The groups of a rank's program. Every node is in one, but Transposes of weights whose readers do without.
+/// The groups of a rank's program. Every node is in one, but those whose results are views, and Transposes of weights
+/// whose readers do without. User errors name the node.
 Grouping group_nodes(const Graph& graph, const DescOf& desc_of);
 
-/// Each node alone, all values row-major: for reading every value after a run.
+/// Each node alone, all values row-major; views are only those of whole values. For reading every value after a run.
 Grouping single_nodes(const Graph& graph, const DescOf& desc_of);
 
 }  // namespace tessera::kernels

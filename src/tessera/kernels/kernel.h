@@ -9,13 +9,16 @@
 
 namespace tessera::kernels {
 
-/// A bound tensor: element type and extents as numbers. Dense, row-major, or in blocks of channels.
+/// A bound tensor: element type and extents as numbers. Dense and row-major, in blocks of channels, or strided.
 struct TensorDesc {
   DType dtype = DType::undefined;  ///< undefined: an optional operand or result that is left out
   Dims dims;
   /// 0: row-major. Else [n, c, d…] lies as [n, c / block, d…, block], its channels padded by zeros to whole blocks.
   /// Only kernels of groups (groups.h) meet this.
   int64_t block = 0;
+  /// Elements from one index to the next along each dimension; empty: row-major. Only operands that the kernel's
+  /// registration names meet this, and what Attention makes.
+  Dims strides = {};
 
   bool present() const { return dtype != DType::undefined; }
   int64_t count() const { return count_of(dims); }
@@ -25,10 +28,15 @@ struct TensorDesc {
   int rank() const { return static_cast<int>(dims.size()); }
 };
 
-/// A node that works element by element on the result of the node before it, by the same kernel.
+/// An element-wise node that is run by the kernel of a group of nodes.
 struct Follower {
   const Node* node;
-  int operand = -1;  ///< of the kernel: where the node's other operand is; -1: it has none
+  /// Where each operand of the node is: i ≥ 0 is operand i of the kernel, ~j the result of node j of the group, whose
+  /// root is node 0 and whose first follower node 1.
+  std::vector<int> operands;
+
+  /// The kernel's operand that the node reads; -1: none.
+  int other() const;
 };
 
 /// What a kernel is prepared from: a node whose operands' and results' extents are all known.
@@ -40,7 +48,7 @@ struct PrepareContext {
   /// a next value); else null.
   std::vector<const void*> known;
   int threads = 1;  ///< OpenMP team of the rank that will run it
-  /// What to do to the node's result before it is stored: outputs are the last one's.
+  /// The nodes that come after `node` in its group: outputs are the last one's.
   std::vector<Follower> followers = {};
 
   bool has_input(size_t index) const { return index < inputs.size() && inputs[index].present(); }
@@ -89,9 +97,18 @@ struct KernelEntry {
   bool view = false;
   /// Operands and results may lie in blocks (TensorDesc::block); other kernels are told the extents as stored.
   bool blocks = false;
+  /// Operands that may be strided, though not along the last dimension.
+  std::vector<int> strided = {};
+  /// The first result may be strided, though not along its last dimension.
+  bool strides_result = false;
+  /// Each element of the one result comes from the operands' elements that numpy's broadcasting pairs with it.
+  bool elementwise = false;
 };
 
 /// The CPU's kernel for an operator; null if there is none.
 const KernelEntry* find_kernel(std::string_view op_type, std::string_view domain);
+
+/// The kernel of a group, or of a node alone: `entry` is that of the root.
+std::unique_ptr<Kernel> prepare_kernel(const KernelEntry& entry, const PrepareContext& context);
 
 }  // namespace tessera::kernels

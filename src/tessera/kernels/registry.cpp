@@ -1,8 +1,10 @@
 #include "tessera/kernels/registry.h"
 
+#include <algorithm>
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/elementwise_group.h"
 
 namespace tessera::kernels {
 namespace {
@@ -24,6 +26,18 @@ const KernelEntry* find_kernel(std::string_view op_type, std::string_view domain
   static const std::map<Key, KernelEntry> entries = build();
   auto found = entries.find({domain, op_type});
   return found == entries.end() ? nullptr : &found->second;
+}
+
+std::unique_ptr<Kernel> prepare_kernel(const KernelEntry& entry, const PrepareContext& context) {
+  const auto is_strided = [](const TensorDesc& desc) { return !desc.strides.empty(); };
+  const bool several =
+      !context.followers.empty() || std::any_of(context.inputs.begin(), context.inputs.end(), is_strided);
+  return entry.elementwise && several ? elementwise_group(context) : entry.prepare(context);
+}
+
+int Follower::other() const {
+  auto operand = std::find_if(operands.begin(), operands.end(), [](int place) { return place >= 0; });
+  return operand == operands.end() ? -1 : *operand;
 }
 
 Dims TensorDesc::stored_dims() const {

@@ -1,6 +1,7 @@
 #include "tessera/runtime/rank_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/runtime/collective.h"
@@ -12,18 +13,12 @@ const kernels::KernelEntry* kernel_of(const Node& node) {
   return kernels::find_kernel(node.op_type, node.domain);
 }
 
-bool is_view(const Node& node) {
-  const kernels::KernelEntry* entry = kernel_of(node);
-  return entry && entry->view;
+size_t element_bytes(const Value* value) {
+  return static_cast<size_t>(bits_of(value->dtype())) / 8;
 }
 
 bool is_communication(const Node& node) {
   return node.domain == spmd::kCommDomain;
-}
-
-const Value* view_root(const Value* value) {
-  while (value->producer && is_view(*value->producer)) value = value->producer->inputs[0];
-  return value;
 }
 
 }  // namespace
@@ -33,21 +28,24 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
   const Graph& graph = *rank.program().graph;
   const kernels::DescOf desc_of = [this](const Value* value) { return desc(value); };
   kernels::Grouping grouping = keep_all ? kernels::single_nodes(graph, desc_of) : kernels::group_nodes(graph, desc_of);
+  views_ = std::move(grouping.views);
   const int end = static_cast<int>(grouping.groups.size()) + 1;
   for (int n = 0; n < end - 1; ++n)
     for (const Value* operand : grouping.groups[n].inputs)
-      if (operand) last_use_[view_root(operand)] = n + 1;
-  for (const Value* output : graph.outputs) last_use_[view_root(output)] = end;
+      if (operand) last_use_[home(operand)] = n + 1;
+  for (const Value* output : graph.outputs) last_use_[home(output)] = end;
   for (const auto& value : graph.values())
-    if (value->next) last_use_[view_root(value->next)] = end;
+    if (value->next) last_use_[home(value->next)] = end;
   if (keep_all)
-    for (const auto& value : graph.values()) last_use_[view_root(value.get())] = end;
+    for (const auto& value : graph.values()) last_use_[home(value.get())] = end;
 
   place_sources();
   if (!keep_all) place_outputs();
   blocked_ = std::move(grouping.blocked);
   for (int n = 0; n < end - 1; ++n) prepare(grouping.groups[n], n + 1);
   for (const Value* output : graph.outputs) locate(output);
+  if (keep_all)
+    for (const auto& [value, view] : views_) locate(value);
   memory_ = plan_memory(lifetimes_);
 }
 
@@ -72,14 +70,27 @@ Dims RankPlan::bound(const Shape& shape) const {
 
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
-  auto block = blocked_.find(value);
-  return {value->dtype(), bound(value->shape()), block == blocked_.end() ? 0 : block->second};
+  kernels::TensorDesc desc{value->dtype(), bound(value->shape())};
+  if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
+  if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
+  return desc;
+}
+
+// The value whose memory this one lies in.
+const Value* RankPlan::home(const Value* value) const {
+  auto view = views_.find(value);
+  return view == views_.end() ? value : view->second.base;
 }
 
 // States are sliced only where they are used as they are: most weights are wanted packed.
 const RankPlan::Location& RankPlan::locate(const Value* value) {
   auto known = locations_.find(value);
   if (known != locations_.end()) return known->second;
+  if (auto view = views_.find(value); view != views_.end()) {
+    Location location = locate(view->second.base);
+    location.skip += static_cast<size_t>(view->second.offset) * element_bytes(value);
+    return locations_[value] = location;
+  }
   check(value->kind == ValueKind::state, fmt::format("'{}' is placed before its use", value->name));
   return locations_[value] = {Where::fixed, 0, rank_.shard(value).data, 0};
 }
@@ -94,13 +105,13 @@ void RankPlan::place_sources() {
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const Value* value = program.inputs[i].value;
     Location location;
-    size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+    size_t element = element_bytes(value);
     Box box = this->box(value);
     if (box.contiguous()) {
       location = {Where::input, i, nullptr, static_cast<size_t>(box.count() ? box.first() : 0) * element};
     } else {
       int buffer = new_buffer(static_cast<size_t>(box.count()) * element, 0);
-      lifetimes_[buffer].last = last_use_[view_root(value)];
+      lifetimes_[buffer].last = last_use_[home(value)];
       location = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
       copies_.push_back({i, buffer, std::move(box), element});
     }
@@ -132,26 +143,17 @@ void RankPlan::place_outputs() {
   const spmd::Program& program = rank_.program();
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const Value* value = program.outputs[i].value;
-    const Value* root = view_root(value);
+    const Value* root = home(value);
     if (root->kind != ValueKind::result || direct_.contains(root) || !writes(value)) continue;
     const Box part = box(value);
     if (!part.contiguous()) continue;
-    const size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+    const size_t element = element_bytes(value);
     direct_[root] = {Where::output, i, nullptr, static_cast<size_t>(part.count() ? part.first() : 0) * element};
   }
 }
 
 void RankPlan::prepare(const kernels::NodeGroup& group, int step) {
   const Node& node = *group.root;
-  if (is_view(node)) {
-    // Checked here, since no kernel will run.
-    int64_t in = count_of(desc(node.inputs[0]).dims), out = count_of(desc(node.outputs[0]).dims);
-    if (in != out)
-      fail("bind", "{}: {} elements cannot take the shape {} = {}; check the input shapes", node.label(), in,
-           to_string(node.outputs[0]->shape()), fmt::join(bound(node.outputs[0]->shape()), "x"));
-    locations_[node.outputs[0]] = locate(node.inputs[0]);
-    return;
-  }
   Step made;
   infos_->emplace_back();
   infos_->back().name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
@@ -216,17 +218,23 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
                                       context.known, context.threads, context.followers};
     if (!entry->blocks)
       for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
-        for (kernels::TensorDesc& desc : *descs) desc = {desc.dtype, desc.stored_dims()};
-    made.kernel = entry->prepare(of_packed);
-    if (group.followers.empty()) in_place = entry->in_place;
+        for (kernels::TensorDesc& desc : *descs)
+          if (desc.block) desc = {desc.dtype, desc.stored_dims()};
+    made.kernel = kernels::prepare_kernel(*entry, of_packed);
+    if (group.followers.empty()) {
+      in_place = entry->in_place;
+    } else if (entry->elementwise) {
+      in_place.resize(group.inputs.size());
+      std::iota(in_place.begin(), in_place.end(), 0);
+    }
     if (int operand = made.kernel->in_place_operand(); operand >= 0) in_place = {operand};
   }
   for (size_t r = 0; r < group.outputs.size(); ++r) {
-    const Value* result = group.outputs[r];
-    if (!result) {
+    if (!group.outputs[r]) {
       made.outputs.emplace_back();
       continue;
     }
+    const Value* result = home(group.outputs[r]);
     if (auto direct = direct_.find(result); direct != direct_.end()) {
       locations_[result] = direct->second;
       made.outputs.push_back(direct->second);
@@ -239,6 +247,7 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
         if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) continue;
         const Location& operand = made.inputs[index];
         if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
+        if (operand.skip != 0 || !context.inputs[index].strides.empty()) continue;
         if (lifetimes_[operand.offset].bytes != context.outputs[0].bytes()) continue;
         // Another operand that reads the same memory does no harm only where it is the same value and both are read
         // element by element (Mul of x by x, but not a scatter of x into x).
@@ -268,9 +277,9 @@ std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
     case Where::none:
       return nullptr;
     case Where::arena:
-      return arena + memory_.offsets[location.offset];
+      return arena + memory_.offsets[location.offset] + location.skip;
     case Where::fixed:
-      return static_cast<std::byte*>(const_cast<void*>(location.address));
+      return static_cast<std::byte*>(const_cast<void*>(location.address)) + location.skip;
     case Where::input:
       return static_cast<std::byte*>(const_cast<void*>(inputs_[location.offset])) + location.skip;
     case Where::output:
@@ -337,7 +346,7 @@ bool RankPlan::writes(const Value* value) const {
 void RankPlan::store(const Value* value, void* whole) const {
   if (!writes(value)) return;
   const std::byte* local = resolve(locations_.at(value), rank_.arena(memory_.bytes));
-  copy_to_whole(whole, local, box(value), static_cast<size_t>(bits_of(value->dtype())) / 8);
+  copy_to_whole(whole, local, box(value), element_bytes(value));
 }
 
 }  // namespace tessera::runtime

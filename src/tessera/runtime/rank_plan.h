@@ -36,7 +36,7 @@ class RankPlan {
     Where where = Where::none;
     size_t offset = 0;              // arena: index of the buffer; input, output: index of that of the program
     const void* address = nullptr;  // fixed
-    size_t skip = 0;                // input, output: bytes before this rank's part
+    size_t skip = 0;                // bytes before the value
   };
   struct Step {
     std::unique_ptr<kernels::Kernel> kernel;
@@ -62,6 +62,7 @@ class RankPlan {
   void prepare(const kernels::NodeGroup& group, int step);
   void prepare_group(const kernels::NodeGroup& group, int step, Step& made, kernels::PrepareContext& context);
   void settle_operands(const kernels::NodeGroup& group, Step& made, kernels::PrepareContext& context);
+  const Value* home(const Value* value) const;
   const Location& locate(const Value* value);
   int new_buffer(size_t bytes, int step);
   std::byte* resolve(const Location& location, std::byte* arena) const;
@@ -69,7 +70,8 @@ class RankPlan {
   RankState& rank_;
   Symbols symbols_;
   bool keep_all_;
-  std::map<const Value*, int64_t> blocked_;  // values that lie in blocks of channels
+  std::map<const Value*, int64_t> blocked_;        // values that lie in blocks of channels
+  std::map<const Value*, kernels::Placed> views_;  // values in the memory of others
   std::map<const Value*, Location> locations_;
   std::vector<Lifetime> lifetimes_;
   std::map<const Value*, int> last_use_;

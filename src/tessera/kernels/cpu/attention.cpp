@@ -261,7 +261,9 @@ std::unique_ptr<Kernel> prepare_attention(const PrepareContext& context) {
 }  // namespace
 
 std::vector<KernelEntry> attention_kernels() {
-  std::vector<KernelEntry> entries{{"Attention", "", prepare_attention, {}}};
+  std::vector<KernelEntry> entries{
+      {"Attention", "", prepare_attention, {}, false, false, {0, 1, 2}, true},
+  };
   for (KernelEntry& entry : rotary_kernels()) entries.push_back(std::move(entry));
   return entries;
 }

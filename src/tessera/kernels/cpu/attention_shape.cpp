@@ -6,30 +6,13 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/require.h"
+#include "tessera/kernels/cpu/view.h"
 
 namespace tessera::kernels {
 namespace {
 
-/// Extents of an operand as [batch, heads, positions, width].
-struct Heads {
-  int64_t batch, heads, positions, width;
-  HeadsLayout layout;
-};
-
 HeadsLayout four_dimensional(int64_t heads, int64_t positions, int64_t width) {
   return {heads * positions * width, positions * width, width};
-}
-
-Heads heads_of(const Node& node, const Dims& dims, std::string_view attribute) {
-  if (dims.size() == 4) return {dims[0], dims[1], dims[2], dims[3], four_dimensional(dims[1], dims[2], dims[3])};
-  const int64_t heads = node.get_int(attribute, 0);
-  if (dims.size() != 3 || !node.find_attribute(attribute) || (heads == 0 ? dims[2] != 0 : dims[2] % heads != 0))
-    fail("kernel",
-         "{}: an operand of extents {} is not [batch, heads, positions, width], nor [batch, positions, "
-         "heads·width] with attribute '{}' dividing the last one",
-         node.label(), text_of(dims), attribute);
-  const int64_t width = heads == 0 ? 0 : dims[2] / heads;
-  return {dims[0], heads, dims[1], width, {dims[1] * dims[2], width, dims[2]}};
 }
 
 void read_mask(const PrepareContext& context, AttentionShape& shape) {
@@ -53,11 +36,24 @@ void read_mask(const PrepareContext& context, AttentionShape& shape) {
 
 }  // namespace
 
+Heads heads_of(const Node& node, const TensorDesc& desc, std::string_view attribute) {
+  const auto& [dims, strides, offset] = view_of(desc);
+  if (dims.size() == 4) return {dims[0], dims[1], dims[2], dims[3], {strides[0], strides[1], strides[2]}};
+  const int64_t heads = node.get_int(attribute, 0);
+  if (dims.size() != 3 || !node.find_attribute(attribute) || (heads == 0 ? dims[2] != 0 : dims[2] % heads != 0))
+    fail("kernel",
+         "{}: an operand of extents {} is not [batch, heads, positions, width], nor [batch, positions, "
+         "heads·width] with attribute '{}' dividing the last one",
+         node.label(), text_of(dims), attribute);
+  const int64_t width = heads == 0 ? 0 : dims[2] / heads;
+  return {dims[0], heads, dims[1], width, {strides[0], width, strides[1]}};
+}
+
 AttentionShape attention_shape(const PrepareContext& context) {
   const Node& node = context.node;
-  const Heads q = heads_of(node, context.inputs.at(0).dims, "q_num_heads");
-  const Heads k = heads_of(node, context.inputs.at(1).dims, "kv_num_heads");
-  const Heads v = heads_of(node, context.inputs.at(2).dims, "kv_num_heads");
+  const Heads q = heads_of(node, context.inputs.at(0), "q_num_heads");
+  const Heads k = heads_of(node, context.inputs.at(1), "kv_num_heads");
+  const Heads v = heads_of(node, context.inputs.at(2), "kv_num_heads");
   // A rank without heads of its own has operands without elements, whose widths say nothing.
   const bool widths_differ = q.heads * q.width > 0 && k.heads * k.width > 0 && q.width != k.width;
   if (q.batch != k.batch || q.batch != v.batch || k.heads != v.heads || k.positions != v.positions || widths_differ)
@@ -79,9 +75,7 @@ AttentionShape attention_shape(const PrepareContext& context) {
   shape.q = q.layout;
   shape.k = k.layout;
   shape.v = v.layout;
-  shape.y = context.outputs.at(0).rank() == 4
-                ? four_dimensional(q.heads, q.positions, v.width)
-                : HeadsLayout{q.positions * q.heads * v.width, v.width, q.heads * v.width};
+  shape.y = heads_of(node, context.outputs.at(0), "q_num_heads").layout;
   if (context.has_input(4) != context.has_input(5))
     fail("kernel", "{}: past_key and past_value must be given together", node.label());
   if (context.has_input(4)) {

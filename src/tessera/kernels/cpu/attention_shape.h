@@ -12,6 +12,15 @@ struct HeadsLayout {
   int64_t at(int64_t b, int64_t h, int64_t p) const { return b * batch + h * head + p * position; }
 };
 
+/// A tensor of heads.
+struct Heads {
+  int64_t batch, heads, positions, width;
+  HeadsLayout layout;
+};
+/// [batch, heads, positions, width], or [batch, positions, heads·width] with the heads' number in `attribute`; a user
+/// error naming the node if it is neither.
+Heads heads_of(const Node& node, const TensorDesc& desc, std::string_view attribute);
+
 /// An Attention node's extents and options.
 struct AttentionShape {
   int64_t batch, q_heads, kv_heads, queries, past, fresh;  ///< `past` keys from the cache, then `fresh` ones

@@ -3,21 +3,31 @@
 #include <fmt/ranges.h>
 
 namespace tessera::kernels {
+namespace {
+
+std::vector<View> dense(const std::vector<Dims>& operands) {
+  std::vector<View> views;
+  for (const Dims& dims : operands) views.push_back(View::dense(dims));
+  return views;
+}
+
+}  // namespace
 
 Broadcast::Broadcast(const Node& node, const Dims& result, const std::vector<Dims>& operands)
+    : Broadcast(node, result, dense(operands)) {}
+
+Broadcast::Broadcast(const Node& node, const Dims& result, const std::vector<View>& operands)
     : count_(count_of(result)), strides_(operands.size()) {
   const size_t rank = result.size();
   if (rank > max_rank) fail("kernel", "{} has {} dimensions; at most {} are supported", node.label(), rank, max_rank);
   std::vector<Dims> full(operands.size(), Dims(rank, 0));
   for (size_t k = 0; k < operands.size(); ++k) {
-    const Dims& dims = operands[k];
+    const Dims& dims = operands[k].dims;
     bool fits = dims.size() <= rank;
-    int64_t stride = 1;
     for (size_t i = 0; fits && i < dims.size(); ++i) {
       const size_t own = dims.size() - 1 - i, at = rank - 1 - i;
       fits = dims[own] == result[at] || dims[own] == 1;
-      full[k][at] = dims[own] == 1 ? 0 : stride;
-      stride *= dims[own];
+      full[k][at] = dims[own] == 1 ? 0 : operands[k].strides[own];
     }
     if (!fits)
       fail("kernel", "{}: operand {} of extents [{}] does not broadcast to [{}]", node.label(), k,

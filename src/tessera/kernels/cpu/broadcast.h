@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/view.h"
 
 namespace tessera::kernels {
 
@@ -15,10 +16,21 @@ class Broadcast {
  public:
   static constexpr int max_rank = 16;
 
-  /// A user error naming the node if an operand does not broadcast to the result.
+  static constexpr size_t max_operands = 8;
+
+  /// Operands by their extents, row-major. A user error naming the node if one does not broadcast to the result.
   Broadcast(const Node& node, const Dims& result, const std::vector<Dims>& operands);
+  /// The same for operands of any strides, for which in_rows() is to hold.
+  Broadcast(const Node& node, const Dims& result, const std::vector<View>& operands);
 
   int64_t count() const { return count_; }
+  /// Elements of a row.
+  int64_t row() const { return dims_.back(); }
+  /// Whether each operand's elements of a row are consecutive or one.
+  bool in_rows() const {
+    return std::all_of(strides_.begin(), strides_.end(),
+                       [](const Dims& strides) { return strides.back() == 0 || strides.back() == 1; });
+  }
   /// True if the operand has one element for a whole row; else its elements are consecutive there.
   bool fixed(size_t operand) const { return strides_[operand].back() == 0; }
 
@@ -40,7 +52,6 @@ class Broadcast {
 
 template <typename Row>
 void Broadcast::walk(int64_t begin, int64_t end, Row&& row) const {
-  constexpr size_t max_operands = 8;
   const int last = static_cast<int>(dims_.size()) - 1;
   const size_t operands = strides_.size();
   std::array<int64_t, max_rank> index{};

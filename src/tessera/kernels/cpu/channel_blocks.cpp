@@ -68,7 +68,7 @@ class Assignment {
     const TensorDesc x = desc_of_(node.inputs[0]), y = desc_of_(node.outputs[0]);
     if (!has_blocks(x) || !has_blocks(y)) return false;
     for (const Follower& follower : group.followers)
-      if (follower.operand >= 0 && desc_of_(group.inputs[follower.operand]).dims != y.dims) return false;
+      if (follower.other() >= 0 && desc_of_(group.inputs[follower.other()]).dims != y.dims) return false;
     const int64_t groups = node.get_int("group", 1), block = channel_block(x.dtype);
     if (groups == 1) return true;
     const bool depthwise = groups == x.dims[1] && groups == y.dims[1];
@@ -90,7 +90,9 @@ class Assignment {
   }
 
   bool is_elementwise_group(const NodeGroup& group) const {
-    if (!is_elementwise(*group.root) || !group.followers.empty()) return false;
+    const auto keeps_padding = [](const Follower& follower) { return is_elementwise(*follower.node); };
+    if (!is_elementwise(*group.root) || !std::all_of(group.followers.begin(), group.followers.end(), keeps_padding))
+      return false;
     const TensorDesc y = desc_of_(group.outputs[0]);
     return has_blocks(y) && std::all_of(group.inputs.begin(), group.inputs.end(), [&](const Value* input) {
              const TensorDesc x = desc_of_(input);
@@ -106,7 +108,7 @@ class Assignment {
     if (roles_[g] == Role::elementwise || input == 0) return roles_[g] != Role::none;
     const auto& followers = groups_[g].followers;
     return roles_[g] == Role::convolution && std::any_of(followers.begin(), followers.end(), [&](const Follower& f) {
-             return f.operand == static_cast<int>(input);
+             return f.other() == static_cast<int>(input);
            });
   }
 
@@ -118,7 +120,7 @@ class Assignment {
     if (roles_[g] == Role::pooling) alike.push_back(group.inputs[0]);
     if (roles_[g] == Role::convolution)
       for (const Follower& follower : group.followers)
-        if (follower.operand >= 0) alike.push_back(group.inputs[follower.operand]);
+        if (follower.other() >= 0) alike.push_back(group.inputs[follower.other()]);
     if (alike.empty()) return false;
     alike.push_back(group.outputs[0]);
     const auto lies_in_blocks = [&](const Value* value) { return blocked_.contains(value); };

@@ -61,10 +61,10 @@ std::unique_ptr<Kernel> primitive_kernel(const typename Operation::primitive_des
   }
   int held = -1;
   for (size_t i = 0; i < then.size(); ++i) {
-    if (then[i].held_by_result) held = followers[i].operand;
+    if (then[i].held_by_result) held = followers[i].other();
     if (!then[i].binary()) continue;
     arguments.push_back({onednn::post_op_argument(i), then[i].operand, then[i].operand});
-    operands.push_back(followers[i].operand);
+    operands.push_back(followers[i].other());
   }
   arguments.push_back({DNNL_ARG_DST, y, desc.dst_desc()});
   return std::make_unique<PrimitiveKernel>(
@@ -85,7 +85,7 @@ std::unique_ptr<Kernel> convolution_with_followers(const PrepareContext& context
     return onednn::dense(other.dtype, channels);
   });
   for (size_t i = 0; i < then.size(); ++i) {
-    const int operand = context.followers[i].operand;
+    const int operand = context.followers[i].other();
     if (operand < 0 || context.inputs[operand].dims != y.dims) continue;
     if (i > 0 || then[i].algorithm != dnnl::algorithm::binary_add) return nullptr;
     then[i].held_by_result = true;

@@ -7,10 +7,12 @@ namespace tessera::kernels {
 std::vector<KernelEntry> elementwise_kernels() {
   std::vector<KernelEntry> all;
   for (auto group : {unary_kernels, activation_kernels, arithmetic_kernels, power_kernels, comparison_kernels,
-                     bitwise_kernels, selection_kernels, cast_kernels, dropout_kernels}) {
+                     bitwise_kernels, selection_kernels, cast_kernels}) {
     std::vector<KernelEntry> entries = group();
+    for (KernelEntry& entry : entries) entry.elementwise = true;
     all.insert(all.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
   }
+  for (KernelEntry& entry : dropout_kernels()) all.push_back(std::move(entry));  // of two results, or of random ones
   return all;
 }
 

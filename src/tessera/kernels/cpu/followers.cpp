@@ -49,13 +49,13 @@ class InTurn : public Kernel {
       const KernelEntry* entry = find_kernel(follower.node->op_type, follower.node->domain);
       check(entry != nullptr, "a follower has a kernel of its own");
       const TensorDesc stored{context.outputs[0].dtype, context.outputs[0].stored_dims()};
-      PrepareContext step{*follower.node, {stored}, {stored}, {nullptr}, context.threads};
-      if (follower.operand >= 0) {
-        const TensorDesc& other = context.inputs[follower.operand];
-        step.inputs.push_back({other.dtype, other.stored_dims()});
+      PrepareContext step{*follower.node, {}, {stored}, {}, context.threads};
+      for (int place : follower.operands) {
+        step.inputs.push_back(place < 0 ? stored
+                                        : TensorDesc{context.inputs[place].dtype, context.inputs[place].stored_dims()});
         step.known.push_back(nullptr);
       }
-      steps_.push_back({entry->prepare(step), follower.operand});
+      steps_.push_back({entry->prepare(step), follower.operands});
       scratch_ = std::max(scratch_, steps_.back().kernel->scratch_bytes());
     }
   }
@@ -65,22 +65,23 @@ class InTurn : public Kernel {
   void run(const KernelArgs& args) override {
     root_->run({args.inputs.first(root_operands_), args.outputs, args.scratch});
     for (Step& step : steps_) {
-      const std::array<const void*, 2> operands{args.outputs[0],
-                                                step.operand < 0 ? nullptr : args.inputs[step.operand]};
-      step.kernel->run({std::span(operands).first(step.operand < 0 ? 1 : 2), args.outputs, args.scratch});
+      std::array<const void*, 2> operands;
+      for (size_t i = 0; i < step.operands.size(); ++i)
+        operands[i] = step.operands[i] < 0 ? args.outputs[0] : args.inputs[step.operands[i]];
+      step.kernel->run({std::span(operands).first(step.operands.size()), args.outputs, args.scratch});
     }
   }
 
  private:
   struct Step {
     std::unique_ptr<Kernel> kernel;
-    int operand;
+    std::vector<int> operands;
   };
 
   static size_t root_operands(const PrepareContext& context) {
     size_t first = context.inputs.size();
     for (const Follower& follower : context.followers)
-      if (follower.operand >= 0) first = std::min(first, static_cast<size_t>(follower.operand));
+      if (follower.other() >= 0) first = std::min(first, static_cast<size_t>(follower.other()));
     return first;
   }
 
@@ -115,7 +116,7 @@ std::vector<onednn::PostOp> post_ops(const std::vector<Follower>& followers,
     if (node.op_type == "Swish") op.alpha = node.get_float("alpha", 1);
     if (node.op_type == "Gelu" && node.get_string("approximate", "none") == "tanh")
       op.algorithm = dnnl::algorithm::eltwise_gelu_tanh;
-    if (follower.operand >= 0) op.operand = operand_layout(follower.operand);
+    if (follower.other() >= 0) op.operand = operand_layout(follower.other());
     ops.push_back(op);
   }
   return ops;

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/kernels/cpu/assign_views.h"
 #include "tessera/kernels/cpu/channel_blocks.h"
+#include "tessera/kernels/cpu/elementwise_group.h"
 #include "tessera/kernels/cpu/followers.h"
 
 namespace tessera::kernels {
 namespace {
 
-constexpr size_t kMostFollowers = 4;
+constexpr size_t kMostFollowers = 4;     // of a product
+constexpr size_t kMostElementwise = 16;  // nodes of an element-wise group
 
 bool is_native_float(DType dtype) {
   return (dtype == DType::float32 || dtype == DType::bfloat16) && onednn::is_native(dtype);
@@ -29,6 +32,7 @@ class Grouper {
       : graph_(graph), desc_of_(desc_of), kept_(graph.outputs.begin(), graph.outputs.end()) {
     for (const auto& value : graph.values())
       if (value->next) kept_.insert(value->next);
+    for (const auto& node : graph.nodes()) order_.emplace(node.get(), order_.size());
   }
 
   Grouping run() {
@@ -40,12 +44,21 @@ class Grouper {
       if (is_root(group)) place = add_followers(group, *node);
       at.emplace(place, std::move(group));
     }
+    for (auto node = graph_.nodes().rbegin(); node != graph_.nodes().rend(); ++node) {
+      if (taken_.contains(node->get()) || !can_group(**node)) continue;
+      const std::vector<const Node*> members = elementwise_members(**node);
+      if (members.size() == 1) continue;
+      for (const Node* member : members) at.erase(member);
+      taken_.insert(members.begin(), members.end());
+      at[node->get()] = elementwise_group_of(members);
+    }
     Grouping grouping;
     for (const auto& node : graph_.nodes()) {
       auto group = at.find(node.get());
       if (group != at.end() && !is_spare(*node)) grouping.groups.push_back(std::move(group->second));
     }
     grouping.blocked = assign_blocks(grouping.groups, kept_, desc_of_);
+    grouping.views = assign_views(grouping.groups, kept_, grouping.blocked, desc_of_);
     return grouping;
   }
 
@@ -99,7 +112,7 @@ class Grouper {
       if (!can_follow(node) || taken_.contains(&node)) break;
       const TensorDesc result = desc_of_(node.outputs[0]);
       if (result.dtype != desc.dtype || result.dims != desc.dims) break;
-      Follower follower{&node, -1};
+      Follower follower{&node, std::vector<int>(node.inputs.size(), ~static_cast<int>(group.followers.size()))};
       if (takes_operand(node)) {
         Value* other = node.inputs[1 - value->uses[0].index];
         const TensorDesc operand = desc_of_(other);
@@ -108,7 +121,7 @@ class Grouper {
         const bool held = node.is("Add") && group.followers.empty();
         if (root.is("Conv") && operand.dims == desc.dims && !held) break;
         if (root.is("Conv")) group.inputs.resize(std::max<size_t>(group.inputs.size(), 3));  // the bias's place
-        follower.operand = static_cast<int>(group.inputs.size());
+        follower.operands[1 - value->uses[0].index] = static_cast<int>(group.inputs.size());
         group.inputs.push_back(other);
       }
       group.followers.push_back(follower);
@@ -117,6 +130,58 @@ class Grouper {
     }
     group.outputs = last->outputs;
     return last;
+  }
+
+  // An element-wise node and those before it whose results only these nodes read.
+  std::vector<const Node*> elementwise_members(const Node& last) const {
+    std::vector<const Node*> members{&last};
+    const Dims dims = desc_of_(last.outputs[0]).dims;
+    const auto is_member = [&](const Node* node) { return std::count(members.begin(), members.end(), node) > 0; };
+    const auto may_join = [&](const Value* operand) {
+      const Node* node = operand ? operand->producer : nullptr;
+      if (!node || taken_.contains(node) || is_member(node) || !can_group(*node) || kept_.contains(operand))
+        return false;
+      return desc_of_(operand).dims == dims && std::all_of(operand->uses.begin(), operand->uses.end(),
+                                                           [&](const Use& use) { return is_member(use.node); });
+    };
+    std::set<const Node*> refused;
+    for (size_t m = 0; m < members.size(); ++m)
+      for (const Value* operand : members[m]->inputs) {
+        if (members.size() == kMostElementwise || !may_join(operand) || refused.contains(operand->producer)) continue;
+        members.push_back(operand->producer);
+        if (goes_together(elementwise_group_of(members), dims)) continue;
+        refused.insert(operand->producer);
+        members.pop_back();
+      }
+    return members;
+  }
+
+  NodeGroup elementwise_group_of(std::vector<const Node*> members) const {
+    std::sort(members.begin(), members.end(),
+              [&](const Node* a, const Node* b) { return order_.at(a) < order_.at(b); });
+    NodeGroup group = single(*members.front(), desc_of_);
+    for (size_t m = 1; m < members.size(); ++m) {
+      Follower follower{members[m], {}};
+      for (Value* operand : members[m]->inputs) {
+        auto member = std::find(members.begin(), members.end(), operand ? operand->producer : nullptr);
+        auto known = std::find(group.inputs.begin(), group.inputs.end(), operand);
+        if (member != members.end()) {
+          follower.operands.push_back(~static_cast<int>(member - members.begin()));
+          continue;
+        }
+        follower.operands.push_back(static_cast<int>(known - group.inputs.begin()));
+        if (known == group.inputs.end()) group.inputs.push_back(operand);
+      }
+      group.followers.push_back(std::move(follower));
+    }
+    group.outputs = members.back()->outputs;
+    return group;
+  }
+
+  bool goes_together(const NodeGroup& group, const Dims& dims) const {
+    std::vector<TensorDesc> operands;
+    for (const Value* operand : group.inputs) operands.push_back(operand ? desc_of_(operand) : TensorDesc{});
+    return has_long_rows(*group.root, dims, operands);
   }
 
   // The other operand of a sum or product: like the result, or one value per column or channel.
@@ -131,8 +196,9 @@ class Grouper {
 
   const Graph& graph_;
   const DescOf& desc_of_;
+  std::map<const Node*, size_t> order_;   // in running order
   std::set<const Value*> kept_;           // read after the run: outputs, and states' next values
-  std::set<const Node*> taken_;           // followers
+  std::set<const Node*> taken_;           // in groups of several
   std::map<const Node*, size_t> spared_;  // readers of a Transpose that do without it
 };
 
@@ -145,6 +211,7 @@ Grouping group_nodes(const Graph& graph, const DescOf& desc_of) {
 Grouping single_nodes(const Graph& graph, const DescOf& desc_of) {
   Grouping grouping;
   for (const auto& node : graph.nodes()) grouping.groups.push_back(single(*node, desc_of));
+  grouping.views = assign_whole_views(grouping.groups, desc_of);
   return grouping;
 }
 

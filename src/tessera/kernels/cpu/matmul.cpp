@@ -47,10 +47,10 @@ std::unique_ptr<Kernel> product_with_followers(const PrepareContext& context, Pr
   const auto is_row = [&](int operand) { return context.inputs[operand].count() != context.outputs[0].count(); };
   std::vector<Follower> followers = context.followers;
   const Follower first = followers.front();
-  const bool with_bias = first.node->is("Add") && is_row(first.operand);
+  const bool with_bias = first.node->is("Add") && is_row(first.other());
   if (with_bias) {
     followers.erase(followers.begin());
-    spec.bias = context.inputs[first.operand].dtype;
+    spec.bias = context.inputs[first.other()].dtype;
   }
   spec.then = post_ops(followers, [&](int operand) {
     return onednn::dense(context.inputs[operand].dtype, {is_row(operand) ? 1 : spec.shape.m, spec.shape.n});
@@ -59,9 +59,9 @@ std::unique_ptr<Kernel> product_with_followers(const PrepareContext& context, Pr
   if (!product) return nullptr;
   std::vector<int> others;
   for (const Follower& follower : followers)
-    if (follower.operand >= 0) others.push_back(follower.operand);
+    if (follower.other() >= 0) others.push_back(follower.other());
   return make_kernel(
-      [product, others, with_bias, bias = first.operand,
+      [product, others, with_bias, bias = first.other(),
        addresses = std::vector<const void*>(others.size())](const KernelArgs& args) mutable {
         for (size_t i = 0; i < others.size(); ++i) addresses[i] = args.inputs[others[i]];
         product->run(args.inputs[0], args.inputs[1], with_bias ? args.inputs[bias] : nullptr, args.outputs[0],

@@ -1,4 +1,5 @@
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/attention_shape.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/families.h"
@@ -6,10 +7,10 @@
 namespace tessera::kernels {
 namespace {
 
-/// X as [batch, positions, heads, width] by strides in elements; the last `width - rotated` elements pass.
+/// X and Y as [batch, heads, positions, width]; the last `width - rotated` elements pass.
 struct Rotary {
   int64_t batch, heads, positions, width, rotated;
-  int64_t batch_stride, head_stride, position_stride;
+  HeadsLayout x, y;
   bool interleaved;
   bool shared;         ///< one cache serves every batch
   int64_t cache_rows;  ///< rows of the caches that position_ids choose from; 0: the caches are per batch and position
@@ -18,33 +19,22 @@ struct Rotary {
 
 Rotary rotary_of(const PrepareContext& context) {
   const Node& node = context.node;
-  const Dims& x = context.inputs.at(0).dims;
-  Rotary r{};
-  if (x.size() == 4) {
-    r = {x[0], x[1], x[2], x[3], 0, x[1] * x[2] * x[3], x[2] * x[3], x[3], false, false, 0, 0};
-  } else {
-    const int64_t heads = node.get_int("num_heads", 0);
-    if (x.size() != 3 || (heads == 0 ? count_of(x) != 0 : x[2] % heads != 0))
-      fail("kernel",
-           "{}: X of extents {} is not [batch, heads, positions, width], nor [batch, positions, heads·width] "
-           "with attribute 'num_heads' dividing the last one",
-           node.label(), text_of(x));
-    const int64_t width = heads == 0 ? 0 : x[2] / heads;
-    r = {x[0], heads, x[1], width, 0, x[1] * x[2], width, x[2], false, false, 0, 0};
-  }
+  const Heads x = heads_of(node, context.inputs.at(0), "num_heads");
+  Rotary r{x.batch, x.heads, x.positions, x.width, 0, x.layout, {}, false, false, 0, context.threads};
+  r.y = heads_of(node, context.outputs.at(0), "num_heads").layout;
   r.rotated = node.get_int("rotary_embedding_dim", 0);
   if (r.rotated == 0) r.rotated = r.width;
   r.interleaved = node.get_int("interleaved", 0) != 0;
-  r.threads = context.threads;
   const Dims &cosine = context.inputs.at(1).dims, &sine = context.inputs.at(2).dims;
   const bool by_id = context.has_input(3);
   // One cache for all batches may say so by an extent of 1.
   r.shared = !by_id && cosine.size() == 3 && cosine[0] == 1;
   const Dims wanted = by_id ? Dims{cosine.empty() ? 0 : cosine[0], r.rotated / 2}
                             : Dims{r.shared ? 1 : r.batch, r.positions, r.rotated / 2};
-  if (count_of(x) > 0 && (r.rotated % 2 != 0 || r.rotated > r.width || cosine != wanted || sine != wanted))
+  if (context.inputs[0].count() > 0 &&
+      (r.rotated % 2 != 0 || r.rotated > r.width || cosine != wanted || sine != wanted))
     fail("kernel", "{}: caches of extents {} and {} do not fit {} rotated elements of X {}", node.label(),
-         text_of(cosine), text_of(sine), r.rotated, text_of(x));
+         text_of(cosine), text_of(sine), r.rotated, text_of(context.inputs[0].dims));
   if (by_id) {
     r.cache_rows = cosine.empty() ? 0 : cosine[0];
     if (context.inputs[3].count() != r.batch * r.positions || context.inputs[3].dtype != DType::int64)
@@ -62,10 +52,8 @@ void rotate(const Rotary& r, const T* x, const T* cosine, const T* sine, const i
     const int64_t cached = ids ? ids[row] : r.shared ? row % r.positions : row;
     const T *cosines = cosine + cached * half, *sines = sine + cached * half;
     for (int64_t head = 0; head < r.heads; ++head) {
-      const int64_t at =
-          row / r.positions * r.batch_stride + row % r.positions * r.position_stride + head * r.head_stride;
-      const T* from = x + at;
-      T* to = y + at;
+      const T* from = x + r.x.at(row / r.positions, head, row % r.positions);
+      T* to = y + r.y.at(row / r.positions, head, row % r.positions);
       for (int64_t i = 0; i < half; ++i) {
         const auto a = load(from[i * step]), b = load(from[i * step + other]);
         const auto c = load(cosines[i]), s = load(sines[i]);
@@ -97,7 +85,7 @@ std::unique_ptr<Kernel> prepare_rotary_embedding(const PrepareContext& context) 
 }  // namespace
 
 std::vector<KernelEntry> rotary_kernels() {
-  return {{"RotaryEmbedding", "", prepare_rotary_embedding, {0}}};
+  return {{"RotaryEmbedding", "", prepare_rotary_embedding, {0}, false, false, {0}, true}};
 }
 
 }  // namespace tessera::kernels

@@ -30,13 +30,8 @@ void transpose_block(const T* in, int64_t column_stride, T* out, int64_t row_str
 
 }  // namespace
 
-Dims dense_strides(const Dims& dims) {
-  Dims strides(dims.size(), 1);
-  for (size_t d = dims.size(); d-- > 1;) strides[d - 1] = strides[d] * dims[d];
-  return strides;
-}
-
-StridedCopy::StridedCopy(Dims dims, Dims strides, int64_t offset) : offset_(offset), count_(count_of(dims)) {
+StridedCopy::StridedCopy(const View& view) : offset_(view.offset), count_(count_of(view.dims)) {
+  const Dims &dims = view.dims, &strides = view.strides;
   for (size_t d = dims.size(); d-- > 0;) {
     if (dims[d] == 1) continue;
     if (!dims_.empty() && strides[d] == strides_.front() * dims_.front()) {

@@ -1,20 +1,14 @@
 #pragma once
 
 #include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/view.h"
 
 namespace tessera::kernels {
 
-/// The strides, in elements, of a dense row-major tensor: {12, 4, 1} for [2, 3, 4].
-Dims dense_strides(const Dims& dims);
-
-/// Fills a dense result from a strided view of an operand: result[i, j, …] = operand[offset + i·strides[0] +
-/// j·strides[1] + …]. Strides count elements and may be zero (repetition) or negative (reversal).
-///
-/// Example: the transpose of a [2, 3] matrix has dims {3, 2} and strides {1, 3}; its first row reversed, dims {3},
-/// strides {-1}, offset 2.
+/// Writes a view out row-major: result[i, j, …] = the view's element (i, j, …) in the operand's memory.
 class StridedCopy {
  public:
-  StridedCopy(Dims dims, Dims strides, int64_t offset = 0);
+  explicit StridedCopy(const View& view);
 
   /// T is any type of the elements' size.
   template <typename T>

@@ -1,0 +1,155 @@
+#include "tessera/kernels/cpu/elementwise_group.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/broadcast.h"
+#include "tessera/kernels/cpu/scratch.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kPiece = 2048;      // elements: what four nodes work on stays in 32 KiB of float32
+constexpr int64_t kShortestRow = 64;  // a pass over fewer elements costs more to begin than to do
+
+size_t element_bytes(DType dtype) {
+  return bytes_of(dtype, 1);
+}
+
+Broadcast plan_of(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) {
+  std::vector<View> views;
+  for (const TensorDesc& operand : operands) views.push_back(operand.present() ? view_of(operand) : View{});
+  return Broadcast(root, result, views);
+}
+
+class ElementwiseGroup : public Kernel {
+ public:
+  explicit ElementwiseGroup(const PrepareContext& context)
+      : plan_(plan_of(context.node, context.outputs[0].dims, context.inputs)), threads_(context.threads) {
+    for (const TensorDesc& input : context.inputs) strides_.push_back(input.present() ? element_bytes(input.dtype) : 0);
+    strides_.push_back(element_bytes(context.outputs[0].dtype));
+    std::vector<int> root(context.node.inputs.size());
+    for (size_t i = 0; i < root.size(); ++i) root[i] = static_cast<int>(i);
+    members_.push_back({&context.node, root});
+    members_.insert(members_.end(), context.followers.begin(), context.followers.end());
+    place_results();
+    piece_ = std::min(kPiece, plan_.row());
+    pieces_ = plan_.row() == 0 ? 0 : (plan_.row() + piece_ - 1) / piece_;
+    whole_ = prepare(context, piece_);
+    rest_ = plan_.row() - (pieces_ - 1) * piece_;
+    if (pieces_ > 1 && rest_ != piece_) last_ = prepare(context, rest_);
+    own_bytes_ = results_.bytes() + member_scratch_;
+  }
+
+  size_t scratch_bytes() const override { return own_bytes_ * static_cast<size_t>(threads_); }
+
+  void run(const KernelArgs& args) override {
+    if (plan_.count() == 0) return;
+    const int64_t count = plan_.count() / plan_.row() * pieces_;
+    for_ranges(count, plan_.count() * static_cast<int64_t>(members_.size()), threads_, [&](int64_t begin, int64_t end) {
+      std::byte* own = scratch_at(args.scratch, static_cast<size_t>(omp_get_thread_num()) * own_bytes_);
+      for (int64_t at = begin; at < end; ++at) {
+        const int64_t piece = at % pieces_, first = at / pieces_ * plan_.row() + piece * piece_;
+        const bool is_last = piece + 1 == pieces_;
+        auto& kernels = is_last && !last_.empty() ? last_ : whole_;
+        plan_.walk(first, first + (is_last ? rest_ : piece_),
+                   [&](const int64_t* offsets, int64_t, int64_t) { run_piece(kernels, args, offsets, first, own); });
+      }
+    });
+  }
+
+ private:
+  using Kernels = std::vector<std::unique_ptr<Kernel>>;
+  static constexpr size_t most_operands = Broadcast::max_operands;
+
+  // Where the results of all nodes but the last lie: a node's place is taken over when its last reader is through.
+  void place_results() {
+    std::vector<size_t> last_reader(members_.size(), 0);
+    for (size_t m = 0; m < members_.size(); ++m)
+      for (int place : members_[m].operands)
+        if (place < 0) last_reader[~place] = m;
+    std::vector<std::pair<size_t, size_t>> places;  // offset, and the last reader of what lies there
+    for (size_t m = 0; m + 1 < members_.size(); ++m) {
+      auto free = std::find_if(places.begin(), places.end(), [&](const auto& place) { return place.second < m; });
+      if (free == places.end()) free = places.insert(places.end(), {results_.add(kPiece * sizeof(double)), 0});
+      free->second = last_reader[m];
+      result_at_.push_back(free->first);
+    }
+  }
+
+  /// Kernels of the nodes for `count` elements of a row.
+  Kernels prepare(const PrepareContext& context, int64_t count) {
+    Kernels kernels;
+    for (const Follower& member : members_) {
+      PrepareContext step{*member.node, {}, {}, {}, 1};
+      for (int place : member.operands) {
+        const DType dtype = place < 0 ? result_dtype(~place, context) : context.inputs[place].dtype;
+        const bool one = place >= 0 && plan_.fixed(place);
+        step.inputs.push_back({dtype, one || dtype == DType::undefined ? Dims{} : Dims{count}});
+        step.known.push_back(one && context.inputs[place].count() == 1 ? context.known[place] : nullptr);
+      }
+      step.outputs = {{result_dtype(kernels.size(), context), {count}}};
+      const KernelEntry* entry = find_kernel(member.node->op_type, member.node->domain);
+      check(entry && entry->elementwise && step.inputs.size() <= most_operands, "a group's node is element-wise");
+      kernels.push_back(entry->prepare(step));
+      member_scratch_ = std::max(member_scratch_, (kernels.back()->scratch_bytes() + 63) / 64 * 64);
+    }
+    return kernels;
+  }
+
+  DType result_dtype(size_t member, const PrepareContext& context) const {
+    return member + 1 == members_.size() ? context.outputs[0].dtype : members_[member].node->outputs[0]->dtype();
+  }
+
+  void run_piece(const Kernels& kernels, const KernelArgs& args, const int64_t* offsets, int64_t first,
+                 std::byte* own) const {
+    for (size_t m = 0; m < kernels.size(); ++m) {
+      std::array<const void*, most_operands> inputs;
+      const std::vector<int>& operands = members_[m].operands;
+      for (size_t i = 0; i < operands.size(); ++i) {
+        const int place = operands[i];
+        if (place < 0)
+          inputs[i] = own + result_at_[~place];
+        else
+          inputs[i] = args.inputs[place] ? args.in<std::byte>(place) + offsets[place] * strides_[place] : nullptr;
+      }
+      void* result = m + 1 == kernels.size() ? args.out<std::byte>() + first * strides_.back() : own + result_at_[m];
+      kernels[m]->run({std::span(inputs).first(operands.size()), {&result, 1}, own + results_.bytes()});
+    }
+  }
+
+  Broadcast plan_;
+  int threads_;
+  std::vector<int64_t> strides_;  // bytes of an element of each operand, then of the result
+  std::vector<Follower> members_;
+  ScratchPlan results_;
+  std::vector<size_t> result_at_;  // of each member but the last
+  size_t member_scratch_ = 0, own_bytes_ = 0;
+  int64_t piece_ = 0, pieces_ = 0, rest_ = 0;  // elements of a row's pieces, their number, elements of the last one
+  Kernels whole_, last_;
+};
+
+}  // namespace
+
+bool can_group(const Node& node) {
+  const KernelEntry* entry = find_kernel(node.op_type, node.domain);
+  const auto in_bytes = [](const Value* value) { return !value || bits_of(value->dtype()) % 8 == 0; };
+  return entry && entry->elementwise && node.outputs.size() == 1 && node.inputs.size() <= Broadcast::max_operands &&
+         in_bytes(node.outputs[0]) && std::all_of(node.inputs.begin(), node.inputs.end(), in_bytes);
+}
+
+bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) {
+  if (operands.size() > Broadcast::max_operands) return false;
+  const Broadcast plan = plan_of(root, result, operands);
+  return plan.count() > 0 && plan.in_rows() && (plan.row() >= kShortestRow || plan.row() == plan.count());
+}
+
+std::unique_ptr<Kernel> elementwise_group(const PrepareContext& context) {
+  return std::make_unique<ElementwiseGroup>(context);
+}
+
+}  // namespace tessera::kernels
