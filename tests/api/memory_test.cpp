@@ -29,24 +29,33 @@ void reset_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
+/// Products with square weights, one after the other.
+std::string chain(int layers, int width) {
+  std::string states, nodes;
+  for (int layer = 0; layer < layers; ++layer) {
+    states += fmt::format("{}float[{}, {}] w{}", layer ? ", " : "", width, width, layer);
+    nodes += fmt::format("x{} = MatMul (x{}, w{})\n", layer + 1, layer, layer);
+  }
+  return fmt::format("chain (float[batch, {0}] x0) => (float[batch, {0}] x{1}) <{2}> {{\n{3}}}", width, layers, states,
+                     nodes);
+}
+
 class Resident : public testing::TestWithParam<const char*> {};
 
 // Each rank holds its shards, packed, and no one a copy of the whole.
 TEST_P(Resident, memory_is_the_weights_and_the_plan) {
   constexpr double kSlack = 1.1;
-  constexpr int64_t kRuntime = 16 << 20;  // kernels that the library generates, threads' stacks
+  constexpr int64_t kRuntime = 16 << 20;  // what the small model below did not bring in
   constexpr int kLayers = 16;             // the copy of one weight, while it is packed, is small beside all
   test::TemporaryFolder folder;
-  std::string states, nodes;
-  for (int layer = 0; layer < kLayers; ++layer) {
-    states += fmt::format("{}float[1024, 1024] w{}", layer ? ", " : "", layer);
-    nodes += fmt::format("x{} = MatMul (x{}, w{})\n", layer + 1, layer, layer);
-  }
-  const std::filesystem::path path = test::write_model(
-      folder,
-      fmt::format("chain (float[batch, 1024] x0) => (float[batch, 1024] x{}) <{}> {{\n{}}}", kLayers, states, nodes));
+  const std::filesystem::path path = test::write_model(folder, chain(kLayers, 1024));
   const auto weights = static_cast<int64_t>(std::filesystem::file_size(path));
   const Tensors inputs = {{"x0", test::ramp({4, 1024})}};
+  {  // what any session brings in: the code that runs, kernels that the library generates, threads' stacks
+    test::TemporaryFolder other;
+    Session small(compile(Model::load(test::write_model(other, chain(2, 256))), Mesh::parse(GetParam())));
+    small.run({{"x0", test::ramp({4, 256})}});
+  }
   reset_peak();
   const int64_t before = peak_resident_bytes();
   ASSERT_GT(before, 0);
