@@ -3,6 +3,9 @@
 //
 // The floor is the time in which the machine's cores copy what all ranks receive. A ratio above 1 says that threads are
 // faster than MPI.
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -35,6 +38,14 @@ int cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+// Keeps the calling thread on one core: a busy machine may leave two on the same one.
+void hold_core(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
 // The median of the slowest rank's microseconds; `body` is what a rank does in a run.
 double median_of_slowest(int ranks, int runs, const std::function<void(int rank)>& body) {
   std::vector<std::vector<double>> times(ranks, std::vector<double>(runs));
@@ -43,6 +54,7 @@ double median_of_slowest(int ranks, int runs, const std::function<void(int rank)
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
+      if (!yields) hold_core(r);
       for (int i = -3; i < runs; ++i) {
         const int64_t all = (i + 4) * int64_t{ranks};  // all ranks begin at once, without sleeping
         int looks = 0;
