@@ -21,7 +21,7 @@ struct Pending {
   enum class Stage : uint8_t {
     idle,       ///< not in use
     arrival,    ///< all members' inputs
-    reduction,  ///< all pieces of a shared all_reduce
+    sharing,    ///< all pieces of a shared operation
     release,    ///< all readers of this member's buffers
     exchange,   ///< permute: the sender's input, and the receiver's release of ours
     sending,    ///< our own wait, which frees the buffer

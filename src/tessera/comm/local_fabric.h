@@ -40,14 +40,14 @@ struct alignas(64) Entry {
 
   alignas(64) std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
   std::atomic<uint64_t> taken{0};                 ///< permutations up to this number have had their input read
-  std::atomic<int64_t> claimed{0};                ///< pieces of this member's share of a shared all_reduce dealt out
+  std::atomic<int64_t> claimed{0};                ///< pieces of this member's share of a shared operation dealt out
   OwnedOperation operation;
 };
 
 /// One collective in flight.
 struct Slot {
   std::vector<Entry> entries;
-  alignas(64) std::atomic<int64_t> reduced{0};  ///< pieces of a shared all_reduce that are done; member 0 clears it
+  alignas(64) std::atomic<int64_t> shared{0};  ///< pieces of a shared operation that are done; member 0 clears it
 };
 
 /// A group of ranks, in member order.

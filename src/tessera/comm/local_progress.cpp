@@ -10,9 +10,10 @@ using Stage = Pending::Stage;
 
 namespace {
 
-/// Whether the members share the work. A small all_reduce is faster done by each for itself.
-bool is_shared(const Operation& operation, int me) {
-  return operation.kind == Kind::all_reduce && in_bytes(operation, me) > kEagerBytes;
+/// Whether the members share the work. What is small is faster done by each for itself.
+bool is_shared(const Operation& operation) {
+  const bool same_for_all = operation.kind == Kind::all_reduce || operation.kind == Kind::broadcast;
+  return same_for_all && byte_count(operation, operation.count) > kEagerBytes;
 }
 
 }  // namespace
@@ -54,14 +55,14 @@ void LocalCommunicator::publish(Pending& pending) {
   entry.in = operation.in;
   entry.out = operation.out;
   size_t bytes = in_bytes(operation, me_);
-  bool permute = operation.kind == Kind::permute, shared = is_shared(operation, me_);
+  bool permute = operation.kind == Kind::permute, shared = is_shared(operation);
   entry.held = bytes > kEagerBytes && !permute && !shared;
   if (bytes > 0 && bytes <= kEagerBytes && !permute) {
     std::memcpy(entry.eager.get(), operation.in, bytes);
     entry.in = entry.eager.get();
   }
   entry.claimed.store(0, std::memory_order_relaxed);
-  if (me_ == 0) slot.reduced.store(0, std::memory_order_relaxed);
+  if (me_ == 0) slot.shared.store(0, std::memory_order_relaxed);
   pending.received = pending.sent = false;
   pending.stage = permute ? Stage::exchange : Stage::arrival;
   entry.arrived.store(pending.number, std::memory_order_release);
@@ -91,7 +92,7 @@ void LocalCommunicator::post_message(Pending& pending) {
 bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
   switch (pending.stage) {
     case Stage::arrival:
-    case Stage::reduction:
+    case Stage::sharing:
     case Stage::release:
       return advance_collective(pending);
     case Stage::exchange:
@@ -118,9 +119,9 @@ bool LocalCommunicator::advance_collective(Pending& pending) {
   if (pending.stage == Stage::arrival) {
     if (!all_have_come(pending.number)) return false;
     check_agreement(pending);
-    if (is_shared(operation, me_)) {
-      pending.stage = Stage::reduction;
-      if (reduce_pieces(operation, me_, slot, pointers_)) ring_all();
+    if (is_shared(operation)) {
+      pending.stage = Stage::sharing;
+      if (share_pieces(operation, me_, slot, pointers_)) ring_all();
     } else {
       pull(operation, me_, slot.entries, pointers_);
       bool awaited =
@@ -130,8 +131,8 @@ bool LocalCommunicator::advance_collective(Pending& pending) {
       if (awaited) ring_if_all(&Entry::finished, pending.number);
     }
   }
-  if (pending.stage == Stage::reduction) {
-    if (slot.reduced.load(std::memory_order_acquire) < piece_count(operation)) return false;
+  if (pending.stage == Stage::sharing) {
+    if (slot.shared.load(std::memory_order_acquire) < piece_count(operation)) return false;
     finish(pending);
   }
   if (pending.stage == Stage::release) {

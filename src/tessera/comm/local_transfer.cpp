@@ -98,12 +98,17 @@ int64_t piece_elements(const Operation& operation) {
   return kPieceBytes * 8 / bits_of(operation.dtype);
 }
 
-void reduce_piece(const Operation& operation, int64_t piece, std::span<const Entry> entries, Pointers& pointers) {
-  int64_t first = piece * piece_elements(operation);
-  size_t offset = byte_count(operation, first);
+void make_piece(const Operation& operation, int64_t piece, std::span<const Entry> entries, Pointers& pointers) {
+  const int64_t first = piece * piece_elements(operation);
+  const int64_t count = std::min(piece_elements(operation), operation.count - first);
+  const size_t offset = byte_count(operation, first);
   for (size_t j = 0; j < entries.size(); ++j) pointers.outputs[j] = at(entries[j].out, offset);
-  reduce_elements(operation.dtype, operation.reduction, inputs_at(entries, offset, pointers), pointers.outputs,
-                  std::min(piece_elements(operation), operation.count - first));
+  if (operation.kind == Kind::broadcast)
+    for (void* out : pointers.outputs)
+      copy_bytes(out, at(entries[operation.root].in, offset), byte_count(operation, count));
+  else
+    reduce_elements(operation.dtype, operation.reduction, inputs_at(entries, offset, pointers), pointers.outputs,
+                    count);
 }
 
 }  // namespace
@@ -144,16 +149,16 @@ int64_t piece_count(const Operation& operation) {
   return (operation.count + piece - 1) / piece;
 }
 
-bool reduce_pieces(const Operation& operation, int me, Slot& slot, Pointers& pointers) {
-  int64_t pieces = piece_count(operation), members = static_cast<int64_t>(slot.entries.size()), reduced = 0;
+bool share_pieces(const Operation& operation, int me, Slot& slot, Pointers& pointers) {
+  int64_t pieces = piece_count(operation), members = static_cast<int64_t>(slot.entries.size()), made = 0;
   for (int64_t step = 0; step < members; ++step) {
     int64_t owner = (me + step) % members;
     int64_t start = pieces * owner / members, end = pieces * (owner + 1) / members;
     auto claim = [&] { return start + slot.entries[owner].claimed.fetch_add(1, std::memory_order_relaxed); };
-    for (int64_t piece = claim(); piece < end; piece = claim(), ++reduced)
-      reduce_piece(operation, piece, slot.entries, pointers);
+    for (int64_t piece = claim(); piece < end; piece = claim(), ++made)
+      make_piece(operation, piece, slot.entries, pointers);
   }
-  return reduced > 0 && slot.reduced.fetch_add(reduced, std::memory_order_acq_rel) + reduced == pieces;
+  return made > 0 && slot.shared.fetch_add(made, std::memory_order_acq_rel) + made == pieces;
 }
 
 }  // namespace tessera::comm

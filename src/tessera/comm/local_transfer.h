@@ -18,14 +18,15 @@ struct Pointers {
 /// Writes member `me`'s `out` from all members' entries, of any kind but permute, send and recv.
 void pull(const Operation& operation, int me, std::span<const Entry> entries, Pointers& pointers);
 
-/// Shared all_reduce: the elements are cut into pieces of kPieceBytes, of which each member has a share. It reduces a
-/// piece and writes the result to every member's `out`; when it has done its own, it helps with the others', so that
-/// nobody waits for a member that has come but has no core. Every input is read once, every output written once.
+/// Shared all_reduce and broadcast: the elements are cut into pieces of kPieceBytes, of which each member has a share.
+/// It reduces a piece, or reads the root's, and writes the result to every member's `out`; when it has done its own, it
+/// helps with the others', so that nobody waits for a member that has come but has no core. Every input is read once,
+/// every output written once.
 /// Example: of 100'000 float32 the pieces are [0, 16384) … [98304, 100000), seven; member 0 of two has the first three.
 constexpr int64_t kPieceBytes = 64 << 10;
 int64_t piece_count(const Operation& operation);
 
 /// Does what nobody has claimed of the pieces; true if this completes the last one.
-bool reduce_pieces(const Operation& operation, int me, Slot& slot, Pointers& pointers);
+bool share_pieces(const Operation& operation, int me, Slot& slot, Pointers& pointers);
 
 }  // namespace tessera::comm
