@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "property/trial.h"
+#include "tessera/base/error.h"
 
 namespace tessera::property {
 namespace {
@@ -16,9 +17,9 @@ using testing::ElementsAre;
 using Ints = std::vector<int64_t>;
 using Tensors = runtime::Executor::Tensors;
 
-Tensors run(const Subject& subject, bool together, std::vector<std::string>* steps = nullptr) {
+Tensors run(const Subject& subject, bool together, std::vector<std::string>* steps = nullptr, int threads = 1) {
   runtime::ExecutorOptions options;
-  options.threads_per_rank = 1;
+  options.threads_per_rank = threads;
   options.keep_all = !together;
   options.profile = true;
   runtime::Executor executor(compile(subject, {}, {}), options);
@@ -28,12 +29,20 @@ Tensors run(const Subject& subject, bool together, std::vector<std::string>* ste
   return outputs;
 }
 
-// The steps of a run together, whose results must be those of a run apart.
+#ifdef TESSERA_THREAD_SANITIZER
+constexpr int kTeam = 1;  // libgomp is not instrumented
+#else
+constexpr int kTeam = 3;
+#endif
+
+// The steps of a run together, whose results must be those of a run apart, whatever the team.
 std::vector<std::string> steps_of(const Subject& subject) {
   std::vector<std::string> steps;
-  const Tensors actual = run(subject, true, &steps);
-  for (const auto& [name, expected] : run(subject, false))
+  const Tensors actual = run(subject, true, &steps), by_team = run(subject, true, nullptr, kTeam);
+  for (const auto& [name, expected] : run(subject, false)) {
     EXPECT_EQ(difference(actual.at(name), expected, subject.bound), "") << name;
+    EXPECT_EQ(difference(by_team.at(name), expected, subject.bound), "") << name << " of a team";
+  }
   return steps;
 }
 
@@ -129,12 +138,13 @@ TEST(Groups, TwoConvolutionsThatMeetTakeTheSumOnce) {
   EXPECT_THAT(steps_of(subject), ElementsAre("Conv", "Conv+Add+Relu"));
 }
 
-// How many values lie in blocks.
-size_t blocked_values(const Subject& subject) {
+// The groups of the nodes in the order in which they are written.
+kernels::Grouping grouping_of(const Subject& subject) {
   auto desc_of = [&](const Value* value) {
     return value ? kernels::TensorDesc{value->dtype(), subject.dims_of(value)} : kernels::TensorDesc();
   };
-  return kernels::group_nodes(*subject.graph, desc_of).blocked.size();
+  auto ints_of = [](const Value*) { return std::optional<std::vector<int64_t>>(); };
+  return kernels::group_nodes(*subject.graph, {desc_of, ints_of});
 }
 
 // Between convolutions, poolings and sums nothing is reordered: all but inputs and outputs lie in blocks.
@@ -148,7 +158,7 @@ TEST(Groups, NoConvolutionOfANetworkReorders) {
   Value* pooled = b.node("AveragePool", {first}, {{"kernel_shape", Ints{3, 3}}, {"pads", Ints{1, 1, 1, 1}}});
   Value* second = convolved(pooled, 32, 64);
   Subject subject = b.output(b.node("GlobalAveragePool", {convolved(second, 64, 64)})).done(kReordered);
-  EXPECT_EQ(blocked_values(subject), 4u);
+  EXPECT_EQ(grouping_of(subject).blocked.size(), 4u) << "values in blocks";
   steps_of(subject);
 }
 
@@ -233,7 +243,7 @@ TEST(Groups, ElementwiseNodesGoThroughMemoryTogether) {
   EXPECT_THAT(steps[0], testing::EndsWith("+Where"));
 }
 
-// More than a piece of a row, rows of one operand, columns of another, types that change, threads that share.
+// More than a piece of a row, rows of one operand, columns of another, types that change.
 TEST(Groups, ElementwiseGroupsOfEveryKindOfOperand) {
   struct Extents {
     std::string whole, row, column;
@@ -319,6 +329,64 @@ TEST(Groups, RowsOfATensorAreViews) {
   Value* product = b.node("MatMul", {rows->outputs[1], b.weight("8 4")});
   Subject subject = b.output(product).output(b.node("Softmax", {rows->outputs[0]})).done(kNormalized);
   EXPECT_THAT(steps_of(subject), testing::UnorderedElementsAre("MatMul", "Softmax"));
+}
+
+// The result is of the bytes, not of the extents, of what dies.
+TEST(Groups, ResultsTakeOverNoRowThatIsReadAgain) {
+  Builder b("a mask of as many bytes as a row");
+  Value* row = b.node("ReduceSum", {b.input("3 128"), b.ints({0})}, {{"keepdims", int64_t{0}}});
+  Value* mask = b.node("Greater", {b.node("Add", {b.input("4 128"), row}), b.number(0)});
+  Subject subject = b.output(b.node("Concat", {mask, mask}, {{"axis", int64_t{0}}})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("ReduceSum", "Add+Greater", "Concat"));
+}
+
+TEST(Groups, TransposedResultsTakeOverNoOperand) {
+  Builder b("rotated in place, if it could be");
+  Value* x = b.node("Softmax", {b.input("2 4 5 8", Fill::unit)});
+  Value* rotated = b.node("RotaryEmbedding", {x, b.input("2 5 4", Fill::unit), b.input("2 5 4", Fill::unit)});
+  Value* turned = b.node("Transpose", {rotated}, {{"perm", Ints{0, 2, 1, 3}}});
+  Subject subject = b.output(b.node("Concat", {turned, turned}, {{"axis", int64_t{0}}})).done(kNormalized);
+  EXPECT_THAT(steps_of(subject), ElementsAre("Softmax", "RotaryEmbedding", "Concat"));
+}
+
+TEST(Groups, RepeatedElementsAreRepeatedBeforeAFunctionOfOneOperand) {
+  for (const char* last : {"4 64 1", "4 64"}) {
+    Builder b(last);
+    Value* x = b.input(last == std::string("4 64") ? "4 1" : "4 1 1");
+    Value* repeated = b.node("Expand", {x, b.ints(last == std::string("4 64") ? Ints{4, 64} : Ints{4, 64, 1})});
+    steps_of(b.output(b.node("Neg", {b.node("Relu", {repeated})})).done());
+  }
+}
+
+TEST(Groups, PartsThatDoNotAddUpAreRefused) {
+  Builder b("rows 3 and 5 of 6");
+  Node* parts = b.node_of(2, "Split", {b.bind("n", 6).input("n 8"), b.ints({3, 5})}, {{"axis", int64_t{0}}});
+  b.output(b.node("Softmax", {parts->outputs[0]})).output(b.node("Softmax", {parts->outputs[1]}));
+  const Subject subject = b.done(kNormalized);
+  EXPECT_THROW(run(subject, true), Error);
+}
+
+TEST(Groups, OperandsMayBeLeftOutAndOfSixteenBits) {
+  Builder b("Clip without a minimum");
+  Value* x = b.input("3 96", Fill::reals, DType::bfloat16);
+  Value* y = b.node("Clip", {b.node("Mul", {x, x}), nullptr, b.number(2, DType::bfloat16)});
+  EXPECT_THAT(steps_of(b.output(b.node("Neg", {y})).done()), ElementsAre("Mul+Clip+Neg"));
+}
+
+TEST(Groups, WhatWouldRunMuchLaterRunsInItsPlace) {
+  Builder b("a sum that is wanted at the end");
+  Value* early = b.node("Add", {b.input("4 128", Fill::unit), b.input("128", Fill::unit)});
+  Value* x = b.input("4 128", Fill::unit);
+  for (int layer = 0; layer < 40; ++layer) x = b.node("Softmax", {x});
+  const Subject subject = b.output(b.node("Mul", {x, early})).done(kNormalized);
+  EXPECT_EQ(grouping_of(subject).groups.size(), 42u);
+}
+
+TEST(Groups, ChainsOfViewsEnd) {
+  Builder b("a column less, each time");
+  Value* x = b.input("3 300");
+  for (int node = 0; node < 200; ++node) x = b.node("Slice", {x, b.ints({1}), b.ints({1000}), b.ints({1})});
+  EXPECT_LT(steps_of(b.output(b.node("Abs", {x})).done()).size(), 6u);
 }
 
 }  // namespace

@@ -17,8 +17,11 @@ namespace {
 
 using spmd::Annotation;
 
-runtime::Executor::Tensors execute(const Subject& subject, std::shared_ptr<const spmd::Program> program) {
+/// `apart`: each node by itself, in memory of its own.
+runtime::Executor::Tensors execute(const Subject& subject, std::shared_ptr<const spmd::Program> program,
+                                   bool apart = false) {
   runtime::ExecutorOptions options;
+  options.keep_all = apart;
   options.threads_per_rank = 1;
   options.world.timeout = std::chrono::seconds(30);
   return runtime::Executor(std::move(program), options).run(subject.inputs);
@@ -117,7 +120,7 @@ std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh&
 }
 
 Trials::Trials(const Subject& subject) : subject_(subject) {
-  expected_ = execute(subject, compile(subject, {}, {}));
+  expected_ = execute(subject, compile(subject, {}, {}), true);
 }
 
 void Trials::fail(const Mesh& mesh, const std::vector<Annotation>& annotations, const std::string& what) {

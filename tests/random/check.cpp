@@ -17,8 +17,10 @@ namespace {
 /// Of what is not exact: a part of the largest magnitude that the value may have.
 constexpr double kRelative = 2e-5;
 
-runtime::ExecutorOptions options() {
+/// `apart`: each node by itself, in memory of its own.
+runtime::ExecutorOptions options(bool apart = false) {
   runtime::ExecutorOptions options;
+  options.keep_all = apart;
   options.threads_per_rank = 1;
   options.world.timeout = std::chrono::seconds(30);
   return options;
@@ -92,7 +94,7 @@ Tensors run_whole(const Graph& graph, const Program& program) {
   spmd::propagate(layout, {}, {});
   auto decisions = spmd::decide(graph, layout, {}, hints, {});
   auto whole = std::make_shared<spmd::Program>(spmd::partition(graph, layout, decisions, {}, hints));
-  return runtime::Executor(std::move(whole), options()).run(program.inputs);
+  return runtime::Executor(std::move(whole), options(true)).run(program.inputs);
 }
 
 Outcome check(const Program& program) {

@@ -13,8 +13,12 @@ size_t alignment_of(DType dtype) {
 
 }  // namespace
 
+bool is_aligned(const Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.data) % alignment_of(tensor.dtype) == 0;
+}
+
 Tensor aligned(Tensor tensor) {
-  if (reinterpret_cast<uintptr_t>(tensor.data) % alignment_of(tensor.dtype) == 0) return tensor;
+  if (is_aligned(tensor)) return tensor;
   return Tensor::copy_of(tensor.dtype, std::move(tensor.dims), tensor.data, tensor.bytes);
 }
 

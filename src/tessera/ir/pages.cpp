@@ -10,6 +10,11 @@
 namespace tessera {
 namespace {
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__  // as GCC says it
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kMapped = SIZE_MAX;  // the sanitizer watches what malloc gives
 #else

@@ -40,11 +40,17 @@ struct Grouping {
 /// Types of values on bound extents, row-major.
 using DescOf = std::function<TensorDesc(const Value*)>;
 
+/// What a rank knows of a program's values before it runs.
+struct Bound {
+  DescOf desc;
+  std::function<std::optional<std::vector<int64_t>>(const Value*)> ints;  ///< elements of constants and expressions
+};
+
 /// The groups of a rank's program. Every node is in one, but those whose results are views, and Transposes of weights
 /// whose readers do without. User errors name the node.
-Grouping group_nodes(const Graph& graph, const DescOf& desc_of);
+Grouping group_nodes(const Graph& graph, const Bound& values);
 
 /// Each node alone, all values row-major; views are only those of whole values. For reading every value after a run.
-Grouping single_nodes(const Graph& graph, const DescOf& desc_of);
+Grouping single_nodes(const Graph& graph, const Bound& values);
 
 }  // namespace tessera::kernels

@@ -16,8 +16,8 @@ struct TensorDesc {
   /// 0: row-major. Else [n, c, d…] lies as [n, c / block, d…, block], its channels padded by zeros to whole blocks.
   /// Only kernels of groups (groups.h) meet this.
   int64_t block = 0;
-  /// Elements from one index to the next along each dimension; empty: row-major. Only operands that the kernel's
-  /// registration names meet this, and what Attention makes.
+  /// Elements from one index to the next along each dimension; empty: row-major. Only operands and results that the
+  /// kernel's registration names meet this, and operands of groups of element-wise nodes.
   Dims strides = {};
 
   bool present() const { return dtype != DType::undefined; }
@@ -93,13 +93,13 @@ struct KernelEntry {
   KernelFactory prepare;
   /// Operands whose memory the first result may take over when it has the same byte size and they end here.
   std::vector<int> in_place;
-  /// The first result is the first operand's bytes under another shape: nothing runs.
+  /// The first result is the first operand's bytes under another shape: where they are not needed twice, nothing runs.
   bool view = false;
   /// Operands and results may lie in blocks (TensorDesc::block); other kernels are told the extents as stored.
   bool blocks = false;
   /// Operands that may be strided, though not along the last dimension.
   std::vector<int> strided = {};
-  /// The first result may be strided, though not along its last dimension.
+  /// The first result may be strided, though not along its last dimension; then it is in no operand's memory.
   bool strides_result = false;
   /// Each element of the one result comes from the operands' elements that numpy's broadcasting pairs with it.
   bool elementwise = false;

@@ -183,7 +183,11 @@ void infer(Node& node) {
   std::vector<const Shape*> shapes;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     bool optional = i > 0 && row.type == "Clip";
-    if (!optional || has_operand(node, i)) shapes.push_back(&shape_of(node, i));
+    if (optional && !has_operand(node, i)) continue;
+    const Shape& shape = shape_of(node, i);
+    if (optional && std::any_of(shape.begin(), shape.end(), [](const Expr& extent) { return !extent.is(1); }))
+      fail_node(node, "the bound that is operand {} has the shape {}; it must be one element", i, to_string(shape));
+    shapes.push_back(&shape);
   }
   check_types(node, row);
   Shape shape = broadcast(node, shapes);

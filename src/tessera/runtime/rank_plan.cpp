@@ -26,8 +26,9 @@ bool is_communication(const Node& node) {
 RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
     : rank_(rank), symbols_(symbols), keep_all_(keep_all) {
   const Graph& graph = *rank.program().graph;
-  const kernels::DescOf desc_of = [this](const Value* value) { return desc(value); };
-  kernels::Grouping grouping = keep_all ? kernels::single_nodes(graph, desc_of) : kernels::group_nodes(graph, desc_of);
+  const kernels::Bound values{[this](const Value* value) { return desc(value); },
+                              [this](const Value* value) { return known_ints(value); }};
+  kernels::Grouping grouping = keep_all ? kernels::single_nodes(graph, values) : kernels::group_nodes(graph, values);
   views_ = std::move(grouping.views);
   const int end = static_cast<int>(grouping.groups.size()) + 1;
   for (int n = 0; n < end - 1; ++n)
@@ -58,19 +59,30 @@ std::optional<int64_t> RankPlan::lookup(std::string_view name) const {
   return found == symbols_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Dims RankPlan::bound(const Shape& shape) const {
-  Dims dims;
-  for (const Expr& extent : shape) {
-    dims.push_back(extent.evaluate([&](std::string_view name) { return lookup(name); }));
-    if (dims.back() < 0)
-      fail("bind", "the extent {} is {} for the shapes given; no dimension can be negative", extent.str(), dims.back());
-  }
+std::vector<int64_t> RankPlan::bound(const std::vector<Expr>& expressions) const {
+  std::vector<int64_t> numbers;
+  for (const Expr& expression : expressions)
+    numbers.push_back(expression.evaluate([&](std::string_view name) { return lookup(name); }));
+  return numbers;
+}
+
+Dims RankPlan::bound_dims(const Shape& shape) const {
+  Dims dims = bound(shape);
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (dims[d] < 0)
+      fail("bind", "the extent {} is {} for the shapes given; no dimension can be negative", shape[d].str(), dims[d]);
   return dims;
+}
+
+std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) const {
+  if (value->kind == ValueKind::constant) return value->data.to_int64();
+  if (value->kind == ValueKind::expression) return bound(*value->content);
+  return std::nullopt;
 }
 
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
-  kernels::TensorDesc desc{value->dtype(), bound(value->shape())};
+  kernels::TensorDesc desc{value->dtype(), bound_dims(value->shape())};
   if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
   if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
   return desc;
@@ -121,9 +133,7 @@ void RankPlan::place_sources() {
     if (value->kind == ValueKind::constant) {
       locations_[value.get()] = {Where::fixed, 0, value->data.data, 0};
     } else if (value->kind == ValueKind::expression) {
-      std::vector<int64_t> elements;
-      for (const Expr& element : *value->content)
-        elements.push_back(element.evaluate([&](std::string_view name) { return lookup(name); }));
+      const std::vector<int64_t> elements = bound(*value->content);
       Dims dims = value->rank() == 0 ? Dims{} : Dims{static_cast<int64_t>(elements.size())};
       Tensor tensor;
       if (value->dtype() == DType::int32)
@@ -242,12 +252,13 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
     }
     int last = std::max(step, last_use_.contains(result) ? last_use_.at(result) : step);
     int buffer = -1;
-    if (r == 0 && !keep_all_)
+    if (r == 0 && !keep_all_ && context.outputs[0].strides.empty())
       for (int index : in_place) {
         if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) continue;
         const Location& operand = made.inputs[index];
         if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
         if (operand.skip != 0 || !context.inputs[index].strides.empty()) continue;
+        if (context.inputs[index].count() != context.outputs[0].count()) continue;
         if (lifetimes_[operand.offset].bytes != context.outputs[0].bytes()) continue;
         // Another operand that reads the same memory does no harm only where it is the same value and both are read
         // element by element (Mul of x by x, but not a scatter of x into x).
@@ -316,7 +327,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
 }
 
 Dims RankPlan::global_dims(const Value* value) const {
-  return bound(*rank_.program().placement(value).global.shape);
+  return bound_dims(*rank_.program().placement(value).global.shape);
 }
 
 Box RankPlan::box(const Value* value) const {

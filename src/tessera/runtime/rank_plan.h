@@ -53,7 +53,9 @@ class RankPlan {
   };
 
   std::optional<int64_t> lookup(std::string_view name) const;
-  Dims bound(const Shape& shape) const;
+  std::vector<int64_t> bound(const std::vector<Expr>& expressions) const;
+  Dims bound_dims(const Shape& shape) const;
+  std::optional<std::vector<int64_t>> known_ints(const Value* value) const;
   kernels::TensorDesc desc(const Value* value) const;
   Box box(const Value* value) const;
   bool writes(const Value* value) const;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,16 @@ struct RankPrograms {
   const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
   /// The rank's shard of a state where shards come cut; null where they do not.
   const Tensor* shard_of(int rank, const std::string& state) const;
+
+  /// A shard where its elements can be read in place (ir/aligned.h): ranks that hold the same one share a copy.
+  Tensor aligned_once(Tensor shard) const;
+
+ private:
+  struct Aligned {
+    std::mutex mutex;
+    std::map<std::pair<const std::byte*, size_t>, std::weak_ptr<const void>> copies;  // by the bytes that they copy
+  };
+  std::shared_ptr<Aligned> aligned_ = std::make_shared<Aligned>();
 };
 
 }  // namespace tessera::runtime

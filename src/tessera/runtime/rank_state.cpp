@@ -1,7 +1,6 @@
 #include "tessera/runtime/rank_state.h"
 
 #include "tessera/base/error.h"
-#include "tessera/ir/aligned.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
 
@@ -25,7 +24,7 @@ const Tensor& RankState::shard(const Value* state) {
   auto known = shards_.find(state);
   if (known != shards_.end()) return known->second;
   if (const Tensor* cut = programs_.shard_of(rank_, state->name))
-    return shards_.emplace(state, aligned(*cut)).first->second;
+    return shards_.emplace(state, programs_.aligned_once(*cut)).first->second;
   const spmd::Program& program = programs_.of(rank_);
   const Tensor& whole = program.initial.at(state);
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
@@ -54,7 +53,9 @@ const Tensor& RankState::shard(const Value* state) {
       copy_from_whole(shard.mutable_data(), whole.data, box, element);
     }
   }
-  return shards_.emplace(state, aligned(std::move(shard))).first->second;
+  constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
+  if (!only_plans_ || shard.bytes <= kSmall) shard = programs_.aligned_once(std::move(shard));
+  return shards_.emplace(state, std::move(shard)).first->second;
 }
 
 const Tensor& RankState::packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) {

@@ -1,5 +1,6 @@
 #include "tessera/runtime/tensor_pool.h"
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct TensorPool::Shelf {
 
   std::mutex mutex;
   std::vector<Piece> pieces;
-  size_t idle = 0;  // bytes
+  size_t idle = 0, out = 0, most_out = 0;  // bytes
 
   Shelf() { pieces.reserve(kMostPieces); }
 
@@ -27,11 +28,14 @@ struct TensorPool::Shelf {
       if (piece->bytes == bytes) {
         Pages memory = std::move(piece->memory);
         idle -= bytes;
+        out += bytes;
         pieces.erase(std::next(piece).base());
         return memory;
       }
-    // Other sizes are wanted now: what lies here from before makes room for them.
-    while (idle > bytes) drop_oldest();
+    // Other sizes are wanted now: what lies here from before makes room for them, beyond what was once out at a time.
+    out += bytes;
+    most_out = std::max(most_out, out);
+    while (idle + out > most_out && !pieces.empty()) drop_oldest();
     return nullptr;
   }
 
@@ -40,6 +44,7 @@ struct TensorPool::Shelf {
     if (pieces.size() == kMostPieces) drop_oldest();
     pieces.push_back({std::move(memory), bytes});  // within what was reserved: a deleter must not throw
     idle += bytes;
+    out -= bytes;
   }
 
   void drop_oldest() {

@@ -12,18 +12,14 @@
 namespace tessera::kernels {
 namespace {
 
-/// The elements of small integers that are the same in every run.
-std::optional<std::vector<int64_t>> constant_ints(const Value* value) {
-  if (value->kind == ValueKind::constant) return value->data.to_int64();
-  if (value->kind == ValueKind::expression) return constants_of(*value->content);
-  return std::nullopt;
-}
+constexpr size_t kNear = 32;     // groups from a view of a part to its readers at most
+constexpr size_t kDeepest = 64;  // views of views
 
 class Assignment {
  public:
   Assignment(std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
-             const std::map<const Value*, int64_t>& blocked, const DescOf& desc_of)
-      : groups_(groups), kept_(kept), blocked_(blocked), desc_of_(desc_of), dropped_(groups.size(), false) {
+             const std::map<const Value*, int64_t>& blocked, const Bound& values)
+      : groups_(groups), kept_(kept), blocked_(blocked), values_(values), dropped_(groups.size(), false) {
     for (size_t g = 0; g < groups.size(); ++g) {
       group_of_[groups[g].root] = g;
       for (const Follower& follower : groups[g].followers) group_of_[follower.node] = g;
@@ -53,15 +49,14 @@ class Assignment {
     const Node& node = *result->uses[0].node;
     auto reader = group_of_.find(&node);
     if (!node.is("Transpose") || !node.domain.empty() || reader == group_of_.end()) return;
-    // Along the view that the Transpose would be, each stride is the result's dimension of the same number.
-    const TensorDesc desc = desc_of_(result), read = desc_of_(node.outputs[0]);
-    Dims axes(desc.dims.size());
-    for (size_t d = 0; d < axes.size(); ++d) axes[d] = static_cast<int64_t>(d);
-    const View view = transposed(node, {desc.dims, axes, 0});
-    if (view.dims != read.dims || axes.empty() || view.strides.back() != axes.back()) return;
-    Dims strides(axes.size());
+    const TensorDesc desc = values_.desc(result), read = values_.desc(node.outputs[0]);
+    const View turned = transposed(node, View::dense(desc.dims));
+    const std::vector<int64_t> perm = node.get_ints("perm", {});
+    if (perm.empty() || turned.dims != read.dims || resolve_axis(node, perm.back(), desc.rank()) != desc.rank() - 1)
+      return;
+    Dims strides(perm.size());
     const Dims dense = dense_strides(read.dims);
-    for (size_t d = 0; d < axes.size(); ++d) strides[view.strides[d]] = dense[d];
+    for (size_t d = 0; d < perm.size(); ++d) strides[resolve_axis(node, perm[d], desc.rank())] = dense[d];
     views_[result] = {node.outputs[0], 0, strides};
     dropped_[reader->second] = true;
   }
@@ -73,7 +68,7 @@ class Assignment {
     const Value* operand = node.inputs[0];
     if (blocked_.contains(operand)) return false;
     Placed base{operand, 0, {}};
-    View view = view_of(desc_of_(operand));
+    View view = view_of(values_.desc(operand));
     if (auto placed = views_.find(operand); placed != views_.end()) {
       base = placed->second;
       view.offset = base.offset;
@@ -83,7 +78,9 @@ class Assignment {
     for (size_t r = 0; r < node.outputs.size(); ++r) {
       auto result = view_by(node, r, view);
       if (!result) return false;
-      if (!is_whole(*result, base.base) && (whole_only || !accepts(node.outputs[r], *result))) return false;
+      const bool in_bytes = bits_of(node.outputs[r]->dtype()) % 8 == 0;
+      if (!is_whole(*result, base.base) && (whole_only || !in_bytes || !accepts(node.outputs[r], *result, kDeepest)))
+        return false;
       results.push_back(std::move(*result));
     }
     for (size_t r = 0; r < results.size(); ++r)
@@ -92,7 +89,7 @@ class Assignment {
   }
 
   bool is_whole(const View& view, const Value* base) const {
-    return view.offset == 0 && view.is_dense() && count_of(view.dims) == desc_of_(base).count();
+    return view.offset == 0 && view.is_dense() && count_of(view.dims) == values_.desc(base).count();
   }
 
   bool makes_view(const Node& node) const {
@@ -105,7 +102,7 @@ class Assignment {
   std::optional<View> view_by(const Node& node, size_t index, const View& operand) const {
     const Value* result = node.outputs[index];
     if (!result) return std::nullopt;
-    const Dims dims = desc_of_(result).dims;
+    const Dims dims = values_.desc(result).dims;
     std::optional<View> view;
     if (node.is("Transpose")) {
       view = transposed(node, operand);
@@ -129,18 +126,21 @@ class Assignment {
   std::optional<View> part(const Node& node, size_t index, const View& operand, const Dims& dims) const {
     const int64_t axis = resolve_axis(node, node.get_int("axis", 0), static_cast<int64_t>(operand.dims.size()));
     View view{dims, operand.strides, operand.offset};
-    for (size_t before = 0; before < index; ++before) {
-      if (!node.outputs[before]) return std::nullopt;
-      view.offset += desc_of_(node.outputs[before]).dims[axis] * operand.strides[axis];
+    int64_t end = 0;
+    for (size_t r = 0; r < node.outputs.size(); ++r) {
+      if (!node.outputs[r]) return std::nullopt;
+      if (r == index) view.offset += end * operand.strides[axis];
+      end += values_.desc(node.outputs[r]).dims[axis];
     }
+    if (end != operand.dims[axis]) return std::nullopt;  // the kernel says what is wrong
     return view;
   }
 
-  static std::optional<View> slice(const Node& node, const View& operand) {
+  std::optional<View> slice(const Node& node, const View& operand) const {
     Slices slices;
     for (size_t i = 1; i < node.inputs.size(); ++i) {
       if (!node.inputs[i]) continue;
-      auto ints = constant_ints(node.inputs[i]);
+      auto ints = values_.ints(node.inputs[i]);
       if (!ints) return std::nullopt;
       if (i == 1) slices.starts = std::move(*ints);
       if (i == 2) slices.ends = std::move(*ints);
@@ -150,40 +150,56 @@ class Assignment {
     return sliced(node, operand, slices);
   }
 
-  /// Whether all who read the value can step as the view does.
-  bool accepts(const Value* value, const View& view) const {
-    return !kept_.contains(value) && std::all_of(value->uses.begin(), value->uses.end(),
-                                                 [&](const Use& use) { return takes(*use.node, use.index, view); });
+  /// Whether all who read the value can step as the view does, without more than `depth` views of views.
+  bool accepts(const Value* value, const View& view, size_t depth) const {
+    if (kept_.contains(value) || depth == 0) return false;
+    const bool is_part = count_of(view.dims) < values_.desc(value->producer->inputs[0]).count();
+    return std::all_of(value->uses.begin(), value->uses.end(), [&](const Use& use) {
+      return takes(*use.node, use.index, view, depth) && (!is_part || is_near(*value->producer, *use.node));
+    });
   }
 
-  bool takes(const Node& node, size_t operand, const View& view) const {
+  bool is_near(const Node& maker, const Node& reader) const {
+    auto from = group_of_.find(&maker), to = group_of_.find(&reader);
+    return from == group_of_.end() || to == group_of_.end() || to->second - from->second <= kNear;
+  }
+
+  bool takes(const Node& node, size_t operand, const View& view, size_t depth) const {
     if (view.is_dense()) return true;
     auto found = group_of_.find(&node);
     if (found == group_of_.end()) return false;
     const NodeGroup& group = groups_[found->second];
     const bool alone = group.followers.empty();
-    if (alone && operand == 0 && makes_view(node)) {
+    if (can_group(node) && can_group(*group.root)) return !blocked_.contains(group.outputs[0]) && goes_in(group, view);
+    if (!alone) return false;
+    if (operand == 0 && makes_view(node)) {
       bool all = true;
       for (size_t r = 0; all && r < node.outputs.size(); ++r) {
         auto result = view_by(node, r, view);
-        all = result && accepts(node.outputs[r], *result);
+        all = result && accepts(node.outputs[r], *result, depth - 1);
       }
       if (all) return true;
     }
-    if (view.dims.empty() || (view.strides.back() != 1 && view.dims.back() != 1)) return false;
-    if (can_group(node) && can_group(*group.root)) {
-      const Value* result = group.outputs[0];
-      const TensorDesc desc{node.inputs[operand]->dtype(), view.dims, 0, view.strides};
-      return !blocked_.contains(result) && has_long_rows(node, desc_of_(result).dims, {desc});
-    }
     const KernelEntry* entry = entry_of(node);
-    return alone && entry && std::count(entry->strided.begin(), entry->strided.end(), static_cast<int>(operand)) > 0;
+    if (!entry || std::count(entry->strided.begin(), entry->strided.end(), static_cast<int>(operand)) == 0)
+      return false;
+    return makes_view(node) || view.strides.back() == 1;  // what copies views steps anyhow
+  }
+
+  /// Whether a group of element-wise nodes finds rows of consecutive elements in the view.
+  bool goes_in(const NodeGroup& group, const View& view) const {
+    int64_t stride = 1;  // of the innermost dimension that there is
+    for (size_t d = 0; d < view.dims.size(); ++d)
+      if (view.dims[d] != 1) stride = view.strides[d];
+    const Value* result = group.outputs[0];
+    return stride == 1 &&
+           has_long_rows(*group.root, values_.desc(result).dims, {{result->dtype(), view.dims, 0, view.strides}});
   }
 
   std::vector<NodeGroup>& groups_;
   const std::set<const Value*>& kept_;
   const std::map<const Value*, int64_t>& blocked_;
-  const DescOf& desc_of_;
+  const Bound& values_;
   std::map<const Node*, size_t> group_of_;
   std::vector<bool> dropped_;
   std::map<const Value*, Placed> views_;
@@ -192,12 +208,12 @@ class Assignment {
 }  // namespace
 
 std::map<const Value*, Placed> assign_views(std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
-                                            const std::map<const Value*, int64_t>& blocked, const DescOf& desc_of) {
-  return Assignment(groups, kept, blocked, desc_of).run(false);
+                                            const std::map<const Value*, int64_t>& blocked, const Bound& values) {
+  return Assignment(groups, kept, blocked, values).run(false);
 }
 
-std::map<const Value*, Placed> assign_whole_views(std::vector<NodeGroup>& groups, const DescOf& desc_of) {
-  return Assignment(groups, {}, {}, desc_of).run(true);
+std::map<const Value*, Placed> assign_whole_views(std::vector<NodeGroup>& groups, const Bound& values) {
+  return Assignment(groups, {}, {}, values).run(true);
 }
 
 }  // namespace tessera::kernels

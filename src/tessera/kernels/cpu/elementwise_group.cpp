@@ -16,10 +16,6 @@ namespace {
 constexpr int64_t kPiece = 2048;      // elements: what four nodes work on stays in 32 KiB of float32
 constexpr int64_t kShortestRow = 64;  // a pass over fewer elements costs more to begin than to do
 
-size_t element_bytes(DType dtype) {
-  return bytes_of(dtype, 1);
-}
-
 Broadcast plan_of(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) {
   std::vector<View> views;
   for (const TensorDesc& operand : operands) views.push_back(operand.present() ? view_of(operand) : View{});
@@ -29,15 +25,18 @@ Broadcast plan_of(const Node& root, const Dims& result, const std::vector<Tensor
 class ElementwiseGroup : public Kernel {
  public:
   explicit ElementwiseGroup(const PrepareContext& context)
-      : plan_(plan_of(context.node, context.outputs[0].dims, context.inputs)), threads_(context.threads) {
-    for (const TensorDesc& input : context.inputs) strides_.push_back(input.present() ? element_bytes(input.dtype) : 0);
-    strides_.push_back(element_bytes(context.outputs[0].dtype));
+      : plan_(plan_of(context.node, context.outputs[0].dims, context.inputs)) {
+    for (const TensorDesc& input : context.inputs)
+      element_bytes_.push_back(input.present() ? bytes_of(input.dtype, 1) : 0);
+    element_bytes_.push_back(bytes_of(context.outputs[0].dtype, 1));
     std::vector<int> root(context.node.inputs.size());
     for (size_t i = 0; i < root.size(); ++i) root[i] = static_cast<int>(i);
     members_.push_back({&context.node, root});
     members_.insert(members_.end(), context.followers.begin(), context.followers.end());
-    place_results();
+    work_ = plan_.count() * static_cast<int64_t>(members_.size());
+    threads_ = team_for(work_, context.threads);
     piece_ = std::min(kPiece, plan_.row());
+    place_results();
     pieces_ = plan_.row() == 0 ? 0 : (plan_.row() + piece_ - 1) / piece_;
     whole_ = prepare(context, piece_);
     rest_ = plan_.row() - (pieces_ - 1) * piece_;
@@ -50,7 +49,7 @@ class ElementwiseGroup : public Kernel {
   void run(const KernelArgs& args) override {
     if (plan_.count() == 0) return;
     const int64_t count = plan_.count() / plan_.row() * pieces_;
-    for_ranges(count, plan_.count() * static_cast<int64_t>(members_.size()), threads_, [&](int64_t begin, int64_t end) {
+    for_ranges(count, work_, threads_, [&](int64_t begin, int64_t end) {
       std::byte* own = scratch_at(args.scratch, static_cast<size_t>(omp_get_thread_num()) * own_bytes_);
       for (int64_t at = begin; at < end; ++at) {
         const int64_t piece = at % pieces_, first = at / pieces_ * plan_.row() + piece * piece_;
@@ -68,6 +67,8 @@ class ElementwiseGroup : public Kernel {
 
   // Where the results of all nodes but the last lie: a node's place is taken over when its last reader is through.
   void place_results() {
+    size_t widest = 1;
+    for (const Follower& member : members_) widest = std::max(widest, bytes_of(member.node->outputs[0]->dtype(), 1));
     std::vector<size_t> last_reader(members_.size(), 0);
     for (size_t m = 0; m < members_.size(); ++m)
       for (int place : members_[m].operands)
@@ -75,7 +76,8 @@ class ElementwiseGroup : public Kernel {
     std::vector<std::pair<size_t, size_t>> places;  // offset, and the last reader of what lies there
     for (size_t m = 0; m + 1 < members_.size(); ++m) {
       auto free = std::find_if(places.begin(), places.end(), [&](const auto& place) { return place.second < m; });
-      if (free == places.end()) free = places.insert(places.end(), {results_.add(kPiece * sizeof(double)), 0});
+      if (free == places.end())
+        free = places.insert(places.end(), {results_.add(static_cast<size_t>(piece_) * widest), 0});
       free->second = last_reader[m];
       result_at_.push_back(free->first);
     }
@@ -89,6 +91,8 @@ class ElementwiseGroup : public Kernel {
       for (int place : member.operands) {
         const DType dtype = place < 0 ? result_dtype(~place, context) : context.inputs[place].dtype;
         const bool one = place >= 0 && plan_.fixed(place);
+        check(!one || context.inputs[place].count() < context.outputs[0].count() || plan_.row() == 1,
+              "an operand that is repeated along a row is smaller than the result");
         step.inputs.push_back({dtype, one || dtype == DType::undefined ? Dims{} : Dims{count}});
         step.known.push_back(one && context.inputs[place].count() == 1 ? context.known[place] : nullptr);
       }
@@ -115,16 +119,18 @@ class ElementwiseGroup : public Kernel {
         if (place < 0)
           inputs[i] = own + result_at_[~place];
         else
-          inputs[i] = args.inputs[place] ? args.in<std::byte>(place) + offsets[place] * strides_[place] : nullptr;
+          inputs[i] = args.inputs[place] ? args.in<std::byte>(place) + offsets[place] * element_bytes_[place] : nullptr;
       }
-      void* result = m + 1 == kernels.size() ? args.out<std::byte>() + first * strides_.back() : own + result_at_[m];
+      void* result =
+          m + 1 == kernels.size() ? args.out<std::byte>() + first * element_bytes_.back() : own + result_at_[m];
       kernels[m]->run({std::span(inputs).first(operands.size()), {&result, 1}, own + results_.bytes()});
     }
   }
 
   Broadcast plan_;
-  int threads_;
-  std::vector<int64_t> strides_;  // bytes of an element of each operand, then of the result
+  int64_t work_ = 0;
+  int threads_ = 1;
+  std::vector<int64_t> element_bytes_;  // of each operand, then of the result
   std::vector<Follower> members_;
   ScratchPlan results_;
   std::vector<size_t> result_at_;  // of each member but the last

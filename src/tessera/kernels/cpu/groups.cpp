@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMostFollowers = 4;     // of a product
 constexpr size_t kMostElementwise = 16;  // nodes of an element-wise group
+constexpr size_t kNear = 32;             // nodes; to run later what lies farther would keep its operands for long
 
 bool is_native_float(DType dtype) {
   return (dtype == DType::float32 || dtype == DType::bfloat16) && onednn::is_native(dtype);
@@ -28,8 +29,8 @@ NodeGroup single(const Node& node, const DescOf& desc_of) {
 
 class Grouper {
  public:
-  Grouper(const Graph& graph, const DescOf& desc_of)
-      : graph_(graph), desc_of_(desc_of), kept_(graph.outputs.begin(), graph.outputs.end()) {
+  Grouper(const Graph& graph, const Bound& values)
+      : graph_(graph), values_(values), desc_of_(values.desc), kept_(graph.outputs.begin(), graph.outputs.end()) {
     for (const auto& value : graph.values())
       if (value->next) kept_.insert(value->next);
     for (const auto& node : graph.nodes()) order_.emplace(node.get(), order_.size());
@@ -58,7 +59,7 @@ class Grouper {
       if (group != at.end() && !is_spare(*node)) grouping.groups.push_back(std::move(group->second));
     }
     grouping.blocked = assign_blocks(grouping.groups, kept_, desc_of_);
-    grouping.views = assign_views(grouping.groups, kept_, grouping.blocked, desc_of_);
+    grouping.views = assign_views(grouping.groups, kept_, grouping.blocked, values_);
     return grouping;
   }
 
@@ -141,6 +142,7 @@ class Grouper {
       const Node* node = operand ? operand->producer : nullptr;
       if (!node || taken_.contains(node) || is_member(node) || !can_group(*node) || kept_.contains(operand))
         return false;
+      if (order_.at(&last) - order_.at(node) > kNear) return false;
       return desc_of_(operand).dims == dims && std::all_of(operand->uses.begin(), operand->uses.end(),
                                                            [&](const Use& use) { return is_member(use.node); });
     };
@@ -195,6 +197,7 @@ class Grouper {
   }
 
   const Graph& graph_;
+  const Bound& values_;
   const DescOf& desc_of_;
   std::map<const Node*, size_t> order_;   // in running order
   std::set<const Value*> kept_;           // read after the run: outputs, and states' next values
@@ -204,14 +207,14 @@ class Grouper {
 
 }  // namespace
 
-Grouping group_nodes(const Graph& graph, const DescOf& desc_of) {
-  return Grouper(graph, desc_of).run();
+Grouping group_nodes(const Graph& graph, const Bound& values) {
+  return Grouper(graph, values).run();
 }
 
-Grouping single_nodes(const Graph& graph, const DescOf& desc_of) {
+Grouping single_nodes(const Graph& graph, const Bound& values) {
   Grouping grouping;
-  for (const auto& node : graph.nodes()) grouping.groups.push_back(single(*node, desc_of));
-  grouping.views = assign_whole_views(grouping.groups, desc_of);
+  for (const auto& node : graph.nodes()) grouping.groups.push_back(single(*node, values.desc));
+  grouping.views = assign_whole_views(grouping.groups, values);
   return grouping;
 }
 

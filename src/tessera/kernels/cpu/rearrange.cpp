@@ -64,16 +64,6 @@ std::unique_ptr<Kernel> prepare_slice(const PrepareContext& context) {
   return written_out(context, sliced(context.node, view_of(context.inputs[0]), slices));
 }
 
-StridedCopy permuted(const Dims& dims, const std::vector<int64_t>& permutation) {
-  const Dims strides = dense_strides(dims);
-  View view;
-  for (int64_t axis : permutation) {
-    view.dims.push_back(dims[axis]);
-    view.strides.push_back(strides[axis]);
-  }
-  return StridedCopy(view);
-}
-
 /// [n, c, h, w] seen as six dimensions, `b` being the block size.
 std::unique_ptr<Kernel> prepare_depth_to_space(const PrepareContext& context) {
   const Dims& d = context.inputs[0].dims;
@@ -83,9 +73,9 @@ std::unique_ptr<Kernel> prepare_depth_to_space(const PrepareContext& context) {
     fail("kernel", "{}: needs four dimensions, channels that blocksize² divides, and the mode DCR or CRD",
          context.node.label());
   check_extents(context, {d[0], d[1] / (b * b), d[2] * b, d[3] * b});
-  if (mode == "DCR")
-    return strided_kernel(context, permuted({d[0], b, b, d[1] / (b * b), d[2], d[3]}, {0, 3, 4, 1, 5, 2}));
-  return strided_kernel(context, permuted({d[0], d[1] / (b * b), b, b, d[2], d[3]}, {0, 1, 4, 2, 5, 3}));
+  const View view = mode == "DCR" ? permuted(View::dense({d[0], b, b, d[1] / (b * b), d[2], d[3]}), {0, 3, 4, 1, 5, 2})
+                                  : permuted(View::dense({d[0], d[1] / (b * b), b, b, d[2], d[3]}), {0, 1, 4, 2, 5, 3});
+  return strided_kernel(context, StridedCopy(view));
 }
 
 std::unique_ptr<Kernel> prepare_space_to_depth(const PrepareContext& context) {
@@ -94,7 +84,8 @@ std::unique_ptr<Kernel> prepare_space_to_depth(const PrepareContext& context) {
   if (d.size() != 4 || b < 1 || d[2] % b != 0 || d[3] % b != 0)
     fail("kernel", "{}: needs four dimensions, and a height and width that blocksize divides", context.node.label());
   check_extents(context, {d[0], d[1] * b * b, d[2] / b, d[3] / b});
-  return strided_kernel(context, permuted({d[0], d[1], d[2] / b, b, d[3] / b, b}, {0, 3, 5, 1, 2, 4}));
+  const View view = permuted(View::dense({d[0], d[1], d[2] / b, b, d[3] / b, b}), {0, 3, 5, 1, 2, 4});
+  return strided_kernel(context, StridedCopy(view));
 }
 
 }  // namespace

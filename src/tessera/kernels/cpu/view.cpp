@@ -51,6 +51,15 @@ std::optional<View> reshaped(const View& view, const Dims& dims) {
   return result;
 }
 
+View permuted(const View& view, const std::vector<int64_t>& permutation) {
+  View result{{}, {}, view.offset};
+  for (int64_t axis : permutation) {
+    result.dims.push_back(view.dims[axis]);
+    result.strides.push_back(view.strides[axis]);
+  }
+  return result;
+}
+
 View transposed(const Node& node, const View& operand) {
   const size_t rank = operand.dims.size();
   std::vector<int64_t> permutation(rank);
@@ -66,12 +75,7 @@ View transposed(const Node& node, const View& operand) {
   if (!valid)
     fail("kernel", "{}: perm [{}] does not name each of {} dimensions once", node.label(), fmt::join(permutation, ", "),
          rank);
-  View result{{}, {}, operand.offset};
-  for (int64_t axis : permutation) {
-    result.dims.push_back(operand.dims[axis]);
-    result.strides.push_back(operand.strides[axis]);
-  }
-  return result;
+  return permuted(operand, permutation);
 }
 
 View expanded(const Node& node, const View& operand, const Dims& dims) {

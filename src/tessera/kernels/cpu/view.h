@@ -29,6 +29,9 @@ View view_of(const TensorDesc& desc);
 /// The same elements in the same order under other extents, of as many elements; nullopt if no strides can say it.
 std::optional<View> reshaped(const View& view, const Dims& dims);
 
+/// Dimension d of the result is the view's dimension permutation[d].
+View permuted(const View& view, const std::vector<int64_t>& permutation);
+
 /// What Transpose, Expand and Slice make of their operand 0. User errors name the node.
 View transposed(const Node& node, const View& operand);
 View expanded(const Node& node, const View& operand, const Dims& dims);
