@@ -340,6 +340,16 @@ TEST(Groups, ResultsTakeOverNoRowThatIsReadAgain) {
   EXPECT_THAT(steps_of(subject), ElementsAre("ReduceSum", "Add+Greater", "Concat"));
 }
 
+// Half of the elements, each of twice the bytes.
+TEST(Groups, ResultsTakeOverNoPartOfTheirBytes) {
+  Builder b("rows that are widened");
+  Value* x = b.node("Concat", {b.input("2 3"), b.input("2 3")}, {{"axis", int64_t{0}}});
+  Value* rows = b.node("Slice", {x, b.ints({0}), b.ints({2}), b.ints({0})});
+  Value* wide = b.node("Cast", {rows}, {{"to", static_cast<int64_t>(DType::int64)}});
+  Subject subject = b.output(b.node("Concat", {wide, wide}, {{"axis", int64_t{0}}})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("Concat", "Cast", "Concat"));
+}
+
 TEST(Groups, TransposedResultsTakeOverNoOperand) {
   Builder b("rotated in place, if it could be");
   Value* x = b.node("Softmax", {b.input("2 4 5 8", Fill::unit)});

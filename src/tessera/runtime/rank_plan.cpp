@@ -257,9 +257,10 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
         if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) continue;
         const Location& operand = made.inputs[index];
         if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
-        if (operand.skip != 0 || !context.inputs[index].strides.empty()) continue;
-        if (context.inputs[index].count() != context.outputs[0].count()) continue;
-        if (lifetimes_[operand.offset].bytes != context.outputs[0].bytes()) continue;
+        const kernels::TensorDesc &given = context.inputs[index], &wanted = context.outputs[0];
+        if (operand.skip != 0 || !given.strides.empty()) continue;
+        if (given.count() != wanted.count() || given.bytes() != wanted.bytes()) continue;
+        if (lifetimes_[operand.offset].bytes != wanted.bytes()) continue;
         // Another operand that reads the same memory does no harm only where it is the same value and both are read
         // element by element (Mul of x by x, but not a scatter of x into x).
         bool shared = false;
