@@ -26,6 +26,7 @@ TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
   const uint64_t first = number_from("TESSERA_TEST_SEED", kFirstSeed);
   int equal = 0, refused = 0, skipped = 0, failed = 0;
   for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kShares) {
+    SCOPED_TRACE(seed);
     Program program = generate(seed);
     Outcome outcome = check(program);
     equal += outcome.verdict == Verdict::equal;

@@ -88,6 +88,7 @@ Value* Writer::pick_of_rank(size_t least, size_t most) {
 
 Shape Writer::random_shape(size_t least_rank, size_t most_rank) {
   static const std::vector<int64_t> kExtents = {1, 2, 2, 3, 4, 4, 5, 6, 6, 7, 8, 8, 12};
+  static const std::vector<int64_t> kRows = {64, 72, 96, 130};  // long enough for element-wise nodes to go together
   constexpr int64_t kMostElements = 1500;
   Shape shape;
   int64_t elements = 1;
@@ -100,6 +101,7 @@ Shape Writer::random_shape(size_t least_rank, size_t most_rank) {
       (void)bound;
       next = *Expr::parse(symbol);
     }
+    if (shape.size() + 1 == rank && one_in(6)) next = Expr(one_of(kRows));
     if (elements * extent(next) > kMostElements) next = 1;
     elements *= extent(next);
     shape.push_back(next);
@@ -111,7 +113,7 @@ Value* Writer::source(const Shape& shape, DType dtype, double bound) {
   const bool is_unsigned = dtype == DType::uint8 || dtype == DType::boolean;
   const auto high = dtype == DType::boolean ? 1 : static_cast<int64_t>(bound);
   Dims concrete;
-  for (const Expr& e : shape) concrete.push_back(extent(e));
+  for (const Expr& e : shape) concrete.push_back(std::max<int64_t>(0, extent(e)));  // s - 1 of none: will be refused
   std::vector<int64_t> values(static_cast<size_t>(count_of(concrete)));
   for (int64_t& value : values) value = between(is_unsigned ? 0 : -high, high);
   Tensor data = tensor_of(dtype, concrete, values);
@@ -126,7 +128,7 @@ Value* Writer::source(const Shape& shape, DType dtype, double bound) {
 
 Value* Writer::indices(const Shape& shape, int64_t low, int64_t high) {
   Dims concrete;
-  for (const Expr& e : shape) concrete.push_back(extent(e));
+  for (const Expr& e : shape) concrete.push_back(std::max<int64_t>(0, extent(e)));  // s - 1 of none: will be refused
   std::vector<int64_t> values(static_cast<size_t>(count_of(concrete)));
   for (int64_t& value : values) value = between(low, high);
   Tensor data = Tensor::of(DType::int64, concrete, values);
