@@ -70,7 +70,9 @@ class Communicator {
   virtual int member() const = 0;  ///< this rank's index in the group
   virtual int size() const = 0;
 
-  /// Begins an operation; `in` must stay unchanged and `out` untouched until the wait returns.
+  /// Begins an operation; `in` must stay unchanged and `out` untouched until the wait returns. May wait until all
+  /// members have come to an earlier one, the 16th back on threads: of two groups that ranks use in different orders,
+  /// none may be that far ahead.
   virtual Ticket start(const Operation& operation) = 0;
   /// Returns once this rank's result is in `out` and all readers have released its `in`.
   /// Throws the world's abort reason, or a timeout that names the members who have not come.

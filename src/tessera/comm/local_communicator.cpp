@@ -69,7 +69,14 @@ void LocalCommunicator::block_until(Ready ready, Late late) {
   // The look that may take long is not that of an announced sleeper, whom others would try to wake.
   while (!look() && !station_.bell.look_or_sleep(look, std::min<std::chrono::nanoseconds>(kSlice, deadline - now))) {
     now = Clock::now();
-    if (now >= deadline) raise(late());
+    if (now < deadline) continue;
+    if (look()) return;  // who slept through the deadline may find that all have come
+    std::string reason;
+    {
+      std::lock_guard lock(station_.mutex);
+      reason = late();
+    }
+    raise(reason);
   }
 }
 
@@ -111,6 +118,7 @@ Pending& LocalCommunicator::take_pending() {
 }
 
 Pending& LocalCommunicator::pending_of(Ticket ticket) {
+  std::lock_guard lock(station_.mutex);
   size_t index = ticket & ((Ticket{1} << kIndexBits) - 1);
   bool known = index < pool_.size() && pool_[index].uses == ticket >> kIndexBits;
   check(known && pool_[index].stage != Pending::Stage::idle, "each ticket is waited for once, where it was started");

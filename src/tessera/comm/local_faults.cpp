@@ -68,6 +68,8 @@ std::string LocalCommunicator::late_operation(const Pending& pending) {
   const auto& entries = group_.slot(pending.number).entries;
   std::vector<int> come, missing, busy;
   for (int member = 0; member < size(); ++member) {
+    const bool neighbour = member == operation.from || member == operation.to;
+    if (pending.stage == Pending::Stage::exchange && !neighbour) continue;  // a permutation waits for no others
     bool here = entries[member].arrived.load(std::memory_order_acquire) >= pending.number;
     bool finished = entries[member].finished.load(std::memory_order_acquire) >= pending.number;
     (here ? come : missing).push_back(group_.rank_of(member));

@@ -75,7 +75,7 @@ void LocalCommunicator::post_message(Pending& pending) {
   bool send = operation.kind == Kind::send;
   int peer = send ? operation.to : operation.from;
   if (peer < 0) {
-    if (!send) std::memset(operation.out, 0, out_bytes(operation, me_));
+    if (const size_t bytes = out_bytes(operation, me_); !send && bytes > 0) std::memset(operation.out, 0, bytes);
     pending.stage = Stage::done;
   } else if (send) {
     pending.number = group_.mailbox(me_, peer).post(operation);

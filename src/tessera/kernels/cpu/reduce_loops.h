@@ -12,7 +12,7 @@
 /// width.
 namespace tessera::kernels {
 
-/// Sums are taken in two levels, blocks of at most this many elements and then the blocks' sums, to bound rounding.
+/// Sums are taken in blocks of at most this many elements, and the blocks' sums pairwise, to bound rounding.
 constexpr int64_t reduce_block = 1024;
 constexpr int64_t reduce_lanes = 16;
 
@@ -124,19 +124,27 @@ TESSERA_MULTIVERSION static C reduce_lanes_of(const A* x, int64_t n, C shift) {
   return lanes[0];
 }
 
+/// A row of consecutive elements: its blocks meet pairwise.
+template <typename Op, typename T, typename C>
+C reduce_row_of(const T* x, int64_t n, C shift) {
+  if (n > reduce_block) {
+    const int64_t half = (n / reduce_block + 1) / 2 * reduce_block;
+    const C left = reduce_row_of<Op, T, C>(x, half, shift);
+    return Op::combine(left, reduce_row_of<Op, T, C>(x + half, n - half, shift));
+  }
+  if constexpr (is_narrow_float<T>) {
+    alignas(64) float wide[reduce_block];
+    widen_row(x, wide, n);
+    return reduce_lanes_of<Op, float, C>(wide, n, shift);
+  } else {
+    return reduce_lanes_of<Op, T, C>(x, n, shift);
+  }
+}
+
 /// total = combine(total, reduction of a row of consecutive elements).
 template <typename Op, typename T, typename C>
 void reduce_row(const T* x, int64_t n, C shift, C& total) {
-  for (int64_t at = 0; at < n; at += reduce_block) {
-    const int64_t count = std::min(reduce_block, n - at);
-    if constexpr (is_narrow_float<T>) {
-      alignas(64) float wide[reduce_block];
-      widen_row(x + at, wide, count);
-      total = Op::combine(total, reduce_lanes_of<Op, float, C>(wide, count, shift));
-    } else {
-      total = Op::combine(total, reduce_lanes_of<Op, T, C>(x + at, count, shift));
-    }
-  }
+  if (n > 0) total = Op::combine(total, reduce_row_of<Op, T, C>(x, n, shift));
 }
 
 /// sums[i] = combine(sums[i], map(x[i], shifts[i])): one more element for each of n neighbouring results.
