@@ -17,12 +17,6 @@ using test::ramp;
 using test::TemporaryFolder;
 using test::write_model;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsMemory = false;  // what is freed is kept for a while
-#else
-constexpr bool kCountsMemory = true;
-#endif
-
 int64_t resident_bytes() {
   int64_t total = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> total >> resident;
@@ -55,7 +49,7 @@ TEST(Endurance, neither_memory_nor_answers_drift) {
   }
   const int64_t growth = resident_bytes() - before;
   RecordProperty("growth_bytes", std::to_string(growth));
-  EXPECT_LE(kCountsMemory ? growth : 0, kMostGrowth) << "after " << runs << " runs";
+  EXPECT_LE(test::kCountsMemory ? growth : 0, kMostGrowth) << "after " << runs << " runs";
 }
 
 TEST(Endurance, two_sessions_at_once_from_several_threads) {

@@ -11,12 +11,6 @@
 namespace tessera {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCountsMemory = false;  // what is freed is kept for a while
-#else
-constexpr bool kCountsMemory = true;
-#endif
-
 /// The most bytes that were resident at once, file pages included, since the last reset.
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
@@ -66,7 +60,7 @@ TEST_P(Resident, memory_is_the_weights_and_the_plan) {
   const int64_t planned = std::accumulate(peaks.begin(), peaks.end(), int64_t{0});
   RecordProperty("growth_bytes", std::to_string(growth));
   RecordProperty("planned_bytes", std::to_string(planned));
-  if (!kCountsMemory) return;
+  if (!test::kCountsMemory) return;
   EXPECT_LE(static_cast<double>(growth), kSlack * static_cast<double>(weights + planned) + kRuntime);
 }
 

@@ -28,6 +28,13 @@ inline std::filesystem::path write_model(const TemporaryFolder& folder, std::str
   return path;
 }
 
+/// Whether what a process has resident tells what it holds: sanitizers keep for a while what is freed.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kCountsMemory = false;
+#else
+inline constexpr bool kCountsMemory = true;
+#endif
+
 /// Two matmuls with a Relu between: what megatron splits.
 inline constexpr std::string_view kPair = R"(
 pair (float[batch, 8] x) => (float[batch, 8] y) <float[8, 32] up, float[32, 8] down> {

@@ -262,7 +262,11 @@ std::unique_ptr<Kernel> prepare_attention(const PrepareContext& context) {
 
 std::vector<KernelEntry> attention_kernels() {
   std::vector<KernelEntry> entries{
-      {"Attention", "", prepare_attention, {}, false, false, {0, 1, 2}, true},
+      {.op_type = "Attention",
+       .domain = "",
+       .prepare = prepare_attention,
+       .strided = {0, 1, 2},
+       .strides_result = true},
   };
   for (KernelEntry& entry : rotary_kernels()) entries.push_back(std::move(entry));
   return entries;

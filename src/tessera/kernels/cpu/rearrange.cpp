@@ -92,10 +92,10 @@ std::unique_ptr<Kernel> prepare_space_to_depth(const PrepareContext& context) {
 
 std::vector<KernelEntry> rearranging_kernels() {
   std::vector<KernelEntry> entries = {
-      {"Transpose", "", prepare_transpose, {}, false, false, {0}},
-      {"Expand", "", prepare_expand, {}, false, false, {0}},
+      {.op_type = "Transpose", .domain = "", .prepare = prepare_transpose, .strided = {0}},
+      {.op_type = "Expand", .domain = "", .prepare = prepare_expand, .strided = {0}},
       {"Tile", "", prepare_tile, {}},
-      {"Slice", "", prepare_slice, {}, false, false, {0}},
+      {.op_type = "Slice", .domain = "", .prepare = prepare_slice, .strided = {0}},
       {"DepthToSpace", "", prepare_depth_to_space, {}},
       {"SpaceToDepth", "", prepare_space_to_depth, {}},
   };

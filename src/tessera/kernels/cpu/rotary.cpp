@@ -85,7 +85,12 @@ std::unique_ptr<Kernel> prepare_rotary_embedding(const PrepareContext& context) 
 }  // namespace
 
 std::vector<KernelEntry> rotary_kernels() {
-  return {{"RotaryEmbedding", "", prepare_rotary_embedding, {0}, false, false, {0}, true}};
+  return {{.op_type = "RotaryEmbedding",
+           .domain = "",
+           .prepare = prepare_rotary_embedding,
+           .in_place = {0},
+           .strided = {0},
+           .strides_result = true}};
 }
 
 }  // namespace tessera::kernels
