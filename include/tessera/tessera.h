@@ -176,16 +176,22 @@ struct CompileOptions {
 /// Throws user errors that name the operator, annotation, preset or axis that is wrong.
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, const CompileOptions& options = {});
 
+class Connection;
+
 struct SessionOptions {
-  int threads_per_rank = 0;                   ///< 0: the cores divided among the ranks, at least 1
-  std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another
+  int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
+  /// This process is one rank of several, which all make the same sessions and calls in the same order; see launch.h.
+  /// Null: all ranks are threads of this process.
+  std::shared_ptr<Connection> connection;
+  std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
   bool profile = false;                       ///< note the times of each operator; see profile.h
   bool keep_all = false;                      ///< keep every intermediate tensor of a run, for comparisons
 };
 
 struct Profile;
 
-/// A program loaded on ranks that are threads of this process. run() may be called from several threads; calls queue.
+/// A program loaded on its ranks: threads of this process, or the processes of a connection. run() may be called from
+/// several threads where there is no connection; calls queue.
 class Session {
  public:
   explicit Session(const Program& program, const SessionOptions& options = {});
@@ -194,21 +200,23 @@ class Session {
   Session& operator=(Session&&) noexcept;
 
   /// Whole inputs to whole outputs. Throws a user error for an input that is missing, unknown, or of the wrong dtype or
-  /// shape, and a running error if a rank fails; the session can be used again after both.
+  /// shape, and a running error if a rank fails; the session can be used again after both. With a connection, all
+  /// processes give the same inputs; outputs are in that of rank 0, and there are none in the others; and a rank that
+  /// fails ends the connection.
   Tensors run(const Tensors& inputs);
 
-  /// Bytes per rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
+  /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
   std::vector<int64_t> peak_bytes(const Tensors& inputs);
   int threads_per_rank() const;
 
-  /// With SessionOptions::profile: where the time of the last run went.
+  /// With SessionOptions::profile: where the time of the last run went, on the ranks of this process.
   Profile profile() const;
 
   struct Kept {
     std::string name;
     Tensor value;
   };
-  /// With keep_all: the intermediate tensors of the last run, whole, in running order.
+  /// With keep_all: the intermediate tensors of the last run, in running order; whole where the outputs are.
   std::vector<Kept> kept();
 
  private:

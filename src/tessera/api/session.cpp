@@ -1,5 +1,6 @@
 #include "tessera/api/session.h"
 
+#include "tessera/api/engines.h"
 #include "tessera/api/impl.h"
 
 namespace tessera {
@@ -13,6 +14,10 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   result.keep_all = options.keep_all;
   result.profile = options.profile;
   result.world.timeout = options.timeout;
+  if (options.connection) {
+    result.connected = options.connection->impl().world;
+    result.machine_ranks = options.connection->launch().local_size;
+  }
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -81,13 +82,21 @@ class Communicator {
   void run(const Operation& operation) { wait(start(operation)); }
 };
 
-/// All ranks of a run, as one backend connects them.
+/// All ranks of a run, as one backend connects them. Each rank lives in one process; a process may hold several.
 class World {
  public:
   virtual ~World() = default;
   virtual int size() const = 0;
 
-  /// Rank `rank`'s membership of the group `members` (world ranks, in member order; `rank` is one of them). Every
+  /// The ranks that live in this process, ascending: all, unless the backend says otherwise.
+  virtual std::vector<int> local_ranks() const;
+
+  /// At least `bytes` bytes for buffers of local rank `rank`, 64-byte aligned, their contents anything. Operations take
+  /// any memory; a backend may save copies of what lies in this. Lives until the last owner lets go, whatever becomes
+  /// of the world. Throws a running error naming `what` if there is none.
+  virtual std::shared_ptr<std::byte[]> allocate(int rank, size_t bytes, const char* what);
+
+  /// Local rank `rank`'s membership of the group `members` (world ranks, in member order; `rank` is one of them). Every
   /// member of the group asks for it. A group of one is legal and moves nothing but copies.
   virtual std::unique_ptr<Communicator> join(int rank, std::span<const int> members) = 0;
 

@@ -1,71 +1,22 @@
 #include "tessera/runtime/executor.h"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/runtime/agreement.h"
+#include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/tensor_pool.h"
+#include "tessera/runtime/worker.h"
 
 namespace tessera::runtime {
 namespace {
 
 constexpr size_t kCachedSignatures = 16;
-
-// One thread that runs what it is given, in order, with an OpenMP team of its own.
-class Worker {
- public:
-  explicit Worker(int threads) : thread_([this, threads] { loop(threads); }) {}
-  ~Worker() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
-  void start(std::function<void()> task) {
-    {
-      std::lock_guard lock(mutex_);
-      task_ = std::move(task);
-      busy_ = true;
-    }
-    changed_.notify_all();
-  }
-
-  void finish() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !busy_; });
-  }
-
- private:
-  void loop(int threads) {
-    omp_set_num_threads(threads);
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return stop_ || busy_; });
-      if (stop_) return;
-      auto task = std::move(task_);
-      lock.unlock();
-      task();
-      lock.lock();
-      busy_ = false;
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> task_;
-  bool busy_ = false, stop_ = false;
-  std::thread thread_;
-};
 
 int team_size(int asked, int64_t ranks) {
 #ifdef TESSERA_THREAD_SANITIZER
@@ -82,7 +33,8 @@ struct Executor::Impl {
   ExecutorOptions options;
   int threads = 1;
   std::mutex running;
-  std::unique_ptr<comm::World> world;
+  std::shared_ptr<comm::World> world;
+  std::vector<int> here;  ///< the ranks of this process; ranks, workers, plans and times are in this order
   std::vector<std::unique_ptr<RankState>> ranks;
   std::vector<std::unique_ptr<Worker>> workers;
   using PlanSet = std::vector<std::unique_ptr<RankPlan>>;
@@ -96,33 +48,42 @@ struct Executor::Impl {
   PlanSet* last = nullptr;       ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;  ///< of the last run, with profile
   Tensors last_inputs;           ///< with keep_all: kept values may be views of them
+  Symbols last_symbols;          ///< of the last run
+
+  bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
   void connect() {
     comm::WorldOptions world_options = options.world;
     world_options.spin = static_cast<unsigned>(threads) * ranks.size() <= std::thread::hardware_concurrency();
-    world = comm::make_local_world(static_cast<int>(ranks.size()), world_options);
+    world =
+        options.connected ? options.connected : comm::make_local_world(static_cast<int>(ranks.size()), world_options);
     for (auto& rank : ranks) rank->connect(world.get());
   }
 
-  // Runs `task` on every rank's thread and waits for all. The first failure, by time, is thrown; `on_failure` is called
-  // at once by the failing rank, so that the others need not wait for it.
-  void on_all(const std::function<void(int)>& task, const std::function<void(int, const char*)>& on_failure) {
+  // Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
+  // failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown.
+  void on_all(const std::function<void(size_t)>& task) {
     std::mutex mutex;
     std::exception_ptr first;
-    for (size_t r = 0; r < workers.size(); ++r)
-      workers[r]->start([&, r] {
+    for (size_t n = 0; n < workers.size(); ++n)
+      workers[n]->start([&, n] {
         try {
-          task(static_cast<int>(r));
+          task(n);
         } catch (const std::exception& error) {
           {
             std::lock_guard lock(mutex);
             if (!first) first = std::current_exception();
           }
-          on_failure(static_cast<int>(r), error.what());
+          world->abort(here[n], error.what());
         }
       });
     for (auto& worker : workers) worker->finish();
-    if (first) std::rethrow_exception(first);
+    if (!first) return;
+    times.clear();
+    plans.clear();  // their communicators are of the world that ended
+    last = nullptr;
+    connect();
+    std::rethrow_exception(first);
   }
 
   PlanSet& plan(const Symbols& symbols) {
@@ -138,8 +99,18 @@ struct Executor::Impl {
       plans.erase(oldest);
     }
     PlanSet made(ranks.size());
-    on_all([&](int r) { made[r] = std::make_unique<RankPlan>(*ranks[r], symbols, options.keep_all); },
-           [](int, const char*) {});
+    std::vector<std::exception_ptr> errors(ranks.size());
+    on_all([&](size_t n) {
+      std::exception_ptr failed;
+      try {
+        made[n] = std::make_unique<RankPlan>(*ranks[n], symbols, options.keep_all);
+      } catch (...) {
+        failed = std::current_exception();
+      }
+      errors[n] = agree(ranks[n]->everyone(), failed);
+    });
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
     return plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
   }
 };
@@ -149,18 +120,27 @@ Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorO
 
 Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>()) {
-  constexpr int64_t kMostRanks = 256;
-  int64_t ranks = programs->mesh().size();
-  if (ranks > kMostRanks)
+  constexpr size_t kMostRanks = 256;
+  const int64_t ranks = programs->mesh().size();
+  if (const auto& world = options.connected) {
+    if (world->size() != ranks)
+      fail("run", "the mesh {} has {} ranks, but {} processes were started; start as many as the mesh has ranks",
+           programs->mesh().str(), ranks, world->size());
+    impl_->here = world->local_ranks();
+  } else {
+    impl_->here.resize(static_cast<size_t>(ranks));
+    std::iota(impl_->here.begin(), impl_->here.end(), 0);
+  }
+  if (impl_->here.size() > kMostRanks)
     fail("run",
          "{} ranks as threads of one process are too many (at most {}); use a smaller mesh, or --dry-run to see "
          "the plan of a large one",
-         ranks, kMostRanks);
+         impl_->here.size(), kMostRanks);
   impl_->programs = std::move(programs);
   impl_->options = options;
-  impl_->threads = team_size(options.threads_per_rank, ranks);
-  for (int r = 0; r < ranks; ++r) {
-    impl_->ranks.push_back(std::make_unique<RankState>(*impl_->programs, r, impl_->threads));
+  impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
+  for (int rank : impl_->here) {
+    impl_->ranks.push_back(std::make_unique<RankState>(*impl_->programs, rank, impl_->threads));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -242,6 +222,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   Symbols symbols = bind_symbols(inputs);
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
+  impl_->last_symbols = symbols;
   if (impl_->options.keep_all) impl_->last_inputs = inputs;
   if (impl_->options.profile) impl_->times.resize(impl_->ranks.size());
   std::vector<const void*> given;
@@ -253,25 +234,31 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
     if (!output.data) output = impl_->pool.take(port.value->dtype(), plans[0]->global_dims(port.value));
     made.push_back(output.mutable_data());
   }
-  try {
-    impl_->on_all([&](int r) { plans[r]->run(given, made, impl_->options.profile ? &impl_->times[r] : nullptr); },
-                  [&](int r, const char* message) { impl_->world->abort(r, message); });
-  } catch (...) {
-    impl_->times.clear();
-    impl_->plans.clear();  // their communicators are of the world that ended
-    impl_->last = nullptr;
-    impl_->connect();
-    throw;
-  }
-  return outputs;
+  impl_->on_all([&](size_t n) {
+    plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
+    for (size_t i = 0; i < made.size(); ++i)
+      bring_parts(*impl_->ranks[n], *impl_->programs, symbols, impl_->here, program.outputs[i].value->name, made[i]);
+  });
+  return impl_->is_whole() ? std::move(outputs) : Tensors{};
 }
 
 std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
   std::lock_guard lock(impl_->running);
   auto& plans = impl_->plan(symbols);
-  std::vector<size_t> bytes;
-  for (size_t r = 0; r < plans.size(); ++r) bytes.push_back(plans[r]->arena_bytes() + impl_->ranks[r]->state_bytes());
-  return bytes;
+  std::vector<int64_t> bytes(impl_->programs->mesh().size());
+  const std::vector<int64_t> one_each(bytes.size(), 1);
+  impl_->on_all([&](size_t n) {
+    const int64_t own = static_cast<int64_t>(plans[n]->arena_bytes() + impl_->ranks[n]->state_bytes());
+    std::vector<int64_t> all(bytes.size());
+    impl_->ranks[n]->everyone().run({.kind = comm::Kind::all_gather,
+                                     .dtype = DType::int64,
+                                     .in = &own,
+                                     .out = all.data(),
+                                     .counts = one_each,
+                                     .label = "peak bytes"});
+    if (n == 0) bytes = std::move(all);
+  });
+  return {bytes.begin(), bytes.end()};
 }
 
 std::vector<Executor::Kept> Executor::kept() {
@@ -279,19 +266,26 @@ std::vector<Executor::Kept> Executor::kept() {
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
   const spmd::Program& program = this->program();
   std::vector<Kept> values;
+  std::vector<std::string> names;  // as values of the program
   for (const auto& node : program.graph->nodes())
     for (const Value* result : node->outputs) {
       if (!result) continue;
       auto placement = program.placements.find(result);
       if (placement == program.placements.end() || placement->second.sharding.is_partial()) continue;
       Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(result))};
-      for (size_t r = 0; r < impl_->last->size(); ++r) {
-        const Value* own = impl_->programs->of(static_cast<int>(r)).graph->find(result->name);
+      for (size_t n = 0; n < impl_->last->size(); ++n) {
+        const Value* own = impl_->programs->of(impl_->here[n]).graph->find(result->name);
         check(own != nullptr, fmt::format("'{}' is a value on every rank", result->name));
-        (*impl_->last)[r]->store(own, kept.value.mutable_data());
+        (*impl_->last)[n]->store(own, kept.value.mutable_data());
       }
+      names.push_back(result->name);
       values.push_back(std::move(kept));
     }
+  impl_->on_all([&](size_t n) {
+    for (size_t i = 0; i < values.size(); ++i)
+      bring_parts(*impl_->ranks[n], *impl_->programs, impl_->last_symbols, impl_->here, names[i],
+                  values[i].value.mutable_data());
+  });
   return values;
 }
 

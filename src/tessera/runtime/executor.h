@@ -9,13 +9,18 @@
 namespace tessera::runtime {
 
 struct ExecutorOptions {
-  int threads_per_rank = 0;  ///< 0: the machine's cores divided by the ranks, at least 1
+  int threads_per_rank = 0;  ///< 0: the machine's cores divided by its ranks, at least 1
   bool profile = false;      ///< note when each step of a run begins and ends
   bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
-  comm::WorldOptions world;
+  comm::WorldOptions world;  ///< unless `connected`
+  /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
+  /// makes the same calls in the same order. Null: all ranks are threads of this process.
+  std::shared_ptr<comm::World> connected;
+  int machine_ranks = 0;  ///< ranks among which this machine's cores are divided; 0: all
 };
 
-/// Runs a program on ranks that are threads of this process. run() may be called from several threads; calls queue.
+/// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
+/// threads where all ranks are here; calls queue.
 class Executor {
  public:
   Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options);
@@ -25,24 +30,26 @@ class Executor {
 
   using Tensors = std::map<std::string, Tensor>;
 
-  /// Whole inputs by name; whole outputs by name. Throws a user error for inputs that are missing, unknown, or of the
-  /// wrong dtype or shape. A rank that fails ends the run on all; its error is thrown.
+  /// Whole inputs by name; whole outputs by name, in the process of rank 0: others get none. Throws a user error for
+  /// inputs that are missing, unknown, or of the wrong dtype or shape. A rank that fails ends the run on all; its error
+  /// is thrown, and where ranks are connected, there will be no other run.
   Tensors run(const Tensors& inputs);
 
   /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend.
   Symbols bind_symbols(const Tensors& inputs) const;
 
-  /// Bytes per rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
+  /// Bytes of each rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
   std::vector<size_t> peak_bytes(const Symbols& symbols);
 
   struct Kept {
     std::string name;
     Tensor value;
   };
-  /// With keep_all: every value of the last run that is not partial, whole, in running order, by its global name.
+  /// With keep_all: every value of the last run that is not partial, in running order, by its global name; whole in the
+  /// process of rank 0.
   std::vector<Kept> kept();
 
-  /// With profile: per rank the times of the last run; empty if it failed, or there was none.
+  /// With profile: the times of the last run, per rank of this process; empty if it failed, or there was none.
   std::vector<RankTimes> times() const;
 
   const spmd::Program& program() const;  ///< of rank 0

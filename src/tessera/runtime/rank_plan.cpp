@@ -51,12 +51,7 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
 }
 
 std::optional<int64_t> RankPlan::lookup(std::string_view name) const {
-  if (name.starts_with('@')) {
-    auto axis = rank_.program().mesh.find(name.substr(1));
-    return axis ? std::optional(rank_.coordinates()[*axis]) : std::nullopt;
-  }
-  auto found = symbols_.find(name);
-  return found == symbols_.end() ? std::nullopt : std::optional(found->second);
+  return look_up(name, symbols_, rank_.program().mesh, rank_.coordinates());
 }
 
 std::vector<int64_t> RankPlan::bound(const std::vector<Expr>& expressions) const {
@@ -332,27 +327,11 @@ Dims RankPlan::global_dims(const Value* value) const {
 }
 
 Box RankPlan::box(const Value* value) const {
-  const spmd::Program& program = rank_.program();
-  return box_of(program.placement(value).sharding, program.mesh, rank_.coordinates(),
-                [&](std::string_view name) { return lookup(name); });
+  return held_part(rank_.program(), value, rank_.coordinates(), symbols_);
 }
 
-// A replica writes only where it is the first along every axis that does not split the value.
 bool RankPlan::writes(const Value* value) const {
-  const spmd::Program& program = rank_.program();
-  const spmd::Placement& placement = program.placement(value);
-  for (size_t a = 0; a < program.mesh.axes().size(); ++a) {
-    const MeshAxis& axis = program.mesh.axes()[a];
-    int64_t digits = 1, coordinate = rank_.coordinates()[a];
-    for (const AxisRef& used : placement.sharding.axes()) {
-      if (used.axis != axis.name) continue;
-      int64_t minor = axis.size / (used.pre * used.size);
-      coordinate -= coordinate / minor % used.size * minor;
-      digits *= used.size;
-    }
-    if (digits < axis.size && coordinate != 0) return false;
-  }
-  return true;
+  return writes_part(rank_.program(), value, rank_.coordinates());
 }
 
 void RankPlan::store(const Value* value, void* whole) const {

@@ -1,14 +1,12 @@
 #pragma once
 
 #include "tessera/kernels/groups.h"
-#include "tessera/runtime/box.h"
+#include "tessera/runtime/held_part.h"
 #include "tessera/runtime/memory_plan.h"
 #include "tessera/runtime/profile.h"
 #include "tessera/runtime/rank_state.h"
 
 namespace tessera::runtime {
-
-using Symbols = std::map<std::string, int64_t, std::less<>>;
 
 /// A program bound to one rank and to values of all symbols: kernels prepared, every buffer placed. run() allocates
 /// nothing.

@@ -1,6 +1,9 @@
 #include "tessera/runtime/rank_state.h"
 
+#include <numeric>
+
 #include "tessera/base/error.h"
+#include "tessera/ir/pages.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
 
@@ -83,6 +86,7 @@ const Tensor& RankState::packed(const Value* state, const std::string& key, cons
 
 void RankState::connect(comm::World* world) {
   communicators_.clear();
+  everyone_.reset();
   world_ = world;
 }
 
@@ -97,10 +101,22 @@ comm::Communicator& RankState::communicator(const std::vector<std::string>& axes
   return *communicator;
 }
 
+comm::Communicator& RankState::everyone() {
+  if (!everyone_) {
+    check(world_ != nullptr, "the rank is connected to a world");
+    std::vector<int> all(world_->size());
+    std::iota(all.begin(), all.end(), 0);
+    everyone_ = world_->join(rank_, all);
+  }
+  return *everyone_;
+}
+
 std::byte* RankState::arena(size_t bytes) {
   if (bytes > arena_bytes_) {
+    check(world_ != nullptr, "the rank is connected to a world");
     arena_.reset();
-    arena_ = allocate_pages(bytes, "a rank's arena");
+    arena_bytes_ = 0;
+    arena_ = world_->allocate(rank_, bytes, "a rank's arena");
     arena_bytes_ = bytes;
   }
   return arena_.get();

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/ir/pages.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/runtime/rank_programs.h"
 
@@ -31,8 +30,10 @@ class RankState {
   /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
   void connect(comm::World* world);
   comm::Communicator& communicator(const std::vector<std::string>& axes);
+  /// This rank's communicator of all ranks, for what is not in the program.
+  comm::Communicator& everyone();
 
-  /// At least `bytes` bytes, 64-byte aligned; the same memory on each call unless it had to grow.
+  /// At least `bytes` bytes of the world's memory, 64-byte aligned; the same on each call unless it had to grow.
   std::byte* arena(size_t bytes);
 
   /// Bytes of states that this rank holds: shards (mapped or copied) and packed forms.
@@ -48,7 +49,8 @@ class RankState {
   std::map<std::pair<const Value*, std::string>, Tensor> packed_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
-  Pages arena_;
+  std::unique_ptr<comm::Communicator> everyone_;
+  std::shared_ptr<std::byte[]> arena_;
   size_t arena_bytes_ = 0;
 };
 

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tessera/error.h"
+
+/// Ranks that are processes: who started them, and how they meet.
+namespace tessera {
+inline namespace v1 {
+
+/// This process as one rank of several, as a launcher made it.
+struct Launch {
+  std::string engine;  ///< what carries the bytes: one of engines()
+  int rank = 0;
+  int size = 1;            ///< ranks in all
+  int local_rank = 0;      ///< among the ranks on this machine
+  int local_size = 1;      ///< ranks on this machine
+  std::string rendezvous;  ///< where the ranks meet, in the engine's own words
+
+  /// The launch that this process is part of, as its environment says (tessera run --spawn, and others that
+  /// engines know of); none where it was started alone. Throws a user error for an environment that contradicts itself.
+  static std::optional<Launch> find();
+};
+
+struct ConnectOptions {
+  std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another before the run is given up
+  bool spin = false;  ///< wait a few microseconds without yielding; where every rank's threads have their own cores
+};
+
+/// This process' connection to all others of a launch, for any number of sessions one after the other. While it lives,
+/// a failure on one rank ends the runs of all.
+class Connection {
+ public:
+  /// Meets the other ranks. Throws a user error for an engine that there is not, and a running error if the others do
+  /// not come in time.
+  static std::shared_ptr<Connection> make(const Launch& launch, const ConnectOptions& options = {});
+  ~Connection();
+
+  const Launch& launch() const;
+  /// Ends what all ranks do, now and later, with this message. The first call wins.
+  void abort(std::string_view message);
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Connection(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace v1
+}  // namespace tessera

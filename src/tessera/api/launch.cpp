@@ -1,0 +1,47 @@
+#include "tessera/launch.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tessera/api/engines.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+inline namespace v1 {
+
+std::optional<Launch> Launch::find() {
+  for (const api::Engine& engine : api::engines())
+    if (std::optional<Launch> found = engine.find()) {
+      if (found->size < 1 || found->rank < 0 || found->rank >= found->size)
+        fail("launch", "the environment says that this is rank {} of {}; ranks count from 0", found->rank, found->size);
+      return found;
+    }
+  return std::nullopt;
+}
+
+Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Connection::~Connection() = default;
+
+std::shared_ptr<Connection> Connection::make(const Launch& launch, const ConnectOptions& options) {
+  const auto& all = api::engines();
+  const auto engine = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == launch.engine; });
+  if (engine == all.end()) {
+    std::vector<std::string_view> names;
+    for (const api::Engine& one : all) names.push_back(one.name);
+    fail("launch", "there is no engine '{}'; there are: {}", launch.engine, fmt::join(names, ", "));
+  }
+  auto world = engine->connect(launch, {.timeout = options.timeout, .spin = options.spin});
+  return std::shared_ptr<Connection>(new Connection(std::make_unique<Impl>(Impl{launch, std::move(world)})));
+}
+
+const Launch& Connection::launch() const {
+  return impl_->launch;
+}
+
+void Connection::abort(std::string_view message) {
+  impl_->world->abort(impl_->launch.rank, message);
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,68 @@
+#include "tessera/runtime/agreement.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "tessera/base/error.h"
+
+namespace tessera::runtime {
+namespace {
+
+struct Record {
+  int32_t kind = 0;  // an ErrorKind; 0: no error
+  std::array<char, 508> message{};
+};
+
+Record record_of(const std::exception_ptr& error) {
+  Record record;
+  try {
+    if (error) std::rethrow_exception(error);
+    return record;
+  } catch (const Error& known) {
+    record.kind = static_cast<int32_t>(known.kind());
+    std::strncpy(record.message.data(), known.what(), record.message.size() - 1);
+  } catch (const std::exception& other) {
+    record.kind = static_cast<int32_t>(ErrorKind::running);
+    std::strncpy(record.message.data(), other.what(), record.message.size() - 1);
+  }
+  return record;
+}
+
+/// "[bind] extent" of rank 2: an Error of the same stage that names the rank.
+std::exception_ptr error_of(int rank, const Record& record) {
+  const std::string text = record.message.data();
+  const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  const bool staged = end != std::string::npos;
+  return std::make_exception_ptr(Error(static_cast<ErrorKind>(record.kind), staged ? text.substr(1, end - 1) : "run",
+                                       fmt::format("rank {}: {}", rank, staged ? text.substr(end + 2) : text)));
+}
+
+}  // namespace
+
+std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own) {
+  const Record record = record_of(own);
+  int32_t any = record.kind;
+  everyone.run({.kind = comm::Kind::all_reduce,
+                .dtype = DType::int32,
+                .reduction = Reduction::max,
+                .in = &any,
+                .out = &any,
+                .count = 1,
+                .label = "errors"});
+  if (any == 0) return nullptr;
+  std::vector<Record> all(everyone.size());
+  const std::vector<int64_t> counts(all.size(), sizeof(Record));
+  everyone.run({.kind = comm::Kind::all_gather,
+                .dtype = DType::uint8,
+                .in = &record,
+                .out = all.data(),
+                .counts = counts,
+                .label = "errors"});
+  if (own) return own;
+  const auto first = std::find_if(all.begin(), all.end(), [](const Record& other) { return other.kind != 0; });
+  return error_of(static_cast<int>(first - all.begin()), *first);
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/runtime/box.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::runtime {
+
+using Symbols = std::map<std::string, int64_t, std::less<>>;
+
+/// What a symbol or an axis index ("@tp") is to the rank at `coordinates`.
+std::optional<int64_t> look_up(std::string_view name, const Symbols& symbols, const Mesh& mesh,
+                               const std::vector<int64_t>& coordinates);
+
+/// The part of `value`'s global tensor that the rank at `coordinates` holds.
+Box held_part(const spmd::Program& program, const Value* value, const std::vector<int64_t>& coordinates,
+              const Symbols& symbols);
+
+/// Whether that rank is the one to write its part: the first, along every axis, of those that hold the same.
+bool writes_part(const spmd::Program& program, const Value* value, const std::vector<int64_t>& coordinates);
+
+}  // namespace tessera::runtime
