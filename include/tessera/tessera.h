@@ -12,6 +12,7 @@
 
 #include "tessera/error.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/mesh/topology.h"
 #include "tessera/tensors.h"
 
 /// Load a model, say how it is to be split over a mesh, compile, run:
@@ -171,9 +172,11 @@ class Program {
 struct CompileOptions {
   std::vector<std::string> keep;  ///< tensors that must survive by name, because a question will be about them
   StageObserver observe;
+  /// The mesh's links. Where an axis runs over several kinds, collectives over it go level by level if that pays.
+  Topology topology;
 };
 
-/// Throws user errors that name the operator, annotation, preset or axis that is wrong.
+/// Throws user errors that name the operator, annotation, preset, axis or link that is wrong.
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, const CompileOptions& options = {});
 
 class Connection;

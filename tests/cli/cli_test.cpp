@@ -259,6 +259,31 @@ TEST_F(CommandLine, mistakes_in_the_mesh) {
   EXPECT_THAT(mistake(run + " --mesh zz=2"), AllOf(HasSubstr("'zz' implies no preset"), HasSubstr("dp:zz")));
 }
 
+TEST_F(CommandLine, topology_makes_collectives_hierarchical) {
+  std::string file = (folder_ / "cluster.json").string();
+  testing_io::put(file, R"({"axes": {"tp": [{"size": 2, "alpha": 1e-6, "bandwidth": 5e9, "name": "memory"},
+                                            {"size": 2, "alpha": 5e-5, "bandwidth": 1.25e8, "name": "ethernet"}]}})");
+  const std::string mesh = " --mesh tp=4 --topology " + file;
+  EXPECT_THAT(tessera("shard " + model_ + mesh + " --dry-run").out,
+              HasSubstr("all-reduce over tp is hierarchical: 2 by memory, then 2 by ethernet; predicted"));
+  EXPECT_THAT(tessera("explain " + model_ + mesh + " y").out,
+              HasSubstr("by ReduceScatter tp:(2)2 + AllReduce tp:(1)2 + AllGather tp:(2)2"));
+  EXPECT_THAT(tessera("run " + model_ + mesh + " --dump hierarchical").out, HasSubstr("axes = [\"tp:(1)2\"]"));
+  EXPECT_EQ(parsed("verify " + model_ + mesh)["pass"], true);
+  EXPECT_EQ(parsed("bench " + model_ + mesh + " --iterations 1")["collectives"].size(), 3u);
+}
+
+TEST_F(CommandLine, mistakes_in_the_topology) {
+  std::string file = (folder_ / "cluster.json").string();
+  testing_io::put(file, R"({"axes": {"tp": [{"size": 3, "alpha": 0, "bandwidth": 1}]}})");
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology " + file),
+              HasSubstr("[topology] " + file + ": the levels of axis 'tp' join 3 ranks, but the mesh has tp=2"));
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology /nowhere.json"),
+              HasSubstr("[topology] /nowhere.json cannot be read"));
+  testing_io::put(file, "tp=2");
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology " + file), HasSubstr("is no JSON"));
+}
+
 TEST_F(CommandLine, mistakes_in_presets) {
   EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --preset magatron"),
               AllOf(HasSubstr("there is no preset 'magatron'"), HasSubstr("megatron")));

@@ -1,8 +1,8 @@
 // Goldens: model text, mesh and annotations in; program text out. One behaviour a file, named by it.
 //
-// A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, shapes: a=1,b=2), the model in
-// ONNX text, a line "----", and the expected program as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to
-// rewrite the expectations, then read the difference.
+// A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, shapes: a=1,b=2, topology: the
+// axes of a topology file, after which the passes run), the model in ONNX text, a line "----", and the expected program
+// as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to rewrite the expectations, then read the difference.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,6 +11,7 @@
 
 #include "tessera/ir/text.h"
 #include "tessera/ops/op.h"
+#include "tessera/passes/pipeline.h"
 #include "tessera/spmd/partition.h"
 #include "tessera/spmd/presets.h"
 #include "tessera/spmd/print.h"
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 
 struct Golden {
   std::string header;  // the key lines, as they stand
-  std::string mesh, preset;
+  std::string mesh, preset, topology;
   std::vector<std::pair<std::string, std::string>> annotations;
   Hints shapes;
   std::string model;
@@ -50,6 +51,8 @@ Golden read(const fs::path& path) {
       golden.mesh = value;
     } else if (in_header && key == "preset") {
       golden.preset = value;
+    } else if (in_header && key == "topology") {
+      golden.topology = value;
     } else if (in_header && key == "annotate") {
       size_t equals = value.rfind('=', value.rfind('['));
       golden.annotations.emplace_back(value.substr(0, equals), value.substr(equals + 1));
@@ -93,7 +96,16 @@ std::string program_of(const Golden& golden) {
     }
   propagate(layout, annotations, mesh);
   Decisions decisions = decide(*model.graph, layout, mesh, golden.shapes, annotations);
-  return warned + print_program(partition(*model.graph, layout, decisions, mesh, golden.shapes));
+  Program program = partition(*model.graph, layout, decisions, mesh, golden.shapes);
+  if (!golden.topology.empty()) {
+    const Topology topology = Topology::from_json("{\"axes\": " + golden.topology + "}");
+    topology.require_fits(mesh);
+    std::vector<std::string> notes;
+    passes::Context context{topology, notes};
+    for (const passes::Pass& pass : passes::passes()) pass.run(program, context);
+    for (const std::string& note : notes) warned += "# note: " + note + "\n";
+  }
+  return warned + print_program(program);
 }
 
 class GoldenTest : public testing::TestWithParam<fs::path> {};

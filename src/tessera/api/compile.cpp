@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
+#include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
 #include "tessera/spmd/partition.h"
@@ -97,6 +98,11 @@ class Compiler {
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
     observe("partition", [this] { return spmd::print_program(*result_.program); });
+    passes::Context context{options_.topology, result_.notes};
+    for (const passes::Pass& pass : passes::passes()) {
+      pass.run(*result_.program, context);
+      observe(pass.name, [this] { return spmd::print_program(*result_.program); });
+    }
     return std::move(result_);
   }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/mesh/topology.h"
 #include "tessera/spmd/decide.h"
 #include "tessera/spmd/presets.h"
 #include "tessera/spmd/program.h"
@@ -28,6 +29,7 @@ struct CompileOptions {
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
   std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
+  Topology topology;              ///< fits the mesh; empty: nothing is known of its links
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
 };
@@ -43,7 +45,8 @@ struct Compiled {
   std::vector<std::string> warnings;
 };
 
-/// Rewrites a copy of the model, annotates, propagates, decides and partitions. Throws user errors that name the place.
+/// Rewrites a copy of the model, annotates, propagates, decides, partitions, and runs the passes on the program. Throws
+/// user errors that name the place.
 Compiled compile(const OnnxModel& model, const CompileOptions& options);
 
 /// The same where the rewritten form of `model` is known. Nothing may be annotated or kept by name, and no stage before

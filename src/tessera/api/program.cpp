@@ -1,6 +1,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/spmd/print.h"
@@ -14,6 +15,7 @@ std::vector<std::string> stages() {
   names.emplace_back("lower_precision");
   names.emplace_back("propagate");
   names.emplace_back("partition");
+  for (const passes::Pass& pass : passes::passes()) names.emplace_back(pass.name);
   return names;
 }
 
@@ -27,6 +29,8 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
   asked.observe = options.observe;
+  asked.topology = options.topology;
+  asked.topology.require_fits(mesh);
   auto impl = std::make_shared<Program::Impl>();
   impl->source = model.path().filename().string();
   if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;

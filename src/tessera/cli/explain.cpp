@@ -15,7 +15,7 @@ class Explain : public Command {
   int run(Console& console) override {
     Model model = Model::load(model_);
     Plan plan = plan_.plan();
-    Program program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr});
+    Program program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, plan_.topology()});
     Explanation found = program.explain(tensor_);
     if (console.json)
       emit(console, found);

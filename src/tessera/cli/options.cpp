@@ -16,10 +16,10 @@ namespace {
   throw Error(ErrorKind::user, stage, message);
 }
 
-std::string read_text(const std::string& path) {
+std::string read_text(std::string_view stage, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) mistake("plan", path + " cannot be read; name a JSON file");
+  if (!file || !(text << file.rdbuf())) mistake(stage, path + " cannot be read; name a JSON file");
   return text.str();
 }
 
@@ -49,6 +49,8 @@ SymbolSizes parse_shapes(std::string_view text) {
 
 void PlanOptions::declare(CLI::App& app) {
   app.add_option("--mesh", mesh_text, "named axes of devices, as dp=2,tp=4; without it, one rank");
+  app.add_option("--topology", topology_path,
+                 "JSON file that names the links of the mesh's axes, as tessera bench comm writes it");
   app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info");
   app.add_option("--annotate", annotations,
                  "NAME=[d,…] lays out the tensors of that name ('*' matches anything), one d per dimension: '-' whole, "
@@ -70,11 +72,15 @@ Plan PlanOptions::plan() const {
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
   if (!dtype.empty()) plan.dtype = dtype_named(dtype);
-  return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text(plan_path), plan_path));
+  return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text("plan", plan_path), plan_path));
 }
 
 Mesh PlanOptions::mesh(const Plan& plan) const {
   return plan.mesh.empty() ? Mesh() : Mesh::parse(plan.mesh);
+}
+
+Topology PlanOptions::topology() const {
+  return topology_path.empty() ? Topology() : Topology::from_json(read_text("topology", topology_path), topology_path);
 }
 
 void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, const Tensors& inputs) const {
@@ -99,16 +105,17 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 }
 
 bool PlanOptions::any() const {
-  return !mesh_text.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty() ||
-         !shapes.empty();
+  return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() ||
+         !plan_path.empty() || !dtype.empty() || !shapes.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
   if (any())
-    throw Error(ErrorKind::user, "run",
-                path +
-                    " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
-                    "out --mesh, --preset, --annotate, --plan, --shapes and --dtype, or run the model itself");
+    throw Error(
+        ErrorKind::user, "run",
+        path +
+            " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
+            "out --mesh, --topology, --preset, --annotate, --plan, --shapes and --dtype, or run the model itself");
 }
 
 void DumpOptions::declare(CLI::App& app) {
@@ -190,7 +197,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   Tensors arrays = inputs.given(model.inputs());
   plan.add_sizes(wanted, model.inputs(), arrays);
   start = Clock::now();
-  Program program = compile(model, mesh, wanted, {{}, observer});
+  Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
   const double compiled = milliseconds_since(start);
   if (!inputs.from_file()) arrays = inputs.random(model, wanted.shapes, console);
   return {program, arrays, model, wanted, read + compiled};

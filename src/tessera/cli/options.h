@@ -16,19 +16,21 @@ namespace tessera::cli {
 /// Reads "batch=8,sequence=128". Throws a user error.
 SymbolSizes parse_shapes(std::string_view text);
 
-/// --mesh, --preset, --annotate, --plan, --shapes, --dtype
+/// --mesh, --topology, --preset, --annotate, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// What the user said, completed by the plan file.
   Plan plan() const;
   Mesh mesh(const Plan& plan) const;
+  /// What the file says of the mesh's links; empty without one.
+  Topology topology() const;
   /// The sizes that given inputs imply for symbols go into the plan; a user error if --shapes says others.
   void add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, const Tensors& inputs) const;
   bool any() const;
   /// Throws a user error if anything was said, of a program that was written with all of it.
   void refuse_for_written(const std::string& path) const;
 
-  std::string mesh_text, preset, plan_path, shapes, dtype;
+  std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations;
 };
 

@@ -28,7 +28,7 @@ class Shard : public Command {
     Plan plan = plan_.plan();
     Program program = [&] {
       Progress progress(console, "compiling");
-      return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console)});
+      return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console), plan_.topology()});
     }();
     std::vector<int64_t> peaks = [&] {
       Progress progress(console, "planning memory");

@@ -38,7 +38,7 @@ class Verify : public Command {
     if (!expected_.empty()) require_all(expected, model.outputs());
     Program program = [&] {
       Progress progress(console, "compiling");
-      return compile(model, mesh, plan);
+      return compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
     }();
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     Progress progress(console, "verifying");

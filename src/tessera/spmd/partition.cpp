@@ -30,7 +30,7 @@ class Partitioner {
     for (const auto& value : source_.values())
       if (value->next)
         local().set_next(source(value.get()), laid_out(value->next, decisions_.sources.at(value.get()), "its state"));
-    local().erase_dead();
+    erase_dead(program_);
     local().verify("partition");
     return std::move(program_);
   }

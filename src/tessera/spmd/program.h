@@ -71,6 +71,9 @@ struct Program {
   const Placement& placement(const Value* value) const { return placements.at(value); }
 };
 
+/// Removes nodes whose results are not used, and what is said of values that are gone.
+void erase_dead(Program& program);
+
 /// The value of an expression with symbols bound by `hints` (16 where a symbol has none), on the first rank.
 double hinted(const Expr& expr, const std::map<std::string, int64_t, std::less<>>& hints);
 

@@ -31,8 +31,9 @@ std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to);
 /// Bytes that one rank receives in a step (rank 0 of uneven splits), of a tensor of that type.
 Expr bytes_received(const ReshardStep& step, DType dtype, const Mesh& mesh);
 
-/// Appends the step's nodes to the program: the result of the step for the local value `value`.
+/// Adds the step's nodes to the program, at its end or before `before`: the result of the step for the local value
+/// `value`.
 Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, const TensorType& global,
-                    const std::string& global_name);
+                    const std::string& global_name, const Node* before = nullptr);
 
 }  // namespace tessera::spmd

@@ -45,7 +45,7 @@ Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, cons
 }  // namespace
 
 Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, const TensorType& global,
-                    const std::string& global_name) {
+                    const std::string& global_name, const Node* before_node) {
   Graph& graph = *program.graph;
   const Mesh& mesh = program.mesh;
   std::vector<PartAt> wanted;
@@ -56,13 +56,13 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
   auto reshaped = [&](Value* from, const Shape& shape) {
     if (from->shape() == shape) return from;
     Value* target = graph.add_expression(global_name + ".view_shape", shape);
-    Value* result = graph.add_node("Reshape", {from, target}, {global_name + ".view"})->outputs[0];
+    Value* result = graph.add_node("Reshape", {from, target}, {global_name + ".view"}, "", before_node)->outputs[0];
     result->producer->set("allowzero", int64_t{1});
     result->type = {from->dtype(), shape};
     return result;
   };
   auto communicate = [&](std::string_view kind, Value* from, const Shape& shape) {
-    Node* node = graph.add_node(kind, {from}, {global_name}, kCommDomain);
+    Node* node = graph.add_node(kind, {from}, {global_name}, kCommDomain, before_node);
     std::vector<std::string> axes;
     for (const AxisRef& axis : step.axes) axes.push_back(axis.str(mesh));
     node->set("axes", axes);
@@ -81,8 +81,8 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
       Expr count = split_extent(extent, index, step.axes[0].size);
       Value* starts = graph.add_expression(global_name + ".start", {start});
       Value* ends = graph.add_expression(global_name + ".end", {start + count});
-      Node* node =
-          graph.add_node("Slice", {view, starts, ends, graph.constant_int64({before.at[0]})}, {global_name + ".shard"});
+      Node* node = graph.add_node("Slice", {view, starts, ends, graph.constant_int64({before.at[0]})},
+                                  {global_name + ".shard"}, "", before_node);
       result = node->outputs[0];
       result->type = {value->dtype(), after.shape};
       break;

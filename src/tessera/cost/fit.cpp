@@ -1,0 +1,50 @@
+#include "tessera/cost/fit.h"
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace tessera::cost {
+namespace {
+
+double mean_square(std::span<const Terms> rows, double alpha, double beta) {
+  double sum = 0;
+  for (const Terms& row : rows) sum += std::pow(row.messages * alpha + row.bytes * beta - 1, 2);
+  return sum / static_cast<double>(rows.size());
+}
+
+}  // namespace
+
+Fit fit(std::span<const Timed> measurements) {
+  // Divided by its seconds, a measurement wants messages·α + bytes·β = 1.
+  std::vector<Terms> rows;
+  double aa = 0, ab = 0, bb = 0, a = 0, b = 0;  // the normal equations: aa·α + ab·β = a, ab·α + bb·β = b
+  for (const Timed& timed : measurements) {
+    if (timed.seconds <= 0) continue;
+    const Terms row{timed.terms.messages / timed.seconds, timed.terms.bytes / timed.seconds};
+    rows.push_back(row);
+    aa += row.messages * row.messages;
+    ab += row.messages * row.bytes;
+    bb += row.bytes * row.bytes;
+    a += row.messages;
+    b += row.bytes;
+  }
+  if (rows.empty()) return {};
+  // A least value without negative numbers lies where the equations say, or where one of the two is zero.
+  std::vector<std::array<double, 2>> candidates = {{0, 0}};
+  if (aa > 0) candidates.push_back({a / aa, 0});
+  if (bb > 0) candidates.push_back({0, b / bb});
+  const double determinant = aa * bb - ab * ab;
+  if (determinant > 1e-12 * aa * bb)
+    candidates.push_back({(a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant});
+  Fit best{0, 0, mean_square(rows, 0, 0)};
+  for (const auto& [alpha, beta] : candidates) {
+    if (alpha < 0 || beta < 0) continue;
+    const double error = mean_square(rows, alpha, beta);
+    if (error < best.error) best = {alpha, beta, error};
+  }
+  best.error = std::sqrt(best.error);
+  return best;
+}
+
+}  // namespace tessera::cost

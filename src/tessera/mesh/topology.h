@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/mesh/mesh.h"
+
+namespace tessera {
+
+/// One kind of link on an axis. It joins `size` units; a unit is what the levels before it on the axis make up,
+/// together with the axes after it on the mesh: at the first level of the last axis a rank, at the next a host of them.
+struct LinkLevel {
+  int64_t size = 1;
+  double alpha = 0;      ///< latency of a message, seconds
+  double bandwidth = 1;  ///< out of a unit and, at the same time, into it, bytes/s; its ranks share it
+  std::string name;      ///< for messages: "ethernet"; may be empty
+  bool operator==(const LinkLevel&) const = default;
+};
+
+/// What links the axes of a mesh run over. Empty where nothing is known.
+struct Topology {
+  struct Axis {
+    std::string name;
+    std::vector<LinkLevel> levels;  ///< the nearest first; their sizes multiply to the axis' size
+    bool operator==(const Axis&) const = default;
+  };
+  std::vector<Axis> axes;
+  std::string source = "topology";  ///< for messages: the file's path
+
+  bool empty() const { return axes.empty(); }
+  /// Null where nothing is known of the axis.
+  const Axis* find(std::string_view axis) const;
+  /// Throws a user error for an axis that the mesh does not have, or whose sizes do not multiply to its size.
+  void require_fits(const Mesh& mesh) const;
+
+  /// Reads {"axes": {"tp": [{"size": 4, "alpha": 1e-6, "bandwidth": 5e9, "name": "shared memory"}, …]}}; a name may be
+  /// left out. Throws a user error naming `source` and the place for anything else.
+  static Topology from_json(std::string_view text, std::string_view source = "topology");
+  std::string to_json() const;
+};
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/mesh/topology.h"
+#include "tessera/spmd/program.h"
+
+/// Rewrites of a Program: what it computes stays, how ranks communicate changes.
+namespace tessera::passes {
+
+struct Context {
+  const Topology& topology;         ///< of the program's mesh; empty where nothing is known
+  std::vector<std::string>& notes;  ///< receives a line about each thing that was changed
+};
+
+struct Pass {
+  std::string_view name;
+  void (*run)(spmd::Program&, Context&);
+};
+
+/// All passes, in order.
+const std::vector<Pass>& passes();
+
+}  // namespace tessera::passes
