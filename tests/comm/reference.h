@@ -158,8 +158,9 @@ inline Bytes reference_reduction(DType dtype, Reduction reduction, const std::ve
   return with_element(dtype, [&](auto element) { return reduce_as<decltype(element)>(reduction, inputs); });
 }
 
-/// `count` random elements: floats of many magnitudes and both signs, any integers.
-inline Bytes random_elements(DType dtype, int64_t count, uint64_t seed) {
+/// `count` random elements: floats of many magnitudes and both signs, or whole numbers between -128 and 127; any
+/// integers.
+inline Bytes random_elements(DType dtype, int64_t count, uint64_t seed, bool whole_numbers = false) {
   return with_element(dtype, [&](auto example) {
     using T = decltype(example);
     std::mt19937_64 random(seed);
@@ -168,6 +169,7 @@ inline Bytes random_elements(DType dtype, int64_t count, uint64_t seed) {
       T element;
       uint64_t word = random();
       auto real = static_cast<float>(std::ldexp(static_cast<double>(word >> 11) * 0x1p-52 - 1, word & 15) / 64);
+      if (whole_numbers) real = static_cast<float>(static_cast<int8_t>(word));
       if constexpr (std::is_floating_point_v<T>)
         element = static_cast<T>(real);
       else if constexpr (std::is_same_v<T, Truth>)

@@ -21,6 +21,9 @@ struct Trial {
   DType dtype = DType::float32;
   Reduction reduction = Reduction::sum;
   bool in_place = false;
+
+  /// Floats are whole numbers whose sums are exact, for backends that do not sum in member order.
+  static inline bool whole_numbers = false;
 };
 
 /// A trial among so many members. Everything follows from its seed, so that each rank knows every member's input and
@@ -63,7 +66,7 @@ class Case {
   Bytes input(int member) const {
     size_t bytes = in_bytes(operation(member), member);
     return random_elements(trial_.dtype, static_cast<int64_t>(bytes * 8 / bits_of(trial_.dtype)),
-                           trial_.seed * 1000 + member);
+                           trial_.seed * 1000 + member, Trial::whole_numbers);
   }
 
   /// What member `me` must find in `out`.

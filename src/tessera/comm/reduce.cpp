@@ -1,5 +1,6 @@
 #include "tessera/comm/reduce.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <type_traits>
@@ -134,6 +135,22 @@ TESSERA_MULTIVERSION void reduce_all(std::span<const void* const> inputs, std::s
   if (done < count) reduce_block<T, R>(inputs, outputs, done, count - done);
 }
 
+template <typename T>
+TESSERA_MULTIVERSION void widen_all(const void* from, void* to, int64_t count) {
+  load<T>(static_cast<const T*>(from), static_cast<WideOf<T>*>(to), count);
+}
+
+template <typename T, typename R>
+TESSERA_MULTIVERSION void narrow_all(const void* wide, void* out, int64_t count, size_t members) {
+  alignas(64) std::array<WideOf<T>, kBlock> block;
+  for (int64_t done = 0; done < count; done += kBlock) {
+    const int64_t length = std::min(count - done, kBlock);
+    std::memcpy(block.data(), static_cast<const WideOf<T>*>(wide) + done, length * sizeof block[0]);
+    if constexpr (std::is_same_v<R, Mean>) divide(block.data(), length, members);
+    store<T>(block.data(), static_cast<T*>(out) + done, length);
+  }
+}
+
 using Reducer = void (*)(std::span<const void* const>, std::span<void* const>, int64_t);
 
 template <typename T>
@@ -154,37 +171,44 @@ Reducer reducer_of(Reduction reduction) {
   return nullptr;
 }
 
-Reducer find_reducer(DType dtype, Reduction reduction) {
+/// Calls visit(T{}) with the type of an element that can be reduced; returns `otherwise` for the rest.
+template <typename Result, typename Visit>
+Result with_element(DType dtype, Visit visit, Result otherwise) {
   switch (dtype) {
     case DType::float32:
-      return reducer_of<float>(reduction);
+      return visit(float{});
     case DType::float64:
-      return reducer_of<double>(reduction);
+      return visit(double{});
     case DType::float16:
-      return reducer_of<Float16>(reduction);
+      return visit(Float16{});
     case DType::bfloat16:
-      return reducer_of<BFloat16>(reduction);
+      return visit(BFloat16{});
     case DType::int8:
-      return reducer_of<int8_t>(reduction);
+      return visit(int8_t{});
     case DType::int16:
-      return reducer_of<int16_t>(reduction);
+      return visit(int16_t{});
     case DType::int32:
-      return reducer_of<int32_t>(reduction);
+      return visit(int32_t{});
     case DType::int64:
-      return reducer_of<int64_t>(reduction);
+      return visit(int64_t{});
     case DType::uint8:
-      return reducer_of<uint8_t>(reduction);
+      return visit(uint8_t{});
     case DType::uint16:
-      return reducer_of<uint16_t>(reduction);
+      return visit(uint16_t{});
     case DType::uint32:
-      return reducer_of<uint32_t>(reduction);
+      return visit(uint32_t{});
     case DType::uint64:
-      return reducer_of<uint64_t>(reduction);
+      return visit(uint64_t{});
     case DType::boolean:
-      return reducer_of<Bool>(reduction);
+      return visit(Bool{});
     default:
-      return nullptr;
+      return otherwise;
   }
+}
+
+Reducer find_reducer(DType dtype, Reduction reduction) {
+  return with_element<Reducer>(
+      dtype, [&](auto element) { return reducer_of<decltype(element)>(reduction); }, nullptr);
 }
 
 }  // namespace
@@ -198,6 +222,32 @@ void reduce_elements(DType dtype, Reduction reduction, std::span<const void* con
   Reducer reducer = find_reducer(dtype, reduction);
   check(reducer != nullptr, "the operation was validated");
   reducer(inputs, outputs, count);
+}
+
+DType wide_type(DType dtype) {
+  if (dtype == DType::float16 || dtype == DType::bfloat16) return DType::float32;
+  return dtype == DType::boolean ? DType::uint8 : dtype;
+}
+
+void widen_elements(DType dtype, const void* from, void* to, int64_t count) {
+  using Widen = void (*)(const void*, void*, int64_t);
+  auto widen = with_element<Widen>(
+      dtype, [](auto element) { return &widen_all<decltype(element)>; }, nullptr);
+  check(widen != nullptr, "the operation was validated");
+  widen(from, to, count);
+}
+
+void narrow_elements(DType dtype, Reduction reduction, int64_t members, const void* wide, void* out, int64_t count) {
+  using Narrow = void (*)(const void*, void*, int64_t, size_t);
+  auto narrow = with_element<Narrow>(
+      dtype,
+      [&](auto element) {
+        using T = decltype(element);
+        return reduction == Reduction::mean ? &narrow_all<T, Mean> : &narrow_all<T, Sum>;
+      },
+      nullptr);
+  check(narrow != nullptr, "the operation was validated");
+  narrow(wide, out, count, static_cast<size_t>(members));
 }
 
 }  // namespace tessera::comm

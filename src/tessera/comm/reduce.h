@@ -20,4 +20,11 @@ bool can_reduce(DType dtype, Reduction reduction);
 void reduce_elements(DType dtype, Reduction reduction, std::span<const void* const> inputs,
                      std::span<void* const> outputs, int64_t count);
 
+/// The type in which elements are combined: float32 for 16-bit floats, uint8 (0 or 1) for bool, otherwise their own.
+DType wide_type(DType dtype);
+/// to[i] = from[i] in the wide type. The buffers do not overlap.
+void widen_elements(DType dtype, const void* from, void* to, int64_t count);
+/// out[i] = wide[i], of a mean divided by `members`, rounded to `dtype`; wide and out may be one buffer of one type.
+void narrow_elements(DType dtype, Reduction reduction, int64_t members, const void* wide, void* out, int64_t count);
+
 }  // namespace tessera::comm

@@ -1,0 +1,180 @@
+#include "tessera/comm/launch.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include "tessera/base/error.h"
+
+namespace tessera::comm {
+namespace {
+
+struct EngineRow {
+  Engine engine;
+  std::string_view name;
+};
+constexpr std::array kEngines = {EngineRow{Engine::automatic, "auto"}, EngineRow{Engine::threads, "threads"},
+                                 EngineRow{Engine::processes, "processes"}, EngineRow{Engine::mpi, "mpi"},
+                                 EngineRow{Engine::gloo, "gloo"}};
+
+/// Reads the variables of one launcher, which is named in errors.
+class Reader {
+ public:
+  Reader(const Variables& variables, std::string launcher) : variables_(variables), launcher_(std::move(launcher)) {}
+
+  bool has(const std::string& name) const { return variables_(name).has_value(); }
+  std::string text(const std::string& name) const { return variables_(name).value_or(""); }
+  /// `because`: the variable that is set although this one is not.
+  std::string needed(const std::string& name, const std::string& because) const {
+    auto value = variables_(name);
+    if (!value || value->empty())
+      fail("launch", "{} is set, as {} sets it, but {} is not; set both, or neither, or say --engine=threads", because,
+           launcher_, name);
+    return *value;
+  }
+  int number(const std::string& name, const std::string& because) const {
+    const std::string value = needed(name, because);
+    int result = 0;
+    auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (error != std::errc() || end != value.data() + value.size() || result < 0)
+      fail("launch", "{}={} is no number; {} sets it to one", name, value, launcher_);
+    return result;
+  }
+  int number_or(const std::string& name, int otherwise) const { return has(name) ? number(name, name) : otherwise; }
+
+  Launch launch(Engine engine, const std::string& rank, const std::string& size) const {
+    Launch result;
+    result.engine = engine;
+    result.launcher = launcher_;
+    result.rank = number(rank, has(rank) ? rank : size);
+    result.size = number(size, rank);
+    if (result.rank >= result.size)
+      fail("launch", "{}={} and {}={}: ranks count from 0 to one less than the size", rank, result.rank, size,
+           result.size);
+    return result;
+  }
+
+ private:
+  const Variables& variables_;
+  std::string launcher_;
+};
+
+std::optional<Launch> from_open_mpi(const Variables& variables) {
+  const Reader reader(variables, "Open MPI");
+  const std::string rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE";
+  if (!reader.has(rank) && !reader.has(size)) return std::nullopt;
+  Launch launch = reader.launch(Engine::mpi, rank, size);
+  launch.local_rank = reader.number_or("OMPI_COMM_WORLD_LOCAL_RANK", 0);
+  launch.local_size = reader.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+  return launch;
+}
+
+std::optional<Launch> from_torchrun(const Variables& variables) {
+  const Reader reader(variables, "torchrun");
+  if (!reader.has("RANK") && !reader.has("WORLD_SIZE")) return std::nullopt;
+  Launch launch = reader.launch(Engine::gloo, "RANK", "WORLD_SIZE");
+  launch.local_rank = reader.number_or("LOCAL_RANK", 0);
+  launch.local_size = reader.number_or("LOCAL_WORLD_SIZE", 0);
+  launch.address = reader.needed("MASTER_ADDR", "RANK");
+  launch.port = reader.number("MASTER_PORT", "RANK");
+  // torchrun's agent may serve a store of its own at MASTER_PORT; the rendezvous is then next door.
+  if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++launch.port;
+  return launch;
+}
+
+/// Every process of a step of srun. (A batch script has SLURM_PROCID, too, but is no step.)
+std::optional<Launch> from_slurm(const Variables& variables) {
+  const Reader reader(variables, "Slurm");
+  if (!reader.has("SLURM_STEP_ID") || !reader.has("SLURM_PROCID")) return std::nullopt;
+  Launch launch = reader.launch(Engine::gloo, "SLURM_PROCID",
+                                reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+  launch.local_rank = reader.number_or("SLURM_LOCALID", 0);
+  launch.address = reader.text("MASTER_ADDR");
+  const std::string nodes = reader.text("SLURM_STEP_NODELIST");
+  if (launch.address.empty() && !nodes.empty() && nodes.find_first_of(",[") == std::string::npos)
+    launch.address = "127.0.0.1";
+  // Steps of one machine should not meet each other.
+  const int job = reader.number_or("SLURM_JOB_ID", 0), step = reader.number_or("SLURM_STEP_ID", 0);
+  launch.port = reader.number_or("MASTER_PORT", 20000 + (job * 64 + step % 64) % 10000);
+  return launch;
+}
+
+std::optional<Launch> from_pmix(const Variables& variables, const std::optional<Launch>& slurm) {
+  const Reader reader(variables, "PMIx");
+  if (!reader.has("PMIX_RANK") && !reader.has("PMIX_NAMESPACE")) return std::nullopt;
+  reader.needed("PMIX_NAMESPACE", "PMIX_RANK");
+  Launch launch = slurm.value_or(Launch{});
+  launch.engine = Engine::mpi;
+  launch.launcher = "PMIx";
+  launch.rank = reader.number("PMIX_RANK", "PMIX_NAMESPACE");
+  return launch;
+}
+
+/// The launch that Gloo can meet by: torchrun's, or another's whose user has said where.
+Launch gloo_launch(const std::optional<Launch>& mpi, const std::optional<Launch>& torchrun,
+                   const std::optional<Launch>& slurm, const Variables& variables) {
+  if (torchrun) return *torchrun;
+  std::optional<Launch> launch = slurm ? slurm : mpi;
+  if (!launch)
+    fail("launch",
+         "--engine=gloo, but nothing says which rank this process is; start it with torchrun, or set RANK, WORLD_SIZE, "
+         "MASTER_ADDR and MASTER_PORT for each process");
+  const Reader reader(variables, launch->launcher);
+  if (launch->address.empty()) launch->address = reader.text("MASTER_ADDR");
+  if (launch->address.empty() || (launch->port == 0 && !reader.has("MASTER_PORT")))
+    fail("launch",
+         "Gloo's ranks meet at rank 0's machine, which {} does not name; set MASTER_ADDR and MASTER_PORT for all "
+         "processes (under Slurm: MASTER_ADDR=$(scontrol show hostnames | head -n 1))",
+         launch->launcher);
+  launch->engine = Engine::gloo;
+  launch->port = reader.number_or("MASTER_PORT", launch->port);
+  return *launch;
+}
+
+}  // namespace
+
+std::string_view name_of(Engine engine) {
+  for (const EngineRow& row : kEngines)
+    if (row.engine == engine) return row.name;
+  return "auto";
+}
+
+Engine engine_named(std::string_view name) {
+  for (const EngineRow& row : kEngines)
+    if (row.name == name) return row.engine;
+  fail("launch", "there is no engine '{}'; there are auto, threads, processes, mpi and gloo", name);
+}
+
+Variables process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+}
+
+Launch find_launch(Engine asked, const Variables& variables) {
+  Launch launch;
+  launch.engine = asked;
+  if (asked == Engine::threads || asked == Engine::processes) return launch;
+  const auto slurm = from_slurm(variables), torchrun = from_torchrun(variables);
+  auto mpi = from_open_mpi(variables);
+  if (!mpi) mpi = from_pmix(variables, slurm);
+  if (asked == Engine::gloo) return gloo_launch(mpi, torchrun, slurm, variables);
+  if (asked == Engine::mpi) {
+    if (mpi) return *mpi;
+    fail("launch", "--engine=mpi, but this process was not started by MPI; start it with mpirun -n RANKS tessera …");
+  }
+  if (mpi && torchrun && mpi->size != 0 && (mpi->rank != torchrun->rank || mpi->size != torchrun->size))
+    fail(
+        "launch",
+        "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset those, or say --engine=mpi or "
+        "--engine=gloo",
+        mpi->launcher, mpi->rank, mpi->size, torchrun->rank, torchrun->size);
+  if (mpi) return *mpi;
+  if (torchrun) return *torchrun;
+  if (slurm && slurm->size > 1) return gloo_launch(mpi, torchrun, slurm, variables);
+  launch.engine = Engine::threads;
+  return launch;
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::comm {
+
+/// What carries the communication of a run.
+enum class Engine {
+  automatic,  ///< MPI or Gloo under a launcher that started several processes, otherwise threads
+  threads,    ///< ranks are threads of this process
+  processes,  ///< ranks are processes that this one starts, with shared memory
+  mpi,        ///< each process is a rank of MPI's
+  gloo,       ///< each process is a rank; they meet at MASTER_ADDR:MASTER_PORT
+};
+std::string_view name_of(Engine engine);
+/// Throws a user error that lists the engines.
+Engine engine_named(std::string_view name);
+
+/// What a launcher has said to this process of the run that it belongs to.
+struct Launch {
+  Engine engine = Engine::threads;  ///< never automatic
+  std::string launcher;             ///< "Open MPI", "PMIx", "Slurm", "torchrun"; empty: none
+  int rank = 0;
+  int size = 0;         ///< processes of the run; 0: not known before MPI has started
+  int local_rank = 0;   ///< among the processes of this machine
+  int local_size = 0;   ///< 0: not said
+  std::string address;  ///< of Gloo: where rank 0 serves the rendezvous
+  int port = 0;
+
+  /// Whether each process is one rank, so that the world, not the mesh, says how many there are.
+  bool distributed() const { return engine == Engine::mpi || engine == Engine::gloo; }
+};
+
+/// A variable of the environment; nothing if it is not set.
+using Variables = std::function<std::optional<std::string>(const std::string& name)>;
+Variables process_environment();
+
+/// Finds the launcher by the variables that it sets: Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, PMIX_RANK and
+/// PMIX_NAMESPACE, torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and SLURM_PROCID of a step of srun. Throws
+/// a user error for variables that are half set, no numbers, or contradict each other, and for an engine that needs
+/// more than they say.
+Launch find_launch(Engine asked, const Variables& variables);
+
+}  // namespace tessera::comm

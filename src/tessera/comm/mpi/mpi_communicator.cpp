@@ -1,0 +1,52 @@
+#include "tessera/comm/mpi/mpi_communicator.h"
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/group.h"
+#include "tessera/comm/mpi/mpi_transfer.h"
+
+namespace tessera::comm {
+
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_ptr<Watch> watch,
+                                 std::span<const int> members)
+    : RemoteCommunicator(watch, fabric->rank(), members, fabric->size()), fabric_(std::move(fabric)), watch_(watch) {
+  // MPI's own creation cannot be given up: it begins only when all are here.
+  const std::string group = group_text(members);
+  fabric_->announce(group, members);
+  auto here = [&] {
+    if (fabric_->all_announced(group, members)) return true;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return false;
+  };
+  auto place = [&] {
+    Place joining{"joining", group, 0, false, {}};
+    for (int rank : members)
+      if (rank != fabric_->rank()) joining.awaited.push_back(rank);
+    return joining;
+  };
+  watch_->wait_until(here, place);
+  std::lock_guard lock(fabric_->mutex());
+  MPI_Group all, own;
+  check_mpi(MPI_Comm_group(fabric_->world(), &all), "MPI_Comm_group");
+  check_mpi(MPI_Group_incl(all, static_cast<int>(members.size()), members.data(), &own), "MPI_Group_incl");
+  check_mpi(MPI_Comm_create_group(fabric_->world(), own, 0, &comm_), "MPI_Comm_create_group");
+  MPI_Group_free(&own);
+  MPI_Group_free(&all);
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  // Operations of a run that has ended may still be under way: then their communicator stays.
+  if (watch_->ended()) return;
+  std::lock_guard lock(fabric_->mutex());
+  MPI_Comm_free(&comm_);
+}
+
+std::unique_ptr<Transfer> MpiCommunicator::begin(Staged& staged, uint64_t) {
+  return std::make_unique<MpiTransfer>(*fabric_, comm_, staged);
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tessera/comm/mpi/mpi_fabric.h"
+#include "tessera/comm/remote/remote_communicator.h"
+
+namespace tessera::comm {
+
+/// One process's membership of a group, as an MPI communicator of its own. Every operation is a nonblocking one of
+/// MPI's, advanced by the tests of whoever waits.
+class MpiCommunicator : public RemoteCommunicator {
+ public:
+  /// Collective over the members; waits for them under the watch.
+  MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_ptr<Watch> watch, std::span<const int> members);
+  ~MpiCommunicator() override;
+
+ protected:
+  std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) override;
+
+ private:
+  std::shared_ptr<MpiFabric> fabric_;
+  std::shared_ptr<Watch> watch_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/remote/staged.h"
+#include "tessera/comm/remote/watch.h"
+
+namespace tessera::comm {
+
+/// Throws a running error with MPI's words if `code` is not MPI_SUCCESS.
+void check_mpi(int code, std::string_view call);
+
+/// MPI's type for `dtype`, one of Staged::dtype(); and for elements of so many bytes that are only moved.
+MPI_Datatype mpi_type(DType dtype);
+MPI_Datatype mpi_type_of_bytes(size_t element_bytes);
+
+/// `count` as MPI's int. Throws a user error that names the operation if it is larger.
+int mpi_count(int64_t count, const Operation& operation);
+
+/// What the communicators of one process share. MPI is used by one thread at a time, under `mutex`.
+class MpiFabric : public Notices {
+ public:
+  /// `world` is duplicated. Collective over it.
+  explicit MpiFabric(MPI_Comm world);
+  ~MpiFabric() override;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  MPI_Comm world() const { return world_; }
+  std::recursive_mutex& mutex() { return mutex_; }
+
+  void tell(const std::string& text) override;
+  std::optional<Notice> next() override;
+
+  /// Says to all of them that this rank has come to create this group.
+  void announce(const std::string& group, std::span<const int> members);
+  /// Whether all of them have announced it; if so, forgets that.
+  bool all_announced(const std::string& group, std::span<const int> members);
+
+  /// Keeps a message's copy until MPI has sent it.
+  void keep(std::vector<std::byte> message, MPI_Request request);
+  /// Frees what has been sent. True if nothing is left.
+  bool sweep();
+  /// Waits so long at most until all messages are sent.
+  void flush(std::chrono::milliseconds most);
+  /// After a run that failed: leaves to MPI whatever is under way.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  struct Kept {
+    std::vector<std::byte> message;
+    MPI_Request request;
+  };
+
+  void post(int to, int tag, const std::string& text);
+  void receive();
+
+  std::recursive_mutex mutex_;
+  MPI_Comm world_ = MPI_COMM_NULL;  // for creating groups
+  MPI_Comm side_ = MPI_COMM_NULL;   // for notices and announcements
+  int rank_ = 0, size_ = 1;
+  bool abandoned_ = false;
+  std::deque<Kept> kept_;
+  std::deque<Notice> notices_;
+  std::map<std::pair<std::string, int>, int> announced_;  // by group and rank: how often
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::comm {
+
+/// The ranks of an MPI communicator, of which this process is one. MPI must be initialized with MPI_THREAD_SERIALIZED
+/// at least. Collective over `base`, and so is its end, which waits for the messages that are still under way.
+std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options = {});
+
+}  // namespace tessera::comm

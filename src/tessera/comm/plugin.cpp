@@ -1,0 +1,90 @@
+#include "tessera/comm/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+
+#include "tessera/base/error.h"
+
+namespace tessera::comm {
+namespace {
+
+struct PluginRow {
+  Engine engine;
+  const char* package;  // Debian's, with the library
+};
+constexpr PluginRow kPlugins[] = {{Engine::mpi, "openmpi-bin"}, {Engine::gloo, "libgloo0"}};
+
+const PluginRow& row_of(Engine engine) {
+  for (const PluginRow& row : kPlugins)
+    if (row.engine == engine) return row;
+  fail("launch", "engine '{}' needs no plugin", name_of(engine));
+}
+
+/// Opens the engine's plugin, which stays open: libraries like MPI's cannot be unloaded.
+PluginConnect open_plugin(Engine engine) {
+  const PluginRow& row = row_of(engine);
+  const std::string file = fmt::format("libtessera_{}.so", name_of(engine));
+  const auto folders = plugin_folders();
+  for (const auto& folder : folders) {
+    const auto path = folder / file;
+    if (!std::filesystem::exists(path)) continue;
+    void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!opened)
+      fail("launch", "engine {}: {}; install what it needs (Debian: apt-get install {})", name_of(engine), dlerror(),
+           row.package);
+    auto version = reinterpret_cast<PluginVersion>(dlsym(opened, kPluginVersionSymbol));
+    auto connect = reinterpret_cast<PluginConnect>(dlsym(opened, kPluginConnectSymbol));
+    if (!version || !connect || std::string_view(version()) != plugin_version())
+      fail("launch", "engine {}: {} is of another version of tessera (this is {}); install the one that came with it",
+           name_of(engine), path.string(), plugin_version());
+    return connect;
+  }
+  std::vector<std::string> names;
+  for (const auto& folder : folders) names.push_back(folder.string());
+  fail("launch",
+       "engine {}: there is no {} in {}; it is built where Debian's {} is installed; set TESSERA_PLUGIN_PATH if it is "
+       "elsewhere",
+       name_of(engine), file, fmt::join(names, ", "), engine == Engine::mpi ? "libopenmpi-dev" : "libgloo-dev");
+}
+
+}  // namespace
+
+const char* plugin_version() {
+  return TESSERA_VERSION;
+}
+
+std::vector<std::filesystem::path> plugin_folders() {
+  std::vector<std::filesystem::path> folders;
+  if (const char* given = std::getenv("TESSERA_PLUGIN_PATH")) {
+    std::string_view rest = given;
+    while (!rest.empty()) {
+      const size_t end = std::min(rest.find(':'), rest.size());
+      if (end > 0) folders.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+  std::error_code error;
+  const auto command = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    folders.push_back(command.parent_path());
+    folders.push_back((command.parent_path() / "../lib/tessera").lexically_normal());
+  }
+  return folders;
+}
+
+std::unique_ptr<World> connect_plugin(const Launch& launch, const WorldOptions& options) {
+  return std::unique_ptr<World>(open_plugin(launch.engine)(launch, options));
+}
+
+std::string why_no_plugin(Engine engine) {
+  try {
+    open_plugin(engine);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace tessera::comm

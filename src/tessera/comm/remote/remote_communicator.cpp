@@ -1,0 +1,58 @@
+#include "tessera/comm/remote/remote_communicator.h"
+
+#include "tessera/base/error.h"
+#include "tessera/comm/group.h"
+
+namespace tessera::comm {
+
+RemoteCommunicator::RemoteCommunicator(std::shared_ptr<Watch> watch, int rank, std::span<const int> members,
+                                       int world_size)
+    : watch_(std::move(watch)),
+      members_(members.begin(), members.end()),
+      me_(member_of(rank, members, world_size)),
+      sent_(members.size()),
+      received_(members.size()) {}
+
+RemoteCommunicator::~RemoteCommunicator() {
+  if (!pending_.empty()) new auto(std::move(pending_));
+}
+
+Ticket RemoteCommunicator::start(const Operation& operation) {
+  watch_->check_alive();
+  validate(operation, me_, size());
+  Pending pending;
+  pending.staged = std::make_unique<Staged>(operation, me_, size());
+  pending.number = number_of(operation);
+  pending.transfer = begin(*pending.staged, pending.number);
+  const Ticket ticket = ++last_ticket_;
+  pending_.emplace(ticket, std::move(pending));
+  return ticket;
+}
+
+uint64_t RemoteCommunicator::number_of(const Operation& operation) {
+  if (operation.kind == Kind::send) return operation.to < 0 ? 0 : ++sent_[static_cast<size_t>(operation.to)];
+  if (operation.kind == Kind::recv) return operation.from < 0 ? 0 : ++received_[static_cast<size_t>(operation.from)];
+  return ++collectives_;
+}
+
+void RemoteCommunicator::wait(Ticket ticket) {
+  auto found = pending_.find(ticket);
+  check(found != pending_.end(), "each ticket is waited for once, where it was started");
+  Pending& pending = found->second;
+  watch_->wait_until([&] { return pending.transfer->advance(); }, [&] { return place_of(pending); });
+  pending.staged->finish();
+  pending_.erase(found);
+}
+
+Place RemoteCommunicator::place_of(const Pending& pending) const {
+  const Operation& operation = pending.staged->operation();
+  Place place{describe(operation), group_text(members_), pending.number, operation.kind == Kind::recv, {}};
+  for (int member = 0; member < size(); ++member) {
+    const bool neighbour = member == operation.from || member == operation.to;
+    if (member == me_ || ((place.message || operation.kind == Kind::permute) && !neighbour)) continue;
+    place.awaited.push_back(rank_of(member));
+  }
+  return place;
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/comm/remote/staged.h"
+#include "tessera/comm/remote/watch.h"
+
+namespace tessera::comm {
+
+/// An operation that a message library carries out.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  /// Whether it has ended. Advances what the library leaves to its callers; may sleep for some milliseconds.
+  virtual bool advance() = 0;
+};
+
+/// What a communicator over a message library does, whichever library it is: it validates and stages operations, counts
+/// them, and waits for them under the world's watch.
+class RemoteCommunicator : public Communicator {
+ public:
+  /// What has not been waited for stays in memory for good: the library may still write to it.
+  ~RemoteCommunicator() override;
+  int member() const override { return me_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  Ticket start(const Operation& operation) override;
+  void wait(Ticket ticket) override;
+
+ protected:
+  /// Throws a user error if these are no members of a group of the world.
+  RemoteCommunicator(std::shared_ptr<Watch> watch, int rank, std::span<const int> members, int world_size);
+
+  /// Hands a staged operation to the library. `number` is the collective's in this communicator, or the message's
+  /// between its two members, from 1. The staged operation outlives the transfer.
+  virtual std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) = 0;
+
+  int rank_of(int member) const { return members_[static_cast<size_t>(member)]; }
+  const std::vector<int>& members() const { return members_; }
+
+ private:
+  struct Pending {
+    std::unique_ptr<Staged> staged;
+    std::unique_ptr<Transfer> transfer;
+    uint64_t number = 0;
+  };
+
+  uint64_t number_of(const Operation& operation);
+  Place place_of(const Pending& pending) const;
+
+  std::shared_ptr<Watch> watch_;
+  std::vector<int> members_;
+  int me_;
+  uint64_t collectives_ = 0;
+  std::vector<uint64_t> sent_, received_;  // messages, by member
+  Ticket last_ticket_ = 0;
+  std::unordered_map<Ticket, Pending> pending_;
+};
+
+}  // namespace tessera::comm

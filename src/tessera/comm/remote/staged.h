@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/comm/operation.h"
+
+namespace tessera::comm {
+
+/// An operation in the form that message libraries know: the blocks of members one after the other, and elements that
+/// they can add. For example, an all_gather of float32 [2, 1+3, 5] on member 0:
+///
+///   library:  counts() {10, 30}: member 0's [2, 1, 5], then member 1's [2, 3, 5], in a buffer of ours
+///   finish(): writes them to `out` as [2, 4, 5]
+///
+/// Where outer is 1 the library reads and writes the caller's buffers. Reductions: 16-bit floats are widened to float32
+/// here and rounded by finish(); bool is reduced as 0 and 1 of uint8; a mean is the library's sum, divided by finish().
+class Staged {
+ public:
+  Staged(const Operation& operation, int member, int size);
+
+  const Operation& operation() const { return *operation_; }
+  int member() const { return member_; }
+  int size() const { return static_cast<int>(size_); }
+
+  /// What the library reads and writes. Null where this member has no such buffer.
+  const void* in() const { return in_; }
+  void* out() const { return out_; }
+  /// Elements of kinds without blocks; of reductions of dtype(), of others of element_bytes().
+  int64_t count() const { return count_; }
+  /// Elements of each member's block, what this member sends to each of an all_to_all, and what it gets from each.
+  const std::vector<int64_t>& counts() const { return counts_; }
+  const std::vector<int64_t>& recv_counts() const { return recv_counts_; }
+  size_t element_bytes() const { return element_bytes_; }
+  /// Of reductions: float32, float64 or an integer, and sum, max or min.
+  DType dtype() const { return dtype_; }
+  Reduction reduction() const { return reduction_; }
+  /// out[i] = reduction of a[i] and b[i] as the library is to do it; any of the buffers may be the same.
+  void combine(void* out, const void* a, const void* b, int64_t count) const;
+
+  /// Brings the library's result to the caller's `out`. Called once, when the library is through.
+  void finish();
+
+ private:
+  using Buffer = std::unique_ptr<std::byte[]>;
+
+  void stage_moves();
+  void stage_reduction();
+  /// Between [outer, Σ counts, inner] and members' blocks one after the other.
+  void pack(const std::byte* whole, std::byte* blocks) const;
+  void unpack(const std::byte* blocks, std::byte* whole) const;
+  template <typename Copy>
+  void each_row(Copy copy) const;
+  void widen(const void* from, void* to, int64_t count) const;
+  void narrow(const void* from, void* to, int64_t count) const;
+
+  OwnedOperation operation_;
+  int member_;
+  size_t size_;
+  const void* in_ = nullptr;
+  void* out_ = nullptr;
+  int64_t count_ = 0;
+  std::vector<int64_t> counts_, recv_counts_;
+  size_t element_bytes_ = 1;
+  DType dtype_;
+  Reduction reduction_;
+  bool packs_ = false, unpacks_ = false, widens_ = false;
+  Buffer staged_in_, staged_out_;
+  int64_t result_count_ = 0;  // elements of this member's reduced result
+};
+
+}  // namespace tessera::comm

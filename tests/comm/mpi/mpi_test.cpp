@@ -1,0 +1,132 @@
+#include <gmock/gmock.h>
+#include <mpi.h>
+
+#include <string>
+
+#include "../backend_suite.h"
+#include "tessera/comm/mpi/mpi_world.h"
+
+// Run as one process per rank: mpirun -n 6 comm_mpi_test. Every process runs every test.
+namespace tessera::comm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// The first `ranks` processes run the body in a world of their own; the others go on to the next.
+void run_on_mpi(int ranks, const RankBody& body, std::chrono::milliseconds timeout) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm base;
+  MPI_Comm_split(MPI_COMM_WORLD, rank < ranks ? 0 : MPI_UNDEFINED, rank, &base);
+  if (rank >= ranks) return;
+  auto world = make_mpi_world(base, {.timeout = timeout});
+  try {
+    body(*world, rank);
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << rank << ": " << error.what();
+    world->abort(rank, error.what());
+  }
+  world.reset();
+  MPI_Comm_free(&base);
+}
+
+void run_patiently(int ranks, const RankBody& body) {
+  run_on_mpi(ranks, body, std::chrono::seconds(60));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, BackendSuite,
+                         ::testing::Values(Backend{.name = "mpi", .on_ranks = run_patiently, .member_order = false}),
+                         name_of_backend);
+
+/// What a body throws; "" for nothing.
+template <typename Body>
+std::string error_of(Body body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::running);
+    return error.what();
+  }
+}
+
+TEST(MpiWorld, a_rank_that_does_not_come_is_named_on_all_others) {
+  run_on_mpi(
+      4,
+      [](World& world, int rank) {
+        auto group = world.join(rank, everyone(4));
+        static std::vector<float> data(5000);  // outlives the run that fails, as MPI needs it to
+        Operation sum{.kind = Kind::all_reduce, .in = data.data(), .out = data.data(), .count = 5000, .label = "y"};
+        group->run(sum);
+        if (rank == 2) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // beyond the timeout and the grace
+          Operation nothing{.kind = Kind::recv, .out = data.data(), .count = 1, .from = 1};
+          EXPECT_THAT(error_of([&] { group->run(nothing); }), HasSubstr("ended the run"));
+        } else {
+          EXPECT_THAT(error_of([&] { group->run(sum); }),
+                      AllOf(HasSubstr("all_reduce sum float32[5000] 'y' (#2 of group {0,1,2,3})"),
+                            HasSubstr("not come: rank 2; come: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
+        }
+      },
+      std::chrono::milliseconds(500));
+}
+
+TEST(MpiWorld, a_rank_that_does_not_join_is_named) {
+  run_on_mpi(
+      3,
+      [](World& world, int rank) {
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+        EXPECT_THAT(error_of([&] { world.join(rank, everyone(3)); }),
+                    AllOf(HasSubstr("joining (#0 of group {0,1,2})"), HasSubstr("not come: rank 1")));
+      },
+      std::chrono::milliseconds(200));
+}
+
+TEST(MpiWorld, an_abort_ends_the_waits_of_all_others_with_its_message) {
+  run_on_mpi(
+      4,
+      [](World& world, int rank) {
+        auto group = world.join(rank, everyone(4));
+        auto pair = world.join(rank, std::vector{rank / 2 * 2, rank / 2 * 2 + 1});
+        static float element = 0;
+        if (rank == 2) return world.abort(rank, "the disk is full");
+        const std::string error = error_of([&] {
+          if (rank == 3) pair->run({.kind = Kind::recv, .out = &element, .count = 1, .from = 0});
+          group->run({.kind = Kind::all_reduce, .in = &element, .out = &element, .count = 1});
+        });
+        EXPECT_THAT(error, HasSubstr("rank 2 ended the run: the disk is full"));
+      },
+      std::chrono::seconds(60));
+}
+
+/// What a rank says whose successes nobody needs to read.
+class FailuresOnly : public ::testing::EmptyTestEventListener {
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (result.failed())
+      std::cerr << result.file_name() << ":" << result.line_number() << ": " << result.message() << std::endl;
+  }
+};
+
+}  // namespace
+}  // namespace tessera::comm
+
+int main(int argc, char** argv) {
+  int provided = 0, rank = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  ::testing::InitGoogleTest(&argc, argv);
+  // All ranks draw the same operations, and only one reports what passes.
+  unsigned long long seed = rank == 0 ? tessera::comm::test_seed() : 0;
+  MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
+  setenv("TESSERA_TEST_SEED", std::to_string(seed).c_str(), 1);
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (rank != 0) {
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new tessera::comm::FailuresOnly);
+  }
+  int result = RUN_ALL_TESTS(), worst = 0;
+  MPI_Allreduce(&result, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return worst;
+}
