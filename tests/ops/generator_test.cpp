@@ -63,6 +63,10 @@ TEST(Range, HasASymbolicLength) {
   known.ints({7}, true).ints({0}, true).ints({-3}, true);
   EXPECT_EQ(known.content(), "[7, 4, 1]");
 
+  OneNode whole("Range");
+  whole.ints({9}, true).ints({-3}, true).ints({-3}, true);
+  EXPECT_EQ(whole.content(), "[9, 6, 3, 0]");
+
   OneNode empty("Range");
   empty.ints({3}, true).ints({3}, true).ints({1}, true);
   EXPECT_EQ(empty.type(), "int64 [0]");

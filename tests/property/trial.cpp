@@ -10,6 +10,7 @@
 #include "property/shardings.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/proof/prove.h"
 #include "tessera/spmd/partition.h"
 
 namespace tessera::property {
@@ -17,13 +18,15 @@ namespace {
 
 using spmd::Annotation;
 
-/// `apart`: each node by itself, in memory of its own.
+/// `apart`: each node by itself, in memory of its own. No right program is refused by the prover.
 runtime::Executor::Tensors execute(const Subject& subject, std::shared_ptr<const spmd::Program> program,
                                    bool apart = false) {
   runtime::ExecutorOptions options;
   options.keep_all = apart;
   options.threads_per_rank = 1;
   options.world.timeout = std::chrono::seconds(30);
+  proof::Report proof = proof::prove(*runtime::RankPrograms::same(program));
+  if (!proof.good()) fail_running("proof", "{}", proof.findings.front().message);
   return runtime::Executor(std::move(program), options).run(subject.inputs);
 }
 

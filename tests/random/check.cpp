@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ir/text.h"
+#include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/spmd/partition.h"
 
@@ -34,7 +35,10 @@ Tensors run_sharded(const Program& program) {
   for (const Order& order : program.orders)
     compile.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
   if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
-  return runtime::Executor(api::compile(program.model, compile).program, options()).run(program.inputs);
+  auto programs = runtime::RankPrograms::same(api::compile(program.model, compile).program);
+  proof::Report proof = proof::prove(*programs);
+  if (!proof.good()) fail_running("proof", "{}", proof.findings.front().message);
+  return runtime::Executor(programs, options()).run(program.inputs);
 }
 
 std::vector<double> widened(const Tensor& tensor) {

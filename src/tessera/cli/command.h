@@ -37,6 +37,7 @@ std::unique_ptr<Command> make_inspect();  // inspect.cpp
 std::unique_ptr<Command> make_run();      // run.cpp
 std::unique_ptr<Command> make_shard();    // shard.cpp
 std::unique_ptr<Command> make_verify();   // verify.cpp
+std::unique_ptr<Command> make_check();    // check.cpp
 std::unique_ptr<Command> make_bench();    // bench.cpp
 std::unique_ptr<Command> make_explain();  // explain.cpp
 std::unique_ptr<Command> make_info();     // info.cpp

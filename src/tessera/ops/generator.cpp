@@ -78,7 +78,10 @@ std::vector<Value*> localize_constant_of_shape(Localizer& local) {
 
 struct Progression {
   Expr start, limit, delta;
-  Expr count() const { return max(0, ceildiv(limit - start, delta)); }
+  Expr count() const {
+    bool down = delta.upper_bound().value_or(0) < 0;  // ceildiv wants a positive divisor
+    return max(0, down ? ceildiv(start - limit, 0 - delta) : ceildiv(limit - start, delta));
+  }
 };
 
 // Where all three are integers that shape computation knows.

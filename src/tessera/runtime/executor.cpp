@@ -267,11 +267,14 @@ std::vector<Executor::Kept> Executor::kept() {
   const spmd::Program& program = this->program();
   std::vector<Kept> values;
   std::vector<std::string> names;  // as values of the program
+  std::map<std::string, const Shape*> shape_of;  // a layout change may go through other shapes of a tensor
   for (const auto& node : program.graph->nodes())
     for (const Value* result : node->outputs) {
       if (!result) continue;
       auto placement = program.placements.find(result);
       if (placement == program.placements.end() || placement->second.sharding.is_partial()) continue;
+      const Shape& shape = *placement->second.global.shape;
+      if (*shape_of.try_emplace(placement->second.name, &shape).first->second != shape) continue;
       Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(result))};
       for (size_t n = 0; n < impl_->last->size(); ++n) {
         const Value* own = impl_->programs->of(impl_->here[n]).graph->find(result->name);

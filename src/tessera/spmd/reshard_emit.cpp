@@ -9,33 +9,33 @@ using PartAt = std::pair<int, int>;  // dimension, part
 
 // The local shape with the given parts as dimensions of their own: 3·4{tp}·16 with part 1 exposed is [3, 2, 16].
 struct Exposed {
-  Shape shape;
+  Shape shape, global;
+  Sharding sharding;    // of the tensor so shaped
   std::vector<int> at;  // where each asked part came to stand
 };
 
 Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, const Mesh& mesh) {
   Exposed result;
   result.at.resize(wanted.size());
+  result.sharding.partial = sharding.partial;
   for (int d = 0; d < static_cast<int>(sharding.dims.size()); ++d) {
-    Expr run = 1;
-    bool in_run = false;
+    DimSharding run;
     auto flush = [&] {
-      if (in_run) result.shape.push_back(run);
-      run = 1;
-      in_run = false;
+      if (run.parts.empty()) return;
+      result.shape.push_back(local_extent(run, mesh));
+      result.global.push_back(run.size());
+      result.sharding.dims.push_back(std::move(run));
+      run = {};
     };
     const auto& parts = sharding.dims[d].parts;
     for (int p = 0; p < static_cast<int>(parts.size()); ++p) {
       auto found = std::find(wanted.begin(), wanted.end(), PartAt{d, p});
-      Expr extent = local_extent(parts[p], mesh);
-      if (found == wanted.end()) {
-        run = run * extent;
-        in_run = true;
-        continue;
+      if (found != wanted.end()) {
+        flush();
+        result.at[found - wanted.begin()] = static_cast<int>(result.shape.size());
       }
-      flush();
-      result.at[found - wanted.begin()] = static_cast<int>(result.shape.size());
-      result.shape.push_back(extent);
+      run.parts.push_back(parts[p]);
+      if (found != wanted.end()) flush();
     }
     flush();
   }
@@ -61,6 +61,10 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
     result->type = {from->dtype(), shape};
     return result;
   };
+  // The global tensor in the exposed shape is a tensor like any other.
+  auto place = [&](Value* view, const Exposed& as) {
+    program.placements.try_emplace(view, Placement{global_name, {global.dtype, as.global}, as.sharding});
+  };
   auto communicate = [&](std::string_view kind, Value* from, const Shape& shape) {
     Node* node = graph.add_node(kind, {from}, {global_name}, kCommDomain, before_node);
     std::vector<std::string> axes;
@@ -72,6 +76,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
   };
 
   Value* view = reshaped(value, before.shape);
+  place(view, before);
   Value* result = nullptr;
   switch (step.kind) {
     case ReshardKind::slice: {
@@ -114,6 +119,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
       break;
     }
   }
+  if (result->shape() != local_shape(step.after, mesh)) place(result, after);
   result = reshaped(result, local_shape(step.after, mesh));
   program.placements[result] = {global_name, global, step.after};
   return result;

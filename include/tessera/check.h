@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.h"
+
+/// Proofs about a program, before anything runs.
+namespace tessera {
+inline namespace v1 {
+
+/// Why a program is wrong.
+struct CheckFinding {
+  /// What does not hold:
+  ///   order      members of a group meet the same collectives in the same order
+  ///   shape      what they state about types, shapes and members fits together
+  ///   message    sends and receives pair up
+  ///   cycle      nobody waits in a circle, or for a rank that has ended
+  ///   layout     a communication changes a tensor's layout as it says
+  ///   partial    a partial value is reduced before it is used as whole
+  ///   type       a node's result is of the type that is stated
+  std::string rule;
+  std::string message;  ///< names ranks, nodes, and what clashes
+
+  /// A node on a rank.
+  struct Place {
+    int64_t rank = 0;
+    std::string node;  ///< "AllReduce 'h'"; "" for a rank that has ended
+  };
+  std::vector<Place> places;  ///< that clash; of a cycle, in the order in which each waits for the next
+};
+
+struct CheckReport {
+  int64_t ranks = 0;
+  int64_t models = 0;          ///< that differ; like ranks run the same
+  int64_t communications = 0;  ///< of all ranks, in one step
+  std::vector<CheckFinding> findings;
+
+  bool good() const { return findings.empty(); }
+};
+
+/// Follows all ranks through their communications, on classes of like ranks, and proves that members of a group meet
+/// the same collectives in the same order and with matching types and shapes, that sends meet receives, that no ranks
+/// wait in a circle, and that every value's layout follows from how it was made. What comes after a clash means little,
+/// so one clash is reported, of a circle the shortest.
+CheckReport check_program(const Program& program);
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,238 @@
+#include "tessera/proof/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+
+namespace tessera::proof {
+namespace {
+
+Shape bind_shape(const Shape& shape, const Mesh& mesh, const std::vector<int64_t>& coordinates) {
+  Shape bound;
+  for (const Expr& extent : shape) bound.push_back(bind_rank(extent, mesh, coordinates));
+  return bound;
+}
+
+int64_t bind_peer(const Communication& communication, const Expr& peer, const Mesh& mesh,
+                  const std::vector<int64_t>& coordinates) {
+  auto member = bind_rank(peer, mesh, coordinates).constant();
+  if (!member)
+    fail("check", "{}: whom it speaks to, {}, does not follow from the rank alone", communication.node->label(),
+         peer.str());
+  return *member;
+}
+
+// What every member must state alike, whatever its shapes. The first difference, in words.
+std::optional<std::string> difference(const Communication& a, const Communication& b) {
+  const bool reduces =
+      a.kind == comm::Kind::all_reduce || a.kind == comm::Kind::reduce_scatter || a.kind == comm::Kind::reduce;
+  const bool rooted = a.kind == comm::Kind::broadcast || a.kind == comm::Kind::reduce || a.kind == comm::Kind::gather ||
+                      a.kind == comm::Kind::scatter;
+  if (a.kind != b.kind) return "they are of different kinds";
+  if (a.value != b.value) return "they move different values";
+  if (a.dtype != b.dtype) return fmt::format("one moves {}, the other {}", name_of(a.dtype), name_of(b.dtype));
+  if (reduces && a.reduction != b.reduction)
+    return fmt::format("one reduces by {}, the other by {}", name_of(a.reduction), name_of(b.reduction));
+  if (rooted && a.root != b.root) return fmt::format("their roots are members {} and {}", a.root, b.root);
+  if (a.dim != b.dim || a.split_dim != b.split_dim || a.concat_dim != b.concat_dim)
+    return "they work along different dimensions";
+  return std::nullopt;
+}
+
+bool equal_but(const Shape& a, const Shape& b, std::initializer_list<int64_t> dims) {
+  if (a.size() != b.size()) return false;
+  for (size_t d = 0; d < a.size(); ++d)
+    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) == dims.end() && !always_equal(a[d], b[d]))
+      return false;
+  return true;
+}
+
+class GroupCheck {
+ public:
+  GroupCheck(const std::vector<const Statement*>& members, const std::vector<std::vector<int64_t>>& coordinates,
+             const Mesh& mesh)
+      : members_(members), coordinates_(coordinates), mesh_(mesh) {}
+
+  std::optional<Clash> run() {
+    const Communication& first = *members_[0]->communication;
+    for (size_t m = 1; m < members_.size(); ++m)
+      if (auto why = difference(first, *members_[m]->communication)) return Clash{0, m, "order", *why};
+    if (first.root < 0 || first.root >= static_cast<int64_t>(members_.size()))
+      return Clash{0, 0, "shape",
+                   fmt::format("member {} is to be its root, in a group of {}", first.root, members_.size())};
+    switch (first.kind) {
+      case comm::Kind::all_reduce:
+      case comm::Kind::broadcast:
+      case comm::Kind::reduce:
+        return same_shapes();
+      case comm::Kind::all_gather:
+      case comm::Kind::gather:
+        return blocks(first.dim, &Statement::in, &Statement::out);
+      case comm::Kind::reduce_scatter:
+      case comm::Kind::scatter:
+        return blocks(first.dim, &Statement::out, &Statement::in);
+      case comm::Kind::all_to_all:
+        return exchange(first.split_dim, first.concat_dim);
+      case comm::Kind::permute:
+        return neighbours();
+      default:
+        return std::nullopt;
+    }
+  }
+
+ private:
+  Expr of_member(const Expr& extent, size_t member) const { return bind_rank(extent, mesh_, coordinates_[member]); }
+
+  std::optional<Clash> same_shapes() const {
+    for (size_t m = 0; m < members_.size(); ++m) {
+      if (!always_equal(members_[0]->in, members_[m]->in))
+        return Clash{0, m, "shape", shapes_differ(members_[0]->in, members_[m]->in)};
+      if (members_[m]->communication->kind != comm::Kind::reduce && !always_equal(members_[m]->in, members_[m]->out))
+        return Clash{m, m, "shape", shapes_differ(members_[m]->in, members_[m]->out)};
+    }
+    return std::nullopt;
+  }
+
+  static std::string shapes_differ(const Shape& a, const Shape& b) {
+    return fmt::format("shapes {} and {} do not fit together", to_string(a), to_string(b));
+  }
+
+  // `part` of each member is its block along `dim` of `whole`.
+  std::optional<Clash> blocks(int64_t dim, Shape Statement::*part, Shape Statement::*whole) const {
+    const Communication& first = *members_[0]->communication;
+    const bool one_has_all = first.kind == comm::Kind::gather || first.kind == comm::Kind::scatter;
+    for (size_t m = 0; m < members_.size(); ++m)
+      if (auto clash = every_member_knows(m, dim, members_[m]->*part, &Communication::extent)) return clash;
+    Expr total = 0;
+    for (const Statement* member : members_) total = total + (member->*part)[dim];
+    for (size_t m = 0; m < members_.size(); ++m) {
+      if (!equal_but(members_[0]->*part, members_[m]->*part, {dim}))
+        return Clash{0, m, "shape", shapes_differ(members_[0]->*part, members_[m]->*part)};
+      if (one_has_all && static_cast<int64_t>(m) != first.root) continue;
+      const Shape& all = members_[m]->*whole;
+      if (!equal_but(members_[0]->*part, all, {dim}) || !always_equal(all[dim], total))
+        return Clash{m, m, "shape",
+                     fmt::format("the members' blocks of {} make {} in dimension {}, not {}",
+                                 to_string(members_[0]->*part), total.str(), dim, to_string(all))};
+    }
+    return std::nullopt;
+  }
+
+  // The extent that each states of member `m` is the one that it has.
+  std::optional<Clash> every_member_knows(size_t m, int64_t dim, const Shape& shape,
+                                          Expr Communication::*extent) const {
+    if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
+      return Clash{m, m, "shape", fmt::format("{} has no dimension {}", to_string(shape), dim)};
+    std::set<const Communication*> asked;
+    for (size_t other = 0; other < members_.size(); ++other) {
+      const Communication& communication = *members_[other]->communication;
+      if (!asked.insert(&communication).second) continue;
+      Expr stated = of_member(communication.*extent, m);
+      if (!always_equal(stated, shape[dim]))
+        return Clash{other, m, "shape",
+                     fmt::format("the first takes the other's extent in dimension {} to be {}, but it is {}", dim,
+                                 stated.str(), shape[dim].str())};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Clash> exchange(int64_t split, int64_t concat) const {
+    Expr split_total = 0, concat_total = 0;
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const Statement& member = *members_[m];
+      if (auto clash = every_member_knows(m, split, member.out, &Communication::split_extent)) return clash;
+      if (auto clash = every_member_knows(m, concat, member.in, &Communication::concat_extent)) return clash;
+      split_total = split_total + member.out[split];
+      concat_total = concat_total + member.in[concat];
+    }
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const Statement& member = *members_[m];
+      if (!equal_but(members_[0]->in, member.in, {concat}))
+        return Clash{0, m, "shape", shapes_differ(members_[0]->in, member.in)};
+      if (!equal_but(member.in, member.out, {split, concat}) || !always_equal(member.in[split], split_total) ||
+          !always_equal(member.out[concat], concat_total))
+        return Clash{m, m, "shape", shapes_differ(member.in, member.out)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Clash> neighbours() const {
+    const auto count = static_cast<int64_t>(members_.size());
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const int64_t to = members_[m]->to;
+      if (to < -1 || to >= count) return Clash{m, m, "shape", fmt::format("there is no member {} to send to", to)};
+      if (to < 0) continue;
+      const Statement& receiver = *members_[to];
+      if (receiver.from != static_cast<int64_t>(m))
+        return Clash{m, static_cast<size_t>(to), "message",
+                     fmt::format("the first sends to the other, which receives from member {}", receiver.from)};
+      if (!always_equal(members_[m]->in, receiver.out))
+        return Clash{m, static_cast<size_t>(to), "shape", shapes_differ(members_[m]->in, receiver.out)};
+    }
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const int64_t from = members_[m]->from;
+      if (from < -1 || from >= count || (from >= 0 && members_[from]->to != static_cast<int64_t>(m)))
+        return Clash{m, from >= 0 && from < count ? static_cast<size_t>(from) : m, "message",
+                     fmt::format("the first receives from member {}, which does not send to it", from)};
+    }
+    return std::nullopt;
+  }
+
+  const std::vector<const Statement*>& members_;
+  const std::vector<std::vector<int64_t>>& coordinates_;
+  const Mesh& mesh_;
+};
+
+}  // namespace
+
+Statements::Statements(const Mesh& mesh, const std::vector<std::vector<Communication>>& communications)
+    : mesh_(mesh), communications_(communications) {
+  for (const auto& program : communications) {
+    auto& used = used_axes_.emplace_back();
+    for (const Communication& communication : program) {
+      std::set<std::string> symbols;
+      for (const Shape* shape : {&communication.in, &communication.out})
+        for (const Expr& extent : *shape) extent.collect_symbols(symbols);
+      for (const Expr* expr : {&communication.to, &communication.from, &communication.extent,
+                               &communication.split_extent, &communication.concat_extent})
+        expr->collect_symbols(symbols);
+      auto& axes = used.emplace_back();
+      for (const std::string& symbol : symbols)
+        if (symbol.starts_with('@'))
+          if (auto axis = mesh.find(std::string_view(symbol).substr(1))) axes.push_back(static_cast<size_t>(*axis));
+    }
+  }
+}
+
+int Statements::of(int program, size_t at, const std::vector<int64_t>& coordinates) {
+  std::vector<int64_t> key;
+  for (size_t axis : used_axes_[program][at]) key.push_back(coordinates[axis]);
+  auto [found, fresh] = known_.try_emplace({program, at, std::move(key)}, static_cast<int>(all_.size()));
+  if (fresh) {
+    const Communication& communication = communications_[program][at];
+    all_.push_back({&communication, coordinates, bind_shape(communication.in, mesh_, coordinates),
+                    bind_shape(communication.out, mesh_, coordinates),
+                    bind_peer(communication, communication.to, mesh_, coordinates),
+                    bind_peer(communication, communication.from, mesh_, coordinates)});
+  }
+  return found->second;
+}
+
+std::optional<Clash> disagreement(const std::vector<const Statement*>& members,
+                                  const std::vector<std::vector<int64_t>>& coordinates, const Mesh& mesh) {
+  return GroupCheck(members, coordinates, mesh).run();
+}
+
+std::optional<std::string> mismatch(const Statement& sent, const Statement& received) {
+  const Communication &send = *sent.communication, &recv = *received.communication;
+  if (send.value != recv.value) return fmt::format("'{}' is sent where '{}' is expected", send.value, recv.value);
+  if (send.dtype != recv.dtype)
+    return fmt::format("{} is sent where {} is expected", name_of(send.dtype), name_of(recv.dtype));
+  if (!always_equal(sent.in, received.out))
+    return fmt::format("{} is sent where {} is expected", to_string(sent.in), to_string(received.out));
+  return std::nullopt;
+}
+
+}  // namespace tessera::proof

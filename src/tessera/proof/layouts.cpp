@@ -1,0 +1,317 @@
+#include "tessera/proof/layouts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/mesh/group.h"
+#include "tessera/ops/op.h"
+
+namespace tessera::proof {
+namespace {
+
+using Partials = std::vector<PartialAxis>;
+
+// What is left of a sub-axis without some of its digits, before and after them. Example: tp (of size 8) without tp:(2)4
+// is tp:(1)2. Nullopt if those are not among its digits.
+std::optional<std::vector<AxisRef>> without(const AxisRef& whole, const AxisRef& gone) {
+  if (whole.axis != gone.axis || gone.pre < whole.pre || gone.pre % whole.pre != 0) return std::nullopt;
+  const int64_t end = gone.pre * gone.size;
+  if (end > whole.pre * whole.size || (whole.pre * whole.size) % end != 0) return std::nullopt;
+  std::vector<AxisRef> left;
+  if (gone.pre > whole.pre) left.push_back({whole.axis, whole.pre, gone.pre / whole.pre});
+  if (end < whole.pre * whole.size) left.push_back({whole.axis, end, whole.pre * whole.size / end});
+  return left;
+}
+
+// Takes an axis from the partial ones, of which several may be its digits together. False if it is not there under that
+// reduction; then some of it may be gone.
+bool take(Partials& partials, const AxisRef& axis, Reduction reduction) {
+  for (size_t p = 0; p < partials.size(); ++p) {
+    const AxisRef partial = partials[p].axis;
+    if (partials[p].reduction != reduction) continue;
+    if (auto left = without(partial, axis)) {
+      partials.erase(partials.begin() + static_cast<int64_t>(p));
+      for (const AxisRef& rest : *left) partials.push_back({rest, reduction});
+      return true;
+    }
+    if (auto more = without(axis, partial)) {
+      partials.erase(partials.begin() + static_cast<int64_t>(p));
+      return std::all_of(more->begin(), more->end(),
+                         [&](const AxisRef& rest) { return take(partials, rest, reduction); });
+    }
+  }
+  return false;
+}
+
+// The same axes under the same reductions, in any order.
+bool same_partials(Partials a, const Partials& b) {
+  for (const PartialAxis& axis : b)
+    if (!take(a, axis.axis, axis.reduction)) return false;
+  return a.empty();
+}
+
+class LayoutCheck {
+ public:
+  LayoutCheck(const spmd::Program& program, const std::vector<Communication>& communications, int64_t rank,
+              Report& report)
+      : program_(program), mesh_(program.mesh), rank_(rank), report_(report) {
+    for (const Communication& communication : communications) communications_[communication.node] = &communication;
+  }
+
+  void run() {
+    for (const auto& node : program_.graph->nodes()) {
+      if (!report_.good()) return;
+      auto communication = communications_.find(node.get());
+      if (communication != communications_.end())
+        transition(*communication->second);
+      else
+        follow(*node);
+    }
+  }
+
+ private:
+  const spmd::Placement* placement(const Value* value) const {
+    auto found = program_.placements.find(value);
+    return found == program_.placements.end() ? nullptr : &found->second;
+  }
+
+  // Over which axes a value is partial, as its placement says or as it came about.
+  Partials partials(const Value* value) const {
+    if (const spmd::Placement* placed = placement(value)) return placed->sharding.partial;
+    auto found = kept_.find(value);
+    return found == kept_.end() ? Partials() : found->second;
+  }
+
+  void report(std::string_view rule, const Node& node, std::string message) {
+    report_.findings.push_back({std::string(rule), std::move(message), {{rank_, node.label()}}});
+  }
+
+  // --- communication
+
+  void transition(const Communication& communication) {
+    const Node& node = *communication.node;
+    if (communication.is_message() || communication.kind == comm::Kind::barrier) return;
+    const Value* out = node.output(0);
+    const spmd::Placement *before = placement(node.input(0)), *after = placement(out);
+    if (!before || !after) {
+      kept_[out] = remaining(communication, node.input(0));
+      return;
+    }
+    for (const spmd::Placement* placed : {before, after})
+      if (!communication.value.empty() && placed->name != communication.value)
+        return report("layout", node,
+                      fmt::format("{} says that it moves '{}', but its {} is a part of '{}'", node.label(),
+                                  communication.value, placed == before ? "operand" : "result", placed->name));
+    auto expected = moved(communication, before->sharding);
+    if (!expected) return;
+    Sharding stated = after->sharding;
+    bool fits = same_partials(expected->partial, stated.partial);
+    expected->partial.clear();
+    stated.partial.clear();
+    if (!fits || !same_layout(*expected, stated))
+      report("layout", node,
+             fmt::format("{} ({}) over {} does not lead from {} to {}; it would give {}", node.label(),
+                         communication.str(), fmt::join(communication.axes, ","), before->sharding.str(mesh_),
+                         after->sharding.str(mesh_), moved(communication, before->sharding)->str(mesh_)));
+  }
+
+  static bool reduces(const Communication& communication) {
+    return communication.kind == comm::Kind::all_reduce || communication.kind == comm::Kind::reduce_scatter ||
+           communication.kind == comm::Kind::reduce;
+  }
+
+  std::vector<AxisRef> axes_of(const Communication& communication) const {
+    std::vector<AxisRef> axes;
+    for (const std::string& axis : communication.axes) axes.push_back(parse_axis(axis, mesh_));
+    return axes;
+  }
+
+  // Of an operand without a placement: what is partial after the communication.
+  Partials remaining(const Communication& communication, const Value* operand) {
+    Partials result = partials(operand);
+    if (reduces(communication))
+      for (const AxisRef& axis : axes_of(communication)) take(result, axis, communication.reduction);
+    return result;
+  }
+
+  // The layout after the communication; reports and returns nullopt where it cannot be run on that layout.
+  std::optional<Sharding> moved(const Communication& communication, const Sharding& before) {
+    Sharding result = before;
+    std::vector<AxisRef> axes = axes_of(communication);
+    if (reduces(communication)) {
+      for (const AxisRef& axis : axes)
+        if (!take(result.partial, axis, communication.reduction)) {
+          report(
+              "layout", *communication.node,
+              fmt::format("{} reduces by {} over {}, but its operand is {}: what is whole would be counted more than "
+                          "once",
+                          communication.node->label(), name_of(communication.reduction), axis.str(mesh_),
+                          before.str(mesh_)));
+          return std::nullopt;
+        }
+    } else {
+      for (const AxisRef& axis : axes)
+        if (!partials_overlap(result.partial, axis))
+          continue;
+        else {
+          report("partial", *communication.node,
+                 fmt::format("{} moves parts of {} over {} before they are reduced there", communication.node->label(),
+                             before.str(mesh_), axis.str(mesh_)));
+          return std::nullopt;
+        }
+    }
+    bool good = true;
+    switch (communication.kind) {
+      case comm::Kind::all_gather:
+      case comm::Kind::gather:
+        good = gather(result, communication.dim, axes);
+        break;
+      case comm::Kind::reduce_scatter:
+      case comm::Kind::scatter:
+        good = split(result, communication.dim, axes);
+        break;
+      case comm::Kind::all_to_all:
+        good = gather(result, communication.concat_dim, axes) && split(result, communication.split_dim, axes);
+        break;
+      default:
+        break;
+    }
+    if (good) return result;
+    report("layout", *communication.node,
+           fmt::format("{} ({}) over {} cannot be run on {}: no part of that dimension is split so",
+                       communication.node->label(), communication.str(), fmt::join(communication.axes, ","),
+                       before.str(mesh_)));
+    return std::nullopt;
+  }
+
+  static bool partials_overlap(const Partials& partials, const AxisRef& axis) {
+    return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return p.axis.overlaps(axis); });
+  }
+
+  // Of a dimension that is one part, or whole.
+  static Part* only_part(Sharding& sharding, int64_t dim) {
+    if (dim < 0 || dim >= static_cast<int64_t>(sharding.dims.size())) return nullptr;
+    DimSharding& split = sharding.dims[dim];
+    if (split.parts.size() != 1) split = canonical(split);
+    return split.parts.size() == 1 ? &split.parts[0] : nullptr;
+  }
+
+  // The minor-most axes of the dimension's only part go. Of a whole axis whose minor digits are gathered, the major
+  // ones stay.
+  static bool gather(Sharding& sharding, int64_t dim, const std::vector<AxisRef>& axes) {
+    Part* part = only_part(sharding, dim);
+    if (!part) return false;
+    std::vector<AxisRef>& of_part = part->axes;
+    std::vector<AxisRef> gone = axes;
+    while (!gone.empty()) {
+      if (of_part.empty()) return false;
+      const AxisRef last = of_part.back(), axis = gone.back();
+      of_part.pop_back();
+      gone.pop_back();
+      auto left = without(last, axis), more = without(axis, last);
+      if (!left && !more) return false;
+      // Only digits before those that go may be left, on either side.
+      for (const AxisRef& rest : left ? *left : *more) {
+        if (rest.pre > axis.pre || rest.pre > last.pre) return false;
+        (left ? of_part : gone).push_back(rest);
+      }
+    }
+    return true;
+  }
+
+  static bool split(Sharding& sharding, int64_t dim, const std::vector<AxisRef>& axes) {
+    Part* part = only_part(sharding, dim);
+    if (!part) return false;
+    part->axes.insert(part->axes.end(), axes.begin(), axes.end());
+    return true;
+  }
+
+  // --- all other nodes
+
+  void follow(const Node& node) {
+    Partials seen;
+    for (const Value* operand : node.inputs)
+      if (operand)
+        for (const PartialAxis& axis : partials(operand))
+          if (std::find(seen.begin(), seen.end(), axis) == seen.end()) seen.push_back(axis);
+    if (seen.empty()) return;
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    std::vector<ops::PartialSet> sets;
+    if (op && op->rule) sets = op->rule(node).partials;
+    for (const PartialAxis& axis : seen) {
+      if (!keeps(node, sets, axis)) {
+        report("partial", node,
+               fmt::format("{} takes {} as if it were whole, but it is {}: reduce it first", node.label(),
+                           partial_operand(node, axis), shown(axis)));
+        return;
+      }
+      for (const Value* result : node.outputs) {
+        if (!result) continue;
+        const spmd::Placement* placed = placement(result);
+        if (!placed) {
+          kept_[result].push_back(axis);
+          continue;
+        }
+        Partials stated = placed->sharding.partial;
+        if (!take(stated, axis.axis, axis.reduction)) {
+          report("partial", node,
+                 fmt::format("{} makes '{}' of {}, which is {}, but '{}' is said to be {}", node.label(), result->name,
+                             partial_operand(node, axis), shown(axis), placed->name, placed->sharding.str(mesh_)));
+          return;
+        }
+      }
+    }
+  }
+
+  bool is_partial(const Value* value, const PartialAxis& axis) const {
+    Partials list = partials(value);
+    return std::find(list.begin(), list.end(), axis) != list.end();
+  }
+
+  // Whether some set of operands that may be partial together has all that are, and none that is whole on every rank.
+  bool keeps(const Node& node, const std::vector<ops::PartialSet>& sets, const PartialAxis& axis) const {
+    return std::any_of(sets.begin(), sets.end(), [&](const ops::PartialSet& set) {
+      if (set.reduction != axis.reduction) return false;
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const Value* operand = node.inputs[i];
+        if (!operand) continue;
+        bool in_set = std::find(set.operands.begin(), set.operands.end(), static_cast<int>(i)) != set.operands.end();
+        if (is_partial(operand, axis) ? !in_set : in_set && placement(operand)) return false;
+      }
+      return true;
+    });
+  }
+
+  std::string partial_operand(const Node& node, const PartialAxis& axis) const {
+    for (const Value* operand : node.inputs)
+      if (operand && is_partial(operand, axis)) {
+        const spmd::Placement* placed = placement(operand);
+        return "'" + (placed ? placed->name : operand->name) + "'";
+      }
+    return "";
+  }
+
+  std::string shown(const PartialAxis& axis) const {
+    return fmt::format("partial({}:{})", name_of(axis.reduction), axis.axis.str(mesh_));
+  }
+
+  const spmd::Program& program_;
+  const Mesh& mesh_;
+  int64_t rank_;
+  Report& report_;
+  std::map<const Node*, const Communication*> communications_;
+  std::map<const Value*, Partials> kept_;  // of values without placements
+};
+
+}  // namespace
+
+void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications, int64_t rank,
+                   Report& report) {
+  LayoutCheck(program, communications, rank, report).run();
+}
+
+}  // namespace tessera::proof

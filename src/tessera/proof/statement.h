@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::proof {
+
+/// A communication node as any rank of a class comes to it. Expressions are over symbols and axis indices.
+struct Communication {
+  const Node* node = nullptr;
+  comm::Kind kind = comm::Kind::barrier;
+  std::vector<std::string> axes;  ///< as the node writes them: they identify the group
+  DType dtype = DType::undefined;
+  Reduction reduction = Reduction::sum;
+  int64_t root = 0;
+  int64_t dim = -1, split_dim = -1, concat_dim = -1;
+  std::string value;  ///< the global value that it moves
+  Shape in, out;
+  Expr extent, split_extent, concat_extent;  ///< of a member in `dim`, …: over symbols and that member's axis indices
+  Expr to = -1, from = -1;                   ///< of messages and permutations: members of the group
+
+  bool is_message() const { return kind == comm::Kind::send || kind == comm::Kind::recv; }
+  /// "AllReduce sum of 'h' float32[2, 8]"
+  std::string str() const;
+};
+
+/// All communication nodes of a program, in order. User errors, stage "check", for nodes that no reader understands.
+std::vector<Communication> communications_of(const spmd::Program& program);
+
+/// Whether the expressions are equal for all values of their symbols, as far as it can be told: the same polynomial, or
+/// equal in all of a dozen samples.
+bool always_equal(const Expr& a, const Expr& b);
+bool always_equal(const Shape& a, const Shape& b);
+
+}  // namespace tessera::proof

@@ -1,0 +1,185 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/op.h"
+#include "tessera/proof/layouts.h"
+
+namespace tessera::proof {
+namespace {
+
+using Symbols = std::map<std::string, int64_t, std::less<>>;
+
+constexpr size_t kSamples = 2;    // of the symbols' sizes that are looked at
+constexpr size_t kMostTried = 8;  // of those that a model may be too small for
+constexpr int kTries = 64;
+constexpr int64_t kLargest = 24;
+
+std::set<std::string> symbols_of(const spmd::Program& program) {
+  std::set<std::string> symbols;
+  for (const auto& value : program.graph->values()) {
+    if (value->has_shape())
+      for (const Expr& extent : value->shape()) extent.collect_symbols(symbols);
+    if (value->content)
+      for (const Expr& element : *value->content) element.collect_symbols(symbols);
+  }
+  std::erase_if(symbols, [](const std::string& name) { return name.starts_with('@'); });
+  return symbols;
+}
+
+// Sizes for which the program's own demands hold (extents that must be equal, shapes without negative extents): the
+// hints, and others by chance. The same in every run.
+std::vector<Symbols> samples_of(const spmd::Program& program) {
+  std::set<std::string> names = symbols_of(program);
+  std::map<std::string, std::string> same_as;
+  for (const spmd::ExtentEquality& equality : program.equal_extents) {
+    auto a = equality.a.as_symbol(), b = equality.b.as_symbol();
+    if (a && b) same_as[*b] = *a;
+  }
+  auto root = [&](std::string name) {
+    for (size_t hops = 0; hops <= same_as.size() && same_as.contains(name); ++hops) name = same_as.at(name);
+    return name;
+  };
+  auto holds = [&](const Symbols& symbols) {
+    for (const spmd::ExtentEquality& equality : program.equal_extents) {
+      std::set<std::string> used;
+      equality.a.collect_symbols(used);
+      equality.b.collect_symbols(used);
+      bool known =
+          std::all_of(used.begin(), used.end(), [&](const std::string& name) { return symbols.contains(name); });
+      if (known && equality.a.evaluate(symbols) != equality.b.evaluate(symbols)) return false;
+    }
+    return true;
+  };
+  std::vector<Symbols> samples;
+  std::mt19937 random(20);  // NOLINT: the same proof every time
+  for (int attempt = 0; attempt < kTries && samples.size() < kMostTried; ++attempt) {
+    Symbols symbols;
+    for (const std::string& name : names) {
+      auto hint = program.hints.find(name);
+      bool hinted = attempt == 0 && hint != program.hints.end();
+      symbols[name] = hinted ? hint->second : 1 + static_cast<int64_t>(random() % kLargest);
+    }
+    for (const std::string& name : names)
+      if (auto like = symbols.find(root(name)); like != symbols.end()) symbols[name] = like->second;
+    if (holds(symbols)) samples.push_back(std::move(symbols));
+    if (names.empty()) break;
+  }
+  return samples;
+}
+
+class TypeCheck {
+ public:
+  TypeCheck(const spmd::Program& program, int64_t rank, const Symbols& symbols, Report& report)
+      : program_(program), rank_(rank), symbols_(symbols), report_(report) {}
+
+  /// False if an operator cannot be of these sizes; then others may do.
+  bool run() {
+    walk();
+    return fits_;
+  }
+
+ private:
+  void walk() {
+    std::map<const Value*, Value*> bound;
+    auto graph = program_.graph->clone(&bound);
+    for (const auto& value : graph->values()) bind(*value);
+    for (const auto& value : program_.graph->values()) {
+      auto found = program_.placements.find(value.get());
+      if (found == program_.placements.end()) continue;
+      const spmd::Placement& placed = found->second;
+      const Value* own = bound.at(value.get());
+      Shape expected;
+      for (const Expr& extent : local_shape(placed.sharding, program_.mesh)) expected.push_back(bind(extent));
+      if (!own->has_shape() || own->shape() == expected) continue;
+      return report(
+          own->producer,
+          fmt::format("'{}' is said to be {} of '{}' {}, which is {} on rank {}, but has the shape {}{}", own->name,
+                      placed.sharding.str(program_.mesh), placed.name, to_string(*placed.global.shape),
+                      to_string(expected), rank_, to_string(own->shape()), sizes()));
+    }
+    for (const auto& node : graph->nodes())
+      if (node->domain != spmd::kCommDomain && !infer(*node)) return;
+  }
+
+  int64_t bind(const Expr& expr) const {
+    return bind_rank(expr, program_.mesh, program_.mesh.coordinates(rank_)).evaluate(symbols_);
+  }
+
+  void bind(Value& value) const {
+    if (value.has_shape())
+      for (Expr& extent : *value.type.shape) extent = bind(extent);
+    if (value.content)
+      for (Expr& element : *value.content) element = bind(element);
+    const bool readable = value.kind == ValueKind::constant && !value.content && value.rank() <= 1 &&
+                          value.data.count() <= 64 && is_integer(value.dtype()) && bits_of(value.dtype()) >= 8;
+    if (readable) {
+      auto elements = value.data.to_int64();
+      value.content.emplace(elements.begin(), elements.end());
+    }
+  }
+
+  // Whether the results come out as they are stated.
+  bool infer(Node& node) {
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    if (!op) return true;
+    std::vector<TensorType> stated;
+    for (const Value* result : node.outputs) stated.push_back(result ? result->type : TensorType());
+    try {
+      op->infer(node);
+    } catch (const Error& error) {
+      fits_ = false;
+      report(&node,
+             fmt::format("{} does not fit its operands on rank {}: {}{}", node.label(), rank_, error.what(), sizes()));
+      return false;
+    }
+    for (size_t r = 0; r < stated.size(); ++r) {
+      Value* result = node.outputs[r];
+      if (!result || result->type == stated[r]) continue;
+      report(&node, fmt::format("{} makes '{}' {}{} on rank {}, where {}{} is stated{}", node.label(), result->name,
+                                name_of(result->dtype()), to_string(result->shape()), rank_, name_of(stated[r].dtype),
+                                to_string(*stated[r].shape), sizes()));
+      return false;
+    }
+    return true;
+  }
+
+  std::string sizes() const {
+    std::string text;
+    for (const auto& [name, size] : symbols_) text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, size);
+    return text.empty() ? text : " (where " + text + ")";
+  }
+
+  void report(const Node* node, std::string message) {
+    report_.findings.push_back({"type", std::move(message), {{rank_, node ? node->label() : std::string()}}});
+  }
+
+  const spmd::Program& program_;
+  int64_t rank_;
+  const Symbols& symbols_;
+  Report& report_;
+  bool fits_ = true;
+};
+
+}  // namespace
+
+void check_types(const spmd::Program& program, int64_t rank, Report& report) {
+  size_t looked_at = 0;
+  Report misfit;
+  for (const Symbols& symbols : samples_of(program)) {
+    Report found;
+    if (!TypeCheck(program, rank, symbols, found).run()) {
+      if (misfit.good()) misfit = found;
+      continue;
+    }
+    report.findings.insert(report.findings.end(), found.findings.begin(), found.findings.end());
+    if (!report.good() || ++looked_at == kSamples) return;
+  }
+  if (looked_at == 0) report.findings.insert(report.findings.end(), misfit.findings.begin(), misfit.findings.end());
+}
+
+}  // namespace tessera::proof
