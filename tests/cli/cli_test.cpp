@@ -273,6 +273,51 @@ TEST_F(CommandLine, topology_makes_collectives_hierarchical) {
   EXPECT_EQ(parsed("bench " + model_ + mesh + " --iterations 1")["collectives"].size(), 3u);
 }
 
+TEST_F(CommandLine, bench_comm_writes_the_links_that_planning_reads) {
+  const std::string file = (folder_ / "cluster.json").string();
+  json object = parsed(
+      "bench comm --mesh dp=2,tp=4 --per-host 2 --max 4MiB --min 4KiB --seconds 0 "
+      "--collectives all_reduce,all_gather,barrier -o " +
+      file);
+  std::set<std::string> groups;
+  int copies = 0, barriers = 0;
+  for (const json& entry : object["times"]) {
+    EXPECT_GT(entry["seconds"], 0);
+    copies += entry["collective"] == "copy";
+    barriers += entry["collective"] == "barrier";
+    groups.insert(entry["axes"].dump() + " " + entry["ranks"].dump());
+    if (entry["collective"] != "barrier") {
+      EXPECT_GT(entry["floor_seconds"], 0);
+    }
+    if (entry["collective"] == "all_reduce") {
+      const double n = entry["ranks"], bytes = entry["bytes"], seconds = entry["seconds"];
+      EXPECT_NEAR(entry["bus_bandwidth"], 2 * (n - 1) / n * bytes / seconds, 1e-6 * bytes / seconds);
+    }
+  }
+  EXPECT_EQ(copies, 6) << "4 KiB to 4 MiB by fours";
+  EXPECT_EQ(groups, (std::set<std::string>{"[] 1", R"(["dp"] 2)", R"(["tp"] 4)", R"(["tp:(2)2"] 2)", R"(["tp:(1)2"] 2)",
+                                           R"(["dp","tp"] 8)"}));
+  EXPECT_EQ(barriers, 5) << "one a group, whatever the sizes";
+  ASSERT_EQ(object["fits"].size(), 3u);
+  EXPECT_EQ(object["fits"][0]["name"], "network") << "dp crosses hosts";
+  EXPECT_EQ(object["fits"][1]["name"], "threads");
+  EXPECT_EQ(object["fits"][2]["name"], "network");
+  EXPECT_EQ(json::parse(contents(file))["axes"]["tp"].size(), 2u);
+  EXPECT_EQ(tessera("shard " + model_ + " --mesh dp=2,tp=4 --dry-run --topology " + file).code, 0);
+  EXPECT_THAT(tessera("bench comm --mesh tp=2 --max 1KiB --seconds 0 --collectives broadcast").out,
+              AllOf(HasSubstr("broadcast"), HasSubstr("1.0 KiB"), HasSubstr("bus bandwidth")));
+}
+
+TEST_F(CommandLine, mistakes_in_bench_comm) {
+  EXPECT_THAT(mistake("bench"), HasSubstr("name an ONNX file, or a folder that tessera shard wrote; or comm"));
+  EXPECT_THAT(mistake("bench comm"), HasSubstr("--mesh is required"));
+  EXPECT_THAT(mistake("bench comm --mesh tp=2 --collectives all_scatter"), HasSubstr("no collective 'all_scatter'"));
+  EXPECT_THAT(mistake("bench comm --mesh tp=2 --min 2KiB --max 1KiB"), HasSubstr("sizes from 2048 to 1024 bytes"));
+  EXPECT_THAT(mistake("bench comm --mesh tp=6 --per-host 4"), HasSubstr("hosts of 4 ranks do not divide axis 'tp'"));
+  EXPECT_THAT(mistake("bench comm --mesh tp=2 --max 1000TiB"), HasSubstr("give a smaller --max"));
+  EXPECT_THAT(mistake("bench comm --mesh tp=300"), HasSubstr("at most 256"));
+}
+
 TEST_F(CommandLine, mistakes_in_the_topology) {
   std::string file = (folder_ / "cluster.json").string();
   testing_io::put(file, R"({"axes": {"tp": [{"size": 3, "alpha": 0, "bandwidth": 1}]}})");

@@ -33,6 +33,18 @@ TEST(Fit, is_never_negative) {
   EXPECT_EQ(found.beta, 0) << "times that fall with the bytes are latency";
 }
 
+TEST(Fit, takes_collectives_in_their_better_form) {
+  const Level level{8, 3e-6, 2e-10};
+  std::vector<TimedCollective> measurements;
+  for (double bytes = 1024; bytes < 1e9; bytes *= 4)
+    for (comm::Kind kind : {comm::Kind::all_reduce, comm::Kind::all_gather, comm::Kind::broadcast})
+      measurements.push_back({kind, bytes, time_on(kind, level, bytes)});
+  const Fit found = fit(8, measurements);
+  EXPECT_NEAR(found.alpha, 3e-6, 1e-9);
+  EXPECT_NEAR(found.beta, 2e-10, 1e-13);
+  EXPECT_LT(found.error, 1e-3);
+}
+
 TEST(Fit, of_nothing_is_nothing) {
   EXPECT_EQ(fit({}).alpha, 0);
   EXPECT_EQ(fit(std::vector<Timed>{{{1, 1}, 0}}).beta, 0);

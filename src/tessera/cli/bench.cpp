@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include "tessera/cli/bench_comm.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/options.h"
@@ -146,7 +147,8 @@ std::optional<double> time_to_bind(Session& session, const Loaded& loaded) {
 class Bench : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("model", model_, "an ONNX file, or a folder that tessera shard wrote")->required();
+    comm_.declare(app);
+    app.add_option("model", model_, "an ONNX file, or a folder that tessera shard wrote");
     plan_.declare(app);
     inputs_.declare(app);
     app.add_option("--iterations", iterations_, "runs that are measured")
@@ -158,6 +160,10 @@ class Bench : public Command {
   }
 
   int run(Console& console) override {
+    if (comm_.asked()) return comm_.run(console);
+    if (model_.empty())
+      throw Error(ErrorKind::user, "bench",
+                  "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
     if (!trace_.empty()) require_writable(trace_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console);
     const Program& program = loaded.program;
@@ -351,6 +357,7 @@ class Bench : public Command {
     console.emit(object);
   }
 
+  BenchComm comm_;
   std::string model_, trace_;
   int iterations_ = 50, warmup_ = 5;
   PlanOptions plan_;

@@ -75,8 +75,12 @@ int main(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(std::string(entry.name), std::string(entry.description));
     all.emplace_back(sub, entry.make());
     all.back().second->declare(*sub);
-    sub->add_flag("--json", console.json, "print one JSON object on standard output and nothing else there");
-    sub->add_flag("--quiet", console.quiet, "print nothing but errors and what was asked for");
+    std::vector<CLI::App*> takers = sub->get_subcommands([](CLI::App*) { return true; });
+    takers.push_back(sub);
+    for (CLI::App* taker : takers) {
+      taker->add_flag("--json", console.json, "print one JSON object on standard output and nothing else there");
+      taker->add_flag("--quiet", console.quiet, "print nothing but errors and what was asked for");
+    }
   }
   if (int code = parsed(app, argc, argv, console); code != kGood) return delivered(std::max(code, kGood));
   for (auto& [sub, command] : all)

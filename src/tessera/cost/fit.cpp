@@ -47,4 +47,25 @@ Fit fit(std::span<const Timed> measurements) {
   return best;
 }
 
+Fit fit(int64_t members, std::span<const TimedCollective> measurements) {
+  // Forms depend on the fit and the fit on forms: begin with rings, and go on until nothing gets better.
+  constexpr int kMostRounds = 20;
+  std::vector<Timed> timed;
+  for (const TimedCollective& entry : measurements)
+    timed.push_back({ring(entry.kind, members, entry.bytes), entry.seconds});
+  Fit best = fit(timed);
+  for (int round = 0; round < kMostRounds; ++round) {
+    auto time = [&](const Terms& terms) { return terms.messages * best.alpha + terms.bytes * best.beta; };
+    for (size_t i = 0; i < timed.size(); ++i) {
+      const TimedCollective& entry = measurements[i];
+      const Terms by_ring = ring(entry.kind, members, entry.bytes), by_tree = tree(entry.kind, members, entry.bytes);
+      timed[i].terms = time(by_tree) < time(by_ring) ? by_tree : by_ring;
+    }
+    const Fit next = fit(timed);
+    if (next.alpha == best.alpha && next.beta == best.beta) break;
+    best = next;
+  }
+  return best;
+}
+
 }  // namespace tessera::cost

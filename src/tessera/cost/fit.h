@@ -22,4 +22,15 @@ struct Fit {
 };
 Fit fit(std::span<const Timed> measurements);
 
+/// A collective of one group that was timed; `bytes` as in ring().
+struct TimedCollective {
+  comm::Kind kind = comm::Kind::all_reduce;
+  double bytes = 0;
+  double seconds = 0;
+};
+
+/// The same for collectives among `members` on links of one kind, each in the form that these alpha and beta make the
+/// better one.
+Fit fit(int64_t members, std::span<const TimedCollective> measurements);
+
 }  // namespace tessera::cost

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/mesh/mesh.h"
+#include "tessera/mesh/topology.h"
+
+/// How fast ranks communicate.
+namespace tessera {
+inline namespace v1 {
+
+class Connection;
+
+struct MeasureOptions {
+  /// "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "permute",
+  /// "barrier"; empty: all of them.
+  std::vector<std::string> kinds;
+  int64_t least = int64_t{1} << 10,
+          most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; ×4 between
+  double seconds = 0.1;               ///< at each point, at least
+  /// Ranks of one host, numbered one host after the other: axes that cross hosts are cut there into sub-axes. 0: all
+  /// ranks, or those that a connection's launch tells of.
+  int64_t per_host = 0;
+  std::shared_ptr<Connection> connection;     ///< null: all ranks are threads of this process
+  std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
+};
+
+/// One point: a collective of float32 in all groups over some axes at once.
+struct CollectiveTime {
+  std::string kind;               ///< as in MeasureOptions, or "copy": each rank copies `bytes` in its own memory
+  std::vector<std::string> axes;  ///< that members of a group differ along; none of "copy"
+  int64_t members = 1;            ///< of a group
+  int64_t bytes = 0;              ///< of the whole tensor, as nccl-tests counts it; 0 of barrier
+  double seconds = 0;             ///< the median over batches of the slowest rank
+  double bandwidth = 0;           ///< bytes/s
+  double bus_bandwidth = 0;       ///< bytes/s times what nccl-tests multiplies with: all_reduce 2(n-1)/n, …
+  /// Seconds in which all ranks copy what they get, the memory's floor where ranks share a machine: of reduce and
+  /// gather one rank in n gets all, of broadcast all but one. 0 of barrier.
+  double floor = 0;
+};
+
+/// What was fitted to the times over one axis, or a sub-axis between hosts or inside them.
+struct LinkFit {
+  std::string axes;
+  LinkLevel level;   ///< its bandwidth is 0 if times did not grow with the bytes
+  double error = 0;  ///< the root of the mean square of relative errors
+};
+
+struct CollectiveTimes {
+  std::vector<CollectiveTime> times;  ///< groups: each axis, its sub-axes if it is cut, all axes together if several
+  std::vector<LinkFit> fits;
+  /// Of all axes of more than one rank. Throws a user error if a bandwidth could not be fitted.
+  Topology topology() const;
+};
+
+/// Every rank of a connection makes this call, and gets the same answer. Throws a user error for a kind that there is
+/// not, a mesh that is not the connection's, hosts that do not divide an axis, and buffers that memory cannot hold.
+CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& options = {});
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,223 @@
+#include "tessera/comm/measure.h"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "tessera/api/engines.h"
+#include "tessera/base/error.h"
+#include "tessera/collectives.h"
+#include "tessera/cost/fit.h"
+#include "tessera/mesh/group.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+using comm::Kind;
+
+constexpr std::array kKinds = {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter, Kind::all_to_all,
+                               Kind::broadcast,  Kind::reduce,     Kind::gather,         Kind::scatter,
+                               Kind::permute,    Kind::barrier};
+
+std::vector<Kind> kinds_of(const std::vector<std::string>& names) {
+  std::vector<Kind> kinds;
+  std::vector<std::string_view> known;
+  for (Kind kind : kKinds) known.push_back(comm::name_of(kind));
+  for (const std::string& name : names) {
+    auto found = std::find(known.begin(), known.end(), name);
+    if (found == known.end())
+      fail("bench", "there is no collective '{}' to measure; there are: {}", name, fmt::join(known, ", "));
+    kinds.push_back(kKinds[static_cast<size_t>(found - known.begin())]);
+  }
+  return kinds.empty() ? std::vector<Kind>(kKinds.begin(), kKinds.end()) : kinds;
+}
+
+// How much of the whole tensor a rank gets, on average.
+double share_received(Kind kind, int64_t members) {
+  const auto n = static_cast<double>(members);
+  switch (kind) {
+    case Kind::reduce_scatter:
+    case Kind::scatter:
+    case Kind::reduce:
+    case Kind::gather:
+      return 1 / n;
+    case Kind::broadcast:
+      return (n - 1) / n;
+    default:
+      return 1;
+  }
+}
+
+// Groups to measure, and the level of links that their times tell of.
+struct Groups {
+  std::vector<AxisRef> axes;
+  std::optional<LinkLevel> level;  // without alpha and bandwidth
+  int64_t sharing = 1;             // ranks of a unit
+};
+
+// An axis that lies inside hosts or between them tells of one level; one that crosses is measured in its pieces, too.
+std::vector<Groups> groups_of(const Mesh& mesh, int64_t per_host, const std::string& engine) {
+  constexpr const char* kBetween = "network";
+  std::vector<Groups> all;
+  std::vector<AxisRef> together;
+  int64_t nearer = mesh.size();
+  for (const MeshAxis& axis : mesh.axes()) {
+    nearer /= axis.size;
+    if (axis.size == 1) continue;
+    together.push_back(AxisRef::whole(axis));
+    if (nearer * axis.size <= per_host || nearer >= per_host) {
+      const bool inside = nearer < per_host;
+      all.push_back({{AxisRef::whole(axis)}, LinkLevel{axis.size, 0, 0, inside ? engine : kBetween}, nearer});
+      continue;
+    }
+    const int64_t inside = per_host / nearer;
+    if (per_host % nearer != 0 || axis.size % inside != 0)
+      fail("bench", "hosts of {} ranks do not divide axis '{}' of the mesh {}; name another --mesh or --per-host",
+           per_host, axis.name, mesh.str());
+    const int64_t hosts = axis.size / inside;
+    all.push_back({{AxisRef::whole(axis)}, std::nullopt, nearer});
+    all.push_back({{{axis.name, hosts, inside}}, LinkLevel{inside, 0, 0, engine}, nearer});
+    all.push_back({{{axis.name, 1, hosts}}, LinkLevel{hosts, 0, 0, kBetween}, nearer * inside});
+  }
+  if (together.size() > 1) all.push_back({together, std::nullopt, 1});
+  return all;
+}
+
+std::string text_of(const std::vector<AxisRef>& axes, const Mesh& mesh) {
+  std::string text;
+  for (const AxisRef& axis : axes) text += (text.empty() ? "" : ",") + axis.str(mesh);
+  return text;
+}
+
+void require_memory(int64_t ranks, int64_t most) {
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double needed = 2.0 * static_cast<double>(ranks) * static_cast<double>(most);
+  if (needed > 0.8 * memory)
+    fail("bench", "{} ranks need {:.1f} GiB for messages of {} MiB, and the machine has {:.1f}; give a smaller --max",
+         ranks, needed / (1 << 30), most >> 20, memory / (1 << 30));
+}
+
+// What one rank measures; all find the same.
+class Measurement {
+ public:
+  Measurement(const Mesh& mesh, const MeasureOptions& options, const std::vector<Kind>& kinds,
+              const std::vector<Groups>& groups)
+      : mesh_(mesh), options_(options), kinds_(kinds), groups_(groups) {}
+
+  CollectiveTimes on_rank(comm::World& world, int rank) const {
+    comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds});
+    CollectiveTimes found;
+    std::map<int64_t, double> copies;
+    for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
+      const double seconds = copies[bytes] = meter.time_of_copy(bytes);
+      found.times.push_back(point("copy", {}, 1, bytes, seconds, 1, seconds));
+    }
+    for (const Groups& group : groups_) {
+      const std::vector<int> members = group_of(rank, group.axes, mesh_);
+      const auto size = static_cast<int64_t>(members.size());
+      std::vector<std::string> axes;
+      for (const AxisRef& axis : group.axes) axes.push_back(axis.str(mesh_));
+      std::vector<cost::TimedCollective> timed;
+      for (Kind kind : kinds_)
+        for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
+          const int64_t moved = kind == Kind::barrier ? 0 : bytes;
+          const double seconds = meter.time(kind, members, moved);
+          const double floor = kind == Kind::barrier ? 0 : copies.at(bytes) * share_received(kind, size);
+          found.times.push_back(
+              point(comm::name_of(kind), axes, size, moved, seconds, cost::bus_factor(kind, size), floor));
+          timed.push_back({kind, static_cast<double>(moved), seconds});
+          if (kind == Kind::barrier) break;
+        }
+      if (!group.level) continue;
+      const cost::Fit fit = cost::fit(size, timed);
+      LinkFit entry{text_of(group.axes, mesh_), *group.level, fit.error};
+      entry.level.alpha = fit.alpha;
+      entry.level.bandwidth = fit.beta > 0 ? static_cast<double>(group.sharing) / fit.beta : 0;
+      found.fits.push_back(std::move(entry));
+    }
+    return found;
+  }
+
+ private:
+  static CollectiveTime point(std::string_view kind, const std::vector<std::string>& axes, int64_t members,
+                              int64_t bytes, double seconds, double bus_factor, double floor) {
+    const double bandwidth = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+    return {std::string(kind), axes, members, bytes, seconds, bandwidth, bandwidth * bus_factor, floor};
+  }
+
+  const Mesh& mesh_;
+  const MeasureOptions& options_;
+  const std::vector<Kind>& kinds_;
+  const std::vector<Groups>& groups_;
+};
+
+}  // namespace
+
+Topology CollectiveTimes::topology() const {
+  Topology topology;
+  for (const LinkFit& fit : fits) {
+    if (fit.level.bandwidth <= 0)
+      fail("bench",
+           "times over {} do not grow with the bytes, so that its bandwidth cannot be told; give a larger --max",
+           fit.axes);
+    const std::string axis = fit.axes.substr(0, fit.axes.find(':'));
+    if (topology.axes.empty() || topology.axes.back().name != axis) topology.axes.push_back({axis, {}});
+    topology.axes.back().levels.push_back(fit.level);
+  }
+  return topology;
+}
+
+CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& options) {
+  const std::vector<Kind> kinds = kinds_of(options.kinds);
+  if (options.least < 4 || options.least > options.most)
+    fail("bench", "sizes from {} to {} bytes are none; give at least 4 bytes, and no less at the end", options.least,
+         options.most);
+  std::shared_ptr<comm::World> world;
+  std::string engine = "threads";
+  int64_t per_host = mesh.size();
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  if (options.connection) {
+    const Launch& launch = options.connection->launch();
+    world = options.connection->impl().world;
+    engine = launch.engine;
+    per_host = launch.local_size;
+    if (mesh.size() != launch.size)
+      fail("bench", "the mesh '{}' has {} ranks, but {} were started; name a --mesh of that size", mesh.str(),
+           mesh.size(), launch.size);
+  } else {
+    if (mesh.size() > 256) fail("bench", "{} ranks are too many threads; name a --mesh of at most 256", mesh.size());
+    world = comm::make_local_world(static_cast<int>(mesh.size()),
+                                   {.timeout = options.timeout, .spin = mesh.size() <= cores});
+  }
+  if (options.per_host > 0) per_host = options.per_host;
+  const std::vector<Groups> groups = groups_of(mesh, per_host, engine);
+  const std::vector<int> ranks = world->local_ranks();
+  require_memory(options.connection ? options.connection->launch().local_size : mesh.size(), options.most);
+
+  const Measurement measurement(mesh, options, kinds, groups);
+  std::vector<CollectiveTimes> found(ranks.size());
+  std::vector<std::exception_ptr> errors(ranks.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < ranks.size(); ++r)
+    threads.emplace_back([&, r] {
+      try {
+        found[r] = measurement.on_rank(*world, ranks[r]);
+      } catch (const std::exception& error) {
+        errors[r] = std::current_exception();
+        world->abort(ranks[r], error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+  return std::move(found.front());
+}
+
+}  // namespace v1
+}  // namespace tessera

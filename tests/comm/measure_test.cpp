@@ -1,0 +1,85 @@
+#include "tessera/comm/measure.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace tessera::comm {
+namespace {
+
+void on_threads(World& world, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world.size(); ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Passes on to another world's communicators, and counts.
+class CountedWorld : public World {
+ public:
+  explicit CountedWorld(World& world) : world_(world) {}
+  int size() const override { return world_.size(); }
+  std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
+    return std::make_unique<Counted>(world_.join(rank, members), *this);
+  }
+  void abort(int rank, std::string_view message) override { world_.abort(rank, message); }
+
+  std::atomic<int64_t> bytes_into_permutes = 0;
+  std::atomic<int> operations = 0;
+
+ private:
+  class Counted : public Communicator {
+   public:
+    Counted(std::unique_ptr<Communicator> inner, CountedWorld& world) : inner_(std::move(inner)), world_(world) {}
+    int member() const override { return inner_->member(); }
+    int size() const override { return inner_->size(); }
+    Ticket start(const Operation& operation) override {
+      ++world_.operations;
+      if (operation.kind == Kind::permute) world_.bytes_into_permutes = operation.count * 4;
+      return inner_->start(operation);
+    }
+    void wait(Ticket ticket) override { inner_->wait(ticket); }
+
+   private:
+    std::unique_ptr<Communicator> inner_;
+    CountedWorld& world_;
+  };
+
+  World& world_;
+};
+
+// Every kind, groups of any size, blocks that do not divide: all are legal operations, and all ranks find one time.
+TEST(Meter, times_every_collective_alike_on_all_ranks) {
+  const auto world = make_local_world(3);
+  std::array<std::vector<double>, 3> times;
+  on_threads(*world, [&](int rank) {
+    Meter meter(*world, rank, 4096, {.seconds = 0});
+    const std::vector<int> all = {0, 1, 2}, pair = rank < 2 ? std::vector{0, 1} : std::vector{2};
+    for (Kind kind : {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter, Kind::all_to_all, Kind::broadcast,
+                      Kind::reduce, Kind::gather, Kind::scatter, Kind::permute})
+      for (const std::vector<int>& members : {all, pair}) times[rank].push_back(meter.time(kind, members, 1000));
+    times[rank].push_back(meter.time(Kind::barrier, all, 0));
+    times[rank].push_back(meter.time_of_copy(4096));
+  });
+  for (double time : times[0]) EXPECT_GT(time, 0);
+  EXPECT_EQ(times[1], times[0]);
+  EXPECT_EQ(times[2], times[0]);
+}
+
+TEST(Meter, moves_the_bytes_that_it_was_asked_for_as_often_as_it_must) {
+  const auto world = make_local_world(2);
+  CountedWorld counted(*world);
+  on_threads(*world, [&](int rank) {
+    Meter meter(counted, rank, 4096, {.seconds = 0, .repeats = 9});
+    meter.time(Kind::permute, std::vector{0, 1}, 4096);
+  });
+  EXPECT_EQ(counted.bytes_into_permutes, 4096);
+  // Of each rank and batch: a meeting, at least one operation, and the slowest time.
+  EXPECT_GE(counted.operations, 2 * 9 * 3);
+}
+
+}  // namespace
+}  // namespace tessera::comm
