@@ -2,72 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <iostream>
 #include <memory>
-#include <numeric>
-#include <random>
-#include <thread>
 
+#include "backend.h"
 #include "tessera/base/error.h"
 #include "trial.h"
 
-/// What every backend must do, whatever carries its bytes. Include this in one test file and instantiate it:
-///
-///   INSTANTIATE_TEST_SUITE_P(Local, BackendSuite, ::testing::Values(Backend{"threads", run_on_threads}),
-///                            name_of_backend);
+/// What every backend must do, whatever carries its bytes. Include this in one file of a test program and instantiate
+/// it there; see backend_test.cpp.
 namespace tessera::comm {
-
-using RankBody = std::function<void(World& world, int rank)>;
-/// A backend as the suite runs it.
-struct Backend {
-  std::string_view name;
-  /// Runs the body on `ranks` ranks at once, and returns when all have ended. A body that throws fails the test. Where
-  /// ranks are processes, it runs the body for its own rank; ranks share nothing but what the body captured.
-  void (*on_ranks)(int ranks, const RankBody& body);
-  /// Whether sums are taken in member order. Otherwise the library orders them, the same way in every run, and only
-  /// sums that no order rounds have bits that are known beforehand.
-  bool member_order = true;
-
-  friend std::ostream& operator<<(std::ostream& stream, const Backend& backend) { return stream << backend.name; }
-};
-
-inline std::string name_of_backend(const ::testing::TestParamInfo<Backend>& info) {
-  return std::string(info.param.name);
-}
-
-/// The seed of a random test: TESSERA_TEST_SEED, or a new one. Printed, and the same on all ranks of one process.
-inline uint64_t test_seed() {
-  static const uint64_t seed = [] {
-    const char* given = std::getenv("TESSERA_TEST_SEED");
-    uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-    std::cout << "TESSERA_TEST_SEED=" << chosen << std::endl;
-    return chosen;
-  }();
-  return seed;
-}
-
-/// Sleeps up to 200 microseconds every other time, so that ranks come in any order.
-class Dawdle {
- public:
-  explicit Dawdle(int rank) : random_(test_seed() + static_cast<uint64_t>(rank)) {}
-  void operator()() {
-    uint64_t word = random_();
-    if (word & 1) std::this_thread::sleep_for(std::chrono::microseconds((word >> 1) % 200));
-  }
-  std::mt19937_64& random() { return random_; }
-
- private:
-  std::mt19937_64 random_;
-};
-
-inline std::vector<int> everyone(int ranks) {
-  std::vector<int> members(ranks);
-  std::iota(members.begin(), members.end(), 0);
-  return members;
-}
 
 constexpr std::array kCollectives = {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter,
                                      Kind::all_to_all, Kind::broadcast,  Kind::reduce,

@@ -13,18 +13,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-void run_on_sleeping_threads(int ranks, const RankBody& body) {
-  run_on_threads(ranks, {}, body);
-}
-void run_on_spinning_threads(int ranks, const RankBody& body) {
-  run_on_threads(ranks, {.spin = true}, body);
-}
-
-INSTANTIATE_TEST_SUITE_P(Local, BackendSuite,
-                         ::testing::Values(Backend{"sleeping", run_on_sleeping_threads},
-                                           Backend{"spinning", run_on_spinning_threads}),
-                         name_of_backend);
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend_suite.h"
+#include "backend.h"
 
 namespace tessera::comm {
 

@@ -113,4 +113,13 @@ struct WorldOptions {
 /// Ranks as threads of this process. Members read each other's buffers directly.
 std::unique_ptr<World> make_local_world(int size, const WorldOptions& options = {});
 
+/// What ranks share that are processes of this machine: a file that has no name, and vanishes with the last process
+/// that has it open or mapped. Closed on exec, unless that is changed. Throws a running error if there can be none.
+int create_shared_memory(int size);
+
+/// This process as rank `rank` of those that share `memory`, which may be closed then. Members read each other's
+/// buffers directly where they are allocated by the world, and copies of others. One such world at a time in a process.
+/// `rank` -1: none of the ranks, but may end their run.
+std::unique_ptr<World> make_shared_world(int memory, int rank, const WorldOptions& options = {});
+
 }  // namespace tessera::comm

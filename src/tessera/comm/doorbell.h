@@ -9,6 +9,9 @@ namespace tessera::comm {
 /// Where the threads of one rank sleep, and where others wake them. While nobody sleeps, a ring reads one word.
 class Doorbell {
  public:
+  /// `between_processes`: ringers and sleepers may be of several.
+  explicit Doorbell(bool between_processes) : between_processes_(between_processes) {}
+
   /// Wakes all sleepers. What the caller wrote before is visible to them.
   void ring();
 
@@ -40,6 +43,7 @@ class Doorbell {
 
   void sleep(uint32_t heard, std::chrono::nanoseconds longest);
 
+  const bool between_processes_;
   std::atomic<uint32_t> rings_{0};
   std::atomic<uint32_t> sleepers_{0};
 };

@@ -40,21 +40,24 @@ LocalCommunicator::LocalCommunicator(std::shared_ptr<Fabric> fabric, int rank, s
       group_(fabric_->group_of(rank, members)),
       me_(static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin())),
       station_(fabric_->station(rank)),
+      desk_(fabric_->desk(rank)),
+      outboxes_(members.size()),
+      inboxes_(members.size()),
       come_(members.size()),
       pointers_{std::vector<const void*>(members.size()), std::vector<void*>(members.size())} {}
 
 LocalCommunicator::~LocalCommunicator() {
-  std::lock_guard lock(station_.mutex);
-  std::erase_if(station_.pending, [this](const Pending* pending) { return pending->owner == this; });
+  std::lock_guard lock(desk_.mutex);
+  std::erase_if(desk_.pending, [this](const Pending* pending) { return pending->owner == this; });
 }
 
 template <typename Ready, typename Late>
 void LocalCommunicator::block_until(Ready ready, Late late) {
   auto look = [&] {
     fabric_->check_alive();
-    std::lock_guard lock(station_.mutex);
+    std::lock_guard lock(desk_.mutex);
     if (ready()) return true;
-    for (Pending* other : station_.pending) other->owner->advance(*other, false);
+    for (Pending* other : desk_.pending) other->owner->advance(*other, false);
     return false;
   };
   const WorldOptions& options = fabric_->options();
@@ -73,7 +76,7 @@ void LocalCommunicator::block_until(Ready ready, Late late) {
     if (look()) return;  // who slept through the deadline may find that all have come
     std::string reason;
     {
-      std::lock_guard lock(station_.mutex);
+      std::lock_guard lock(desk_.mutex);
       reason = late();
     }
     raise(reason);
@@ -87,14 +90,14 @@ Ticket LocalCommunicator::start(const Operation& operation) {
   pending.operation.assign(operation);
   if (operation.kind == Kind::send || operation.kind == Kind::recv) {
     post_message(pending);
-    std::lock_guard lock(station_.mutex);
-    station_.pending.push_back(&pending);
+    std::lock_guard lock(desk_.mutex);
+    desk_.pending.push_back(&pending);
   } else {
     pending.number = last_number_ + 1;
     auto start_now = [&] {
       if (!may_start(pending.number)) return false;
       publish(pending);
-      station_.pending.push_back(&pending);
+      desk_.pending.push_back(&pending);
       return true;
     };
     block_until(start_now, [&] { return late_start(pending.number); });
@@ -118,7 +121,7 @@ Pending& LocalCommunicator::take_pending() {
 }
 
 Pending& LocalCommunicator::pending_of(Ticket ticket) {
-  std::lock_guard lock(station_.mutex);
+  std::lock_guard lock(desk_.mutex);
   size_t index = ticket & ((Ticket{1} << kIndexBits) - 1);
   bool known = index < pool_.size() && pool_[index].uses == ticket >> kIndexBits;
   check(known && pool_[index].stage != Pending::Stage::idle, "each ticket is waited for once, where it was started");
@@ -129,7 +132,7 @@ void LocalCommunicator::wait(Ticket ticket) {
   Pending& pending = pending_of(ticket);
   auto end_now = [&] {
     if (!advance(pending, true)) return false;
-    std::erase(station_.pending, &pending);
+    std::erase(desk_.pending, &pending);
     return true;
   };
   block_until(end_now, [&] { return late_operation(pending); });

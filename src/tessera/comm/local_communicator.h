@@ -15,6 +15,13 @@ namespace tessera::comm {
 
 class LocalCommunicator;
 
+/// A buffer in the region, where the others see it, in the place of one elsewhere.
+struct Staged {
+  std::shared_ptr<std::byte[]> memory;
+  size_t room = 0;    ///< bytes
+  bool used = false;  ///< by this operation
+};
+
 /// An operation that one member has started and not yet waited for.
 struct Pending {
   /// What it waits for next. Every step is taken by this member's own threads, in advance().
@@ -35,6 +42,7 @@ struct Pending {
   uint64_t number = 0;    ///< of the collective in its group (from 1), or of the message in its mailbox
   size_t index = 0;       ///< in its owner's pool
   uint64_t uses = 0;      ///< of this object, to tell its tickets apart
+  Staged in, out;         ///< what the others see of buffers that they cannot
   bool received = false;  ///< permute: `out` is written
   bool sent = false;      ///< permute: `in` is read
 };
@@ -69,12 +77,16 @@ class LocalCommunicator : public Communicator {
   bool advance_collective(Pending& pending);
   bool advance_permute(Pending& pending);
   bool advance_receive(Pending& pending);
+  std::byte* stage(Staged& staged, size_t bytes);
+  void unstage(Pending& pending);
   void finish(Pending& pending);
   bool may_start(uint64_t number);
   bool all_have_come(uint64_t number);
   void ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t number);
   void ring_all();
   void ring(int member) { fabric_->station(group_.rank_of(member)).bell.ring(); }
+  Outbox& outbox(int member);
+  Inbox& inbox(int member);
 
   // local_faults.cpp: what went wrong
   void check_agreement(const Pending& pending);
@@ -89,8 +101,11 @@ class LocalCommunicator : public Communicator {
   Group& group_;
   int me_;
   Station& station_;
-  uint64_t last_number_ = 0;                  // of collectives started
-  std::vector<uint64_t> come_;                // by member: the last collective to which it is known to have come
+  Desk& desk_;
+  std::vector<std::unique_ptr<Outbox>> outboxes_;  // by member; null if nothing was ever sent there
+  std::vector<std::unique_ptr<Inbox>> inboxes_;    // likewise
+  uint64_t last_number_ = 0;                       // of collectives started
+  std::vector<uint64_t> come_;                     // by member: the last collective to which it is known to have come
   std::array<uint64_t, kWindow> finished_{};  // by number modulo the window: the last that this member has finished
   std::deque<Pending> pool_;                  // grows only; a ticket names its object
   std::vector<size_t> free_;

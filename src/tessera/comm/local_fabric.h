@@ -16,8 +16,10 @@
 #include "tessera/comm/doorbell.h"
 #include "tessera/comm/mailbox.h"
 #include "tessera/comm/operation.h"
+#include "tessera/comm/region.h"
 
-/// What the ranks of a local world share. Nothing here blocks; local_communicator.h waits.
+/// What the ranks of a local world share. What lies in the region is at the same address for all, and nothing there
+/// needs to be destroyed.
 namespace tessera::comm {
 
 /// Collectives of one group that a member may have in flight at once; starting one more waits for its oldest.
@@ -33,81 +35,107 @@ constexpr size_t kEagerBytes = 4096;
 struct alignas(64) Entry {
   std::atomic<uint64_t> arrived{0};  ///< collectives up to this number (the first is 1) are published
   uint64_t signature = 0;
-  const void* in = nullptr;  ///< the operation's input, or its copy in `eager`
+  const void* in = nullptr;  ///< the operation's input, or its copy in `eager` or in the region
   void* out = nullptr;
   bool held = false;  ///< the member keeps its buffers until all have finished
-  std::unique_ptr<std::byte[]> eager;
+  std::byte* eager = nullptr;
 
   alignas(64) std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
   std::atomic<uint64_t> taken{0};                 ///< permutations up to this number have had their input read
   std::atomic<int64_t> claimed{0};                ///< pieces of this member's share of a shared operation dealt out
-  OwnedOperation operation;
+  KeptOperation operation;
 };
 
 /// One collective in flight.
 struct Slot {
-  std::vector<Entry> entries;
+  std::span<Entry> entries;
   alignas(64) std::atomic<int64_t> shared{0};  ///< pieces of a shared operation that are done; member 0 clears it
 };
 
-/// A group of ranks, in member order.
+/// A group of ranks, in member order. In the region, as are its parts.
 class Group {
  public:
-  explicit Group(std::vector<int> members);
+  Group(Region& region, std::span<const int> members, uint64_t ordinal, Group* before);
 
   int size() const { return static_cast<int>(members_.size()); }
   int rank_of(int member) const { return members_[member]; }
-  const std::vector<int>& members() const { return members_; }
+  std::span<const int> members() const { return members_; }
   Slot& slot(uint64_t number) { return slots_[(number - 1) % kSlots]; }
   Mailbox& mailbox(int from, int to) { return mailboxes_[static_cast<size_t>(from) * members_.size() + to]; }
   std::string str() const;  ///< "{0,2,4}"
 
+  uint64_t ordinal() const { return ordinal_; }  ///< of the groups with these members
+  Group* before() const { return before_; }      ///< the one that was made before this one, of any members
+
  private:
-  std::vector<int> members_;
-  std::array<Slot, kSlots> slots_;
-  std::vector<Mailbox> mailboxes_;  // [from, to]
+  std::span<int> members_;
+  uint64_t ordinal_;
+  Group* before_;
+  std::span<Slot> slots_;
+  std::span<Mailbox> mailboxes_;  // [from, to]
+};
+
+/// One rank's place in the world, as all see it.
+struct alignas(64) Station {
+  Doorbell bell;  ///< where its threads sleep
+
+  explicit Station(bool between_processes) : bell(between_processes) {}
+};
+
+/// What all ranks share, in the region.
+struct Commons {
+  Commons(Region& region, int size);
+
+  std::span<Station> stations;          ///< by rank
+  std::atomic<int> group_maker{-1};     ///< the rank that is looking through the groups, or adding one
+  std::atomic<Group*> groups{nullptr};  ///< the newest
+
+  enum class End : uint32_t { none, reasoning, ended };
+  alignas(64) std::atomic<End> end{End::none};
+  std::array<char, 4096> reason{};  ///< written once, before `ended`
 };
 
 struct Pending;
 
-/// One rank's place in the world: its operations under way, and where its threads sleep.
-struct Station {
-  alignas(64) Doorbell bell;  // read by the others
+/// What one rank has under way, in its own process.
+struct Desk {
   alignas(64) std::mutex mutex;
-  std::vector<Pending*> pending;  ///< of all of the rank's communicators
+  std::vector<Pending*> pending;                ///< of all of the rank's communicators
+  std::map<std::vector<int>, uint64_t> joined;  ///< how many groups of these members
 };
 
+/// The world, as one process sees it.
 class Fabric {
  public:
+  /// All ranks are threads of this process.
   Fabric(int size, const WorldOptions& options);
+  /// What others share, too.
+  Fabric(std::shared_ptr<Region> region, Commons& commons, const WorldOptions& options);
 
-  int size() const { return static_cast<int>(stations_.size()); }
+  int size() const { return static_cast<int>(commons_->stations.size()); }
   const WorldOptions& options() const { return options_; }
-  Station& station(int rank) { return stations_[rank]; }
+  const std::shared_ptr<Region>& region() const { return region_; }
+  Station& station(int rank) { return commons_->stations[rank]; }
+  Desk& desk(int rank) { return desks_[rank]; }
 
   /// The group that this is `rank`'s next membership of: its k-th request for a list of members is the others' k-th.
   Group& group_of(int rank, std::span<const int> members);
 
+  /// `rank`: -1 for who watches the ranks and is none of them.
   void abort(int rank, std::string_view message);
   /// Throws the abort's reason, if there is one.
   void check_alive() const {
-    if (aborted_.load(std::memory_order_acquire)) throw_reason();
+    if (commons_->end.load(std::memory_order_acquire) == Commons::End::ended) throw_reason();
   }
 
  private:
-  struct Groups {
-    std::vector<std::unique_ptr<Group>> groups;
-    std::vector<size_t> joined;  // by member: how many of `groups` it has joined
-  };
-
+  class GroupMaker;
   [[noreturn]] void throw_reason() const;
 
   WorldOptions options_;
-  std::vector<Station> stations_;
-  std::mutex mutex_;
-  std::map<std::vector<int>, Groups> groups_;
-  std::string reason_;  // written once, before aborted_
-  std::atomic<bool> aborted_{false};
+  std::shared_ptr<Region> region_;
+  Commons* commons_;
+  std::vector<Desk> desks_;  // by rank; those of other processes are not used
 };
 
 }  // namespace tessera::comm

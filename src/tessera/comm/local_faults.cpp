@@ -1,19 +1,10 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/group.h"
 #include "tessera/comm/local_communicator.h"
 
 namespace tessera::comm {
-namespace {
-
-std::string list_ranks(const std::vector<int>& ranks) {
-  if (ranks.empty()) return "none";
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ","));
-}
-
-}  // namespace
-
 /// Ends the run for all ranks: what the others have published to this one, and this one to them, will not be finished.
 void LocalCommunicator::raise(const std::string& message) {
   fabric_->abort(rank_, message);
@@ -76,8 +67,8 @@ std::string LocalCommunicator::late_operation(const Pending& pending) {
     if (here && !finished && member != me_) busy.push_back(group_.rank_of(member));
   }
   return fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: not come: {}; come: {}; not finished: {}",
-                     describe(operation), pending.number, group_.str(), rank_, waited, list_ranks(missing),
-                     list_ranks(come), list_ranks(busy));
+                     describe(operation), pending.number, group_.str(), rank_, waited, rank_text(missing),
+                     rank_text(come), rank_text(busy));
 }
 
 std::string LocalCommunicator::late_start(uint64_t number) {
@@ -88,7 +79,7 @@ std::string LocalCommunicator::late_start(uint64_t number) {
       missing.push_back(group_.rank_of(member));
   return fmt::format(
       "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; to #{} have not come: {}",
-      number, group_.str(), rank_, fabric_->options().timeout.count(), kWindow, oldest, list_ranks(missing));
+      number, group_.str(), rank_, fabric_->options().timeout.count(), kWindow, oldest, rank_text(missing));
 }
 
 }  // namespace tessera::comm

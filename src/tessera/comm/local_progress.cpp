@@ -57,10 +57,16 @@ void LocalCommunicator::publish(Pending& pending) {
   size_t bytes = in_bytes(operation, me_);
   bool permute = operation.kind == Kind::permute, shared = is_shared(operation);
   entry.held = bytes > kEagerBytes && !permute && !shared;
+  pending.in.used = pending.out.used = false;
   if (bytes > 0 && bytes <= kEagerBytes && !permute) {
-    std::memcpy(entry.eager.get(), operation.in, bytes);
-    entry.in = entry.eager.get();
+    std::memcpy(entry.eager, operation.in, bytes);
+    entry.in = entry.eager;
+  } else if (bytes > 0 && !fabric_->region()->holds(operation.in)) {
+    std::byte* staged = stage(pending.in, bytes);
+    std::memcpy(staged, operation.in, bytes);
+    entry.in = staged;
   }
+  if (shared && !fabric_->region()->holds(operation.out)) entry.out = stage(pending.out, out_bytes(operation, me_));
   entry.claimed.store(0, std::memory_order_relaxed);
   if (me_ == 0) slot.shared.store(0, std::memory_order_relaxed);
   pending.received = pending.sent = false;
@@ -68,6 +74,35 @@ void LocalCommunicator::publish(Pending& pending) {
   entry.arrived.store(pending.number, std::memory_order_release);
   ring_if_all(&Entry::arrived, pending.number);
   if (permute && operation.to >= 0) ring(operation.to);
+}
+
+/// Room for what the others are to see of a buffer that is not in the region.
+std::byte* LocalCommunicator::stage(Staged& staged, size_t bytes) {
+  staged.used = true;
+  if (staged.room < bytes) {
+    staged.memory = fabric_->region()->allocate(rank_, bytes, "communication");
+    staged.room = bytes;
+  }
+  return staged.memory.get();
+}
+
+/// Others have written this member's result to a staged buffer.
+void LocalCommunicator::unstage(Pending& pending) {
+  if (!pending.out.used) return;
+  const Operation& operation = *pending.operation;
+  std::memcpy(operation.out, pending.out.memory.get(), out_bytes(operation, me_));
+}
+
+Outbox& LocalCommunicator::outbox(int member) {
+  auto& outbox = outboxes_[member];
+  if (!outbox) outbox = std::make_unique<Outbox>(group_.mailbox(me_, member), fabric_->region(), rank_);
+  return *outbox;
+}
+
+Inbox& LocalCommunicator::inbox(int member) {
+  auto& inbox = inboxes_[member];
+  if (!inbox) inbox = std::make_unique<Inbox>(group_.mailbox(member, me_));
+  return *inbox;
 }
 
 void LocalCommunicator::post_message(Pending& pending) {
@@ -78,11 +113,11 @@ void LocalCommunicator::post_message(Pending& pending) {
     if (const size_t bytes = out_bytes(operation, me_); !send && bytes > 0) std::memset(operation.out, 0, bytes);
     pending.stage = Stage::done;
   } else if (send) {
-    pending.number = group_.mailbox(me_, peer).post(operation);
+    pending.number = outbox(peer).post(operation);
     pending.stage = Stage::sending;
     ring(peer);
   } else {
-    pending.number = group_.mailbox(peer, me_).claim();
+    pending.number = inbox(peer).claim();
     pending.stage = Stage::receiving;
   }
 }
@@ -100,8 +135,8 @@ bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
     case Stage::receiving:
       return advance_receive(pending);
     case Stage::sending:
-      if (!waited_for) return false;
-      group_.mailbox(me_, pending.operation->to).detach(pending.number);
+      if (!waited_for || !outbox(pending.operation->to).detach(pending.number)) return false;
+      ring(pending.operation->to);  // which may have come in the middle of it
       pending.stage = Stage::done;
       return true;
     case Stage::done:
@@ -133,6 +168,7 @@ bool LocalCommunicator::advance_collective(Pending& pending) {
   }
   if (pending.stage == Stage::sharing) {
     if (slot.shared.load(std::memory_order_acquire) < piece_count(operation)) return false;
+    unstage(pending);
     finish(pending);
   }
   if (pending.stage == Stage::release) {
@@ -170,11 +206,11 @@ bool LocalCommunicator::advance_permute(Pending& pending) {
 
 bool LocalCommunicator::advance_receive(Pending& pending) {
   const Operation& operation = *pending.operation;
-  Mailbox& mailbox = group_.mailbox(operation.from, me_);
-  const Operation* sent = mailbox.find(pending.number);
+  const Operation* sent = inbox(operation.from).find(pending.number);
   if (sent == nullptr) return false;
   check_message(pending, *sent);
-  mailbox.take(pending.number, operation.out);
+  if (!inbox(operation.from).take(pending.number, operation.out)) return false;
+  ring(operation.from);  // which may wait to have its buffer back
   pending.stage = Stage::done;
   return true;
 }

@@ -1,83 +1,107 @@
 #include "tessera/comm/mailbox.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "tessera/base/error.h"
 
 namespace tessera::comm {
 namespace {
 
-constexpr size_t kFirstCells = 8;
 constexpr size_t kCopiedAtOnce = 4096;  // bytes
 
 }  // namespace
 
-uint64_t Mailbox::post(const Operation& send) {
-  std::lock_guard lock(mutex_);
-  uint64_t number = posted_.load(std::memory_order_relaxed);
-  if (number - oldest_ == ring_.size()) {
-    std::vector<std::unique_ptr<Message>> wider(std::max(kFirstCells, 2 * ring_.size()));
-    for (uint64_t old = oldest_; old < number; ++old)
-      wider[old & (wider.size() - 1)] = std::move(ring_[old & (ring_.size() - 1)]);
-    for (auto& message : wider)
-      if (!message) message = std::make_unique<Message>();
-    ring_ = std::move(wider);
+/// What the receiver may still read lives on, to the end of the world.
+Outbox::~Outbox() {
+  for (Cell& cell : out_)
+    if (cell.copy) region_->keep(std::move(cell.copy));
+}
+
+uint64_t Outbox::post(const Operation& send) {
+  retire();
+  Cell cell;
+  if (free_.empty()) {
+    cell.message = &region_->make<Message>(1)[0];
+  } else {
+    cell = std::move(free_.back());
+    free_.pop_back();
   }
-  Message& message = cell(number);
-  std::lock_guard bytes_lock(message.mutex);
+  Message& message = *cell.message;
   message.operation.assign(send);
   message.bytes = byte_count(send, send.count);
   message.data = send.in;
-  message.detached = message.taken = false;
-  if (message.bytes <= kCopiedAtOnce) keep_copy(message);
-  posted_.store(number + 1, std::memory_order_release);
-  return number;
+  message.next.store(nullptr, std::memory_order_relaxed);
+  cell.detached = false;
+  const bool copies = message.bytes > 0 && (message.bytes <= kCopiedAtOnce || !region_->holds(send.in));
+  if (copies) keep_copy(cell);
+  message.state.store(copies ? Message::State::copied : Message::State::posted, std::memory_order_relaxed);
+  out_.push_back(std::move(cell));
+  (last_ ? last_->next : mailbox_.first).store(&message, std::memory_order_release);
+  last_ = &message;
+  return oldest_ + out_.size() - 1;
 }
 
-void Mailbox::detach(uint64_t number) {
-  Message& message = at(number);
-  {
-    std::lock_guard bytes_lock(message.mutex);
-    if (message.data != nullptr && message.data != message.copy.data()) keep_copy(message);
+bool Outbox::detach(uint64_t number) {
+  Cell& cell = out_.at(number - oldest_);
+  Message& message = *cell.message;
+  Message::State state = Message::State::posted;
+  if (message.state.compare_exchange_strong(state, Message::State::copying, std::memory_order_acquire)) {
+    if (message.bytes > 0) keep_copy(cell);
+    message.state.store(Message::State::copied, std::memory_order_release);
+  } else if (state == Message::State::reading && message.data != cell.copy.get()) {
+    return false;
   }
-  std::lock_guard lock(mutex_);
-  message.detached = true;
-  retire();
+  cell.detached = true;
+  return true;
 }
 
-uint64_t Mailbox::claim() {
-  std::lock_guard lock(mutex_);
-  return claimed_++;
-}
-
-const Operation* Mailbox::find(uint64_t number) {
-  return number < posted_.load(std::memory_order_acquire) ? &*at(number).operation : nullptr;
-}
-
-void Mailbox::take(uint64_t number, void* out) {
-  Message& message = at(number);
-  {
-    std::lock_guard bytes_lock(message.mutex);
-    if (message.bytes > 0) std::memcpy(out, message.data, message.bytes);
-    message.data = nullptr;
+void Outbox::keep_copy(Cell& cell) {
+  Message& message = *cell.message;
+  if (cell.room < message.bytes) {
+    cell.copy = region_->allocate(rank_, message.bytes, "a message");
+    cell.room = message.bytes;
   }
-  std::lock_guard lock(mutex_);
-  message.taken = true;
-  retire();
+  std::memcpy(cell.copy.get(), message.data, message.bytes);
+  message.data = cell.copy.get();
 }
 
-void Mailbox::keep_copy(Message& message) {
-  if (message.copy.size() < message.bytes) message.copy.resize(message.bytes);
-  if (message.bytes > 0) std::memcpy(message.copy.data(), message.data, message.bytes);
-  message.data = message.copy.data();
+/// A message is used again when it is taken and the receiver, which finds each by the one before, has found its next.
+void Outbox::retire() {
+  const uint64_t seen = mailbox_.seen.load(std::memory_order_acquire);
+  while (!out_.empty() && oldest_ + 1 < seen && out_.front().detached &&
+         out_.front().message->state.load(std::memory_order_acquire) == Message::State::taken) {
+    free_.push_back(std::move(out_.front()));
+    out_.pop_front();
+    ++oldest_;
+  }
 }
 
-Mailbox::Message& Mailbox::at(uint64_t number) {
-  std::lock_guard lock(mutex_);
-  return cell(number);
+const Operation* Inbox::find(uint64_t number) {
+  while (number >= oldest_ + come_.size()) {
+    Message* next = (last_ ? last_->next : mailbox_.first).load(std::memory_order_acquire);
+    if (next == nullptr) return nullptr;
+    come_.push_back(next);
+    last_ = next;
+    mailbox_.seen.store(oldest_ + come_.size(), std::memory_order_release);
+  }
+  return &*come_.at(number - oldest_)->operation;
 }
 
-void Mailbox::retire() {
-  while (oldest_ < posted_ && cell(oldest_).detached && cell(oldest_).taken) ++oldest_;
+bool Inbox::take(uint64_t number, void* out) {
+  Message& message = *come_.at(number - oldest_);
+  Message::State state = Message::State::posted;
+  if (!message.state.compare_exchange_strong(state, Message::State::reading, std::memory_order_acquire)) {
+    if (state != Message::State::copied) return false;
+    message.state.store(Message::State::reading, std::memory_order_relaxed);  // the sender is done with it
+  }
+  if (message.bytes > 0) std::memcpy(out, message.data, message.bytes);
+  message.state.store(Message::State::taken, std::memory_order_release);
+  come_[number - oldest_] = nullptr;
+  while (!come_.empty() && come_.front() == nullptr) {
+    come_.pop_front();
+    ++oldest_;
+  }
+  return true;
 }
 
 }  // namespace tessera::comm

@@ -211,14 +211,16 @@ size_t out_bytes(const Operation& operation, int member) {
   return byte_count(operation, out_elements(operation, member));
 }
 
-void OwnedOperation::assign(const Operation& operation) {
-  counts_.assign(operation.counts.begin(), operation.counts.end());
-  counts_.insert(counts_.end(), operation.recv_counts.begin(), operation.recv_counts.end());
+void KeptOperation::assign(const Operation& operation) {
+  const size_t counts = operation.counts.size(), recv_counts = operation.recv_counts.size();
+  check(counts + recv_counts <= room_.size(), "there is room for an operation's counts");
+  std::copy_n(operation.counts.begin(), counts, room_.begin());
+  std::copy_n(operation.recv_counts.begin(), recv_counts, room_.begin() + static_cast<int64_t>(counts));
   size_t length = std::min(operation.label.size(), label_.size());
   std::copy_n(operation.label.begin(), length, label_.begin());
   operation_ = operation;
-  operation_.counts = std::span(counts_).first(operation.counts.size());
-  operation_.recv_counts = std::span(counts_).subspan(operation.counts.size());
+  operation_.counts = room_.first(counts);
+  operation_.recv_counts = room_.subspan(counts, recv_counts);
   operation_.label = {label_.data(), length};
 }
 

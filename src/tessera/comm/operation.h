@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,15 +33,15 @@ size_t out_bytes(const Operation& operation, int member);
 
 int64_t sum_of(std::span<const int64_t> counts);
 
-/// An operation whose counts and label are its own, so that it outlives the caller's. Its buffers stay the caller's.
-/// Assigning allocates nothing once counts of that length have been seen.
-class OwnedOperation {
+/// An operation kept beyond its caller's: its counts and label lie beside it. Its buffers stay the caller's.
+class KeptOperation {
  public:
-  OwnedOperation() = default;
-  OwnedOperation(const OwnedOperation&) = delete;
-  OwnedOperation& operator=(const OwnedOperation&) = delete;
+  KeptOperation() = default;
+  KeptOperation(const KeptOperation&) = delete;
+  KeptOperation& operator=(const KeptOperation&) = delete;
 
-  void reserve(int members) { counts_.reserve(2 * static_cast<size_t>(members)); }
+  /// Where counts are kept: two per member of the group, of operations that have counts.
+  void set_room(std::span<int64_t> room) { room_ = room; }
   void assign(const Operation& operation);
 
   const Operation* operator->() const { return &operation_; }
@@ -48,8 +49,25 @@ class OwnedOperation {
 
  private:
   Operation operation_;
-  std::vector<int64_t> counts_;   // counts, then recv_counts
+  std::span<int64_t> room_;
   std::array<char, 64> label_{};  // longer labels are cut: they serve messages only
+};
+
+/// The same with room of its own. Assigning allocates nothing once as many counts have been seen, or reserved.
+class OwnedOperation : public KeptOperation {
+ public:
+  void reserve(int members) { make_room(2 * static_cast<size_t>(members)); }
+  void assign(const Operation& operation) {
+    make_room(operation.counts.size() + operation.recv_counts.size());
+    KeptOperation::assign(operation);
+  }
+
+ private:
+  void make_room(size_t counts) {
+    if (counts > counts_.size()) counts_.resize(counts);
+    set_room(counts_);
+  }
+  std::vector<int64_t> counts_;
 };
 
 }  // namespace tessera::comm
