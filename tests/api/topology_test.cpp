@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "api/small_model.h"
+#include "tessera/check.h"
 #include "tessera/compare.h"
 #include "tessera/tessera.h"
 
@@ -64,6 +65,7 @@ TEST(KnownLinks, do_not_change_the_answers_of_models) {
       SCOPED_TRACE(std::string(name) + " on " + mesh);
       const Program program = compile(model, Mesh::parse(mesh), {}, {{}, nullptr, two_hosts("tp", near)});
       EXPECT_THAT(kinds(program), Contains("reduce_scatter"));
+      for (const CheckFinding& finding : check_program(program).findings) ADD_FAILURE() << finding.message;
       SessionOptions options;
       options.threads_per_rank = 1;
       for (const Difference& difference : compare(expected, Session(program, options).run(inputs)))

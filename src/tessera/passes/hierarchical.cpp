@@ -29,7 +29,7 @@ std::string time_text(double seconds) {
   return seconds < 1e-4 ? fmt::format("{:.3g} µs", seconds * 1e6) : fmt::format("{:.3g} ms", seconds * 1e3);
 }
 
-// A collective between two values that stand for one global tensor; views of them may lie between.
+// A collective between two values that stand for one global tensor.
 struct Site {
   Node* node = nullptr;
   Value *in = nullptr, *out = nullptr;
@@ -75,10 +75,6 @@ class Rewriter {
     const auto* axes = node->get<std::vector<std::string>>("axes");
     if (!kinds || !axes || node->inputs.size() != 1) return std::nullopt;
     Site site{node, node->inputs[0], node->outputs[0], kinds->second, {kinds->first}};
-    if (!is_placed(site.in) && site.in->producer && site.in->producer->is("Reshape"))
-      site.in = site.in->producer->inputs[0];
-    if (!is_placed(site.out) && site.out->uses.size() == 1 && site.out->uses[0].node->is("Reshape"))
-      site.out = site.out->uses[0].node->outputs[0];
     if (!is_placed(site.in) || !is_placed(site.out)) return std::nullopt;
     for (const std::string& axis : *axes) site.step.axes.push_back(parse_axis(axis, program_.mesh));
     site.step.before = program_.placement(site.in).sharding;
