@@ -138,6 +138,22 @@ using StageObserver = std::function<void(std::string_view stage, const std::func
 /// The names of all stages, in order. lower_precision runs only if a plan asks for another dtype.
 std::vector<std::string> stages();
 
+/// What a written program's collectives are: nodes of domain tessera.comm, or calls of ONNX functions in the model that
+/// are made of Send, Recv and ONNX's own operators.
+enum class Lower { collectives, primitives };
+/// What orders communication in a written model: a token threaded through it, or the place of the nodes.
+enum class Order { tokens, position };
+/// How a written model learns the number of the rank that runs it: from an input "tessera.rank", from RankId and
+/// AxisIndex nodes, or it is folded in, which makes one model per rank.
+enum class RankIdentity { input, op, constant };
+
+/// The form of a written program. All forms run with the same bits but where primitives add in another order.
+struct WriteOptions {
+  Lower lower = Lower::collectives;
+  Order order = Order::tokens;
+  RankIdentity rank_id = RankIdentity::op;
+};
+
 /// One program for all ranks of a mesh, communication included. Immutable; copies share.
 class Program {
  public:
@@ -155,7 +171,7 @@ class Program {
 
   /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
   /// else there is a user error, and so is a program that was itself read.
-  void write(const std::filesystem::path& folder) const;
+  void write(const std::filesystem::path& folder, const WriteOptions& options = {}) const;
   /// Reads what write() wrote.
   static Program read(const std::filesystem::path& folder);
   /// Whether `path` looks like a folder that write() wrote.

@@ -45,6 +45,15 @@ Elements computed(const Graph& graph, const Value* wanted, const Bindings& bindi
   return known.at(wanted);
 }
 
+ExpressionNodes::AxisIndex index_node(Graph& graph) {
+  return [&graph](const std::string& axis) {
+    Node* node = graph.add_node("AxisIndex", {}, {"@" + axis}, spmd::kCommDomain);
+    node->set("axis", axis);
+    node->outputs[0]->type = {DType::int64, Shape{}};
+    return node->outputs[0];
+  };
+}
+
 Expr parse(const std::string& text) {
   auto expr = Expr::parse(text);
   EXPECT_TRUE(expr) << text;
@@ -54,7 +63,7 @@ Expr parse(const std::string& text) {
 void expect_right(const std::vector<Expr>& elements, bool scalar, const std::vector<Bindings>& bindings) {
   SCOPED_TRACE(to_string(elements));
   Graph graph;
-  Value* value = ExpressionNodes(graph).value_of("shape", elements, scalar, DType::int64);
+  Value* value = ExpressionNodes(graph, index_node(graph)).value_of("shape", elements, scalar, DType::int64);
   graph.outputs = {graph.add_node("Identity", {value}, {"y"})->outputs[0]};
   graph.outputs[0]->type = value->type;
   graph.verify("test");
@@ -63,7 +72,7 @@ void expect_right(const std::vector<Expr>& elements, bool scalar, const std::vec
     for (const Expr& element : elements) expected.push_back(element.evaluate(at));
     EXPECT_EQ(computed(graph, value, at), expected);
   }
-  fold_expression_nodes(graph);
+  fold_expression_nodes(graph, Mesh::parse("dp=64,tp=64"));
   const Value* operand = graph.outputs[0]->producer->input(0);
   ASSERT_EQ(operand->kind, ValueKind::expression);
   EXPECT_EQ(graph.nodes().size(), 1u);
@@ -102,7 +111,7 @@ TEST(ExpressionNodes, minimum_and_maximum) {
 
 TEST(ExpressionNodes, equal_subexpressions_share_nodes) {
   Graph graph;
-  ExpressionNodes nodes(graph);
+  ExpressionNodes nodes(graph, index_node(graph));
   Expr local = parse("floordiv(a + 3, 4)");
   nodes.value_of("x", {local, 64}, false, DType::int64);
   size_t before = graph.nodes().size();
@@ -113,7 +122,7 @@ TEST(ExpressionNodes, equal_subexpressions_share_nodes) {
 
 TEST(ExpressionNodes, constants_are_initializers_of_their_type) {
   Graph graph;
-  const Value* value = ExpressionNodes(graph).value_of("x", {4, 5}, false, DType::int32);
+  const Value* value = ExpressionNodes(graph, index_node(graph)).value_of("x", {4, 5}, false, DType::int32);
   EXPECT_EQ(value->kind, ValueKind::constant);
   EXPECT_EQ(value->dtype(), DType::int32);
   EXPECT_TRUE(graph.nodes().empty());

@@ -1,7 +1,6 @@
 #include "tessera/api/expression_nodes.h"
 
 #include "tessera/base/error.h"
-#include "tessera/spmd/program.h"
 
 namespace tessera::api {
 namespace {
@@ -47,10 +46,7 @@ Value* ExpressionNodes::atom(const Expr::Atom& atom) {
   if (atom.kind == Expr::AtomKind::symbol) {
     Value* scalar = nullptr;
     if (atom.name.starts_with('@')) {
-      Node* node = graph_.add_node("AxisIndex", {}, {atom.name}, spmd::kCommDomain);
-      node->set("axis", atom.name.substr(1));
-      scalar = node->outputs[0];
-      scalar->type = {DType::int64, Shape{}};
+      scalar = axis_index_(atom.name.substr(1));
     } else {
       std::string name = std::string(kSymbolPrefix) + atom.name;
       scalar = graph_.add_input(name, {DType::int64, Shape{}});

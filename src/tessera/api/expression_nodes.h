@@ -1,11 +1,14 @@
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
 
 namespace tessera::api {
 
@@ -13,12 +16,14 @@ namespace tessera::api {
 inline constexpr std::string_view kSymbolPrefix = "symbol:";
 
 /// Turns expressions into int64 nodes, appended to a graph. A symbol is a scalar int64 input "symbol:NAME", an axis
-/// index an AxisIndex node; equal subexpressions share nodes. All nodes work on one element of rank 1.
+/// index what `axis_index` gives for it; equal subexpressions share nodes. All nodes work on one element of rank 1.
 ///
 /// Example: {2*batch + 1, 64} is Concat(Add(Mul(Unsqueeze(symbol:batch), [2]), [1]), [64]).
 class ExpressionNodes {
  public:
-  explicit ExpressionNodes(Graph& graph) : graph_(graph) {}
+  /// `axis_index` gives the int64 scalar that is this rank's index along an axis.
+  using AxisIndex = std::function<Value*(const std::string& axis)>;
+  ExpressionNodes(Graph& graph, AxisIndex axis_index) : graph_(graph), axis_index_(std::move(axis_index)) {}
 
   /// A value of that integer or bool type with these elements: of rank 0 if `scalar`, else of rank 1. A constant if all
   /// elements are.
@@ -32,11 +37,14 @@ class ExpressionNodes {
   Value* apply(std::string_view op_type, std::vector<Value*> operands, std::string_view name = "");
 
   Graph& graph_;
+  AxisIndex axis_index_;
   std::map<std::string, Value*> known_;  ///< by printed form
 };
 
-/// The inverse, on a graph that was read: inputs that are symbols, AxisIndex nodes and whatever is computed from them
-/// alone become values of kind expression. What cannot be followed stays as it is.
-void fold_expression_nodes(Graph& graph);
+/// The inverse, on a graph that was read: inputs that are symbols or the rank's number, RankId, AxisIndex and Neighbor
+/// nodes, and whatever is computed from them and from shapes become values of kind expression; over axis indices, or of
+/// one rank if it is given. Results whose types the file does not state get them. What cannot be followed stays as it
+/// is.
+void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt);
 
 }  // namespace tessera::api

@@ -1,7 +1,10 @@
 #include <algorithm>
 
 #include "tessera/api/expression_nodes.h"
+#include "tessera/api/lowering.h"
 #include "tessera/base/error.h"
+#include "tessera/dialect/group.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/program.h"
@@ -56,36 +59,84 @@ void become_expression(Graph& graph, Value* result, const std::vector<Expr>& con
   graph.replace_uses(result, known);
 }
 
-}  // namespace
+// An operator of the dialect whose result is a number of this rank's.
+bool is_position(const Node& node) {
+  return node.domain == spmd::kCommDomain && !dialect::communicates(node);
+}
 
-void fold_expression_nodes(Graph& graph) {
-  std::erase_if(graph.inputs, [](Value* input) {
-    if (!input->name.starts_with(kSymbolPrefix)) return false;
-    input->kind = ValueKind::expression;
-    input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
-    return true;
+bool is_untyped(const Node& node) {
+  return std::any_of(node.outputs.begin(), node.outputs.end(), [](const Value* result) {
+    return result && (result->dtype() == DType::undefined || !result->has_shape());
   });
-  std::vector<Node*> nodes;
-  for (const auto& node : graph.nodes()) nodes.push_back(node.get());
-  for (Node* node : nodes) {
-    if (node->is("AxisIndex", spmd::kCommDomain)) {
-      Value* index = node->output();
-      if (index && !graph.is_output(index))
-        become_expression(graph, index, {Expr::axis_index(node->get_string("axis", ""))});
-      continue;
+}
+
+class ExpressionFolder {
+ public:
+  ExpressionFolder(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) : graph_(graph), mesh_(mesh) {
+    if (rank) coordinates_ = mesh.coordinates(*rank);
+  }
+
+  void run() {
+    std::erase_if(graph_.inputs, [&](Value* input) {
+      if (input->name == kRankInput) {
+        input->content = {bind(dialect::rank_expression(mesh_))};
+      } else if (input->name.starts_with(kSymbolPrefix)) {
+        input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
+      } else {
+        return false;
+      }
+      input->kind = ValueKind::expression;
+      return true;
+    });
+    std::vector<Node*> nodes;
+    for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
+    for (Node* node : nodes) visit(node);
+    // What communicates stays, whoever reads its result.
+    const std::vector<Value*> outputs = graph_.outputs;
+    for (const auto& node : graph_.nodes())
+      if (dialect::communicates(*node) && node->output()) graph_.outputs.push_back(node->output());
+    graph_.erase_dead();
+    graph_.outputs = outputs;
+  }
+
+ private:
+  Expr bind(const Expr& expr) const { return coordinates_ ? bind_rank(expr, mesh_, *coordinates_) : expr; }
+
+  void visit(Node* node) {
+    if (node->domain == spmd::kCommDomain) {
+      if (is_position(*node) || is_untyped(*node)) dialect::infer_node(*node, mesh_);
+    } else if (is_untyped(*node)) {
+      ops::op_of(*node).infer(*node);
+    } else if (is_foldable(*node)) {
+      infer_content(node);
     }
-    if (!is_foldable(*node)) continue;
-    std::vector<TensorType> types;  // as the model states them
+    for (Value* result : node->outputs) {
+      if (!result || !result->content || graph_.is_output(result)) continue;
+      for (Expr& element : *result->content) element = bind(element);
+      become_expression(graph_, result, *result->content);
+    }
+  }
+
+  // Types stay as the model states them.
+  static void infer_content(Node* node) {
+    std::vector<TensorType> types;
     for (const Value* result : node->outputs) types.push_back(result ? result->type : TensorType{});
     ops::op_of(*node).infer(*node);
     for (size_t r = 0; r < types.size(); ++r)
       if (node->outputs[r] && !node->outputs[r]->content) node->outputs[r]->type = types[r];
     if (node->is("Div"))
       if (auto quotients = quotients_of(*node)) node->output()->content = quotients;
-    for (Value* result : node->outputs)
-      if (result && result->content && !graph.is_output(result)) become_expression(graph, result, *result->content);
   }
-  graph.erase_dead();
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  std::optional<std::vector<int64_t>> coordinates_;
+};
+
+}  // namespace
+
+void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) {
+  ExpressionFolder(graph, mesh, rank).run();
 }
 
 }  // namespace tessera::api

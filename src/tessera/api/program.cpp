@@ -78,10 +78,10 @@ Explanation Program::explain(const std::string& tensor) const {
   return api::explain(*impl_->compiled, tensor);
 }
 
-void Program::write(const std::filesystem::path& folder) const {
+void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl_->compiled)
     fail("write", "'{}': a program that was read is written already; copy its folder", folder.string());
-  api::write_program(*impl_->program, impl_->source, folder);
+  api::write_program(*impl_->program, impl_->source, folder, options);
 }
 
 Program Program::read(const std::filesystem::path& folder) {

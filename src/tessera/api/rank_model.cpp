@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/api/expression_nodes.h"
+#include "tessera/api/lowering.h"
 #include "tessera/base/error.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/pipeline.h"
@@ -17,15 +18,19 @@ constexpr int64_t kDialectVersion = 1;
 class RankModel {
  public:
   RankModel(const spmd::Program& program, const std::vector<int64_t>& coordinates,
-            const std::vector<std::string>& unbound, const SymbolNames& names)
-      : program_(program), names_(names), expressions_(*model_.graph) {
+            const std::vector<std::string>& unbound, const SymbolNames& names, const WriteOptions& options)
+      : program_(program),
+        names_(names),
+        hints_(rename(program.hints, names)),
+        expressions_(*model_.graph, [this](const std::string& axis) { return lowering_.axis_index(axis); }),
+        lowering_(*model_.graph, expressions_, program.mesh, program.mesh.rank_of(coordinates), options, hints_) {
     for (size_t a = 0; a < coordinates.size(); ++a) {
       const std::string& axis = program.mesh.axes()[a].name;
       if (std::find(unbound.begin(), unbound.end(), axis) == unbound.end()) bound_["@" + axis] = coordinates[a];
     }
   }
 
-  OnnxModel run(const std::vector<StoredShard>& shards) {
+  WrittenModel run(const std::vector<StoredShard>& shards) {
     model_.ir_version = kIrVersion;
     model_.opset_imports = {{"", rewrite::kCanonicalOpset},
                             {std::string(spmd::kLocalDomain), kDialectVersion},
@@ -40,11 +45,20 @@ class RankModel {
     for (const spmd::Port& port : program_.outputs) graph().outputs.push_back(known_.at(port.value));
     for (const auto& value : program_.graph->values())
       if (value->next && !graph().is_output(known_.at(value->next))) graph().outputs.push_back(known_.at(value->next));
+    model_.functions = lowering_.take_functions();
     graph().verify("write");
-    return std::move(model_);
+    return {std::move(model_), lowering_.uses_rank()};
   }
 
  private:
+  using Hints = std::map<std::string, int64_t, std::less<>>;
+
+  static Hints rename(const Hints& hints, const SymbolNames& names) {
+    Hints renamed;
+    for (const auto& [symbol, value] : hints) renamed[names.rename(symbol)] = value;
+    return renamed;
+  }
+
   Graph& graph() { return *model_.graph; }
 
   Expr bind(const Expr& expr) const {
@@ -113,7 +127,10 @@ class RankModel {
     for (Value*& result : added->outputs)
       if (result) result = known_.at(result);
     if (node.domain == spmd::kCommDomain) state_extents(node, *added);
-    graph().adopt_node(std::move(added));
+    if (node.domain.empty())
+      graph().adopt_node(std::move(added));
+    else
+      lowering_.add(std::move(added));
   }
 
   // What follows from the operands' shapes in the program, where they are those of any rank.
@@ -121,8 +138,9 @@ class RankModel {
     auto state = [&](std::string_view attribute, const Value* value, std::string_view dim) {
       added.set(attribute, names_.rename(value->shape().at(node.get_int(dim, -1))).str());
     };
-    if (node.op_type == "AllGather") state(spmd::kExtentAttribute, node.input(0), "dim");
-    if (node.op_type == "ReduceScatter") state(spmd::kExtentAttribute, node.output(0), "dim");
+    if (node.op_type == "AllGather" || node.op_type == "Gather") state(spmd::kExtentAttribute, node.input(0), "dim");
+    if (node.op_type == "ReduceScatter" || node.op_type == "Scatter")
+      state(spmd::kExtentAttribute, node.output(0), "dim");
     if (node.op_type == "AllToAll") {
       state(spmd::kSplitExtentAttribute, node.output(0), "split_dim");
       state(spmd::kConcatExtentAttribute, node.input(0), "concat_dim");
@@ -133,16 +151,18 @@ class RankModel {
   const SymbolNames& names_;
   std::map<std::string, int64_t, std::less<>> bound_;  // "@tp" → coordinate
   OnnxModel model_;
+  Hints hints_;
   ExpressionNodes expressions_;
+  Lowering lowering_;
   std::map<const Value*, Value*> known_;
 };
 
 }  // namespace
 
-OnnxModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
-                     const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
-                     const SymbolNames& names) {
-  return RankModel(program, coordinates, unbound, names).run(shards);
+WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
+                        const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
+                        const SymbolNames& names, const WriteOptions& options) {
+  return RankModel(program, coordinates, unbound, names, options).run(shards);
 }
 
 }  // namespace tessera::api

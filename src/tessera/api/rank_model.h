@@ -1,12 +1,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/api/manifest.h"
 #include "tessera/api/weights_file.h"
 #include "tessera/ir/graph.h"
+#include "tessera/tessera.h"
 
 namespace tessera::api {
 
@@ -33,13 +35,20 @@ class SymbolNames {
 /// `unbound` axes, symbolic shape operands as int64 nodes, collectives that say their members' extents. Inputs are the
 /// program's, then symbols; outputs the program's, then the states' next values.
 ///
-/// States have type and size (as in `shards`), but no data.
-OnnxModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
-                     const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
-                     const SymbolNames& names);
+/// States have type and size (as in `shards`), but no data. Communication is lowered and learns its rank as the options
+/// say; it is in the order of the nodes, without tokens.
+struct WrittenModel {
+  OnnxModel model;
+  bool uses_rank = false;  ///< it reads its rank's number, or has it folded in
+};
+WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
+                        const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
+                        const SymbolNames& names, const WriteOptions& options);
 
-/// The inverse: a model that a class of ranks runs, as a program. States have no data: ranks' shards are kept apart.
-/// User errors naming `source` for whatever does not fit the manifest.
-spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source);
+/// The inverse: a model that a class of ranks runs, as a program; with `rank`, as that rank's. Functions are inlined,
+/// tokens checked and dropped. States have no data: ranks' shards are kept apart. User errors naming `source` for
+/// whatever does not fit the manifest.
+spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
+                         std::optional<int64_t> rank = std::nullopt);
 
 }  // namespace tessera::api

@@ -4,6 +4,7 @@
 #include "tessera/api/expression_nodes.h"
 #include "tessera/api/rank_model.h"
 #include "tessera/base/error.h"
+#include "tessera/dialect/inline.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/onnx/metadata.h"
 
@@ -12,8 +13,8 @@ namespace {
 
 class RankModelReader {
  public:
-  RankModelReader(OnnxModel model, const Manifest& manifest, const std::string& source)
-      : manifest_(manifest), source_(source) {
+  RankModelReader(OnnxModel model, const Manifest& manifest, const std::string& source, std::optional<int64_t> rank)
+      : manifest_(manifest), source_(source), rank_(rank) {
     program_.mesh = manifest.mesh;
     program_.hints = manifest.hints;
     program_.equal_extents = manifest.equal_extents;
@@ -23,7 +24,7 @@ class RankModelReader {
   spmd::Program run() {
     settle_kinds();
     for (const auto& value : graph().values()) place(*value);
-    fold_expression_nodes(graph());
+    fold_expression_nodes(graph(), manifest_.mesh, rank_);
     std::vector<Value*> listed = graph().inputs;
     for (const Manifest::Tensor& input : manifest_.inputs) {
       Value* value = take_port(input, program_.inputs);
@@ -118,13 +119,16 @@ class RankModelReader {
 
   const Manifest& manifest_;
   const std::string& source_;
+  const std::optional<int64_t> rank_;
   spmd::Program program_;
 };
 
 }  // namespace
 
-spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source) {
-  return RankModelReader(std::move(model), manifest, source).run();
+spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
+                         std::optional<int64_t> rank) {
+  dialect::settle(model, manifest.mesh);
+  return RankModelReader(std::move(model), manifest, source, rank).run();
 }
 
 }  // namespace tessera::api

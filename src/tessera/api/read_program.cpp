@@ -38,19 +38,31 @@ class ProgramReader {
     for (const Manifest::RankFile& file : manifest_.weights) check_stamp(folder_, file.stamp);
     auto programs = std::make_shared<runtime::RankPrograms>();
     programs->program_of.resize(static_cast<size_t>(manifest_.mesh.size()));
-    for (const Manifest::RankFile& file : manifest_.models) {
-      for (int rank : file.ranks) programs->program_of[rank] = static_cast<int>(programs->programs.size());
-      programs->programs.push_back(read_model(file.stamp.file));
-    }
+    for (const Manifest::RankFile& file : manifest_.models) read_model(file, *programs);
     if (!manifest_.states.empty()) read_weights(*programs);
     return programs;
   }
 
  private:
-  std::shared_ptr<const spmd::Program> read_model(const std::string& file) {
-    std::string path = (folder_ / file).string();
+  // A model serves all ranks of its file, as one program over axis indices; but where its communication is made of
+  // functions, whose messages and their extents follow from the rank's number, as one program per rank.
+  void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
+    const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
-    ShardLayout& layout = layouts_.emplace_back();
+    auto add = [&](OnnxModel own, std::optional<int64_t> rank) {
+      layouts_.push_back(layout_of(own, path));
+      programs.programs.push_back(std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, rank)));
+    };
+    const bool lowered = !model.functions.empty();
+    if (!lowered) add(std::move(model), std::nullopt);
+    for (int rank : file.ranks) {
+      if (lowered) add(model.clone(), rank);
+      programs.program_of[rank] = static_cast<int>(programs.programs.size()) - 1;
+    }
+  }
+
+  ShardLayout layout_of(const OnnxModel& model, const std::string& path) const {
+    ShardLayout layout;
     for (const Manifest::State& state : manifest_.states) {
       const Value* value = model.graph->find(state.value);
       auto location = value && value->has_data() ? external_location(*value) : std::nullopt;
@@ -60,7 +72,7 @@ class ProgramReader {
       const Tensor& data = value->data;
       layout.pieces.push_back({state.value, data.dtype, data.dims, data.bytes, location->offset});
     }
-    return std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path));
+    return layout;
   }
 
   void read_weights(runtime::RankPrograms& programs) {

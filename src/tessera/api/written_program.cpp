@@ -7,6 +7,7 @@
 #include "tessera/api/rank_model.h"
 #include "tessera/api/weights_file.h"
 #include "tessera/base/error.h"
+#include "tessera/dialect/tokens.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
@@ -39,8 +40,9 @@ std::optional<std::string> objection_to_replacing(const fs::path& folder) {
 
 class ProgramWriter {
  public:
-  ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder)
-      : program_(program), names_(program), folder_(folder, objection_to_replacing) {
+  ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder,
+                const WriteOptions& options)
+      : program_(program), options_(options), names_(program), folder_(folder, objection_to_replacing) {
     manifest_.tessera = TESSERA_VERSION;
     manifest_.source = source;
     manifest_.mesh = program.mesh;
@@ -101,28 +103,46 @@ class ProgramWriter {
   }
 
   void write_models() {
-    auto unbound = unbound_axes(program_);
+    const bool constant = options_.rank_id == RankIdentity::constant;
+    auto unbound = constant ? std::vector<std::string>{} : unbound_axes(program_);
     RankClasses classes = model_classes(program_, unbound);
-    manifest_.models = files_of(classes);
-    for (size_t m = 0; m < classes.count(); ++m) {
-      int rank = classes.first_rank[m];
-      auto shards = shards_of(rank);
-      OnnxModel model = rank_model(program_, program_.mesh.coordinates(rank), unbound, shards, names_);
-      text::HeaderExtras header;
-      header.producer_name = "tessera";
-      header.producer_version = TESSERA_VERSION;
-      model.extra = text::serialize_extras(header);
-      ExportOptions options;
-      options.value_info = true;
-      for (const StoredShard& shard : shards)
-        options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
-      std::string file = fmt::format("rank_{}.onnx", rank);
-      export_model(model, folder_.temporary() / file, options);
-      manifest_.models[m].stamp = stamp_of(folder_.temporary(), file);
+    for (const Manifest::RankFile& alike : files_of(classes)) {
+      WrittenModel first = model_of(alike.ranks[0], unbound);
+      if (!constant || !first.uses_rank) {
+        write_model(std::move(first.model), alike.ranks);
+        continue;
+      }
+      for (int rank : alike.ranks) write_model(model_of(rank, unbound).model, {rank});
     }
   }
 
+  WrittenModel model_of(int rank, const std::vector<std::string>& unbound) const {
+    WrittenModel written =
+        rank_model(program_, program_.mesh.coordinates(rank), unbound, shards_of(rank), names_, options_);
+    if (options_.order == Order::tokens)
+      dialect::thread_tokens(written.model);
+    else
+      dialect::state_positions(written.model);
+    return written;
+  }
+
+  void write_model(OnnxModel model, std::vector<int> ranks) {
+    text::HeaderExtras header;
+    header.producer_name = "tessera";
+    header.producer_version = TESSERA_VERSION;
+    model.extra = text::serialize_extras(header);
+    ExportOptions options;
+    options.value_info = true;
+    const int rank = ranks[0];
+    for (const StoredShard& shard : shards_of(rank))
+      options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
+    std::string file = fmt::format("rank_{}.onnx", rank);
+    export_model(model, folder_.temporary() / file, options);
+    manifest_.models.push_back({stamp_of(folder_.temporary(), file), std::move(ranks)});
+  }
+
   const spmd::Program& program_;
+  const WriteOptions options_;
   SymbolNames names_;
   AtomicFolder folder_;
   RankClasses weights_;
@@ -131,8 +151,9 @@ class ProgramWriter {
 
 }  // namespace
 
-void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder) {
-  ProgramWriter(program, source, folder).run();
+void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder,
+                   const WriteOptions& options) {
+  ProgramWriter(program, source, folder, options).run();
 }
 
 bool is_written_program(const fs::path& path) {

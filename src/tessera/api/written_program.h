@@ -6,6 +6,7 @@
 
 #include "tessera/runtime/rank_programs.h"
 #include "tessera/spmd/program.h"
+#include "tessera/tessera.h"
 
 /// A program as a folder:
 ///
@@ -21,7 +22,8 @@ namespace tessera::api {
 
 /// Writes the folder whole or not at all; the same program gives the same bytes. `source` says in words what it was
 /// made from. An older program at `folder` is replaced, any other content is a user error (stage "write").
-void write_program(const spmd::Program& program, const std::string& source, const std::filesystem::path& folder);
+void write_program(const spmd::Program& program, const std::string& source, const std::filesystem::path& folder,
+                   const WriteOptions& options = {});
 
 /// Reads it for runtime::Executor, which gives the same bits as the program that was written. Weights are mapped. User
 /// errors (stage "program") name the file that is missing, changed or wrong.

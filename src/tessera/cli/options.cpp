@@ -118,6 +118,29 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
             "out --mesh, --topology, --preset, --annotate, --plan, --shapes and --dtype, or run the model itself");
 }
 
+void FormOptions::declare(CLI::App& app) {
+  app.add_option("--lower", lower,
+                 "what is written for a collective: a node of tessera.comm, or a function over Send and Recv")
+      ->check(CLI::IsMember(std::vector<std::string>{"collectives", "primitives"}));
+  app.add_option("--order", order, "what orders communication: a token threaded through it, or the place of the nodes")
+      ->check(CLI::IsMember(std::vector<std::string>{"tokens", "position"}));
+  app.add_option(
+         "--rank-id", rank_id,
+         "how a model learns its rank: from the input tessera.rank, from RankId and AxisIndex nodes, or folded in, "
+         "one model per rank")
+      ->check(CLI::IsMember(std::vector<std::string>{"input", "op", "constant"}));
+}
+
+WriteOptions FormOptions::options() const {
+  WriteOptions options;
+  options.lower = lower == "primitives" ? Lower::primitives : Lower::collectives;
+  options.order = order == "position" ? Order::position : Order::tokens;
+  options.rank_id = rank_id == "input"      ? RankIdentity::input
+                    : rank_id == "constant" ? RankIdentity::constant
+                                            : RankIdentity::op;
+  return options;
+}
+
 void DumpOptions::declare(CLI::App& app) {
   app.add_option("--dump", stages_, "print the text form after a stage; 'list' lists the stages. May be repeated")
       ->allow_extra_args(false)

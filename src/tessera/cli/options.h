@@ -34,6 +34,14 @@ struct PlanOptions {
   std::vector<std::string> annotations;
 };
 
+/// The form of a written program: --lower, --order, --rank-id.
+struct FormOptions {
+  std::string lower = "collectives", order = "tokens", rank_id = "op";
+
+  void declare(CLI::App& app);
+  WriteOptions options() const;
+};
+
 /// --dump
 struct DumpOptions {
   void declare(CLI::App& app);

@@ -16,6 +16,7 @@ class Shard : public Command {
     plan_.declare(app);
     auto* output = app.add_option("-o,--output", folder_, "the folder to write, whole or not at all");
     app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
+    form_.declare(app);
     dump_.declare(app);
   }
 
@@ -36,7 +37,7 @@ class Shard : public Command {
     }();
     if (!dry_) {
       Progress progress(console, "writing");
-      program.write(folder_);
+      program.write(folder_, form_.options());
     }
     if (console.json)
       emit(console, program, peaks);
@@ -89,6 +90,7 @@ class Shard : public Command {
   std::string model_, folder_;
   bool dry_ = false;
   PlanOptions plan_;
+  FormOptions form_;
   DumpOptions dump_;
 };
 

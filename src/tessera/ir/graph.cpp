@@ -276,7 +276,7 @@ void Graph::erase_dead(bool states) {
     bool used = std::any_of((*node)->outputs.begin(), (*node)->outputs.end(), [&](const Value* result) {
       return result && (!result->uses.empty() || kept.contains(result));
     });
-    if (used) continue;
+    if (used || (*node)->outputs.empty()) continue;  // what gives nothing is there for its effect
     unlink(node->get());
     dead.insert(node->get());
   }

@@ -1,5 +1,10 @@
 #include "tessera/runtime/collective.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
 #include "tessera/base/error.h"
 #include "tessera/mesh/group.h"
 
@@ -27,7 +32,7 @@ class Extents {
 
  private:
   const Mesh& mesh_;
-  const SymbolLookup& symbols_;
+  SymbolLookup symbols_;
 };
 
 int64_t product_of(const Dims& dims, size_t begin, size_t end) {
@@ -36,49 +41,51 @@ int64_t product_of(const Dims& dims, size_t begin, size_t end) {
   return result;
 }
 
+struct KindOfOp {
+  std::string_view op;
+  comm::Kind kind;
+};
+constexpr KindOfOp kKinds[] = {
+    {"Send", comm::Kind::send},
+    {"Recv", comm::Kind::recv},
+    {"Broadcast", comm::Kind::broadcast},
+    {"Reduce", comm::Kind::reduce},
+    {"Scatter", comm::Kind::scatter},
+    {"Gather", comm::Kind::gather},
+    {"AllGather", comm::Kind::all_gather},
+    {"AllReduce", comm::Kind::all_reduce},
+    {"ReduceScatter", comm::Kind::reduce_scatter},
+    {"AllToAll", comm::Kind::all_to_all},
+    {"Permute", comm::Kind::permute},
+    {"Barrier", comm::Kind::barrier},
+};
+
+comm::Kind kind_of(const Node& node) {
+  std::vector<std::string_view> names;
+  for (const KindOfOp& row : kKinds) {
+    if (row.op == node.op_type) return row.kind;
+    names.push_back(row.op);
+  }
+  fail("communication", "{}: no such communication; there are {}", node.label(), fmt::join(names, ", "));
+}
+
 class Collective : public kernels::Kernel {
  public:
   Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, StepInfo& info)
-      : rank_(rank), label_(node.get_string("value", node.label())) {
+      : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.program().mesh, symbols) {
     const Mesh& mesh = rank.program().mesh;
-    Extents extents(mesh, symbols);
     const auto* axes = node.get<std::vector<std::string>>("axes");
     if (!axes) fail("communication", "{} names no axes; give it the attribute axes", node.label());
     axes_ = *axes;
     std::vector<AxisRef> group;
     for (const std::string& axis : axes_) group.push_back(parse_axis(axis, mesh));
-    std::vector<int> members = group_of(rank.rank(), group, mesh);
-    info = {label_, node.op_type, true, axes_, members.front()};
-    const Value& in = *node.input(0);
-    const Value& out = *node.output(0);
-    Dims in_dims = extents.at(in.shape(), rank.rank()), out_dims = extents.at(out.shape(), rank.rank());
-    operation_.dtype = in.dtype();
+    members_ = group_of(rank.rank(), group, mesh);
+    info = {label_, node.op_type, true, axes_, members_.front()};
+    operation_.kind = kind_of(node);
     operation_.label = label_;
     operation_.reduction = reduction_of(node);
-    auto counts_along = [&](const Shape& shape, int64_t dim) {
-      if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
-        fail("communication", "{}: dimension {} is out of range", node.label(), dim);
-      Expr extent = member_extent(node, spmd::kExtentAttribute, shape[dim]);
-      std::vector<int64_t> counts;
-      for (int member : members) counts.push_back(extents.at(extent, member));
-      return counts;
-    };
-    if (node.op_type == "AllReduce") {
-      operation_.kind = comm::Kind::all_reduce;
-      operation_.count = count_of(in_dims);
-    } else if (node.op_type == "AllGather" || node.op_type == "ReduceScatter") {
-      bool gathers = node.op_type == "AllGather";
-      operation_.kind = gathers ? comm::Kind::all_gather : comm::Kind::reduce_scatter;
-      int64_t dim = node.get_int("dim", -1);
-      counts_ = counts_along(gathers ? in.shape() : out.shape(), dim);
-      operation_.outer = product_of(in_dims, 0, dim);
-      operation_.inner = product_of(in_dims, dim + 1, in_dims.size());
-    } else if (node.op_type == "AllToAll") {
-      prepare_exchange(node, extents, members, in_dims, out_dims);
-    } else {
-      fail("communication", "{}: no such communication; there are AllReduce, AllGather, ReduceScatter and AllToAll",
-           node.label());
-    }
+    operation_.root = static_cast<int>(node.get_int("root", 0));
+    prepare(node);
     operation_.counts = counts_;
     operation_.recv_counts = recv_counts_;
   }
@@ -88,12 +95,148 @@ class Collective : public kernels::Kernel {
   void run(const kernels::KernelArgs& args) override {
     if (!communicator_) communicator_ = &rank_.communicator(axes_);
     comm::Operation operation = operation_;
-    operation.in = args.inputs[0];
-    operation.out = args.outputs[0];
-    if (operation.kind != comm::Kind::all_to_all) {
+    if (operand_ >= 0) operation.in = args.inputs[static_cast<size_t>(operand_)];
+    if (!args.outputs.empty()) operation.out = args.outputs[0];
+    if (operation.kind == comm::Kind::all_to_all)
+      exchange(args, operation);
+    else
       communicator_->run(operation);
+    if (clears_) std::memset(args.outputs[0], 0, clears_);
+  }
+
+ private:
+  int me() const {
+    return static_cast<int>(std::find(members_.begin(), members_.end(), rank_.rank()) - members_.begin());
+  }
+
+  void prepare(const Node& node) {
+    using comm::Kind;
+    if (operation_.kind == Kind::barrier) return;
+    if (operation_.kind == Kind::recv) {
+      operation_.dtype = node.output(0)->dtype();
+      operation_.count = count_of(extents_.at(node.output(0)->shape(), rank_.rank()));
+      operation_.from = peer(node, 0);
       return;
     }
+    operand_ = 0;
+    const Value& in = *node.input(0);
+    Dims in_dims = extents_.at(in.shape(), rank_.rank());
+    operation_.dtype = in.dtype();
+    operation_.count = count_of(in_dims);
+    if (operation_.kind == Kind::send) {
+      operation_.to = peer(node, 1);
+      return;
+    }
+    const Value& out = *node.output(0);
+    Dims out_dims = extents_.at(out.shape(), rank_.rank());
+    switch (operation_.kind) {
+      case Kind::all_gather:
+      case Kind::gather:
+        prepare_blocks(node, in.shape(), in_dims);
+        break;
+      case Kind::reduce_scatter:
+      case Kind::scatter:
+        prepare_blocks(node, out.shape(), in_dims);
+        break;
+      case Kind::all_to_all:
+        prepare_exchange(node, in_dims, out_dims);
+        break;
+      case Kind::permute:
+        prepare_permute(node);
+        break;
+      default:
+        break;
+    }
+    // What only the root gets is zeros elsewhere.
+    bool to_root = operation_.kind == Kind::reduce || operation_.kind == Kind::gather;
+    if (to_root && me() != operation_.root) clears_ = bytes_of(out.dtype(), count_of(out_dims));
+  }
+
+  static Reduction reduction_of(const Node& node) {
+    std::string name = node.get_string("reduction", "sum");
+    for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
+      if (name == name_of(reduction)) return reduction;
+    fail("communication", "{}: there is no reduction '{}'; there are sum, max, min and mean", node.label(), name);
+  }
+
+  // A member's extent, as the node states it where its operands' shapes are bound to one rank.
+  static Expr member_extent(const Node& node, std::string_view attribute, const Expr& of_shape) {
+    const auto* text = node.get<std::string>(attribute);
+    if (!text) return of_shape;
+    auto extent = Expr::parse(*text);
+    if (!extent) fail("communication", "{}: its {} '{}' is no expression", node.label(), attribute, *text);
+    return *extent;
+  }
+
+  // The member index of the rank that an operand names; -1 is nobody.
+  int peer(const Node& node, size_t operand) const {
+    const Value* value = node.input(operand);
+    std::vector<int64_t> elements;
+    if (value && value->kind == ValueKind::constant && is_integer(value->dtype()))
+      elements = value->data.to_int64();
+    else if (value && value->kind == ValueKind::expression)
+      for (const Expr& element : *value->content) elements.push_back(extents_.at(element, rank_.rank()));
+    if (elements.size() != 1)
+      fail("communication", "{}: its peer must be one integer that is known before the run; compute it from the rank",
+           node.label());
+    if (elements[0] == -1) return -1;
+    auto found = std::find(members_.begin(), members_.end(), elements[0]);
+    if (found == members_.end())
+      fail("communication", "{}: its peer is rank {}, which is not in the group over {} of rank {}: {}", node.label(),
+           elements[0], fmt::join(axes_, ","), rank_.rank(), fmt::join(members_, ", "));
+    return static_cast<int>(found - members_.begin());
+  }
+
+  // Members' extents along dim are those of `blocks`, the side that holds one member's block.
+  void prepare_blocks(const Node& node, const Shape& blocks, const Dims& dims) {
+    int64_t dim = node.get_int("dim", -1);
+    if (dim < 0 || dim >= static_cast<int64_t>(dims.size()))
+      fail("communication", "{}: dimension {} is out of range", node.label(), dim);
+    Expr extent = member_extent(node, spmd::kExtentAttribute, blocks[static_cast<size_t>(dim)]);
+    for (int member : members_) counts_.push_back(extents_.at(extent, member));
+    operation_.outer = product_of(dims, 0, static_cast<size_t>(dim));
+    operation_.inner = product_of(dims, static_cast<size_t>(dim) + 1, dims.size());
+  }
+
+  void prepare_permute(const Node& node) {
+    const std::vector<int64_t> targets = node.get_ints("targets");
+    if (targets.size() != members_.size())
+      fail("communication", "{}: it has {} targets for {} members; give one for each", node.label(), targets.size(),
+           members_.size());
+    operation_.to = static_cast<int>(targets[static_cast<size_t>(me())]);
+    for (size_t member = 0; member < targets.size(); ++member)
+      if (targets[member] == me()) operation_.from = static_cast<int>(member);
+  }
+
+  // Every member sends each other member's block of split_dim; blocks arrive one after the other along concat_dim.
+  void prepare_exchange(const Node& node, const Dims& in_dims, const Dims& out_dims) {
+    int64_t split = node.get_int("split_dim", -1), concat = node.get_int("concat_dim", -1);
+    auto rank_count = static_cast<int64_t>(in_dims.size());
+    if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
+      fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
+    element_ = static_cast<size_t>(bits_of(operation_.dtype)) / 8;
+    Expr split_extent = member_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
+    Expr concat_extent = member_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
+    int64_t from = 0, to = 0;
+    for (int member : members_) {
+      Box out{in_dims, Dims(in_dims.size(), 0), in_dims};
+      out.offsets[split] = from;
+      out.extents[split] = extents_.at(split_extent, member);
+      from += out.extents[split];
+      counts_.push_back(out.count());
+      send_blocks_.push_back(std::move(out));
+      Box in{out_dims, Dims(out_dims.size(), 0), out_dims};
+      in.offsets[concat] = to;
+      in.extents[concat] = extents_.at(concat_extent, member);
+      to += in.extents[concat];
+      recv_counts_.push_back(in.count());
+      recv_blocks_.push_back(std::move(in));
+    }
+    send_bytes_ = (static_cast<size_t>(count_of(in_dims)) * element_ + 63) / 64 * 64;
+    scratch_ = send_bytes_ + static_cast<size_t>(count_of(out_dims)) * element_;
+  }
+
+  void exchange(const kernels::KernelArgs& args, comm::Operation& operation) {
     auto* send = static_cast<std::byte*>(args.scratch);
     auto* receive = send + send_bytes_;
     size_t at = 0;
@@ -111,55 +254,12 @@ class Collective : public kernels::Kernel {
     }
   }
 
- private:
-  static Reduction reduction_of(const Node& node) {
-    std::string name = node.get_string("reduction", "sum");
-    for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
-      if (name == name_of(reduction)) return reduction;
-    fail("communication", "{}: there is no reduction '{}'; there are sum, max, min and mean", node.label(), name);
-  }
-
-  // A member's extent, as the node states it where its operands' shapes are bound to one rank.
-  static Expr member_extent(const Node& node, std::string_view attribute, const Expr& of_shape) {
-    const auto* text = node.get<std::string>(attribute);
-    if (!text) return of_shape;
-    auto extent = Expr::parse(*text);
-    if (!extent) fail("communication", "{}: its {} '{}' is no expression", node.label(), attribute, *text);
-    return *extent;
-  }
-
-  // Every member sends each other member's block of split_dim; blocks arrive one after the other along concat_dim.
-  void prepare_exchange(const Node& node, const Extents& extents, const std::vector<int>& members, const Dims& in_dims,
-                        const Dims& out_dims) {
-    operation_.kind = comm::Kind::all_to_all;
-    int64_t split = node.get_int("split_dim", -1), concat = node.get_int("concat_dim", -1);
-    auto rank_count = static_cast<int64_t>(in_dims.size());
-    if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
-      fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
-    element_ = static_cast<size_t>(bits_of(operation_.dtype)) / 8;
-    Expr split_extent = member_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
-    Expr concat_extent = member_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
-    int64_t from = 0, to = 0;
-    for (int member : members) {
-      Box out{in_dims, Dims(in_dims.size(), 0), in_dims};
-      out.offsets[split] = from;
-      out.extents[split] = extents.at(split_extent, member);
-      from += out.extents[split];
-      counts_.push_back(out.count());
-      send_blocks_.push_back(std::move(out));
-      Box in{out_dims, Dims(out_dims.size(), 0), out_dims};
-      in.offsets[concat] = to;
-      in.extents[concat] = extents.at(concat_extent, member);
-      to += in.extents[concat];
-      recv_counts_.push_back(in.count());
-      recv_blocks_.push_back(std::move(in));
-    }
-    send_bytes_ = (static_cast<size_t>(count_of(in_dims)) * element_ + 63) / 64 * 64;
-    scratch_ = send_bytes_ + static_cast<size_t>(count_of(out_dims)) * element_;
-  }
-
   RankState& rank_;
   std::string label_;
+  Extents extents_;
+  std::vector<int> members_;  ///< ranks of the group
+  int operand_ = -1;          ///< that is sent
+  size_t clears_ = 0;         ///< bytes of a result that this member does not get
   std::vector<std::string> axes_;
   comm::Communicator* communicator_ = nullptr;
   comm::Operation operation_;

@@ -1,0 +1,153 @@
+#include "tessera/api/lowering.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::api {
+namespace {
+
+Reduction reduction_named(const std::string& name) {
+  for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
+    if (name == name_of(reduction)) return reduction;
+  fail("write", "there is no reduction '{}'; there are sum, max, min and mean", name);
+}
+
+bool is_half(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+}  // namespace
+
+Lowering::Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh, int64_t rank,
+                   const WriteOptions& options, const std::map<std::string, int64_t, std::less<>>& hints)
+    : graph_(graph),
+      expressions_(expressions),
+      mesh_(mesh),
+      number_(rank),
+      options_(options),
+      hints_(hints),
+      library_(mesh) {}
+
+Value* Lowering::rank() {
+  if (rank_) return rank_;
+  const TensorType type{DType::int64, Shape{}};
+  switch (options_.rank_id) {
+    case RankIdentity::op:
+      rank_ = graph_.add_node("RankId", {}, {"rank"}, spmd::kCommDomain)->outputs[0];
+      rank_->type = type;
+      break;
+    case RankIdentity::input:
+      rank_ = graph_.add_input(kRankInput, type);
+      if (rank_->name != kRankInput)
+        fail("write", "the model calls a tensor '{}', which stands for the rank's number; rename it", kRankInput);
+      break;
+    case RankIdentity::constant:
+      rank_ = graph_.add_constant(kRankInput, Tensor::of<int64_t>(DType::int64, {}, {number_}));
+  }
+  return rank_;
+}
+
+Value* Lowering::call(const dialect::Spec& spec, std::vector<Value*> operands, const std::string& name) {
+  operands.push_back(rank());
+  return graph_.add_node(library_.name_of(spec), std::move(operands), {name}, spmd::kCommDomain)->outputs[0];
+}
+
+Value* Lowering::axis_index(const std::string& axis) {
+  Value*& known = axis_indices_[axis];
+  if (known) return known;
+  if (options_.lower == Lower::primitives || options_.rank_id == RankIdentity::input) {
+    dialect::Spec spec;
+    spec.op = "AxisIndex";
+    spec.form = "arithmetic";
+    spec.axes = {axis};
+    known = call(spec, {}, "@" + axis);
+  } else {
+    Node* node = graph_.add_node("AxisIndex", {}, {"@" + axis}, spmd::kCommDomain);
+    node->set("axis", axis);
+    known = node->outputs[0];
+  }
+  known->type = {DType::int64, Shape{}};
+  return known;
+}
+
+// The ends of all members' blocks along a dimension, from 0.
+Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, int64_t dim) {
+  const auto* text = node.get<std::string>(attribute);
+  auto stated = text ? Expr::parse(*text) : std::nullopt;
+  Expr extent = stated ? *stated : blocks.shape().at(static_cast<size_t>(dim));
+  std::vector<Expr> ends = {0};
+  for (const Expr& member : dialect::on_members(extent, *node.get<std::vector<std::string>>("axes"), mesh_))
+    ends.push_back(ends.back() + member);
+  return expressions_.value_of(node.get_string("value", "blocks") + ".bounds", ends, false, DType::int64);
+}
+
+void Lowering::lower_collective(const Node& node) {
+  const auto& axes = *node.get<std::vector<std::string>>("axes");
+  if (int64_t members = dialect::digits_of(axes, mesh_).size; members > dialect::kMostMembers)
+    fail("write", "{}: its group has {} members; functions are unrolled for up to {}: leave out --lower=primitives",
+         node.label(), members, dialect::kMostMembers);
+  Value* data = node.input(0);
+  const DType dtype = data ? data->dtype() : DType::int64;
+  const double bytes =
+      data ? spmd::hinted(product(data->shape()), hints_) * static_cast<double>(bits_of(dtype)) / 8 : 0;
+  dialect::Spec spec;
+  spec.op = node.op_type;
+  spec.axes = axes;
+  spec.form = dialect::form_for(spec.op, axes, bytes);
+  spec.reduction = reduction_named(node.get_string("reduction", "sum"));
+  const bool sums = spec.reduction == Reduction::sum || spec.reduction == Reduction::mean;
+  spec.float32 = node.find_attribute("reduction") && sums && is_half(dtype);
+  spec.boolean = dtype == DType::boolean;
+  spec.dim = node.get_int("dim", 0);
+  spec.root = node.get_int("root", 0);
+  spec.targets = node.get_ints("targets");
+  std::vector<Value*> operands = node.inputs;
+  if (spec.op == "AllToAll") {
+    spec.dim = node.get_int("split_dim", 0);
+    spec.concat_dim = node.get_int("concat_dim", 0);
+    operands.push_back(bounds(node, spmd::kSplitExtentAttribute, *node.output(), spec.dim));
+    operands.push_back(bounds(node, spmd::kConcatExtentAttribute, *data, spec.concat_dim));
+  } else if (node.find_attribute("dim")) {
+    const bool gathers = spec.op == "AllGather" || spec.op == "Gather";
+    operands.push_back(bounds(node, spmd::kExtentAttribute, gathers ? *data : *node.output(), spec.dim));
+  }
+  operands.push_back(rank());
+  auto call = std::make_unique<Node>();
+  call->op_type = library_.name_of(spec);
+  call->domain = node.domain;
+  call->name = node.name;
+  call->inputs = std::move(operands);
+  call->outputs = node.outputs;
+  call->set("value", node.get_string("value", node.op_type));
+  call->set("dtype", static_cast<int64_t>(dtype));
+  graph_.adopt_node(std::move(call));
+}
+
+void Lowering::define_local(const Node& node) {
+  Function function = local_function(node);
+  bool known = std::any_of(local_functions_.begin(), local_functions_.end(),
+                           [&](const Function& each) { return each.name == function.name; });
+  if (!known) local_functions_.push_back(std::move(function));
+}
+
+void Lowering::add(std::unique_ptr<Node> node) {
+  if (options_.lower == Lower::collectives) {
+    graph_.adopt_node(std::move(node));
+  } else if (node->domain == spmd::kLocalDomain) {
+    define_local(*node);
+    graph_.adopt_node(std::move(node));
+  } else {
+    lower_collective(*node);
+  }
+}
+
+std::vector<Function> Lowering::take_functions() {
+  std::vector<Function> functions = library_.take();
+  std::move(local_functions_.begin(), local_functions_.end(), std::back_inserter(functions));
+  return functions;
+}
+
+}  // namespace tessera::api

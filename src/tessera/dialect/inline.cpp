@@ -1,0 +1,36 @@
+#include "tessera/dialect/inline.h"
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/dialect/tokens.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::dialect {
+namespace {
+
+// Bodies of functions have literals as nodes, and stamps of their version, which is ours.
+void settle_node(Graph& graph, Node* node) {
+  node->remove_attribute(rewrite::kOpsetStamp);
+  const auto* literal = node->is("Constant") ? node->get<Tensor>("value") : nullptr;
+  if (!literal) return;
+  Value* result = node->outputs[0];
+  const std::string name = result->name;
+  graph.rename(result, name + ".literal");
+  graph.replace_uses(result, graph.add_constant(name, *literal));
+  graph.erase(node);
+}
+
+}  // namespace
+
+void settle(OnnxModel& model, const Mesh& mesh) {
+  rewrite::inline_functions(model);
+  Graph& graph = *model.graph;
+  for (Node* node : rewrite::nodes_of(graph)) settle_node(graph, node);
+  strip_tokens(graph);
+  for (const auto& node : graph.nodes())
+    if (node->domain == spmd::kCommDomain) check_node(*node, mesh);
+}
+
+}  // namespace tessera::dialect

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/dialect/body.h"
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+
+namespace tessera::dialect {
+
+/// The collectives as model-local ONNX functions of domain tessera.comm over Send, Recv and ONNX's own operators,
+/// unrolled for a group. Each is made when it is first asked for.
+///
+/// Operands of the functions, then `rank` (an int64 scalar: this rank's number in the mesh):
+///   AllReduce, Broadcast, Reduce, Permute       data
+///   AllGather, ReduceScatter, Gather, Scatter   data, bounds (int64: the n + 1 ends of the members' blocks, from 0)
+///   AllToAll                                    data, send_bounds, recv_bounds
+///   Barrier, AxisIndex, Neighbor                none
+/// Attributes: `value` (the global value that moves) and `dtype` (data's, as ONNX numbers types; of a Barrier int64);
+/// AxisIndex and Neighbor have none.
+class Library {
+ public:
+  explicit Library(const Mesh& mesh) : mesh_(mesh) {}
+
+  /// The name of the function; it and those that it calls are made if they are not there yet.
+  std::string name_of(const Spec& spec);
+  /// All that were made; what a function calls stands before it.
+  std::vector<Function> take() { return std::move(functions_); }
+
+  const Mesh& mesh() const { return mesh_; }
+
+ private:
+  Mesh mesh_;
+  std::vector<Function> functions_;
+  std::map<std::string, std::string> names_;  // by all that distinguishes a function
+  std::set<std::string> taken_;
+};
+
+/// Members of a group that functions are unrolled for at most: what is known of an integer tensor's elements ends
+/// there.
+inline constexpr int64_t kMostMembers = 63;
+
+/// Up to so many bytes, all-reduce takes the form of fewest steps: log2(n) messages of the whole instead of 2(n - 1) of
+/// an n-th. On threads, two ranks meet in about a microsecond, in which memory moves about as much.
+inline constexpr double kSmallBytes = 16384;
+
+/// The form to use for an operator over a group (see docs/dialect.md):
+///   AllReduce       doubling up to kSmallBytes, hierarchical over several axes, else ring
+///   ReduceScatter   exchange up to kSmallBytes, else ring
+///   others          the one form there is
+std::string form_for(std::string_view op, const std::vector<std::string>& axes, double bytes);
+
+}  // namespace tessera::dialect

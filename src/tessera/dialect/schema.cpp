@@ -1,0 +1,257 @@
+#include "tessera/dialect/schema.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/group.h"
+#include "tessera/mesh/group.h"
+#include "tessera/mesh/sharding.h"
+#include "tessera/ops/infer.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::dialect {
+namespace {
+
+using ops::fail_node;
+using ops::operand;
+using ops::set_result;
+
+const std::vector<std::string>& axes_of(const Node& node) {
+  return *node.get<std::vector<std::string>>("axes");
+}
+
+// A member's extent as the node states it; else as the shape says, whose extents are those of any rank.
+Expr stated(const Node& node, std::string_view attribute, const Expr& otherwise) {
+  const auto* text = node.get<std::string>(attribute);
+  if (!text) return otherwise;
+  auto extent = Expr::parse(*text);
+  if (!extent)
+    fail_node(node, "its {} '{}' is no expression; write one over axis indices, as 4 + @tp", attribute, *text);
+  return *extent;
+}
+
+Expr index_in_group(const Node& node, const Mesh& mesh) {
+  Expr index = 0;
+  for (const std::string& name : axes_of(node)) {
+    AxisRef axis = parse_axis(name, mesh);
+    index = index * axis.size + index_along(axis, mesh);
+  }
+  return index;
+}
+
+size_t dim_of(const Node& node, std::string_view attribute) {
+  int64_t dim = node.get_int(attribute, -1);
+  if (dim < 0 || dim >= static_cast<int64_t>(operand(node, 0).rank()))
+    fail_node(node, "its {} is {}; its operand has the dimensions 0 to {}", attribute, dim,
+              operand(node, 0).rank() - 1);
+  return static_cast<size_t>(dim);
+}
+
+// This member's block of a dimension of that extent, where the node does not state it: the balanced split.
+Expr own_block(const Node& node, std::string_view attribute, const Expr& whole, const Mesh& mesh) {
+  return stated(node, attribute, split_extent(whole, index_in_group(node, mesh), digits_of(axes_of(node), mesh).size));
+}
+
+void infer_same(Node& node, const Mesh&) {
+  set_result(node, 0, operand(node, 0).dtype(), operand(node, 0).shape());
+}
+
+void infer_gathered(Node& node, const Mesh& mesh) {
+  Shape shape = operand(node, 0).shape();
+  Expr& extent = shape[dim_of(node, "dim")];
+  extent = sum_over_members(stated(node, spmd::kExtentAttribute, extent), axes_of(node), mesh);
+  set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
+}
+
+void infer_block(Node& node, const Mesh& mesh) {
+  Shape shape = operand(node, 0).shape();
+  Expr& extent = shape[dim_of(node, "dim")];
+  extent = own_block(node, spmd::kExtentAttribute, extent, mesh);
+  set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
+}
+
+void infer_exchanged(Node& node, const Mesh& mesh) {
+  Shape shape = operand(node, 0).shape();
+  size_t split = dim_of(node, "split_dim"), concat = dim_of(node, "concat_dim");
+  if (split == concat) fail_node(node, "split_dim and concat_dim are both {}; name two dimensions", split);
+  shape[split] = own_block(node, spmd::kSplitExtentAttribute, shape[split], mesh);
+  shape[concat] = sum_over_members(stated(node, spmd::kConcatExtentAttribute, shape[concat]), axes_of(node), mesh);
+  set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
+}
+
+void infer_nothing(Node&, const Mesh&) {}
+
+void infer_recv(Node& node, const Mesh&) {
+  auto dtype = static_cast<DType>(node.get_int("dtype", 0));
+  if (bits_of(dtype) == 0)
+    fail_node(node, "its dtype is {}; give the number of one of ONNX's types", static_cast<int>(dtype));
+  set_result(node, 0, dtype, ops::content_operand(node, 1, "shape"));
+}
+
+void infer_rank(Node& node, const Mesh& mesh) {
+  set_result(node, 0, DType::int64, {}, std::vector<Expr>{rank_expression(mesh)});
+}
+
+void infer_axis_index(Node& node, const Mesh& mesh) {
+  AxisRef axis = parse_axis(node.get_string("axis", ""), mesh);
+  set_result(node, 0, DType::int64, {}, std::vector<Expr>{index_along(axis, mesh)});
+}
+
+// The rank whose member index is this one's plus the offset, around the end.
+void infer_neighbor(Node& node, const Mesh& mesh) {
+  GroupDigits group = digits_of(axes_of(node), mesh);
+  Expr rank = rank_expression(mesh), me = index_in_group(node, mesh);
+  Expr other = mod(me + node.get_int("offset", 0), group.size);
+  int64_t weight = group.size;
+  for (const GroupDigits::Digit& digit : group.digits) {
+    weight /= digit.size;
+    auto value = [&](const Expr& member) { return mod(floordiv(member, weight), digit.size); };
+    rank = rank + (value(other) - value(me)) * digit.stride;
+  }
+  set_result(node, 0, DType::int64, {}, std::vector<Expr>{rank});
+}
+
+constexpr AttributeKind kInteger = AttributeKind::integer, kIntegers = AttributeKind::integers,
+                        kText = AttributeKind::text, kTexts = AttributeKind::texts;
+constexpr AttributeSchema kAxes{"axes", kTexts, true}, kValue{"value", kText, false}, kStep{"step", kText, false},
+    kReduction{"reduction", kText, false}, kDim{"dim", kInteger, true}, kExtent{"extent", kText, false},
+    kRoot{"root", kInteger, true};
+
+bool holds(const Attribute& attribute, AttributeKind kind) {
+  switch (kind) {
+    case AttributeKind::integer:
+      return std::holds_alternative<int64_t>(attribute.value);
+    case AttributeKind::integers:
+      return std::holds_alternative<std::vector<int64_t>>(attribute.value);
+    case AttributeKind::text:
+      return std::holds_alternative<std::string>(attribute.value);
+    case AttributeKind::texts:
+      return std::holds_alternative<std::vector<std::string>>(attribute.value);
+  }
+  return false;
+}
+
+std::string_view name_of(AttributeKind kind) {
+  constexpr std::string_view kNames[] = {"an integer", "a list of integers", "a string", "a list of strings"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+template <typename... Args>
+[[noreturn]] void wrong(const Node& node, fmt::format_string<Args...> format, Args&&... args) {
+  fail("dialect", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));
+}
+
+void check_attributes(const Node& node, const Schema& schema) {
+  for (const Attribute& attribute : node.attributes) {
+    if (schema.communicates && attribute.name == kOrderAttribute) {
+      const auto* order = std::get_if<std::string>(&attribute.value);
+      if (!order || *order != "position") wrong(node, "its order can only be \"position\"; leave it out with tokens");
+      continue;
+    }
+    auto known = std::find_if(schema.attributes.begin(), schema.attributes.end(),
+                              [&](const AttributeSchema& each) { return each.name == attribute.name; });
+    if (known == schema.attributes.end()) {
+      std::vector<std::string_view> names;
+      for (const AttributeSchema& each : schema.attributes) names.push_back(each.name);
+      wrong(node, "{} has no attribute '{}'; it has {}", schema.op, attribute.name, fmt::join(names, ", "));
+    }
+    if (!holds(attribute, known->kind))
+      wrong(node, "its attribute {} must be {}", attribute.name, name_of(known->kind));
+  }
+  for (const AttributeSchema& each : schema.attributes)
+    if (each.required && !node.find_attribute(each.name))
+      wrong(node, "its attribute {} is missing; give it {}", each.name, name_of(each.kind));
+}
+
+void check_members(const Node& node, const Mesh& mesh) {
+  const auto* axes = node.get<std::vector<std::string>>("axes");
+  if (!axes) return;
+  for (const std::string& axis : *axes) parse_axis(axis, mesh);
+  int64_t members = digits_of(*axes, mesh).size;
+  if (const auto* root = node.get<int64_t>("root"); root && (*root < 0 || *root >= members))
+    wrong(node, "its root is member {}; the group has the members 0 to {}", *root, members - 1);
+  if (const auto* targets = node.get<std::vector<int64_t>>("targets")) {
+    if (static_cast<int64_t>(targets->size()) != members)
+      wrong(node, "it has {} targets; give one for each of the {} members", targets->size(), members);
+    std::vector<bool> taken(static_cast<size_t>(members), false);
+    for (int64_t target : *targets) {
+      if (target < -1 || target >= members)
+        wrong(node, "it sends to member {}; the members are 0 to {}, and -1 is nobody", target, members - 1);
+      if (target >= 0 && taken[static_cast<size_t>(target)])
+        wrong(node, "two members send to member {}; each receives from one at most", target);
+      if (target >= 0) taken[static_cast<size_t>(target)] = true;
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Schema>& schemas() {
+  static const std::vector<Schema> table = {
+      {"Send", {"data", "peer"}, {}, {kAxes, kValue, kStep}, true, infer_nothing},
+      {"Recv", {"peer", "shape"}, {"data"}, {kAxes, kValue, kStep, {"dtype", kInteger, true}}, true, infer_recv},
+      {"Broadcast", {"data"}, {"result"}, {kAxes, kRoot, kValue}, true, infer_same},
+      {"Reduce", {"data"}, {"result"}, {kAxes, kRoot, kReduction, kValue}, true, infer_same},
+      {"Scatter", {"data"}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_block},
+      {"Gather", {"block"}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_gathered},
+      {"AllGather", {"block"}, {"result"}, {kAxes, kDim, kExtent, kValue}, true, infer_gathered},
+      {"AllReduce", {"data"}, {"result"}, {kAxes, kReduction, kValue}, true, infer_same},
+      {"ReduceScatter", {"data"}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue}, true, infer_block},
+      {"AllToAll",
+       {"data"},
+       {"result"},
+       {kAxes,
+        {"split_dim", kInteger, true},
+        {"concat_dim", kInteger, true},
+        {"split_extent", kText, false},
+        {"concat_extent", kText, false},
+        kValue},
+       true,
+       infer_exchanged},
+      {"Permute", {"data"}, {"result"}, {kAxes, {"targets", kIntegers, true}, kValue}, true, infer_same},
+      {"Barrier", {}, {}, {kAxes, kValue}, true, infer_nothing},
+      {"RankId", {}, {"rank"}, {}, false, infer_rank},
+      {"AxisIndex", {}, {"index"}, {{"axis", kText, true}}, false, infer_axis_index},
+      {"Neighbor", {}, {"rank"}, {kAxes, {"offset", kInteger, true}}, false, infer_neighbor},
+  };
+  return table;
+}
+
+const Schema* find_schema(std::string_view op) {
+  for (const Schema& schema : schemas())
+    if (schema.op == op) return &schema;
+  return nullptr;
+}
+
+bool communicates(const Node& node) {
+  if (node.domain != spmd::kCommDomain) return false;
+  const Schema* schema = find_schema(node.op_type);
+  return schema && schema->communicates;
+}
+
+void check_node(const Node& node, const Mesh& mesh) {
+  const Schema* schema = find_schema(node.op_type);
+  if (!schema) {
+    std::vector<std::string_view> names;
+    for (const Schema& each : schemas()) names.push_back(each.op);
+    wrong(node, "{} has no operator {}; it has {}", spmd::kCommDomain, node.op_type, fmt::join(names, ", "));
+  }
+  size_t tokens = schema->communicates ? 1 : 0;
+  if (node.inputs.size() > schema->operands.size() + tokens)
+    wrong(node, "it has {} operands; {} takes {}", node.inputs.size(), node.op_type, schema->operands.size());
+  for (size_t i = 0; i < schema->operands.size(); ++i)
+    if (!node.input(i)) wrong(node, "its operand {}, {}, is missing", i, schema->operands[i]);
+  if (node.outputs.size() > schema->results.size() + tokens)
+    wrong(node, "it has {} results; {} gives {}", node.outputs.size(), node.op_type, schema->results.size());
+  check_attributes(node, *schema);
+  check_members(node, mesh);
+}
+
+void infer_node(Node& node, const Mesh& mesh) {
+  const Schema* schema = find_schema(node.op_type);
+  check(schema != nullptr, fmt::format("{} is an operator of the dialect", node.label()));
+  schema->infer(node, mesh);
+  for (size_t r = schema->results.size(); r < node.outputs.size(); ++r) set_result(node, r, DType::int64, {});
+}
+
+}  // namespace tessera::dialect

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+
+/// The operators of domain tessera.comm, version 1, in one table: what docs/dialect.md says in words.
+///
+/// A *group* is the ranks that differ only along a node's `axes`; *members* are numbered from 0, row-major in the order
+/// of the axes. A *rank* is a number of the whole mesh. Where a program orders communication by tokens, every operator
+/// that communicates has one more operand and one more result than its schema says, both last: int64 scalars.
+namespace tessera::dialect {
+
+enum class AttributeKind { integer, integers, text, texts };
+
+struct AttributeSchema {
+  std::string_view name;
+  AttributeKind kind;
+  bool required;
+};
+
+struct Schema {
+  std::string_view op;
+  std::vector<std::string_view> operands;  ///< without the token
+  std::vector<std::string_view> results;   ///< without the token
+  std::vector<AttributeSchema> attributes;
+  bool communicates;  ///< meets other ranks, so that its order counts
+  /// Sets the results' types from the operands'.
+  void (*infer)(Node& node, const Mesh& mesh);
+};
+
+/// On every communicating node of a program without tokens: its order is its place ("position").
+inline constexpr std::string_view kOrderAttribute = "order";
+
+/// Every operator, in the order of docs/dialect.md.
+const std::vector<Schema>& schemas();
+/// Null if the dialect has no operator of that name.
+const Schema* find_schema(std::string_view op);
+/// Whether the node is one of the dialect's that communicate.
+bool communicates(const Node& node);
+
+/// Throws a user error (stage "dialect") that names the node and the mend: an operator, attribute or axis that does not
+/// exist, an attribute of the wrong type or left out, operands too many or missing, a root or target outside the group,
+/// a dimension out of range.
+void check_node(const Node& node, const Mesh& mesh);
+
+/// Sets the types of the results; operands' types, and the elements of Recv's shape, must be known. Contents of RankId,
+/// AxisIndex and Neighbor are expressions over axis indices. Throws a user error that names the node.
+void infer_node(Node& node, const Mesh& mesh);
+
+}  // namespace tessera::dialect

@@ -1,0 +1,140 @@
+#include "tessera/dialect/tokens.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::dialect {
+namespace {
+
+using Ordered = std::function<bool(const Node&)>;
+
+// Returns the last token; null if nothing is ordered.
+Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first) {
+  Value* token = nullptr;
+  std::vector<Node*> nodes;
+  for (const auto& node : graph.nodes())
+    if (ordered(*node)) nodes.push_back(node.get());
+  for (Node* node : nodes) {
+    if (!token) token = first();
+    graph.set_input(node, node->inputs.size(), token);
+    token = graph.add_value("token", ValueKind::result, {DType::int64, Shape{}});
+    token->producer = node;
+    node->outputs.push_back(token);
+  }
+  return token;
+}
+
+bool is_call(const Node& node, const std::set<std::string>& functions) {
+  return node.domain == spmd::kCommDomain && functions.contains(node.op_type);
+}
+
+// A value that nobody makes or reads any more, for erase_dead to remove.
+void discard(Value* value) {
+  value->producer = nullptr;
+  value->kind = ValueKind::expression;
+  value->type = {DType::int64, Shape{}};
+  value->content = {Expr(0)};
+}
+
+struct Link {
+  Node* node;
+  Value *before, *after;
+};
+
+void check_chain(const Graph& graph, const std::vector<Link>& links) {
+  for (size_t i = 0; i < links.size(); ++i) {
+    const Link& link = links[i];
+    if (i == 0 && link.before->producer)
+      fail("dialect", "{}: its token comes from {}, which does not communicate; start from an initializer or an input",
+           link.node->label(), link.before->producer->label());
+    if (i > 0 && link.before != links[i - 1].after) {
+      auto other = std::find_if(links.begin(), links.end(),
+                                [&](const Link& each) { return each.node != link.node && each.before == link.before; });
+      fail("dialect",
+           "{}: its token is not that of {}, which comes before it{}; a token has one reader, and each node "
+           "takes that of the one before",
+           link.node->label(), links[i - 1].node->label(),
+           other == links.end() ? "" : fmt::format(", but one that {} takes too", other->node->label()));
+    }
+    if (link.before->uses.size() > 1) {
+      const Node* other =
+          link.before->uses[0].node == link.node ? link.before->uses[1].node : link.before->uses[0].node;
+      fail("dialect", "{}: its token goes to {}, too; a token has one reader", link.node->label(), other->label());
+    }
+    if (i + 1 < links.size() && graph.is_output(link.after))
+      fail("dialect", "{}: its token is an output, but {} comes after it; the last token is the output",
+           link.node->label(), links[i + 1].node->label());
+  }
+}
+
+}  // namespace
+
+bool thread_tokens(OnnxModel& model) {
+  std::set<std::string> threaded;
+  Ordered ordered = [&](const Node& node) { return communicates(node) || is_call(node, threaded); };
+  for (Function& function : model.functions) {  // what one calls stands before it
+    Graph& body = *function.body;
+    Value* last = thread(body, ordered, [&] { return body.add_input("token", {}); });
+    if (!last) continue;
+    body.outputs.push_back(last);
+    if (function.domain == spmd::kCommDomain) threaded.insert(function.name);
+  }
+  Graph& graph = *model.graph;
+  Value* last = thread(graph, ordered,
+                       [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {0})); });
+  if (!last) return false;
+  graph.rename(last, kLastToken);
+  if (last->name != kLastToken)
+    fail("write", "the model calls a tensor '{}', which stands for the order of communication; rename it", kLastToken);
+  graph.outputs.push_back(last);
+  return true;
+}
+
+void state_positions(OnnxModel& model) {
+  auto state = [](const Graph& graph) {
+    for (const auto& node : graph.nodes())
+      if (communicates(*node)) node->set(kOrderAttribute, std::string("position"));
+  };
+  for (const Function& function : model.functions) state(*function.body);
+  state(*model.graph);
+}
+
+void strip_tokens(Graph& graph) {
+  std::vector<Link> links;
+  const Node* without = nullptr;
+  for (const auto& node : graph.nodes()) {
+    if (!communicates(*node)) continue;
+    const Schema& schema = *find_schema(node->op_type);
+    Value *before = node->input(schema.operands.size()), *after = node->output(schema.results.size());
+    if ((before == nullptr) != (after == nullptr))
+      fail("dialect", "{}: it has a token as {} only; give it both, or none", node->label(),
+           before ? "operand" : "result");
+    if (before)
+      links.push_back({node.get(), before, after});
+    else
+      without = node.get();
+  }
+  if (links.empty()) return;
+  if (without)
+    fail("dialect", "{} has no token, but {} has one; thread tokens through all communication, or none",
+         without->label(), links[0].node->label());
+  check_chain(graph, links);
+  std::erase(graph.outputs, links.back().after);
+  for (const Link& link : links) {
+    const Schema& schema = *find_schema(link.node->op_type);
+    graph.set_input(link.node, schema.operands.size(), nullptr);
+    link.node->inputs.resize(schema.operands.size());
+    link.node->outputs.resize(schema.results.size());
+    if (!link.after->uses.empty() && !communicates(*link.after->uses[0].node))
+      fail("dialect", "{}: {} reads its token; only communication may", link.node->label(),
+           link.after->uses[0].node->label());
+  }
+  for (const Link& link : links) discard(link.after);
+}
+
+}  // namespace tessera::dialect
