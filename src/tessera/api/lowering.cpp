@@ -134,7 +134,8 @@ void Lowering::define_local(const Node& node) {
 }
 
 void Lowering::add(std::unique_ptr<Node> node) {
-  if (options_.lower == Lower::collectives) {
+  const bool primitive = node->is("Send", spmd::kCommDomain) || node->is("Recv", spmd::kCommDomain);
+  if (options_.lower == Lower::collectives || primitive) {
     graph_.adopt_node(std::move(node));
   } else if (node->domain == spmd::kLocalDomain) {
     define_local(*node);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/group.h"
 
 namespace tessera::proof {
 namespace {
@@ -15,14 +16,45 @@ Shape bind_shape(const Shape& shape, const Mesh& mesh, const std::vector<int64_t
   return bound;
 }
 
-int64_t bind_peer(const Communication& communication, const Expr& peer, const Mesh& mesh,
-                  const std::vector<int64_t>& coordinates) {
-  auto member = bind_rank(peer, mesh, coordinates).constant();
-  if (!member)
-    fail("check", "{}: whom it speaks to, {}, does not follow from the rank alone", communication.node->label(),
-         peer.str());
-  return *member;
-}
+// Where a rank stands in the group of a communication.
+struct Standing {
+  Standing(const Communication& communication, const Mesh& mesh, const std::vector<int64_t>& coordinates)
+      : communication(communication), mesh(mesh), coordinates(coordinates) {
+    std::vector<AxisRef> axes;
+    for (const std::string& axis : communication.axes) axes.push_back(parse_axis(axis, mesh));
+    members = group_of(mesh.rank_of(coordinates), axes, mesh);
+  }
+
+  int64_t member_of(int64_t rank) const {
+    auto found = std::find(members.begin(), members.end(), rank);
+    return found == members.end() ? kOutside : found - members.begin();
+  }
+
+  // The member that a message names by its rank; -1 is nobody.
+  int64_t peer(const Expr& named) const {
+    auto rank = bind_rank(named, mesh, coordinates).constant();
+    if (!rank)
+      fail("check", "{}: whom it speaks to, {}, does not follow from the rank alone", communication.node->label(),
+           named.str());
+    return *rank == -1 ? -1 : member_of(*rank);
+  }
+
+  int64_t target() const {
+    auto me = static_cast<size_t>(member_of(mesh.rank_of(coordinates)));
+    return me < communication.targets.size() ? communication.targets[me] : kOutside;
+  }
+  int64_t source() const {
+    auto found =
+        std::find(communication.targets.begin(), communication.targets.end(), member_of(mesh.rank_of(coordinates)));
+    return found == communication.targets.end() ? -1 : found - communication.targets.begin();
+  }
+
+  static constexpr int64_t kOutside = -2;  // of the group
+  const Communication& communication;
+  const Mesh& mesh;
+  const std::vector<int64_t>& coordinates;
+  std::vector<int> members;
+};
 
 // What every member must state alike, whatever its shapes. The first difference, in words.
 std::optional<std::string> difference(const Communication& a, const Communication& b) {
@@ -195,10 +227,13 @@ Statements::Statements(const Mesh& mesh, const std::vector<std::vector<Communica
       std::set<std::string> symbols;
       for (const Shape* shape : {&communication.in, &communication.out})
         for (const Expr& extent : *shape) extent.collect_symbols(symbols);
-      for (const Expr* expr : {&communication.to, &communication.from, &communication.extent,
-                               &communication.split_extent, &communication.concat_extent})
+      for (const Expr* expr : {&communication.extent, &communication.split_extent, &communication.concat_extent})
         expr->collect_symbols(symbols);
       auto& axes = used.emplace_back();
+      if (communication.has_peers()) {  // whether they are in the group depends on where this rank is
+        for (size_t axis = 0; axis < mesh.axes().size(); ++axis) axes.push_back(axis);
+        continue;
+      }
       for (const std::string& symbol : symbols)
         if (symbol.starts_with('@'))
           if (auto axis = mesh.find(std::string_view(symbol).substr(1))) axes.push_back(static_cast<size_t>(*axis));
@@ -212,10 +247,15 @@ int Statements::of(int program, size_t at, const std::vector<int64_t>& coordinat
   auto [found, fresh] = known_.try_emplace({program, at, std::move(key)}, static_cast<int>(all_.size()));
   if (fresh) {
     const Communication& communication = communications_[program][at];
-    all_.push_back({&communication, coordinates, bind_shape(communication.in, mesh_, coordinates),
-                    bind_shape(communication.out, mesh_, coordinates),
-                    bind_peer(communication, communication.to, mesh_, coordinates),
-                    bind_peer(communication, communication.from, mesh_, coordinates)});
+    Statement& statement = all_.emplace_back();
+    statement = {&communication, coordinates, bind_shape(communication.in, mesh_, coordinates),
+                 bind_shape(communication.out, mesh_, coordinates)};
+    if (communication.has_peers()) {
+      const Standing standing(communication, mesh_, coordinates);
+      const bool permutes = communication.kind == comm::Kind::permute;
+      statement.to = permutes ? standing.target() : standing.peer(communication.to);
+      statement.from = permutes ? standing.source() : standing.peer(communication.from);
+    }
   }
   return found->second;
 }
@@ -228,6 +268,8 @@ std::optional<Clash> disagreement(const std::vector<const Statement*>& members,
 std::optional<std::string> mismatch(const Statement& sent, const Statement& received) {
   const Communication &send = *sent.communication, &recv = *received.communication;
   if (send.value != recv.value) return fmt::format("'{}' is sent where '{}' is expected", send.value, recv.value);
+  if (send.step != recv.step)
+    return fmt::format("step {} of '{}' is sent where step {} is expected", send.step, send.value, recv.step);
   if (send.dtype != recv.dtype)
     return fmt::format("{} is sent where {} is expected", name_of(send.dtype), name_of(recv.dtype));
   if (!always_equal(sent.in, received.out))

@@ -71,6 +71,7 @@ Communication communication_of(const Node& node, comm::Kind kind) {
   if (!known) fail("check", "{}: there is no reduction '{}'", node.label(), reduction);
   result.root = node.get_int("root", 0);
   result.value = node.get_string("value", "");
+  result.step = node.get_string("step", "");
   result.dim = node.get_int("dim", -1);
   result.split_dim = node.get_int("split_dim", -1);
   result.concat_dim = node.get_int("concat_dim", -1);
@@ -94,8 +95,7 @@ Communication communication_of(const Node& node, comm::Kind kind) {
       result.from = peer_operand(node, 0);
       break;
     case comm::Kind::permute:
-      result.to = peer_operand(node, 1);
-      result.from = peer_operand(node, 2);
+      result.targets = node.get_ints("targets");
       break;
     default:
       break;

@@ -21,9 +21,13 @@ struct Communication {
   std::string value;  ///< the global value that it moves
   Shape in, out;
   Expr extent, split_extent, concat_extent;  ///< of a member in `dim`, …: over symbols and that member's axis indices
-  Expr to = -1, from = -1;                   ///< of messages and permutations: members of the group
+  Expr to = -1, from = -1;                   ///< of messages: ranks
+  std::string step;                          ///< of messages: which of a lowered collective's
+  std::vector<int64_t> targets;              ///< of a permutation: whom each member sends to, members
 
   bool is_message() const { return kind == comm::Kind::send || kind == comm::Kind::recv; }
+  /// Whether one rank names others.
+  bool has_peers() const { return is_message() || kind == comm::Kind::permute; }
   /// "AllReduce sum of 'h' float32[2, 8]"
   std::string str() const;
 };

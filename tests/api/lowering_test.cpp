@@ -1,0 +1,311 @@
+// Collectives as functions over Send and Recv do what the nodes of tessera.comm do: every form, any number of members,
+// blocks that are even, uneven and empty.
+#include "tessera/api/lowering.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "tessera/dialect/inline.h"
+#include "tessera/runtime/executor.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::api {
+namespace {
+
+using dialect::Spec;
+using Floats = std::vector<float>;
+constexpr int kStacked = -1;  // each rank's tensor is a layer of the whole one, along a dimension of its own
+
+struct Trial {
+  Spec spec;
+  std::string mesh;
+  int in = kStacked, out = kStacked;  ///< the dimension that is split over the group, or kStacked
+  int64_t rows = 0, columns = 0;      ///< of the whole matrix; of stacked ones, of each
+};
+
+int64_t share(int64_t size, int64_t index, int64_t count) {
+  return size / count + (index < size % count);
+}
+
+class Harness {
+ public:
+  explicit Harness(const Trial& trial) : trial_(trial), mesh_(Mesh::parse(trial.mesh)) {}
+
+  /// The whole result, of nodes of the dialect or of functions.
+  Floats run(bool lowered, const Floats& whole) const {
+    auto programs = std::make_shared<runtime::RankPrograms>();
+    for (int rank = 0; rank < mesh_.size(); ++rank) {
+      programs->programs.push_back(std::make_shared<spmd::Program>(program_of(rank, lowered)));
+      programs->program_of.push_back(rank);
+    }
+    runtime::ExecutorOptions options;
+    options.world.timeout = std::chrono::seconds(20);
+    runtime::Executor executor(programs, options);
+    auto outputs = executor.run({{"x", Tensor::of(DType::float32, *constants_of(*type_of(trial_.in).shape), whole)}});
+    auto elements = outputs.at("y").as<float>();
+    return Floats(elements.begin(), elements.end());
+  }
+
+  int64_t elements(int dim) const { return *product(*type_of(dim).shape).constant(); }
+
+ private:
+  int64_t members() const { return dialect::digits_of(trial_.spec.axes, mesh_).size; }
+
+  // The whole input's or output's type and layout.
+  TensorType type_of(int dim) const {
+    Shape shape = {trial_.rows, trial_.columns};
+    if (dim == kStacked) shape.insert(shape.begin(), mesh_.size());
+    return {DType::float32, shape};
+  }
+  Sharding sharding_of(int dim) const {
+    Sharding sharding = Sharding::replicated(*type_of(dim).shape);
+    std::vector<std::string> axes = trial_.spec.axes;
+    if (dim == kStacked) {
+      axes.clear();
+      for (const MeshAxis& axis : mesh_.axes()) axes.push_back(axis.name);
+    }
+    for (const std::string& axis : axes)
+      sharding.dims[dim == kStacked ? 0 : static_cast<size_t>(dim)].parts[0].axes.push_back(
+          AxisRef::whole(mesh_.axes()[static_cast<size_t>(*mesh_.find(axis))]));
+    return sharding;
+  }
+  int64_t member_of(int rank) const {
+    auto digits = dialect::digits_of(trial_.spec.axes, mesh_);
+    int64_t member = 0;
+    for (const auto& digit : digits.digits) member = member * digit.size + rank / digit.stride % digit.size;
+    return member;
+  }
+  int64_t extent_of(int dim) const { return dim == 0 ? trial_.rows : trial_.columns; }
+  std::vector<int64_t> bounds(int dim) const {
+    std::vector<int64_t> ends = {0};
+    for (int64_t m = 0; m < members(); ++m) ends.push_back(ends.back() + share(extent_of(dim), m, members()));
+    return ends;
+  }
+  std::string extent_text(int dim) const {
+    Expr index = 0;
+    for (const std::string& axis : trial_.spec.axes) {
+      AxisRef whole = AxisRef::whole(mesh_.axes()[static_cast<size_t>(*mesh_.find(axis))]);
+      index = index * whole.size + index_along(whole, mesh_);
+    }
+    return split_extent(extent_of(dim), index, members()).str();
+  }
+
+  Node* add_node(Graph& graph, Value* data) const {
+    const Spec& spec = trial_.spec;
+    Node* node = graph.add_node(spec.op, {data}, {"result"}, spmd::kCommDomain);
+    node->set("axes", spec.axes);
+    const bool reduces = spec.op == "AllReduce" || spec.op == "ReduceScatter" || spec.op == "Reduce";
+    if (reduces) node->set("reduction", std::string(name_of(spec.reduction)));
+    const bool rooted = spec.op == "Broadcast" || spec.op == "Reduce" || spec.op == "Scatter" || spec.op == "Gather";
+    if (rooted) node->set("root", spec.root);
+    if (spec.op == "Permute") node->set("targets", spec.targets);
+    if (spec.op == "AllToAll") {
+      node->set("split_dim", spec.dim);
+      node->set("concat_dim", spec.concat_dim);
+      node->set("split_extent", extent_text(static_cast<int>(spec.dim)));
+      node->set("concat_extent", extent_text(static_cast<int>(spec.concat_dim)));
+    } else if (blocked()) {
+      node->set("dim", spec.dim);
+      node->set("extent", extent_text(static_cast<int>(spec.dim)));
+    }
+    return node;
+  }
+  bool blocked() const {
+    const std::string& op = trial_.spec.op;
+    return op == "ReduceScatter" || op == "AllGather" || op == "Scatter" || op == "Gather";
+  }
+
+  void add_call(OnnxModel& model, Value* data, int rank) const {
+    const Spec& spec = trial_.spec;
+    Graph& graph = *model.graph;
+    dialect::Library library(mesh_);
+    std::vector<Value*> operands = {data};
+    if (spec.op == "AllToAll" || blocked())
+      operands.push_back(graph.constant_int64(bounds(static_cast<int>(spec.dim))));
+    if (spec.op == "AllToAll") operands.push_back(graph.constant_int64(bounds(static_cast<int>(spec.concat_dim))));
+    operands.push_back(graph.constant_int64({rank}, true));
+    Node* node = graph.add_node(library.name_of(spec), operands, {"result"}, spmd::kCommDomain);
+    node->set("value", std::string("x"));
+    node->set("dtype", static_cast<int64_t>(DType::float32));
+    model.functions = library.take();
+  }
+
+  spmd::Program program_of(int rank, bool lowered) const {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Shape local;
+    for (const Expr& extent : local_shape(sharding_of(trial_.in), mesh_))
+      local.push_back(bind_rank(extent, mesh_, mesh_.coordinates(rank)));
+    Value* x = graph.add_input("x", {DType::float32, local});
+    Value* data =
+        trial_.in == kStacked ? graph.add_node("Squeeze", {x, graph.constant_int64({0})}, {"layer"})->outputs[0] : x;
+    if (lowered)
+      add_call(model, data, rank);
+    else
+      add_node(graph, data);
+    Value* result = graph.find("result");
+    if (trial_.out == kStacked)
+      result = graph.add_node("Unsqueeze", {result, graph.constant_int64({0})}, {"y"})->outputs[0];
+    graph.outputs = {result};
+    const std::string name = result->name;
+    dialect::settle(model, mesh_);
+    fold_expression_nodes(graph, mesh_, rank);
+    graph.verify("test");
+    spmd::Program program;
+    program.mesh = mesh_;
+    program.graph = std::move(model.graph);
+    program.inputs = {{"x", x}};
+    program.outputs = {{"y", program.graph->find(name)}};
+    program.placements[x] = {"x", type_of(trial_.in), sharding_of(trial_.in)};
+    program.placements[program.outputs[0].value] = {"y", type_of(trial_.out), sharding_of(trial_.out)};
+    return program;
+  }
+
+  Trial trial_;
+  Mesh mesh_;
+};
+
+Floats integers(int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  Floats values(static_cast<size_t>(count));
+  for (float& value : values) value = static_cast<float>(static_cast<int>(random() % 200) - 100);
+  return values;
+}
+
+void expect_same(const Trial& trial) {
+  SCOPED_TRACE(testing::Message() << trial.spec.op << " " << trial.spec.form << " " << trial.mesh << " "
+                                  << name_of(trial.spec.reduction) << " root " << trial.spec.root << " of "
+                                  << trial.rows << "x" << trial.columns);
+  Harness harness(trial);
+  const Floats x = integers(harness.elements(trial.in), 7);
+  const Floats plain = harness.run(false, x), lowered = harness.run(true, x);
+  ASSERT_EQ(plain.size(), lowered.size());
+  EXPECT_EQ(std::memcmp(plain.data(), lowered.data(), plain.size() * sizeof(float)), 0);
+  EXPECT_EQ(plain, lowered);
+}
+
+Spec spec_of(std::string op, std::string form, std::vector<std::string> axes = {"r"}) {
+  Spec spec;
+  spec.op = std::move(op);
+  spec.form = std::move(form);
+  spec.axes = std::move(axes);
+  return spec;
+}
+
+std::string line(int64_t ranks) {
+  return "r=" + std::to_string(ranks);
+}
+
+class AnyCount : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Lowering, AnyCount, testing::Range<int64_t>(1, 10));
+
+// Rows that divide among the members, that do not, fewer than members, and none.
+std::vector<int64_t> rows_for(int64_t members) {
+  return {2 * members, 2 * members + 1, members / 2, 0};
+}
+
+TEST_P(AnyCount, all_reduce) {
+  for (const char* form : {"ring", "doubling"})
+    for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean}) {
+      Spec spec = spec_of("AllReduce", form);
+      spec.reduction = reduction;
+      if (reduction == Reduction::mean && GetParam() > 2 && GetParam() % 2) continue;  // sums round, then
+      for (int64_t rows : rows_for(GetParam())) expect_same({spec, line(GetParam()), kStacked, kStacked, rows, 1});
+    }
+}
+
+TEST_P(AnyCount, reduce_scatter) {
+  for (const char* form : {"ring", "exchange"})
+    for (int64_t dim : {0, 1}) {
+      Spec spec = spec_of("ReduceScatter", form);
+      spec.dim = dim;
+      for (int64_t n : rows_for(GetParam()))
+        expect_same({spec, line(GetParam()), kStacked, static_cast<int>(dim), dim ? 3 : n, dim ? n : 3});
+    }
+}
+
+TEST_P(AnyCount, all_gather) {
+  for (int64_t dim : {0, 1}) {
+    Spec spec = spec_of("AllGather", "ring");
+    spec.dim = dim;
+    for (int64_t n : rows_for(GetParam()))
+      expect_same({spec, line(GetParam()), static_cast<int>(dim), kStacked, dim ? 3 : n, dim ? n : 3});
+  }
+}
+
+TEST_P(AnyCount, all_to_all) {
+  for (int64_t split : {0, 1}) {
+    Spec spec = spec_of("AllToAll", "pairwise");
+    spec.dim = split;
+    spec.concat_dim = 1 - split;
+    for (int64_t n : rows_for(GetParam()))
+      expect_same({spec, line(GetParam()), static_cast<int>(1 - split), static_cast<int>(split), n, 5});
+  }
+}
+
+TEST_P(AnyCount, rooted) {
+  for (int64_t root : {int64_t{0}, GetParam() / 2, GetParam() - 1})
+    for (int64_t n : rows_for(GetParam())) {
+      for (const char* op : {"Broadcast", "Reduce"}) {
+        Spec spec = spec_of(op, "tree");
+        spec.root = root;
+        expect_same({spec, line(GetParam()), kStacked, kStacked, n, 2});
+      }
+      Spec scatter = spec_of("Scatter", "direct"), gather = spec_of("Gather", "direct");
+      scatter.root = gather.root = root;
+      expect_same({scatter, line(GetParam()), kStacked, 0, n, 2});
+      expect_same({gather, line(GetParam()), 0, kStacked, n, 2});
+    }
+}
+
+TEST_P(AnyCount, permute) {
+  Spec spec = spec_of("Permute", "direct");
+  for (int64_t member = 0; member < GetParam(); ++member) spec.targets.push_back((member + 2) % GetParam());
+  expect_same({spec, line(GetParam()), kStacked, kStacked, 3, 2});
+  spec.targets[0] = -1;  // the first sends nothing, and one gets nothing
+  expect_same({spec, line(GetParam()), kStacked, kStacked, 3, 2});
+}
+
+// Groups whose ranks are not neighbours, and groups of several axes.
+TEST(Lowering, groups_of_a_mesh) {
+  for (const std::vector<std::string>& axes : std::vector<std::vector<std::string>>{
+           {"a"}, {"b"}, {"c"}, {"a", "c"}, {"c", "a"}, {"b", "c"}, {"a", "b", "c"}}) {
+    for (const char* form : {"ring", "doubling"})
+      expect_same({spec_of("AllReduce", form, axes), "a=2,b=3,c=2", kStacked, kStacked, 5, 3});
+    expect_same({spec_of("AllGather", "ring", axes), "a=2,b=3,c=2", 0, kStacked, 13, 2});
+    if (axes.size() > 1)
+      expect_same({spec_of("AllReduce", "hierarchical", axes), "a=2,b=3,c=2", kStacked, kStacked, 5, 3});
+  }
+}
+
+// Both members add the same two values.
+TEST(Lowering, sums_of_two_have_the_same_bits) {
+  for (const char* form : {"ring", "doubling"}) {
+    const Trial trial{spec_of("AllReduce", form), "r=2", kStacked, kStacked, 17, 3};
+    Harness harness(trial);
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    Floats x(static_cast<size_t>(harness.elements(kStacked)));
+    for (float& value : x) value = normal(random);
+    EXPECT_EQ(harness.run(false, x), harness.run(true, x)) << form;
+  }
+}
+
+// Others than the root get zeros.
+TEST(Lowering, what_the_root_gets) {
+  Spec spec = spec_of("Reduce", "tree");
+  spec.root = 1;
+  const Floats x = {1, 2, 10, 20, 100, 200};
+  for (bool lowered : {false, true})
+    EXPECT_EQ((Harness{{spec, "r=3", kStacked, kStacked, 1, 2}}.run(lowered, x)), (Floats{0, 0, 111, 222, 0, 0}));
+  spec.op = "Gather";
+  spec.form = "direct";
+  for (bool lowered : {false, true})
+    EXPECT_EQ((Harness{{spec, "r=2", 0, kStacked, 3, 1}}.run(lowered, {1, 2, 3})), (Floats{0, 0, 0, 1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace tessera::api
