@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/error.h"
 
@@ -43,6 +45,8 @@ class Connection {
   const Launch& launch() const;
   /// Ends what all ranks do, now and later, with this message. The first call wins.
   void abort(std::string_view message);
+  /// Rank 0's value, on all; every rank calls it.
+  int64_t from_first(int64_t value);
 
   struct Impl;
   const Impl& impl() const { return *impl_; }
@@ -51,6 +55,24 @@ class Connection {
   explicit Connection(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// A program to run as the ranks of one machine, processes that share memory.
+struct SpawnOptions {
+  int ranks = 1;
+  std::vector<std::string> arguments;  ///< the program's name first; the program is the one that runs now
+  /// How long ranks may go on after one has failed, before they are killed.
+  std::chrono::milliseconds grace{5'000};
+};
+
+/// Starts the ranks, each of which finds its Launch in the environment, and waits until all have ended. A rank that
+/// dies ends the others. No rank outlives this process, however it ends. Returns 0 if all ranks did, else the least of
+/// what the others returned. Throws a running error where rank 0 has had no chance to say what went wrong: it died, or
+/// was done before another rank failed.
+int spawn(const SpawnOptions& options);
+
+/// Ends the ranks of a spawn() in another thread: asks them to, and after two seconds kills them. For a process that is
+/// about to end.
+void end_spawned();
 
 }  // namespace v1
 }  // namespace tessera

@@ -9,11 +9,13 @@
 #include <thread>
 
 #include "api/small_model.h"
+#include "started.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+using test::start;
 using test::TemporaryFolder;
 using testing_io::contents;
 using testing_io::put;
@@ -23,18 +25,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
-}
-
-pid_t start(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    execv(arguments[0], arguments.data());
-    _exit(127);
-  }
-  return child;
 }
 
 class Interrupted : public testing::TestWithParam<int> {};

@@ -164,7 +164,7 @@ TEST(TwoProcesses, must_be_as_many_as_the_mesh_has_ranks) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
-    EXPECT_THAT(error.what(), HasSubstr("the mesh dp=3 has 3 ranks, but 2 processes were started"));
+    EXPECT_THAT(error.what(), HasSubstr("the mesh dp=3 of 3 ranks is given, but 2 processes were started; name a mesh of 2 ranks, or start 3"));
   }
 }
 

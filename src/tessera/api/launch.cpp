@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/api/engines.h"
 #include "tessera/base/error.h"
@@ -37,6 +38,14 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
 
 const Launch& Connection::launch() const {
   return impl_->launch;
+}
+
+int64_t Connection::from_first(int64_t value) {
+  std::vector<int> all(impl_->launch.size);
+  std::iota(all.begin(), all.end(), 0);
+  impl_->world->join(impl_->launch.rank, all)
+      ->run({.kind = comm::Kind::broadcast, .dtype = DType::int64, .in = &value, .out = &value, .count = 1});
+  return value;
 }
 
 void Connection::abort(std::string_view message) {

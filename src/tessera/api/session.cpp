@@ -1,6 +1,9 @@
 #include "tessera/api/session.h"
 
+#include <numeric>
+
 #include "tessera/api/engines.h"
+#include "tessera/api/handshake.h"
 #include "tessera/api/impl.h"
 
 namespace tessera {
@@ -24,7 +27,13 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
 }  // namespace
 
 Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(program.impl().programs, executor_options(options)) {}
+    : executor(program.impl().programs, executor_options(options)) {
+  if (!options.connection) return;
+  const Launch& launch = options.connection->launch();
+  std::vector<int> all(launch.size);
+  std::iota(all.begin(), all.end(), 0);
+  api::shake_hands(*options.connection->impl().world->join(launch.rank, all), *program.impl().programs, version());
+}
 
 Session::Session(const Program& program, const SessionOptions& options)
     : impl_(std::make_unique<Impl>(program, options)) {}

@@ -164,10 +164,11 @@ class Bench : public Command {
     if (model_.empty())
       throw Error(ErrorKind::user, "bench",
                   "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
-    if (!trace_.empty()) require_writable(trace_);
+    if (std::optional<int> ended = run_.begin(console)) return *ended;
+    if (!trace_.empty() && console.speaks()) require_writable(trace_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console);
     const Program& program = loaded.program;
-    SessionOptions options = run_.session();
+    SessionOptions options = run_.session(console);
     options.profile = true;
     Preparation prepared;
     prepared.compile = loaded.compile_ms;
@@ -179,7 +180,7 @@ class Bench : public Command {
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
     Floor floor = floor_of(loaded);
     floor.cores = std::min(threads, machine().cores);
-    if (floor.flops > 0) {
+    if (floor.flops > 0 && console.speaks()) {
       Progress progress(console, "measuring the machine");
       const bool narrow = floor.dtype == DType::bfloat16 || floor.dtype == DType::float16;
       floor.peak = measure_peak(narrow ? *floor.dtype : DType::float32, floor.cores);
@@ -211,6 +212,7 @@ class Bench : public Command {
       if (!trace_.empty()) trace.add(profile, at);
       at += profile.duration;
     }
+    if (!console.speaks()) return kGood;
     if (!trace_.empty()) trace.write(trace_);
     const Latency latency(times);
     if (console.json)

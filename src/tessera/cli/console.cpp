@@ -10,7 +10,7 @@ void Console::say(std::string_view line) const {
 }
 
 void Console::warn(std::string_view line) const {
-  if (quiet) return;
+  if (quiet || !speaks()) return;
   std::fflush(stdout);
   std::fprintf(stderr, "warning: %.*s\n", static_cast<int>(line.size()), line.data());
 }
@@ -21,6 +21,7 @@ void Console::say(const ProgramSummary& summary) const {
 }
 
 void Console::emit(const Json& object) const {
+  if (!speaks()) return;
   // Names in a model need not be UTF-8.
   std::string text = object.dump(2, ' ', false, Json::error_handler_t::replace);
   std::printf("%s\n", text.c_str());

@@ -1,22 +1,28 @@
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/launch.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
 
 using Json = nlohmann::ordered_json;
 
-/// Where a command's words go: for people on standard output, or one JSON object there.
+/// Where a command's words go: for people on standard output, or one JSON object there. Of the ranks of a launch, rank
+/// 0 speaks for all.
 struct Console {
   bool json = false;
   bool quiet = false;
+  std::shared_ptr<Connection> connection;  ///< to the other ranks; null where this process is all
 
-  bool talks() const { return !json && !quiet; }
+  bool speaks() const { return !connection || connection->launch().rank == 0; }
+
+  bool talks() const { return !json && !quiet && speaks(); }
   /// A line for people.
   void say(std::string_view line) const;
   /// A line for people on standard error.

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tessera/io/atomic_file.h"
+#include "tessera/launch.h"
 
 namespace tessera::cli {
 
@@ -23,6 +24,7 @@ void end_cleanly_when_interrupted() {
   std::thread([awaited] {
     int signal = 0;
     if (sigwait(&awaited, &signal) != 0) return;
+    end_spawned();
     remove_unfinished();
     pthread_sigmask(SIG_UNBLOCK, &awaited, nullptr);
     raise(signal);

@@ -11,8 +11,11 @@
 namespace tessera::cli {
 namespace {
 
-// Reports on standard error and, with --json, as the one object on standard output.
+// Reports on standard error and, with --json, as the one object on standard output. Ranks that wait for this one hear
+// of it, and rank 0 says it.
 int report(Console& console, int code, const std::string& message) {
+  if (console.connection) console.connection->abort(message);
+  if (!console.speaks()) return code;
   std::fflush(stdout);
   std::fprintf(stderr, "tessera: %s\n", message.c_str());
   if (console.json) console.emit({{"error", message}});

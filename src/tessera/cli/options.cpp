@@ -229,15 +229,14 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
 void RunOptions::declare(CLI::App& app) {
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--timeout", timeout, "longest wait of one rank for another, in seconds")
-      ->check(CLI::Range(0.001, 1e6))
-      ->capture_default_str();
+  launch.declare(app);
 }
 
-SessionOptions RunOptions::session() const {
+SessionOptions RunOptions::session(const Console& console) const {
   SessionOptions options;
   options.threads_per_rank = threads;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1e3 + 0.5));
+  options.timeout = launch.waits();
+  options.connection = console.connection;
   return options;
 }
 

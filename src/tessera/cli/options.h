@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/cli/console.h"
+#include "tessera/cli/launch_options.h"
 #include "tessera/inspect.h"
 #include "tessera/tessera.h"
 
@@ -89,13 +90,15 @@ struct Loaded {
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer = nullptr);
 
-/// --threads, --timeout
+/// --threads, and how ranks come to be
 struct RunOptions {
   void declare(CLI::App& app);
-  SessionOptions session() const;
+  /// See LaunchOptions.
+  std::optional<int> begin(Console& console) const { return launch.begin(console, threads); }
+  SessionOptions session(const Console& console) const;
 
   int threads = 0;
-  double timeout = 60;
+  LaunchOptions launch;
 };
 
 /// Takes numbers from 0 on that are finite.

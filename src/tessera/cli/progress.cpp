@@ -8,7 +8,7 @@
 namespace tessera::cli {
 
 Progress::Progress(const Console& console, std::string what) : what_(std::move(what)) {
-  if (!console.quiet && isatty(STDERR_FILENO)) thread_ = std::thread([this] { show(); });
+  if (!console.quiet && console.speaks() && isatty(STDERR_FILENO)) thread_ = std::thread([this] { show(); });
 }
 
 Progress::~Progress() {

@@ -47,14 +47,15 @@ class Run : public Command {
   int run(Console& console) override {
     if (dump_.list(console)) return kGood;
     dump_.check();
-    if (!outputs_.empty()) require_writable(outputs_);
+    if (std::optional<int> ended = run_.begin(console)) return *ended;
+    if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console));
     const Program& program = loaded.program;
     const Tensors& inputs = loaded.inputs;
     Session session = [&] {
       Progress progress(console, "loading");
-      return Session(program, run_.session());
+      return Session(program, run_.session(console));
     }();
     std::vector<int64_t> peaks = [&] {
       Progress progress(console, "preparing");
@@ -73,6 +74,7 @@ class Run : public Command {
       const double seconds = milliseconds_since(start) * 1e-3;
       best = i == 0 ? seconds : std::min(best, seconds);
     }
+    if (!console.speaks()) return kGood;  // outputs are where rank 0 is
     if (!outputs_.empty()) write_tensors(outputs_, outputs);
     if (console.json)
       emit(console, program, session, peaks, outputs, best);

@@ -124,8 +124,9 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   const int64_t ranks = programs->mesh().size();
   if (const auto& world = options.connected) {
     if (world->size() != ranks)
-      fail("run", "the mesh {} has {} ranks, but {} processes were started; start as many as the mesh has ranks",
-           programs->mesh().str(), ranks, world->size());
+      fail("run", "{} of {} ranks is given, but {} processes were started; name a mesh of {} ranks, or start {}",
+           programs->mesh().axes().empty() ? "no mesh" : "the mesh " + programs->mesh().str(), ranks, world->size(),
+           world->size(), ranks);
     impl_->here = world->local_ranks();
   } else {
     impl_->here.resize(static_cast<size_t>(ranks));

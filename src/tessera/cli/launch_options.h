@@ -1,0 +1,25 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <optional>
+
+#include "tessera/cli/console.h"
+
+namespace tessera::cli {
+
+/// --timeout, --spawn: ranks that are processes, and how long they wait for one another.
+struct LaunchOptions {
+  void declare(CLI::App& app);
+  /// Comes before all else that a command does. If this process is to start ranks, it does, waits for their end, and
+  /// returns the command's exit code; each of them comes here again and is connected to the others
+  /// (console.connection). Nothing, if the command is to go on. `threads` of each rank, 0: the cores divided among the
+  /// machine's ranks.
+  std::optional<int> begin(Console& console, int threads) const;
+  std::chrono::milliseconds waits() const;
+
+  int spawn = 0;
+  double timeout = 60;
+};
+
+}  // namespace tessera::cli
