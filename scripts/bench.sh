@@ -1,7 +1,6 @@
 #!/bin/sh
 # Times the models of this repository on a few meshes, which on one machine shows what splitting and communicating cost,
-# not what more devices would give; then collectives, beside Open MPI's where mpicc and mpirun are installed (apt-get
-# install libopenmpi-dev openmpi-bin).
+# not what more devices would give; then collectives (scripts/bench_comm.sh).
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,14 +20,4 @@ done
 forward tests/models/vit/model.onnx batch=4
 forward tests/models/resnet/model.onnx batch=8
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-for ranks in 2 4; do
-  peers=
-  if command -v mpicc >/dev/null && command -v mpirun >/dev/null; then
-    mpicc -O2 bench/collectives_mpi.c -o "$work/collectives_mpi"
-    mpirun --allow-run-as-root --oversubscribe -n $ranks "$work/collectives_mpi" >"$work/peers"
-    peers=$work/peers
-  fi
-  build/bench/bench_collectives $ranks $peers
-done
+exec scripts/bench_comm.sh

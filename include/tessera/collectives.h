@@ -31,7 +31,9 @@ struct MeasureOptions {
 
 /// One point: a collective of float32 in all groups over some axes at once.
 struct CollectiveTime {
-  std::string kind;               ///< as in MeasureOptions, or "copy": each rank copies `bytes` in its own memory
+  /// As in MeasureOptions; "all_reduce by levels" inside hosts and between them, over an axis that crosses; or "copy":
+  /// each rank copies `bytes` in its own memory.
+  std::string kind;
   std::vector<std::string> axes;  ///< that members of a group differ along; none of "copy"
   int64_t members = 1;            ///< of a group
   int64_t bytes = 0;              ///< of the whole tensor, as nccl-tests counts it; 0 of barrier

@@ -280,11 +280,12 @@ TEST_F(CommandLine, bench_comm_writes_the_links_that_planning_reads) {
       "--collectives all_reduce,all_gather,barrier -o " +
       file);
   std::set<std::string> groups;
-  int copies = 0, barriers = 0;
+  int copies = 0, barriers = 0, by_levels = 0;
   for (const json& entry : object["times"]) {
     EXPECT_GT(entry["seconds"], 0);
     copies += entry["collective"] == "copy";
     barriers += entry["collective"] == "barrier";
+    by_levels += entry["collective"] == "all_reduce by levels";
     groups.insert(entry["axes"].dump() + " " + entry["ranks"].dump());
     if (entry["collective"] != "barrier") {
       EXPECT_GT(entry["floor_seconds"], 0);
@@ -298,6 +299,7 @@ TEST_F(CommandLine, bench_comm_writes_the_links_that_planning_reads) {
   EXPECT_EQ(groups, (std::set<std::string>{"[] 1", R"(["dp"] 2)", R"(["tp"] 4)", R"(["tp:(2)2"] 2)", R"(["tp:(1)2"] 2)",
                                            R"(["dp","tp"] 8)"}));
   EXPECT_EQ(barriers, 5) << "one a group, whatever the sizes";
+  EXPECT_EQ(by_levels, 6) << "of tp, which crosses hosts";
   ASSERT_EQ(object["fits"].size(), 3u);
   EXPECT_EQ(object["fits"][0]["name"], "network") << "dp crosses hosts";
   EXPECT_EQ(object["fits"][1]["name"], "threads");
@@ -308,7 +310,26 @@ TEST_F(CommandLine, bench_comm_writes_the_links_that_planning_reads) {
               AllOf(HasSubstr("broadcast"), HasSubstr("1.0 KiB"), HasSubstr("bus bandwidth")));
 }
 
+TEST_F(CommandLine, bench_comm_compares_with_times_of_others) {
+  const std::string file = (folder_ / "times.txt").string();
+  testing_io::put(file, "all_reduce 1024 7\nall_reduce 4096 8.5\n");
+  const std::string words = "bench comm --mesh dp=2,tp=2 --collectives all_reduce --max 1KiB --seconds 0 --beside MPI=";
+  json object = parsed(words + file);
+  for (const json& entry : object["times"]) {
+    const bool of_all = entry["ranks"] == 4;
+    EXPECT_EQ(entry.contains("beside"), of_all) << entry;
+    if (of_all) {
+      EXPECT_DOUBLE_EQ(entry["beside"]["MPI"], 7e-6);
+    }
+  }
+  EXPECT_THAT(tessera(words + file).out, AllOf(HasSubstr("MPI / time"), HasSubstr("7.0 µs")));
+  EXPECT_THAT(mistake(words + "/nowhere"), HasSubstr("/nowhere has no lines of COLLECTIVE BYTES MICROSECONDS"));
+  testing_io::put(file, "all_reduce much\n");
+  EXPECT_THAT(mistake(words + file), HasSubstr("has no lines of COLLECTIVE"));
+}
+
 TEST_F(CommandLine, mistakes_in_bench_comm) {
+  EXPECT_THAT(mistake("bench comm --mesh tp=2 --beside times.txt"), HasSubstr("write NAME=FILE"));
   EXPECT_THAT(mistake("bench"), HasSubstr("name an ONNX file, or a folder that tessera shard wrote; or comm"));
   EXPECT_THAT(mistake("bench comm"), HasSubstr("--mesh is required"));
   EXPECT_THAT(mistake("bench comm --mesh tp=2 --collectives all_scatter"), HasSubstr("no collective 'all_scatter'"));

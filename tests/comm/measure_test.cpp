@@ -62,6 +62,7 @@ TEST(Meter, times_every_collective_alike_on_all_ranks) {
                       Kind::reduce, Kind::gather, Kind::scatter, Kind::permute})
       for (const std::vector<int>& members : {all, pair}) times[rank].push_back(meter.time(kind, members, 1000));
     times[rank].push_back(meter.time(Kind::barrier, all, 0));
+    times[rank].push_back(meter.time_by_levels(all, std::vector{rank}, 1000));
     times[rank].push_back(meter.time_of_copy(4096));
   });
   for (double time : times[0]) EXPECT_GT(time, 0);

@@ -1,6 +1,7 @@
 #include "tessera/comm/measure.h"
 
 #include <fmt/ranges.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,8 +58,9 @@ double share_received(Kind kind, int64_t members) {
 // Groups to measure, and the level of links that their times tell of.
 struct Groups {
   std::vector<AxisRef> axes;
-  std::optional<LinkLevel> level;  // without alpha and bandwidth
-  int64_t sharing = 1;             // ranks of a unit
+  std::optional<LinkLevel> level;                     // without alpha and bandwidth
+  int64_t sharing = 1;                                // ranks of a unit
+  std::optional<std::pair<AxisRef, AxisRef>> pieces;  // inside hosts and between them, of an axis that crosses
 };
 
 // An axis that lies inside hosts or between them tells of one level; one that crosses is measured in its pieces, too.
@@ -73,7 +75,8 @@ std::vector<Groups> groups_of(const Mesh& mesh, int64_t per_host, const std::str
     together.push_back(AxisRef::whole(axis));
     if (nearer * axis.size <= per_host || nearer >= per_host) {
       const bool inside = nearer < per_host;
-      all.push_back({{AxisRef::whole(axis)}, LinkLevel{axis.size, 0, 0, inside ? engine : kBetween}, nearer});
+      all.push_back(
+          {{AxisRef::whole(axis)}, LinkLevel{axis.size, 0, 0, inside ? engine : kBetween}, nearer, std::nullopt});
       continue;
     }
     const int64_t inside = per_host / nearer;
@@ -81,11 +84,12 @@ std::vector<Groups> groups_of(const Mesh& mesh, int64_t per_host, const std::str
       fail("bench", "hosts of {} ranks do not divide axis '{}' of the mesh {}; name another --mesh or --per-host",
            per_host, axis.name, mesh.str());
     const int64_t hosts = axis.size / inside;
-    all.push_back({{AxisRef::whole(axis)}, std::nullopt, nearer});
-    all.push_back({{{axis.name, hosts, inside}}, LinkLevel{inside, 0, 0, engine}, nearer});
-    all.push_back({{{axis.name, 1, hosts}}, LinkLevel{hosts, 0, 0, kBetween}, nearer * inside});
+    const AxisRef near{axis.name, hosts, inside}, far{axis.name, 1, hosts};
+    all.push_back({{AxisRef::whole(axis)}, std::nullopt, nearer, std::pair{near, far}});
+    all.push_back({{near}, LinkLevel{inside, 0, 0, engine}, nearer, std::nullopt});
+    all.push_back({{far}, LinkLevel{hosts, 0, 0, kBetween}, nearer * inside, std::nullopt});
   }
-  if (together.size() > 1) all.push_back({together, std::nullopt, 1});
+  if (together.size() > 1) all.push_back({together, std::nullopt, 1, std::nullopt});
   return all;
 }
 
@@ -101,6 +105,20 @@ void require_memory(int64_t ranks, int64_t most) {
   if (needed > 0.8 * memory)
     fail("bench", "{} ranks need {:.1f} GiB for messages of {} MiB, and the machine has {:.1f}; give a smaller --max",
          ranks, needed / (1 << 30), most >> 20, memory / (1 << 30));
+}
+
+// Keeps the calling thread on the core of that index among those that it may use: two ranks that wait for each other
+// on one core are left there by the system, and are ten times as slow.
+void hold_core(size_t index) {
+  cpu_set_t may, one;
+  if (sched_getaffinity(0, sizeof may, &may) != 0) return;
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &may) || index-- != 0) continue;
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
 }
 
 // What one rank measures; all find the same.
@@ -134,6 +152,13 @@ class Measurement {
           timed.push_back({kind, static_cast<double>(moved), seconds});
           if (kind == Kind::barrier) break;
         }
+      const bool sums = std::find(kinds_.begin(), kinds_.end(), Kind::all_reduce) != kinds_.end();
+      for (int64_t bytes = options_.least; group.pieces && sums && bytes <= options_.most; bytes *= 4) {
+        const double seconds = meter.time_by_levels(group_of(rank, {group.pieces->first}, mesh_),
+                                                    group_of(rank, {group.pieces->second}, mesh_), bytes);
+        found.times.push_back(point("all_reduce by levels", axes, size, bytes, seconds,
+                                    cost::bus_factor(Kind::all_reduce, size), copies.at(bytes)));
+      }
       if (!group.level) continue;
       const cost::Fit fit = cost::fit(size, timed);
       LinkFit entry{text_of(group.axes, mesh_), *group.level, fit.error};
@@ -180,13 +205,15 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
          options.most);
   std::shared_ptr<comm::World> world;
   std::string engine = "threads";
-  int64_t per_host = mesh.size();
+  int64_t per_host = mesh.size(), machine_ranks = mesh.size();
+  size_t first_core = 0;
   const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
   if (options.connection) {
     const Launch& launch = options.connection->launch();
     world = options.connection->impl().world;
     engine = launch.engine;
-    per_host = launch.local_size;
+    per_host = machine_ranks = launch.local_size;
+    first_core = static_cast<size_t>(launch.local_rank);
     if (mesh.size() != launch.size)
       fail("bench", "the mesh '{}' has {} ranks, but {} were started; name a --mesh of that size", mesh.str(),
            mesh.size(), launch.size);
@@ -198,7 +225,7 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
   if (options.per_host > 0) per_host = options.per_host;
   const std::vector<Groups> groups = groups_of(mesh, per_host, engine);
   const std::vector<int> ranks = world->local_ranks();
-  require_memory(options.connection ? options.connection->launch().local_size : mesh.size(), options.most);
+  require_memory(machine_ranks, options.most);
 
   const Measurement measurement(mesh, options, kinds, groups);
   std::vector<CollectiveTimes> found(ranks.size());
@@ -207,6 +234,7 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
   for (size_t r = 0; r < ranks.size(); ++r)
     threads.emplace_back([&, r] {
       try {
+        if (machine_ranks <= cores) hold_core(first_core + r);
         found[r] = measurement.on_rank(*world, ranks[r]);
       } catch (const std::exception& error) {
         errors[r] = std::current_exception();

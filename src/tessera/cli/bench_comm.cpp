@@ -1,5 +1,7 @@
 #include "tessera/cli/bench_comm.h"
 
+#include <fstream>
+
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
@@ -23,14 +25,44 @@ void BenchComm::declare(CLI::App& bench) {
   app_->add_option("--per-host", options_.per_host,
                    "ranks of one host, where links change; else what the launcher says, or all")
       ->check(CLI::Range(1, 1 << 24));
+  app_->add_option("--beside", beside_,
+                   "NAME=FILE: times of another library to print beside, lines of COLLECTIVE BYTES MICROSECONDS among "
+                   "all ranks. May be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app_->add_option("-o,--output", output_, "a topology file to write, for --topology");
   app_->add_option("--timeout", timeout_, "longest wait of one rank for another, in seconds")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
 }
 
+BenchComm::Peer BenchComm::Peer::read(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw Error(ErrorKind::user, "bench", "'" + text + "' names no times; write NAME=FILE, as --beside MPI=times.txt");
+  Peer peer{text.substr(0, equals), {}};
+  const std::string path = text.substr(equals + 1);
+  std::ifstream file(path);
+  std::string kind;
+  int64_t bytes = 0;
+  double microseconds = 0;
+  while (file >> kind >> bytes >> microseconds) peer.seconds[{kind, bytes}] = microseconds * 1e-6;
+  if (peer.seconds.empty() || !file.eof())
+    throw Error(ErrorKind::user, "bench",
+                path + " has no lines of COLLECTIVE BYTES MICROSECONDS only; name a file that has");
+  return peer;
+}
+
+std::optional<double> BenchComm::Peer::find(const CollectiveTime& entry, const Mesh& mesh) const {
+  const auto found = seconds.find({entry.kind, entry.bytes});
+  if (found == seconds.end() || entry.members != mesh.size()) return std::nullopt;
+  return found->second;
+}
+
 int BenchComm::run(Console& console) {
   if (!output_.empty()) require_writable(output_);
+  std::vector<Peer> peers;
+  for (const std::string& text : beside_) peers.push_back(Peer::read(text));
   const Mesh mesh = Mesh::parse(mesh_);
   options_.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_ * 1e3 + 0.5));
   const CollectiveTimes found = [&] {
@@ -39,23 +71,35 @@ int BenchComm::run(Console& console) {
   }();
   if (!output_.empty()) write_file(output_, found.topology().to_json());
   if (console.json)
-    emit(console, mesh, found);
+    emit(console, mesh, found, peers);
   else
-    print(console, mesh, found);
+    print(console, mesh, found, peers);
   return kGood;
 }
 
-void BenchComm::print(const Console& console, const Mesh& mesh, const CollectiveTimes& found) const {
+void BenchComm::print(const Console& console, const Mesh& mesh, const CollectiveTimes& found,
+                      const std::vector<Peer>& peers) const {
   console.say("mesh " + mesh_text(mesh));
   console.say(
       "times of the slowest rank, medians; bus bandwidth as nccl-tests has it; the floor is copying what ranks get");
-  Table table({"collective", "axes", "ranks", "bytes", "time", "bus bandwidth", "floor", "floor / time"});
+  std::vector<std::string> header = {"collective", "axes", "ranks", "bytes", "time", "bus bandwidth", "floor / time"};
+  for (const Peer& peer : peers) header.insert(header.end(), {peer.name, peer.name + " / time"});
+  Table table(header);
   for (const CollectiveTime& entry : found.times) {
     const bool moves = entry.bytes > 0;
-    table.add({entry.kind, joined(entry.axes, ","), std::to_string(entry.members),
-               moves ? bytes_text(static_cast<double>(entry.bytes)) : "", time_text(entry.seconds),
-               moves ? bytes_text(entry.bus_bandwidth) + "/s" : "", moves ? time_text(entry.floor) : "",
-               moves ? ratio_text(entry.floor / entry.seconds) : ""});
+    std::vector<std::string> row = {entry.kind,
+                                    joined(entry.axes, ","),
+                                    std::to_string(entry.members),
+                                    moves ? bytes_text(static_cast<double>(entry.bytes)) : "",
+                                    time_text(entry.seconds),
+                                    moves ? bytes_text(entry.bus_bandwidth) + "/s" : "",
+                                    moves ? ratio_text(entry.floor / entry.seconds) : ""};
+    for (const Peer& peer : peers) {
+      const std::optional<double> seconds = peer.find(entry, mesh);
+      row.push_back(seconds ? time_text(*seconds) : "");
+      row.push_back(seconds ? ratio_text(*seconds / entry.seconds) : "");
+    }
+    table.add(row);
   }
   table.print(console);
   Table fits({"links of", "", "latency", "bandwidth", "error"});
@@ -67,9 +111,10 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
   if (!output_.empty()) console.say("wrote " + output_);
 }
 
-void BenchComm::emit(const Console& console, const Mesh& mesh, const CollectiveTimes& found) const {
+void BenchComm::emit(const Console& console, const Mesh& mesh, const CollectiveTimes& found,
+                     const std::vector<Peer>& peers) const {
   Json times = Json::array(), fits = Json::array();
-  for (const CollectiveTime& entry : found.times)
+  for (const CollectiveTime& entry : found.times) {
     times.push_back({{"collective", entry.kind},
                      {"axes", entry.axes},
                      {"ranks", entry.members},
@@ -78,6 +123,9 @@ void BenchComm::emit(const Console& console, const Mesh& mesh, const CollectiveT
                      {"bandwidth", entry.bandwidth},
                      {"bus_bandwidth", entry.bus_bandwidth},
                      {"floor_seconds", entry.floor}});
+    for (const Peer& peer : peers)
+      if (const std::optional<double> seconds = peer.find(entry, mesh)) times.back()["beside"][peer.name] = *seconds;
+  }
   for (const LinkFit& fit : found.fits)
     fits.push_back({{"axes", fit.axes},
                     {"name", fit.level.name},

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "tessera/cli/command.h"
 #include "tessera/collectives.h"
 
@@ -15,11 +20,25 @@ class BenchComm {
   int run(Console& console);
 
  private:
-  void print(const Console& console, const Mesh& mesh, const CollectiveTimes& found) const;
-  void emit(const Console& console, const Mesh& mesh, const CollectiveTimes& found) const;
+  /// What another library takes for the collectives of all ranks: seconds by collective and bytes.
+  struct Peer {
+    std::string name;
+    std::map<std::pair<std::string, int64_t>, double> seconds;
+
+    /// Reads "NAME=FILE"; a line of the file is "COLLECTIVE BYTES MICROSECONDS". Throws a user error.
+    static Peer read(const std::string& text);
+    /// Its time for the same thing, if it has one.
+    std::optional<double> find(const CollectiveTime& entry, const Mesh& mesh) const;
+  };
+
+  void print(const Console& console, const Mesh& mesh, const CollectiveTimes& found,
+             const std::vector<Peer>& peers) const;
+  void emit(const Console& console, const Mesh& mesh, const CollectiveTimes& found,
+            const std::vector<Peer>& peers) const;
 
   CLI::App* app_ = nullptr;
   std::string mesh_, output_;
+  std::vector<std::string> beside_;
   MeasureOptions options_;
   double timeout_ = 60;
 };

@@ -1,7 +1,5 @@
 #include "tessera/comm/measure.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -9,14 +7,10 @@
 namespace tessera::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// Long against what starting together costs.
-constexpr double kBatchSeconds = 1e-3;
-constexpr double kMostBatches = 1000, kMostInBatch = 1 << 20;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+std::vector<int64_t> balanced(int64_t count, int members) {
+  std::vector<int64_t> counts;
+  for (int j = 0; j < members; ++j) counts.push_back((count + members - 1 - j) / members);
+  return counts;
 }
 
 }  // namespace
@@ -43,8 +37,7 @@ double Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
   // The root of a broadcast sends what it has; in place is how programs use it.
   operation.in = kind == Kind::broadcast ? out_.get() : in_.get();
   operation.out = out_.get();
-  std::vector<int64_t> counts;
-  for (int j = 0; j < size; ++j) counts.push_back((operation.count + size - 1 - j) / size);
+  const std::vector<int64_t> counts = balanced(operation.count, size);
   const std::vector<int64_t> received(static_cast<size_t>(size), counts[me]);
   operation.counts = counts;
   if (kind == Kind::all_to_all) operation.recv_counts = received;
@@ -52,36 +45,44 @@ double Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
     operation.to = (me + 1) % size;
     operation.from = (me + size - 1) % size;
   }
-  return slowest_median([&] { communicator->run(operation); });
+  return median([&] { communicator->run(operation); });
 }
 
 double Meter::time_of_copy(int64_t bytes) {
-  return slowest_median([&] {
+  return median([&] {
     std::memcpy(out_.get(), in_.get(), static_cast<size_t>(bytes));
     asm volatile("" ::: "memory");  // a copy that nobody reads is a copy all the same
   });
 }
 
-double Meter::slowest_median(const std::function<void()>& body) {
-  // How many operations make a batch, and how many batches there are, must be the same on all ranks.
-  body();
-  meet();
-  Clock::time_point start = Clock::now();
-  body();
-  const double once = std::max(slowest(seconds_since(start)), 1e-9);
-  const auto in_batch = static_cast<int64_t>(std::clamp(std::ceil(kBatchSeconds / once), 1.0, kMostInBatch));
-  const double batch = once * static_cast<double>(in_batch);
-  const auto batches = static_cast<int64_t>(
-      std::clamp(std::ceil(options_.seconds / batch), static_cast<double>(options_.repeats), kMostBatches));
-  std::vector<double> times;
-  for (int64_t b = 0; b < batches; ++b) {
-    meet();
-    start = Clock::now();
-    for (int64_t i = 0; i < in_batch; ++i) body();
-    times.push_back(slowest(seconds_since(start)));
-  }
-  std::nth_element(times.begin(), times.begin() + batches / 2, times.end());
-  return times[static_cast<size_t>(batches / 2)] / static_cast<double>(in_batch);
+double Meter::time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes) {
+  const auto inside = world_.join(rank_, near), across = world_.join(rank_, far);
+  const std::vector<int64_t> counts = balanced(bytes / static_cast<int64_t>(sizeof(float)), inside->size());
+  Operation scatter;
+  scatter.kind = Kind::reduce_scatter;
+  scatter.in = in_.get();
+  scatter.out = out_.get();
+  scatter.counts = counts;
+  scatter.label = "bench";
+  Operation reduce = scatter;
+  reduce.kind = Kind::all_reduce;
+  reduce.in = out_.get();
+  reduce.counts = {};
+  reduce.count = counts[static_cast<size_t>(inside->member())];
+  Operation gather = scatter;
+  gather.kind = Kind::all_gather;
+  gather.in = out_.get();
+  gather.out = in_.get();
+  return median([&] {
+    inside->run(scatter);
+    across->run(reduce);
+    inside->run(gather);
+  });
+}
+
+double Meter::median(const std::function<void()>& body) {
+  return slowest_median(
+      options_, body, [&] { all_->run({}); }, [&](double seconds) { return slowest(seconds); });
 }
 
 double Meter::slowest(double seconds) {
@@ -96,10 +97,6 @@ double Meter::slowest(double seconds) {
   operation.label = "bench";
   all_->run(operation);
   return most;
-}
-
-void Meter::meet() {
-  all_->run({});
 }
 
 }  // namespace tessera::comm

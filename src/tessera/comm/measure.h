@@ -4,14 +4,10 @@
 #include <memory>
 #include <span>
 
+#include "tessera/comm/batches.h"
 #include "tessera/comm/communicator.h"
 
 namespace tessera::comm {
-
-struct MeasureOptions {
-  double seconds = 0.1;  ///< of measuring at each point, at least
-  int repeats = 5;       ///< batches of which the median is taken, at least
-};
 
 /// Times collectives, as one rank of a world: every rank has a meter of its own in a thread of its own, and all make
 /// the same calls in the same order. What is asked of all groups of ranks goes on in all of them at once.
@@ -20,19 +16,22 @@ class Meter {
   /// `largest`: bytes of the largest tensor to come.
   Meter(World& world, int rank, int64_t largest, const MeasureOptions& options);
 
-  /// Seconds of one collective of float32 among `members`, of which this rank is one: the median over batches of the
-  /// slowest rank of the world, operations of a batch following each other at once. `bytes` is the whole tensor's, as
-  /// nccl-tests counts: of the output of all_gather and gather, else of a member's input. Members' blocks differ by one
-  /// element at most. Kinds: all but send and recv; permute goes to the next member.
+  /// Seconds of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds them
+  /// over all ranks of the world. `bytes` is the whole tensor's, as nccl-tests counts: of the output of all_gather and
+  /// gather, else of a member's input. Members' blocks differ by one element at most. Kinds: all but send and recv;
+  /// permute goes to the next member.
   double time(Kind kind, std::span<const int> members, int64_t bytes);
+
+  /// The same of an all_reduce by levels: a reduce_scatter among `near`, an all_reduce among `far`, an all_gather among
+  /// `near`. Every pair of a near and a far group has one rank.
+  double time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes);
 
   /// Seconds in which each rank copies `bytes` to memory of its own, all ranks at once.
   double time_of_copy(int64_t bytes);
 
  private:
-  double slowest_median(const std::function<void()>& body);
+  double median(const std::function<void()>& body);
   double slowest(double seconds);
-  void meet();
 
   World& world_;
   int rank_;
