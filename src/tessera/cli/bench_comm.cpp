@@ -31,9 +31,7 @@ void BenchComm::declare(CLI::App& bench) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app_->add_option("-o,--output", output_, "a topology file to write, for --topology");
-  app_->add_option("--timeout", timeout_, "longest wait of one rank for another, in seconds")
-      ->check(CLI::Range(0.001, 1e6))
-      ->capture_default_str();
+  launch_.declare(*app_);
 }
 
 BenchComm::Peer BenchComm::Peer::read(const std::string& text) {
@@ -60,15 +58,18 @@ std::optional<double> BenchComm::Peer::find(const CollectiveTime& entry, const M
 }
 
 int BenchComm::run(Console& console) {
-  if (!output_.empty()) require_writable(output_);
+  if (std::optional<int> ended = launch_.begin(console, 1)) return *ended;
+  if (!output_.empty() && console.speaks()) require_writable(output_);
   std::vector<Peer> peers;
   for (const std::string& text : beside_) peers.push_back(Peer::read(text));
   const Mesh mesh = Mesh::parse(mesh_);
-  options_.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_ * 1e3 + 0.5));
+  options_.connection = console.connection;
+  options_.timeout = launch_.waits();
   const CollectiveTimes found = [&] {
     Progress progress(console, "measuring");
     return measure_collectives(mesh, options_);
   }();
+  if (!console.speaks()) return kGood;
   if (!output_.empty()) write_file(output_, found.topology().to_json());
   if (console.json)
     emit(console, mesh, found, peers);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/launch_options.h"
 #include "tessera/collectives.h"
 
 namespace tessera::cli {
@@ -40,7 +41,7 @@ class BenchComm {
   std::string mesh_, output_;
   std::vector<std::string> beside_;
   MeasureOptions options_;
-  double timeout_ = 60;
+  LaunchOptions launch_;
 };
 
 }  // namespace tessera::cli
