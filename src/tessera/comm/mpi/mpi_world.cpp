@@ -21,6 +21,7 @@ class MpiWorld : public World {
   }
 
   int size() const override { return fabric_->size(); }
+  std::vector<int> local_ranks() const override { return {fabric_->rank()}; }
 
   std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
     check(rank == fabric_->rank(), "a process of MPI is one rank, and joins as that");

@@ -29,6 +29,7 @@ class MpiSession : public World {
   }
 
   int size() const override { return world_->size(); }
+  std::vector<int> local_ranks() const override { return world_->local_ranks(); }
   std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
     return world_->join(rank, members);
   }

@@ -12,6 +12,10 @@ std::unique_ptr<std::byte[]> buffer_of(int64_t count, size_t element_bytes) {
   return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(count) * element_bytes);
 }
 
+bool is_blocked(Kind kind) {
+  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::gather || kind == Kind::scatter;
+}
+
 }  // namespace
 
 Staged::Staged(const Operation& operation, int member, int size)
@@ -24,11 +28,13 @@ Staged::Staged(const Operation& operation, int member, int size)
   element_bytes_ = bits % 8 == 0 ? static_cast<size_t>(bits) / 8 : 1;
   count_ = bits % 8 == 0 ? operation.count : static_cast<int64_t>(byte_count(operation, operation.count));
   const int64_t inner = bits % 8 == 0 ? operation.inner : operation.inner * bits / 8;
-  for (int64_t count : operation.counts) counts_.push_back(operation.outer * count * inner);
-  for (int64_t count : operation.recv_counts) recv_counts_.push_back(count * inner);
-  if (operation.kind == Kind::all_to_all)
-    for (size_t j = 0; j < size_; ++j) counts_[j] = operation.counts[j] * inner;
-  packs_ = operation.outer > 1 && size_ > 1 && operation.kind != Kind::all_to_all;
+  const bool exchanges = operation.kind == Kind::all_to_all;
+  if (exchanges || is_blocked(operation.kind))
+    for (int64_t count : operation.counts)
+      counts_.push_back(exchanges ? count * inner : operation.outer * count * inner);
+  if (exchanges)
+    for (int64_t count : operation.recv_counts) recv_counts_.push_back(count * inner);
+  packs_ = is_blocked(operation.kind) && operation.outer > 1 && size_ > 1;
   if (operation.kind == Kind::all_reduce || operation.kind == Kind::reduce || operation.kind == Kind::reduce_scatter)
     stage_reduction();
   else if (packs_)

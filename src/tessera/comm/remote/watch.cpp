@@ -56,6 +56,14 @@ std::string place_text(const Place& place) {
 
 }  // namespace
 
+std::string end_notice(std::string_view reason) {
+  return std::string(1, kEnded).append(reason);
+}
+
+bool is_end_notice(std::string_view text) {
+  return text.starts_with(kEnded);
+}
+
 Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, Notices& notices)
     : rank_(rank), timeout_(timeout), notices_(notices), places_(static_cast<size_t>(size)) {}
 
@@ -63,7 +71,7 @@ void Watch::abort(std::string_view message) {
   std::lock_guard lock(mutex_);
   if (!reason_.empty()) return;
   reason_ = fmt::format("rank {} ended the run: {}", rank_, message);
-  notices_.tell(kEnded + reason_);
+  notices_.tell(end_notice(reason_));
 }
 
 bool Watch::ended() {

@@ -17,6 +17,10 @@ struct Notice {
   std::string text;
 };
 
+/// The notice that the run has ended, for whoever learns of it on a rank's behalf.
+std::string end_notice(std::string_view reason);
+bool is_end_notice(std::string_view text);
+
 /// A rank's way to tell all others of its world something. Called under the watch's lock.
 class Notices {
  public:

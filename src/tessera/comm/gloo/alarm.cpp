@@ -1,0 +1,37 @@
+#include "tessera/comm/gloo/alarm.h"
+
+namespace tessera::comm {
+
+Alarm::~Alarm() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+Alarm::Set::Set(Alarm& alarm, std::function<void()> interrupt) : alarm_(alarm) {
+  std::lock_guard lock(alarm_.mutex_);
+  place_ = alarm_.interrupts_.insert(alarm_.interrupts_.end(), std::move(interrupt));
+  if (alarm_.interrupts_.size() == 1) alarm_.changed_.notify_one();
+}
+
+Alarm::Set::~Set() {
+  std::lock_guard lock(alarm_.mutex_);
+  alarm_.interrupts_.erase(place_);
+}
+
+void Alarm::ring() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (interrupts_.empty()) {
+      changed_.wait(lock, [this] { return stop_ || !interrupts_.empty(); });
+      continue;
+    }
+    changed_.wait_for(lock, period_, [this] { return stop_; });
+    for (const auto& interrupt : interrupts_) interrupt();
+  }
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// The rendezvous' connections carry frames: a length of 4 bytes (little-endian), a kind, and a content of at most
+/// 16 MiB. Failures are running errors.
+namespace tessera::comm {
+
+struct Frame {
+  char kind = 0;
+  std::string content;
+};
+
+// From a rank to the store.
+constexpr char kHello = 'H';  ///< version, rank and size, once, first; answered by the same without content
+constexpr char kSet = 'S';    ///< key and value
+constexpr char kGet = 'G';    ///< key; answered when it is set
+constexpr char kTell = 'T';   ///< a notice for all other ranks
+constexpr char kBye = 'B';    ///< this rank is through; answered when all are
+// From the store to a rank.
+constexpr char kValue = 'V';    ///< key and value
+constexpr char kNotice = 'N';   ///< rank and notice
+constexpr char kRefused = 'X';  ///< why
+
+/// Two texts as one content, and back.
+std::string joined(std::string_view first, std::string_view second);
+std::pair<std::string, std::string> parted(std::string_view content);
+
+/// Takes the first frame off `bytes`; nothing if it is not complete.
+std::optional<Frame> take_frame(std::string& bytes);
+
+/// An open socket.
+class Socket {
+ public:
+  explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+
+  int descriptor() const { return descriptor_; }
+  /// Sends the whole frame. False if the other end has closed the connection.
+  bool send(char kind, std::string_view content) const;
+  /// Adds what has come to `bytes`, waiting for something. False if the other end has closed the connection.
+  bool receive(std::string& bytes) const;
+  /// Ends both directions, so that a thread that waits in receive() returns.
+  void shut() const;
+  /// This end's address as a number, "10.0.0.1".
+  std::string local_address() const;
+
+ private:
+  int descriptor_;
+};
+
+/// Listens at a host's address. Throws a user error with the mend if the port is taken or the address is not here.
+Socket listen_at(const std::string& host, int port);
+/// Connects, trying again until the timeout: the listener may come later. Throws a running error.
+Socket connect_to(const std::string& host, int port, std::chrono::milliseconds timeout);
+
+}  // namespace tessera::comm

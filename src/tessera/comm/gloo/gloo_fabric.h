@@ -1,0 +1,55 @@
+#pragma once
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/device.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/comm/gloo/alarm.h"
+#include "tessera/comm/gloo/store_client.h"
+#include "tessera/comm/gloo/store_server.h"
+#include "tessera/comm/launch.h"
+#include "tessera/comm/remote/watch.h"
+
+namespace tessera::comm {
+
+/// A Gloo context whose transport can be reached, for buffers of our own.
+class GlooContext : public gloo::rendezvous::Context {
+ public:
+  GlooContext(int member, int size) : gloo::rendezvous::Context(member, size) {}
+  const std::shared_ptr<gloo::transport::Context>& transport() const { return transportContext_; }
+};
+
+/// What the communicators of one process share: its way to the others.
+class GlooFabric {
+ public:
+  /// Rank 0 serves the store at the launch's address; all connect to it. Gloo uses the interface
+  /// TESSERA_GLOO_INTERFACE, or else the address by which this machine reaches the store.
+  GlooFabric(const Launch& launch, const WorldOptions& options);
+  ~GlooFabric();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Alarm& alarm() { return alarm_; }
+  Watch& watch() { return *watch_; }
+  std::shared_ptr<Watch> shared_watch() { return watch_; }
+
+  /// A context of its own for each membership: connects the members, waiting for them under the watch.
+  std::shared_ptr<GlooContext> connect(std::span<const int> members);
+
+ private:
+  int rank_, size_;
+  std::chrono::milliseconds timeout_;
+  std::unique_ptr<StoreServer> server_;  // rank 0's
+  std::unique_ptr<StoreClient> client_;
+  std::shared_ptr<Watch> watch_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  Alarm alarm_{std::chrono::milliseconds(20)};  // after which a wait of Gloo's looks around
+  std::mutex mutex_;
+  std::map<std::string, int> joined_;  // by group: how often
+};
+
+}  // namespace tessera::comm

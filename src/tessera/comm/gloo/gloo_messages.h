@@ -1,0 +1,55 @@
+#pragma once
+
+#include <gloo/transport/unbound_buffer.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tessera/comm/gloo/alarm.h"
+#include "tessera/comm/gloo/gloo_fabric.h"
+#include "tessera/comm/remote/remote_communicator.h"
+
+namespace tessera::comm {
+
+/// Messages between two members: sends, receives and permutations. Gloo moves them in a thread of its own.
+class GlooMessages {
+ public:
+  /// `context` is null in a group of one.
+  GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm) : context_(std::move(context)), alarm_(alarm) {}
+  /// What has not been sent by now is lost.
+  ~GlooMessages();
+
+  /// Begins a send, recv or permute.
+  std::unique_ptr<Transfer> begin(const Staged& staged, uint64_t number);
+  /// Waits so long at most until everything that was sent has left.
+  void flush(std::chrono::milliseconds most);
+
+ private:
+  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+  /// A message's copy, since its sender does not wait for the receiver.
+  struct Sent {
+    std::vector<std::byte> copy;
+    Buffer buffer;
+  };
+  class Message;
+
+  void send(int to, uint64_t slot, std::vector<std::byte> copy);
+  void reap();
+
+  std::shared_ptr<GlooContext> context_;
+  Alarm& alarm_;
+  std::map<uint64_t, std::vector<std::byte>> to_myself_;  // by slot
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Sent> sent_;  // under way
+  bool stop_ = false;
+  std::thread reaper_;  // frees them; from the first send
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,41 @@
+#include "tessera/comm/gloo/gloo_world.h"
+
+#include <exception>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/gloo/gloo_communicator.h"
+#include "tessera/comm/group.h"
+
+namespace tessera::comm {
+namespace {
+
+class GlooWorld : public World {
+ public:
+  GlooWorld(const Launch& launch, const WorldOptions& options)
+      : fabric_(std::make_shared<GlooFabric>(launch, options)) {}
+  ~GlooWorld() override {
+    if (std::uncaught_exceptions() > 0) fabric_->watch().abort("it gave up");
+  }
+
+  int size() const override { return fabric_->size(); }
+  std::vector<int> local_ranks() const override { return {fabric_->rank()}; }
+
+  std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
+    check(rank == fabric_->rank(), "a process is one rank of Gloo's, and joins as that");
+    member_of(rank, members, size());
+    return std::make_unique<GlooCommunicator>(fabric_, members);
+  }
+
+  void abort(int, std::string_view message) override { fabric_->watch().abort(message); }
+
+ private:
+  std::shared_ptr<GlooFabric> fabric_;  // lives on in the communicators
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_gloo_world(const Launch& launch, const WorldOptions& options) {
+  return std::make_unique<GlooWorld>(launch, options);
+}
+
+}  // namespace tessera::comm

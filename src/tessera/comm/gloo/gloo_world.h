@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/comm/launch.h"
+
+namespace tessera::comm {
+
+/// This process as one rank of a launch whose ranks meet at its address and port. Returns when rank 0 has answered;
+/// the others are waited for where groups are joined. Its end waits for all ranks, up to the timeout.
+std::unique_ptr<World> make_gloo_world(const Launch& launch, const WorldOptions& options = {});
+
+}  // namespace tessera::comm

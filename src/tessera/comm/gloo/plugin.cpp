@@ -1,0 +1,15 @@
+#include "tessera/comm/plugin.h"
+
+#include "tessera/comm/gloo/gloo_world.h"
+
+extern "C" {
+
+const char* tessera_plugin_version() {
+  return tessera::comm::plugin_version();
+}
+
+tessera::comm::World* tessera_plugin_connect(const tessera::comm::Launch& launch,
+                                             const tessera::comm::WorldOptions& options) {
+  return tessera::comm::make_gloo_world(launch, options).release();
+}
+}

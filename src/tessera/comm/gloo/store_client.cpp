@@ -1,0 +1,115 @@
+#include "tessera/comm/gloo/store_client.h"
+
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/comm/plugin.h"
+
+namespace tessera::comm {
+
+StoreClient::StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout)
+    : socket_(connect_to(host, port, timeout)) {
+  socket_.send(kHello, joined(plugin_version(), joined(std::to_string(rank), std::to_string(size))));
+  thread_ = std::thread([this] { listen(); });
+  std::string refusal;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, timeout, [&] { return welcome_ || !refusal_.empty(); });
+    if (welcome_) return;
+    refusal = refusal_;
+  }
+  hang_up();
+  if (refusal.empty())
+    refusal = fmt::format(
+        "what listens at {}:{} does not answer as rank 0 of this run; give a MASTER_PORT that is free", host, port);
+  fail("gloo", "{}", refusal);
+}
+
+StoreClient::~StoreClient() {
+  hang_up();
+}
+
+void StoreClient::hang_up() {
+  socket_.shut();
+  thread_.join();
+}
+
+void StoreClient::listen() {
+  std::string bytes;
+  try {
+    while (socket_.receive(bytes))
+      while (auto frame = take_frame(bytes)) take(*frame);
+  } catch (const Error& error) {
+    std::lock_guard lock(mutex_);
+    refusal_ = error.what();
+  }
+  std::lock_guard lock(mutex_);
+  if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
+  if (!through_)
+    notices_.push_back({0, end_notice("rank 0, which serves the rendezvous, has died: its process or its network ended "
+                                      "without a farewell")});
+  changed_.notify_all();
+}
+
+void StoreClient::take(const Frame& frame) {
+  std::lock_guard lock(mutex_);
+  if (frame.kind == kValue) {
+    auto [key, value] = parted(frame.content);
+    values_[key] = std::move(value);
+  } else if (frame.kind == kNotice) {
+    auto [from, text] = parted(frame.content);
+    notices_.push_back({std::atoi(from.c_str()), std::move(text)});
+  } else if (frame.kind == kRefused) {
+    refusal_ = frame.content;
+  } else if (frame.kind == kHello) {
+    welcome_ = true;
+  } else if (frame.kind == kBye) {
+    through_ = true;
+  }
+  changed_.notify_all();
+}
+
+void StoreClient::set(const std::string& key, const std::string& value) {
+  std::lock_guard lock(sending_);
+  socket_.send(kSet, joined(key, value));
+}
+
+std::optional<std::string> StoreClient::get(const std::string& key, std::chrono::milliseconds wait) {
+  bool ask = false;
+  {
+    std::lock_guard lock(mutex_);
+    ask = !std::exchange(asked_[key], true);
+  }
+  if (ask) {
+    std::lock_guard lock(sending_);
+    socket_.send(kGet, key);
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, wait, [&] { return values_.contains(key) || !notices_.empty(); });
+  auto found = values_.find(key);
+  return found == values_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void StoreClient::tell(const std::string& text) {
+  std::lock_guard lock(sending_);
+  socket_.send(kTell, text);
+}
+
+std::optional<Notice> StoreClient::next() {
+  std::lock_guard lock(mutex_);
+  if (notices_.empty()) return std::nullopt;
+  Notice notice = std::move(notices_.front());
+  notices_.pop_front();
+  return notice;
+}
+
+void StoreClient::farewell(std::chrono::milliseconds wait) {
+  {
+    std::lock_guard lock(sending_);
+    socket_.send(kBye, "");
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, wait, [&] { return through_ || !notices_.empty(); });
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tessera/comm/gloo/frames.h"
+#include "tessera/comm/remote/watch.h"
+
+namespace tessera::comm {
+
+/// One rank's connection to the store of its run. Safe to call from several threads.
+class StoreClient : public Notices {
+ public:
+  /// Throws a running error if nobody serves the store before the timeout, and a user error if this rank cannot take
+  /// part in the run that does.
+  StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout);
+  ~StoreClient() override;
+
+  void set(const std::string& key, const std::string& value);
+  /// The key's value, waiting so long for it; nothing if it is not set by then.
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds wait);
+
+  void tell(const std::string& text) override;
+  std::optional<Notice> next() override;
+
+  /// Says that this rank is through, and waits so long for all others to say so.
+  void farewell(std::chrono::milliseconds wait);
+
+  /// This machine's address on the way to the store.
+  std::string local_address() const { return socket_.local_address(); }
+
+ private:
+  void listen();
+  void hang_up();
+  void take(const Frame& frame);
+
+  Socket socket_;
+  std::mutex sending_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::map<std::string, bool> asked_;
+  std::deque<Notice> notices_;
+  bool welcome_ = false;
+  std::string refusal_;
+  bool through_ = false;  // all ranks are
+  std::thread thread_;
+};
+
+}  // namespace tessera::comm

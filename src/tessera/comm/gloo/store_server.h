@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/comm/gloo/frames.h"
+
+namespace tessera::comm {
+
+/// Where the ranks of a run meet: keys and values by which they exchange addresses, and notices from each to all. Rank
+/// 0 serves it from a thread. It carries no tensors. A rank whose connection ends without a farewell has died, of which
+/// the others get a notice in its name.
+class StoreServer {
+ public:
+  StoreServer(const std::string& host, int port, int size);
+  /// Serves on until all others have left, for a second at most.
+  ~StoreServer();
+
+ private:
+  struct Client {
+    Socket socket;
+    std::string bytes;  // that have come and are no whole frame yet
+    int rank = -1;      // before its hello
+    bool through = false;
+    std::vector<std::string> wanted;
+  };
+
+  void serve();
+  void answer(Client& client, const Frame& frame);
+  void welcome(Client& client, const std::string& content);
+  void refuse(Client& client, const std::string& why);
+  void end_for_all(Client& client, const std::string& why);
+  void drop(Client& client);
+  void tell(int from, const std::string& text);
+  void say_bye_if_all_are_through();
+
+  const int size_;
+  Socket listener_;
+  Socket wake_read_, wake_write_;  // ends the thread's poll
+  std::map<std::string, std::string> values_;
+  std::vector<Client> clients_;
+  std::string end_;  // the notice that the run has ended, for who comes later
+  std::thread thread_;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,204 @@
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "../backend_suite.h"
+#include "tessera/comm/gloo/frames.h"
+#include "tessera/comm/gloo/gloo_world.h"
+
+namespace tessera::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+int free_port() {
+  const Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return ntohs(address.sin_port);
+}
+
+Launch launch_of(int rank, int size, int port) {
+  Launch launch;
+  launch.engine = Engine::gloo;
+  launch.rank = rank;
+  launch.size = size;
+  launch.address = "127.0.0.1";
+  launch.port = port;
+  return launch;
+}
+
+/// Runs the body in `ranks` processes, which have no threads before their worlds make some. Returns their exit codes,
+/// or the negative number of the signal that ended them.
+std::vector<int> fork_ranks(int ranks, const std::function<void(int rank)>& body) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+      std::cout << std::flush;
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    children.push_back(child);
+  }
+  std::vector<int> codes;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    codes.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  return codes;
+}
+
+void run_on_gloo(int ranks, const RankBody& body) {
+  test_seed();  // drawn once, by the parent
+  const int port = free_port();
+  const auto codes = fork_ranks(ranks, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, ranks, port));
+    body(*world, rank);
+  });
+  EXPECT_EQ(codes, std::vector<int>(ranks, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gloo, BackendSuite,
+                         ::testing::Values(Backend{.name = "gloo", .on_ranks = run_on_gloo, .member_order = false}),
+                         name_of_backend);
+
+/// What a body throws; "" for nothing.
+template <typename Body>
+std::string error_of(Body body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+const WorldOptions kImpatient{.timeout = milliseconds(500)};
+
+TEST(GlooWorld, a_rank_that_does_not_come_is_named_on_all_others) {
+  const int port = free_port();
+  const auto codes = fork_ranks(4, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, 4, port), kImpatient);
+    auto group = world->join(rank, everyone(4));
+    std::vector<float> data(5000);
+    Operation sum{.kind = Kind::all_reduce, .in = data.data(), .out = data.data(), .count = 5000, .label = "y"};
+    group->run(sum);
+    if (rank == 2) {
+      std::this_thread::sleep_for(milliseconds(2500));  // beyond the timeout and the grace
+      EXPECT_THAT(error_of([&] { group->run(sum); }), HasSubstr("ended the run"));
+    } else {
+      EXPECT_THAT(error_of([&] { group->run(sum); }),
+                  AllOf(HasSubstr("all_reduce sum float32[5000] 'y' (#2 of group {0,1,2,3})"),
+                        HasSubstr("not come: rank 2; come: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
+    }
+  });
+  EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
+
+TEST(GlooWorld, a_chain_of_waits_ends_at_the_rank_at_fault) {
+  const int port = free_port();
+  const auto codes = fork_ranks(3, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, 3, port), kImpatient);
+    float element = 0;
+    auto front = rank < 2 ? world->join(rank, std::vector{0, 1}) : nullptr;
+    auto back = rank > 0 ? world->join(rank, std::vector{1, 2}) : nullptr;
+    if (rank == 2) std::this_thread::sleep_for(milliseconds(2500));
+    // Rank 0 waits for rank 1, which waits for a message of rank 2, which hangs.
+    const std::string error = error_of([&] {
+      if (rank == 1) back->run({.kind = Kind::recv, .out = &element, .count = 1, .from = 1, .label = "kv"});
+      (rank == 2 ? back : front)->run({.kind = Kind::barrier});
+    });
+    EXPECT_THAT(error, HasSubstr("rank 2 says nothing"));
+  });
+  EXPECT_EQ(codes, std::vector<int>(3, 0));
+}
+
+TEST(GlooWorld, a_rank_that_is_killed_is_named_at_once) {
+  for (int victim : {0, 2}) {
+    const int port = free_port();
+    const auto codes = fork_ranks(3, [&](int rank) {
+      auto world = make_gloo_world(launch_of(rank, 3, port));
+      auto group = world->join(rank, everyone(3));
+      std::vector<float> data(5000);
+      Operation sum{.kind = Kind::all_reduce, .in = data.data(), .out = data.data(), .count = 5000};
+      group->run(sum);
+      if (rank == victim) raise(SIGKILL);
+      EXPECT_THAT(error_of([&] { group->run(sum); }),
+                  AllOf(HasSubstr("rank " + std::to_string(victim)), HasSubstr("has died")));
+    });
+    std::vector<int> expected(3, 0);
+    expected[victim] = -SIGKILL;
+    EXPECT_EQ(codes, expected);
+  }
+}
+
+TEST(GlooWorld, an_abort_ends_the_waits_of_all_others_with_its_message) {
+  const int port = free_port();
+  const auto codes = fork_ranks(4, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, 4, port));
+    float element = 0;
+    const std::string error = error_of([&] {
+      auto group = world->join(rank, everyone(4));
+      auto pair = world->join(rank, std::vector{rank / 2 * 2, rank / 2 * 2 + 1});
+      if (rank == 2) world->abort(rank, "the disk is full");
+      if (rank == 3) pair->run({.kind = Kind::recv, .out = &element, .count = 1, .from = 0});
+      group->run({.kind = Kind::all_reduce, .in = &element, .out = &element, .count = 1});
+    });
+    EXPECT_THAT(error, HasSubstr("rank 2 ended the run: the disk is full"));
+  });
+  EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
+
+TEST(GlooWorld, processes_that_contradict_each_other_are_refused) {
+  const int port = free_port();
+  const auto codes = fork_ranks(2, [&](int rank) {
+    // Rank 1 believes in a world of three.
+    const std::string error = error_of([&] {
+      auto world = make_gloo_world(launch_of(rank, 2 + rank, port));
+      world->join(rank, everyone(2));
+    });
+    EXPECT_THAT(error, HasSubstr("rank 1 says that the world has 3 ranks, rank 0 says 2"));
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+TEST(GlooWorld, what_is_no_rank_0_is_told_from_one) {
+  const int port = free_port();
+  const Socket stranger = listen_at("127.0.0.1", port);
+  EXPECT_THAT(error_of([&] { make_gloo_world(launch_of(1, 2, port), kImpatient); }),
+              AllOf(HasSubstr("does not answer as rank 0"), HasSubstr("MASTER_PORT")));
+  EXPECT_THAT(error_of([&] { make_gloo_world(launch_of(0, 2, port), kImpatient); }),
+              AllOf(HasSubstr("cannot serve the rendezvous"), HasSubstr("MASTER_ADDR")));
+}
+
+TEST(GlooWorld, strangers_at_the_rendezvous_do_not_disturb_a_run) {
+  const int port = free_port();
+  const auto codes = fork_ranks(2, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, 2, port));
+    for (std::string_view said : {"GET / HTTP/1.0\r\n\r\n", "\xff\xff\xff\xffS", "\x01", ""}) {
+      const Socket stranger = connect_to("127.0.0.1", port, milliseconds(1000));
+      ASSERT_EQ(write(stranger.descriptor(), said.data(), said.size()), static_cast<ssize_t>(said.size()));
+    }
+    auto group = world->join(rank, everyone(2));
+    group->run({.kind = Kind::barrier});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+}  // namespace
+}  // namespace tessera::comm
