@@ -13,7 +13,8 @@ namespace tessera::comm {
 MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_ptr<Watch> watch,
                                  std::span<const int> members)
     : RemoteCommunicator(watch, fabric->rank(), members, fabric->size()), fabric_(std::move(fabric)), watch_(watch) {
-  // MPI's own creation cannot be given up: it begins only when all are here.
+  // MPI's own creation cannot be given up: it begins only when all are here. Should one end just then, the launcher
+  // ends the others.
   const std::string group = group_text(members);
   fabric_->announce(group, members);
   auto here = [&] {
@@ -28,6 +29,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_
     return joining;
   };
   watch_->wait_until(here, place);
+  watch_->check_alive();  // who comes late may find that the others have come, and have given up
   std::lock_guard lock(fabric_->mutex());
   MPI_Group all, own;
   check_mpi(MPI_Comm_group(fabric_->world(), &all), "MPI_Comm_group");
