@@ -11,4 +11,15 @@ CheckReport check_program(const Program& program) {
 }
 
 }  // namespace v1
+
+namespace api {
+
+void require_proof(const Program& program, ErrorKind kind) {
+  const CheckReport report = check_program(program);
+  if (report.good()) return;
+  throw Error(kind, "check",
+              report.findings.front().message + (kind == ErrorKind::user ? "; write the program again" : ""));
+}
+
+}  // namespace api
 }  // namespace tessera

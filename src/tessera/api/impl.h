@@ -36,6 +36,9 @@ struct Program::Impl {
 
 namespace api {
 
+/// Throws an error of that kind, with the first finding, if the ranks' programs do not fit together (proof/prove.h).
+void require_proof(const Program& program, ErrorKind kind);
+
 /// Declared inputs or outputs.
 TensorInfo info_of(const Value& value);
 TensorInfo info_of(std::string_view name, const TensorType& type);

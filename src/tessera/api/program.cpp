@@ -81,6 +81,7 @@ Explanation Program::explain(const std::string& tensor) const {
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl_->compiled)
     fail("write", "'{}': a program that was read is written already; copy its folder", folder.string());
+  api::require_proof(*this, ErrorKind::running);
   api::write_program(*impl_->program, impl_->source, folder, options);
 }
 

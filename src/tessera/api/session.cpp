@@ -24,10 +24,16 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   return result;
 }
 
+// What we compiled is right by a proof of ours; files may have been changed by anybody.
+const Program& proved(const Program& program) {
+  api::require_proof(program, program.impl().compiled ? ErrorKind::running : ErrorKind::user);
+  return program;
+}
+
 }  // namespace
 
 Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(program.impl().programs, executor_options(options)) {
+    : executor(proved(program).impl().programs, executor_options(options)) {
   if (!options.connection) return;
   const Launch& launch = options.connection->launch();
   std::vector<int> all(launch.size);

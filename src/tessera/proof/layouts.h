@@ -18,6 +18,13 @@ namespace tessera::proof {
 void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications, int64_t rank,
                    Report& report);
 
+/// Every operator is given what its rule allows on shards: dimensions along one factor are split alike, those that it
+/// needs whole are whole, and the result of a reduction over a split dimension is partial.
+///
+/// Example: Gather (table, rows) with the rows of the table split gives each rank other rows: a finding of rule
+/// "layout". (The local form of a split lookup has steps without placements, which mask what a rank does not hold.)
+void check_factors(const spmd::Program& program, int64_t rank, Report& report);
+
 /// Every node's result is of the type that is stated for it, and every value with a placement of the extents that
 /// follow from it, on a rank and for a few sizes of the symbols.
 void check_types(const spmd::Program& program, int64_t rank, Report& report);

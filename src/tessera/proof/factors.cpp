@@ -1,0 +1,190 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "tessera/base/error.h"
+#include "tessera/ops/op.h"
+#include "tessera/proof/layouts.h"
+
+namespace tessera::proof {
+namespace {
+
+using ops::FactorKind;
+
+// One dimension of an operand or result.
+struct Slot {
+  const Value* value = nullptr;
+  size_t dim = 0;
+  const DimSharding* split = nullptr;
+  bool in_result = false;
+};
+
+std::vector<AxisRef> axes_of(const DimSharding& dim) {
+  std::vector<AxisRef> axes;
+  for (const Part& part : dim.parts)
+    for (const AxisRef& axis : part.axes)
+      if (axis.size > 1) axes.push_back(axis);
+  return axes;
+}
+
+class FactorCheck {
+ public:
+  FactorCheck(const spmd::Program& program, int64_t rank, Report& report)
+      : program_(program), mesh_(program.mesh), rank_(rank), report_(report) {}
+
+  void run() {
+    for (const auto& node : program_.graph->nodes()) {
+      if (!report_.good()) return;
+      if (is_placed(*node)) check_node(*node);
+    }
+  }
+
+ private:
+  const spmd::Placement* placement(const Value* value) const {
+    auto found = program_.placements.find(value);
+    return found == program_.placements.end() ? nullptr : &found->second;
+  }
+
+  // Nodes of which some operand or result stands for no global value are steps of an operator's local form.
+  bool is_placed(const Node& node) const {
+    auto stands = [&](const Value* value) { return !value || placement(value); };
+    return std::all_of(node.inputs.begin(), node.inputs.end(), stands) &&
+           std::all_of(node.outputs.begin(), node.outputs.end(), stands);
+  }
+
+  void check_node(const Node& node) {
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    if (!op || !op->rule || (node.domain == spmd::kLocalDomain && !ops::has_wide_sums(node))) return;
+    std::deque<Value> values;
+    const Node global = of_whole_values(node, values);
+    ops::Rule rule;
+    try {
+      rule = op->rule(global);
+    } catch (const Error&) {
+      check(op->localize != nullptr, fmt::format("{} has a rule for whole values", node.label()));
+      return;  // its attributes are those of a local form, and do not go with whole values
+    }
+    std::vector<std::vector<Slot>> along(rule.factors.size());
+    if (!gather_slots(node, node.inputs, rule.operands, false, along)) return;
+    if (!gather_slots(node, node.outputs, rule.results, true, along)) return;
+    for (size_t f = 0; f < along.size(); ++f) {
+      // A local form may have other attributes (fewer groups), and then another rule; what must be whole, must.
+      const FactorKind kind = rule.factors[f].kind;
+      const bool whole = kind == FactorKind::whole || kind == FactorKind::lookup;
+      if ((whole || !op->localize) && !check_factor(node, rule.factors[f], along[f])) return;
+    }
+  }
+
+  // The node on the whole values, kept in `values`, that its operands and results are parts of.
+  Node of_whole_values(const Node& node, std::deque<Value>& values) const {
+    Node global = node;
+    for (auto* list : {&global.inputs, &global.outputs})
+      for (Value*& value : *list) {
+        if (!value) continue;
+        values.push_back(*value);
+        if (const spmd::Placement* placed = placement(value)) values.back().type = placed->global;
+        value = &values.back();
+      }
+    return global;
+  }
+
+  // Dimensions by the one factor that runs along them. One without a factor must be whole.
+  bool gather_slots(const Node& node, const std::vector<Value*>& values,
+                    const std::vector<std::vector<ops::DimFactors>>& dims, bool results,
+                    std::vector<std::vector<Slot>>& along) {
+    for (size_t v = 0; v < values.size() && v < dims.size(); ++v) {
+      const spmd::Placement* placed = values[v] ? placement(values[v]) : nullptr;
+      if (!placed) continue;
+      for (size_t d = 0; d < dims[v].size() && d < placed->sharding.dims.size(); ++d) {
+        Slot slot{values[v], d, &placed->sharding.dims[d], results};
+        if (dims[v][d].size() == 1) along[dims[v][d][0]].push_back(slot);
+        if (dims[v][d].empty() && !results && slot.split->is_split() && !is_one(*slot.split))
+          return misused(node, slot, "needs it whole");
+      }
+    }
+    return true;
+  }
+
+  // Broadcast: whoever holds the one element has what all have; others hold none.
+  static bool is_one(const DimSharding& dim) { return dim.size().is(1); }
+
+  bool check_factor(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
+    switch (factor.kind) {
+      case FactorKind::whole:
+      case FactorKind::lookup:
+        for (const Slot& slot : slots)
+          if (slot.split->is_split()) return misused(node, slot, "needs it whole");
+        return true;
+      case FactorKind::reduction:
+        return check_same(node, slots) && check_reduced(node, factor, slots);
+      default:
+        return check_same(node, slots);
+    }
+  }
+
+  // Sizes may be called differently (Program::equal_extents); then it is the axes that count.
+  static bool split_alike(const DimSharding& a, const DimSharding& b) {
+    if (a.size() == b.size()) return same_layout({{a}, {}}, {{b}, {}});
+    return join_axes(axes_of(a)) == join_axes(axes_of(b));
+  }
+
+  // What one factor runs along is split in the same way everywhere.
+  bool check_same(const Node& node, const std::vector<Slot>& slots) {
+    for (const Slot& slot : slots) {
+      const Slot& first = slots.front();
+      if (split_alike(*first.split, *slot.split)) continue;
+      report(node, fmt::format("{} has dimension {} of '{}' as {}, but dimension {} of '{}' as {}", node.label(),
+                               first.dim, name(first), shown(first), slot.dim, name(slot), shown(slot)));
+      return false;
+    }
+    return true;
+  }
+
+  // Every rank reduces what it holds: the result is partial over the axes that split it.
+  bool check_reduced(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
+    if (slots.empty()) return true;
+    for (const AxisRef& axis : axes_of(*slots.front().split))
+      for (const Value* result : node.outputs) {
+        if (!result) continue;
+        const auto& partial = placement(result)->sharding.partial;
+        bool stated = std::any_of(partial.begin(), partial.end(), [&](const PartialAxis& p) {
+          return p.reduction == factor.reduction && p.axis.overlaps(axis);
+        });
+        if (stated) continue;
+        report(node, fmt::format("{} reduces over dimension {} of '{}', which is split over {}, but its result is said "
+                                 "to be {}: it is partial",
+                                 node.label(), slots.front().dim, name(slots.front()), axis.str(mesh_),
+                                 placement(result)->sharding.str(mesh_)));
+        return false;
+      }
+    return true;
+  }
+
+  bool misused(const Node& node, const Slot& slot, std::string_view why) {
+    report(node,
+           fmt::format("{} {}: dimension {} of '{}' is {}", node.label(), why, slot.dim, name(slot), shown(slot)));
+    return false;
+  }
+
+  const std::string& name(const Slot& slot) const { return placement(slot.value)->name; }
+  std::string shown(const Slot& slot) const { return Sharding{{*slot.split}, {}}.str(mesh_); }
+
+  void report(const Node& node, std::string message) {
+    report_.findings.push_back({"layout", std::move(message), {{rank_, node.label()}}});
+  }
+
+  const spmd::Program& program_;
+  const Mesh& mesh_;
+  int64_t rank_;
+  Report& report_;
+};
+
+}  // namespace
+
+void check_factors(const spmd::Program& program, int64_t rank, Report& report) {
+  FactorCheck(program, rank, report).run();
+}
+
+}  // namespace tessera::proof

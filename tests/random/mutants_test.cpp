@@ -1,0 +1,126 @@
+// The prover against a brute-force oracle: random programs, one communication of which is changed, are run. Every one
+// that hangs, fails or gives another answer must be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_TEST_SEED=S
+// begins at seed S.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "random/mutate.h"
+#include "random/random_program.h"
+#include "tessera/api/compile.h"
+#include "tessera/base/error.h"
+#include "tessera/proof/prove.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera::random {
+namespace {
+
+constexpr uint64_t kMutants = 300, kFirstSeed = 1;
+constexpr uint64_t kShares = 2;
+
+uint64_t number_from(const char* variable, uint64_t otherwise) {
+  const char* given = std::getenv(variable);
+  return given ? std::strtoull(given, nullptr, 10) : otherwise;
+}
+
+using Programs = std::shared_ptr<const runtime::RankPrograms>;
+using Tensors = runtime::Executor::Tensors;
+
+std::shared_ptr<spmd::Program> compile(const Program& program) {
+  api::CompileOptions options;
+  options.mesh = program.mesh;
+  for (const auto& [symbol, value] : program.symbols) options.shapes[symbol] = value;
+  for (const Order& order : program.orders)
+    options.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
+  if (program.orders.empty()) options.presets = "dp:" + program.mesh.axes().front().name;
+  return api::compile(program.model, options).program;
+}
+
+Tensors run(const Programs& programs, const Program& program, std::chrono::milliseconds patience) {
+  runtime::ExecutorOptions options;
+  options.threads_per_rank = 1;
+  options.world.timeout = patience;
+  return runtime::Executor(programs, options).run(program.inputs);
+}
+
+bool same(const Tensors& a, const Tensors& b) {
+  for (const auto& [name, tensor] : a) {
+    const Tensor& other = b.at(name);
+    if (tensor.dims != other.dims || tensor.dtype != other.dtype) return false;
+    if (tensor.bytes > 0 && std::memcmp(tensor.data, other.data, tensor.bytes) != 0) return false;
+  }
+  return true;
+}
+
+// Whether running a mutant gives the right answer. In a process of its own: it may write where it must not.
+bool is_harmless(const Programs& mutant, const Program& program, const Tensors& expected,
+                 std::chrono::milliseconds patience) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      if (same(expected, run(mutant, program, patience))) code = 0;
+    } catch (const std::exception&) {
+    }
+    _exit(code);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+class Mutants : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
+  const uint64_t wanted = number_from("TESSERA_MUTANTS", kMutants) / kShares;
+  uint64_t seed = number_from("TESSERA_TEST_SEED", kFirstSeed) + GetParam();
+  uint64_t tried = 0, harmful = 0, strict = 0;
+  for (; tried < wanted; seed += kShares) {
+    SCOPED_TRACE(testing::Message() << "repeat it with TESSERA_TEST_SEED=" << seed << " TESSERA_MUTANTS=" << kShares);
+    Program program = generate(seed);
+    if (program.mesh.size() == 1) continue;
+    std::shared_ptr<spmd::Program> right;
+    Tensors expected;
+    try {
+      right = compile(program);
+      expected = run(std::make_shared<runtime::RankPrograms>(apart(*right)), program, std::chrono::seconds(30));
+    } catch (const Error&) {
+      continue;  // random_programs_test.cpp says which may be refused
+    }
+    std::mt19937_64 random(seed);
+    for (int attempt = 0; attempt < 4 && tried < wanted; ++attempt) {
+      auto mutant = std::make_shared<runtime::RankPrograms>(apart(*right));
+      EXPECT_TRUE(proof::prove(*mutant).good());
+      auto change = mutate(*mutant, random);
+      if (!change) continue;
+      ++tried;
+      proof::Report report = proof::prove(*mutant);
+      strict += !report.good();
+      bool harmless = is_harmless(mutant, program, expected, std::chrono::milliseconds(200));
+      // A machine that is busy is no proof of a hang.
+      if (report.good() && !harmless) harmless = is_harmless(mutant, program, expected, std::chrono::seconds(10));
+      harmful += !harmless;
+      if (!report.good()) {
+        EXPECT_FALSE(report.findings.front().places.empty());
+        continue;
+      }
+      if (!harmless)
+        ADD_FAILURE() << "a mutant that " << *change
+                      << " is taken for right, but hangs, fails or gives another answer\n"
+                      << describe(program);
+    }
+  }
+  std::cout << "  " << tried << " mutants, " << harmful << " hang or corrupt, " << strict << " refused\n";
+  EXPECT_GT(harmful * 2, tried);  // else the changes prove little
+}
+
+INSTANTIATE_TEST_SUITE_P(Share, Mutants, testing::Range(uint64_t{0}, kShares));
+
+}  // namespace
+}  // namespace tessera::random
