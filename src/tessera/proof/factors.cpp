@@ -38,7 +38,14 @@ class FactorCheck {
     for (const auto& node : program_.graph->nodes()) {
       if (!report_.good()) return;
       if (is_placed(*node)) check_node(*node);
+      if (node->op_type == "Reshape" && node->domain.empty()) check_reshape(*node);
     }
+    for (const spmd::Port& port : program_.outputs)
+      if (const spmd::Placement* placed = placement(port.value); placed && placed->sharding.is_partial())
+        report_.findings.push_back(
+            {"partial",
+             fmt::format("the output '{}' is {}; reduce it first", port.name, placed->sharding.str(mesh_)),
+             {{rank_, port.value->producer ? port.value->producer->label() : ""}}});
   }
 
  private:
@@ -75,6 +82,20 @@ class FactorCheck {
       const bool whole = kind == FactorKind::whole || kind == FactorKind::lookup;
       if ((whole || !op->localize) && !check_factor(node, rule.factors[f], along[f])) return;
     }
+  }
+
+  // A reshape moves nothing: its operand and its result are the same elements of the flattened tensor.
+  void check_reshape(const Node& node) {
+    const spmd::Placement *before = placement(node.input(0)), *after = placement(node.output());
+    if (!before || !after || split_alike(flattened(before->sharding), flattened(after->sharding))) return;
+    report(node, fmt::format("{} takes {} of '{}' for {} of '{}', which are other elements", node.label(),
+                             before->sharding.str(mesh_), before->name, after->sharding.str(mesh_), after->name));
+  }
+
+  static DimSharding flattened(const Sharding& sharding) {
+    DimSharding all;
+    for (const DimSharding& dim : sharding.dims) all.parts.insert(all.parts.end(), dim.parts.begin(), dim.parts.end());
+    return all;
   }
 
   // The node on the whole values, kept in `values`, that its operands and results are parts of.
