@@ -62,13 +62,19 @@ struct SpawnOptions {
   std::vector<std::string> arguments;  ///< the program's name first; the program is the one that runs now
   /// How long ranks may go on after one has failed, before they are killed.
   std::chrono::milliseconds grace{5'000};
+  std::string flight_record;  ///< a file for what ranks did last, written when they fail; "": none
+};
+
+/// What became of the ranks.
+struct Spawned {
+  int code = 0;      ///< 0 if all returned that, else the least of what others returned
+  std::string note;  ///< of a failure while running: where the flight record is, in words
 };
 
 /// Starts the ranks, each of which finds its Launch in the environment, and waits until all have ended. A rank that
-/// dies ends the others. No rank outlives this process, however it ends. Returns 0 if all ranks did, else the least of
-/// what the others returned. Throws a running error where rank 0 has had no chance to say what went wrong: it died, or
-/// was done before another rank failed.
-int spawn(const SpawnOptions& options);
+/// dies ends the others. No rank outlives this process, however it ends. Throws a running error where rank 0 has had no
+/// chance to say what went wrong: it died, or was done before another rank failed.
+Spawned spawn(const SpawnOptions& options);
 
 /// Ends the ranks of a spawn() in another thread: asks them to, and after two seconds kills them. For a process that is
 /// about to end.

@@ -203,8 +203,13 @@ struct SessionOptions {
   /// Null: all ranks are threads of this process.
   std::shared_ptr<Connection> connection;
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
-  bool profile = false;                       ///< note the times of each operator; see profile.h
-  bool keep_all = false;                      ///< keep every intermediate tensor of a run, for comparisons
+  /// A file for what ranks did last, written when a run fails; the error names it. "": none.
+  std::string flight_record;
+  /// Called with the error if a rank has failed and a rank of this process hangs: a thread cannot be ended, and run()
+  /// does not return. For who would rather end the process.
+  std::function<void(const std::string& message)> abandoned;
+  bool profile = false;   ///< note the times of each operator; see profile.h
+  bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
 };
 
 struct Profile;

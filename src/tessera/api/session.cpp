@@ -1,8 +1,10 @@
 #include "tessera/api/session.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "tessera/api/engines.h"
+#include "tessera/api/flight_record.h"
 #include "tessera/api/handshake.h"
 #include "tessera/api/impl.h"
 
@@ -17,6 +19,12 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   result.keep_all = options.keep_all;
   result.profile = options.profile;
   result.world.timeout = options.timeout;
+  result.grace = std::min(result.grace, options.timeout);
+  if (options.abandoned)
+    result.abandoned = [file = options.flight_record, told = options.abandoned](const std::string& message,
+                                                                                const auto& flights) {
+      told(message + api::record_flights(file, message, flights));
+    };
   if (options.connection) {
     result.connected = options.connection->impl().world;
     result.machine_ranks = options.connection->launch().local_size;
@@ -30,10 +38,24 @@ const Program& proved(const Program& program) {
   return program;
 }
 
+/// What `call` returns; a run that fails leaves a record of what ranks did last.
+template <typename Impl, typename Call>
+auto recorded(const Impl& session, Call call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::running) throw;
+    const std::string text = error.what();
+    const size_t end = text.find("] ");  // an Error puts its stage there
+    throw Error(ErrorKind::running, text.substr(1, end - 1),
+                text.substr(end + 2) + api::record_flights(session.flight_record, text, session.executor.flights()));
+  }
+}
+
 }  // namespace
 
 Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(proved(program).impl().programs, executor_options(options)) {
+    : executor(proved(program).impl().programs, executor_options(options)), flight_record(options.flight_record) {
   if (!options.connection) return;
   const Launch& launch = options.connection->launch();
   std::vector<int> all(launch.size);
@@ -48,11 +70,11 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 Tensors Session::run(const Tensors& inputs) {
-  return impl_->executor.run(inputs);
+  return recorded(*impl_, [&] { return impl_->executor.run(inputs); });
 }
 
 std::vector<int64_t> Session::peak_bytes(const Tensors& inputs) {
-  auto bytes = impl_->executor.peak_bytes(impl_->executor.bind_symbols(inputs));
+  auto bytes = recorded(*impl_, [&] { return impl_->executor.peak_bytes(impl_->executor.bind_symbols(inputs)); });
   return {bytes.begin(), bytes.end()};
 }
 

@@ -8,6 +8,7 @@ inline namespace v1 {
 
 struct Session::Impl {
   runtime::Executor executor;
+  std::string flight_record;
 
   Impl(const Program& program, const SessionOptions& options);
 };

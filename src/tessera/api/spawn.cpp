@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 
+#include "tessera/api/flight_record.h"
 #include "tessera/api/processes.h"
 #include "tessera/base/error.h"
 
@@ -143,7 +144,7 @@ class Reaper {
 
 }  // namespace
 
-int spawn(const SpawnOptions& options) {
+Spawned spawn(const SpawnOptions& options) {
   if (options.ranks < 1) fail("spawn", "{} ranks cannot be started; start at least one", options.ranks);
   const int memory = comm::create_shared_memory(options.ranks);
   const Reaper reaper;
@@ -165,18 +166,24 @@ int spawn(const SpawnOptions& options) {
       --left;
       if (!failed(*statuses[rank]) || !first.empty()) continue;
       first = fate_of(rank, *statuses[rank]);
+      if (const std::string step = comm::step_of(*watched->flight(static_cast<int>(rank))); !step.empty())
+        first += " in " + step;
       watched->abort(-1, first);
       deadline = Clock::now() + options.grace;
     }
     if (deadline && Clock::now() > *deadline) children().signal_rest(SIGKILL), deadline.reset();
   }
-  if (first.empty()) return 0;
-  if (!WIFEXITED(*statuses[0]) || WEXITSTATUS(*statuses[0]) == 0 || WEXITSTATUS(*statuses[0]) == kNotStarted)
-    fail_running("spawn", "{}", first);
+  if (first.empty()) return {};
   int least = static_cast<int>(ErrorKind::running);
   for (const std::optional<int>& status : statuses)
     if (WIFEXITED(*status) && WEXITSTATUS(*status) != 0) least = std::min(least, WEXITSTATUS(*status));
-  return least;
+  std::string note;
+  if (least == static_cast<int>(ErrorKind::running))
+    note = api::record_flights(options.flight_record, watched->reason(), comm::logs_of(*watched));
+  const bool silent =
+      !WIFEXITED(*statuses[0]) || WEXITSTATUS(*statuses[0]) == 0 || WEXITSTATUS(*statuses[0]) == kNotStarted;
+  if (silent) fail_running("spawn", "{}{}", first, note);
+  return {least, note.empty() ? note : note.substr(2)};
 }
 
 void end_spawned() {

@@ -20,6 +20,15 @@ void Console::say(const ProgramSummary& summary) const {
   for (const std::string& warning : summary.warnings) warn(warning);
 }
 
+int Console::report(int code, const std::string& message) const {
+  if (connection) connection->abort(message);
+  if (!speaks()) return code;
+  std::fflush(stdout);
+  std::fprintf(stderr, "tessera: %s\n", message.c_str());
+  if (json) emit({{"error", message}});
+  return code;
+}
+
 void Console::emit(const Json& object) const {
   if (!speaks()) return;
   // Names in a model need not be UTF-8.

@@ -30,6 +30,9 @@ struct Console {
   /// Notes, then warnings, of a compilation.
   void say(const ProgramSummary& summary) const;
   void emit(const Json& object) const;
+  /// An error, on standard error and, with --json, as the one object on standard output. Ranks that wait for this one
+  /// hear of it, and rank 0 says it. Returns `code`.
+  int report(int code, const std::string& message) const;
 };
 
 /// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right.

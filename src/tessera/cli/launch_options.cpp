@@ -1,6 +1,8 @@
 #include "tessera/cli/launch_options.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "tessera/inspect.h"
@@ -24,6 +26,9 @@ void LaunchOptions::declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--spawn", spawn, "start so many processes, one for each rank of the mesh; else ranks are threads")
       ->check(CLI::Range(1, 256));
+  app.add_option("--flight-record", flight_record,
+                 "a file for what ranks did last, written when a run fails; '' for none")
+      ->capture_default_str();
 }
 
 std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
@@ -33,11 +38,25 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
     SpawnOptions options;
     options.ranks = spawn;
     options.arguments = command_line();
-    return tessera::spawn(options);
+    options.grace = std::min(options.grace, waits());
+    options.flight_record = flight_record;
+    const Spawned spawned = tessera::spawn(options);
+    if (!spawned.note.empty()) std::fprintf(stderr, "tessera: %s\n", spawned.note.c_str());
+    return spawned.code;
   }
   const int cores = machine().cores, each = threads > 0 ? threads : std::max(1, cores / launch->local_size);
   console.connection = Connection::make(*launch, {.timeout = waits(), .spin = each * launch->local_size <= cores});
   return std::nullopt;
+}
+
+std::string LaunchOptions::flight_record_of(const Console& console) const {
+  if (!console.connection || flight_record.empty()) return flight_record;
+  const Launch& launch = console.connection->launch();
+  if (launch.engine == "processes") return "";
+  if (launch.rank == 0) return flight_record;
+  const std::filesystem::path path = flight_record;
+  const std::string name = path.stem().string() + ".rank" + std::to_string(launch.rank) + path.extension().string();
+  return (path.parent_path() / name).string();
 }
 
 std::chrono::milliseconds LaunchOptions::waits() const {

@@ -8,7 +8,8 @@
 
 namespace tessera::cli {
 
-/// --timeout, --spawn: ranks that are processes, and how long they wait for one another.
+/// --timeout, --spawn, --flight-record: ranks that are processes, how long they wait for one another, and what is left
+/// of them when they fail.
 struct LaunchOptions {
   void declare(CLI::App& app);
   /// Comes before all else that a command does. If this process is to start ranks, it does, waits for their end, and
@@ -17,9 +18,12 @@ struct LaunchOptions {
   /// machine's ranks.
   std::optional<int> begin(Console& console, int threads) const;
   std::chrono::milliseconds waits() const;
+  /// The file for this process' flight record; "" where the process that started it writes that of all ranks.
+  std::string flight_record_of(const Console& console) const;
 
   int spawn = 0;
   double timeout = 60;
+  std::string flight_record = "tessera-flight.json";
 };
 
 }  // namespace tessera::cli

@@ -11,17 +11,6 @@
 namespace tessera::cli {
 namespace {
 
-// Reports on standard error and, with --json, as the one object on standard output. Ranks that wait for this one hear
-// of it, and rank 0 says it.
-int report(Console& console, int code, const std::string& message) {
-  if (console.connection) console.connection->abort(message);
-  if (!console.speaks()) return code;
-  std::fflush(stdout);
-  std::fprintf(stderr, "tessera: %s\n", message.c_str());
-  if (console.json) console.emit({{"error", message}});
-  return code;
-}
-
 std::string command_names() {
   std::vector<std::string> names;
   for (const CommandEntry& entry : commands()) names.emplace_back(entry.name);
@@ -42,7 +31,7 @@ int parsed(CLI::App& app, int argc, char** argv, Console& console) {
     std::string message = error.what();
     if (command.empty() && argc > 1 && argv[1][0] != '-')
       message = "there is no command '" + std::string(argv[1]) + "'; the commands are: " + command_names();
-    return report(console, kMistake, message + "; see tessera" + command + " --help");
+    return console.report(kMistake, message + "; see tessera" + command + " --help");
   }
 }
 
@@ -50,11 +39,11 @@ int run(Command& command, Console& console) {
   try {
     return command.run(console);
   } catch (const Error& error) {
-    return report(console, static_cast<int>(error.kind()), error.what());
+    return console.report(static_cast<int>(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
-    return report(console, kFailed, "[memory] out of memory; give smaller --shapes, or a model that needs less");
+    return console.report(kFailed, "[memory] out of memory; give smaller --shapes, or a model that needs less");
   } catch (const std::exception& error) {
-    return report(console, kFailed, std::string("[internal] ") + error.what());
+    return console.report(kFailed, std::string("[internal] ") + error.what());
   }
 }
 

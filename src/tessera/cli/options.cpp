@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/progress.h"
+#include "tessera/io/atomic_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -237,6 +241,13 @@ SessionOptions RunOptions::session(const Console& console) const {
   options.threads_per_rank = threads;
   options.timeout = launch.waits();
   options.connection = console.connection;
+  options.flight_record = launch.flight_record_of(console);
+  options.abandoned = [&console](const std::string& message) {
+    console.report(kFailed, message);
+    std::fflush(stdout);
+    remove_unfinished();
+    std::_Exit(kFailed);
+  };
   return options;
 }
 

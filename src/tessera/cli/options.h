@@ -95,6 +95,7 @@ struct RunOptions {
   void declare(CLI::App& app);
   /// See LaunchOptions.
   std::optional<int> begin(Console& console) const { return launch.begin(console, threads); }
+  /// The console must outlive the sessions.
   SessionOptions session(const Console& console) const;
 
   int threads = 0;

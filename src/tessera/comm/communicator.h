@@ -82,10 +82,13 @@ class Communicator {
   void run(const Operation& operation) { wait(start(operation)); }
 };
 
+struct Flight;
+
 /// All ranks of a run, as one backend connects them. Each rank lives in one process; a process may hold several.
 class World {
  public:
-  virtual ~World() = default;
+  World();
+  virtual ~World();
   virtual int size() const = 0;
 
   /// The ranks that live in this process, ascending: all, unless the backend says otherwise.
@@ -103,6 +106,17 @@ class World {
   /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins. A timeout or a
   /// disagreement does the same. Buffers must outlive all ranks' last wait: a reader may be in the middle of one.
   virtual void abort(int rank, std::string_view message) = 0;
+
+  /// Why the run has ended, as abort() was told first; empty while it has not, or where the backend cannot say.
+  virtual std::string reason() const { return ""; }
+
+  /// A rank's notes of what it does (flight.h), which whoever runs it writes. Of ranks in other processes: null, unless
+  /// ranks share memory. Lives as long as the world.
+  virtual Flight* flight(int rank);
+
+ private:
+  struct Flights;
+  std::unique_ptr<Flights> flights_;  // of local ranks, where the backend keeps none
 };
 
 struct WorldOptions {

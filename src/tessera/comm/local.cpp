@@ -20,6 +20,8 @@ class LocalWorld : public World {
     return std::make_unique<LocalCommunicator>(fabric_, rank, members);
   }
   void abort(int rank, std::string_view message) override { fabric_->abort(rank, message); }
+  std::string reason() const override { return fabric_->reason(); }
+  Flight* flight(int rank) override { return &fabric_->flight(rank); }
 
  private:
   std::shared_ptr<Fabric> fabric_;  // lives on in the communicators

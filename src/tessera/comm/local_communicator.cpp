@@ -51,8 +51,31 @@ LocalCommunicator::~LocalCommunicator() {
   std::erase_if(desk_.pending, [this](const Pending* pending) { return pending->owner == this; });
 }
 
+namespace {
+
+/// Shows the others what a wait is for, once it lasts longer than a moment.
+class LastingWait {
+ public:
+  LastingWait(Station& station, Group& group, const Awaited& awaited) : station_(station) {
+    station_.group.store(&group, std::memory_order_relaxed);
+    station_.number.store(awaited.number, std::memory_order_relaxed);
+    station_.sender.store(awaited.sender, std::memory_order_relaxed);
+    has_looked();
+  }
+  ~LastingWait() { station_.looked.store(0, std::memory_order_release); }
+  LastingWait(const LastingWait&) = delete;
+  LastingWait& operator=(const LastingWait&) = delete;
+
+  void has_looked() const { station_.looked.store(steady_nanoseconds(), std::memory_order_release); }
+
+ private:
+  Station& station_;
+};
+
+}  // namespace
+
 template <typename Ready, typename Late>
-void LocalCommunicator::block_until(Ready ready, Late late) {
+void LocalCommunicator::block_until(const Awaited& awaited, Ready ready, Late late) {
   auto look = [&] {
     fabric_->check_alive();
     std::lock_guard lock(desk_.mutex);
@@ -69,9 +92,11 @@ void LocalCommunicator::block_until(Ready ready, Late late) {
       std::this_thread::yield();
   }
   Clock::time_point now = Clock::now(), deadline = now + options.timeout;
+  const LastingWait lasting(station_, group_, awaited);
   // The look that may take long is not that of an announced sleeper, whom others would try to wake.
   while (!look() && !station_.bell.look_or_sleep(look, std::min<std::chrono::nanoseconds>(kSlice, deadline - now))) {
     now = Clock::now();
+    lasting.has_looked();
     if (now < deadline) continue;
     if (look()) return;  // who slept through the deadline may find that all have come
     std::string reason;
@@ -79,7 +104,8 @@ void LocalCommunicator::block_until(Ready ready, Late late) {
       std::lock_guard lock(desk_.mutex);
       reason = late();
     }
-    raise(reason);
+    const std::string blame = fabric_->blame(rank_);
+    raise(blame.empty() ? reason : reason + "; " + blame);
   }
 }
 
@@ -100,7 +126,8 @@ Ticket LocalCommunicator::start(const Operation& operation) {
       desk_.pending.push_back(&pending);
       return true;
     };
-    block_until(start_now, [&] { return late_start(pending.number); });
+    block_until({pending.number - std::min(pending.number, kWindow), -1}, start_now,
+                [&] { return late_start(pending.number); });
     last_number_ = pending.number;
   }
   return (pending.uses << kIndexBits) | pending.index;
@@ -135,7 +162,9 @@ void LocalCommunicator::wait(Ticket ticket) {
     std::erase(desk_.pending, &pending);
     return true;
   };
-  block_until(end_now, [&] { return late_operation(pending); });
+  const bool receives = pending.operation->kind == Kind::recv;
+  block_until({receives ? pending.number + 1 : pending.number, receives ? pending.operation->from : -1}, end_now,
+              [&] { return late_operation(pending); });
   pending.stage = Pending::Stage::idle;
   free_.push_back(pending.index);
 }

@@ -47,6 +47,12 @@ struct Pending {
   bool sent = false;      ///< permute: `in` is read
 };
 
+/// What a wait is for: the others' coming to a collective, or their end of it; or a message from one member.
+struct Awaited {
+  uint64_t number = 0;
+  int sender = -1;  ///< member index; -1: no message
+};
+
 /// One rank's membership of a group of a local world.
 ///
 /// A collective takes the group's next slot. start() publishes this member's entry there; once all have come, each
@@ -68,7 +74,7 @@ class LocalCommunicator : public Communicator {
   Pending& take_pending();
   Pending& pending_of(Ticket ticket);
   template <typename Ready, typename Late>
-  void block_until(Ready ready, Late late);
+  void block_until(const Awaited& awaited, Ready ready, Late late);
 
   // local_progress.cpp: what an operation does next
   void publish(Pending& pending);

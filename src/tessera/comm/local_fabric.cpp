@@ -44,7 +44,8 @@ std::string Group::str() const {
 }
 
 Commons::Commons(Region& region, int size)
-    : stations(region.make<Station>(static_cast<size_t>(size), region.is_between_processes())) {}
+    : stations(region.make<Station>(static_cast<size_t>(size), region.is_between_processes())),
+      flights(region.make<Flight>(static_cast<size_t>(size))) {}
 
 Fabric::Fabric(int size, const WorldOptions& options) : options_(options), region_(make_private_region()) {
   if (size < 1) fail("comm", "a world of {} ranks; it needs at least one", size);

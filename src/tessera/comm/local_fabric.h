@@ -14,6 +14,7 @@
 
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/doorbell.h"
+#include "tessera/comm/flight.h"
 #include "tessera/comm/mailbox.h"
 #include "tessera/comm/operation.h"
 #include "tessera/comm/region.h"
@@ -79,6 +80,13 @@ class Group {
 struct alignas(64) Station {
   Doorbell bell;  ///< where its threads sleep
 
+  /// Of a wait that lasts: when its thread last looked around, in nanoseconds of the steady clock, 0 if there is none;
+  /// and what it waits for: the others to come to a collective of a group, or to finish it, or the next message of one.
+  alignas(64) std::atomic<int64_t> looked{0};
+  std::atomic<Group*> group{nullptr};
+  std::atomic<uint64_t> number{0};
+  std::atomic<int> sender{-1};  ///< member index
+
   explicit Station(bool between_processes) : bell(between_processes) {}
 };
 
@@ -87,6 +95,7 @@ struct Commons {
   Commons(Region& region, int size);
 
   std::span<Station> stations;          ///< by rank
+  std::span<Flight> flights;            ///< by rank
   std::atomic<int> group_maker{-1};     ///< the rank that is looking through the groups, or adding one
   std::atomic<Group*> groups{nullptr};  ///< the newest
 
@@ -116,16 +125,24 @@ class Fabric {
   const WorldOptions& options() const { return options_; }
   const std::shared_ptr<Region>& region() const { return region_; }
   Station& station(int rank) { return commons_->stations[rank]; }
+  Flight& flight(int rank) { return commons_->flights[rank]; }
   Desk& desk(int rank) { return desks_[rank]; }
 
   /// The group that this is `rank`'s next membership of: its k-th request for a list of members is the others' k-th.
   Group& group_of(int rank, std::span<const int> members);
 
+  /// Who keeps `rank` waiting, in the end: follows who waits for whom to the ranks that wait for nobody, and says what
+  /// those do. "rank 1 waits at …; rank 2 waits for nobody and is in MatMul 'h.3'".
+  std::string blame(int rank);
+
   /// `rank`: -1 for who watches the ranks and is none of them.
   void abort(int rank, std::string_view message);
+  bool has_ended() const { return commons_->end.load(std::memory_order_acquire) == Commons::End::ended; }
+  /// The abort's reason; empty if there is none.
+  std::string reason() const { return has_ended() ? commons_->reason.data() : ""; }
   /// Throws the abort's reason, if there is one.
   void check_alive() const {
-    if (commons_->end.load(std::memory_order_acquire) == Commons::End::ended) throw_reason();
+    if (has_ended()) throw_reason();
   }
 
  private:

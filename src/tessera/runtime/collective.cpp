@@ -94,6 +94,7 @@ class Collective : public kernels::Kernel {
 
   void run(const kernels::KernelArgs& args) override {
     if (!communicator_) communicator_ = &rank_.communicator(axes_);
+    rank_.count_communication();
     comm::Operation operation = operation_;
     if (operand_ >= 0) operation.in = args.inputs[static_cast<size_t>(operand_)];
     if (!args.outputs.empty()) operation.out = args.outputs[0];

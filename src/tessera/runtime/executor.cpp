@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/runtime/agreement.h"
@@ -45,10 +46,11 @@ struct Executor::Impl {
   std::map<Symbols, Cached> plans;
   TensorPool pool;  ///< of outputs
   uint64_t calls = 0;
-  PlanSet* last = nullptr;       ///< of the last run; null if it has been dropped since
-  std::vector<RankTimes> times;  ///< of the last run, with profile
-  Tensors last_inputs;           ///< with keep_all: kept values may be views of them
-  Symbols last_symbols;          ///< of the last run
+  PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
+  std::vector<RankTimes> times;          ///< of the last run, with profile
+  Tensors last_inputs;                   ///< with keep_all: kept values may be views of them
+  Symbols last_symbols;                  ///< of the last run
+  std::vector<comm::FlightLog> flights;  ///< of the last run that failed
 
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
@@ -65,20 +67,36 @@ struct Executor::Impl {
   void on_all(const std::function<void(size_t)>& task) {
     std::mutex mutex;
     std::exception_ptr first;
+    std::string message;  // of the first
     for (size_t n = 0; n < workers.size(); ++n)
       workers[n]->start([&, n] {
         try {
           task(n);
         } catch (const std::exception& error) {
+          ranks[n]->flight().give_up();
           {
             std::lock_guard lock(mutex);
-            if (!first) first = std::current_exception();
+            if (!first) first = std::current_exception(), message = error.what();
           }
           world->abort(here[n], error.what());
         }
       });
-    for (auto& worker : workers) worker->finish();
+    const auto failure = [&] {
+      std::lock_guard lock(mutex);
+      return message;
+    };
+    constexpr std::chrono::milliseconds kSlice{50};
+    std::chrono::milliseconds waited{0};  // since a rank has failed
+    bool told = false;
+    for (auto& worker : workers)
+      while (!worker->finish_within(kSlice)) {
+        if (failure().empty()) continue;
+        waited += kSlice;
+        if (waited < options.grace || !options.abandoned || std::exchange(told, true)) continue;
+        options.abandoned(failure(), comm::logs_of(*world));
+      }
     if (!first) return;
+    flights = comm::logs_of(*world);
     times.clear();
     plans.clear();  // their communicators are of the world that ended
     last = nullptr;
@@ -155,6 +173,10 @@ const spmd::Program& Executor::program() const {
 std::vector<RankTimes> Executor::times() const {
   std::lock_guard lock(impl_->running);
   return impl_->times;
+}
+std::vector<comm::FlightLog> Executor::flights() const {
+  std::lock_guard lock(impl_->running);
+  return impl_->flights;
 }
 int Executor::threads_per_rank() const {
   return impl_->threads;
@@ -267,7 +289,7 @@ std::vector<Executor::Kept> Executor::kept() {
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
   const spmd::Program& program = this->program();
   std::vector<Kept> values;
-  std::vector<std::string> names;  // as values of the program
+  std::vector<std::string> names;                // as values of the program
   std::map<std::string, const Shape*> shape_of;  // a layout change may go through other shapes of a tensor
   for (const auto& node : program.graph->nodes())
     for (const Value* result : node->outputs) {

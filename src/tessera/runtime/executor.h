@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,6 +19,10 @@ struct ExecutorOptions {
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
   int machine_ranks = 0;  ///< ranks among which this machine's cores are divided; 0: all
+  /// Called once if a rank has failed and another of this process does not end within the grace: a thread that hangs
+  /// cannot be ended, and run() does not return. For who would rather end the process.
+  std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
+  std::chrono::milliseconds grace{5'000};
 };
 
 /// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
@@ -51,6 +57,9 @@ class Executor {
 
   /// With profile: the times of the last run, per rank of this process; empty if it failed, or there was none.
   std::vector<RankTimes> times() const;
+
+  /// What ranks did last, of a run that failed: those of this process, and of others where ranks share memory.
+  std::vector<comm::FlightLog> flights() const;
 
   const spmd::Program& program() const;  ///< of rank 0
   int threads_per_rank() const;

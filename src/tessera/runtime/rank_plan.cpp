@@ -1,6 +1,7 @@
 #include "tessera/runtime/rank_plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -304,22 +305,39 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   inputs_ = inputs;
   outputs_ = outputs;
   std::byte* arena = rank_.arena(memory_.bytes);
+  if (name_of_step_.size() < steps_.size()) write_step_names();
+  std::atomic<const char*>& step_name = rank_.flight().step;
   for (const InputCopy& copy : copies_)
     copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
   if (times) times->inputs = RankTimes::Clock::now();
   for (size_t s = 0; s < steps_.size(); ++s) {
     Step& step = steps_[s];
+    step_name.store(name_of_step_[s], std::memory_order_release);
     for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], arena);
     for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], arena);
     step.kernel->run({step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]});
     if (times) times->end[s] = RankTimes::Clock::now();
   }
+  step_name.store(nullptr, std::memory_order_release);
   const spmd::Program& program = rank_.program();
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const Location& made = locations_.at(program.outputs[i].value);
     if (made.where != Where::output || made.offset != i) store(program.outputs[i].value, outputs[i]);
   }
   if (times) times->outputs = RankTimes::Clock::now();
+}
+
+void RankPlan::write_step_names() {
+  std::string all;
+  std::vector<size_t> starts;
+  for (const StepInfo& info : *infos_) {
+    starts.push_back(all.size());
+    all += info.op + " '" + info.name + "'";
+    all += '\0';
+  }
+  names_ = rank_.shared_memory(all.size() + 1, "names");
+  std::memcpy(names_.get(), all.data(), all.size());
+  for (size_t start : starts) name_of_step_.push_back(reinterpret_cast<const char*>(names_.get()) + start);
 }
 
 Dims RankPlan::global_dims(const Value* value) const {

@@ -66,6 +66,7 @@ class RankPlan {
   const Location& locate(const Value* value);
   int new_buffer(size_t bytes, int step);
   std::byte* resolve(const Location& location, std::byte* arena) const;
+  void write_step_names();
 
   RankState& rank_;
   Symbols symbols_;
@@ -81,6 +82,8 @@ class RankPlan {
   std::shared_ptr<std::vector<StepInfo>> infos_ = std::make_shared<std::vector<StepInfo>>();  // of the steps
   MemoryPlan memory_;
   std::map<const Value*, Location> direct_;  // results that are made where outputs lie
+  std::shared_ptr<std::byte[]> names_;       // of the steps, each ended by 0, for flight records
+  std::vector<const char*> name_of_step_;    // within names_
   std::vector<const void*> inputs_;          // of the last run
   std::vector<void*> outputs_;
 };

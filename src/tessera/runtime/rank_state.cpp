@@ -1,5 +1,7 @@
 #include "tessera/runtime/rank_state.h"
 
+#include <fmt/ranges.h>
+
 #include <numeric>
 
 #include "tessera/base/error.h"
@@ -87,36 +89,51 @@ const Tensor& RankState::packed(const Value* state, const std::string& key, cons
 void RankState::connect(comm::World* world) {
   communicators_.clear();
   everyone_.reset();
+  faults_.reset();
   world_ = world;
+  if (world) faults_.emplace(rank_);
 }
 
 comm::Communicator& RankState::communicator(const std::vector<std::string>& axes) {
   auto& communicator = communicators_[axes];
   if (!communicator) {
-    check(world_ != nullptr, "the rank is connected to a world");
     std::vector<AxisRef> group;
     for (const std::string& axis : axes) group.push_back(parse_axis(axis, programs_.mesh()));
-    communicator = world_->join(rank_, group_of(rank_, group, programs_.mesh()));
+    communicator = join(group_of(rank_, group, programs_.mesh()), fmt::format("{}", fmt::join(axes, ",")));
   }
   return *communicator;
 }
 
 comm::Communicator& RankState::everyone() {
   if (!everyone_) {
-    check(world_ != nullptr, "the rank is connected to a world");
-    std::vector<int> all(world_->size());
+    std::vector<int> all(static_cast<size_t>(programs_.mesh().size()));
     std::iota(all.begin(), all.end(), 0);
-    everyone_ = world_->join(rank_, all);
+    everyone_ = join(all, "");
   }
   return *everyone_;
 }
 
+std::unique_ptr<comm::Communicator> RankState::join(const std::vector<int>& members, const std::string& axes) {
+  check(world_ != nullptr, "the rank is connected to a world");
+  return comm::recorded(world_->join(rank_, members), flight(), axes, members);
+}
+
+comm::Flight& RankState::flight() {
+  comm::Flight* own = world_ ? world_->flight(rank_) : nullptr;
+  check(own != nullptr, "a world keeps the notes of its local ranks");
+  return *own;
+}
+
+std::shared_ptr<std::byte[]> RankState::shared_memory(size_t bytes, const char* what) {
+  check(world_ != nullptr, "the rank is connected to a world");
+  return world_->allocate(rank_, bytes, what);
+}
+
 std::byte* RankState::arena(size_t bytes) {
   if (bytes > arena_bytes_) {
-    check(world_ != nullptr, "the rank is connected to a world");
     arena_.reset();
     arena_bytes_ = 0;
-    arena_ = world_->allocate(rank_, bytes, "a rank's arena");
+    arena_ = shared_memory(bytes, "a rank's arena");
     arena_bytes_ = bytes;
   }
   return arena_.get();

@@ -2,9 +2,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/fault.h"
+#include "tessera/comm/flight.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/runtime/rank_programs.h"
 
@@ -33,6 +36,13 @@ class RankState {
   /// This rank's communicator of all ranks, for what is not in the program.
   comm::Communicator& everyone();
 
+  /// Where this rank notes what it does. A world must be connected.
+  comm::Flight& flight();
+  /// To be called as the rank begins a communication of the program; TESSERA_FAULT may want it to fail (comm/fault.h).
+  void count_communication() { faults_->count(); }
+  /// Memory in which others may read what this rank writes.
+  std::shared_ptr<std::byte[]> shared_memory(size_t bytes, const char* what);
+
   /// At least `bytes` bytes of the world's memory, 64-byte aligned; the same on each call unless it had to grow.
   std::byte* arena(size_t bytes);
 
@@ -40,6 +50,8 @@ class RankState {
   size_t state_bytes() const;
 
  private:
+  std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes);
+
   const RankPrograms& programs_;
   int rank_;
   int threads_;
@@ -50,6 +62,7 @@ class RankState {
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;
+  std::optional<comm::FaultCounter> faults_;
   std::shared_ptr<std::byte[]> arena_;
   size_t arena_bytes_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -31,9 +32,10 @@ class Worker {
     changed_.notify_all();
   }
 
-  void finish() {
+  /// Waits for the end of what was started; false if that takes longer.
+  bool finish_within(std::chrono::milliseconds longest) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !busy_; });
+    return changed_.wait_for(lock, longest, [this] { return !busy_; });
   }
 
  private:

@@ -1,0 +1,52 @@
+#include "tessera/api/flight_record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera/io/atomic_file.h"
+
+namespace tessera::api {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const comm::FlightEntry& entry, int64_t now) {
+  const auto seconds = [&](int64_t at) { return at == 0 ? Json() : Json(static_cast<double>(at - now) * 1e-9); };
+  return {{"kind", comm::name_of(entry.kind)},
+          {"value", entry.value.data()},
+          {"dtype", name_of(entry.dtype)},
+          {"bytes", entry.bytes},
+          {"axes", entry.axes.data()},
+          {"group", entry.group.data()},
+          {"number", entry.number},
+          {"state", entry.finished ? "finished"
+                    : entry.waited ? "waiting"
+                                   : "started"},
+          {"started_s", seconds(entry.started)},
+          {"finished_s", seconds(entry.finished)}};
+}
+
+}  // namespace
+
+std::string record_flights(const std::string& path, std::string_view reason, const std::vector<comm::FlightLog>& logs) {
+  if (path.empty()) return "";
+  const int64_t now = comm::steady_nanoseconds();
+  Json ranks = Json::array();
+  for (const comm::FlightLog& log : logs) {
+    Json entries = Json::array();
+    for (const comm::FlightEntry& entry : log.entries) entries.push_back(json_of(entry, now));
+    ranks.push_back({{"rank", log.rank},
+                     {"in", log.step.empty() ? Json() : Json(log.step)},
+                     {"communications_before", log.before},
+                     {"communications", std::move(entries)}});
+  }
+  const Json record = {{"reason", reason}, {"ranks", std::move(ranks)}};
+  try {
+    write_file(path, record.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  } catch (const Error& error) {
+    return std::string("; what ranks did last could not be written: ") + error.what();
+  }
+  return "; what ranks did last is in " + path;
+}
+
+}  // namespace tessera::api

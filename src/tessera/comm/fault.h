@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+/// Failures on purpose, to see what becomes of a run.
+namespace tessera::comm {
+
+/// What is to happen when a rank begins its n-th communication of the program, from 1, since it was connected.
+struct Fault {
+  enum class Act : uint8_t {
+    die,    ///< the process is killed
+    fail,   ///< the rank throws ("throw")
+    stall,  ///< the rank does nothing more, for ever
+  };
+  int rank = 0;
+  int64_t operation = 1;
+  Act act = Act::die;
+
+  /// "rank=1,operation=5,do=stall", as the variable TESSERA_FAULT has it. Throws a user error for anything else.
+  static Fault parse(std::string_view text);
+  /// That of the environment, if it is meant for this rank.
+  static std::optional<Fault> of(int rank);
+};
+
+/// Counts the communications that a rank's communicators begin, and strikes at the n-th.
+class FaultCounter {
+ public:
+  explicit FaultCounter(int rank) : rank_(rank), fault_(Fault::of(rank)) {}
+  void count() {
+    if (fault_ && ++begun_ == fault_->operation) strike();
+  }
+
+ private:
+  void strike();
+
+  int rank_;
+  std::optional<Fault> fault_;
+  int64_t begun_ = 0;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,114 @@
+#include "tessera/comm/flight.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+
+#include "tessera/comm/group.h"
+#include "tessera/comm/operation.h"
+
+namespace tessera::comm {
+namespace {
+
+template <size_t N>
+void put(std::array<char, N>& to, std::string_view text) {
+  const size_t length = std::min(text.size(), N - 1);
+  std::copy_n(text.begin(), length, to.begin());
+  to[length] = 0;
+}
+
+class Recorded : public Communicator {
+ public:
+  Recorded(std::unique_ptr<Communicator> inner, Flight& flight, std::string_view axes, std::span<const int> members)
+      : inner_(std::move(inner)), flight_(flight), axes_(axes), group_(group_text(members)) {}
+
+  int member() const override { return inner_->member(); }
+  int size() const override { return inner_->size(); }
+
+  Ticket start(const Operation& operation) override {
+    const uint64_t index = flight_.begun.load(std::memory_order_relaxed);
+    FlightEntry& entry = flight_.next();
+    const bool message = operation.kind == Kind::send || operation.kind == Kind::recv;
+    entry.number = ++(message ? operation.kind == Kind::send ? sends_ : recvs_ : collectives_);
+    entry.kind = operation.kind;
+    entry.dtype = operation.dtype;
+    entry.waited = entry.finished = 0;
+    put(entry.value, operation.label);
+    put(entry.axes, axes_);
+    put(entry.group, group_);
+    entry.started = steady_nanoseconds();
+    flight_.begun.store(index + 1, std::memory_order_release);
+    const Ticket ticket = inner_->start(operation);
+    // Now it is known to be valid.
+    const size_t given = in_bytes(operation, member());
+    entry.bytes = given > 0 ? given : out_bytes(operation, member());
+    under_way_.push_back({ticket, index});
+    return ticket;
+  }
+
+  void wait(Ticket ticket) override {
+    const auto found =
+        std::find_if(under_way_.begin(), under_way_.end(), [&](const UnderWay& one) { return one.ticket == ticket; });
+    const bool noted = found != under_way_.end() && found->index + Flight::kEntries > flight_.begun;
+    FlightEntry* entry = noted ? &flight_.entries[found->index % Flight::kEntries] : nullptr;
+    if (found != under_way_.end()) under_way_.erase(found);
+    if (entry) entry->waited = steady_nanoseconds();
+    inner_->wait(ticket);
+    if (entry) entry->finished = steady_nanoseconds();
+  }
+
+ private:
+  struct UnderWay {
+    Ticket ticket;
+    uint64_t index;  // of its entry, in all
+  };
+
+  std::unique_ptr<Communicator> inner_;
+  Flight& flight_;
+  std::string axes_, group_;
+  uint64_t collectives_ = 0, sends_ = 0, recvs_ = 0;
+  std::deque<UnderWay> under_way_;
+};
+
+}  // namespace
+
+int64_t steady_nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> communicator, Flight& flight,
+                                       std::string_view axes, std::span<const int> members) {
+  return std::make_unique<Recorded>(std::move(communicator), flight, axes, members);
+}
+
+std::string step_of(const Flight& flight) {
+  constexpr size_t kMost = 128;
+  const char* step = flight.step.load(std::memory_order_acquire);
+  return step ? std::string(step, strnlen(step, kMost)) : "";
+}
+
+void Flight::give_up() {
+  const std::string name = step_of(*this);
+  step.store(nullptr, std::memory_order_release);
+  put(failed_in, name);
+}
+
+FlightLog log_of(int rank, const Flight& flight) {
+  FlightLog log{rank, step_of(flight), 0, {}};
+  if (log.step.empty()) log.step = flight.failed_in.data();
+  const uint64_t begun = flight.begun.load(std::memory_order_acquire);
+  log.before = begun - std::min<uint64_t>(begun, Flight::kEntries);
+  for (uint64_t index = log.before; index < begun; ++index)
+    log.entries.push_back(flight.entries[index % Flight::kEntries]);
+  return log;
+}
+
+std::vector<FlightLog> logs_of(World& world) {
+  std::vector<FlightLog> logs;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (const Flight* flight = world.flight(rank)) logs.push_back(log_of(rank, *flight));
+  return logs;
+}
+
+}  // namespace tessera::comm

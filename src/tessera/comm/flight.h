@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+
+/// What ranks did last, for whoever asks why a run has ended.
+namespace tessera::comm {
+
+/// One communication of one rank. Times are nanoseconds of the machine's steady clock; 0: not yet.
+struct FlightEntry {
+  uint64_t number = 0;  ///< of the collective in its group, or of the message among its sends or recvs, from 1
+  Kind kind = Kind::barrier;
+  DType dtype = DType::undefined;
+  uint64_t bytes = 0;  ///< that the rank gives, or gets if it gives none
+  int64_t started = 0, waited = 0, finished = 0;
+  std::array<char, 48> value{};  ///< what is moved; texts end with 0, and longer ones are cut
+  std::array<char, 24> axes{};   ///< of the mesh, "dp,tp"; empty: none of the program's
+  std::array<char, 48> group{};  ///< "{0,2}"
+};
+
+/// A rank's own notes, which it alone writes. Plain memory without pointers of its own, so that it may lie where other
+/// processes read it when the rank is no more.
+struct Flight {
+  static constexpr size_t kEntries = 64;
+
+  std::atomic<uint64_t> begun{0};  ///< communications so far; entry k is that before them which is k modulo kEntries
+  std::array<FlightEntry, kEntries> entries;
+  /// The operator that the rank is in, in memory of World::allocate, ended by 0; null: none.
+  std::atomic<const char*> step{nullptr};
+  std::array<char, 128> failed_in{};  ///< the operator that the rank was in when it gave up
+
+  /// The rank gives up: what `step` points at may go away.
+  void give_up();
+  FlightEntry& next() { return entries[begun.load(std::memory_order_relaxed) % kEntries]; }
+};
+
+/// A copy of a flight.
+struct FlightLog {
+  int rank = 0;
+  std::string step;     ///< the operator that it is in or has failed in, "MatMul 'h.3'"; empty: none
+  uint64_t before = 0;  ///< communications before the first entry
+  std::vector<FlightEntry> entries;
+};
+FlightLog log_of(int rank, const Flight& flight);
+/// Of all ranks whose flights can be read from here.
+std::vector<FlightLog> logs_of(World& world);
+/// The operator that the rank is in; empty: none.
+std::string step_of(const Flight& flight);
+
+int64_t steady_nanoseconds();
+
+/// Notes on `flight` what a communicator does.
+std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> communicator, Flight& flight,
+                                       std::string_view axes, std::span<const int> members);
+
+}  // namespace tessera::comm

@@ -1,0 +1,104 @@
+// A rank that dies, throws or stalls: all others end, soon, and say who it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "api/small_model.h"
+#include "run_command.h"
+
+namespace tessera {
+namespace {
+
+using test::Ran;
+using test::run_command;
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_io::contents;
+
+struct Engine {
+  const char* name;
+  const char* option;
+};
+
+class Fault : public testing::TestWithParam<Engine> {
+ protected:
+  /// A run of which rank 1 of 3 fails so at its first communication.
+  Ran run(const std::string& act, const std::string& options = "") { return run(act, options, record()); }
+  Ran run(const std::string& act, const std::string& options, const std::string& record) {
+    const std::string model = test::write_model(folder_, test::kPair).string();
+    return run_command("env TESSERA_FAULT=rank=1,operation=1,do=" + act + " " + TESSERA_BINARY + " run " + model +
+                           " --mesh tp=3 --shapes batch=7 --threads 1 --quiet --timeout 0.5 --flight-record '" +
+                           record + "' " + options + " " + GetParam().option,
+                       folder_);
+  }
+  std::string record() const { return (folder_ / "flight.json").string(); }
+  nlohmann::json flights() const { return nlohmann::json::parse(contents(record())); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(Fault, names_a_rank_that_throws) {
+  const Ran ran = run("throw", "--outputs " + (folder_ / "y.npz").string());
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err,
+              AllOf(HasSubstr("rank 1 fails at communication 1"), HasSubstr("what ranks did last is in " + record())));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "y.npz"));
+  const nlohmann::json record = flights();
+  EXPECT_THAT(record["reason"].get<std::string>(), HasSubstr("rank 1 fails at communication 1"));
+  ASSERT_EQ(record["ranks"].size(), 3u);
+  EXPECT_EQ(record["ranks"][1]["in"], "AllReduce 'y'");
+  EXPECT_EQ(record["ranks"][1]["communications"].back()["value"], "peak bytes") << "it has not begun the next one";
+  const nlohmann::json& last = record["ranks"][0]["communications"].back();
+  EXPECT_EQ(last["kind"], "all_reduce");
+  EXPECT_EQ(last["value"], "y");
+  EXPECT_EQ(last["axes"], "tp");
+  EXPECT_EQ(last["number"], 1);
+  EXPECT_EQ(last["bytes"], 7 * 8 * 4);
+  EXPECT_EQ(last["state"], "waiting");
+}
+
+TEST_P(Fault, names_a_rank_that_stalls) {
+  const Ran ran = run("stall");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("all_reduce sum float32[56] 'y' (#1 of group {0,1,2})"),
+                             HasSubstr("gave up after 500 ms: not come: rank 1; come: ranks 0,2"),
+                             HasSubstr("rank 1 waits for nobody and is in AllReduce 'y'")));
+  EXPECT_EQ(flights()["ranks"][1]["in"], "AllReduce 'y'");
+}
+
+TEST_P(Fault, leaves_no_record_if_none_is_wanted) {
+  const Ran ran = run("throw", "", "");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, testing::Not(HasSubstr("what ranks did last")));
+}
+
+TEST_P(Fault, is_not_made_of_other_words) {
+  const Ran ran = run("explode");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("TESSERA_FAULT is 'rank=1,operation=1,do=explode'"));
+}
+
+std::string name_of(const testing::TestParamInfo<Engine>& info) {
+  return info.param.name;
+}
+const Engine kThreads{"threads", ""};
+INSTANTIATE_TEST_SUITE_P(OnThreads, Fault, testing::Values(kThreads), name_of);
+
+#ifndef TESSERA_THREAD_SANITIZER  // it keeps for itself the addresses where ranks share memory
+const Engine kProcesses{"processes", "--spawn 3"};
+INSTANTIATE_TEST_SUITE_P(OnProcesses, Fault, testing::Values(kProcesses), name_of);
+
+using FaultOfProcesses = Fault;
+TEST_P(FaultOfProcesses, names_a_rank_that_dies) {
+  const Ran ran = run("die");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("rank 1 died (killed by signal 9, Killed) in AllReduce 'y'"));
+  EXPECT_EQ(flights()["ranks"][1]["in"], "AllReduce 'y'");
+}
+INSTANTIATE_TEST_SUITE_P(OnProcesses, FaultOfProcesses, testing::Values(kProcesses), name_of);
+#endif
+
+}  // namespace
+}  // namespace tessera
