@@ -10,6 +10,7 @@
 #include "../backend_suite.h"
 #include "tessera/comm/gloo/frames.h"
 #include "tessera/comm/gloo/gloo_world.h"
+#include "tessera/comm/hosts.h"
 
 namespace tessera::comm {
 namespace {
@@ -77,6 +78,22 @@ INSTANTIATE_TEST_SUITE_P(Gloo, BackendSuite,
                          ::testing::Values(Backend{.name = "gloo", .on_ranks = run_on_gloo, .member_order = false}),
                          name_of_backend);
 
+/// Two ranks a host: groups within one meet in memory, others by Gloo.
+std::shared_ptr<World> make_world_of_hosts(int rank, int ranks, int port) {
+  return share_memory_within_hosts(make_gloo_world(launch_of(rank, ranks, port)), rank, {}, rank / 2);
+}
+
+void run_on_hosts(int ranks, const RankBody& body) {
+  test_seed();
+  const int port = free_port();
+  const auto codes = fork_ranks(ranks, [&](int rank) { body(*make_world_of_hosts(rank, ranks, port), rank); });
+  EXPECT_EQ(codes, std::vector<int>(ranks, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, BackendSuite,
+                         ::testing::Values(Backend{.name = "hosts", .on_ranks = run_on_hosts, .member_order = false}),
+                         name_of_backend);
+
 /// What a body throws; "" for nothing.
 template <typename Body>
 std::string error_of(Body body) {
@@ -89,6 +106,35 @@ std::string error_of(Body body) {
 }
 
 const WorldOptions kImpatient{.timeout = milliseconds(500)};
+
+TEST(Hosts, meet_in_memory_where_a_group_is_of_one_host) {
+  const int port = free_port();
+  const auto codes = fork_ranks(4, [&](int rank) {
+    auto world = make_world_of_hosts(rank, 4, port);
+    EXPECT_EQ(world->local_ranks(), std::vector{rank});
+    // In memory members see that they do not state the same; Gloo would not.
+    const int first = rank / 2 * 2;
+    auto near = world->join(rank, std::vector{first, first + 1});
+    float data = 1;
+    const Operation mine{.kind = rank % 2 ? Kind::all_reduce : Kind::broadcast, .in = &data, .out = &data, .count = 1};
+    EXPECT_NE(error_of([&] { near->run(mine); }), "");
+  });
+  EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
+
+TEST(Hosts, an_abort_ends_waits_in_memory_and_on_the_network) {
+  const int port = free_port();
+  const auto codes = fork_ranks(4, [&](int rank) {
+    auto world = make_world_of_hosts(rank, 4, port);
+    auto near = rank < 2 ? world->join(rank, std::vector{0, 1}) : nullptr;
+    auto far = rank != 1 ? world->join(rank, std::vector{0, 2, 3}) : nullptr;
+    if (near) near->run({.kind = Kind::barrier});
+    if (far) far->run({.kind = Kind::barrier});
+    if (rank == 0) return world->abort(0, "the disk is full");
+    EXPECT_THAT(error_of([&] { (near ? near : far)->run({.kind = Kind::barrier}); }), HasSubstr("the disk is full"));
+  });
+  EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
 
 TEST(GlooWorld, a_rank_that_does_not_come_is_named_on_all_others) {
   const int port = free_port();

@@ -1,0 +1,103 @@
+#include "tessera/comm/hosts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace tessera::comm {
+namespace {
+
+// What ranks tell each other, an int64 each.
+std::vector<int64_t> gathered(Communicator& all, int64_t own) {
+  std::vector<int64_t> values(static_cast<size_t>(all.size()));
+  const std::vector<int64_t> counts(values.size(), 1);
+  all.run({.kind = Kind::all_gather,
+           .dtype = DType::int64,
+           .in = &own,
+           .out = values.data(),
+           .counts = counts,
+           .label = "hosts"});
+  return values;
+}
+
+class WorldOfHosts : public World {
+ public:
+  WorldOfHosts(std::shared_ptr<World> network, std::unique_ptr<World> memory, int rank, std::vector<int> host)
+      : network_(std::move(network)), memory_(std::move(memory)), rank_(rank), host_(std::move(host)) {}
+
+  int size() const override { return network_->size(); }
+  std::vector<int> local_ranks() const override { return {rank_}; }
+  std::shared_ptr<std::byte[]> allocate(int rank, size_t bytes, const char* what) override {
+    return memory_->allocate(rank, bytes, what);
+  }
+  std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
+    const bool near = std::all_of(members.begin(), members.end(),
+                                  [&](int member) { return std::binary_search(host_.begin(), host_.end(), member); });
+    return (near ? *memory_ : *network_).join(rank, members);
+  }
+  void abort(int rank, std::string_view message) override {
+    memory_->abort(rank, message);
+    network_->abort(rank, message);
+  }
+  std::string reason() const override {
+    std::string near = memory_->reason();
+    return near.empty() ? network_->reason() : near;
+  }
+  Flight* flight(int rank) override { return memory_->flight(rank); }
+
+ private:
+  std::shared_ptr<World> network_;
+  std::unique_ptr<World> memory_;
+  int rank_;
+  std::vector<int> host_;  // its ranks, ascending
+};
+
+}  // namespace
+
+int64_t this_host() {
+  std::string text;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+  for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
+    struct stat facts {};
+    stat(space, &facts);
+    text += fmt::format(" {}", facts.st_ino);
+  }
+  return static_cast<int64_t>(std::hash<std::string>()(text));
+}
+
+std::shared_ptr<World> share_memory_within_hosts(std::shared_ptr<World> network, int rank, const WorldOptions& options,
+                                                 int64_t host_id) {
+  std::vector<int> everyone(static_cast<size_t>(network->size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const auto all = network->join(rank, everyone);
+  const std::vector<int64_t> hosts = gathered(*all, host_id);
+  std::vector<int> host;
+  for (int other : everyone)
+    if (hosts[other] == hosts[rank]) host.push_back(other);
+
+  // The first rank of a host makes the memory; others open it through that process' files.
+  int file = host.front() == rank ? create_shared_memory(network->size()) : -1;
+  const int64_t place = file < 0 ? 0 : (static_cast<int64_t>(getpid()) << 32) | file;
+  const int64_t first = gathered(*all, place)[host.front()];
+  std::unique_ptr<World> memory;
+  if (file < 0) file = open(fmt::format("/proc/{}/fd/{}", first >> 32, first & 0xffffffff).c_str(), O_RDWR | O_CLOEXEC);
+  try {
+    if (file >= 0) memory = make_shared_world(file, rank, options);
+  } catch (const std::exception&) {
+    memory = nullptr;  // no place for it, say
+  }
+  const std::vector<int64_t> ready = gathered(*all, memory ? 1 : 0);  // and nobody opens it from now on
+  if (file >= 0) close(file);
+  if (!std::all_of(host.begin(), host.end(), [&](int other) { return ready[other] == 1; })) return network;
+  return std::make_shared<WorldOfHosts>(std::move(network), std::move(memory), rank, std::move(host));
+}
+
+}  // namespace tessera::comm
