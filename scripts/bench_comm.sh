@@ -1,6 +1,6 @@
 #!/bin/sh
-# Times collectives between ranks of this machine, beside Open MPI's and Gloo's in the same run, where bench/ was built
-# with them (`make bench`). RANKS="2 4", LEAST, MOST (bytes) and SECONDS_A_POINT may be set.
+# Times collectives between ranks of this machine, threads and processes, beside Open MPI's and Gloo's in the same run,
+# where bench/ was built with them (`make bench`). RANKS="2 4", LEAST, MOST (bytes) and SECONDS_A_POINT may be set.
 set -eu
 cd "$(dirname "$0")/.."
 bin=$PWD/build/bench
@@ -26,5 +26,9 @@ for ranks in ${RANKS:-2 4}; do
     wait
     set -- "$@" --beside "Gloo=$work/gloo"
   fi
-  build/tessera bench comm --mesh all="$ranks" --min "$least" --max "$most" --seconds "$seconds" "$@"
+  for engine in "" "--spawn $ranks"; do
+    echo "$ranks ranks, ${engine:-threads}"
+    # shellcheck disable=SC2086
+    build/tessera bench comm --mesh all="$ranks" --min "$least" --max "$most" --seconds "$seconds" $engine "$@"
+  done
 done
