@@ -7,7 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <thread>
 
 #include "api/small_model.h"
@@ -44,6 +44,15 @@ std::vector<pid_t> processes_with(const std::string& word) {
     if (status.find("State:\tZ") == std::string::npos) found.push_back(std::stoi(name));
   }
   return found;
+}
+
+/// The process of a rank, once it is one; else none.
+std::optional<pid_t> process_of(int rank, const std::string& word) {
+  for (pid_t process : processes_with(word))
+    if (contents("/proc/" + std::to_string(process) + "/environ").find("TESSERA_RANK=" + std::to_string(rank)) !=
+        std::string::npos)
+      return process;
+  return std::nullopt;
 }
 
 /// Whether it comes to be within ten seconds.
@@ -117,7 +126,7 @@ TEST_P(SpawnEnds, with_its_parent) {
   const pid_t parent = test::start({TESSERA_BINARY, "run", model, "--mesh", "tp=2", "--spawn", "2", "--repeat",
                                     "1000000", "--quiet", "--threads", "1"});
   ASSERT_GT(parent, 0);
-  ASSERT_TRUE(soon([&] { return processes_with(model).size() == 3; }));
+  ASSERT_TRUE(soon([&] { return process_of(0, model) && process_of(1, model); }));
   kill(parent, GetParam());
   int status = 0;
   ASSERT_EQ(waitpid(parent, &status, 0), parent);
@@ -135,11 +144,8 @@ TEST(Spawn, names_a_rank_that_is_killed) {
     const pid_t shell = test::start(
         {"/bin/sh", "-c",
          "exec " + kBinary + " run " + model + " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 2>" + err});
-    ASSERT_TRUE(soon([&] { return processes_with(model).size() == 3; }));
-    for (pid_t process : processes_with(model)) {
-      const std::string environment = contents("/proc/" + std::to_string(process) + "/environ");
-      if (environment.find("TESSERA_RANK=" + std::to_string(killed)) != std::string::npos) kill(process, SIGKILL);
-    }
+    ASSERT_TRUE(soon([&] { return process_of(killed, model).has_value(); }));
+    kill(*process_of(killed, model), SIGKILL);
     int status = 0;
     ASSERT_EQ(waitpid(shell, &status, 0), shell);
     EXPECT_EQ(WEXITSTATUS(status), 3);
@@ -157,11 +163,9 @@ TEST(Spawn, does_not_wait_for_a_rank_that_is_stopped) {
                                        " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 "
                                        "--timeout 0.5 2>" +
                                        err});
-  ASSERT_TRUE(soon([&] { return processes_with(model).size() == 3; }));
+  ASSERT_TRUE(soon([&] { return process_of(1, model).has_value(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  for (pid_t process : processes_with(model))
-    if (contents("/proc/" + std::to_string(process) + "/environ").find("TESSERA_RANK=1") != std::string::npos)
-      kill(process, SIGSTOP);
+  kill(*process_of(1, model), SIGSTOP);
   int status = 0;
   ASSERT_EQ(waitpid(shell, &status, 0), shell);
   EXPECT_EQ(WEXITSTATUS(status), 3);

@@ -44,7 +44,8 @@ struct Executor::Impl {
     uint64_t used = 0;  ///< when, in calls
   };
   std::map<Symbols, Cached> plans;
-  TensorPool pool;  ///< of outputs
+  /// Of outputs, where the ranks that make them can reach.
+  TensorPool pool{[this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
   uint64_t calls = 0;
   PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;          ///< of the last run, with profile

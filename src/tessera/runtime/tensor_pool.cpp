@@ -4,14 +4,18 @@
 #include <mutex>
 #include <vector>
 
-#include "tessera/ir/pages.h"
-
 namespace tessera::runtime {
+
+namespace {
+
+using Memory = std::shared_ptr<std::byte[]>;
+
+}  // namespace
 
 // What lies there was taken and given back; what has lain unused the longest leaves first.
 struct TensorPool::Shelf {
   struct Piece {
-    Pages memory;
+    Memory memory;
     size_t bytes;
   };
   static constexpr size_t kMostPieces = 16;
@@ -22,11 +26,11 @@ struct TensorPool::Shelf {
 
   Shelf() { pieces.reserve(kMostPieces); }
 
-  Pages take(size_t bytes) {
+  Memory take(size_t bytes) {
     std::lock_guard lock(mutex);
     for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece)
       if (piece->bytes == bytes) {
-        Pages memory = std::move(piece->memory);
+        Memory memory = std::move(piece->memory);
         idle -= bytes;
         out += bytes;
         pieces.erase(std::next(piece).base());
@@ -39,7 +43,7 @@ struct TensorPool::Shelf {
     return nullptr;
   }
 
-  void put_back(Pages memory, size_t bytes) {
+  void put_back(Memory memory, size_t bytes) {
     std::lock_guard lock(mutex);
     if (pieces.size() == kMostPieces) drop_oldest();
     pieces.push_back({std::move(memory), bytes});  // within what was reserved: a deleter must not throw
@@ -53,21 +57,21 @@ struct TensorPool::Shelf {
   }
 };
 
-TensorPool::TensorPool() : shelf_(std::make_shared<Shelf>()) {}
+TensorPool::TensorPool(Allocate allocate) : allocate_(std::move(allocate)), shelf_(std::make_shared<Shelf>()) {}
 
 Tensor TensorPool::take(DType dtype, Dims dims) {
   Tensor tensor;
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
-  Pages memory = shelf_->take(tensor.bytes);
-  if (!memory) memory = allocate_pages(tensor.bytes, "an output");
-  const FreePages free_pages = memory.get_deleter();
-  auto give_back = [shelf = std::weak_ptr(shelf_), free_pages](std::byte* returned) {
-    Pages pages(returned, free_pages);
-    if (auto alive = shelf.lock()) alive->put_back(std::move(pages), free_pages.bytes);
+  Memory memory = shelf_->take(tensor.bytes);
+  if (!memory) memory = allocate_(tensor.bytes);
+  std::byte* first = memory.get();
+  auto give_back = [shelf = std::weak_ptr(shelf_), memory = std::move(memory),
+                    bytes = tensor.bytes](std::byte*) mutable {
+    if (auto alive = shelf.lock()) alive->put_back(std::move(memory), bytes);
   };
-  tensor.owner = std::shared_ptr<std::byte[]>(memory.release(), give_back);
+  tensor.owner = std::shared_ptr<std::byte[]>(first, std::move(give_back));
   tensor.data = static_cast<const std::byte*>(tensor.owner.get());
   return tensor;
 }

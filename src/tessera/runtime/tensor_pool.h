@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "tessera/ir/tensor.h"
@@ -10,12 +12,15 @@ namespace tessera::runtime {
 /// no fresh pages. Tensors may outlive the pool. Thread-safe.
 class TensorPool {
  public:
-  TensorPool();
+  /// Gives so many bytes, 64-byte aligned.
+  using Allocate = std::function<std::shared_ptr<std::byte[]>(size_t bytes)>;
+  explicit TensorPool(Allocate allocate);
   /// A tensor whose elements are anything.
   Tensor take(DType dtype, Dims dims);
 
  private:
   struct Shelf;
+  Allocate allocate_;
   std::shared_ptr<Shelf> shelf_;
 };
 
