@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "io/temporary_folder.h"
 #include "tessera/api/compile.h"
@@ -13,6 +15,7 @@
 #include "tessera/io/npz.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/metadata.h"
+#include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
 
 namespace tessera::api {
@@ -109,6 +112,103 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tiny", "tp=2", "megatron+sequence"}, Case{"tiny", "tp=3", "megatron+sequence"},
                     Case{"gpt2", "tp=5", ""}, Case{"llama", "tp=3", ""}, Case{"bert", "dp=2,tp=2", ""},
                     Case{"vit", "tp=3", ""}, Case{"resnet", "tp=2", ""}, Case{"resnet", "dp=2", ""}));
+
+struct FormCase {
+  Case of;
+  WriteOptions options;
+};
+
+void PrintTo(const FormCase& form, std::ostream* out) {
+  const WriteOptions& options = form.options;
+  PrintTo(form.of, out);
+  *out << (options.lower == Lower::primitives ? " primitives" : " collectives")
+       << (options.order == Order::tokens ? " tokens" : " position") << " rank_id "
+       << static_cast<int>(options.rank_id);
+}
+
+std::vector<FormCase> forms() {
+  std::vector<FormCase> all;
+  for (const Case& of : {Case{"mlp", "tp=2", ""}, Case{"mlp", "dp=2,tp=3", ""}, Case{"tiny", "tp=2", ""},
+                         Case{"tiny", "tp=3", "megatron+sequence"}, Case{"gpt2", "dp=2,tp=2", ""}})
+    for (Lower lower : {Lower::collectives, Lower::primitives})
+      for (Order order : {Order::tokens, Order::position})
+        for (RankIdentity rank_id : {RankIdentity::input, RankIdentity::op, RankIdentity::constant})
+          if (of.model == "mlp" || (order == Order::tokens) == (rank_id != RankIdentity::constant))
+            all.push_back({of, {lower, order, rank_id}});
+  return all;
+}
+
+class WrittenForm : public testing::TestWithParam<FormCase> {};
+
+// Functions may add in another order than the collective does; sums of two may not.
+TEST_P(WrittenForm, gives_the_same_answers) {
+  const auto& [model, mesh, preset] = GetParam().of;
+  auto program = compile_on(model, mesh, preset);
+  TemporaryFolder folder;
+  write_program(*program, model, folder / "out", GetParam().options);
+  auto programs = read_program(folder / "out");
+  EXPECT_TRUE(proof::prove(*programs).good());
+  runtime::Executor before(program, {}), after(programs, {});
+  const Tensors given = read_npz(folder_of(model) / "inputs_0.npz");
+  const Tensors expected = before.run(given), actual = after.run(given);
+  if (GetParam().options.lower == Lower::collectives || mesh.ends_with("tp=2")) {
+    expect_same_bits(actual, expected);
+    return;
+  }
+  for (const auto& [name, tensor] : expected) {
+    auto a = actual.at(name).as<float>(), b = tensor.as<float>();
+    ASSERT_EQ(a.size(), b.size());
+    float largest = 0, difference = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      largest = std::max(largest, std::abs(b[i]));
+      difference = std::max(difference, std::abs(a[i] - b[i]));
+    }
+    EXPECT_LE(difference, 1e-5f * largest) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WrittenForm, testing::ValuesIn(forms()));
+
+TEST(WriteProgram, primitives_need_no_operators_but_send_and_recv) {
+  TemporaryFolder folder;
+  write_program(*compile_on("gpt2", "dp=2,tp=3"), "gpt2", folder / "out",
+                {Lower::primitives, Order::tokens, RankIdentity::input});
+  for (const auto& [name, bytes] : files_in(folder / "out")) {
+    if (!name.ends_with(".onnx")) continue;
+    OnnxModel model = import_model(folder / "out" / name);
+    std::set<std::string> own, needed;
+    for (const Function& function : model.functions) own.insert(function.domain + "." + function.name);
+    auto look = [&](const Graph& graph) {
+      for (const auto& node : graph.nodes())
+        if (!node->domain.empty() && !own.contains(node->domain + "." + node->op_type))
+          needed.insert(node->domain + "." + node->op_type);
+    };
+    look(*model.graph);
+    for (const Function& function : model.functions) look(*function.body);
+    EXPECT_EQ(needed, (std::set<std::string>{"tessera.comm.Recv", "tessera.comm.Send"})) << name;
+    EXPECT_NE(model.graph->find("tessera.rank"), nullptr);
+    EXPECT_EQ(model.graph->outputs.back()->name, "tessera.token.last");
+  }
+}
+
+TEST(WriteProgram, folded_rank_makes_one_model_per_rank) {
+  TemporaryFolder folder;
+  write_program(*compile_on("mlp", "tp=2"), "mlp", folder / "out",
+                {Lower::primitives, Order::tokens, RankIdentity::constant});
+  EXPECT_THAT(names_of(files_in(folder / "out"), ".onnx"), testing::ElementsAre("rank_0.onnx", "rank_1.onnx"));
+}
+
+TEST(WriteProgram, positions_are_said_where_there_are_no_tokens) {
+  TemporaryFolder folder;
+  write_program(*compile_on("mlp", "tp=2"), "mlp", folder / "out",
+                {Lower::collectives, Order::position, RankIdentity::op});
+  OnnxModel model = import_model(folder / "out/rank_0.onnx");
+  int ordered = 0;
+  for (const auto& node : model.graph->nodes())
+    if (node->is("AllReduce", spmd::kCommDomain)) ordered += node->get_string("order", "") == "position";
+  EXPECT_EQ(ordered, 1);
+  EXPECT_EQ(model.graph->find("tessera.token"), nullptr);
+}
 
 TEST(WriteProgram, same_program_gives_the_same_bytes) {
   TemporaryFolder folder;

@@ -94,6 +94,7 @@ class LayoutCheck {
 
   void transition(const Communication& communication) {
     const Node& node = *communication.node;
+    if (communication.kind == comm::Kind::recv) received_.insert(node.output(0));
     if (communication.is_message() || communication.kind == comm::Kind::barrier) return;
     const Value* out = node.output(0);
     const spmd::Placement *before = placement(node.input(0)), *after = placement(out);
@@ -232,7 +233,18 @@ class LayoutCheck {
 
   // --- all other nodes
 
+  // What is made of messages is what the program says that it is: they may carry the parts of a sum.
+  bool made_of_messages(const Node& node) const {
+    return std::any_of(node.inputs.begin(), node.inputs.end(),
+                       [&](const Value* operand) { return operand && received_.contains(operand); });
+  }
+
   void follow(const Node& node) {
+    if (made_of_messages(node)) {
+      for (const Value* result : node.outputs)
+        if (result && !placement(result)) received_.insert(result);
+      return;
+    }
     Partials seen;
     for (const Value* operand : node.inputs)
       if (operand)
@@ -305,6 +317,7 @@ class LayoutCheck {
   Report& report_;
   std::map<const Node*, const Communication*> communications_;
   std::map<const Value*, Partials> kept_;  // of values without placements
+  std::set<const Value*> received_;        // made of messages, without placements
 };
 
 }  // namespace

@@ -152,12 +152,14 @@ class Inliner {
         fail("inline", "{}: result {} of the function '{}.{}' is its operand {}, which the call leaves out",
              call->label(), i, function.domain, function.name, body->outputs[i]->name);
       TensorType type = result->type;
+      const std::string extra = result->extra;
       if (!replace(graph, result, value)) {
         Value* copy = graph.add_node("Identity", {value}, {""}, "", call)->outputs[0];
         replace(graph, result, copy);
         value = copy;
       }
       if (value->kind == ValueKind::result && value->type.dtype == DType::undefined) value->type = type;
+      if (value->kind == ValueKind::result && value->extra.empty()) value->extra = extra;
     }
     graph.erase(call);
   }
