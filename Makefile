@@ -1,13 +1,13 @@
 # The front door. Needs make and a Debian 12 (root or sudo); everything else is installed from apt.txt.
 #   make run       build, verify the example model on five meshes, let it continue a text
 #   make test      build, run every test
-# More: build, bench, fuzz, property, sanitize, format, install PREFIX=DIR, clean.
+# More: build, bench, fuzz, property, conformance, sanitize, format, install PREFIX=DIR, clean.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: build run test bench fuzz property sanitize format install clean packages
+.PHONY: build run test bench fuzz property conformance sanitize format install clean packages
 
 build: packages
 	@cmake --preset release --log-level=WARNING
@@ -34,6 +34,11 @@ fuzz:
 	@cmake --preset fuzz --log-level=WARNING
 	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_seeds
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+# What others make of written programs: onnx.checker, and ONNX's reference evaluator (from PyPI).
+conformance: build
+	@scripts/install_packages.sh python3-venv
+	@scripts/conformance.sh
 
 sanitize: packages
 	@for preset in asan tsan; do \

@@ -146,12 +146,16 @@ enum class Order { tokens, position };
 /// How a written model learns the number of the rank that runs it: from an input "tessera.rank", from RankId and
 /// AxisIndex nodes, or it is folded in, which makes one model per rank.
 enum class RankIdentity { input, op, constant };
+/// What a rank's number is in a written model: an int64 scalar, or a handle (ONNX's opaque type Rank of domain
+/// tessera.comm) that only the dialect's operators read. A handle cannot be folded in.
+enum class RankType { integer, opaque };
 
 /// The form of a written program. All forms run with the same bits but where primitives add in another order.
 struct WriteOptions {
   Lower lower = Lower::collectives;
   Order order = Order::tokens;
   RankIdentity rank_id = RankIdentity::op;
+  RankType rank_type = RankType::integer;
 };
 
 /// One program for all ranks of a mesh, communication included. Immutable; copies share.

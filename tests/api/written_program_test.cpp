@@ -15,6 +15,7 @@
 #include "tessera/io/npz.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/metadata.h"
+#include "tessera/onnx/opaque_type.h"
 #include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
 
@@ -122,8 +123,8 @@ void PrintTo(const FormCase& form, std::ostream* out) {
   const WriteOptions& options = form.options;
   PrintTo(form.of, out);
   *out << (options.lower == Lower::primitives ? " primitives" : " collectives")
-       << (options.order == Order::tokens ? " tokens" : " position") << " rank_id "
-       << static_cast<int>(options.rank_id);
+       << (options.order == Order::tokens ? " tokens" : " position") << " rank_id " << static_cast<int>(options.rank_id)
+       << (options.rank_type == RankType::opaque ? " opaque" : "");
 }
 
 std::vector<FormCase> forms() {
@@ -135,6 +136,10 @@ std::vector<FormCase> forms() {
         for (RankIdentity rank_id : {RankIdentity::input, RankIdentity::op, RankIdentity::constant})
           if (of.model == "mlp" || (order == Order::tokens) == (rank_id != RankIdentity::constant))
             all.push_back({of, {lower, order, rank_id}});
+  for (const Case& of : {Case{"mlp", "dp=2,tp=3", ""}, Case{"tiny", "dp=2,tp=2", ""}})
+    for (Lower lower : {Lower::collectives, Lower::primitives})
+      for (RankIdentity rank_id : {RankIdentity::input, RankIdentity::op})
+        all.push_back({of, {lower, Order::tokens, rank_id, RankType::opaque}});
   return all;
 }
 
@@ -196,6 +201,63 @@ TEST(WriteProgram, folded_rank_makes_one_model_per_rank) {
   write_program(*compile_on("mlp", "tp=2"), "mlp", folder / "out",
                 {Lower::primitives, Order::tokens, RankIdentity::constant});
   EXPECT_THAT(names_of(files_in(folder / "out"), ".onnx"), testing::ElementsAre("rank_0.onnx", "rank_1.onnx"));
+}
+
+TEST(WriteProgram, rank_may_be_a_handle) {
+  TemporaryFolder folder;
+  const auto program = compile_on("mlp", "dp=2,tp=2");
+  write_program(*program, "mlp", folder / "out",
+                {Lower::primitives, Order::tokens, RankIdentity::input, RankType::opaque});
+  OnnxModel model = import_model(folder / "out/rank_0.onnx");
+  ASSERT_NE(model.graph->find("tessera.rank"), nullptr);
+  EXPECT_TRUE(has_opaque_type(*model.graph->find("tessera.rank"), "tessera.comm", "Rank"));
+  try {
+    write_program(*program, "mlp", folder / "no",
+                  {Lower::primitives, Order::tokens, RankIdentity::constant, RankType::opaque});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a rank that is a handle cannot be folded in"));
+  }
+}
+
+// A program with messages of its own: each rank gets its neighbour's shard.
+TEST(WriteProgram, messages_are_written_and_run) {
+  auto program = std::make_shared<spmd::Program>();
+  program->mesh = Mesh::parse("r=3");
+  program->graph = std::make_unique<Graph>();
+  Graph& graph = *program->graph;
+  Expr r = Expr::axis_index("r");
+  const TensorType global{DType::float32, Shape{6}};
+  Value* x = graph.add_input("x", {DType::float32, Shape{2}});
+  auto message = [&](const char* op, std::vector<Value*> operands, const std::vector<std::string>& results) {
+    Node* node = graph.add_node(op, std::move(operands), results, spmd::kCommDomain);
+    node->set("axes", std::vector<std::string>{"r"});
+    node->set("value", std::string("x"));
+    return node;
+  };
+  message("Barrier", {}, {});
+  message("Send", {x, graph.add_expression("next", {mod(r + 1, 3)}, true)}, {});
+  Node* recv =
+      message("Recv", {graph.add_expression("previous", {mod(r + 2, 3)}, true), graph.constant_int64({2})}, {"y"});
+  recv->set("dtype", static_cast<int64_t>(DType::float32));
+  recv->outputs[0]->type = x->type;
+  graph.outputs = {recv->outputs[0]};
+  program->inputs = {{"x", x}};
+  program->outputs = {{"y", recv->outputs[0]}};
+  for (Value* value : {x, recv->outputs[0]})
+    program->placements[value] = {value->name, global, parse_sharding("[r]", *global.shape, program->mesh, "x")};
+  const Tensors given = {{"x", Tensor::of<float>(DType::float32, {6}, {0, 1, 2, 3, 4, 5})}};
+  const Tensors expected = {{"y", Tensor::of<float>(DType::float32, {6}, {4, 5, 0, 1, 2, 3})}};
+  expect_same_bits(runtime::Executor(program, {}).run(given), expected);
+  for (Lower lower : {Lower::collectives, Lower::primitives})
+    for (Order order : {Order::tokens, Order::position})
+      for (RankIdentity rank_id : {RankIdentity::input, RankIdentity::op, RankIdentity::constant}) {
+        TemporaryFolder folder;
+        write_program(*program, "by hand", folder / "out", {lower, order, rank_id});
+        auto programs = read_program(folder / "out");
+        EXPECT_TRUE(proof::prove(*programs).good());
+        expect_same_bits(runtime::Executor(programs, {}).run(given), expected);
+      }
 }
 
 TEST(WriteProgram, positions_are_said_where_there_are_no_tokens) {

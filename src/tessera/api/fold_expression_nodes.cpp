@@ -80,6 +80,7 @@ class ExpressionFolder {
     std::erase_if(graph_.inputs, [&](Value* input) {
       if (input->name == kRankInput) {
         input->content = {bind(dialect::rank_expression(mesh_))};
+        input->type = {DType::int64, Shape{}};  // a handle, too, is a number here
       } else if (input->name.starts_with(kSymbolPrefix)) {
         input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
       } else {

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/onnx/opaque_type.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::api {
@@ -29,11 +30,15 @@ Lowering::Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh,
       number_(rank),
       options_(options),
       hints_(hints),
-      library_(mesh) {}
+      library_(mesh, options.rank_type == RankType::opaque) {
+  if (options.rank_type == RankType::opaque && options.rank_id == RankIdentity::constant)
+    fail("write", "a rank that is a handle cannot be folded in; take --rank-type=integer, or another --rank-id");
+}
 
 Value* Lowering::rank() {
   if (rank_) return rank_;
-  const TensorType type{DType::int64, Shape{}};
+  const bool handle = options_.rank_type == RankType::opaque;
+  const TensorType type = handle ? TensorType{} : TensorType{DType::int64, Shape{}};
   switch (options_.rank_id) {
     case RankIdentity::op:
       rank_ = graph_.add_node("RankId", {}, {"rank"}, spmd::kCommDomain)->outputs[0];
@@ -47,6 +52,7 @@ Value* Lowering::rank() {
     case RankIdentity::constant:
       rank_ = graph_.add_constant(kRankInput, Tensor::of<int64_t>(DType::int64, {}, {number_}));
   }
+  if (handle) set_opaque_type(*rank_, spmd::kCommDomain, dialect::kRankType);
   return rank_;
 }
 
@@ -58,14 +64,17 @@ Value* Lowering::call(const dialect::Spec& spec, std::vector<Value*> operands, c
 Value* Lowering::axis_index(const std::string& axis) {
   Value*& known = axis_indices_[axis];
   if (known) return known;
-  if (options_.lower == Lower::primitives || options_.rank_id == RankIdentity::input) {
+  const bool given = options_.lower == Lower::primitives || options_.rank_id == RankIdentity::input;
+  if (given && options_.rank_type == RankType::integer) {
     dialect::Spec spec;
     spec.op = "AxisIndex";
     spec.form = "arithmetic";
     spec.axes = {axis};
     known = call(spec, {}, "@" + axis);
   } else {
-    Node* node = graph_.add_node("AxisIndex", {}, {"@" + axis}, spmd::kCommDomain);
+    std::vector<Value*> operands;
+    if (given) operands.push_back(rank());
+    Node* node = graph_.add_node("AxisIndex", operands, {"@" + axis}, spmd::kCommDomain);
     node->set("axis", axis);
     known = node->outputs[0];
   }
@@ -85,6 +94,7 @@ Value* Lowering::bounds(const Node& node, std::string_view attribute, const Valu
 }
 
 void Lowering::lower_collective(const Node& node) {
+  check(dialect::communicates(node), "positions are expressions in a program");
   const auto& axes = *node.get<std::vector<std::string>>("axes");
   if (int64_t members = dialect::digits_of(axes, mesh_).size; members > dialect::kMostMembers)
     fail("write", "{}: its group has {} members; functions are unrolled for up to {}: leave out --lower=primitives",

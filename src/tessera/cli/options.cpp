@@ -133,12 +133,15 @@ void FormOptions::declare(CLI::App& app) {
          "how a model learns its rank: from the input tessera.rank, from RankId and AxisIndex nodes, or folded in, "
          "one model per rank")
       ->check(CLI::IsMember(std::vector<std::string>{"input", "op", "constant"}));
+  app.add_option("--rank-type", rank_type, "what a rank is in a model: an int64 scalar, or a handle of an opaque type")
+      ->check(CLI::IsMember(std::vector<std::string>{"integer", "opaque"}));
 }
 
 WriteOptions FormOptions::options() const {
   WriteOptions options;
   options.lower = lower == "primitives" ? Lower::primitives : Lower::collectives;
   options.order = order == "position" ? Order::position : Order::tokens;
+  options.rank_type = rank_type == "opaque" ? RankType::opaque : RankType::integer;
   options.rank_id = rank_id == "input"      ? RankIdentity::input
                     : rank_id == "constant" ? RankIdentity::constant
                                             : RankIdentity::op;

@@ -60,6 +60,7 @@ Value* Body::scalar(Value* number) {
 }
 
 Value* Body::me() {
+  if (library_.handles()) return me_by_axes();
   Value* rank = number_op("Unsqueeze", {operand("rank"), numbers({0})});
   Value* member = nullptr;
   int64_t weight = group_.size;
@@ -71,6 +72,29 @@ Value* Body::me() {
     member = member ? number_op("Add", {member, value}) : value;
   }
   return member ? member : number(0);
+}
+
+Value* Body::me_by_axes() {
+  Value* member = number(0);
+  for (const std::string& axis : spec_.axes) {
+    Value*& index = known_["index " + axis];
+    if (!index) {
+      Node* node = graph_.add_node("AxisIndex", {operand("rank")}, {""}, spmd::kCommDomain);
+      node->set("axis", axis);
+      index = op("Unsqueeze", {node->outputs[0], numbers({0})});
+    }
+    Value* major = number_op("Mul", {member, number(digits_of({axis}, mesh()).size)});
+    member = number_op("Add", {major, index});
+  }
+  return member;
+}
+
+Value* Body::peer_by_handle(Value* member) {
+  Value*& known = known_["peer " + member->name];
+  if (known) return known;
+  Node* node = graph_.add_node("Neighbor", {operand("rank"), member}, {""}, spmd::kCommDomain);
+  node->set("axes", spec_.axes);
+  return known = node->outputs[0];
 }
 
 Value* Body::base() {
@@ -90,6 +114,10 @@ Value* Body::member_at(int64_t step) {
 }
 
 Value* Body::peer(Value* member, Value* condition) {
+  if (library_.handles()) {
+    Value* one = scalar(member);
+    return peer_by_handle(condition ? number_op("Where", {condition, one, scalar(number(-1))}) : one);
+  }
   Value* rank = group_.size == group_.ranks ? nullptr : base();
   int64_t weight = group_.size;
   for (const GroupDigits::Digit& digit : group_.digits) {

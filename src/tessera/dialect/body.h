@@ -86,6 +86,8 @@ class Body {
 
  private:
   Value* base();  // the rank of the group's member 0
+  Value* me_by_axes();
+  Value* peer_by_handle(Value* member);
 
   Graph& graph_;
   Spec spec_;

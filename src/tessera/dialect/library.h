@@ -14,7 +14,7 @@ namespace tessera::dialect {
 /// The collectives as model-local ONNX functions of domain tessera.comm over Send, Recv and ONNX's own operators,
 /// unrolled for a group. Each is made when it is first asked for.
 ///
-/// Operands of the functions, then `rank` (an int64 scalar: this rank's number in the mesh):
+/// Operands of the functions, then `rank` (an int64 scalar: this rank's number in the mesh; or its handle):
 ///   AllReduce, Broadcast, Reduce, Permute       data
 ///   AllGather, ReduceScatter, Gather, Scatter   data, bounds (int64: the n + 1 ends of the members' blocks, from 0)
 ///   AllToAll                                    data, send_bounds, recv_bounds
@@ -23,7 +23,9 @@ namespace tessera::dialect {
 /// AxisIndex and Neighbor have none.
 class Library {
  public:
-  explicit Library(const Mesh& mesh) : mesh_(mesh) {}
+  /// `handles`: ranks are handles, and positions and peers come from AxisIndex and Neighbor nodes instead of
+  /// arithmetic.
+  explicit Library(const Mesh& mesh, bool handles = false) : mesh_(mesh), handles_(handles) {}
 
   /// The name of the function; it and those that it calls are made if they are not there yet.
   std::string name_of(const Spec& spec);
@@ -31,9 +33,11 @@ class Library {
   std::vector<Function> take() { return std::move(functions_); }
 
   const Mesh& mesh() const { return mesh_; }
+  bool handles() const { return handles_; }
 
  private:
   Mesh mesh_;
+  bool handles_;
   std::vector<Function> functions_;
   std::map<std::string, std::string> names_;  // by all that distinguishes a function
   std::set<std::string> taken_;

@@ -92,23 +92,47 @@ void infer_rank(Node& node, const Mesh& mesh) {
   set_result(node, 0, DType::int64, {}, std::vector<Expr>{rank_expression(mesh)});
 }
 
-void infer_axis_index(Node& node, const Mesh& mesh) {
-  AxisRef axis = parse_axis(node.get_string("axis", ""), mesh);
-  set_result(node, 0, DType::int64, {}, std::vector<Expr>{index_along(axis, mesh)});
+// The number of the rank that an operand names; this one's where there is none.
+Expr named_rank(const Node& node, const Mesh& mesh) {
+  return node.input(0) ? ops::content_operand(node, 0, "rank").front() : rank_expression(mesh);
 }
 
-// The rank whose member index is this one's plus the offset, around the end.
+Expr digit_of(const Expr& rank, const GroupDigits::Digit& digit) {
+  return mod(floordiv(rank, digit.stride), digit.size);
+}
+
+void infer_axis_index(Node& node, const Mesh& mesh) {
+  const std::string axis = node.get_string("axis", "");
+  GroupDigits group = digits_of({axis}, mesh);
+  Expr index = 0;
+  if (!node.input(0))
+    index = index_along(parse_axis(axis, mesh), mesh);
+  else if (!group.digits.empty())
+    index = digit_of(named_rank(node, mesh), group.digits[0]);
+  set_result(node, 0, DType::int64, {}, std::vector<Expr>{index});
+}
+
+// The rank of a member of the group that a rank is in; -1 of member -1, nobody.
 void infer_neighbor(Node& node, const Mesh& mesh) {
   GroupDigits group = digits_of(axes_of(node), mesh);
-  Expr rank = rank_expression(mesh), me = index_in_group(node, mesh);
-  Expr other = mod(me + node.get_int("offset", 0), group.size);
+  Expr rank = named_rank(node, mesh), first = rank, me = 0;
+  for (const GroupDigits::Digit& digit : group.digits) {
+    me = me * digit.size + digit_of(rank, digit);
+    first = first - digit_of(rank, digit) * digit.stride;
+  }
+  Expr member = mod(me + node.get_int("offset", 0), group.size), nobody = 0;
+  if (node.input(1)) {
+    Expr named = ops::content_operand(node, 1, "member").front();
+    nobody = min(1, max(0, 0 - named));
+    member = max(0, named);
+  }
+  Expr result = first;
   int64_t weight = group.size;
   for (const GroupDigits::Digit& digit : group.digits) {
     weight /= digit.size;
-    auto value = [&](const Expr& member) { return mod(floordiv(member, weight), digit.size); };
-    rank = rank + (value(other) - value(me)) * digit.stride;
+    result = result + digit_of(member, {digit.size, weight}) * digit.stride;
   }
-  set_result(node, 0, DType::int64, {}, std::vector<Expr>{rank});
+  set_result(node, 0, DType::int64, {}, std::vector<Expr>{result - nobody * (result + 1)});
 }
 
 constexpr AttributeKind kInteger = AttributeKind::integer, kIntegers = AttributeKind::integers,
@@ -188,17 +212,18 @@ void check_members(const Node& node, const Mesh& mesh) {
 
 const std::vector<Schema>& schemas() {
   static const std::vector<Schema> table = {
-      {"Send", {"data", "peer"}, {}, {kAxes, kValue, kStep}, true, infer_nothing},
-      {"Recv", {"peer", "shape"}, {"data"}, {kAxes, kValue, kStep, {"dtype", kInteger, true}}, true, infer_recv},
-      {"Broadcast", {"data"}, {"result"}, {kAxes, kRoot, kValue}, true, infer_same},
-      {"Reduce", {"data"}, {"result"}, {kAxes, kRoot, kReduction, kValue}, true, infer_same},
-      {"Scatter", {"data"}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_block},
-      {"Gather", {"block"}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_gathered},
-      {"AllGather", {"block"}, {"result"}, {kAxes, kDim, kExtent, kValue}, true, infer_gathered},
-      {"AllReduce", {"data"}, {"result"}, {kAxes, kReduction, kValue}, true, infer_same},
-      {"ReduceScatter", {"data"}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue}, true, infer_block},
+      {"Send", {"data", "peer"}, {}, {}, {kAxes, kValue, kStep}, true, infer_nothing},
+      {"Recv", {"peer", "shape"}, {}, {"data"}, {kAxes, kValue, kStep, {"dtype", kInteger, true}}, true, infer_recv},
+      {"Broadcast", {"data"}, {}, {"result"}, {kAxes, kRoot, kValue}, true, infer_same},
+      {"Reduce", {"data"}, {}, {"result"}, {kAxes, kRoot, kReduction, kValue}, true, infer_same},
+      {"Scatter", {"data"}, {}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_block},
+      {"Gather", {"block"}, {}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_gathered},
+      {"AllGather", {"block"}, {}, {"result"}, {kAxes, kDim, kExtent, kValue}, true, infer_gathered},
+      {"AllReduce", {"data"}, {}, {"result"}, {kAxes, kReduction, kValue}, true, infer_same},
+      {"ReduceScatter", {"data"}, {}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue}, true, infer_block},
       {"AllToAll",
        {"data"},
+       {},
        {"result"},
        {kAxes,
         {"split_dim", kInteger, true},
@@ -208,11 +233,11 @@ const std::vector<Schema>& schemas() {
         kValue},
        true,
        infer_exchanged},
-      {"Permute", {"data"}, {"result"}, {kAxes, {"targets", kIntegers, true}, kValue}, true, infer_same},
-      {"Barrier", {}, {}, {kAxes, kValue}, true, infer_nothing},
-      {"RankId", {}, {"rank"}, {}, false, infer_rank},
-      {"AxisIndex", {}, {"index"}, {{"axis", kText, true}}, false, infer_axis_index},
-      {"Neighbor", {}, {"rank"}, {kAxes, {"offset", kInteger, true}}, false, infer_neighbor},
+      {"Permute", {"data"}, {}, {"result"}, {kAxes, {"targets", kIntegers, true}, kValue}, true, infer_same},
+      {"Barrier", {}, {}, {}, {kAxes, kValue}, true, infer_nothing},
+      {"RankId", {}, {}, {"rank"}, {}, false, infer_rank},
+      {"AxisIndex", {}, {"rank"}, {"index"}, {{"axis", kText, true}}, false, infer_axis_index},
+      {"Neighbor", {}, {"rank", "member"}, {"rank"}, {kAxes, {"offset", kInteger, false}}, false, infer_neighbor},
   };
   return table;
 }
@@ -236,9 +261,9 @@ void check_node(const Node& node, const Mesh& mesh) {
     for (const Schema& each : schemas()) names.push_back(each.op);
     wrong(node, "{} has no operator {}; it has {}", spmd::kCommDomain, node.op_type, fmt::join(names, ", "));
   }
-  size_t tokens = schema->communicates ? 1 : 0;
-  if (node.inputs.size() > schema->operands.size() + tokens)
-    wrong(node, "it has {} operands; {} takes {}", node.inputs.size(), node.op_type, schema->operands.size());
+  size_t tokens = schema->communicates ? 1 : 0, most = schema->operands.size() + schema->optional.size();
+  if (node.inputs.size() > most + tokens)
+    wrong(node, "it has {} operands; {} takes {}", node.inputs.size(), node.op_type, most);
   for (size_t i = 0; i < schema->operands.size(); ++i)
     if (!node.input(i)) wrong(node, "its operand {}, {}, is missing", i, schema->operands[i]);
   if (node.outputs.size() > schema->results.size() + tokens)

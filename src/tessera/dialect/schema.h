@@ -24,6 +24,7 @@ struct AttributeSchema {
 struct Schema {
   std::string_view op;
   std::vector<std::string_view> operands;  ///< without the token
+  std::vector<std::string_view> optional;  ///< operands after those, of operators that do not communicate
   std::vector<std::string_view> results;   ///< without the token
   std::vector<AttributeSchema> attributes;
   bool communicates;  ///< meets other ranks, so that its order counts
@@ -33,6 +34,9 @@ struct Schema {
 
 /// On every communicating node of a program without tokens: its order is its place ("position").
 inline constexpr std::string_view kOrderAttribute = "order";
+
+/// The opaque type of a handle of a rank.
+inline constexpr std::string_view kRankType = "Rank";
 
 /// Every operator, in the order of docs/dialect.md.
 const std::vector<Schema>& schemas();

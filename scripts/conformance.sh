@@ -1,0 +1,48 @@
+#!/bin/sh
+# Written programs, as outsiders meet them: every form of a few models passes onnx.checker's full check, and what is made
+# of Send and Recv alone runs under ONNX's reference evaluator with the answers that we give. The packages onnx and numpy
+# of PyPI are put into build/onnx-venv.
+set -eu
+cd "$(dirname "$0")/.."
+venv=build/onnx-venv
+if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c 'import onnx, numpy' 2>/dev/null; then
+  python3 -m venv $venv
+  $venv/bin/pip install -q 'onnx>=1.19' numpy
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+model_of() {
+  if [ "$1" = tiny ]; then echo examples/tiny; else echo "tests/models/$1"; fi
+}
+
+echo "Every form, under onnx.checker:"
+for name in mlp tiny gpt2; do
+  for lower in collectives primitives; do
+    for order in tokens position; do
+      for rank in input op constant; do
+        for type in integer opaque; do
+          [ $type$rank = opaqueconstant ] && continue
+          build/tessera shard "$(model_of $name)/model.onnx" --mesh dp=2,tp=3 --quiet --lower=$lower --order=$order \
+            --rank-id=$rank --rank-type=$type -o "$work/forms/$name-$lower-$order-$rank-$type"
+        done
+      done
+    done
+  done
+done
+$venv/bin/python tests/conformance/check_files.py "$work/forms"
+
+echo "Under the reference evaluator:"
+for name in mlp tiny gpt2; do
+  model=$(model_of $name)
+  for mesh in tp=2 tp=3 dp=2,tp=2; do
+    for rank in input constant; do
+      [ $rank$mesh = constanttp=2 ] || [ $rank = input ] || continue
+      build/tessera shard "$model/model.onnx" --mesh $mesh --quiet --lower=primitives --rank-id=$rank -o "$work/out"
+      build/tessera run "$work/out" --inputs "$model/inputs_0.npz" --outputs "$work/ours.npz" --quiet
+      printf '%s %s rank-id=%s: ' $name $mesh $rank
+      $venv/bin/python tests/conformance/reference_cluster.py "$work/out" --inputs "$model/inputs_0.npz" \
+        --expect "$work/ours.npz"
+    done
+  done
+done

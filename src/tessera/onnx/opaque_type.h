@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string_view>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+/// Declares that the value is no tensor but a handle: ONNX's opaque type of that domain and name. Its dtype stays
+/// undefined.
+void set_opaque_type(Value& value, std::string_view domain, std::string_view name);
+
+/// Whether it is declared so.
+bool has_opaque_type(const Value& value, std::string_view domain, std::string_view name);
+
+}  // namespace tessera
