@@ -156,6 +156,11 @@ struct WriteOptions {
   Order order = Order::tokens;
   RankIdentity rank_id = RankIdentity::op;
   RankType rank_type = RankType::integer;
+
+  /// {"lower": "primitives", "rank_id": "op"}, as the command line and manifests have it; what is left out keeps its
+  /// default. Throws a user error for a word that is none.
+  static WriteOptions from_words(const std::map<std::string, std::string>& words);
+  std::map<std::string, std::string> words() const;
 };
 
 /// One program for all ranks of a mesh, communication included. Immutable; copies share.

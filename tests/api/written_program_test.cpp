@@ -39,6 +39,7 @@ std::shared_ptr<spmd::Program> compile_on(const std::string& model, const std::s
   CompileOptions options;
   options.mesh = Mesh::parse(mesh);
   options.presets = preset;
+  if (model == "tiny") options.shapes = {{"batch", 3}, {"sequence", 37}};  // sums large enough for rings
   return compile(import_model(folder_of(model) / "model.onnx"), options).program;
 }
 
@@ -258,6 +259,20 @@ TEST(WriteProgram, messages_are_written_and_run) {
         EXPECT_TRUE(proof::prove(*programs).good());
         expect_same_bits(runtime::Executor(programs, {}).run(given), expected);
       }
+}
+
+TEST(WriteProgram, manifest_tells_the_form) {
+  TemporaryFolder folder;
+  const auto program = compile_on("mlp", "tp=2");
+  write_program(*program, "mlp", folder / "a", {Lower::primitives, Order::tokens, RankIdentity::input});
+  auto form = nlohmann::json::parse(contents(folder / "a/manifest.json"))["form"];
+  EXPECT_EQ(form["lower"], "primitives");
+  EXPECT_EQ(form["rank_id"], "input");
+  EXPECT_EQ(form["token"], "tessera.token.last");
+  write_program(*program, "mlp", folder / "b", {Lower::collectives, Order::position});
+  form = nlohmann::json::parse(contents(folder / "b/manifest.json"))["form"];
+  EXPECT_EQ(form["order"], "position");
+  EXPECT_TRUE(form["token"].is_null());
 }
 
 TEST(WriteProgram, positions_are_said_where_there_are_no_tokens) {
@@ -493,6 +508,11 @@ TEST_F(DamagedProgram, unknown_entry_is_refused) {
 TEST_F(DamagedProgram, newer_format_is_refused) {
   change_manifest([](auto& manifest) { manifest["version"] = 2; });
   EXPECT_THAT(error(), HasSubstr("has format version 2, but this tessera reads version 1"));
+}
+
+TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {
+  change_manifest([](auto& manifest) { manifest["form"]["order"] = "chance"; });
+  EXPECT_THAT(error(), AllOf(HasSubstr("form is wrong"), HasSubstr("order cannot be 'chance'; it is one of tokens")));
 }
 
 TEST_F(DamagedProgram, missing_entry_is_named) {

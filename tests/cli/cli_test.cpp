@@ -200,6 +200,17 @@ TEST_F(CommandLine, verify_says_no_by_code_1) {
   EXPECT_EQ(tessera(words + " --atol 1000").code, 0);
 }
 
+TEST_F(CommandLine, shard_writes_functions_over_messages) {
+  const std::string out = (folder_ / "lowered").string();
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --lower=primitives --rank-id=input --quiet -o " + out).code, 0);
+  EXPECT_THAT(tessera("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({5, 8}))).out, HasSubstr("send"));
+  EXPECT_THAT(tessera("check " + out).out, HasSubstr("good"));
+  EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 --lower=magic -o " + out), HasSubstr("--lower"));
+  EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 --rank-type=opaque --rank-id=constant --lower=primitives -o " +
+                      (folder_ / "no").string()),
+              HasSubstr("a rank that is a handle cannot be folded in"));
+}
+
 TEST_F(CommandLine, shard_prints_the_plan_of_a_huge_mesh) {
   json object = parsed("shard " + model_ + " --mesh tp=4,dp=4096 --shapes batch=8192 --dry-run");
   EXPECT_EQ(object["collectives"][0]["kind"], "all_reduce");

@@ -92,6 +92,20 @@ Mesh read_mesh(const Entry& entry) {
   }
 }
 
+void read_form(const Entry& entry, Manifest& manifest) {
+  std::map<std::string, std::string> words = manifest.form.words();
+  std::set<std::string> names = {"token"};
+  for (auto& [name, word] : words) names.insert(name);
+  entry.expect(names);
+  for (auto& [name, word] : words) word = entry.at(name).text();
+  try {
+    manifest.form = WriteOptions::from_words(words);
+  } catch (const Error& error) {
+    entry.wrong("is wrong: {}", error.what());
+  }
+  if (!entry.at("token").json().is_null()) manifest.token = entry.at("token").text();
+}
+
 void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor) {
   tensor.name = entry.at("name").text();
   tensor.value = entry.at("value").text();
@@ -152,6 +166,8 @@ std::string Manifest::to_json() const {
   json["tessera"] = tessera;
   json["source"] = source;
   json["mesh"] = mesh.str();
+  json["form"] = form.words();
+  json["form"]["token"] = token ? Json(*token) : Json(nullptr);
   json["hints"] = Json::object();
   for (const auto& [symbol, value] : hints) json["hints"][symbol] = value;
   json["equal_extents"] = Json::array();
@@ -182,12 +198,13 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (root.at("format").text() != kFormat) root.wrong("is no manifest of a written program");
   if (int64_t version = root.at("version").number(); version != kVersion)
     root.wrong("has format version {}, but this tessera reads version {}", version, kVersion);
-  root.expect({"format", "version", "tessera", "source", "mesh", "hints", "equal_extents", "inputs", "outputs",
+  root.expect({"format", "version", "tessera", "source", "mesh", "form", "hints", "equal_extents", "inputs", "outputs",
                "states", "models", "weights"});
   Manifest manifest;
   manifest.tessera = root.at("tessera").text();
   manifest.source = root.at("source").text();
   manifest.mesh = read_mesh(root.at("mesh"));
+  read_form(root.at("form"), manifest);
   Entry hints = root.at("hints");
   if (!hints.json().is_object()) hints.wrong("is no object");
   for (const auto& [symbol, value] : hints.json().items()) manifest.hints[symbol] = hints.at(symbol).number();

@@ -7,6 +7,7 @@
 
 #include "tessera/api/file_stamp.h"
 #include "tessera/spmd/program.h"
+#include "tessera/tessera.h"
 
 namespace tessera::api {
 
@@ -36,6 +37,8 @@ struct Manifest {
   Mesh mesh;
   std::map<std::string, int64_t, std::less<>> hints;
   std::vector<spmd::ExtentEquality> equal_extents;
+  WriteOptions form;                 ///< of the models
+  std::optional<std::string> token;  ///< the output that is the last token of every model that communicates
   std::vector<Tensor> inputs, outputs;
   std::vector<State> states;
   std::vector<RankFile> models;   ///< every rank has one

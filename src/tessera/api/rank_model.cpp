@@ -47,7 +47,7 @@ class RankModel {
       if (value->next && !graph().is_output(known_.at(value->next))) graph().outputs.push_back(known_.at(value->next));
     model_.functions = lowering_.take_functions();
     graph().verify("write");
-    return {std::move(model_), lowering_.uses_rank()};
+    return {std::move(model_), lowering_.uses_rank(), false};
   }
 
  private:

@@ -40,6 +40,7 @@ class SymbolNames {
 struct WrittenModel {
   OnnxModel model;
   bool uses_rank = false;  ///< it reads its rank's number, or has it folded in
+  bool ordered = false;    ///< tokens are threaded through it
 };
 WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>& coordinates,
                         const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,

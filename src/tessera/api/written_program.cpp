@@ -46,6 +46,7 @@ class ProgramWriter {
     manifest_.tessera = TESSERA_VERSION;
     manifest_.source = source;
     manifest_.mesh = program.mesh;
+    manifest_.form = options;
     for (const auto& [symbol, value] : program.hints) manifest_.hints[names_.rename(symbol)] = value;
     for (const spmd::ExtentEquality& equality : program.equal_extents)
       manifest_.equal_extents.push_back({names_.rename(equality.a), names_.rename(equality.b), equality.node});
@@ -109,10 +110,10 @@ class ProgramWriter {
     for (const Manifest::RankFile& alike : files_of(classes)) {
       WrittenModel first = model_of(alike.ranks[0], unbound);
       if (!constant || !first.uses_rank) {
-        write_model(std::move(first.model), alike.ranks);
+        write_model(std::move(first), alike.ranks);
         continue;
       }
-      for (int rank : alike.ranks) write_model(model_of(rank, unbound).model, {rank});
+      for (int rank : alike.ranks) write_model(model_of(rank, unbound), {rank});
     }
   }
 
@@ -120,13 +121,15 @@ class ProgramWriter {
     WrittenModel written =
         rank_model(program_, program_.mesh.coordinates(rank), unbound, shards_of(rank), names_, options_);
     if (options_.order == Order::tokens)
-      dialect::thread_tokens(written.model);
+      written.ordered = dialect::thread_tokens(written.model);
     else
       dialect::state_positions(written.model);
     return written;
   }
 
-  void write_model(OnnxModel model, std::vector<int> ranks) {
+  void write_model(WrittenModel written, std::vector<int> ranks) {
+    OnnxModel& model = written.model;
+    if (written.ordered) manifest_.token = dialect::kLastToken;
     text::HeaderExtras header;
     header.producer_name = "tessera";
     header.producer_version = TESSERA_VERSION;

@@ -138,14 +138,7 @@ void FormOptions::declare(CLI::App& app) {
 }
 
 WriteOptions FormOptions::options() const {
-  WriteOptions options;
-  options.lower = lower == "primitives" ? Lower::primitives : Lower::collectives;
-  options.order = order == "position" ? Order::position : Order::tokens;
-  options.rank_type = rank_type == "opaque" ? RankType::opaque : RankType::integer;
-  options.rank_id = rank_id == "input"      ? RankIdentity::input
-                    : rank_id == "constant" ? RankIdentity::constant
-                                            : RankIdentity::op;
-  return options;
+  return WriteOptions::from_words({{"lower", lower}, {"order", order}, {"rank_id", rank_id}, {"rank_type", rank_type}});
 }
 
 void DumpOptions::declare(CLI::App& app) {

@@ -47,9 +47,10 @@ class Library {
 /// there.
 inline constexpr int64_t kMostMembers = 63;
 
-/// Up to so many bytes, all-reduce takes the form of fewest steps: log2(n) messages of the whole instead of 2(n - 1) of
-/// an n-th. On threads, two ranks meet in about a microsecond, in which memory moves about as much.
-inline constexpr double kSmallBytes = 16384;
+/// Up to so many bytes, the form of fewest steps is taken. With a message's latency a and b bytes a second, doubling
+/// takes log2(n)·(a + B/b), the ring 2(n - 1)·(a + B/(n·b)): for 4 to 16 members they meet near B = 8·a·b, which is 64
+/// KiB for 2 µs and 4 GB/s.
+inline constexpr double kSmallBytes = 65536;
 
 /// The form to use for an operator over a group (see docs/dialect.md):
 ///   AllReduce       doubling up to kSmallBytes, hierarchical over several axes, else ring

@@ -1,0 +1,52 @@
+#include <algorithm>
+#include <array>
+
+#include "tessera/base/error.h"
+#include "tessera/tessera.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+// The words of each option, in the order of its enumerators.
+constexpr std::array<std::string_view, 2> kLower = {"collectives", "primitives"};
+constexpr std::array<std::string_view, 2> kOrder = {"tokens", "position"};
+constexpr std::array<std::string_view, 3> kRankId = {"input", "op", "constant"};
+constexpr std::array<std::string_view, 2> kRankType = {"integer", "opaque"};
+
+template <typename Option, size_t count>
+void read(const std::map<std::string, std::string>& words, const char* name,
+          const std::array<std::string_view, count>& known, Option& option) {
+  auto said = words.find(name);
+  if (said == words.end()) return;
+  auto found = std::find(known.begin(), known.end(), said->second);
+  if (found == known.end())
+    fail("write", "{} cannot be '{}'; it is one of {}", name, said->second, fmt::join(known, ", "));
+  option = static_cast<Option>(found - known.begin());
+}
+
+template <typename Option, size_t count>
+std::string word(const std::array<std::string_view, count>& known, Option option) {
+  return std::string(known.at(static_cast<size_t>(option)));
+}
+
+}  // namespace
+
+WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& words) {
+  WriteOptions options;
+  read(words, "lower", kLower, options.lower);
+  read(words, "order", kOrder, options.order);
+  read(words, "rank_id", kRankId, options.rank_id);
+  read(words, "rank_type", kRankType, options.rank_type);
+  return options;
+}
+
+std::map<std::string, std::string> WriteOptions::words() const {
+  return {{"lower", word(kLower, lower)},
+          {"order", word(kOrder, order)},
+          {"rank_id", word(kRankId, rank_id)},
+          {"rank_type", word(kRankType, rank_type)}};
+}
+
+}  // namespace v1
+}  // namespace tessera
