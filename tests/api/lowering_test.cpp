@@ -330,6 +330,48 @@ TEST(Lowering, handles_lead_to_the_same_members) {
   }
 }
 
+// The functions of AxisIndex and Neighbor compute from the rank what the operators say.
+TEST(Lowering, positions_follow_from_the_rank) {
+  const Mesh mesh = Mesh::parse("a=2,b=3,c=2");
+  auto number = [&](const Spec& spec, int rank, bool lowered) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    dialect::Library library(mesh);
+    Node* node = nullptr;
+    if (lowered) {
+      node = graph.add_node(library.name_of(spec), {graph.constant_int64({rank}, true)}, {"n"}, spmd::kCommDomain);
+      model.functions = library.take();
+    } else {
+      node = graph.add_node(spec.op, {}, {"n"}, spmd::kCommDomain);
+      if (spec.op == "Neighbor") {
+        node->set("axes", spec.axes);
+        node->set("offset", spec.offset);
+      } else {
+        node->set("axis", spec.axes[0]);
+      }
+    }
+    graph.outputs = {node->outputs[0]};
+    dialect::settle(model, mesh);
+    fold_expression_nodes(graph, mesh, rank);
+    EXPECT_EQ(graph.outputs[0]->rank(), 0u);
+    return *bind_rank(graph.outputs[0]->content->front(), mesh, mesh.coordinates(rank)).constant();
+  };
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    for (const char* axis : {"a", "b", "c"}) {
+      const Spec spec = spec_of("AxisIndex", "arithmetic", {axis});
+      EXPECT_EQ(number(spec, rank, true), number(spec, rank, false)) << axis << " of rank " << rank;
+    }
+    for (int64_t offset : {1, -1, 2}) {
+      Spec spec = spec_of("Neighbor", "arithmetic", {"c", "b"});
+      spec.offset = offset;
+      EXPECT_EQ(number(spec, rank, true), number(spec, rank, false)) << offset << " from rank " << rank;
+    }
+  }
+  Spec spec = spec_of("Neighbor", "arithmetic", {"b"});
+  spec.offset = 1;
+  EXPECT_EQ(number(spec, 4, true), 0) << "rank 4 is at 0 2 0: the next along b is at 0 0 0";
+}
+
 // Sums of 16-bit floats are rounded once, those of truth values are `or`, integers stay integers.
 TEST(Lowering, element_types) {
   for (DType dtype : {DType::bfloat16, DType::float16, DType::int64, DType::int32, DType::float64, DType::boolean})

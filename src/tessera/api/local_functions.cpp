@@ -17,6 +17,8 @@ class LocalBody {
   explicit LocalBody(Graph& graph) : graph_(graph) {}
   Value* operand(std::string_view name) { return graph_.add_input(name, {}); }
   Value* number(int64_t value) { return graph_.constant_int64({value}); }
+  /// What no sum is changed by: x + -0 is x for x = -0, too, where x + 0 is 0.
+  Value* nothing() { return graph_.add_constant("nothing", Tensor::of<float>(DType::float32, {}, {-0.0F})); }
   Value* scalar(int64_t value) { return graph_.constant_int64({value}, true); }
   Value* op(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes = {}) {
     Node* node = graph_.add_node(type, std::move(operands), {""});
@@ -48,7 +50,7 @@ Value* gather_shard(LocalBody& body) {
   Value* ones = body.op("ConstantOfShape", {after}, {{"value", Tensor::of<int64_t>(DType::int64, {1}, {1}), ""}});
   Value* shape = body.op("Concat", {body.op("Shape", {indices}), ones}, {{"axis", int64_t{0}, ""}});
   Value* mask = body.op("Reshape", {inside, shape}, {{"allowzero", int64_t{1}, ""}});
-  return body.op("Where", {mask, gathered, body.op("CastLike", {body.scalar(0), table})});
+  return body.op("Where", {mask, gathered, body.op("CastLike", {body.nothing(), table})});
 }
 
 // A product of 16-bit operands whose sums stay float32.
