@@ -46,6 +46,11 @@ endwhile()
 
 install(TARGETS tessera_shared EXPORT tesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Engines as modules: where the command, and the library, look for them.
+get_property(plugins GLOBAL PROPERTY TESSERA_PLUGINS)
+if(plugins)
+  install(TARGETS ${plugins} LIBRARY DESTINATION lib/tessera)
+endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${package_folder})

@@ -50,7 +50,6 @@ struct PresetInfo {
 struct MachineInfo {
   std::vector<std::string> instruction_sets;  ///< found on this CPU, of those we use
   int cores = 1;
-  std::vector<std::string> backends;  ///< of communication
   std::vector<PresetInfo> presets;
 };
 

@@ -18,15 +18,25 @@ inline namespace v1 {
 struct Launch {
   std::string engine;  ///< what carries the bytes: one of engines()
   int rank = 0;
-  int size = 1;            ///< ranks in all
+  int size = 1;            ///< ranks in all; 0: known once they are connected
   int local_rank = 0;      ///< among the ranks on this machine
   int local_size = 1;      ///< ranks on this machine
   std::string rendezvous;  ///< where the ranks meet, in the engine's own words
 
-  /// The launch that this process is part of, as its environment says (tessera run --spawn, and others that
-  /// engines know of); none where it was started alone. Throws a user error for an environment that contradicts itself.
-  static std::optional<Launch> find();
+  /// The launch that this process is part of, as its environment says (that of tessera run --spawn, mpirun, srun or
+  /// torchrun); none where it was started alone. `engine`, one of engines() or "auto", says what is to carry the bytes
+  /// where a launcher leaves a choice; "threads" ignores launchers. Throws a user error for an environment that
+  /// contradicts itself, or the engine.
+  static std::optional<Launch> find(std::string_view engine = "auto");
 };
+
+/// What can carry the bytes between ranks, and whether it can here.
+struct EngineInfo {
+  std::string name;
+  std::string description;
+  std::string missing;  ///< why it cannot be used on this machine, and how to mend that; empty: it can
+};
+std::vector<EngineInfo> engines();
 
 struct ConnectOptions {
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another before the run is given up

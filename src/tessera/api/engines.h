@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,14 +13,14 @@
 namespace tessera::api {
 
 struct Engine {
-  std::string_view name;
-  /// This process' part in a launch that the engine knows of; none if the environment says nothing of one.
-  std::optional<Launch> (*find)();
-  /// Meets the other processes. Throws a running error if they do not come in time.
+  std::string_view name, description;
+  /// Why it cannot be used on this machine; empty: it can.
+  std::string (*missing)();
+  /// Meets the other processes. Throws a running error if they do not come in time. Null where ranks are threads.
   std::shared_ptr<comm::World> (*connect)(const Launch& launch, const comm::WorldOptions& options);
 };
 
-/// The one visible list, in the order in which they are asked.
+/// The one visible list.
 const std::vector<Engine>& engines();
 
 }  // namespace tessera::api

@@ -6,19 +6,29 @@
 #include <numeric>
 
 #include "tessera/api/engines.h"
+#include "tessera/api/launchers.h"
+#include "tessera/api/processes.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
 inline namespace v1 {
 
-std::optional<Launch> Launch::find() {
+std::optional<Launch> Launch::find(std::string_view engine) {
+  // Who was spawned says so to nobody else.
+  std::optional<Launch> found = api::find_spawned();
+  if (!found) return api::find_launched(engine);
+  if (engine != "auto" && engine != found->engine)
+    fail("launch", "tessera started this process as a rank of engine {}, which is not {}", found->engine, engine);
+  if (found->size < 1 || found->rank < 0 || found->rank >= found->size)
+    fail("launch", "the environment says that this is rank {} of {}; ranks count from 0", found->rank, found->size);
+  return found;
+}
+
+std::vector<EngineInfo> engines() {
+  std::vector<EngineInfo> all;
   for (const api::Engine& engine : api::engines())
-    if (std::optional<Launch> found = engine.find()) {
-      if (found->size < 1 || found->rank < 0 || found->rank >= found->size)
-        fail("launch", "the environment says that this is rank {} of {}; ranks count from 0", found->rank, found->size);
-      return found;
-    }
-  return std::nullopt;
+    all.push_back({std::string(engine.name), std::string(engine.description), engine.missing()});
+  return all;
 }
 
 Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -27,13 +37,16 @@ Connection::~Connection() = default;
 std::shared_ptr<Connection> Connection::make(const Launch& launch, const ConnectOptions& options) {
   const auto& all = api::engines();
   const auto engine = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == launch.engine; });
-  if (engine == all.end()) {
+  if (engine == all.end() || !engine->connect) {
     std::vector<std::string_view> names;
-    for (const api::Engine& one : all) names.push_back(one.name);
-    fail("launch", "there is no engine '{}'; there are: {}", launch.engine, fmt::join(names, ", "));
+    for (const api::Engine& one : all)
+      if (one.connect) names.push_back(one.name);
+    fail("launch", "engine '{}' does not connect processes; these do: {}", launch.engine, fmt::join(names, ", "));
   }
   auto world = engine->connect(launch, {.timeout = options.timeout, .spin = options.spin});
-  return std::shared_ptr<Connection>(new Connection(std::make_unique<Impl>(Impl{launch, std::move(world)})));
+  Launch complete = launch;
+  complete.size = world->size();
+  return std::shared_ptr<Connection>(new Connection(std::make_unique<Impl>(Impl{complete, std::move(world)})));
 }
 
 const Launch& Connection::launch() const {

@@ -28,7 +28,6 @@ MachineInfo machine() {
   MachineInfo info;
   info.instruction_sets = instruction_sets();
   info.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  info.backends = {"threads"};
   for (const spmd::Preset& preset : spmd::presets()) {
     std::string axes;
     for (std::string_view axis : preset.axis_names) axes += (axes.empty() ? "" : ", ") + std::string(axis);

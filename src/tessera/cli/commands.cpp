@@ -9,9 +9,10 @@ const std::vector<CommandEntry>& commands() {
       {"shard", "split a model over a mesh and write the program, or print the plan", make_shard},
       {"check", "prove that the ranks' programs fit together, without running them", make_check},
       {"verify", "compare N ranks with one device, or with expected outputs", make_verify},
-      {"bench", "time a model over a mesh: latency, operators, communication, the floor; or collectives alone", make_bench},
+      {"bench", "time a model over a mesh: latency, operators, communication, the floor; or collectives alone",
+       make_bench},
       {"explain", "why a tensor is laid out as it is, and what that costs", make_explain},
-      {"info", "version, instruction sets, backends, presets", make_info},
+      {"info", "version, instruction sets, engines, presets", make_info},
   };
   return all;
 }

@@ -24,6 +24,11 @@ void LaunchOptions::declare(CLI::App& app) {
   app.add_option("--timeout", timeout, "longest wait of one rank for another, in seconds")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
+  app.add_option(
+         "--engine", engine,
+         "what carries the bytes: auto (what suits the launcher: mpirun, srun, torchrun; without one, threads), "
+         "threads, processes (with --spawn), mpi, gloo; see tessera info")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "threads", "processes", "mpi", "gloo"}));
   app.add_option("--spawn", spawn, "start so many processes, one for each rank of the mesh; else ranks are threads")
       ->check(CLI::Range(1, 256));
   app.add_option("--flight-record", flight_record,
@@ -32,7 +37,12 @@ void LaunchOptions::declare(CLI::App& app) {
 }
 
 std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
-  const std::optional<Launch> launch = Launch::find();
+  const bool spawns = spawn > 0;
+  if (spawns != (engine == "processes") && engine != "auto")
+    throw Error(ErrorKind::user, "launch",
+                spawns ? "--spawn starts ranks of engine processes, not " + engine + "; leave one of them out"
+                       : "ranks of engine processes are started by --spawn N; give it the size of the mesh");
+  const std::optional<Launch> launch = Launch::find(spawns ? "processes" : engine);
   if (!launch && spawn == 0) return std::nullopt;
   if (!launch) {
     SpawnOptions options;

@@ -8,8 +8,8 @@
 
 namespace tessera::cli {
 
-/// --timeout, --spawn, --flight-record: ranks that are processes, how long they wait for one another, and what is left
-/// of them when they fail.
+/// --timeout, --spawn, --engine, --flight-record: ranks that are processes, how long they wait for one another, and what
+/// is left of them when they fail.
 struct LaunchOptions {
   void declare(CLI::App& app);
   /// Comes before all else that a command does. If this process is to start ranks, it does, waits for their end, and
@@ -22,6 +22,7 @@ struct LaunchOptions {
   std::string flight_record_of(const Console& console) const;
 
   int spawn = 0;
+  std::string engine = "auto";
   double timeout = 60;
   std::string flight_record = "tessera-flight.json";
 };

@@ -71,6 +71,9 @@ std::vector<std::filesystem::path> plugin_folders() {
     folders.push_back(command.parent_path());
     folders.push_back((command.parent_path() / "../lib/tessera").lexically_normal());
   }
+  Dl_info library{};  // that this code is in: the command, or libtessera.so of another program
+  if (dladdr(reinterpret_cast<const void*>(&plugin_folders), &library) != 0 && library.dli_fname != nullptr)
+    folders.push_back(std::filesystem::path(library.dli_fname).parent_path() / "tessera");
   return folders;
 }
 

@@ -24,7 +24,7 @@ constexpr const char* kPluginConnectSymbol = "tessera_plugin_connect";
 const char* plugin_version();
 
 /// The folders in which plugins are looked for, in order: those of TESSERA_PLUGIN_PATH (':' between them), the folder
-/// of the command, and ../lib/tessera from there.
+/// of the command, ../lib/tessera from there, and tessera/ beside the library.
 std::vector<std::filesystem::path> plugin_folders();
 
 /// The world of a launch by MPI or Gloo. Throws a user error with the mend if the plugin, or the library that it needs,

@@ -210,6 +210,20 @@ TEST(GlooWorld, an_abort_ends_the_waits_of_all_others_with_its_message) {
   EXPECT_EQ(codes, std::vector<int>(4, 0));
 }
 
+TEST(GlooWorld, who_comes_after_the_end_is_told_why) {
+  const int port = free_port();
+  const auto codes = fork_ranks(2, [&](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+    const std::string error = error_of([&] {
+      auto world = make_gloo_world(launch_of(rank, 2, port));
+      if (rank == 0) world->abort(rank, "no such file");
+      world->join(rank, everyone(2));
+    });
+    EXPECT_THAT(error, HasSubstr("rank 0 ended the run: no such file"));
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
 TEST(GlooWorld, processes_that_contradict_each_other_are_refused) {
   const int port = free_port();
   const auto codes = fork_ranks(2, [&](int rank) {

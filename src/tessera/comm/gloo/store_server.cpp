@@ -15,7 +15,7 @@
 namespace tessera::comm {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{1};
+constexpr std::chrono::seconds kFarewell{3};
 
 }  // namespace
 
@@ -34,7 +34,8 @@ StoreServer::~StoreServer() {
 
 void StoreServer::serve() {
   std::optional<std::chrono::steady_clock::time_point> end;
-  while (!end || (!clients_.empty() && std::chrono::steady_clock::now() < *end)) {
+  // A run that fails at once may have ended before all have come: they, too, are to hear of it.
+  while (!end || ((come_ < size_ || !clients_.empty()) && std::chrono::steady_clock::now() < *end)) {
     std::vector<pollfd> waits{{listener_.descriptor(), POLLIN, 0}};
     if (!end) waits.push_back({wake_read_.descriptor(), POLLIN, 0});
     const size_t first = waits.size();
@@ -109,6 +110,7 @@ void StoreServer::welcome(Client& client, const std::string& content) {
     return end_for_all(client, fmt::format("{} rank {}; give each process a RANK of its own, from 0 to {}",
                                            taken ? "two processes say that they are" : "there is no", rank, size_ - 1));
   client.rank = rank;
+  ++come_;
   client.socket.send(kHello, "");
   if (!end_.empty()) client.socket.send(kNotice, joined("0", end_));
 }

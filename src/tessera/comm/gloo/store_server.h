@@ -16,7 +16,7 @@ namespace tessera::comm {
 class StoreServer {
  public:
   StoreServer(const std::string& host, int port, int size);
-  /// Serves on until all others have left, for a second at most.
+  /// Serves on until all ranks have come and left, for three seconds at most.
   ~StoreServer();
 
  private:
@@ -42,6 +42,7 @@ class StoreServer {
   Socket wake_read_, wake_write_;  // ends the thread's poll
   std::map<std::string, std::string> values_;
   std::vector<Client> clients_;
+  int come_ = 0;     // ranks, so far
   std::string end_;  // the notice that the run has ended, for who comes later
   std::thread thread_;
 };

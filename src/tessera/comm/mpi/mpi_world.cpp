@@ -1,5 +1,9 @@
 #include "tessera/comm/mpi/mpi_world.h"
 
+#include <chrono>
+#include <exception>
+#include <thread>
+
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
 #include "tessera/comm/mpi/mpi_communicator.h"
@@ -7,17 +11,28 @@
 namespace tessera::comm {
 namespace {
 
+/// When a run has failed, the launcher ends all ranks once one has gone: rank 0 is to have its say first.
+constexpr std::chrono::seconds kLinger{1};
+
 class MpiWorld : public World {
  public:
-  MpiWorld(MPI_Comm base, const WorldOptions& options)
+  MpiWorld(MPI_Comm base, const WorldOptions& options, bool finalize)
       : fabric_(std::make_shared<MpiFabric>(base)),
         watch_(std::make_shared<Watch>(fabric_->rank(), fabric_->size(), options.timeout, *fabric_)),
-        timeout_(options.timeout) {}
+        timeout_(options.timeout),
+        finalize_(finalize) {}
+
   ~MpiWorld() override {
-    if (watch_->ended())
+    if (std::uncaught_exceptions() > 0) watch_->abort("it gave up");
+    if (watch_->ended()) {
       fabric_->abandon();
-    else
-      fabric_->flush(timeout_);  // a message's receiver may come later than its sender leaves
+      if (finalize_ && fabric_->rank() != 0) std::this_thread::sleep_for(kLinger);
+      return;
+    }
+    fabric_->flush(timeout_);  // a message's receiver may come later than its sender leaves
+    watch_.reset();
+    fabric_.reset();
+    if (finalize_) MPI_Finalize();
   }
 
   int size() const override { return fabric_->size(); }
@@ -35,12 +50,13 @@ class MpiWorld : public World {
   std::shared_ptr<MpiFabric> fabric_;  // these live on in the communicators
   std::shared_ptr<Watch> watch_;
   std::chrono::milliseconds timeout_;
+  bool finalize_;
 };
 
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options) {
-  return std::make_unique<MpiWorld>(base, options);
+std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options, bool finalize) {
+  return std::make_unique<MpiWorld>(base, options, finalize);
 }
 
 }  // namespace tessera::comm
