@@ -79,6 +79,14 @@ TEST(Spawn, gives_the_outputs_of_threads) {
   EXPECT_EQ(contents(threads), contents(processes));
 }
 
+TEST(Spawn, runs_written_programs_whose_ranks_have_models_of_their_own) {
+  TemporaryFolder folder;
+  const std::string mlp = std::string(TESSERA_TEST_DATA) + "/models/mlp/", out = (folder / "out").string();
+  ASSERT_EQ(run_command(kBinary + " shard " + mlp + "model.onnx --mesh tp=3 -o " + out, folder).code, 0);
+  const Ran ran = run_command(kBinary + " run " + out + " --spawn 3 --inputs " + mlp + "inputs_0.npz", folder);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+}
+
 TEST(Spawn, one_rank_is_no_special_case) {
   TemporaryFolder folder;
   const Ran ran = run_command(kBinary + " run " + model_in(folder) + " --spawn 1 --json", folder);

@@ -242,7 +242,8 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
 
 Executor::Tensors Executor::run(const Tensors& inputs) {
   std::lock_guard lock(impl_->running);
-  const spmd::Program& program = this->program();
+  // Ranks of a written program may have values of their own, so it is that of the first rank here.
+  const spmd::Program& program = impl_->programs->of(impl_->here.front());
   Symbols symbols = bind_symbols(inputs);
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
@@ -299,7 +300,9 @@ std::vector<Executor::Kept> Executor::kept() {
       if (placement == program.placements.end() || placement->second.sharding.is_partial()) continue;
       const Shape& shape = *placement->second.global.shape;
       if (*shape_of.try_emplace(placement->second.name, &shape).first->second != shape) continue;
-      Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(result))};
+      const Value* first = impl_->programs->of(impl_->here.front()).graph->find(result->name);
+      check(first != nullptr, fmt::format("'{}' is a value on every rank", result->name));
+      Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(first))};
       for (size_t n = 0; n < impl_->last->size(); ++n) {
         const Value* own = impl_->programs->of(impl_->here[n]).graph->find(result->name);
         check(own != nullptr, fmt::format("'{}' is a value on every rank", result->name));
