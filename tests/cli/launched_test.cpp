@@ -104,6 +104,16 @@ TEST_P(Launched, a_killed_rank_ends_the_others) {
   EXPECT_THAT(ran.err, HasSubstr("rank 1"));
 }
 
+TEST_P(Launched, a_stalled_rank_is_named_and_ends_too) {
+  const Ran ran =
+      run_command("TESSERA_FAULT=rank=1,operation=2,do=stall " +
+                      GetParam().start(3, kBinary + " run " + mlp_ + " --mesh tp=3 --threads 1 --timeout 1 --repeat 9" +
+                                              " --flight-record " + file("flight.json")),
+                  folder_);
+  EXPECT_NE(ran.code, 0);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("not come: rank 1"), HasSubstr("rank 1 says nothing")));
+}
+
 TEST(LaunchedEngines, are_refused_where_they_contradict_the_launcher) {
   TemporaryFolder folder;
   auto mistake = [&](const std::string& variables, const std::string& options) {

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -84,6 +85,11 @@ bool Socket::send(char kind, std::string_view content) const {
     sent += static_cast<size_t>(now);
   }
   return true;
+}
+
+bool Socket::readable(std::chrono::milliseconds wait) const {
+  pollfd entry{descriptor_, POLLIN, 0};
+  return poll(&entry, 1, static_cast<int>(wait.count())) > 0;
 }
 
 bool Socket::receive(std::string& bytes) const {

@@ -43,6 +43,8 @@ class Socket {
   int descriptor() const { return descriptor_; }
   /// Sends the whole frame. False if the other end has closed the connection.
   bool send(char kind, std::string_view content) const;
+  /// Whether something has come, or the other end has closed the connection, within so long.
+  bool readable(std::chrono::milliseconds wait) const;
   /// Adds what has come to `bytes`, waiting for something. False if the other end has closed the connection.
   bool receive(std::string& bytes) const;
   /// Ends both directions, so that a thread that waits in receive() returns.

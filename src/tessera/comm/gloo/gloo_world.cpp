@@ -27,6 +27,7 @@ class GlooWorld : public World {
   }
 
   void abort(int, std::string_view message) override { fabric_->watch().abort(message); }
+  std::string reason() const override { return fabric_->watch().reason(); }
 
  private:
   std::shared_ptr<GlooFabric> fabric_;  // lives on in the communicators

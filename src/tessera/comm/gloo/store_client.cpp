@@ -1,11 +1,20 @@
 #include "tessera/comm/gloo/store_client.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/plugin.h"
 
 namespace tessera::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{100};
+/// How long a rank may take to hear that the run has ended.
+constexpr std::chrono::seconds kDeaf{5};
+
+}  // namespace
 
 StoreClient::StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout)
     : socket_(connect_to(host, port, timeout)) {
@@ -30,6 +39,10 @@ StoreClient::~StoreClient() {
 }
 
 void StoreClient::hang_up() {
+  {
+    std::lock_guard lock(mutex_);
+    hangs_up_ = true;
+  }
   socket_.shut();
   thread_.join();
 }
@@ -37,18 +50,42 @@ void StoreClient::hang_up() {
 void StoreClient::listen() {
   std::string bytes;
   try {
-    while (socket_.receive(bytes))
+    while (true) {
+      end_if_unheard();
+      if (!socket_.readable(kLook)) continue;
+      if (!socket_.receive(bytes)) break;
       while (auto frame = take_frame(bytes)) take(*frame);
+    }
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     refusal_ = error.what();
   }
+  {
+    std::lock_guard lock(mutex_);
+    if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
+    if (!through_)
+      add_notice(
+          {0, end_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
+                         "a farewell")});
+    changed_.notify_all();
+  }
+  while (!end_if_unheard()) std::this_thread::sleep_for(kLook);
+}
+
+void StoreClient::add_notice(Notice notice) {
+  if (!unheard_since_ && is_end_notice(notice.text)) unheard_since_ = std::chrono::steady_clock::now();
+  notices_.push_back(std::move(notice));
+}
+
+/// A rank that hangs does not hear that the run has ended, and nobody else may be there to end it. True if there is
+/// nothing that it has not heard.
+bool StoreClient::end_if_unheard() {
   std::lock_guard lock(mutex_);
-  if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
-  if (!through_)
-    notices_.push_back({0, end_notice("rank 0, which serves the rendezvous, has died: its process or its network ended "
-                                      "without a farewell")});
-  changed_.notify_all();
+  if (hangs_up_ || notices_.empty() || !unheard_since_) return true;
+  if (std::chrono::steady_clock::now() < *unheard_since_ + kDeaf) return false;
+  std::fprintf(stderr, "tessera: [gloo] the run has ended, and this rank has not heard of it for %d s: it ends, too\n",
+               static_cast<int>(kDeaf.count()));
+  std::_Exit(static_cast<int>(ErrorKind::running));
 }
 
 void StoreClient::take(const Frame& frame) {
@@ -58,7 +95,7 @@ void StoreClient::take(const Frame& frame) {
     values_[key] = std::move(value);
   } else if (frame.kind == kNotice) {
     auto [from, text] = parted(frame.content);
-    notices_.push_back({std::atoi(from.c_str()), std::move(text)});
+    add_notice({std::atoi(from.c_str()), std::move(text)});
   } else if (frame.kind == kRefused) {
     refusal_ = frame.content;
   } else if (frame.kind == kHello) {

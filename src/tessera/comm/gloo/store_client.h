@@ -39,6 +39,8 @@ class StoreClient : public Notices {
   void listen();
   void hang_up();
   void take(const Frame& frame);
+  void add_notice(Notice notice);
+  bool end_if_unheard();
 
   Socket socket_;
   std::mutex sending_;
@@ -47,6 +49,8 @@ class StoreClient : public Notices {
   std::map<std::string, std::string> values_;
   std::map<std::string, bool> asked_;
   std::deque<Notice> notices_;
+  std::optional<std::chrono::steady_clock::time_point> unheard_since_;  // the first notice that the run has ended
+  bool hangs_up_ = false;
   bool welcome_ = false;
   std::string refusal_;
   bool through_ = false;  // all ranks are

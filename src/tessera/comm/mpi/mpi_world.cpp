@@ -45,6 +45,7 @@ class MpiWorld : public World {
   }
 
   void abort(int, std::string_view message) override { watch_->abort(message); }
+  std::string reason() const override { return watch_->reason(); }
 
  private:
   std::shared_ptr<MpiFabric> fabric_;  // these live on in the communicators

@@ -79,6 +79,11 @@ bool Watch::ended() {
   return !reason_.empty();
 }
 
+std::string Watch::reason() {
+  std::lock_guard lock(mutex_);
+  return reason_;
+}
+
 void Watch::check_alive() {
   std::lock_guard lock(mutex_);
   read_notices();

@@ -55,6 +55,8 @@ class Watch {
   /// Throws a running error with the reason if the run has ended on some rank.
   void check_alive();
   bool ended();
+  /// Why the run has ended, as far as this rank has heard; empty: it has not.
+  std::string reason();
 
   /// Calls `step` until it returns true: it does what can be done, and may sleep for some milliseconds. Throws the
   /// reason if the run ends, or after the timeout a running error that names the ranks at fault.
