@@ -55,9 +55,9 @@ def evaluator_of_rank(rank, boxes):
     class Send(OpRun):
         op_domain = "tessera.comm"
 
-        def _run(self, data, peer, token, **_):
+        def _run(self, data, peer, token, value=None, step=None, **_):
             if peer >= 0:
-                boxes.between(rank, int(peer)).put((data.copy(), _["value"], _["step"]))
+                boxes.between(rank, int(peer)).put((data.copy(), value, step))
             return (token,)
 
     class Recv(OpRun):
@@ -138,7 +138,8 @@ class Cluster:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.manifest = json.loads((self.folder / "manifest.json").read_text())
-        self.mesh = {name: int(size) for name, size in (axis.split("=") for axis in self.manifest["mesh"].split(",") if axis)}
+        axes = [axis.split("=") for axis in self.manifest["mesh"].split(",") if axis]
+        self.mesh = {name: int(size) for name, size in axes}
         self.ranks = int(np.prod(list(self.mesh.values()), dtype=np.int64))
 
     def coordinates(self, rank):
