@@ -11,6 +11,7 @@ if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c 'import onnx, numpy' 2>/de
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+mkdir "$work/forms"
 
 model_of() {
   if [ "$1" = tiny ]; then echo examples/tiny; else echo "tests/models/$1"; fi
