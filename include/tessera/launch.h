@@ -41,6 +41,8 @@ std::vector<EngineInfo> engines();
 struct ConnectOptions {
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another before the run is given up
   bool spin = false;  ///< wait a few microseconds without yielding; where every rank's threads have their own cores
+  /// Ranks of one host meet in shared memory; the engine connects hosts only. All ranks say the same.
+  bool share_memory = false;
 };
 
 /// This process' connection to all others of a launch, for any number of sessions one after the other. While it lives,

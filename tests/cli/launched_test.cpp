@@ -73,6 +73,14 @@ TEST_P(Launched, gives_the_outputs_of_threads) {
   EXPECT_EQ(contents(file("threads.npz")), contents(file("ranks.npz")));  // two addends have one sum
 }
 
+TEST_P(Launched, gives_the_bits_of_threads_where_ranks_share_memory) {
+  const std::string options = "run " + tiny_ + " --mesh tp=4 --threads 1";
+  ASSERT_EQ(run_command(kBinary + " " + options + " --outputs " + file("threads.npz"), folder_).code, 0);
+  const Ran ran = run(4, options + " --share-memory --outputs " + file("ranks.npz"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(contents(file("threads.npz")), contents(file("ranks.npz"))) << "sums are in member order";
+}
+
 TEST_P(Launched, verifies_meshes_of_groups) {
   const Ran ran = run(4, "verify " + tiny_ + " --mesh dp=2,tp=2 --threads 1");
   EXPECT_EQ(ran.code, 0) << ran.out << ran.err;

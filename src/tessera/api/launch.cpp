@@ -9,6 +9,7 @@
 #include "tessera/api/launchers.h"
 #include "tessera/api/processes.h"
 #include "tessera/base/error.h"
+#include "tessera/comm/hosts.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -43,7 +44,10 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
       if (one.connect) names.push_back(one.name);
     fail("launch", "engine '{}' does not connect processes; these do: {}", launch.engine, fmt::join(names, ", "));
   }
-  auto world = engine->connect(launch, {.timeout = options.timeout, .spin = options.spin});
+  const comm::WorldOptions waits{.timeout = options.timeout, .spin = options.spin};
+  auto world = engine->connect(launch, waits);
+  if (options.share_memory && launch.engine != "processes")  // which do already
+    world = comm::share_memory_within_hosts(std::move(world), launch.rank, waits);
   Launch complete = launch;
   complete.size = world->size();
   return std::shared_ptr<Connection>(new Connection(std::make_unique<Impl>(Impl{complete, std::move(world)})));

@@ -29,6 +29,8 @@ void LaunchOptions::declare(CLI::App& app) {
          "what carries the bytes: auto (what suits the launcher: mpirun, srun, torchrun; without one, threads), "
          "threads, processes (with --spawn), mpi, gloo; see tessera info")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "threads", "processes", "mpi", "gloo"}));
+  app.add_flag("--share-memory", share_memory,
+               "ranks of one host meet in shared memory, and the engine (mpi, gloo) connects hosts only");
   app.add_option("--spawn", spawn, "start so many processes, one for each rank of the mesh; else ranks are threads")
       ->check(CLI::Range(1, 256));
   app.add_option("--flight-record", flight_record,
@@ -55,7 +57,8 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
     return spawned.code;
   }
   const int cores = machine().cores, each = threads > 0 ? threads : std::max(1, cores / launch->local_size);
-  console.connection = Connection::make(*launch, {.timeout = waits(), .spin = each * launch->local_size <= cores});
+  console.connection = Connection::make(
+      *launch, {.timeout = waits(), .spin = each * launch->local_size <= cores, .share_memory = share_memory});
   return std::nullopt;
 }
 

@@ -8,8 +8,8 @@
 
 namespace tessera::cli {
 
-/// --timeout, --spawn, --engine, --flight-record: ranks that are processes, how long they wait for one another, and what
-/// is left of them when they fail.
+/// --timeout, --spawn, --engine, --share-memory, --flight-record: ranks that are processes, how long they wait for one
+/// another, and what is left of them when they fail.
 struct LaunchOptions {
   void declare(CLI::App& app);
   /// Comes before all else that a command does. If this process is to start ranks, it does, waits for their end, and
@@ -23,6 +23,7 @@ struct LaunchOptions {
 
   int spawn = 0;
   std::string engine = "auto";
+  bool share_memory = false;
   double timeout = 60;
   std::string flight_record = "tessera-flight.json";
 };
