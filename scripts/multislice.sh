@@ -5,10 +5,12 @@
 #
 #   scripts/multislice.sh [gloo|mpi] [OPTIONS of tessera bench comm]
 #
-# Prints a row for each of "all_reduce" and "all_reduce by levels" over tp=8, and the latency and bandwidth of the links.
+# LEAST and MOST (bytes) and RATE (1gbit) may be set. Prints a row for each of "all_reduce" and "all_reduce by levels"
+# over tp=8, and the latency and bandwidth of the links.
 set -eu
 cd "$(dirname "$0")/.."
 engine=${1:-gloo}
 [ $# -gt 0 ] && shift
 exec examples/two_hosts/run.sh --rate "${RATE:-1gbit}" "$engine" 4 "$PWD/build/tessera" bench comm --mesh tp=8 \
-  --per-host 4 --engine "$engine" --share-memory --collectives all_reduce --min 256KiB --max 64MiB --seconds 0.5 "$@"
+  --per-host 4 --engine "$engine" --share-memory --collectives all_reduce --min "${LEAST:-262144}" \
+  --max "${MOST:-67108864}" --seconds 0.5 "$@"
