@@ -26,9 +26,9 @@ Wait wait_of(int rank, Station& station, std::chrono::milliseconds timeout) {
   const std::chrono::nanoseconds still(steady_nanoseconds() - looked);
   if (looked == 0 || group == nullptr || still > std::max(kStill, timeout / 2)) return wait;
   const uint64_t number = station.number.load(std::memory_order_relaxed);
-  if (const int sender = station.sender.load(std::memory_order_relaxed); sender >= 0) {
-    wait.awaited.push_back(group->rank_of(sender));
-    wait.what = fmt::format("message #{} from rank {} in group {}", number, wait.awaited[0], group->str());
+  if (const int peer = station.peer.load(std::memory_order_relaxed); peer >= 0) {
+    wait.awaited.push_back(group->rank_of(peer));
+    wait.what = fmt::format("message #{} with rank {} in group {}", number, wait.awaited[0], group->str());
     return wait;
   }
   const auto entries = group->slot(number).entries;

@@ -59,7 +59,7 @@ class LastingWait {
   LastingWait(Station& station, Group& group, const Awaited& awaited) : station_(station) {
     station_.group.store(&group, std::memory_order_relaxed);
     station_.number.store(awaited.number, std::memory_order_relaxed);
-    station_.sender.store(awaited.sender, std::memory_order_relaxed);
+    station_.peer.store(awaited.peer, std::memory_order_relaxed);
     has_looked();
   }
   ~LastingWait() { station_.looked.store(0, std::memory_order_release); }
@@ -162,9 +162,11 @@ void LocalCommunicator::wait(Ticket ticket) {
     std::erase(desk_.pending, &pending);
     return true;
   };
-  const bool receives = pending.operation->kind == Kind::recv;
-  block_until({receives ? pending.number + 1 : pending.number, receives ? pending.operation->from : -1}, end_now,
-              [&] { return late_operation(pending); });
+  const Operation& operation = *pending.operation;
+  Awaited awaited{pending.number};
+  if (operation.kind == Kind::send) awaited = {pending.number + 1, operation.to};
+  if (operation.kind == Kind::recv) awaited = {pending.number + 1, operation.from};
+  block_until(awaited, end_now, [&] { return late_operation(pending); });
   pending.stage = Pending::Stage::idle;
   free_.push_back(pending.index);
 }

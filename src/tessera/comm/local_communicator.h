@@ -47,10 +47,10 @@ struct Pending {
   bool sent = false;      ///< permute: `in` is read
 };
 
-/// What a wait is for: the others' coming to a collective, or their end of it; or a message from one member.
+/// What a wait is for: the others' coming to a collective, or their end of it; or a message from or to one member.
 struct Awaited {
   uint64_t number = 0;
-  int sender = -1;  ///< member index; -1: no message
+  int peer = -1;  ///< of a message, member index; -1: a collective
 };
 
 /// One rank's membership of a group of a local world.

@@ -81,11 +81,12 @@ struct alignas(64) Station {
   Doorbell bell;  ///< where its threads sleep
 
   /// Of a wait that lasts: when its thread last looked around, in nanoseconds of the steady clock, 0 if there is none;
-  /// and what it waits for: the others to come to a collective of a group, or to finish it, or the next message of one.
+  /// and what it waits for: the others to come to a collective of a group, or to finish it, or to send or take a
+  /// message.
   alignas(64) std::atomic<int64_t> looked{0};
   std::atomic<Group*> group{nullptr};
   std::atomic<uint64_t> number{0};
-  std::atomic<int> sender{-1};  ///< member index
+  std::atomic<int> peer{-1};  ///< of a message, member index; -1: a collective
 
   explicit Station(bool between_processes) : bell(between_processes) {}
 };

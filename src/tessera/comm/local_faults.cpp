@@ -56,6 +56,10 @@ std::string LocalCommunicator::late_operation(const Pending& pending) {
     return fmt::format("{} on rank {} gave up after {} ms: rank {} has not sent message #{} to it in group {}",
                        describe(operation), rank_, waited, sender, pending.number + 1, group_.str());
   }
+  if (pending.stage == Pending::Stage::sending)
+    return fmt::format("{} on rank {} gave up after {} ms: rank {} has not finished reading message #{} in group {}",
+                       describe(operation), rank_, waited, group_.rank_of(operation.to), pending.number + 1,
+                       group_.str());
   const auto& entries = group_.slot(pending.number).entries;
   std::vector<int> come, missing, busy;
   for (int member = 0; member < size(); ++member) {
