@@ -18,6 +18,7 @@ namespace tessera::comm {
 /// Runs the body on every rank of a world of shared memory, each a process forked from this one, which must have no
 /// other threads. Returns what each rank threw ("" for nothing); a test that fails there fails here.
 inline std::vector<std::string> errors_of_processes(int ranks, const WorldOptions& options, const RankBody& body) {
+  test_seed();  // one for all
   const int memory = create_shared_memory(ranks);
   std::fflush(nullptr);
   std::vector<std::pair<pid_t, int>> children;
