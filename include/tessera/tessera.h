@@ -150,12 +150,17 @@ enum class RankIdentity { input, op, constant };
 /// tessera.comm) that only the dialect's operators read. A handle cannot be folded in.
 enum class RankType { integer, opaque };
 
+/// Whose operators collectives are written as; docs/dialects.md says what each can express. Only ours has tokens, and
+/// operators that give the rank: the others' models are ordered by position, one per rank where they depend on it.
+enum class Dialect { tessera, ort, tensorrt };
+
 /// The form of a written program. All forms run with the same bits but where primitives add in another order.
 struct WriteOptions {
   Lower lower = Lower::collectives;
   Order order = Order::tokens;
   RankIdentity rank_id = RankIdentity::op;
   RankType rank_type = RankType::integer;
+  Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives
 
   /// {"lower": "primitives", "rank_id": "op"}, as the command line and manifests have it; what is left out keeps its
   /// default. Throws a user error for a word that is none.

@@ -145,10 +145,11 @@ void Lowering::define_local(const Node& node) {
 
 void Lowering::add(std::unique_ptr<Node> node) {
   const bool primitive = node->is("Send", spmd::kCommDomain) || node->is("Recv", spmd::kCommDomain);
-  if (options_.lower == Lower::collectives || primitive) {
+  const bool for_others = options_.lower == Lower::primitives || options_.dialect != Dialect::tessera;
+  if (node->domain == spmd::kLocalDomain) {
+    if (for_others) define_local(*node);
     graph_.adopt_node(std::move(node));
-  } else if (node->domain == spmd::kLocalDomain) {
-    define_local(*node);
+  } else if (options_.lower == Lower::collectives || primitive) {
     graph_.adopt_node(std::move(node));
   } else {
     lower_collective(*node);

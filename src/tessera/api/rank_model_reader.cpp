@@ -127,7 +127,7 @@ class RankModelReader {
 
 spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
                          std::optional<int64_t> rank) {
-  dialect::settle(model, manifest.mesh);
+  dialect::settle(model, manifest.mesh, rank);
   return RankModelReader(std::move(model), manifest, source, rank).run();
 }
 

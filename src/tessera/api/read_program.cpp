@@ -45,7 +45,8 @@ class ProgramReader {
 
  private:
   // A model serves all ranks of its file, as one program over axis indices; but where its communication is made of
-  // functions, whose messages and their extents follow from the rank's number, as one program per rank.
+  // functions, whose messages and their extents follow from the rank's number, or that one rank runs, as a program of that
+  // rank's.
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
@@ -53,10 +54,10 @@ class ProgramReader {
       layouts_.push_back(layout_of(own, path));
       programs.programs.push_back(std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, rank)));
     };
-    const bool lowered = !model.functions.empty();
-    if (!lowered) add(std::move(model), std::nullopt);
+    const bool by_rank = !model.functions.empty() || file.ranks.size() == 1;
+    if (!by_rank) add(std::move(model), std::nullopt);
     for (int rank : file.ranks) {
-      if (lowered) add(model.clone(), rank);
+      if (by_rank) add(model.clone(), rank);
       programs.program_of[rank] = static_cast<int>(programs.programs.size()) - 1;
     }
   }

@@ -13,6 +13,7 @@ constexpr std::array<std::string_view, 2> kLower = {"collectives", "primitives"}
 constexpr std::array<std::string_view, 2> kOrder = {"tokens", "position"};
 constexpr std::array<std::string_view, 3> kRankId = {"input", "op", "constant"};
 constexpr std::array<std::string_view, 2> kRankType = {"integer", "opaque"};
+constexpr std::array<std::string_view, 3> kDialect = {"tessera", "ort", "tensorrt"};
 
 template <typename Option, size_t count>
 void read(const std::map<std::string, std::string>& words, const char* name,
@@ -38,6 +39,7 @@ WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& 
   read(words, "order", kOrder, options.order);
   read(words, "rank_id", kRankId, options.rank_id);
   read(words, "rank_type", kRankType, options.rank_type);
+  read(words, "dialect", kDialect, options.dialect);
   return options;
 }
 
@@ -45,7 +47,8 @@ std::map<std::string, std::string> WriteOptions::words() const {
   return {{"lower", word(kLower, lower)},
           {"order", word(kOrder, order)},
           {"rank_id", word(kRankId, rank_id)},
-          {"rank_type", word(kRankType, rank_type)}};
+          {"rank_type", word(kRankType, rank_type)},
+          {"dialect", word(kDialect, dialect)}};
 }
 
 }  // namespace v1

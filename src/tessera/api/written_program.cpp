@@ -7,6 +7,7 @@
 #include "tessera/api/rank_model.h"
 #include "tessera/api/weights_file.h"
 #include "tessera/base/error.h"
+#include "tessera/dialect/foreign.h"
 #include "tessera/dialect/tokens.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/ir/text_header.h"
@@ -38,15 +39,29 @@ std::optional<std::string> objection_to_replacing(const fs::path& folder) {
   return std::nullopt;
 }
 
+// Only our dialect has operators that give the rank.
+WriteOptions settled(WriteOptions options) {
+  if (options.dialect == Dialect::tessera) return options;
+  if (options.lower == Lower::primitives)
+    fail("write", "other engines have no Send and Recv; leave out --lower=primitives, or --dialect");
+  if (options.rank_type == RankType::opaque)
+    fail("write",
+         "other engines' models have their rank folded in, which a handle cannot be; leave out "
+         "--rank-type=opaque, or --dialect");
+  options.order = Order::position;
+  options.rank_id = RankIdentity::constant;
+  return options;
+}
+
 class ProgramWriter {
  public:
   ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder,
                 const WriteOptions& options)
-      : program_(program), options_(options), names_(program), folder_(folder, objection_to_replacing) {
+      : program_(program), options_(settled(options)), names_(program), folder_(folder, objection_to_replacing) {
     manifest_.tessera = TESSERA_VERSION;
     manifest_.source = source;
     manifest_.mesh = program.mesh;
-    manifest_.form = options;
+    manifest_.form = options_;
     for (const auto& [symbol, value] : program.hints) manifest_.hints[names_.rename(symbol)] = value;
     for (const spmd::ExtentEquality& equality : program.equal_extents)
       manifest_.equal_extents.push_back({names_.rename(equality.a), names_.rename(equality.b), equality.node});
@@ -120,10 +135,14 @@ class ProgramWriter {
   WrittenModel model_of(int rank, const std::vector<std::string>& unbound) const {
     WrittenModel written =
         rank_model(program_, program_.mesh.coordinates(rank), unbound, shards_of(rank), names_, options_);
-    if (options_.order == Order::tokens)
+    if (options_.dialect != Dialect::tessera) {
+      const auto engine = options_.dialect == Dialect::ort ? dialect::Engine::ort : dialect::Engine::tensorrt;
+      written.uses_rank |= dialect::to_foreign(written.model, program_.mesh, rank, engine);
+    } else if (options_.order == Order::tokens) {
       written.ordered = dialect::thread_tokens(written.model);
-    else
+    } else {
       dialect::state_positions(written.model);
+    }
     return written;
   }
 

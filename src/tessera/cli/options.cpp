@@ -123,6 +123,10 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 }
 
 void FormOptions::declare(CLI::App& app) {
+  app.add_option("--dialect", dialect,
+                 "whose operators collectives are: ours (domain tessera.comm), ONNX Runtime's AllReduce, AllGather and "
+                 "AllToAll, or TensorRT's DistCollective; see docs/dialects.md")
+      ->check(CLI::IsMember(std::vector<std::string>{"tessera", "ort", "tensorrt"}));
   app.add_option("--lower", lower,
                  "what is written for a collective: a node of tessera.comm, or a function over Send and Recv")
       ->check(CLI::IsMember(std::vector<std::string>{"collectives", "primitives"}));
@@ -138,7 +142,8 @@ void FormOptions::declare(CLI::App& app) {
 }
 
 WriteOptions FormOptions::options() const {
-  return WriteOptions::from_words({{"lower", lower}, {"order", order}, {"rank_id", rank_id}, {"rank_type", rank_type}});
+  return WriteOptions::from_words(
+      {{"dialect", dialect}, {"lower", lower}, {"order", order}, {"rank_id", rank_id}, {"rank_type", rank_type}});
 }
 
 void DumpOptions::declare(CLI::App& app) {

@@ -35,9 +35,9 @@ struct PlanOptions {
   std::vector<std::string> annotations;
 };
 
-/// The form of a written program: --lower, --order, --rank-id, --rank-type.
+/// The form of a written program: --dialect, --lower, --order, --rank-id, --rank-type.
 struct FormOptions {
-  std::string lower = "collectives", order = "tokens", rank_id = "op", rank_type = "integer";
+  std::string dialect = "tessera", lower = "collectives", order = "tokens", rank_id = "op", rank_type = "integer";
 
   void declare(CLI::App& app);
   WriteOptions options() const;

@@ -1,6 +1,7 @@
 #include "tessera/dialect/inline.h"
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/foreign.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/dialect/tokens.h"
 #include "tessera/rewrite/edit.h"
@@ -24,11 +25,13 @@ void settle_node(Graph& graph, Node* node) {
 
 }  // namespace
 
-void settle(OnnxModel& model, const Mesh& mesh) {
+void settle(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank) {
   rewrite::inline_functions(model);
   Graph& graph = *model.graph;
   for (Node* node : rewrite::nodes_of(graph)) settle_node(graph, node);
   strip_tokens(graph);
+  for (Node* node : rewrite::nodes_of(graph))
+    if (is_foreign(*node)) from_foreign(graph, *node, mesh, rank);
   for (const auto& node : graph.nodes())
     if (node->domain == spmd::kCommDomain) check_node(*node, mesh);
 }

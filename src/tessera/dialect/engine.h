@@ -1,0 +1,76 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+
+/// What the engines of foreign.h are made of.
+namespace tessera::dialect {
+
+/// A collective of ours that is to be stated as an engine's.
+struct Outgoing {
+  Graph& graph;
+  Node& node;
+  const Mesh& mesh;
+  std::vector<int> members;  ///< ranks of the group, in member order
+  bool of_all = false;       ///< the members are all ranks, in their order
+
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail("write", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+/// An engine's collective that is to be one of ours.
+struct Incoming {
+  Graph& graph;
+  Node& node;
+  const Mesh& mesh;
+  std::optional<int64_t> rank;
+
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail("dialect", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));
+  }
+  const Shape& shape() const;  ///< of the operand
+};
+
+struct EngineEntry {
+  std::string_view name;
+  std::string_view domain;
+  bool (*owns)(const Node& node);
+  void (*write)(const Outgoing& outgoing);
+  void (*read)(const Incoming& incoming);
+};
+
+EngineEntry ort_engine();
+EngineEntry tensorrt_engine();
+
+/// Throws unless all members' blocks have one extent, as the node's attribute states them.
+void require_even(const Outgoing& outgoing, std::string_view attribute, std::string_view engine);
+/// The members' common extent in a dimension that they split; a user error where it does not divide.
+Expr block_of(const Incoming& incoming, int64_t dim, int64_t members);
+
+/// Turns a node into another operator over these operands. Its results stay, but for one that is no longer wanted.
+void become(Graph& graph, Node& node, std::string_view op_type, std::string_view domain,
+            const std::vector<Value*>& operands, std::vector<Attribute> attributes);
+/// The same for a node that stays one of communication, and is to be the last of several: a node of that operator is
+/// put before it, over `operand`, with a result of that shape; and the node itself, which keeps its results, is free.
+Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string_view domain, Value* operand,
+                 Shape result);
+
+/// States an AllToAll over any two dimensions as one in which equal blocks of dimension 0 change places, by an operator
+/// of that name and attributes.
+void write_exchange(const Outgoing& outgoing, std::string_view op_type, std::string_view domain,
+                    std::vector<Attribute> attributes);
+/// The inverse of such an exchange.
+void read_exchange(const Incoming& incoming, const std::vector<std::string>& axes);
+
+/// Names of all axes.
+std::vector<std::string> all_axes(const Mesh& mesh);
+
+}  // namespace tessera::dialect

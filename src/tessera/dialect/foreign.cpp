@@ -1,0 +1,161 @@
+#include "tessera/dialect/foreign.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "tessera/dialect/engine.h"
+#include "tessera/dialect/group.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/mesh/group.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::dialect {
+namespace {
+
+// In the order of Engine.
+const std::array<EngineEntry, 2>& engines() {
+  static const std::array<EngineEntry, 2> table = {ort_engine(), tensorrt_engine()};
+  return table;
+}
+
+const EngineEntry* engine_of(const Node& node) {
+  for (const EngineEntry& engine : engines())
+    if (engine.owns(node)) return &engine;
+  return nullptr;
+}
+
+Outgoing outgoing(Graph& graph, Node& node, const Mesh& mesh, int64_t rank) {
+  Outgoing result{graph, node, mesh, {}};
+  std::vector<AxisRef> axes;
+  for (const std::string& axis : *node.get<std::vector<std::string>>("axes")) axes.push_back(parse_axis(axis, mesh));
+  result.members = group_of(rank, axes, mesh);
+  result.of_all = static_cast<int64_t>(result.members.size()) == mesh.size() &&
+                  std::is_sorted(result.members.begin(), result.members.end());
+  return result;
+}
+
+void import_what_is_used(OnnxModel& model, const EngineEntry& engine) {
+  std::set<std::string> used = {""};
+  for (const auto& node : model.graph->nodes()) used.insert(node->domain);
+  std::erase_if(model.opset_imports, [&](const auto& entry) { return !used.contains(entry.first); });
+  if (used.contains(std::string(engine.domain)) && !engine.domain.empty())
+    model.opset_imports[std::string(engine.domain)] = 1;
+}
+
+}  // namespace
+
+const Shape& Incoming::shape() const {
+  return ops::operand(node, 0).shape();
+}
+
+void require_even(const Outgoing& outgoing, std::string_view attribute, std::string_view engine) {
+  const auto* text = outgoing.node.get<std::string>(attribute);
+  auto extent = text ? Expr::parse(*text) : std::nullopt;
+  check(extent.has_value(), fmt::format("{} states its members' extents", outgoing.node.label()));
+  const auto& axes = *outgoing.node.get<std::vector<std::string>>("axes");
+  const std::vector<Expr> extents = on_members(*extent, axes, outgoing.mesh);
+  if (std::adjacent_find(extents.begin(), extents.end(), std::not_equal_to<>()) == extents.end()) return;
+  std::vector<std::string> shown;
+  for (const Expr& each : extents) shown.push_back(each.str());
+  outgoing.refuse(
+      "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} ranks divide, "
+      "or write --dialect=tessera",
+      fmt::join(shown, ", "), engine, extents.size());
+}
+
+Expr block_of(const Incoming& incoming, int64_t dim, int64_t members) {
+  const Expr& extent = incoming.shape().at(static_cast<size_t>(dim));
+  auto block = Expr::exact_divide(extent, members);
+  if (!block)
+    incoming.refuse("dimension {} of its operand is {}, which {} members do not divide; pad it in the model", dim,
+                    extent.str(), members);
+  return *block;
+}
+
+void become(Graph& graph, Node& node, std::string_view op_type, std::string_view domain,
+            const std::vector<Value*>& operands, std::vector<Attribute> attributes) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) graph.set_input(&node, i, nullptr);
+  node.inputs.assign(operands.size(), nullptr);
+  for (size_t i = 0; i < operands.size(); ++i) graph.set_input(&node, i, operands[i]);
+  node.op_type = op_type;
+  node.domain = domain;
+  node.attributes = std::move(attributes);
+}
+
+Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string_view domain, Value* operand,
+                 Shape result) {
+  Node* added = graph.add_node(op_type, {operand}, {node.output()->name + ".moved"}, domain, &node);
+  added->outputs[0]->type = {operand->dtype(), std::move(result)};
+  added->name = std::move(node.name);
+  node.name.clear();
+  return added;
+}
+
+std::vector<std::string> all_axes(const Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+  return names;
+}
+
+bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, Engine engine) {
+  const EngineEntry& entry = engines()[static_cast<size_t>(engine)];
+  Graph& graph = *model.graph;
+  bool of_group = false;
+  for (Node* node : rewrite::nodes_of(graph)) {
+    if (node->domain != spmd::kCommDomain) continue;
+    check(communicates(*node), fmt::format("{} is folded into the model of a rank", node->label()));
+    Outgoing collective = outgoing(graph, *node, mesh, rank);
+    entry.write(collective);
+    of_group |= !collective.of_all;
+  }
+  import_what_is_used(model, entry);
+  return of_group;
+}
+
+bool is_foreign(const Node& node) {
+  return engine_of(node) != nullptr;
+}
+
+void split_variadic(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) {
+    if (!is_foreign(*node) || node->inputs.size() < 2) continue;
+    if (node->inputs.size() != node->outputs.size())
+      fail("dialect", "{}: it has {} operands and {} results; give one result for each operand", node->label(),
+           node->inputs.size(), node->outputs.size());
+    for (size_t i = 0; i + 1 < node->inputs.size(); ++i) {
+      auto single = std::make_unique<Node>();
+      single->op_type = node->op_type;
+      single->domain = node->domain;
+      single->name = node->name.empty() ? "" : fmt::format("{}.{}", node->name, i);
+      single->attributes = node->attributes;
+      single->inputs = {node->inputs[i]};
+      single->outputs = {node->outputs[i]};
+      graph.adopt_node(std::move(single), node);
+    }
+    Value *last = node->inputs.back(), *result = node->outputs.back();
+    become(graph, *node, std::string(node->op_type), std::string(node->domain), {last}, std::move(node->attributes));
+    node->outputs = {result};
+  }
+}
+
+void from_foreign(Graph& graph, Node& node, const Mesh& mesh, std::optional<int64_t> rank) {
+  const EngineEntry* engine = engine_of(node);
+  check(engine != nullptr, fmt::format("{} is an engine's collective", node.label()));
+  if (node.inputs.size() != 1 || !node.input(0) || node.outputs.size() != 1 || !node.output())
+    fail("dialect", "{}: it must have one operand and one result", node.label());
+  engine->read({graph, node, mesh, rank});
+  if (node.domain == spmd::kCommDomain) {
+    check_node(node, mesh);
+    infer_node(node, mesh);
+  } else {
+    ops::op_of(node).infer(node);
+  }
+}
+
+}  // namespace tessera::dialect

@@ -1,0 +1,205 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "tessera/dialect/engine.h"
+#include "tessera/dialect/group.h"
+#include "tessera/mesh/group.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/spmd/program.h"
+
+// TensorRT's DistCollective, in ONNX's own domain (docs.nvidia.com, TensorRT operators, DistCollective; attributes as
+// NVIDIA's Polygraphy writes them): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are equal
+// and along dimension 0.
+namespace tessera::dialect {
+namespace {
+
+constexpr std::string_view kName = "TensorRT";
+constexpr std::string_view kOp = "DistCollective";
+
+struct Operation {
+  std::string_view ours, theirs;
+  bool reduces = false, rooted = false;
+  enum { none, gathers, scatters } blocks = none;
+};
+constexpr Operation kOperations[] = {
+    {"AllReduce", "all_reduce", true},
+    {"AllGather", "all_gather", false, false, Operation::gathers},
+    {"ReduceScatter", "reduce_scatter", true, false, Operation::scatters},
+    {"AllToAll", "all_to_all"},
+    {"Broadcast", "broadcast", false, true},
+    {"Reduce", "reduce", true, true},
+    {"Gather", "gather", false, true, Operation::gathers},
+    {"Scatter", "scatter", false, true, Operation::scatters},
+};
+
+struct ReduceOp {
+  std::string_view ours, theirs;
+};
+constexpr ReduceOp kReduceOps[] = {{"sum", "sum"}, {"max", "max"}, {"min", "min"}, {"mean", "avg"}};
+
+std::string lower_case(std::string text) {
+  for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
+}
+
+bool owns(const Node& node) {
+  return node.is(kOp);
+}
+
+// Dimension `dim` and dimension 0 change places.
+std::vector<int64_t> swapped(size_t rank, int64_t dim) {
+  std::vector<int64_t> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[0], order[static_cast<size_t>(dim)]);
+  return order;
+}
+
+std::string their_reduction(const Outgoing& out) {
+  const std::string name = out.node.get_string("reduction", "sum");
+  for (const ReduceOp& each : kReduceOps)
+    if (each.ours == name) return std::string(each.theirs);
+  out.refuse("there is no reduction '{}'", name);
+}
+
+std::vector<Attribute> attributes_of(const Outgoing& out, const Operation& operation) {
+  using rewrite::attribute;
+  std::vector<int64_t> groups;
+  if (!out.of_all) groups.assign(out.members.begin(), out.members.end());
+  return {attribute("collective_operation", std::string(operation.theirs)),
+          attribute("reduce_op", operation.reduces ? their_reduction(out) : std::string("none")),
+          attribute("root", operation.rooted ? out.node.get_int("root", 0) : int64_t{-1}),
+          attribute("nb_rank", static_cast<int64_t>(out.members.size())), attribute("groups", groups),
+          attribute("group_size", static_cast<int64_t>(groups.size()))};
+}
+
+void write(const Outgoing& out) {
+  Node& node = out.node;
+  auto operation = std::find_if(std::begin(kOperations), std::end(kOperations),
+                                [&](const Operation& each) { return each.ours == node.op_type; });
+  if (operation == std::end(kOperations))
+    out.refuse("{} has no {}; choose layouts that need none, or write --dialect=tessera", kName, node.op_type);
+  if (operation->rooted && !out.of_all)
+    out.refuse("what {} counts a root by within a group is not documented; use a group of all ranks", kName);
+  std::vector<Attribute> attributes = attributes_of(out, *operation);
+  if (node.op_type == "AllToAll") {
+    require_even(out, spmd::kSplitExtentAttribute, kName);
+    require_even(out, spmd::kConcatExtentAttribute, kName);
+    write_exchange(out, kOp, "", std::move(attributes));
+    return;
+  }
+  Value* data = node.input(0);
+  const int64_t dim = operation->blocks == Operation::none ? 0 : node.get_int("dim", 0);
+  if (operation->blocks != Operation::none) require_even(out, spmd::kExtentAttribute, kName);
+  if (dim == 0) {
+    become(out.graph, node, kOp, "", {data}, std::move(attributes));
+    return;
+  }
+  const std::vector<int64_t> order = swapped(data->rank(), dim);
+  Shape result = node.output()->shape();
+  std::swap(result[0], result[static_cast<size_t>(dim)]);
+  Value* turned = rewrite::transposed(out.graph, data, order, &node);
+  Node* collective = put_before(out.graph, node, kOp, "", turned, std::move(result));
+  collective->attributes = std::move(attributes);
+  become(out.graph, node, "Transpose", "", {collective->outputs[0]}, {rewrite::attribute("perm", order)});
+}
+
+// The axes along which exactly these ranks differ, in this order.
+std::vector<std::string> axes_of(const Incoming& in, const std::vector<int64_t>& ranks) {
+  const Mesh& mesh = in.mesh;
+  for (int64_t rank : ranks)
+    if (rank < 0 || rank >= mesh.size())
+      in.refuse("rank {} of its groups is not one of the {} ranks; give a --mesh of as many as there are", rank,
+                mesh.size());
+  auto is_group = [&](const std::vector<AxisRef>& axes) {
+    const std::vector<int> members = group_of(ranks[0], axes, mesh);
+    return std::equal(members.begin(), members.end(), ranks.begin(), ranks.end());
+  };
+  std::vector<std::vector<AxisRef>> candidates;
+  constexpr size_t kMostAxes = 8;
+  const size_t count = std::min(mesh.axes().size(), kMostAxes);
+  for (size_t chosen = 0; chosen < size_t{1} << count; ++chosen) {
+    auto& axes = candidates.emplace_back();
+    for (size_t a = 0; a < count; ++a)
+      if (chosen >> a & 1) axes.push_back(AxisRef::whole(mesh.axes()[a]));
+  }
+  for (const MeshAxis& axis : mesh.axes())
+    for (int64_t pre = 1; pre < axis.size; ++pre)
+      if (auto size = static_cast<int64_t>(ranks.size()); axis.size % (pre * size) == 0)
+        candidates.push_back({{axis.name, pre, size}});
+  for (const auto& axes : candidates) {
+    if (!is_group(axes)) continue;
+    std::vector<std::string> names;
+    for (const AxisRef& axis : axes) names.push_back(axis.str(mesh));
+    return names;
+  }
+  in.refuse("its group {} is not the ranks that differ along some axes of the mesh {}; give a --mesh in which it is, as "
+            "a=2,b=2 for the groups 0, 2 and 1, 3",
+            fmt::join(ranks, ", "), mesh.str());
+}
+
+std::vector<std::string> group_axes(const Incoming& in) {
+  const Node& node = in.node;
+  const std::vector<int64_t> groups = node.get_ints("groups");
+  if (int64_t stated = node.get_int("group_size", 0); stated != 0 && stated != static_cast<int64_t>(groups.size()))
+    in.refuse("its group_size is {}, but its groups name {} ranks; make them one", stated, groups.size());
+  const int64_t members = groups.empty() ? in.mesh.size() : static_cast<int64_t>(groups.size());
+  if (int64_t ranks = node.get_int("nb_rank", 1); ranks != members)
+    in.refuse("its nb_rank is {}, but its group has {} ranks; {}", ranks, members,
+              groups.empty() ? fmt::format("give a --mesh of {}", ranks) : "make them one");
+  if (groups.empty()) return all_axes(in.mesh);
+  if (in.rank ? std::find(groups.begin(), groups.end(), *in.rank) == groups.end() : members != in.mesh.size())
+    in.refuse("its group is the ranks {}, and rank {} runs it, too; give each group models of its own",
+              fmt::join(groups, ", "), in.rank ? *in.rank : in.mesh.size() - 1);
+  return axes_of(in, groups);
+}
+
+std::string our_reduction(const Incoming& in) {
+  const std::string name = lower_case(in.node.get_string("reduce_op", "none"));
+  for (const ReduceOp& each : kReduceOps)
+    if (each.theirs == name) return std::string(each.ours);
+  in.refuse("its reduce_op is {}; there are sum, max, min and avg", name);
+}
+
+void read(const Incoming& in) {
+  Node& node = in.node;
+  const std::string name = lower_case(node.get_string("collective_operation", ""));
+  auto operation = std::find_if(std::begin(kOperations), std::end(kOperations),
+                                [&](const Operation& each) { return each.theirs == name; });
+  if (operation == std::end(kOperations)) {
+    std::vector<std::string_view> names;
+    for (const Operation& each : kOperations) names.push_back(each.theirs);
+    in.refuse("its collective_operation is '{}'; there are {}", name, fmt::join(names, ", "));
+  }
+  const std::vector<std::string> axes = group_axes(in);
+  const int64_t members = digits_of(axes, in.mesh).size;
+  if (operation->ours == "AllToAll") {
+    read_exchange(in, axes);
+    return;
+  }
+  std::vector<Attribute> attributes = {rewrite::attribute("axes", axes)};
+  if (operation->reduces) attributes.push_back(rewrite::attribute("reduction", our_reduction(in)));
+  if (operation->rooted) {
+    if (members != in.mesh.size())
+      in.refuse("what a root is counted by within a group is not documented; use a group of all ranks");
+    attributes.push_back(rewrite::attribute("root", node.get_int("root", -1)));
+  }
+  if (operation->blocks != Operation::none) {
+    if (in.shape().empty()) in.refuse("its operand is a scalar; give it a dimension");
+    attributes.push_back(rewrite::attribute("dim", int64_t{0}));
+  }
+  if (operation->blocks == Operation::scatters)
+    attributes.push_back(
+        rewrite::attribute(std::string(spmd::kExtentAttribute), block_of(in, 0, members).str()));
+  become(in.graph, node, operation->ours, spmd::kCommDomain, {node.input(0)}, std::move(attributes));
+}
+
+}  // namespace
+
+EngineEntry tensorrt_engine() {
+  return {kName, "", owns, write, read};
+}
+
+}  // namespace tessera::dialect
