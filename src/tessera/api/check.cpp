@@ -17,8 +17,10 @@ namespace api {
 void require_proof(const Program& program, ErrorKind kind) {
   const CheckReport report = check_program(program);
   if (report.good()) return;
-  throw Error(kind, "check",
-              report.findings.front().message + (kind == ErrorKind::user ? "; write the program again" : ""));
+  const std::string mend = kind == ErrorKind::running        ? ""
+                           : program.impl().programs->placed ? "; write the program again"
+                                                             : "; mend the ranks' models";
+  throw Error(kind, "check", report.findings.front().message + mend);
 }
 
 }  // namespace api

@@ -41,6 +41,10 @@ class ExpressionNodes {
   std::map<std::string, Value*> known_;  ///< by printed form
 };
 
+/// Inputs of a written model that are symbols or the rank's number become values of kind expression; over axis indices,
+/// or of one rank if it is given.
+void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank);
+
 /// The inverse, on a graph that was read: inputs that are symbols or the rank's number, RankId, AxisIndex and Neighbor
 /// nodes, and whatever is computed from them and from shapes become values of kind expression; over axis indices, or of
 /// one rank if it is given. Results whose types the file does not state get them. What cannot be followed stays as it

@@ -72,23 +72,13 @@ bool is_untyped(const Node& node) {
 
 class ExpressionFolder {
  public:
-  ExpressionFolder(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) : graph_(graph), mesh_(mesh) {
+  ExpressionFolder(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank)
+      : graph_(graph), mesh_(mesh), rank_(rank) {
     if (rank) coordinates_ = mesh.coordinates(*rank);
   }
 
   void run() {
-    std::erase_if(graph_.inputs, [&](Value* input) {
-      if (input->name == kRankInput) {
-        input->content = {bind(dialect::rank_expression(mesh_))};
-        input->type = {DType::int64, Shape{}};  // a handle, too, is a number here
-      } else if (input->name.starts_with(kSymbolPrefix)) {
-        input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
-      } else {
-        return false;
-      }
-      input->kind = ValueKind::expression;
-      return true;
-    });
+    take_position_inputs(graph_, mesh_, rank_);
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
     for (Node* node : nodes) visit(node);
@@ -131,10 +121,26 @@ class ExpressionFolder {
 
   Graph& graph_;
   const Mesh& mesh_;
+  const std::optional<int64_t> rank_;
   std::optional<std::vector<int64_t>> coordinates_;
 };
 
 }  // namespace
+
+void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) {
+  std::erase_if(graph.inputs, [&](Value* input) {
+    if (input->name == kRankInput) {
+      input->content = {rank ? Expr(*rank) : dialect::rank_expression(mesh)};
+      input->type = {DType::int64, Shape{}};  // a handle, too, is a number here
+    } else if (input->name.starts_with(kSymbolPrefix)) {
+      input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
+    } else {
+      return false;
+    }
+    input->kind = ValueKind::expression;
+    return true;
+  });
+}
 
 void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) {
   ExpressionFolder(graph, mesh, rank).run();

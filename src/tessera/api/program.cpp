@@ -1,6 +1,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/join.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
@@ -20,6 +21,12 @@ std::vector<std::string> stages() {
 }
 
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  if (has_collectives(model))
+    fail("compile",
+         "'{}' holds collectives: it is split already; run or check it as it is, with a --mesh of as many ranks as it "
+         "was "
+         "split for",
+         model.path().string());
   api::CompileOptions asked;
   asked.mesh = mesh;
   asked.presets = plan.presets;

@@ -6,6 +6,7 @@
 #include "tessera/cli/bench_comm.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
@@ -148,7 +149,7 @@ class Bench : public Command {
  public:
   void declare(CLI::App& app) override {
     comm_.declare(app);
-    app.add_option("model", model_, "an ONNX file, or a folder that tessera shard wrote");
+    app.add_option("model", model_, kModelHelp);
     plan_.declare(app);
     inputs_.declare(app);
     app.add_option("--iterations", iterations_, "runs that are measured")

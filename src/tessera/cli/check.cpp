@@ -1,6 +1,7 @@
 #include "tessera/check.h"
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 
@@ -10,7 +11,7 @@ namespace {
 class Check : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("program", path_, "a folder that tessera shard wrote, or an ONNX file and a --mesh")->required();
+    app.add_option("program", path_, kModelHelp)->required();
     plan_.declare(app);
   }
 
@@ -33,10 +34,11 @@ class Check : public Command {
       plan_.refuse_for_written(path_);
       return Program::read(path_);
     }
-    Model model = Model::load(path_);
-    Plan plan = plan_.plan();
     Progress progress(console, "compiling");
-    return compile(model, plan_.mesh(plan), plan);
+    const std::vector<Model> models = load_models(path_);
+    if (std::optional<Program> program = join_split(models, path_, plan_, {})) return *program;
+    Plan plan = plan_.plan();
+    return compile(models.front(), plan_.mesh(plan), plan);
   }
 
   static void print(const Console& console, const Program& program, const CheckReport& report) {

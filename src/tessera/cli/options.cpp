@@ -10,6 +10,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
 
@@ -122,6 +123,13 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
             "out --mesh, --topology, --preset, --annotate, --plan, --shapes and --dtype, or run the model itself");
 }
 
+void PlanOptions::refuse_for_split(const std::string& path) const {
+  if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty())
+    mistake("join", path +
+                        " is split already, so that its layouts are fixed; leave out --topology, --preset, "
+                        "--annotate, --plan and --dtype");
+}
+
 void FormOptions::declare(CLI::App& app) {
   app.add_option("--dialect", dialect,
                  "whose operators collectives are: ours (domain tessera.comm), ONNX Runtime's AllReduce, AllGather and "
@@ -205,7 +213,8 @@ Tensors InputOptions::given_for_written(const Program& program) const {
   if (from_file()) return given(program.inputs());
   std::vector<std::string> names;
   for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
-  throw Error(ErrorKind::user, "inputs", "a written program runs on given inputs; give --inputs with " + joined(names));
+  throw Error(ErrorKind::user, "inputs",
+              "a program that was split before runs on given inputs; give --inputs with " + joined(names));
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
@@ -218,11 +227,18 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     const double read = milliseconds_since(start);
     return {program, inputs.given_for_written(program), std::nullopt, {}, read};
   }
-  const Model model = Model::load(path);
+  const std::vector<Model> models = load_models(path);
+  const Model& model = models.front();
   const double read = milliseconds_since(start);
+  Tensors arrays = inputs.given(model.inputs());
+  start = Clock::now();
+  if (std::optional<Program> program = join_split(models, path, plan, arrays)) {
+    if (observer) mistake("dump", path + " is split already and goes through no stages; leave out --dump");
+    if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
+    return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
+  }
   Plan wanted = plan.plan();
   const Mesh mesh = plan.mesh(wanted);
-  Tensors arrays = inputs.given(model.inputs());
   plan.add_sizes(wanted, model.inputs(), arrays);
   start = Clock::now();
   Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});

@@ -30,6 +30,8 @@ struct PlanOptions {
   bool any() const;
   /// Throws a user error if anything was said, of a program that was written with all of it.
   void refuse_for_written(const std::string& path) const;
+  /// The same, of models that are split already: a mesh and sizes may be given.
+  void refuse_for_split(const std::string& path) const;
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations;
@@ -50,7 +52,7 @@ struct DumpOptions {
   bool list(const Console& console) const;
   /// Throws a user error for a stage that there is not.
   void check() const;
-  /// Throws a user error naming the written program if there are stages to print.
+  /// Throws a user error naming the program if there are stages to print: it is written, or was split elsewhere.
   void refuse_for_written(const std::string& path) const;
   /// Prints asked stages, or gathers them for JSON; empty if none was asked.
   StageObserver observer(const Console& console);
@@ -82,11 +84,12 @@ struct InputOptions {
 struct Loaded {
   Program program;
   Tensors inputs;
-  std::optional<Model> model;  ///< none for a written program
+  std::optional<Model> model;  ///< none for a written program, or models that are split
   Plan plan;                   ///< completed by the sizes of the inputs
   double compile_ms = 0;       ///< reading and compiling, without the inputs
 };
-/// Compiles the model at `path`, or reads the written program there, whose plan cannot be changed any more.
+/// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
+/// whose plan cannot be changed any more.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer = nullptr);
 

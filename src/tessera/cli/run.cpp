@@ -2,6 +2,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 
@@ -35,7 +36,7 @@ TensorInfo info_of(const std::string& name, const Tensor& tensor) {
 class Run : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("model", model_, "an ONNX file, or a folder that tessera shard wrote")->required();
+    app.add_option("model", model_, kModelHelp)->required();
     plan_.declare(app);
     inputs_.declare(app);
     app.add_option("--outputs", outputs_, "a .npz file to write, one array per output");

@@ -70,7 +70,4 @@ void write_exchange(const Outgoing& outgoing, std::string_view op_type, std::str
 /// The inverse of such an exchange.
 void read_exchange(const Incoming& incoming, const std::vector<std::string>& axes);
 
-/// Names of all axes.
-std::vector<std::string> all_axes(const Mesh& mesh);
-
 }  // namespace tessera::dialect

@@ -20,9 +20,9 @@ using rewrite::attribute;
 
 // The equal blocks of x along one dimension, one after the other along another.
 std::vector<Value*> blocks_of(Graph& graph, Value* x, int64_t dim, int64_t count, const Node* before) {
-  Node* split = rewrite::emit_node(graph, "Split", {x}, before,
-                                   {attribute("axis", dim), attribute("num_outputs", count)}, x->name + ".block",
-                                   static_cast<size_t>(count));
+  Node* split =
+      rewrite::emit_node(graph, "Split", {x}, before, {attribute("axis", dim), attribute("num_outputs", count)},
+                         x->name + ".block", static_cast<size_t>(count));
   return split->outputs;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 
 #include "tessera/dialect/engine.h"
@@ -97,12 +98,6 @@ Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string
   return added;
 }
 
-std::vector<std::string> all_axes(const Mesh& mesh) {
-  std::vector<std::string> names;
-  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
-  return names;
-}
-
 bool to_foreign(OnnxModel& model, const Mesh& mesh, int64_t rank, Engine engine) {
   const EngineEntry& entry = engines()[static_cast<size_t>(engine)];
   Graph& graph = *model.graph;
@@ -128,19 +123,22 @@ void split_variadic(Graph& graph) {
     if (node->inputs.size() != node->outputs.size())
       fail("dialect", "{}: it has {} operands and {} results; give one result for each operand", node->label(),
            node->inputs.size(), node->outputs.size());
-    for (size_t i = 0; i + 1 < node->inputs.size(); ++i) {
+    const std::vector<Value*> operands = node->inputs, results = node->outputs;
+    become(graph, *node, std::string(node->op_type), std::string(node->domain), {operands.back()},
+           std::move(node->attributes));
+    node->outputs = {results.back()};
+    for (size_t i = 0; i + 1 < operands.size(); ++i) {
+      if (!results[i]) continue;
       auto single = std::make_unique<Node>();
       single->op_type = node->op_type;
       single->domain = node->domain;
       single->name = node->name.empty() ? "" : fmt::format("{}.{}", node->name, i);
       single->attributes = node->attributes;
-      single->inputs = {node->inputs[i]};
-      single->outputs = {node->outputs[i]};
+      single->inputs = {operands[i]};
+      single->outputs = {results[i]};
+      results[i]->producer = nullptr;
       graph.adopt_node(std::move(single), node);
     }
-    Value *last = node->inputs.back(), *result = node->outputs.back();
-    become(graph, *node, std::string(node->op_type), std::string(node->domain), {last}, std::move(node->attributes));
-    node->outputs = {result};
   }
 }
 

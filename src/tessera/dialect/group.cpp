@@ -15,6 +15,12 @@ int64_t stride_of(const AxisRef& axis, const Mesh& mesh) {
 
 }  // namespace
 
+std::vector<std::string> all_axes(const Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+  return names;
+}
+
 GroupDigits digits_of(const std::vector<std::string>& axes, const Mesh& mesh) {
   GroupDigits group;
   group.ranks = mesh.size();

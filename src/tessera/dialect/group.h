@@ -24,6 +24,9 @@ struct GroupDigits {
   int64_t ranks = 1;  ///< of the mesh
 };
 
+/// Names of all axes: the group of all ranks.
+std::vector<std::string> all_axes(const Mesh& mesh);
+
 /// Throws a user error for what is no axis of the mesh.
 GroupDigits digits_of(const std::vector<std::string>& axes, const Mesh& mesh);
 

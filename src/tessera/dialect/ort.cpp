@@ -2,7 +2,7 @@
 #include <array>
 
 #include "tessera/dialect/engine.h"
-#include "tessera/mesh/group.h"
+#include "tessera/dialect/group.h"
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"
@@ -32,8 +32,9 @@ bool contains(const std::array<DType, N>& types, DType dtype) {
 void write(const Outgoing& out) {
   Node& node = out.node;
   if (std::find(kOps.begin(), kOps.end(), node.op_type) == kOps.end())
-    out.refuse("{} has AllReduce, AllGather and AllToAll, and no {}; choose layouts that need none, or another --dialect",
-               kName, node.op_type);
+    out.refuse(
+        "{} has AllReduce, AllGather and AllToAll, and no {}; choose layouts that need none, or another --dialect",
+        kName, node.op_type);
   if (!out.of_all)
     out.refuse(
         "its group is the ranks {}, and {} communicates among all {}; use a mesh of one axis, or another --dialect",

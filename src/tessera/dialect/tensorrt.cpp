@@ -11,8 +11,8 @@
 #include "tessera/spmd/program.h"
 
 // TensorRT's DistCollective, in ONNX's own domain (docs.nvidia.com, TensorRT operators, DistCollective; attributes as
-// NVIDIA's Polygraphy writes them): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are equal
-// and along dimension 0.
+// NVIDIA's Polygraphy writes them): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are
+// equal and along dimension 0.
 namespace tessera::dialect {
 namespace {
 
@@ -71,7 +71,8 @@ std::vector<Attribute> attributes_of(const Outgoing& out, const Operation& opera
   return {attribute("collective_operation", std::string(operation.theirs)),
           attribute("reduce_op", operation.reduces ? their_reduction(out) : std::string("none")),
           attribute("root", operation.rooted ? out.node.get_int("root", 0) : int64_t{-1}),
-          attribute("nb_rank", static_cast<int64_t>(out.members.size())), attribute("groups", groups),
+          attribute("nb_rank", static_cast<int64_t>(out.members.size())),
+          attribute("groups", groups),
           attribute("group_size", static_cast<int64_t>(groups.size()))};
 }
 
@@ -135,9 +136,10 @@ std::vector<std::string> axes_of(const Incoming& in, const std::vector<int64_t>&
     for (const AxisRef& axis : axes) names.push_back(axis.str(mesh));
     return names;
   }
-  in.refuse("its group {} is not the ranks that differ along some axes of the mesh {}; give a --mesh in which it is, as "
-            "a=2,b=2 for the groups 0, 2 and 1, 3",
-            fmt::join(ranks, ", "), mesh.str());
+  in.refuse(
+      "its group {} is not the ranks that differ along some axes of the mesh {}; give a --mesh in which it is, as "
+      "a=2,b=2 for the groups 0, 2 and 1, 3",
+      fmt::join(ranks, ", "), mesh.str());
 }
 
 std::vector<std::string> group_axes(const Incoming& in) {
@@ -191,8 +193,7 @@ void read(const Incoming& in) {
     attributes.push_back(rewrite::attribute("dim", int64_t{0}));
   }
   if (operation->blocks == Operation::scatters)
-    attributes.push_back(
-        rewrite::attribute(std::string(spmd::kExtentAttribute), block_of(in, 0, members).str()));
+    attributes.push_back(rewrite::attribute(std::string(spmd::kExtentAttribute), block_of(in, 0, members).str()));
   become(in.graph, node, operation->ours, spmd::kCommDomain, {node.input(0)}, std::move(attributes));
 }
 

@@ -29,8 +29,8 @@ Report prove(const runtime::RankPrograms& programs) {
         break;
       }
     if (ranks.empty()) continue;
-    check_layouts(*programs.programs[p], communications[p], *ranks.begin(), report);
-    if (report.good()) check_factors(*programs.programs[p], *ranks.begin(), report);
+    if (programs.placed) check_layouts(*programs.programs[p], communications[p], *ranks.begin(), report);
+    if (programs.placed && report.good()) check_factors(*programs.programs[p], *ranks.begin(), report);
     for (int64_t rank : ranks)
       if (report.good()) check_types(*programs.programs[p], rank, report);
     if (!report.good()) return report;

@@ -123,6 +123,10 @@ class Sequences {
 }  // namespace
 
 void fold(OnnxModel& model) {
+  fold(model, [](Node& node) { ops::op_of(node).infer(node); });
+}
+
+void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   Graph& graph = *model.graph;
   // What a file declares of a result counts no more once it is computed.
   auto becomes = [&](Node* node, Value* value) {
@@ -141,7 +145,10 @@ void fold(OnnxModel& model) {
     if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) continue;
     if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) continue;
     if (sequences.handles(node)) continue;
-    ops::op_of(*node).infer(*node);
+    if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain))
+      op->infer(*node);
+    else
+      infer_other(*node);
     fold_results(graph, node);
   }
   graph.erase_dead();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "tessera/ir/graph.h"
 
 /// The passes of pipeline.cpp, one per file. Those after `fold` rely on types, and keep every result typed.
@@ -18,6 +20,9 @@ void upgrade(OnnxModel& model);
 void lower_losses(OnnxModel& model);
 /// Infers all types; values whose elements are known become constants or expressions: no Shape is left.
 void fold(OnnxModel& model);
+/// The same of a model with operators that ops/ does not know: `infer_other` sets the types of their results, and may
+/// put nodes before them or make them others.
+void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other);
 /// Einsums become matrix products between changes of shape; what is no product stays.
 void lower_einsum(OnnxModel& model);
 /// Local simplifications to a fixpoint: one spelling for what has several (see canonicalize.cpp's table).

@@ -22,6 +22,10 @@ struct RankPrograms {
   std::vector<Shards> shards;
   std::vector<int> shards_of;  ///< by rank; empty with `shards`
 
+  /// Whether values say what parts of global ones they are. If not, ports and states alone have placements, as what
+  /// each rank has whole.
+  bool placed = true;
+
   /// All ranks run `program`.
   static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program);
 

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+
+/// The models of programs that arrive with collectives in them.
+namespace tessera::api {
+
+/// Whether any node of the model, functions included, is a collective of ours or of another engine.
+bool has_collectives(const OnnxModel& model);
+
+/// The first half of reading such a model, for which no mesh is needed: functions inlined, operators in their newest
+/// form, communication in the order of the nodes and without tokens.
+void flatten(OnnxModel& model);
+
+/// The second half: collectives become ours, types are inferred, what exporters spelt out is raised. Contents are of
+/// `rank`, or over axis indices without it. User errors name the node.
+void settle_collectives(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank);
+
+}  // namespace tessera::api

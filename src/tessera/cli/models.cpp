@@ -1,0 +1,46 @@
+#include "tessera/cli/models.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tessera/join.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr std::string_view kRank = "{}";
+
+// "x" of "x@12".
+std::optional<std::string> owned_input(const std::string& array) {
+  const size_t at = array.rfind('@');
+  if (at == std::string::npos || at + 1 == array.size()) return std::nullopt;
+  if (array.find_first_not_of("0123456789", at + 1) != std::string::npos) return std::nullopt;
+  return array.substr(0, at);
+}
+
+}  // namespace
+
+std::vector<Model> load_models(const std::string& path) {
+  const size_t place = path.rfind(kRank);
+  if (place == std::string::npos || std::filesystem::exists(path)) return {Model::load(path)};
+  std::vector<Model> models;
+  for (int rank = 0;; ++rank) {
+    std::string file = path;
+    file.replace(place, kRank.size(), std::to_string(rank));
+    if (!models.empty() && !std::filesystem::exists(file)) return models;
+    models.push_back(Model::load(file));
+  }
+}
+
+std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,
+                                  const Tensors& inputs) {
+  if (models.size() == 1 && !has_collectives(models[0])) return std::nullopt;
+  plan.refuse_for_split(path);
+  JoinOptions options;
+  options.shapes = parse_shapes(plan.shapes);
+  for (const auto& [name, array] : inputs)
+    if (auto input = owned_input(name)) options.own_inputs.push_back(*input);
+  return join(models, plan.mesh_text.empty() ? Mesh() : Mesh::parse(plan.mesh_text), options);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,293 @@
+// Models that arrive split, with collectives in them: they give the answer of the whole model, and those that do not
+// fit together are refused before they run.
+#include "tessera/join.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+
+#include "api/small_model.h"
+#include "tessera/check.h"
+
+namespace tessera {
+namespace {
+
+using test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kHeader =
+    R"(<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1, "tessera.comm" : 1]> )";
+
+// Rows [begin, end) of dimension `dim` of a matrix.
+Tensor slice(const Tensor& whole, int dim, int64_t begin, int64_t end) {
+  Dims dims = whole.dims;
+  dims[dim] = end - begin;
+  std::vector<float> elements;
+  for (int64_t row = 0; row < whole.dims[0]; ++row)
+    for (int64_t column = 0; column < whole.dims[1]; ++column)
+      if (int64_t at = dim == 0 ? row : column; at >= begin && at < end)
+        elements.push_back(whole.as<float>()[static_cast<size_t>(row * whole.dims[1] + column)]);
+  return Tensor::of(DType::float32, dims, elements);
+}
+
+Model write(const TemporaryFolder& folder, int rank, const std::string& text,
+            const std::map<std::string, Tensor>& states = {}) {
+  OnnxModel model = parse_text(std::string(kHeader) + text);
+  for (const auto& [name, data] : states) model.graph->find(name)->data = data;
+  const std::filesystem::path path = folder / ("rank_" + std::to_string(rank) + ".onnx").c_str();
+  export_model(model, path);
+  return Model::load(path);
+}
+
+// A model on every rank: "RANK" in its text is its number.
+std::vector<Model> on_ranks(const TemporaryFolder& folder, int ranks, const std::string& text) {
+  std::vector<Model> models;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::string own = text;
+    for (size_t at; (at = own.find("RANK")) != std::string::npos;) own.replace(at, 4, std::to_string(rank));
+    models.push_back(write(folder, rank, own));
+  }
+  return models;
+}
+
+// What megatron makes of test::kPair, by hand: `up` by columns, `down` by rows, and the sum of both.
+std::vector<Model> hand_split(const TemporaryFolder& folder, const std::string& all_reduce) {
+  std::vector<Model> models;
+  for (int rank = 0; rank < 2; ++rank)
+    models.push_back(write(folder, rank, R"(
+half (float[batch, 8] x) => (float[batch, 8] y) <float[8, 16] up, float[16, 8] down> {
+  hidden = MatMul (x, up)
+  active = Relu (hidden)
+  part = MatMul (active, down)
+  [sum] y = )" + all_reduce + "(part)\n}",
+                           {{"up", slice(test::ramp({8, 32}), 1, 16 * rank, 16 * rank + 16)},
+                            {"down", slice(test::ramp({32, 8}), 0, 16 * rank, 16 * rank + 16)}}));
+  return models;
+}
+
+constexpr const char* kOurs = R"(tessera.comm.AllReduce <axes = ["tp"], reduction = "sum"> )";
+constexpr const char* kRuntimes = "com.microsoft.AllReduce ";
+constexpr const char* kTensorRTs =
+    R"(DistCollective <collective_operation = "ALL_REDUCE", reduce_op = "SUM", root = -1, nb_rank = 2, group_size = 0> )";
+
+std::vector<float> floats(const Tensor& tensor) {
+  const auto elements = tensor.as<float>();
+  return {elements.begin(), elements.end()};
+}
+
+std::vector<float> run(const Program& program, const Tensors& inputs) {
+  return floats(Session(program).run(inputs).at("y"));
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Join, HandSplitModelsGiveTheWholeOnesAnswerInEveryDialect) {
+  TemporaryFolder whole_folder;
+  const Model whole = Model::load(test::write_model(whole_folder, test::kPair));
+  const Tensors inputs = {{"x", test::ramp({3, 8})}};
+  const std::vector<float> expected = run(compile(whole, Mesh()), inputs);
+  for (const char* all_reduce : {kOurs, kRuntimes, kTensorRTs}) {
+    TemporaryFolder folder;
+    const Program program = join(hand_split(folder, all_reduce));
+    EXPECT_TRUE(check_program(program).good());
+    EXPECT_EQ(check_program(program).communications, 2);
+    EXPECT_EQ(run(program, inputs), expected) << all_reduce;  // small multiples of 1/64: sums are exact
+  }
+}
+
+TEST(Join, TheMeshIsOneAxisOfTheNameThatNodesGive) {
+  TemporaryFolder folder;
+  EXPECT_EQ(join(hand_split(folder, kOurs)).mesh().str(), "tp=2");
+  EXPECT_EQ(join(hand_split(folder, kRuntimes)).mesh().str(), "rank=2");
+  EXPECT_EQ(join(hand_split(folder, kRuntimes), Mesh::parse("a=1,b=2")).mesh().str(), "a=1,b=2");
+  EXPECT_THAT(error_of([&] { join(hand_split(folder, kRuntimes), Mesh::parse("a=3")); }),
+              HasSubstr("there are 2 models, and the mesh a=3 has 3 ranks"));
+}
+
+TEST(Join, OneModelServesAllRanks) {
+  TemporaryFolder folder;
+  const Model model = write(folder, 0, R"(
+all (float[2, 3] x) => (float[4, 3] y) {
+  index = tessera.comm.AxisIndex <axis = "tp"> ()
+  shift = Cast <to = 1> (index)
+  own = Add (x, shift)
+  y = com.microsoft.AllGather <axis = 0, group_size = 2> (own)
+})");
+  EXPECT_TRUE(has_collectives(model));
+  const Tensors inputs = {{"x", Tensor::of<float>(DType::float32, {2, 3}, {1, 2, 3, 4, 5, 6})}};
+  EXPECT_THAT(run(join({model}, Mesh::parse("tp=2")), inputs), ElementsAre(1, 2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(error_of([&] { join({model}, Mesh::parse("tp=3")); }),
+              HasSubstr("its group_size is 2, and there are 3 ranks"));
+  EXPECT_THAT(error_of([&] { compile(model, Mesh::parse("tp=2")); }), HasSubstr("it is split already"));
+}
+
+TEST(Join, BlocksChangePlacesAlongDimensionZero) {
+  for (const char* exchange :
+       {"com.microsoft.AllToAll <group_size = 2>",
+        R"(DistCollective <collective_operation = "all_to_all", reduce_op = "none", root = -1, nb_rank = 2>)"}) {
+    TemporaryFolder folder;
+    const auto models =
+        on_ranks(folder, 2, std::string("exchange (float[4, 1] x) => (float[4, 1] y) { y = ") + exchange + " (x) }");
+    JoinOptions options;
+    options.own_inputs = {"x"};
+    const Program program = join(models, {}, options);
+    EXPECT_THAT(run(program, {{"x@0", Tensor::of<float>(DType::float32, {4, 1}, {1, 2, 3, 4})},
+                              {"x@1", Tensor::of<float>(DType::float32, {4, 1}, {5, 6, 7, 8})}}),
+                ElementsAre(1, 2, 5, 6))
+        << exchange;
+  }
+}
+
+TEST(Join, OutputsComeFromTheLowestRankThatGivesThem) {
+  TemporaryFolder folder;
+  const std::vector<Model> models = {
+      write(folder, 0, "first (float[2] x) => (float[2] z) { h = Add (x, x) z = com.microsoft.AllReduce (h) }"),
+      write(folder, 1,
+            "second (float[2] x) => (float[2] z, float[2] y) { h = Neg (x) z = com.microsoft.AllReduce (h) "
+            "y = Mul (z, z) }"),
+      write(folder, 2, "third (float[2] x) => (float[2] y) { s = com.microsoft.AllReduce (x) y = Neg (s) }")};
+  const Program program = join(models);
+  EXPECT_TRUE(check_program(program).good());
+  const Tensors outputs = Session(program).run({{"x", Tensor::of<float>(DType::float32, {2}, {1, 2})}});
+  EXPECT_THAT(floats(outputs.at("z")), ElementsAre(2, 4));
+  EXPECT_THAT(floats(outputs.at("y")), ElementsAre(4, 16));
+}
+
+TEST(Join, GroupsOfRanksAreAxesOfTheMesh) {
+  TemporaryFolder folder;
+  auto models = [&](const std::array<const char*, 4>& groups) {
+    std::vector<Model> all;
+    for (int rank = 0; rank < 4; ++rank)
+      all.push_back(write(folder, rank,
+                          std::string(R"(grouped (float[2] x) => (float[2] y) {
+  y = DistCollective <collective_operation = "all_reduce", reduce_op = "max", root = -1, nb_rank = 2, group_size = 2,
+                      groups = [)") +
+                              groups[rank] + "]> (x)\n}"));
+    return all;
+  };
+  JoinOptions options;
+  options.own_inputs = {"x"};
+  const Program program = join(models({"0, 2", "1, 3", "0, 2", "1, 3"}), Mesh::parse("a=2,b=2"), options);
+  Tensors inputs;
+  for (int rank = 0; rank < 4; ++rank)
+    inputs["x@" + std::to_string(rank)] =
+        Tensor::of<float>(DType::float32, {2}, {static_cast<float>(rank), static_cast<float>(-rank)});
+  EXPECT_THAT(run(program, inputs), ElementsAre(2, 0));
+  EXPECT_THAT(error_of([&] {
+                join(models({"0, 3", "1, 2", "1, 2", "0, 3"}), Mesh::parse("a=2,b=2"));
+              }),
+              HasSubstr("its group 0, 3 is not the ranks that differ along some axes of the mesh a=2,b=2"));
+  EXPECT_THAT(error_of([&] {
+                join(models({"0, 1", "2, 3", "2, 3", "2, 3"}), Mesh::parse("a=2,b=2"));
+              }),
+              HasSubstr("rank_1.onnx, of rank 1: "));
+}
+
+TEST(Join, AReduceScatterLeavesEachItsBlock) {
+  TemporaryFolder folder;
+  const auto models = on_ranks(folder, 2, R"(scatter (float[4] x) => (float[2] yRANK) {
+  yRANK = DistCollective <collective_operation = "reduce_scatter", reduce_op = "sum", root = -1, nb_rank = 2> (x)
+})");
+  Tensors outputs = Session(join(models)).run({{"x", Tensor::of<float>(DType::float32, {4}, {1, 2, 3, 4})}});
+  EXPECT_THAT(floats(outputs.at("y0")), ElementsAre(2, 4));
+  EXPECT_THAT(floats(outputs.at("y1")), ElementsAre(6, 8));
+}
+
+TEST(Join, ACollectiveOfSeveralTensorsIsOneForEach) {
+  TemporaryFolder folder;
+  const Model model = write(
+      folder, 0, "two (float[2] x) => (float[2] y, float[2] z) { n = Neg (x) y, z = com.microsoft.AllReduce (x, n) }");
+  const Program program = join({model}, Mesh::parse("tp=2"));
+  EXPECT_EQ(check_program(program).communications, 4);
+  const Tensors outputs = Session(program).run({{"x", Tensor::of<float>(DType::float32, {2}, {1, 2})}});
+  EXPECT_THAT(floats(outputs.at("y")), ElementsAre(2, 4));
+  EXPECT_THAT(floats(outputs.at("z")), ElementsAre(-2, -4));
+}
+
+TEST(Join, OlderModelsAreUpgradedAndFolded) {
+  TemporaryFolder folder;
+  OnnxModel model = parse_text(R"(<ir_version: 6, opset_import: ["" : 11, "com.microsoft" : 1]>
+older (float[1, 4] x) => (float[a, b] y) {
+  flat = Squeeze <axes = [0]> (x)
+  sum = com.microsoft.AllReduce (flat)
+  rows = Constant <value = int64[2] {2, 2}> ()
+  y = Reshape (sum, rows)
+})");
+  export_model(model, folder / "model.onnx");
+  const Program program = join({Model::load(folder / "model.onnx")}, Mesh::parse("tp=2"));
+  EXPECT_THAT(run(program, {{"x", Tensor::of<float>(DType::float32, {1, 4}, {1, 2, 3, 4})}}), ElementsAre(2, 4, 6, 8));
+}
+
+// What check and a session say of ranks that do not fit together.
+void expect_refused(const Program& program, const std::string& rule, const std::vector<std::string>& said) {
+  const CheckReport report = check_program(program);
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(report.findings[0].rule, rule);
+  const std::string thrown = error_of([&] { Session session(program); });
+  EXPECT_THAT(thrown, HasSubstr("mend the ranks' models"));
+  for (const std::string& part : said) EXPECT_THAT(thrown, HasSubstr(part));
+}
+
+TEST(Join, ARankWithoutItsAllReduceIsRefused) {
+  TemporaryFolder folder;
+  std::vector<Model> models = hand_split(folder, kRuntimes);
+  models[1] = write(folder, 1, R"(
+half (float[batch, 8] x) => (float[batch, 8] y) <float[8, 16] up, float[16, 8] down> {
+  hidden = MatMul (x, up)
+  active = Relu (hidden)
+  y = MatMul (active, down)
+})");
+  expect_refused(join(models), "cycle",
+                 {"rank 0 waits for rank 1 at tessera.comm.AllReduce 'sum'", "rank 1 ends without"});
+}
+
+TEST(Join, OtherShapesAreRefused) {
+  TemporaryFolder folder;
+  const std::vector<Model> models = {
+      write(folder, 0, "a (float[2, 3] x) => (float[2, 3] y) { [one] y = com.microsoft.AllReduce (x) }"),
+      write(
+          folder, 1,
+          "b (float[2, 3] x) => (float[3, 2] z) { t = Transpose <perm = [1, 0]> (x) [two] z = com.microsoft.AllReduce "
+          "(t) }")};
+  expect_refused(join(models), "shape", {"ranks 0 and 1", "AllReduce 'one'", "AllReduce 'two'", "[2, 3] and [3, 2]"});
+}
+
+TEST(Join, OtherOrdersAreRefused) {
+  TemporaryFolder folder;
+  const std::string kinds = "float[2, 3] x) => (float[4, 3] y, float[2, 3] z) { ";
+  const std::string gather = "[gather] y = com.microsoft.AllGather <axis = 0, group_size = 2> (x) ";
+  const std::string sum = "[sum] z = com.microsoft.AllReduce (x) ";
+  expect_refused(join({write(folder, 0, "a (" + kinds + gather + sum + "}"),
+                       write(folder, 1, "b (" + kinds + sum + gather + "}")}),
+                 "order", {"ranks 0 and 1", "AllGather 'gather'", "AllReduce 'sum'", "different kinds"});
+  // Of one kind and type, only the names of their results tell them apart.
+  const std::string alike = "float[2] x) => (float[2] y, float[2] z) { n = Neg (x) ";
+  const std::string first = "[first] y = com.microsoft.AllReduce (x) ",
+                    second = "[second] z = com.microsoft.AllReduce (n) ";
+  expect_refused(join({write(folder, 0, "a (" + alike + first + second + "}"),
+                       write(folder, 1, "b (" + alike + second + first + "}")}),
+                 "order", {"AllReduce 'first'", "AllReduce 'second'", "different values"});
+}
+
+TEST(Join, InputsOfOneNameAndTwoTypesAreRefused) {
+  TemporaryFolder folder;
+  const std::vector<Model> models = {
+      write(folder, 0, "a (float[2] x) => (float[2] y) { y = com.microsoft.AllReduce (x) }"),
+      write(folder, 1, "b (float[1, 2] x) => (float[2] y) { f = Squeeze (x) y = com.microsoft.AllReduce (f) }")};
+  EXPECT_THAT(error_of([&] { join(models); }),
+              HasSubstr("the input 'x' is float32[2] on rank 0 and float32[1, 2] on rank 1; give each its own"));
+}
+
+}  // namespace
+}  // namespace tessera
