@@ -47,6 +47,14 @@ class Model {
   /// that names the defaults, or "" if there were none. Throws a user error for a symbol that the model does not have.
   SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
 
+  /// The plan that the file carries, if write_annotated wrote it; else an empty one. To follow it:
+  /// compile(model, mesh, plan.over(model.plan())).
+  struct Plan plan() const;
+  /// Writes the model with a plan in its metadata, to be split where it is loaded. The plan's mesh may leave sizes
+  /// open, as "dp=2,tp=?". Each annotation also stands in the metadata_props of the values that it means, as
+  /// "tessera.annotation". Throws a user error for a plan that cannot be followed, or a path that cannot be written.
+  void write_annotated(const std::filesystem::path& path, const struct Plan& plan) const;
+
   struct Impl;
   const Impl& impl() const { return *impl_; }
 
@@ -71,14 +79,16 @@ struct Plan {
   /// What a float32 model computes in: float32, as if nothing is said, or bfloat16. Its inputs and outputs stay
   /// float32.
   std::optional<DType> dtype;
-  /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none.
+  /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none. Of a plan that a model carries, sizes may
+  /// be open ("tp=?"): then somebody has to say them.
   std::string mesh;
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "shapes": {"batch": 8},
   /// "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
-  /// This plan, completed by a weaker one: its annotations come after ours, the rest where we say nothing.
+  /// This plan, completed by a weaker one: its annotations come after ours, the rest where we say nothing. Throws a
+  /// user error if our mesh is not one that the weaker plan leaves open.
   Plan over(const Plan& weaker) const;
 };
 
@@ -138,6 +148,10 @@ using StageObserver = std::function<void(std::string_view stage, const std::func
 /// The names of all stages, in order. lower_precision runs only if a plan asks for another dtype.
 std::vector<std::string> stages();
 
+/// How many models a written program is: one per class of like ranks, each rank's weights cut out in files of their own
+/// (mpmd); one that every rank runs, which cuts its part out of whole weights (spmd); or one whose only node, a
+/// ParallelFor, holds what every rank runs, with whole inputs, weights and outputs (parallel_for).
+enum class Form { mpmd, spmd, parallel_for };
 /// What a written program's collectives are: nodes of domain tessera.comm, or calls of ONNX functions in the model that
 /// are made of Send, Recv and ONNX's own operators.
 enum class Lower { collectives, primitives };
@@ -160,6 +174,7 @@ struct WriteOptions {
   Order order = Order::tokens;
   RankIdentity rank_id = RankIdentity::op;
   RankType rank_type = RankType::integer;
+  Form form = Form::mpmd;
   Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives
 
   /// {"lower": "primitives", "rank_id": "op"}, as the command line and manifests have it; what is left out keeps its

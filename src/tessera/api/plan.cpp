@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
@@ -38,6 +39,25 @@ void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
       fail("plan", "{}: the size of '{}' is {}, but must be a whole number", source, symbol, size.type_name());
     plan.shapes[symbol] = size.get<int64_t>();
   }
+}
+
+constexpr char kOpenSize = '?';
+
+// Each axis of `mesh` is that of `open` in its place, with the size there unless it is "?".
+void require_fits(const std::string& mesh, const std::string& open) {
+  const Mesh given = Mesh::parse(mesh);
+  std::string closed = open;
+  std::replace(closed.begin(), closed.end(), kOpenSize, '1');
+  const Mesh shape = Mesh::parse(closed);
+  bool fits = given.axes().size() == shape.axes().size();
+  size_t start = 0;
+  for (size_t a = 0; fits && a < shape.axes().size(); ++a) {
+    const size_t end = std::min(open.find(',', start), open.size());
+    const bool any = open.substr(start, end - start).find(kOpenSize) != std::string::npos;
+    fits = given.axes()[a].name == shape.axes()[a].name && (any || given.axes()[a].size == shape.axes()[a].size);
+    start = end + 1;
+  }
+  if (!fits) fail("mesh", "the model is annotated for a mesh {}, and {} is none; give its open sizes", open, mesh);
 }
 
 }  // namespace
@@ -83,6 +103,7 @@ std::string Plan::to_json() const {
 
 Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
+  if (!mesh.empty() && weaker.mesh.find(kOpenSize) != std::string::npos) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;

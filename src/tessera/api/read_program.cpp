@@ -1,11 +1,13 @@
 
 #include "tessera/api/manifest.h"
+#include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_model.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/onnx/external_location.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/mapped_file.h"
+#include "tessera/spmd/whole.h"
 
 namespace tessera::api {
 namespace fs = std::filesystem;
@@ -39,20 +41,30 @@ class ProgramReader {
     auto programs = std::make_shared<runtime::RankPrograms>();
     programs->program_of.resize(static_cast<size_t>(manifest_.mesh.size()));
     for (const Manifest::RankFile& file : manifest_.models) read_model(file, *programs);
-    if (!manifest_.states.empty()) read_weights(*programs);
+    if (is_cut() && !manifest_.states.empty()) read_weights(*programs);
     return programs;
   }
 
  private:
+  // Whether ranks' weights come as shards. If not, each rank takes its own from whole ones.
+  bool is_cut() const { return manifest_.form.form == Form::mpmd; }
+
   // A model serves all ranks of its file, as one program over axis indices; but where its communication is made of
   // functions, whose messages and their extents follow from the rank's number, or that one rank runs, as a program of that
   // rank's.
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
+    if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     auto add = [&](OnnxModel own, std::optional<int64_t> rank) {
       layouts_.push_back(layout_of(own, path));
-      programs.programs.push_back(std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, rank)));
+      std::map<std::string, Tensor> whole;
+      if (!is_cut())
+        for (const Manifest::State& state : manifest_.states) whole[state.value] = own.graph->find(state.value)->data;
+      auto program = std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, rank));
+      for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
+      if (!is_cut()) spmd::take_slices_only(*program);
+      programs.programs.push_back(std::move(program));
     };
     const bool by_rank = !model.functions.empty() || file.ranks.size() == 1;
     if (!by_rank) add(std::move(model), std::nullopt);

@@ -9,6 +9,7 @@ inline namespace v1 {
 namespace {
 
 // The words of each option, in the order of its enumerators.
+constexpr std::array<std::string_view, 3> kForm = {"mpmd", "spmd", "parallel-for"};
 constexpr std::array<std::string_view, 2> kLower = {"collectives", "primitives"};
 constexpr std::array<std::string_view, 2> kOrder = {"tokens", "position"};
 constexpr std::array<std::string_view, 3> kRankId = {"input", "op", "constant"};
@@ -35,6 +36,7 @@ std::string word(const std::array<std::string_view, count>& known, Option option
 
 WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& words) {
   WriteOptions options;
+  read(words, "form", kForm, options.form);
   read(words, "lower", kLower, options.lower);
   read(words, "order", kOrder, options.order);
   read(words, "rank_id", kRankId, options.rank_id);
@@ -44,7 +46,8 @@ WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& 
 }
 
 std::map<std::string, std::string> WriteOptions::words() const {
-  return {{"lower", word(kLower, lower)},
+  return {{"form", word(kForm, form)},
+          {"lower", word(kLower, lower)},
           {"order", word(kOrder, order)},
           {"rank_id", word(kRankId, rank_id)},
           {"rank_type", word(kRankType, rank_type)},

@@ -1,8 +1,10 @@
 #include "tessera/api/written_program.h"
 
+#include <numeric>
 #include <set>
 
 #include "tessera/api/manifest.h"
+#include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_classes.h"
 #include "tessera/api/rank_model.h"
 #include "tessera/api/weights_file.h"
@@ -13,6 +15,7 @@
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/mapped_file.h"
+#include "tessera/spmd/whole.h"
 
 namespace tessera::api {
 namespace fs = std::filesystem;
@@ -120,6 +123,14 @@ class ProgramWriter {
 
   void write_models() {
     const bool constant = options_.rank_id == RankIdentity::constant;
+    if (options_.form != Form::mpmd) {  // no axis index is bound, and ranks are told apart by what they compute
+      std::vector<std::string> all;
+      std::vector<int> ranks(static_cast<size_t>(program_.mesh.size()));
+      std::iota(ranks.begin(), ranks.end(), 0);
+      for (const MeshAxis& axis : program_.mesh.axes()) all.push_back(axis.name);
+      write_model(model_of(0, all), ranks);
+      return;
+    }
     auto unbound = constant ? std::vector<std::string>{} : unbound_axes(program_);
     RankClasses classes = model_classes(program_, unbound);
     for (const Manifest::RankFile& alike : files_of(classes)) {
@@ -158,7 +169,8 @@ class ProgramWriter {
     const int rank = ranks[0];
     for (const StoredShard& shard : shards_of(rank))
       options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
-    std::string file = fmt::format("rank_{}.onnx", rank);
+    if (options_.form == Form::parallel_for) model = wrap_parallel_for(std::move(model), program_.mesh);
+    std::string file = options_.form == Form::mpmd ? fmt::format("rank_{}.onnx", rank) : "model.onnx";
     export_model(model, folder_.temporary() / file, options);
     manifest_.models.push_back({stamp_of(folder_.temporary(), file), std::move(ranks)});
   }
@@ -175,7 +187,18 @@ class ProgramWriter {
 
 void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder,
                    const WriteOptions& options) {
-  ProgramWriter(program, source, folder, options).run();
+  if (options.form == Form::mpmd) {
+    ProgramWriter(program, source, folder, options).run();
+    return;
+  }
+  if (options.rank_id == RankIdentity::constant)
+    fail("write",
+         "a constant rank makes one model per rank, and this form is one model for all; ask for --form=mpmd, or "
+         "leave out --rank-id=constant");
+  const bool ports = options.form == Form::parallel_for;
+  WriteOptions one = options;
+  if (ports) one.rank_id = RankIdentity::input;  // the body's
+  ProgramWriter(spmd::with_whole_edge(program, {.states = true, .ports = ports}), source, folder, one).run();
 }
 
 bool is_written_program(const fs::path& path) {

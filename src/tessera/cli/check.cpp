@@ -37,7 +37,7 @@ class Check : public Command {
     Progress progress(console, "compiling");
     const std::vector<Model> models = load_models(path_);
     if (std::optional<Program> program = join_split(models, path_, plan_, {})) return *program;
-    Plan plan = plan_.plan();
+    Plan plan = plan_.plan(models.front());
     return compile(models.front(), plan_.mesh(plan), plan);
   }
 

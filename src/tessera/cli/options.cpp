@@ -53,7 +53,9 @@ SymbolSizes parse_shapes(std::string_view text) {
 }
 
 void PlanOptions::declare(CLI::App& app) {
-  app.add_option("--mesh", mesh_text, "named axes of devices, as dp=2,tp=4; without it, one rank");
+  app.add_option(
+      "--mesh", mesh_text,
+      "named axes of devices, as dp=2,tp=4; without it, one rank; tessera shard may leave sizes open, as tp=?");
   app.add_option("--topology", topology_path,
                  "JSON file that names the links of the mesh's axes, as tessera bench comm writes it");
   app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info");
@@ -131,6 +133,10 @@ void PlanOptions::refuse_for_split(const std::string& path) const {
 }
 
 void FormOptions::declare(CLI::App& app) {
+  app.add_option(
+         "--form", form,
+         "one model per class of like ranks, with weights cut to shards; one for every rank; or one ParallelFor")
+      ->check(CLI::IsMember(std::vector<std::string>{"mpmd", "spmd", "parallel-for"}));
   app.add_option("--dialect", dialect,
                  "whose operators collectives are: ours (domain tessera.comm), ONNX Runtime's AllReduce, AllGather and "
                  "AllToAll, or TensorRT's DistCollective; see docs/dialects.md")
@@ -150,8 +156,12 @@ void FormOptions::declare(CLI::App& app) {
 }
 
 WriteOptions FormOptions::options() const {
-  return WriteOptions::from_words(
-      {{"dialect", dialect}, {"lower", lower}, {"order", order}, {"rank_id", rank_id}, {"rank_type", rank_type}});
+  return WriteOptions::from_words({{"form", form},
+                                   {"dialect", dialect},
+                                   {"lower", lower},
+                                   {"order", order},
+                                   {"rank_id", rank_id},
+                                   {"rank_type", rank_type}});
 }
 
 void DumpOptions::declare(CLI::App& app) {
@@ -237,7 +247,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
     return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
   }
-  Plan wanted = plan.plan();
+  Plan wanted = plan.plan(model);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), arrays);
   start = Clock::now();

@@ -22,6 +22,8 @@ struct PlanOptions {
   void declare(CLI::App& app);
   /// What the user said, completed by the plan file.
   Plan plan() const;
+  /// The same, completed by the plan that the model carries.
+  Plan plan(const Model& model) const { return plan().over(model.plan()); }
   Mesh mesh(const Plan& plan) const;
   /// What the file says of the mesh's links; empty without one.
   Topology topology() const;
@@ -37,9 +39,10 @@ struct PlanOptions {
   std::vector<std::string> annotations;
 };
 
-/// The form of a written program: --dialect, --lower, --order, --rank-id, --rank-type.
+/// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.
 struct FormOptions {
-  std::string dialect = "tessera", lower = "collectives", order = "tokens", rank_id = "op", rank_type = "integer";
+  std::string form = "mpmd", dialect = "tessera", lower = "collectives", order = "tokens", rank_id = "op",
+              rank_type = "integer";
 
   void declare(CLI::App& app);
   WriteOptions options() const;

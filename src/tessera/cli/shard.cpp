@@ -14,7 +14,8 @@ class Shard : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file")->required();
     plan_.declare(app);
-    auto* output = app.add_option("-o,--output", folder_, "the folder to write, whole or not at all");
+    auto* output = app.add_option("-o,--output", folder_,
+                                  "the folder to write, whole or not at all; for an open mesh (tp=?) an ONNX file");
     app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
     form_.declare(app);
     dump_.declare(app);
@@ -26,7 +27,8 @@ class Shard : public Command {
     if (folder_.empty() && !dry_)
       throw Error(ErrorKind::user, "shard", "where to? name a folder with -o, or ask for the plan with --dry-run");
     Model model = Model::load(model_);
-    Plan plan = plan_.plan();
+    Plan plan = plan_.plan(model);
+    if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
     Program program = [&] {
       Progress progress(console, "compiling");
       return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console), plan_.topology()});
@@ -47,6 +49,24 @@ class Shard : public Command {
   }
 
  private:
+  // The mesh is not known yet: the model takes its plan along, and is split where it is loaded.
+  int annotate(const Console& console, const Model& model, const Plan& plan) const {
+    if (dry_ || !folder_.ends_with(".onnx"))
+      throw Error(ErrorKind::user, "shard",
+                  "the mesh " + plan.mesh +
+                      " is open, so that the model is written with its plan, to be split where it "
+                      "is loaded; name the file, as -o annotated.onnx, or give all sizes");
+    {
+      Progress progress(console, "writing");
+      model.write_annotated(folder_, plan);
+    }
+    if (console.json)
+      console.emit({{"model", model_}, {"mesh", plan.mesh}, {"written", folder_}});
+    else
+      console.say("wrote " + folder_ + ", for a mesh " + plan.mesh + "; run it with --mesh");
+    return kGood;
+  }
+
   static std::vector<int64_t> peaks_of(const Program& program) {
     int64_t asked = program.mesh().size() > kMostRanksAsked ? 1 : program.mesh().size();
     std::vector<int64_t> peaks;

@@ -29,7 +29,7 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console)) return *ended;
     Model model = Model::load(model_);
-    Plan plan = plan_.plan();
+    Plan plan = plan_.plan(model);
     Mesh mesh = plan_.mesh(plan);
     if (expected_.empty() && mesh.axes().empty())
       throw Error(ErrorKind::user, "verify", "name a --mesh to compare with one device, or --expected outputs");

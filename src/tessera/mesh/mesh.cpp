@@ -70,6 +70,8 @@ Mesh Mesh::parse(std::string_view text) {
     if (equals == std::string_view::npos) fail("mesh", "axis '{}' has no size; write {}=4, say", piece, piece);
     std::string_view name = trim(piece.substr(0, equals));
     require_axis_name(name);
+    if (trim(piece.substr(equals + 1)) == "?")
+      fail("mesh", "'{}' leaves the size of the axis {} open; name it, as in {}=4", text, name, name);
     axes.push_back({std::string(name), parse_size(name, trim(piece.substr(equals + 1)))});
     start = end + 1;
   }

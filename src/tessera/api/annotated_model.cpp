@@ -1,0 +1,42 @@
+#include "tessera/api/compile.h"
+#include "tessera/api/glob.h"
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/export.h"
+#include "tessera/onnx/metadata.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+constexpr std::string_view kPlanKey = "tessera.plan";              // of the model
+constexpr std::string_view kAnnotationKey = "tessera.annotation";  // of values, for other readers
+
+}  // namespace
+
+Plan Model::plan() const {
+  const auto text = get_metadata(impl_->model, kPlanKey);
+  return text ? Plan::from_json(*text, "the plan in '" + impl_->path.string() + "'") : Plan();
+}
+
+void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
+  // Whether it can be followed shows on any size.
+  std::string some = plan.mesh;
+  for (char& letter : some)
+    if (letter == '?') letter = '2';
+  compile(*this, Mesh::parse(some), plan);
+  OnnxModel annotated = impl_->model.clone();
+  set_metadata(annotated, kPlanKey, plan.to_json());
+  for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first has its way
+    const auto request = api::AnnotationRequest::parse(entry->text, entry->by);
+    for (const auto& value : annotated.graph->values())
+      if (api::glob_matches(request.pattern, value->name)) set_metadata(*value, kAnnotationKey, request.sharding);
+  }
+  constexpr size_t kInline = 1024;
+  ExportOptions options;
+  options.external_threshold = kInline;
+  export_model(annotated, path, options);
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+
+namespace tessera::api {
+
+/// The operator of domain tessera.comm that holds a program: its attribute `body` is a graph that every rank of the
+/// mesh (attributes `axes`, `sizes`) runs at once. The body's one input is the rank's number, an int64 scalar; all else
+/// it takes from the graph around it. Result k is what the body gives as output k on rank `from`[k].
+inline constexpr std::string_view kParallelFor = "ParallelFor";
+
+/// Puts a model that every rank can run, whose inputs, states and outputs are whole, into the body of one node. The
+/// result has the same inputs, initializers and outputs, but for the rank's number.
+OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh);
+
+/// The inverse. User errors (stage "program") naming `source` if the model is not one such node, or of another mesh.
+OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::string& source);
+
+}  // namespace tessera::api

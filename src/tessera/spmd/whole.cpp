@@ -1,0 +1,167 @@
+#include "tessera/spmd/whole.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/spmd/reshard.h"
+
+namespace tessera::spmd {
+namespace {
+
+class WholeEdgeMaker {
+ public:
+  WholeEdgeMaker(const Program& program, const WholeEdge& edge) : program_(program), edge_(edge) {
+    result_.mesh = program.mesh;
+    result_.hints = program.hints;
+    result_.equal_extents = program.equal_extents;
+    result_.reshards = program.reshards;
+    result_.graph = std::make_unique<Graph>();
+    result_.graph->name = program.graph->name;
+  }
+
+  Program run() {
+    for (const Port& port : program_.inputs) result_.inputs.push_back({port.name, source(*port.value, edge_.ports)});
+    for (const auto& value : program_.graph->values())
+      if (!value->producer && value->kind != ValueKind::input)
+        source(*value, value->kind == ValueKind::state && edge_.states);
+    for (const auto& [value, whole] : sliced_) known_[value] = laid_out(whole, program_.placement(value).sharding);
+    for (const auto& node : program_.graph->nodes()) copy(*node);
+    for (const Port& port : program_.outputs) {
+      Value* value = known_.at(port.value);
+      if (edge_.ports) value = laid_out(value, Sharding::replicated(*program_.placement(port.value).global.shape));
+      graph().outputs.push_back(value);
+      result_.outputs.push_back({port.name, value});
+    }
+    graph().verify("write");
+    return std::move(result_);
+  }
+
+ private:
+  Graph& graph() { return *result_.graph; }
+
+  // An input, state, constant or expression; if it is to be whole, `known_` has its slice later.
+  Value* source(const Value& value, bool whole) {
+    auto placed = program_.placements.find(&value);
+    whole = whole && placed != program_.placements.end() && !placed->second.sharding.is_replicated();
+    if (value.next && whole)
+      fail("write", "'{}' changes from step to step, and cannot be whole on every rank; write the program as mpmd",
+           value.name);
+    TensorType type = whole ? placed->second.global : value.type;
+    Value* made = nullptr;
+    if (value.kind == ValueKind::input) {
+      made = graph().add_input(value.name, type);
+    } else if (value.kind == ValueKind::constant) {
+      made = graph().add_constant(value.name, value.data);
+      made->content = value.content;
+    } else if (value.kind == ValueKind::expression) {
+      made = graph().add_expression(value.name, *value.content, value.rank() == 0);
+      made->type.dtype = value.dtype();
+    } else {
+      made = graph().add_value(value.name, value.kind, type);
+      if (auto data = program_.initial.find(&value); data != program_.initial.end())
+        result_.initial[made] = data->second;
+    }
+    check(made->name == value.name, fmt::format("'{}' keeps its name", value.name));
+    if (placed != program_.placements.end()) result_.placements[made] = placed->second;
+    if (whole) {
+      result_.placements[made].sharding = Sharding::replicated(*type.shape);
+      sliced_.emplace_back(&value, made);
+    }
+    return known_[&value] = made;
+  }
+
+  Value* laid_out(Value* value, const Sharding& wanted) {
+    const Placement from = result_.placement(value);
+    for (const ReshardStep& step : plan_reshard(from.sharding, wanted))
+      value = emit_reshard(result_, value, step, from.global, from.name);
+    return value;
+  }
+
+  void copy(const Node& node) {
+    auto made = std::make_unique<Node>(node);
+    for (Value*& operand : made->inputs)
+      if (operand) operand = known_.at(operand);
+    for (Value*& result : made->outputs) {
+      if (!result) continue;
+      const Value* was = result;
+      result = known_[was] = graph().add_value(was->name, ValueKind::result, was->type);
+      result->content = was->content;
+      if (auto placed = program_.placements.find(was); placed != program_.placements.end())
+        result_.placements[result] = placed->second;
+    }
+    graph().adopt_node(std::move(made));
+  }
+
+  const Program& program_;
+  const WholeEdge& edge_;
+  Program result_;
+  std::map<const Value*, Value*> known_;
+  std::vector<std::pair<const Value*, Value*>> sliced_;
+};
+
+// The state or input that a value is a slice of: reached through slices and reshapes that data do not steer.
+Value* origin_of(Value* value) {
+  while (value->producer) {
+    const Node& node = *value->producer;
+    if (!node.domain.empty() || (node.op_type != "Slice" && node.op_type != "Reshape")) return nullptr;
+    for (size_t i = 1; i < node.inputs.size(); ++i)
+      if (node.inputs[i] && node.inputs[i]->kind != ValueKind::expression &&
+          node.inputs[i]->kind != ValueKind::constant)
+        return nullptr;
+    value = node.inputs[0];
+  }
+  return value->kind == ValueKind::state || value->kind == ValueKind::input ? value : nullptr;
+}
+
+// Whether nothing on the way from the origin to the slice is used otherwise.
+bool is_only_use(const Graph& graph, const Value* slice, const Value* origin) {
+  for (const Value* value = slice; value != origin;) {
+    const Node* node = value->producer;
+    value = node->inputs[0];
+    if (value->uses.size() != 1 || value->next || graph.is_output(value)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Program with_whole_edge(const Program& program, const WholeEdge& edge) {
+  return WholeEdgeMaker(program, edge).run();
+}
+
+void take_slices_only(Program& program) {
+  Graph& graph = *program.graph;
+  std::map<Value*, std::vector<Value*>> slices;  // of each origin, those that are its shards
+  for (const auto& node : graph.nodes())
+    for (Value* result : node->outputs) {
+      auto placed = result ? program.placements.find(result) : program.placements.end();
+      if (placed == program.placements.end()) continue;
+      Value* origin = origin_of(result);
+      auto whole = origin ? program.placements.find(origin) : program.placements.end();
+      if (whole == program.placements.end() || !whole->second.sharding.is_replicated()) continue;
+      const Placement& shard = placed->second;
+      if (shard.name == whole->second.name && *shard.global.shape == *whole->second.global.shape)
+        slices[origin].push_back(result);
+    }
+  for (auto& [origin, shards] : slices) {
+    // Of slices of slices, the smallest.
+    auto found = std::find_if(shards.rbegin(), shards.rend(), [&graph, from = origin](const Value* shard) {
+      return !graph.is_output(shard) && is_only_use(graph, shard, from);
+    });
+    if (found == shards.rend()) continue;
+    Value* shard = *found;
+    Value* taken = graph.add_value(shard->name, origin->kind, shard->type);
+    graph.replace_uses(shard, taken);
+    program.placements[taken] = program.placement(shard);
+    if (auto data = program.initial.find(origin); data != program.initial.end()) {
+      program.initial[taken] = data->second;
+      program.initial.erase(origin);
+    }
+    for (Port& port : program.inputs)
+      if (port.value == origin) port.value = taken;
+    std::replace(graph.inputs.begin(), graph.inputs.end(), origin, taken);
+  }
+  graph.erase_dead(true);
+}
+
+}  // namespace tessera::spmd

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "tessera/spmd/program.h"
+
+namespace tessera::spmd {
+
+/// Which tensors at a program's edge are whole.
+struct WholeEdge {
+  bool states = true;
+  bool ports = false;  ///< inputs and outputs
+};
+
+/// The same program on whole tensors at its edge: each rank slices its part of them out first, and outputs are gathered
+/// last. A model that every rank can run, whatever it holds. Example, w = [-, 8{tp}]: the state w is [4, 8] on every
+/// rank, and w.shard = Slice (w, …) of [4, 4] stands where w stood.
+///
+/// Throws a user error (stage "write") that names a state with a next value, which would have to be gathered.
+Program with_whole_edge(const Program& program, const WholeEdge& edge);
+
+/// The inverse for what a rank takes in: states and inputs of which it uses slices only become those slices, so that it
+/// loads no more than these. What is used whole stays whole.
+void take_slices_only(Program& program);
+
+}  // namespace tessera::spmd

@@ -1,0 +1,154 @@
+// The forms of a written program are one program: the same answers, bit by bit, and the same memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "api/small_model.h"
+#include "tessera/api/written_program.h"
+#include "tessera/base/error.h"
+#include "tessera/check.h"
+#include "tessera/inspect.h"
+#include "tessera/onnx/import.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::filesystem::path model_at(const std::string& name) {
+  return std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx";
+}
+
+void expect_same(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    const Tensor& other = b.at(name);
+    ASSERT_EQ(tensor.dims, other.dims) << name;
+    EXPECT_EQ(std::memcmp(tensor.data, other.data, tensor.bytes), 0) << name;
+  }
+}
+
+SessionOptions one_thread() {
+  SessionOptions options;
+  options.threads_per_rank = 1;
+  return options;
+}
+
+class Forms : public testing::TestWithParam<const char*> {};
+
+TEST_P(Forms, GiveTheSameBits) {
+  TemporaryFolder folder;
+  Model model = Model::load(model_at(GetParam()));
+  Tensors inputs = random_inputs(model, model.complete({}), 5);
+  for (const char* mesh : {"tp=3", "dp=2,tp=2"}) {
+    Program program = compile(model, Mesh::parse(mesh), {});
+    Tensors expected = Session(program, one_thread()).run(inputs);
+    for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
+      for (RankIdentity rank_id : {RankIdentity::op, RankIdentity::input}) {
+        SCOPED_TRACE(testing::Message() << mesh << " form " << static_cast<int>(form));
+        WriteOptions options;
+        options.form = form;
+        options.rank_id = rank_id;
+        program.write(folder / "out", options);
+        Program read = Program::read(folder / "out");
+        EXPECT_TRUE(check_program(read).good());
+        expect_same(Session(read, one_thread()).run(inputs), expected);
+      }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Forms, testing::Values("mlp", "gpt2", "llama", "bert"));
+
+TEST(SpmdForm, IsOneModelOfWholeWeightsThatRanksLoadTheirShardsOf) {
+  TemporaryFolder folder;
+  Model model = Model::load(model_at("gpt2"));
+  Program program = compile(model, Mesh::parse("tp=3"), {});
+  WriteOptions options;
+  options.form = Form::spmd;
+  program.write(folder / "out", options);
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/model.onnx"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/weights/1.bin"));
+  for (int64_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(Program::read(folder / "out").peak_bytes(rank, {}), program.peak_bytes(rank, {}));
+}
+
+TEST(ParallelFor, HasTheInputsWeightsAndOutputsOfTheModel) {
+  TemporaryFolder folder;
+  WriteOptions options;
+  options.form = Form::parallel_for;
+  compile(Model::load(model_at("mlp")), Mesh::parse("dp=2,tp=2"), {}).write(folder / "out", options);
+  OnnxModel written = import_model(folder / "out/model.onnx");
+  ASSERT_EQ(written.graph->nodes().size(), 1u);
+  const Node& loop = *written.graph->nodes()[0];
+  EXPECT_EQ(loop.op_type, "ParallelFor");
+  EXPECT_EQ(*loop.get<std::vector<std::string>>("axes"), (std::vector<std::string>{"dp", "tp"}));
+  EXPECT_EQ(loop.get_ints("sizes"), (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(loop.get_ints("from")[0], 0);
+  EXPECT_EQ((*loop.get<std::shared_ptr<Graph>>("body"))->inputs.size(), 1u);
+  for (const auto& [name, shape] :
+       {std::pair("m.m.0.weight", "[128, 128]"), {"x", "[batch, 128]"}, {"y", "[batch, 128]"}}) {
+    ASSERT_NE(written.graph->find(name), nullptr) << name;
+    EXPECT_EQ(to_string(written.graph->find(name)->shape()), shape);
+  }
+}
+
+TEST(OneModelForms, HaveNoConstantRank) {
+  TemporaryFolder folder;
+  std::filesystem::path path = write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair));
+  WriteOptions options;
+  options.form = Form::spmd;
+  options.rank_id = RankIdentity::constant;
+  try {
+    compile(Model::load(path), Mesh::parse("tp=2"), {}).write(folder / "out", options);
+    ADD_FAILURE() << "written";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("leave out --rank-id=constant"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+TEST(AnnotatedModel, IsSplitWhereItIsLoaded) {
+  TemporaryFolder folder;
+  std::filesystem::path path = write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair));
+  Plan plan;
+  plan.mesh = "dp=2,tp=?";
+  plan.annotations = {{"x=[dp, -]"}, {"up=[-, tp]"}};
+  Model::load(path).write_annotated(folder / "annotated.onnx", plan);
+  Model annotated = Model::load(folder / "annotated.onnx");
+  Tensors inputs = {{"x", ramp({3, 8})}};
+  Tensors expected = Session(compile(Model::load(path), {}, {}), one_thread()).run(inputs);
+  for (const char* mesh : {"dp=2,tp=2", "dp=2,tp=3"}) {
+    Plan ours;
+    ours.mesh = mesh;
+    Plan whole = ours.over(annotated.plan());
+    Program program = compile(annotated, Mesh::parse(whole.mesh), whole);
+    EXPECT_EQ(program.summary().collectives.size(), 1u);
+    EXPECT_EQ(program.summary().collectives[0].axes, std::vector<std::string>{"tp"});
+    expect_same(Session(program, one_thread()).run(inputs), expected);
+  }
+  for (const char* mesh : {"tp=2", "dp=4,tp=2", "dp=2,x=2"}) {
+    Plan ours;
+    ours.mesh = mesh;
+    EXPECT_THROW(ours.over(annotated.plan()), Error) << mesh;
+  }
+  try {
+    Mesh::parse(annotated.plan().mesh);
+    ADD_FAILURE() << "a mesh";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("leaves the size of the axis tp open"));
+  }
+}
+
+TEST(AnnotatedModel, IsNotWrittenWithAPlanThatCannotBeFollowed) {
+  TemporaryFolder folder;
+  std::filesystem::path path = write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair));
+  Plan plan;
+  plan.mesh = "tp=?";
+  plan.annotations = {{"nothing=[-, tp]"}};
+  EXPECT_THROW(Model::load(path).write_annotated(folder / "annotated.onnx", plan), Error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "annotated.onnx"));
+}
+
+}  // namespace
+}  // namespace tessera::test
