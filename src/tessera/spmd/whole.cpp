@@ -28,7 +28,10 @@ class WholeEdgeMaker {
     for (const auto& node : program_.graph->nodes()) copy(*node);
     for (const Port& port : program_.outputs) {
       Value* value = known_.at(port.value);
-      if (edge_.ports) value = laid_out(value, Sharding::replicated(*program_.placement(port.value).global.shape));
+      if (edge_.ports) {
+        value = laid_out(value, Sharding::replicated(*program_.placement(port.value).global.shape));
+        name_output(value, port.name);
+      }
       graph().outputs.push_back(value);
       result_.outputs.push_back({port.name, value});
     }
@@ -75,6 +78,16 @@ class WholeEdgeMaker {
     for (const ReshardStep& step : plan_reshard(from.sharding, wanted))
       value = emit_reshard(result_, value, step, from.global, from.name);
     return value;
+  }
+
+  // What leaves is called as the model calls it; the part that it was gathered from steps aside.
+  void name_output(Value* value, const std::string& name) {
+    if (value->name == name || value->kind != ValueKind::result || graph().is_output(value)) return;
+    if (Value* other = graph().find(name)) {
+      if (other->kind != ValueKind::result || graph().is_output(other)) return;
+      graph().rename(other, name + ".local");
+    }
+    graph().rename(value, name);
   }
 
   void copy(const Node& node) {
