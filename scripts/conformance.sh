@@ -28,6 +28,10 @@ for name in mlp tiny gpt2; do
             --rank-id=$rank --rank-type=$type -o "$work/forms/$name-$lower-$order-$rank-$type"
         done
       done
+      for form in spmd parallel-for; do
+        build/tessera shard "$(model_of $name)/model.onnx" --mesh dp=2,tp=3 --quiet --lower=$lower --order=$order \
+          --form=$form -o "$work/forms/$name-$lower-$order-$form"
+      done
     done
   done
 done

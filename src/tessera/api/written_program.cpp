@@ -191,6 +191,10 @@ void write_program(const spmd::Program& program, const std::string& source, cons
     ProgramWriter(program, source, folder, options).run();
     return;
   }
+  if (options.dialect != Dialect::tessera)
+    fail("write",
+         "other engines' models have their rank folded in, and this form is one model for all; ask for "
+         "--form=mpmd, or leave out --dialect");
   if (options.rank_id == RankIdentity::constant)
     fail("write",
          "a constant rank makes one model per rank, and this form is one model for all; ask for --form=mpmd, or "
