@@ -70,7 +70,14 @@ class Mutation {
   size_t pick(size_t count) { return random_() % count; }
 
   std::optional<std::string> drop() {
-    if (node_->inputs.empty() || node_->outputs.empty() || !node_->inputs[0] || !node_->outputs[0]) return std::nullopt;
+    if (node_->op_type == "Send") {
+      std::string what = "drops " + node_->label();
+      graph().erase(node_);
+      return what;
+    }
+    if (node_->op_type == "Recv" || node_->inputs.empty() || node_->outputs.empty() || !node_->inputs[0] ||
+        !node_->outputs[0])
+      return std::nullopt;
     std::string what = "drops " + node_->label();
     Value* result = node_->outputs[0];
     for (spmd::Port& port : program_.outputs)
@@ -83,7 +90,8 @@ class Mutation {
   // Two nodes that do not depend on each other change places, with all that is about them.
   std::optional<std::string> swap() {
     Node* other = nodes_[pick(nodes_.size())];
-    if (other == node_ || depends(node_, other) || depends(other, node_)) return std::nullopt;
+    if (other == node_ || other->op_type != node_->op_type || depends(node_, other) || depends(other, node_))
+      return std::nullopt;
     std::string what = "lets " + node_->label() + " and " + other->label() + " change places";
     exchange(*node_, *other);
     graph().sort();
@@ -93,7 +101,8 @@ class Mutation {
   // Moved to where its neighbour among communications stands: the next one may come first.
   std::optional<std::string> reorder() {
     auto at = std::find(nodes_.begin(), nodes_.end(), node_);
-    if (at + 1 == nodes_.end() || depends(*(at + 1), node_)) return std::nullopt;
+    if (at + 1 == nodes_.end() || (*(at + 1))->op_type != node_->op_type || depends(*(at + 1), node_))
+      return std::nullopt;
     std::string what = "puts " + (*(at + 1))->label() + " before " + node_->label();
     exchange(*node_, **(at + 1));
     graph().sort();
@@ -116,8 +125,17 @@ class Mutation {
     give(b, operands, results);
   }
 
+  // Speaks to another rank, whether of its group or not.
+  std::optional<std::string> readdress() {
+    auto ranks = static_cast<size_t>(program_.mesh.size());
+    auto other = static_cast<int64_t>(pick(ranks));
+    graph().set_input(node_, node_->op_type == "Send" ? 1 : 0, graph().constant_int64({other}, true));
+    return node_->label() + " speaks to rank " + std::to_string(other);
+  }
+
   std::optional<std::string> retype() {
     std::string label = node_->label();
+    if (node_->op_type == "Send" || node_->op_type == "Recv") return readdress();
     if (node_->find_attribute("reduction") && pick(2) == 0) {
       std::string now = node_->get_string("reduction", "sum");
       std::string other = now == "max" ? "min" : "max";
@@ -164,10 +182,12 @@ class Mutation {
 
 }  // namespace
 
-runtime::RankPrograms apart(const spmd::Program& program) {
-  runtime::RankPrograms all;
-  for (int rank = 0; rank < program.mesh.size(); ++rank) {
-    all.programs.push_back(clone(program));
+runtime::RankPrograms apart(const runtime::RankPrograms& programs) {
+  runtime::RankPrograms all = programs;
+  all.programs.clear();
+  all.program_of.clear();
+  for (int rank = 0; rank < programs.mesh().size(); ++rank) {
+    all.programs.push_back(clone(programs.of(rank)));
     all.program_of.push_back(rank);
   }
   return all;

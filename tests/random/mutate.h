@@ -10,7 +10,7 @@
 namespace tessera::random {
 
 /// One program a rank, so that ranks can be changed one by one.
-runtime::RankPrograms apart(const spmd::Program& program);
+runtime::RankPrograms apart(const runtime::RankPrograms& programs);
 
 /// Changes one communication node at random, on one rank or on all: drops it, lets it change places with another,
 /// retypes it (another reduction, kind, dimension or peer), moves it, or gives it another group. Says what it did;
