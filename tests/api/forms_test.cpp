@@ -140,6 +140,30 @@ TEST(AnnotatedModel, IsSplitWhereItIsLoaded) {
   }
 }
 
+TEST(AnnotatedModel, LeavesWholeSizesOpenOnly) {
+  TemporaryFolder folder;
+  std::filesystem::path path = write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair));
+  Plan plan;
+  plan.mesh = "tp=1?";
+  EXPECT_THROW(Model::load(path).write_annotated(folder / "annotated.onnx", plan), Error);
+}
+
+TEST(ParallelFor, KeepsNamesThatLookLikeItsOwn) {
+  TemporaryFolder folder;
+  std::filesystem::path path = write_model(folder, R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[4, 8] x) => (float[4, 8] "z.body", float[4, 8] z) {
+      "z.body" = Relu (x)
+      z = Neg (x)
+    })");
+  WriteOptions options;
+  options.form = Form::parallel_for;
+  Program program = compile(Model::load(path), Mesh::parse("dp=2"), {});
+  program.write(folder / "out", options);
+  Tensors inputs = {{"x", ramp({4, 8})}};
+  expect_same(Session(Program::read(folder / "out"), one_thread()).run(inputs),
+              Session(program, one_thread()).run(inputs));
+}
+
 TEST(AnnotatedModel, IsNotWrittenWithAPlanThatCannotBeFollowed) {
   TemporaryFolder folder;
   std::filesystem::path path = write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair));

@@ -134,6 +134,26 @@ TEST(Order, LetsMessagesPassBeforeAnybodyReceives) {
   EXPECT_TRUE(prove(ranks.all()).good());
 }
 
+TEST(Order, FollowsRanksThatWaitBetweenMessages) {
+  // Rank 1 is woken by a message while it waits at a collective: it counts once.
+  auto talk = [](Ranks& ranks, bool last) {
+    ranks.send(0, "tp", "m", 1);
+    ranks.all_reduce(0, "tp", "a");
+    ranks.recv(0, "tp", "n", 1);
+    if (last) ranks.all_reduce(0, "tp", "b");
+    ranks.recv(1, "tp", "m", 0);
+    ranks.all_reduce(1, "tp", "a");
+    ranks.send(1, "tp", "n", 0);
+    ranks.all_reduce(1, "tp", "b");
+  };
+  Ranks good("tp=2");
+  talk(good, true);
+  EXPECT_TRUE(prove(good.all()).good());
+  Ranks bad("tp=2");
+  talk(bad, false);
+  EXPECT_THAT(clash(bad).message, HasSubstr("rank 0 ends without coming"));
+}
+
 TEST(Order, NamesMessagesThatNobodyReceives) {
   Ranks ranks("tp=2");
   ranks.send(0, "tp", "a", 1);

@@ -1,6 +1,7 @@
 #include "tessera/api/compile.h"
 #include "tessera/api/glob.h"
 #include "tessera/api/impl.h"
+#include "tessera/api/open_mesh.h"
 #include "tessera/base/error.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/metadata.h"
@@ -21,10 +22,7 @@ Plan Model::plan() const {
 
 void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
   // Whether it can be followed shows on any size.
-  std::string some = plan.mesh;
-  for (char& letter : some)
-    if (letter == '?') letter = '2';
-  compile(*this, Mesh::parse(some), plan);
+  compile(*this, api::close_sizes(plan.mesh, 2), plan);
   OnnxModel annotated = impl_->model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
   for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first has its way

@@ -115,6 +115,8 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
   for (const Entry& extent : entry.at("shape").list()) {
     auto parsed = Expr::parse(extent.text());
     if (!parsed) extent.wrong("'{}' is no extent", extent.text());
+    if (extent.text().find('@') != std::string::npos)
+      extent.wrong("'{}' speaks of a rank, but whole tensors are the same on all", extent.text());
     shape.push_back(*parsed);
   }
   try {

@@ -1,6 +1,7 @@
 #include "tessera/api/parallel_for.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/api/lowering.h"
 #include "tessera/base/error.h"
@@ -52,12 +53,11 @@ OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
     if (input != rank) capture(input, outer.add_input(input->name, input->type));
   for (Value* state : body->values_of(ValueKind::state)) capture(state, outer.add_state(state->name, state->data));
   body->inputs = {rank};
+  std::map<const Value*, std::string> called;  // outputs as the model calls them; one may be given twice
   for (Value* output : body->outputs) {
-    std::string name = output->name;
-    if (name.ends_with(kInside))  // given twice
-      name.resize(name.size() - kInside.size());
-    else
-      body->rename(output, name + std::string(kInside));
+    auto [known, first] = called.emplace(output, output->name);
+    const std::string& name = known->second;
+    if (first) body->rename(output, name + std::string(kInside));
     Value* result = outer.add_value(name, ValueKind::result, output->type);
     result->extra = output->extra;
     loop->outputs.push_back(result);
@@ -98,9 +98,12 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
       body->inputs.push_back(inside);
     }
   }
-  for (Value* output : body->outputs)
-    if (output->name.ends_with(kInside))
-      body->rename(output, output->name.substr(0, output->name.size() - kInside.size()));
+  // First out of one another's way, then as they are called outside.
+  std::map<Value*, std::string> named;
+  for (size_t k = 0; k < body->outputs.size(); ++k)
+    if (loop.outputs[k] && named.emplace(body->outputs[k], loop.outputs[k]->name).second)
+      body->rename(body->outputs[k], "");
+  for (const auto& [value, name] : named) body->rename(value, name);
   model.graph = std::move(body);
   return model;
 }

@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tessera/api/open_mesh.h"
 #include "tessera/base/error.h"
 #include "tessera/tessera.h"
 
@@ -41,21 +41,13 @@ void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
   }
 }
 
-constexpr char kOpenSize = '?';
-
-// Each axis of `mesh` is that of `open` in its place, with the size there unless it is "?".
+// Each axis of `mesh` is that of `open` in its place, with the size there unless that is open.
 void require_fits(const std::string& mesh, const std::string& open) {
-  const Mesh given = Mesh::parse(mesh);
-  std::string closed = open;
-  std::replace(closed.begin(), closed.end(), kOpenSize, '1');
-  const Mesh shape = Mesh::parse(closed);
-  bool fits = given.axes().size() == shape.axes().size();
-  size_t start = 0;
-  for (size_t a = 0; fits && a < shape.axes().size(); ++a) {
-    const size_t end = std::min(open.find(',', start), open.size());
-    const bool any = open.substr(start, end - start).find(kOpenSize) != std::string::npos;
-    fits = given.axes()[a].name == shape.axes()[a].name && (any || given.axes()[a].size == shape.axes()[a].size);
-    start = end + 1;
+  const Mesh given = Mesh::parse(mesh), ones = api::close_sizes(open, 1), twos = api::close_sizes(open, 2);
+  bool fits = given.axes().size() == ones.axes().size();
+  for (size_t a = 0; fits && a < ones.axes().size(); ++a) {
+    const bool any = ones.axes()[a].size != twos.axes()[a].size;
+    fits = given.axes()[a].name == ones.axes()[a].name && (any || given.axes()[a].size == ones.axes()[a].size);
   }
   if (!fits) fail("mesh", "the model is annotated for a mesh {}, and {} is none; give its open sizes", open, mesh);
 }
@@ -98,12 +90,16 @@ std::string Plan::to_json() const {
   for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
-  return json.dump(2);
+  try {
+    return json.dump(2);
+  } catch (const Json::exception& error) {
+    fail("plan", "the plan cannot be written as JSON: {}; rename tensors whose names are not UTF-8", error.what());
+  }
 }
 
 Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
-  if (!mesh.empty() && weaker.mesh.find(kOpenSize) != std::string::npos) require_fits(mesh, weaker.mesh);
+  if (!mesh.empty() && api::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;

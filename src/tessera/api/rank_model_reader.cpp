@@ -110,7 +110,8 @@ class RankModelReader {
       for (; end < text.size() && (text[end] != ',' || depth > 0); ++end)
         depth += (text[end] == '(') - (text[end] == ')');
       auto extent = Expr::parse(text.substr(0, end));
-      if (!extent) wrong("'{}' of '{}' is no extent", text.substr(0, end), name);
+      if (!extent || text.substr(0, end).find('@') != std::string_view::npos)
+        wrong("'{}' of '{}' is no extent of a whole tensor", text.substr(0, end), name);
       shape.push_back(*extent);
       text.remove_prefix(std::min(end + 1, text.size()));
     }

@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <map>
+#include <optional>
 
 #include "tessera/api/manifest.h"
 #include "tessera/api/parallel_for.h"
@@ -50,8 +53,8 @@ class ProgramReader {
   bool is_cut() const { return manifest_.form.form == Form::mpmd; }
 
   // A model serves all ranks of its file, as one program over axis indices; but where its communication is made of
-  // functions, whose messages and their extents follow from the rank's number, or that one rank runs, as a program of that
-  // rank's.
+  // functions, whose messages and their extents follow from the rank's number, or that one rank runs, as a program of
+  // that rank's.
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);

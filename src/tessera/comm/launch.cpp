@@ -95,7 +95,7 @@ std::optional<Launch> from_slurm(const Variables& variables) {
     launch.address = "127.0.0.1";
   // Steps of one machine should not meet each other.
   const int job = reader.number_or("SLURM_JOB_ID", 0), step = reader.number_or("SLURM_STEP_ID", 0);
-  launch.port = reader.number_or("MASTER_PORT", 20000 + (job * 64 + step % 64) % 10000);
+  launch.port = reader.number_or("MASTER_PORT", 20000 + static_cast<int>((int64_t{job} * 64 + step % 64) % 10000));
   return launch;
 }
 

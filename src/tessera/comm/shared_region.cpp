@@ -1,6 +1,7 @@
 #include "tessera/comm/shared_region.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,10 +85,22 @@ int SharedRegion::create(int ranks) {
   return file;
 }
 
-SharedRegion::SharedRegion(int file, int rank) : own_(std::make_shared<Own>(file)) {
+namespace {
+
+// A file that is shorter than what ranks share could not be read where it ends.
+int of_full_size(int file) {
+  struct stat facts {};
+  if (fstat(file, &facts) != 0 || static_cast<size_t>(facts.st_size) != kBytes)
+    fail_running("comm", "file {} is not what ranks share", file);
+  return file;
+}
+
+}  // namespace
+
+SharedRegion::SharedRegion(int file, int rank) : own_(std::make_shared<Own>(of_full_size(file))) {
   header_ = reinterpret_cast<Header*>(own_->base);
   if (header_->magic != kMagic) fail_running("comm", "file {} is not what ranks share", file);
-  check(rank < header_->ranks, "the rank is one of those that share");
+  if (rank >= header_->ranks) fail_running("comm", "rank {} is none of the {} that share", rank, header_->ranks);
   const size_t part = header_->part, first = part * (static_cast<size_t>(std::max(rank, 0)) + 1);
   if (rank >= 0) own_->free = FreeRanges(first, first + part);
 }

@@ -69,9 +69,12 @@ class FactorCheck {
     ops::Rule rule;
     try {
       rule = op->rule(global);
-    } catch (const Error&) {
-      check(op->localize != nullptr, fmt::format("{} has a rule for whole values", node.label()));
-      return;  // its attributes are those of a local form, and do not go with whole values
+    } catch (const Error& error) {
+      // Of a local form, the attributes may not go with whole values.
+      if (!op->localize)
+        report(node, fmt::format("{} does not fit the whole values that it is said to work on: {}", node.label(),
+                                 error.what()));
+      return;
     }
     std::vector<std::vector<Slot>> along(rule.factors.size());
     if (!gather_slots(node, node.inputs, rule.operands, false, along)) return;

@@ -102,6 +102,7 @@ class Walk {
     Group& group = groups_[at.group];
     if (communication.kind == comm::Kind::send) return send(rank, group, at.member);
     if (communication.kind == comm::Kind::recv) return receive(rank, group, at.member);
+    if (group.here[at.member]) return false;  // it waits already, and was woken for an older reason
     group.here[at.member] = 1;
     if (++group.here_count < group.members.size()) return false;
     if (!agree(group)) return false;
@@ -269,7 +270,7 @@ class Walk {
   std::vector<int> shortest_cycle(const std::vector<int>& stuck) {
     std::vector<int> best;
     for (int start : stuck) {
-      if (best.size() == 2) break;  // nobody waits for itself
+      if (!best.empty() && best.size() <= 2) break;  // no shorter one is of two ranks
       std::vector<int> from(mesh_.size(), -1), depth(mesh_.size(), 0);
       std::vector<char> followed(groups_.size());
       std::deque<int> frontier = {start};
