@@ -10,12 +10,6 @@
 namespace tessera::api {
 namespace {
 
-Reduction reduction_named(const std::string& name) {
-  for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
-    if (name == name_of(reduction)) return reduction;
-  fail("write", "there is no reduction '{}'; there are sum, max, min and mean", name);
-}
-
 bool is_half(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
 }
@@ -84,9 +78,7 @@ Value* Lowering::axis_index(const std::string& axis) {
 
 // The ends of all members' blocks along a dimension, from 0.
 Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, int64_t dim) {
-  const auto* text = node.get<std::string>(attribute);
-  auto stated = text ? Expr::parse(*text) : std::nullopt;
-  Expr extent = stated ? *stated : blocks.shape().at(static_cast<size_t>(dim));
+  const Expr extent = dialect::stated_extent(node, attribute, blocks.shape().at(static_cast<size_t>(dim)));
   std::vector<Expr> ends = {0};
   for (const Expr& member : dialect::on_members(extent, *node.get<std::vector<std::string>>("axes"), mesh_))
     ends.push_back(ends.back() + member);
@@ -107,7 +99,7 @@ void Lowering::lower_collective(const Node& node) {
   spec.op = node.op_type;
   spec.axes = axes;
   spec.form = dialect::form_for(spec.op, axes, bytes);
-  spec.reduction = reduction_named(node.get_string("reduction", "sum"));
+  spec.reduction = dialect::reduction_of(node);
   const bool sums = spec.reduction == Reduction::sum || spec.reduction == Reduction::mean;
   spec.float32 = node.find_attribute("reduction") && sums && is_half(dtype);
   spec.boolean = dtype == DType::boolean;

@@ -20,16 +20,6 @@ const std::vector<std::string>& axes_of(const Node& node) {
   return *node.get<std::vector<std::string>>("axes");
 }
 
-// A member's extent as the node states it; else as the shape says, whose extents are those of any rank.
-Expr stated(const Node& node, std::string_view attribute, const Expr& otherwise) {
-  const auto* text = node.get<std::string>(attribute);
-  if (!text) return otherwise;
-  auto extent = Expr::parse(*text);
-  if (!extent)
-    fail_node(node, "its {} '{}' is no expression; write one over axis indices, as 4 + @tp", attribute, *text);
-  return *extent;
-}
-
 Expr index_in_group(const Node& node, const Mesh& mesh) {
   Expr index = 0;
   for (const std::string& name : axes_of(node)) {
@@ -49,7 +39,8 @@ size_t dim_of(const Node& node, std::string_view attribute) {
 
 // This member's block of a dimension of that extent, where the node does not state it: the balanced split.
 Expr own_block(const Node& node, std::string_view attribute, const Expr& whole, const Mesh& mesh) {
-  return stated(node, attribute, split_extent(whole, index_in_group(node, mesh), digits_of(axes_of(node), mesh).size));
+  return stated_extent(node, attribute,
+                       split_extent(whole, index_in_group(node, mesh), digits_of(axes_of(node), mesh).size));
 }
 
 void infer_same(Node& node, const Mesh&) {
@@ -59,7 +50,7 @@ void infer_same(Node& node, const Mesh&) {
 void infer_gathered(Node& node, const Mesh& mesh) {
   Shape shape = operand(node, 0).shape();
   Expr& extent = shape[dim_of(node, "dim")];
-  extent = sum_over_members(stated(node, spmd::kExtentAttribute, extent), axes_of(node), mesh);
+  extent = sum_over_members(stated_extent(node, spmd::kExtentAttribute, extent), axes_of(node), mesh);
   set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
 }
 
@@ -75,7 +66,8 @@ void infer_exchanged(Node& node, const Mesh& mesh) {
   size_t split = dim_of(node, "split_dim"), concat = dim_of(node, "concat_dim");
   if (split == concat) fail_node(node, "split_dim and concat_dim are both {}; name two dimensions", split);
   shape[split] = own_block(node, spmd::kSplitExtentAttribute, shape[split], mesh);
-  shape[concat] = sum_over_members(stated(node, spmd::kConcatExtentAttribute, shape[concat]), axes_of(node), mesh);
+  shape[concat] =
+      sum_over_members(stated_extent(node, spmd::kConcatExtentAttribute, shape[concat]), axes_of(node), mesh);
   set_result(node, 0, operand(node, 0).dtype(), std::move(shape));
 }
 
@@ -167,7 +159,7 @@ template <typename... Args>
 
 void check_attributes(const Node& node, const Schema& schema) {
   for (const Attribute& attribute : node.attributes) {
-    if (schema.communicates && attribute.name == kOrderAttribute) {
+    if (schema.kind && attribute.name == kOrderAttribute) {
       const auto* order = std::get_if<std::string>(&attribute.value);
       if (!order || *order != "position") wrong(node, "its order can only be \"position\"; leave it out with tokens");
       continue;
@@ -212,15 +204,27 @@ void check_members(const Node& node, const Mesh& mesh) {
 
 const std::vector<Schema>& schemas() {
   static const std::vector<Schema> table = {
-      {"Send", {"data", "peer"}, {}, {}, {kAxes, kValue, kStep}, true, infer_nothing},
-      {"Recv", {"peer", "shape"}, {}, {"data"}, {kAxes, kValue, kStep, {"dtype", kInteger, true}}, true, infer_recv},
-      {"Broadcast", {"data"}, {}, {"result"}, {kAxes, kRoot, kValue}, true, infer_same},
-      {"Reduce", {"data"}, {}, {"result"}, {kAxes, kRoot, kReduction, kValue}, true, infer_same},
-      {"Scatter", {"data"}, {}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_block},
-      {"Gather", {"block"}, {}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, true, infer_gathered},
-      {"AllGather", {"block"}, {}, {"result"}, {kAxes, kDim, kExtent, kValue}, true, infer_gathered},
-      {"AllReduce", {"data"}, {}, {"result"}, {kAxes, kReduction, kValue}, true, infer_same},
-      {"ReduceScatter", {"data"}, {}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue}, true, infer_block},
+      {"Send", {"data", "peer"}, {}, {}, {kAxes, kValue, kStep}, comm::Kind::send, infer_nothing},
+      {"Recv",
+       {"peer", "shape"},
+       {},
+       {"data"},
+       {kAxes, kValue, kStep, {"dtype", kInteger, true}},
+       comm::Kind::recv,
+       infer_recv},
+      {"Broadcast", {"data"}, {}, {"result"}, {kAxes, kRoot, kValue}, comm::Kind::broadcast, infer_same},
+      {"Reduce", {"data"}, {}, {"result"}, {kAxes, kRoot, kReduction, kValue}, comm::Kind::reduce, infer_same},
+      {"Scatter", {"data"}, {}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, comm::Kind::scatter, infer_block},
+      {"Gather", {"block"}, {}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, comm::Kind::gather, infer_gathered},
+      {"AllGather", {"block"}, {}, {"result"}, {kAxes, kDim, kExtent, kValue}, comm::Kind::all_gather, infer_gathered},
+      {"AllReduce", {"data"}, {}, {"result"}, {kAxes, kReduction, kValue}, comm::Kind::all_reduce, infer_same},
+      {"ReduceScatter",
+       {"data"},
+       {},
+       {"block"},
+       {kAxes, kReduction, kDim, kExtent, kValue},
+       comm::Kind::reduce_scatter,
+       infer_block},
       {"AllToAll",
        {"data"},
        {},
@@ -231,13 +235,25 @@ const std::vector<Schema>& schemas() {
         {"split_extent", kText, false},
         {"concat_extent", kText, false},
         kValue},
-       true,
+       comm::Kind::all_to_all,
        infer_exchanged},
-      {"Permute", {"data"}, {}, {"result"}, {kAxes, {"targets", kIntegers, true}, kValue}, true, infer_same},
-      {"Barrier", {}, {}, {}, {kAxes, kValue}, true, infer_nothing},
-      {"RankId", {}, {}, {"rank"}, {}, false, infer_rank},
-      {"AxisIndex", {}, {"rank"}, {"index"}, {{"axis", kText, true}}, false, infer_axis_index},
-      {"Neighbor", {}, {"rank", "member"}, {"rank"}, {kAxes, {"offset", kInteger, false}}, false, infer_neighbor},
+      {"Permute",
+       {"data"},
+       {},
+       {"result"},
+       {kAxes, {"targets", kIntegers, true}, kValue},
+       comm::Kind::permute,
+       infer_same},
+      {"Barrier", {}, {}, {}, {kAxes, kValue}, comm::Kind::barrier, infer_nothing},
+      {"RankId", {}, {}, {"rank"}, {}, std::nullopt, infer_rank},
+      {"AxisIndex", {}, {"rank"}, {"index"}, {{"axis", kText, true}}, std::nullopt, infer_axis_index},
+      {"Neighbor",
+       {},
+       {"rank", "member"},
+       {"rank"},
+       {kAxes, {"offset", kInteger, false}},
+       std::nullopt,
+       infer_neighbor},
   };
   return table;
 }
@@ -248,10 +264,37 @@ const Schema* find_schema(std::string_view op) {
   return nullptr;
 }
 
-bool communicates(const Node& node) {
-  if (node.domain != spmd::kCommDomain) return false;
+std::optional<comm::Kind> kind_of(const Node& node) {
+  if (node.domain != spmd::kCommDomain) return std::nullopt;
   const Schema* schema = find_schema(node.op_type);
-  return schema && schema->communicates;
+  return schema ? schema->kind : std::nullopt;
+}
+
+bool communicates(const Node& node) {
+  return kind_of(node).has_value();
+}
+
+Reduction reduction_of(const Node& node) {
+  const std::string name = node.get_string("reduction", "sum");
+  for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
+    if (name == name_of(reduction)) return reduction;
+  wrong(node, "there is no reduction '{}'; there are sum, max, min and mean", name);
+}
+
+Expr stated_extent(const Node& node, std::string_view attribute, const Expr& otherwise) {
+  const auto* text = node.get<std::string>(attribute);
+  if (!text) return otherwise;
+  auto extent = Expr::parse(*text);
+  if (!extent) wrong(node, "its {} '{}' is no expression; write one over axis indices, as 4 + @tp", attribute, *text);
+  return *extent;
+}
+
+Expr peer_of(const Node& node) {
+  const Value* peer = node.input(node.op_type == "Send" ? 1 : 0);
+  if (peer && peer->content && peer->content->size() == 1) return peer->content->front();
+  if (peer && peer->kind == ValueKind::constant && is_integer(peer->dtype()) && peer->data.count() == 1)
+    return peer->data.to_int64().front();
+  wrong(node, "its peer must be one integer that is known before the run; compute it from the rank");
 }
 
 void check_node(const Node& node, const Mesh& mesh) {
@@ -261,7 +304,7 @@ void check_node(const Node& node, const Mesh& mesh) {
     for (const Schema& each : schemas()) names.push_back(each.op);
     wrong(node, "{} has no operator {}; it has {}", spmd::kCommDomain, node.op_type, fmt::join(names, ", "));
   }
-  size_t tokens = schema->communicates ? 1 : 0, most = schema->operands.size() + schema->optional.size();
+  size_t tokens = schema->kind ? 1 : 0, most = schema->operands.size() + schema->optional.size();
   if (node.inputs.size() > most + tokens)
     wrong(node, "it has {} operands; {} takes {}", node.inputs.size(), node.op_type, most);
   for (size_t i = 0; i < schema->operands.size(); ++i)

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/mesh.h"
 
@@ -27,7 +29,7 @@ struct Schema {
   std::vector<std::string_view> optional;  ///< operands after those, of operators that do not communicate
   std::vector<std::string_view> results;   ///< without the token
   std::vector<AttributeSchema> attributes;
-  bool communicates;  ///< meets other ranks, so that its order counts
+  std::optional<comm::Kind> kind;  ///< of what it does with other ranks, so that its order counts; none: nothing
   /// Sets the results' types from the operands'.
   void (*infer)(Node& node, const Mesh& mesh);
 };
@@ -42,8 +44,20 @@ inline constexpr std::string_view kRankType = "Rank";
 const std::vector<Schema>& schemas();
 /// Null if the dialect has no operator of that name.
 const Schema* find_schema(std::string_view op);
+/// What a node of the dialect communicates; nullopt for all other nodes.
+std::optional<comm::Kind> kind_of(const Node& node);
 /// Whether the node is one of the dialect's that communicate.
 bool communicates(const Node& node);
+
+// What a node says of itself. User errors (stage "dialect") that name the node.
+
+/// Its attribute `reduction`; sum if it has none.
+Reduction reduction_of(const Node& node);
+/// A member's extent that the attribute states, over that member's axis indices; else `otherwise`, from a shape whose
+/// extents are those of any rank.
+Expr stated_extent(const Node& node, std::string_view attribute, const Expr& otherwise);
+/// The rank that a Send or Recv names, over axis indices; -1 is nobody.
+Expr peer_of(const Node& node);
 
 /// Throws a user error (stage "dialect") that names the node and the mend: an operator, attribute or axis that does not
 /// exist, an attribute of the wrong type or left out, operands too many or missing, a root or target outside the group,

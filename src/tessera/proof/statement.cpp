@@ -6,46 +6,15 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
 
 namespace tessera::proof {
 namespace {
 
-struct KindRow {
-  std::string_view op_type;
-  comm::Kind kind;
-};
-
-constexpr std::array kKinds = {
-    KindRow{"AllReduce", comm::Kind::all_reduce},
-    KindRow{"AllGather", comm::Kind::all_gather},
-    KindRow{"ReduceScatter", comm::Kind::reduce_scatter},
-    KindRow{"AllToAll", comm::Kind::all_to_all},
-    KindRow{"Broadcast", comm::Kind::broadcast},
-    KindRow{"Reduce", comm::Kind::reduce},
-    KindRow{"Gather", comm::Kind::gather},
-    KindRow{"Scatter", comm::Kind::scatter},
-    KindRow{"Permute", comm::Kind::permute},
-    KindRow{"Send", comm::Kind::send},
-    KindRow{"Recv", comm::Kind::recv},
-    KindRow{"Barrier", comm::Kind::barrier},
-};
-
 Expr stated_extent(const Node& node, std::string_view attribute, const Value* value, int64_t dim) {
-  if (const auto* text = node.get<std::string>(attribute)) {
-    if (auto extent = Expr::parse(*text)) return *extent;
-    fail("check", "{}: {} = '{}' is no extent; write the program again", node.label(), attribute, *text);
-  }
   if (!value || dim < 0 || dim >= static_cast<int64_t>(value->rank()))
     fail("check", "{}: there is no dimension {}; write the program again", node.label(), dim);
-  return value->shape()[dim];
-}
-
-Expr peer_operand(const Node& node, size_t index) {
-  const Value* peer = node.input(index);
-  if (peer && peer->content && peer->content->size() == 1) return peer->content->front();
-  if (peer && peer->kind == ValueKind::constant && is_integer(peer->dtype()) && peer->data.count() == 1)
-    return peer->data.to_int64().front();
-  fail("check", "{}: whom it speaks to depends on data; it must follow from the rank alone", node.label());
+  return dialect::stated_extent(node, attribute, value->shape()[dim]);
 }
 
 Communication communication_of(const Node& node, comm::Kind kind) {
@@ -61,14 +30,7 @@ Communication communication_of(const Node& node, comm::Kind kind) {
     result.dtype = out->dtype();
     result.out = out->shape();
   }
-  std::string reduction = node.get_string("reduction", "sum");
-  bool known = false;
-  for (Reduction candidate : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
-    if (reduction == name_of(candidate)) {
-      result.reduction = candidate;
-      known = true;
-    }
-  if (!known) fail("check", "{}: there is no reduction '{}'", node.label(), reduction);
+  result.reduction = dialect::reduction_of(node);
   result.root = node.get_int("root", 0);
   result.value = node.get_string("value", "");
   result.step = node.get_string("step", "");
@@ -89,10 +51,10 @@ Communication communication_of(const Node& node, comm::Kind kind) {
       result.concat_extent = stated_extent(node, spmd::kConcatExtentAttribute, node.input(0), result.concat_dim);
       break;
     case comm::Kind::send:
-      result.to = peer_operand(node, 1);
+      result.to = dialect::peer_of(node);
       break;
     case comm::Kind::recv:
-      result.from = peer_operand(node, 0);
+      result.from = dialect::peer_of(node);
       break;
     case comm::Kind::permute:
       result.targets = node.get_ints("targets");
@@ -107,11 +69,8 @@ Communication communication_of(const Node& node, comm::Kind kind) {
 
 std::vector<Communication> communications_of(const spmd::Program& program) {
   std::vector<Communication> all;
-  for (const auto& node : program.graph->nodes()) {
-    if (node->domain != spmd::kCommDomain) continue;
-    for (const KindRow& row : kKinds)
-      if (node->op_type == row.op_type) all.push_back(communication_of(*node, row.kind));
-  }
+  for (const auto& node : program.graph->nodes())
+    if (auto kind = dialect::kind_of(*node)) all.push_back(communication_of(*node, *kind));
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::runtime {
@@ -41,32 +42,9 @@ int64_t product_of(const Dims& dims, size_t begin, size_t end) {
   return result;
 }
 
-struct KindOfOp {
-  std::string_view op;
-  comm::Kind kind;
-};
-constexpr KindOfOp kKinds[] = {
-    {"Send", comm::Kind::send},
-    {"Recv", comm::Kind::recv},
-    {"Broadcast", comm::Kind::broadcast},
-    {"Reduce", comm::Kind::reduce},
-    {"Scatter", comm::Kind::scatter},
-    {"Gather", comm::Kind::gather},
-    {"AllGather", comm::Kind::all_gather},
-    {"AllReduce", comm::Kind::all_reduce},
-    {"ReduceScatter", comm::Kind::reduce_scatter},
-    {"AllToAll", comm::Kind::all_to_all},
-    {"Permute", comm::Kind::permute},
-    {"Barrier", comm::Kind::barrier},
-};
-
 comm::Kind kind_of(const Node& node) {
-  std::vector<std::string_view> names;
-  for (const KindOfOp& row : kKinds) {
-    if (row.op == node.op_type) return row.kind;
-    names.push_back(row.op);
-  }
-  fail("communication", "{}: no such communication; there are {}", node.label(), fmt::join(names, ", "));
+  if (auto kind = dialect::kind_of(node)) return *kind;
+  fail("communication", "{}: there is no such communication; docs/dialect.md lists them", node.label());
 }
 
 class Collective : public kernels::Kernel {
@@ -83,7 +61,7 @@ class Collective : public kernels::Kernel {
     info = {label_, node.op_type, true, axes_, members_.front()};
     operation_.kind = kind_of(node);
     operation_.label = label_;
-    operation_.reduction = reduction_of(node);
+    operation_.reduction = dialect::reduction_of(node);
     operation_.root = static_cast<int>(node.get_int("root", 0));
     prepare(node);
     operation_.counts = counts_;
@@ -116,7 +94,7 @@ class Collective : public kernels::Kernel {
     if (operation_.kind == Kind::recv) {
       operation_.dtype = node.output(0)->dtype();
       operation_.count = count_of(extents_.at(node.output(0)->shape(), rank_.rank()));
-      operation_.from = peer(node, 0);
+      operation_.from = peer(node);
       return;
     }
     operand_ = 0;
@@ -125,7 +103,7 @@ class Collective : public kernels::Kernel {
     operation_.dtype = in.dtype();
     operation_.count = count_of(in_dims);
     if (operation_.kind == Kind::send) {
-      operation_.to = peer(node, 1);
+      operation_.to = peer(node);
       return;
     }
     const Value& out = *node.output(0);
@@ -153,38 +131,14 @@ class Collective : public kernels::Kernel {
     if (to_root && me() != operation_.root) clears_ = bytes_of(out.dtype(), count_of(out_dims));
   }
 
-  static Reduction reduction_of(const Node& node) {
-    std::string name = node.get_string("reduction", "sum");
-    for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
-      if (name == name_of(reduction)) return reduction;
-    fail("communication", "{}: there is no reduction '{}'; there are sum, max, min and mean", node.label(), name);
-  }
-
-  // A member's extent, as the node states it where its operands' shapes are bound to one rank.
-  static Expr member_extent(const Node& node, std::string_view attribute, const Expr& of_shape) {
-    const auto* text = node.get<std::string>(attribute);
-    if (!text) return of_shape;
-    auto extent = Expr::parse(*text);
-    if (!extent) fail("communication", "{}: its {} '{}' is no expression", node.label(), attribute, *text);
-    return *extent;
-  }
-
   // The member index of the rank that an operand names; -1 is nobody.
-  int peer(const Node& node, size_t operand) const {
-    const Value* value = node.input(operand);
-    std::vector<int64_t> elements;
-    if (value && value->kind == ValueKind::constant && is_integer(value->dtype()))
-      elements = value->data.to_int64();
-    else if (value && value->kind == ValueKind::expression)
-      for (const Expr& element : *value->content) elements.push_back(extents_.at(element, rank_.rank()));
-    if (elements.size() != 1)
-      fail("communication", "{}: its peer must be one integer that is known before the run; compute it from the rank",
-           node.label());
-    if (elements[0] == -1) return -1;
-    auto found = std::find(members_.begin(), members_.end(), elements[0]);
+  int peer(const Node& node) const {
+    const int64_t rank = extents_.at(dialect::peer_of(node), rank_.rank());
+    if (rank == -1) return -1;
+    auto found = std::find(members_.begin(), members_.end(), rank);
     if (found == members_.end())
       fail("communication", "{}: its peer is rank {}, which is not in the group over {} of rank {}: {}", node.label(),
-           elements[0], fmt::join(axes_, ","), rank_.rank(), fmt::join(members_, ", "));
+           rank, fmt::join(axes_, ","), rank_.rank(), fmt::join(members_, ", "));
     return static_cast<int>(found - members_.begin());
   }
 
@@ -193,7 +147,7 @@ class Collective : public kernels::Kernel {
     int64_t dim = node.get_int("dim", -1);
     if (dim < 0 || dim >= static_cast<int64_t>(dims.size()))
       fail("communication", "{}: dimension {} is out of range", node.label(), dim);
-    Expr extent = member_extent(node, spmd::kExtentAttribute, blocks[static_cast<size_t>(dim)]);
+    Expr extent = dialect::stated_extent(node, spmd::kExtentAttribute, blocks[static_cast<size_t>(dim)]);
     for (int member : members_) counts_.push_back(extents_.at(extent, member));
     operation_.outer = product_of(dims, 0, static_cast<size_t>(dim));
     operation_.inner = product_of(dims, static_cast<size_t>(dim) + 1, dims.size());
@@ -216,8 +170,8 @@ class Collective : public kernels::Kernel {
     if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
       fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
     element_ = static_cast<size_t>(bits_of(operation_.dtype)) / 8;
-    Expr split_extent = member_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
-    Expr concat_extent = member_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
+    Expr split_extent = dialect::stated_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
+    Expr concat_extent = dialect::stated_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
     int64_t from = 0, to = 0;
     for (int member : members_) {
       Box out{in_dims, Dims(in_dims.size(), 0), in_dims};
