@@ -12,6 +12,18 @@
 /// it there; see backend_test.cpp.
 namespace tessera::comm {
 
+/// What a body throws, which must be of that kind; "" for nothing.
+template <typename Body>
+std::string error_of(Body body, ErrorKind kind = ErrorKind::running) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind);
+    return error.what();
+  }
+}
+
 constexpr std::array kCollectives = {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter,
                                      Kind::all_to_all, Kind::broadcast,  Kind::reduce,
                                      Kind::gather,     Kind::scatter,    Kind::permute};

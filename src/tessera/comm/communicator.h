@@ -63,8 +63,8 @@ using Ticket = uint64_t;
 /// One rank's membership of one group. All members call the same operations in the same order (send and recv: in an
 /// order that pairs up). Used from one thread only.
 ///
-/// Reductions add in member order 0, 1, 2, …, so that every run and every member gets the same bits; 16-bit floats are
-/// summed in float32 and rounded once.
+/// Every run and every member gets the same bits of a reduction: threads and processes add in member order 0, 1, 2, …,
+/// libraries (MPI, Gloo) in an order of their own. 16-bit floats are summed in float32 and rounded once.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -94,17 +94,6 @@ INSTANTIATE_TEST_SUITE_P(Hosts, BackendSuite,
                          ::testing::Values(Backend{.name = "hosts", .on_ranks = run_on_hosts, .member_order = false}),
                          name_of_backend);
 
-/// What a body throws; "" for nothing.
-template <typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
 const WorldOptions kImpatient{.timeout = milliseconds(500)};
 
 TEST(Hosts, meet_in_memory_where_a_group_is_of_one_host) {
@@ -228,10 +217,12 @@ TEST(GlooWorld, processes_that_contradict_each_other_are_refused) {
   const int port = free_port();
   const auto codes = fork_ranks(2, [&](int rank) {
     // Rank 1 believes in a world of three.
-    const std::string error = error_of([&] {
-      auto world = make_gloo_world(launch_of(rank, 2 + rank, port));
-      world->join(rank, everyone(2));
-    });
+    const std::string error = error_of(
+        [&] {
+          auto world = make_gloo_world(launch_of(rank, 2 + rank, port));
+          world->join(rank, everyone(2));
+        },
+        rank == 1 ? ErrorKind::user : ErrorKind::running);
     EXPECT_THAT(error, HasSubstr("rank 1 says that the world has 3 ranks, rank 0 says 2"));
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
@@ -240,9 +231,9 @@ TEST(GlooWorld, processes_that_contradict_each_other_are_refused) {
 TEST(GlooWorld, what_is_no_rank_0_is_told_from_one) {
   const int port = free_port();
   const Socket stranger = listen_at("127.0.0.1", port);
-  EXPECT_THAT(error_of([&] { make_gloo_world(launch_of(1, 2, port), kImpatient); }),
+  EXPECT_THAT(error_of([&] { make_gloo_world(launch_of(1, 2, port), kImpatient); }, ErrorKind::user),
               AllOf(HasSubstr("does not answer as rank 0"), HasSubstr("MASTER_PORT")));
-  EXPECT_THAT(error_of([&] { make_gloo_world(launch_of(0, 2, port), kImpatient); }),
+  EXPECT_THAT(error_of([&] { make_gloo_world(launch_of(0, 2, port), kImpatient); }, ErrorKind::user),
               AllOf(HasSubstr("cannot serve the rendezvous"), HasSubstr("MASTER_ADDR")));
 }
 

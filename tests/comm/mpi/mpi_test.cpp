@@ -39,18 +39,6 @@ INSTANTIATE_TEST_SUITE_P(Mpi, BackendSuite,
                          ::testing::Values(Backend{.name = "mpi", .on_ranks = run_patiently, .member_order = false}),
                          name_of_backend);
 
-/// What a body throws; "" for nothing.
-template <typename Body>
-std::string error_of(Body body) {
-  try {
-    body();
-    return "";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::running);
-    return error.what();
-  }
-}
-
 TEST(MpiWorld, a_rank_that_does_not_come_is_named_on_all_others) {
   run_on_mpi(
       4,
