@@ -112,6 +112,27 @@ TEST_P(BackendSuite, input_and_output_may_be_one_buffer) {
   });
 }
 
+TEST_P(BackendSuite, operations_that_are_tested_meanwhile_give_the_serial_result) {
+  on_ranks(3, [](World& world, int rank) {
+    auto group = world.join(rank, everyone(3));
+    uint64_t seed = test_seed();
+    for (int64_t size : {7, 100'000})
+      for (Kind kind : kCollectives) {
+        Running first(*group, {.kind = kind, .size = size, .seed = ++seed});
+        Running second(*group, {.kind = Kind::all_reduce, .size = size, .seed = ++seed});
+        for (int look = 0; look < 50; ++look) {
+          const bool ended = second.test();
+          first.test();
+          if (ended) {
+            EXPECT_TRUE(second.test()) << "what has ended stays so";
+          }
+        }
+        second.finish();
+        first.finish();
+      }
+  });
+}
+
 TEST_P(BackendSuite, many_operations_are_in_flight_and_waited_for_in_any_order) {
   on_ranks(4, [](World& world, int rank) {
     auto group = world.join(rank, everyone(4));

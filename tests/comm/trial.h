@@ -200,6 +200,8 @@ class Running {
     ticket_ = group.start(operation);
   }
 
+  bool test() { return group_.test(ticket_); }
+
   void finish() {
     group_.wait(ticket_);
     Bytes expected = case_.expected(group_.member());

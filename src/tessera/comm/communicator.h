@@ -78,6 +78,9 @@ class Communicator {
   /// Returns once this rank's result is in `out` and all readers have released its `in`.
   /// Throws the world's abort reason, or a timeout that names the members who have not come.
   virtual void wait(Ticket ticket) = 0;
+  /// Lets a started operation advance where the backend leaves that to its callers, without waiting: to be called now
+  /// and then by who computes meanwhile. True if wait() will not wait for anybody; false says nothing. Throws like it.
+  virtual bool test(Ticket ticket);
 
   void run(const Operation& operation) { wait(start(operation)); }
 };
@@ -102,6 +105,10 @@ class World {
   /// Local rank `rank`'s membership of the group `members` (world ranks, in member order; `rank` is one of them). Every
   /// member of the group asks for it. A group of one is legal and moves nothing but copies.
   virtual std::unique_ptr<Communicator> join(int rank, std::span<const int> members) = 0;
+
+  /// Whether operations advance in Communicator::test and wait only, so that who computes meanwhile had better test
+  /// every millisecond or so.
+  virtual bool advances_by_tests() const { return false; }
 
   /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins. A timeout or a
   /// disagreement does the same. Buffers must outlive all ranks' last wait: a reader may be in the middle of one.

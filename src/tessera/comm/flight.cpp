@@ -47,15 +47,18 @@ class Recorded : public Communicator {
     return ticket;
   }
 
+  bool test(Ticket ticket) override {
+    if (!inner_->test(ticket)) return false;
+    if (FlightEntry* entry = entry_of(ticket); entry && entry->finished == 0) entry->finished = steady_nanoseconds();
+    return true;
+  }
+
   void wait(Ticket ticket) override {
-    const auto found =
-        std::find_if(under_way_.begin(), under_way_.end(), [&](const UnderWay& one) { return one.ticket == ticket; });
-    const bool noted = found != under_way_.end() && found->index + Flight::kEntries > flight_.begun;
-    FlightEntry* entry = noted ? &flight_.entries[found->index % Flight::kEntries] : nullptr;
-    if (found != under_way_.end()) under_way_.erase(found);
+    FlightEntry* entry = entry_of(ticket);
+    std::erase_if(under_way_, [&](const UnderWay& one) { return one.ticket == ticket; });
     if (entry) entry->waited = steady_nanoseconds();
     inner_->wait(ticket);
-    if (entry) entry->finished = steady_nanoseconds();
+    if (entry && entry->finished == 0) entry->finished = steady_nanoseconds();
   }
 
  private:
@@ -63,6 +66,14 @@ class Recorded : public Communicator {
     Ticket ticket;
     uint64_t index;  // of its entry, in all
   };
+
+  // Null if it has been written over.
+  FlightEntry* entry_of(Ticket ticket) {
+    for (const UnderWay& one : under_way_)
+      if (one.ticket == ticket)
+        return one.index + Flight::kEntries > flight_.begun ? &flight_.entries[one.index % Flight::kEntries] : nullptr;
+    return nullptr;
+  }
 
   std::unique_ptr<Communicator> inner_;
   Flight& flight_;

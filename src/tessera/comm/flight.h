@@ -17,11 +17,11 @@ struct FlightEntry {
   uint64_t number = 0;  ///< of the collective in its group, or of the message among its sends or recvs, from 1
   Kind kind = Kind::barrier;
   DType dtype = DType::undefined;
-  uint64_t bytes = 0;  ///< that the rank gives, or gets if it gives none
-  int64_t started = 0, waited = 0, finished = 0;
-  std::array<char, 48> value{};  ///< what is moved; texts end with 0, and longer ones are cut
-  std::array<char, 24> axes{};   ///< of the mesh, "dp,tp"; empty: none of the program's
-  std::array<char, 48> group{};  ///< "{0,2}"
+  uint64_t bytes = 0;                             ///< that the rank gives, or gets if it gives none
+  int64_t started = 0, waited = 0, finished = 0;  ///< finished before it was waited for: while the rank computed
+  std::array<char, 48> value{};                   ///< what is moved; texts end with 0, and longer ones are cut
+  std::array<char, 24> axes{};                    ///< of the mesh, "dp,tp"; empty: none of the program's
+  std::array<char, 48> group{};                   ///< "{0,2}"
 };
 
 /// A rank's own notes, which it alone writes. Plain memory without pointers of its own, so that it may lie where other

@@ -43,6 +43,7 @@ class WorldOfHosts : public World {
                                   [&](int member) { return std::binary_search(host_.begin(), host_.end(), member); });
     return (near ? *memory_ : *network_).join(rank, members);
   }
+  bool advances_by_tests() const override { return network_->advances_by_tests(); }
   void abort(int rank, std::string_view message) override {
     memory_->abort(rank, message);
     network_->abort(rank, message);

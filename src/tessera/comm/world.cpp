@@ -9,6 +9,10 @@
 
 namespace tessera::comm {
 
+bool Communicator::test(Ticket) {
+  return false;
+}
+
 struct World::Flights {
   std::mutex mutex;
   std::map<int, Flight> by_rank;

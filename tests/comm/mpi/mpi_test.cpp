@@ -4,7 +4,7 @@
 #include <string>
 
 #include "../backend_suite.h"
-#include "tessera/comm/mpi/mpi_world.h"
+#include "run_on_mpi.h"
 
 // Run as one process per rank: mpirun -n 6 comm_mpi_test. Every process runs every test.
 namespace tessera::comm {
@@ -12,24 +12,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// The first `ranks` processes run the body in a world of their own; the others go on to the next.
-void run_on_mpi(int ranks, const RankBody& body, std::chrono::milliseconds timeout) {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm base;
-  MPI_Comm_split(MPI_COMM_WORLD, rank < ranks ? 0 : MPI_UNDEFINED, rank, &base);
-  if (rank >= ranks) return;
-  auto world = make_mpi_world(base, {.timeout = timeout});
-  try {
-    body(*world, rank);
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "rank " << rank << ": " << error.what();
-    world->abort(rank, error.what());
-  }
-  world.reset();
-  MPI_Comm_free(&base);
-}
 
 void run_patiently(int ranks, const RankBody& body) {
   run_on_mpi(ranks, body, std::chrono::seconds(60));

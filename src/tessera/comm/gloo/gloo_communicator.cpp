@@ -48,6 +48,7 @@ class Watched : public Transfer {
       throw_cause(watch_, error);
     }
   }
+  bool test() override { return transfer_->test(); }
 
  private:
   std::unique_ptr<Transfer> transfer_;
@@ -64,6 +65,10 @@ class GlooCommunicator::Collective : public Transfer {
     if (!owner_.ended_.wait_for(lock, kLook, [&] { return job_->done; })) return false;
     if (job_->failure) std::rethrow_exception(job_->failure);
     return true;
+  }
+  bool test() override {
+    std::lock_guard lock(owner_.mutex_);
+    return job_->done;
   }
 
  private:

@@ -178,15 +178,17 @@ void MpiTransfer::receive(int tag) {
   check_mpi(MPI_Irecv(staged_.out(), count_, type_, from, tag, comm_, add_request()), "MPI_Irecv");
 }
 
+bool MpiTransfer::test() {
+  std::lock_guard lock(fabric_.mutex());
+  int done = 0;
+  check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+  return done != 0;
+}
+
 bool MpiTransfer::advance() {
   for (int look = 0; look < kLooksAtOnce; ++look, ++idle_) {
-    int done = 0;
-    {
-      std::lock_guard lock(fabric_.mutex());
-      check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-                "MPI_Testall");
-    }
-    if (done != 0) return true;
+    if (test()) return true;
     if (idle_ < kYields)
       std::this_thread::yield();
     else

@@ -10,6 +10,7 @@ class MpiTransfer : public Transfer {
  public:
   MpiTransfer(MpiFabric& fabric, MPI_Comm comm, Staged& staged);
   bool advance() override;
+  bool test() override;
 
  private:
   void begin(Kind kind);

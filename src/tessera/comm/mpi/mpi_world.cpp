@@ -44,6 +44,7 @@ class MpiWorld : public World {
     return std::make_unique<MpiCommunicator>(fabric_, watch_, members);
   }
 
+  bool advances_by_tests() const override { return true; }
   void abort(int, std::string_view message) override { watch_->abort(message); }
   std::string reason() const override { return watch_->reason(); }
 

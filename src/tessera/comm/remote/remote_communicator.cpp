@@ -35,13 +35,22 @@ uint64_t RemoteCommunicator::number_of(const Operation& operation) {
   return ++collectives_;
 }
 
-void RemoteCommunicator::wait(Ticket ticket) {
+RemoteCommunicator::Pending& RemoteCommunicator::pending_of(Ticket ticket) {
   auto found = pending_.find(ticket);
   check(found != pending_.end(), "each ticket is waited for once, where it was started");
-  Pending& pending = found->second;
+  return found->second;
+}
+
+void RemoteCommunicator::wait(Ticket ticket) {
+  Pending& pending = pending_of(ticket);
   watch_->wait_until([&] { return pending.transfer->advance(); }, [&] { return place_of(pending); });
   pending.staged->finish();
-  pending_.erase(found);
+  pending_.erase(ticket);
+}
+
+bool RemoteCommunicator::test(Ticket ticket) {
+  watch_->check_alive();
+  return pending_of(ticket).transfer->test();
 }
 
 Place RemoteCommunicator::place_of(const Pending& pending) const {

@@ -16,6 +16,8 @@ class Transfer {
   virtual ~Transfer() = default;
   /// Whether it has ended. Advances what the library leaves to its callers; may sleep for some milliseconds.
   virtual bool advance() = 0;
+  /// Whether it has ended, as far as is known without sleeping. Advances likewise.
+  virtual bool test() { return false; }
 };
 
 /// What a communicator over a message library does, whichever library it is: it validates and stages operations, counts
@@ -28,6 +30,7 @@ class RemoteCommunicator : public Communicator {
   int size() const override { return static_cast<int>(members_.size()); }
   Ticket start(const Operation& operation) override;
   void wait(Ticket ticket) override;
+  bool test(Ticket ticket) override;
 
  protected:
   /// Throws a user error if these are no members of a group of the world.
@@ -47,6 +50,7 @@ class RemoteCommunicator : public Communicator {
     uint64_t number = 0;
   };
 
+  Pending& pending_of(Ticket ticket);
   uint64_t number_of(const Operation& operation);
   Place place_of(const Pending& pending) const;
 
