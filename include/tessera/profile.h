@@ -19,12 +19,16 @@ struct ProfileEvent {
   double begin = 0;
   double duration = 0;
   double waiting = 0;  ///< of a communication's duration: until the last rank of the group had come
+  /// Of a communication that was under way while operators ran: what they took. Its start is an event of its own, where
+  /// this is 0, and this event is the wait for its end.
+  double under_way = 0;
 };
 
 /// One rank's run. compute + exposed + idle is the run's duration.
 struct RankProfile {
   std::vector<ProfileEvent> events;  ///< in running order, one after the other
   double compute = 0;                ///< µs in operators, and in taking inputs and storing outputs
+  double overlapped = 0;             ///< µs of these while communication was under way
   double exposed = 0;                ///< µs in communication that nothing hides, once all ranks have come
   double idle = 0;                   ///< µs waiting for other ranks
 };

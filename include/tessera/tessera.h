@@ -237,6 +237,7 @@ struct SessionOptions {
   /// Called with the error if a rank has failed and a rank of this process hangs: a thread cannot be ended, and run()
   /// does not return. For who would rather end the process.
   std::function<void(const std::string& message)> abandoned;
+  bool overlap = true;    ///< run what does not depend on a communication while it is under way
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
 };

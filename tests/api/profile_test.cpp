@@ -37,6 +37,37 @@ TEST_P(Profiled, compute_communication_and_idle_are_the_whole_run_on_every_rank)
   }
 }
 
+TEST(Profile, tells_what_was_computed_while_communication_was_under_way) {
+  constexpr std::string_view kBeside = R"(
+pair (float[batch, 8] x, float[64, 64] z) => (float[batch, 8] y, float[64, 64] t) <float[8, 32] up, float[32, 8] down> {
+  hidden = MatMul (x, up)
+  active = Relu (hidden)
+  y = MatMul (active, down)
+  t = Softmax (z)
+})";
+  test::TemporaryFolder folder;
+  const Program program = compile(Model::load(test::write_model(folder, kBeside)), Mesh::parse("tp=2"));
+  for (bool overlap : {true, false}) {
+    SessionOptions options;
+    options.profile = true;
+    options.overlap = overlap;
+    Session session(program, options);
+    session.run({{"x", test::ramp({3, 8})}, {"z", test::ramp({64, 64})}});
+    for (const RankProfile& rank : session.profile().ranks) {
+      double beside = 0, under_way = 0;
+      size_t communications = 0;
+      for (const ProfileEvent& event : rank.events) {
+        if (event.op == "Softmax") beside = event.duration;
+        under_way += event.under_way;
+        communications += event.communication ? 1 : 0;
+      }
+      EXPECT_EQ(communications, overlap ? 2u : 1u) << "start and wait are one event where nothing is between them";
+      EXPECT_NEAR(under_way, overlap ? beside : 0, kRounding);
+      EXPECT_NEAR(rank.overlapped, overlap ? beside : 0, kRounding);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, Profiled, testing::Values("tp=1", "tp=2", "dp=3", "dp=2,tp=2"));
 
 }  // namespace

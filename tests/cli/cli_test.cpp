@@ -108,6 +108,7 @@ TEST_F(CommandLine, bench_says_where_the_time_went) {
   for (const json& rank : object["ranks"]) {
     EXPECT_GT(rank["compute_ms"], 0);
     EXPECT_GE(rank["exposed_comm_ms"], 0);
+    EXPECT_GE(rank["overlapped_ms"], 0);
     EXPECT_GE(rank["idle_ms"], 0);
     EXPECT_GT(rank["peak_bytes"], 0);
   }

@@ -5,6 +5,7 @@
 #include "property/refusal_list.h"
 #include "random/random_program.h"
 #include "random/reference.h"
+#include "runtime/checked_world.h"
 #include "tessera/api/compile.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
@@ -38,7 +39,9 @@ Tensors run_sharded(const Program& program) {
   auto programs = runtime::RankPrograms::same(api::compile(program.model, compile).program);
   proof::Report proof = proof::prove(*programs);
   if (!proof.good()) fail_running("proof", "{}", proof.findings.front().message);
-  return runtime::Executor(programs, options()).run(program.inputs);
+  runtime::ExecutorOptions checked = options();
+  checked.connected = std::make_shared<runtime::CheckedWorld>(static_cast<int>(program.mesh.size()));
+  return runtime::Executor(programs, checked).run(program.inputs);
 }
 
 std::vector<double> widened(const Tensor& tensor) {

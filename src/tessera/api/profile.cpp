@@ -26,17 +26,82 @@ struct Meeting {
   auto operator<=>(const Meeting&) const = default;
 };
 
-template <typename Visit>  // visit(rank, step, begin, meeting)
-void for_each_communication(const Times& times, Visit visit) {
+TimePoint begin_of(const runtime::RankTimes& times, size_t step) {
+  return step == 0 ? times.inputs : times.end[step - 1];
+}
+
+bool is_wait(const runtime::StepInfo& step) {
+  return step.started >= 0;
+}
+
+// A wait that follows its start at once is one event with it.
+bool is_at_once(const std::vector<runtime::StepInfo>& steps, size_t wait) {
+  return steps[wait].started == static_cast<int>(wait) - 1;
+}
+
+// By rank and step: the meeting that a communication's start is.
+using Meetings = std::vector<std::map<size_t, Meeting>>;
+Meetings meetings_of(const Times& times) {
+  Meetings meetings(times.size());
   for (size_t r = 0; r < times.size(); ++r) {
     std::map<std::pair<std::vector<std::string>, int>, int64_t> met;
     for (size_t s = 0; s < times[r].steps->size(); ++s) {
       const runtime::StepInfo& step = (*times[r].steps)[s];
-      if (!step.communication) continue;
-      const int64_t number = met[{step.axes, step.leader}]++;
-      visit(r, s, s == 0 ? times[r].inputs : times[r].end[s - 1], Meeting{step.axes, step.leader, number});
+      if (!step.communication || is_wait(step)) continue;
+      meetings[r].emplace(s, Meeting{step.axes, step.leader, met[{step.axes, step.leader}]++});
     }
   }
+  return meetings;
+}
+
+// When the last member came.
+std::map<Meeting, TimePoint> complete_times(const Times& times, const Meetings& meetings) {
+  std::map<Meeting, TimePoint> complete;
+  for (size_t r = 0; r < times.size(); ++r)
+    for (const auto& [step, meeting] : meetings[r]) {
+      TimePoint& last = complete.emplace(meeting, begin_of(times[r], step)).first->second;
+      last = std::max(last, begin_of(times[r], step));
+    }
+  return complete;
+}
+
+RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, Meeting>& meetings,
+                       const std::map<Meeting, TimePoint>& complete, TimePoint start) {
+  RankProfile result;
+  const std::vector<runtime::StepInfo>& steps = *times.steps;
+  std::map<size_t, double> under_way;  // by start: what operators have taken since
+  for (size_t s = 0; s < steps.size(); ++s) {
+    const runtime::StepInfo& step = steps[s];
+    ProfileEvent event{step.name,
+                       step.op,
+                       step.communication,
+                       step.axes,
+                       microseconds(start, begin_of(times, s)),
+                       microseconds(begin_of(times, s), times.end[s]),
+                       0,
+                       0};
+    if (!step.communication) {
+      if (!under_way.empty()) result.overlapped += event.duration;
+      for (auto& [other, time] : under_way) time += event.duration;
+    } else if (!is_wait(step)) {
+      under_way[s] = 0;
+      if (s + 1 < steps.size() && is_wait(steps[s + 1]) && is_at_once(steps, s + 1)) continue;
+    } else {
+      const auto started = under_way.find(static_cast<size_t>(step.started));
+      const TimePoint begin = begin_of(times, is_at_once(steps, s) ? started->first : s);
+      event.begin = microseconds(start, begin);
+      event.duration = microseconds(begin, times.end[s]);
+      const double missing = microseconds(begin, complete.at(meetings.at(started->first)));
+      event.waiting = std::clamp(missing, 0.0, event.duration);
+      event.under_way = started->second;
+      under_way.erase(started);
+    }
+    result.exposed += event.communication ? event.duration - event.waiting : 0;
+    result.idle += event.waiting;
+    result.events.push_back(std::move(event));
+  }
+  result.compute = microseconds(times.begin, times.outputs) - result.exposed - result.idle;
+  return result;
 }
 
 }  // namespace
@@ -51,34 +116,10 @@ Profile Session::profile() const {
     end = std::max(end, rank.outputs);
   }
   profile.duration = microseconds(start, end);
-  for (const runtime::RankTimes& rank : times) {
-    RankProfile& result = profile.ranks.emplace_back();
-    TimePoint at = rank.inputs;
-    for (size_t s = 0; s < rank.steps->size(); ++s) {
-      const runtime::StepInfo& step = (*rank.steps)[s];
-      result.events.push_back({step.name, step.op, step.communication, step.axes, microseconds(start, at),
-                               microseconds(at, rank.end[s]), 0});
-      at = rank.end[s];
-    }
-  }
-  std::map<Meeting, TimePoint> complete;  // when the last member came
-  for_each_communication(times, [&](size_t, size_t, TimePoint begin, const Meeting& meeting) {
-    TimePoint& last = complete.emplace(meeting, begin).first->second;
-    last = std::max(last, begin);
-  });
-  for_each_communication(times, [&](size_t r, size_t s, TimePoint begin, const Meeting& meeting) {
-    ProfileEvent& event = profile.ranks[r].events[s];
-    event.waiting = std::min(event.duration, microseconds(begin, complete.at(meeting)));
-  });
-  for (RankProfile& rank : profile.ranks) {
-    for (const ProfileEvent& event : rank.events) {
-      rank.exposed += event.communication ? event.duration - event.waiting : 0;
-      rank.idle += event.waiting;
-    }
-  }
+  const Meetings meetings = meetings_of(times);
+  const std::map<Meeting, TimePoint> complete = complete_times(times, meetings);
   for (size_t r = 0; r < times.size(); ++r) {
-    RankProfile& rank = profile.ranks[r];
-    rank.compute = microseconds(times[r].begin, times[r].outputs) - rank.exposed - rank.idle;
+    RankProfile& rank = profile.ranks.emplace_back(profile_of(times[r], meetings[r], complete, start));
     rank.idle += microseconds(start, times[r].begin) + microseconds(times[r].outputs, end);
   }
   return profile;

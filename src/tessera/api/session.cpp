@@ -18,6 +18,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options) {
   result.threads_per_rank = options.threads_per_rank;
   result.keep_all = options.keep_all;
   result.profile = options.profile;
+  result.overlap = options.overlap;
   result.world.timeout = options.timeout;
   result.grace = std::min(result.grace, options.timeout);
   if (options.abandoned)

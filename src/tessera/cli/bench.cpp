@@ -18,7 +18,7 @@ namespace {
 /// What runs of one program cost, per run; times in milliseconds.
 struct Costs {
   struct Rank {
-    double compute = 0, exposed = 0, idle = 0;
+    double compute = 0, overlapped = 0, exposed = 0, idle = 0;
   };
   struct Operator {
     double count = 0;  // on rank 0
@@ -34,6 +34,7 @@ struct Costs {
     for (size_t r = 0; r < ranks.size(); ++r) {
       const RankProfile& rank = profile.ranks[r];
       ranks[r].compute += rank.compute * weight * 1e-3;
+      ranks[r].overlapped += rank.overlapped * weight * 1e-3;
       ranks[r].exposed += rank.exposed * weight * 1e-3;
       ranks[r].idle += rank.idle * weight * 1e-3;
       for (const ProfileEvent& event : rank.events) {
@@ -78,6 +79,7 @@ class Trace {
         Json arguments = {{"op", event.op}};
         if (event.communication) arguments["axes"] = event.axes;
         if (event.communication) arguments["waiting_us"] = event.waiting;
+        if (event.under_way > 0) arguments["under_way_us"] = event.under_way;
         events_.push_back({{"name", event.name},
                            {"cat", event.communication ? "communication" : "compute"},
                            {"ph", "X"},
@@ -260,10 +262,10 @@ class Bench : public Command {
                   (floor.cores == 1 ? " core" : " cores"));
       console.say("median / floor " + ratio_text(latency.median / floor.ms()));
     }
-    Table ranks({"rank", "compute", "exposed communication", "idle", "peak memory"});
+    Table ranks({"rank", "compute", "of it overlapped", "exposed communication", "idle", "peak memory"});
     for (size_t r = 0; r < costs.ranks.size(); ++r)
-      ranks.add({std::to_string(r), ms(costs.ranks[r].compute), ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle),
-                 bytes_text(static_cast<double>(peaks[r]))});
+      ranks.add({std::to_string(r), ms(costs.ranks[r].compute), ms(costs.ranks[r].overlapped),
+                 ms(costs.ranks[r].exposed), ms(costs.ranks[r].idle), bytes_text(static_cast<double>(peaks[r]))});
     ranks.print(console);
     if (!program.summary().collectives.empty()) {
       Table collectives({"collective", "axes", "count", "bytes", "time"});
@@ -309,6 +311,7 @@ class Bench : public Command {
     for (size_t r = 0; r < costs.ranks.size(); ++r)
       ranks.push_back({{"rank", r},
                        {"compute_ms", costs.ranks[r].compute},
+                       {"overlapped_ms", costs.ranks[r].overlapped},
                        {"exposed_comm_ms", costs.ranks[r].exposed},
                        {"idle_ms", costs.ranks[r].idle},
                        {"peak_bytes", peaks[r]}});

@@ -260,12 +260,14 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
 void RunOptions::declare(CLI::App& app) {
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
       ->check(CLI::Range(0, 1024));
+  app.add_flag("--no-overlap", no_overlap, "wait for each communication where it starts, and compute nothing meanwhile");
   launch.declare(app);
 }
 
 SessionOptions RunOptions::session(const Console& console) const {
   SessionOptions options;
   options.threads_per_rank = threads;
+  options.overlap = !no_overlap;
   options.timeout = launch.waits();
   options.connection = console.connection;
   options.flight_record = launch.flight_record_of(console);

@@ -105,6 +105,7 @@ struct RunOptions {
   SessionOptions session(const Console& console) const;
 
   int threads = 0;
+  bool no_overlap = false;
   LaunchOptions launch;
 };
 

@@ -47,7 +47,7 @@ comm::Kind kind_of(const Node& node) {
   fail("communication", "{}: there is no such communication; docs/dialect.md lists them", node.label());
 }
 
-class Collective : public kernels::Kernel {
+class Collective : public Communication {
  public:
   Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, StepInfo& info)
       : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.program().mesh, symbols) {
@@ -70,16 +70,24 @@ class Collective : public kernels::Kernel {
 
   size_t scratch_bytes() const override { return scratch_; }
 
-  void run(const kernels::KernelArgs& args) override {
+  void start(const kernels::KernelArgs& args) override {
     if (!communicator_) communicator_ = &rank_.communicator(axes_);
     rank_.count_communication();
     comm::Operation operation = operation_;
     if (operand_ >= 0) operation.in = args.inputs[static_cast<size_t>(operand_)];
     if (!args.outputs.empty()) operation.out = args.outputs[0];
-    if (operation.kind == comm::Kind::all_to_all)
-      exchange(args, operation);
-    else
-      communicator_->run(operation);
+    if (operation.kind == comm::Kind::all_to_all) pack(args, operation);
+    ticket_ = communicator_->start(operation);
+    done_ = false;
+  }
+
+  void advance() override {
+    if (!done_) done_ = communicator_->test(ticket_);
+  }
+
+  void wait(const kernels::KernelArgs& args) override {
+    communicator_->wait(ticket_);
+    if (operation_.kind == comm::Kind::all_to_all) unpack(args);
     if (clears_) std::memset(args.outputs[0], 0, clears_);
   }
 
@@ -191,21 +199,22 @@ class Collective : public kernels::Kernel {
     scratch_ = send_bytes_ + static_cast<size_t>(count_of(out_dims)) * element_;
   }
 
-  void exchange(const kernels::KernelArgs& args, comm::Operation& operation) {
+  // The blocks for the members, one after the other.
+  void pack(const kernels::KernelArgs& args, comm::Operation& operation) const {
     auto* send = static_cast<std::byte*>(args.scratch);
-    auto* receive = send + send_bytes_;
-    size_t at = 0;
-    for (const Box& block : send_blocks_) {
-      copy_from_whole(send + at, args.inputs[0], block, element_);
-      at += static_cast<size_t>(block.count()) * element_;
-    }
     operation.in = send;
-    operation.out = receive;
-    communicator_->run(operation);
-    at = 0;
+    operation.out = send + send_bytes_;
+    for (const Box& block : send_blocks_) {
+      copy_from_whole(send, args.inputs[0], block, element_);
+      send += static_cast<size_t>(block.count()) * element_;
+    }
+  }
+
+  void unpack(const kernels::KernelArgs& args) const {
+    const auto* received = static_cast<const std::byte*>(args.scratch) + send_bytes_;
     for (const Box& block : recv_blocks_) {
-      copy_to_whole(args.outputs[0], receive + at, block, element_);
-      at += static_cast<size_t>(block.count()) * element_;
+      copy_to_whole(args.outputs[0], received, block, element_);
+      received += static_cast<size_t>(block.count()) * element_;
     }
   }
 
@@ -218,6 +227,8 @@ class Collective : public kernels::Kernel {
   std::vector<std::string> axes_;
   comm::Communicator* communicator_ = nullptr;
   comm::Operation operation_;
+  comm::Ticket ticket_ = 0;
+  bool done_ = false;  ///< as far as the communicator has said
   std::vector<int64_t> counts_, recv_counts_;
   std::vector<Box> send_blocks_, recv_blocks_;
   size_t element_ = 1, send_bytes_ = 0, scratch_ = 0;
@@ -225,8 +236,8 @@ class Collective : public kernels::Kernel {
 
 }  // namespace
 
-std::unique_ptr<kernels::Kernel> prepare_collective(const Node& node, RankState& rank, const SymbolLookup& symbols,
-                                                    StepInfo& info) {
+std::unique_ptr<Communication> prepare_communication(const Node& node, RankState& rank, const SymbolLookup& symbols,
+                                                     StepInfo& info) {
   return std::make_unique<Collective>(node, rank, symbols, info);
 }
 

@@ -122,7 +122,7 @@ struct Executor::Impl {
     on_all([&](size_t n) {
       std::exception_ptr failed;
       try {
-        made[n] = std::make_unique<RankPlan>(*ranks[n], symbols, options.keep_all);
+        made[n] = std::make_unique<RankPlan>(*ranks[n], symbols, PlanOptions{options.keep_all, options.overlap});
       } catch (...) {
         failed = std::current_exception();
       }
@@ -321,7 +321,7 @@ std::vector<Executor::Kept> Executor::kept() {
 
 size_t peak_bytes_of_rank(const RankPrograms& programs, int rank, const Symbols& symbols) {
   RankState state(programs, rank, 1, true);
-  RankPlan plan(state, symbols, false);
+  RankPlan plan(state, symbols, {});
   return plan.arena_bytes() + state.state_bytes();
 }
 

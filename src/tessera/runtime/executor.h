@@ -14,6 +14,7 @@ struct ExecutorOptions {
   int threads_per_rank = 0;  ///< 0: the machine's cores divided by its ranks, at least 1
   bool profile = false;      ///< note when each step of a run begins and ends
   bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
+  bool overlap = true;       ///< compute while communications are under way (schedule.h)
   comm::WorldOptions world;  ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.

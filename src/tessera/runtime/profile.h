@@ -7,13 +7,14 @@
 
 namespace tessera::runtime {
 
-/// What a step of a rank's plan is, for whoever asks where time went.
+/// What a step of a rank's plan is, for whoever asks where time went. A communication is two: its start and its wait.
 struct StepInfo {
   std::string name;  ///< of the node, or of its first result
   std::string op;
   bool communication = false;
   std::vector<std::string> axes;  ///< of a communication: of the mesh, as the node names them
   int leader = 0;                 ///< of a communication: the first rank of the group
+  int started = -1;               ///< of a wait: the step that is the start
 };
 
 /// When things happened in a rank's last run. All ranks share the clock.

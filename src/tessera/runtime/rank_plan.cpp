@@ -1,11 +1,10 @@
 #include "tessera/runtime/rank_plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/runtime/collective.h"
+#include "tessera/runtime/row_pieces.h"
 
 namespace tessera::runtime {
 namespace {
@@ -22,31 +21,45 @@ bool is_communication(const Node& node) {
   return node.domain == spmd::kCommDomain;
 }
 
+// Of a communication: whether its result may lie where its operand does.
+bool takes_over_operand(const Node& node) {
+  return is_communication(node) && node.op_type == "AllReduce";
+}
+
 }  // namespace
 
-RankPlan::RankPlan(RankState& rank, const Symbols& symbols, bool keep_all)
-    : rank_(rank), symbols_(symbols), keep_all_(keep_all) {
+RankPlan::RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& options)
+    : rank_(rank), symbols_(symbols), options_(options) {
   const Graph& graph = *rank.program().graph;
   const kernels::Bound values{[this](const Value* value) { return desc(value); },
                               [this](const Value* value) { return known_ints(value); }};
-  kernels::Grouping grouping = keep_all ? kernels::single_nodes(graph, values) : kernels::group_nodes(graph, values);
+  kernels::Grouping grouping =
+      options.keep_all ? kernels::single_nodes(graph, values) : kernels::group_nodes(graph, values);
+  const std::vector<kernels::NodeGroup>& groups = grouping.groups;
   views_ = std::move(grouping.views);
-  const int end = static_cast<int>(grouping.groups.size()) + 1;
-  for (int n = 0; n < end - 1; ++n)
-    for (const Value* operand : grouping.groups[n].inputs)
-      if (operand) last_use_[home(operand)] = n + 1;
-  for (const Value* output : graph.outputs) last_use_[home(output)] = end;
-  for (const auto& value : graph.values())
-    if (value->next) last_use_[home(value->next)] = end;
-  if (keep_all)
-    for (const auto& value : graph.values()) last_use_[home(value.get())] = end;
-
-  place_sources();
-  if (!keep_all) place_outputs();
   blocked_ = std::move(grouping.blocked);
-  for (int n = 0; n < end - 1; ++n) prepare(grouping.groups[n], n + 1);
+  if (!options.keep_all) place_outputs();
+  order(groups);
+  note_uses(groups);
+  place_sources();
+  steps_.resize(groups.size());
+  infos_->resize(actions_.size());
+  const std::vector<Span> spans = spans_of(actions_, groups.size());
+  int under_way = 0;  // communications
+  for (size_t a = 0; a < actions_.size(); ++a) {
+    const auto [step, phase] = actions_[a];
+    StepInfo& info = (*infos_)[a];
+    if (phase == Phase::wait) {
+      info = (*infos_)[spans[step].begin];
+      info.started = spans[step].begin;
+      --under_way;
+    } else {
+      prepare(groups[step], spans[step], under_way > 0, info, steps_[step]);
+      if (phase == Phase::start) ++under_way;
+    }
+  }
   for (const Value* output : graph.outputs) locate(output);
-  if (keep_all)
+  if (options.keep_all)
     for (const auto& [value, view] : views_) locate(value);
   memory_ = plan_memory(lifetimes_);
 }
@@ -103,9 +116,64 @@ const RankPlan::Location& RankPlan::locate(const Value* value) {
   return locations_[value] = {Where::fixed, 0, rank_.shard(value).data, 0};
 }
 
-int RankPlan::new_buffer(size_t bytes, int step) {
-  lifetimes_.push_back({bytes, step, step});
+int RankPlan::new_buffer(size_t bytes, const Span& span) {
+  lifetimes_.push_back({bytes, span.begin, span.end});
   return static_cast<int>(lifetimes_.size()) - 1;
+}
+
+// The action that is the last use of a value; -1: it has none.
+int RankPlan::last_use(const Value* value) const {
+  int last = -1;
+  if (auto uses = uses_.find(home(value)); uses != uses_.end())
+    for (const Span& use : uses->second) last = std::max(last, use.end);
+  return last;
+}
+
+// Fills in the steps' order.
+void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
+  const spmd::Program& program = rank_.program();
+  std::map<const Value*, int> numbers;
+  std::vector<Memory> memories;
+  auto number_of = [&](const Value* value) {
+    const Value* root = home(value);
+    auto [known, fresh] = numbers.emplace(root, static_cast<int>(memories.size()));
+    if (!fresh) return known->second;
+    Memory& memory = memories.emplace_back();
+    if (root->kind == ValueKind::result && !direct_.contains(root)) memory.bytes = desc(root).bytes();
+    return known->second;
+  };
+  std::vector<Task> tasks;
+  for (const kernels::NodeGroup& group : groups) {
+    Task& task = tasks.emplace_back();
+    task.communicates = is_communication(*group.root);
+    task.at_once = group.root->op_type == "Barrier";
+    task.in_place = takes_over_operand(*group.root);
+    for (const Value* operand : group.inputs)
+      if (operand && (operand->producer || operand->kind == ValueKind::input)) task.reads.push_back(number_of(operand));
+    for (const Value* result : group.outputs)
+      if (result) task.writes.push_back(number_of(result));
+  }
+  for (const Value* output : program.graph->outputs) memories[number_of(output)].kept = true;
+  for (const auto& value : program.graph->values())
+    if (value->next) memories[number_of(value->next)].kept = true;
+  for (const spmd::Port& input : program.inputs)
+    if (const Box part = box(input.value); !part.contiguous())
+      memories[number_of(input.value)].bytes = static_cast<size_t>(part.count()) * element_bytes(input.value);
+  actions_ = options_.overlap ? schedule(tasks, memories) : as_given(tasks);
+}
+
+void RankPlan::note_uses(const std::vector<kernels::NodeGroup>& groups) {
+  const Graph& graph = *rank_.program().graph;
+  const std::vector<Span> spans = spans_of(actions_, groups.size());
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (const Value* operand : groups[g].inputs)
+      if (operand) uses_[home(operand)].push_back(spans[g]);
+  const int end = static_cast<int>(actions_.size());
+  for (const Value* output : graph.outputs) uses_[home(output)].push_back({end, end});
+  for (const auto& value : graph.values()) {
+    if (value->next) uses_[home(value->next)].push_back({end, end});
+    if (options_.keep_all) uses_[home(value.get())].push_back({end, end});
+  }
 }
 
 void RankPlan::place_sources() {
@@ -118,8 +186,8 @@ void RankPlan::place_sources() {
     if (box.contiguous()) {
       location = {Where::input, i, nullptr, static_cast<size_t>(box.count() ? box.first() : 0) * element};
     } else {
-      int buffer = new_buffer(static_cast<size_t>(box.count()) * element, 0);
-      lifetimes_[buffer].last = last_use_[home(value)];
+      constexpr int kBefore = -1;  // the first action
+      int buffer = new_buffer(static_cast<size_t>(box.count()) * element, {kBefore, last_use(value)});
       location = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
       copies_.push_back({i, buffer, std::move(box), element});
     }
@@ -158,26 +226,34 @@ void RankPlan::place_outputs() {
   }
 }
 
-void RankPlan::prepare(const kernels::NodeGroup& group, int step) {
+// `meanwhile`: communication is under way when it runs.
+void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, StepInfo& info, Step& made) {
   const Node& node = *group.root;
-  Step made;
-  infos_->emplace_back();
-  infos_->back().name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
-  infos_->back().op = node.op_type;
-  for (const kernels::Follower& follower : group.followers) infos_->back().op += "+" + follower.node->op_type;
+  info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
+  info.op = node.op_type;
+  for (const kernels::Follower& follower : group.followers) info.op += "+" + follower.node->op_type;
   kernels::PrepareContext context{node, {}, {}, {}, rank_.threads(), group.followers};
   for (const Value* operand : group.inputs) {
     context.inputs.push_back(desc(operand));
     made.inputs.push_back(operand && operand->kind != ValueKind::state ? locate(operand) : Location{});
   }
   for (const Value* result : group.outputs) context.outputs.push_back(desc(result));
-  prepare_group(group, step, made, context);
-
-  auto scratch = made.kernel->scratch_bytes();
-  if (scratch > 0) made.scratch = new_buffer(scratch, step);
+  std::vector<int> in_place;  // operands whose memory the first result may take over
+  size_t scratch = 0;
+  if (is_communication(node)) {
+    settle_operands(group, made, context);
+    made.communication = prepare_communication(
+        node, rank_, [this](std::string_view name) { return lookup(name); }, info);
+    if (takes_over_operand(node)) in_place = {0};
+    scratch = made.communication->scratch_bytes();
+  } else {
+    in_place = prepare_kernel(group, meanwhile, made, context);
+    scratch = made.kernel->scratch_bytes();
+  }
+  place_results(group, span, in_place, context, made);
+  if (scratch > 0) made.scratch = new_buffer(scratch, span);
   made.in.resize(made.inputs.size());
   made.out.resize(group.outputs.size());
-  steps_.push_back(std::move(made));
 }
 
 // Fills in the operands that are states, and what is known of all operands now.
@@ -191,50 +267,48 @@ void RankPlan::settle_operands(const kernels::NodeGroup& group, Step& made, kern
   }
 }
 
-void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& made, kernels::PrepareContext& context) {
+// Gives the operands whose memory the first result may take over.
+std::vector<int> RankPlan::prepare_kernel(const kernels::NodeGroup& group, bool meanwhile, Step& made,
+                                          kernels::PrepareContext& context) {
   const Node& node = *group.root;
-  std::vector<int> in_place;
-  if (is_communication(node)) {
-    settle_operands(group, made, context);
-    made.kernel = prepare_collective(
-        node, rank_, [this](std::string_view name) { return lookup(name); }, infos_->back());
-    if (node.op_type == "AllReduce") in_place = {0};
-  } else {
-    Node packed_node = node;  // NB the operands stay those of the plain node
-    if (const auto& layout = group.packed) {
-      const Value* weight = node.input(1);
-      Node pack;
-      pack.op_type = "PackWeight";
-      pack.domain = "tessera.cpu";
-      pack.attributes = layout->pack_attributes;
-      pack.name = "pack " + weight->name;
-      const Tensor& packed = rank_.packed(weight, layout->key, pack, layout->bytes);
-      packed_node.op_type = layout->op_type;
-      packed_node.domain = "tessera.cpu";
-      for (const Attribute& attribute : layout->use_attributes) packed_node.set(attribute.name, attribute.value);
-      context.inputs[1] = {packed.dtype, packed.dims};
-      made.inputs[1] = {Where::fixed, 0, packed.data, 0};
-    }
-    settle_operands(group, made, context);
-    const kernels::KernelEntry* entry = kernel_of(packed_node);
-    if (!entry)
-      fail("kernel", "{}: there is no CPU kernel for {}{}{}", node.label(), node.domain, node.domain.empty() ? "" : ".",
-           node.op_type);
-    kernels::PrepareContext of_packed{packed_node,   context.inputs,  context.outputs,
-                                      context.known, context.threads, context.followers};
-    if (!entry->blocks)
-      for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
-        for (kernels::TensorDesc& desc : *descs)
-          if (desc.block) desc = {desc.dtype, desc.stored_dims()};
-    made.kernel = kernels::prepare_kernel(*entry, of_packed);
-    if (group.followers.empty()) {
-      in_place = entry->in_place;
-    } else if (entry->elementwise) {
-      in_place.resize(group.inputs.size());
-      std::iota(in_place.begin(), in_place.end(), 0);
-    }
-    if (int operand = made.kernel->in_place_operand(); operand >= 0) in_place = {operand};
+  Node packed_node = node;  // NB the operands stay those of the plain node
+  if (const auto& layout = group.packed) {
+    const Value* weight = node.input(1);
+    Node pack;
+    pack.op_type = "PackWeight";
+    pack.domain = "tessera.cpu";
+    pack.attributes = layout->pack_attributes;
+    pack.name = "pack " + weight->name;
+    const Tensor& packed = rank_.packed(weight, layout->key, pack, layout->bytes);
+    packed_node.op_type = layout->op_type;
+    packed_node.domain = "tessera.cpu";
+    for (const Attribute& attribute : layout->use_attributes) packed_node.set(attribute.name, attribute.value);
+    context.inputs[1] = {packed.dtype, packed.dims};
+    made.inputs[1] = {Where::fixed, 0, packed.data, 0};
   }
+  settle_operands(group, made, context);
+  const kernels::KernelEntry* entry = kernel_of(packed_node);
+  if (!entry)
+    fail("kernel", "{}: there is no CPU kernel for {}{}{}", node.label(), node.domain, node.domain.empty() ? "" : ".",
+         node.op_type);
+  kernels::PrepareContext of_packed{packed_node,   context.inputs,  context.outputs,
+                                    context.known, context.threads, context.followers};
+  if (!entry->blocks)
+    for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
+      for (kernels::TensorDesc& desc : *descs)
+        if (desc.block) desc = {desc.dtype, desc.stored_dims()};
+  if (meanwhile && rank_.advances_by_tests())
+    made.kernel = in_row_pieces(*entry, of_packed, [this] { advance_communication(); });
+  if (!made.kernel) made.kernel = kernels::prepare_kernel(*entry, of_packed);
+  if (int operand = made.kernel->in_place_operand(); operand >= 0) return {operand};
+  if (group.followers.empty()) return entry->in_place;
+  std::vector<int> in_place(entry->elementwise ? group.inputs.size() : 0);
+  std::iota(in_place.begin(), in_place.end(), 0);
+  return in_place;
+}
+
+void RankPlan::place_results(const kernels::NodeGroup& group, const Span& span, const std::vector<int>& in_place,
+                             const kernels::PrepareContext& context, Step& made) {
   for (size_t r = 0; r < group.outputs.size(); ++r) {
     if (!group.outputs[r]) {
       made.outputs.emplace_back();
@@ -246,33 +320,15 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
       made.outputs.push_back(direct->second);
       continue;
     }
-    int last = std::max(step, last_use_.contains(result) ? last_use_.at(result) : step);
+    const int last = std::max(span.end, last_use(result));
     int buffer = -1;
-    if (r == 0 && !keep_all_ && context.outputs[0].strides.empty())
+    if (r == 0)
       for (int index : in_place) {
-        if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) continue;
-        const Location& operand = made.inputs[index];
-        if (operand.where != Where::arena || lifetimes_[operand.offset].last != step) continue;
-        const kernels::TensorDesc &given = context.inputs[index], &wanted = context.outputs[0];
-        if (operand.skip != 0 || !given.strides.empty()) continue;
-        if (given.count() != wanted.count() || given.bytes() != wanted.bytes()) continue;
-        if (lifetimes_[operand.offset].bytes != wanted.bytes()) continue;
-        // Another operand that reads the same memory does no harm only where it is the same value and both are read
-        // element by element (Mul of x by x, but not a scatter of x into x).
-        bool shared = false;
-        for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
-          bool same_memory =
-              other != index && made.inputs[other].where == Where::arena && made.inputs[other].offset == operand.offset;
-          bool element_by_element = std::find(in_place.begin(), in_place.end(), other) != in_place.end() &&
-                                    group.inputs[other] == group.inputs[index];
-          shared |= same_memory && !element_by_element;
-        }
-        if (!shared) {
-          buffer = static_cast<int>(operand.offset);
-          break;
-        }
+        if (!can_take_over(group, span, in_place, index, context, made)) continue;
+        buffer = static_cast<int>(made.inputs[index].offset);
+        break;
       }
-    if (buffer < 0) buffer = new_buffer(context.outputs[r].bytes(), step);
+    if (buffer < 0) buffer = new_buffer(context.outputs[r].bytes(), span);
     lifetimes_[buffer].last = std::max(lifetimes_[buffer].last, last);
     Location location{Where::arena, static_cast<size_t>(buffer), nullptr, 0};
     locations_[result] = location;
@@ -280,64 +336,31 @@ void RankPlan::prepare_group(const kernels::NodeGroup& group, int step, Step& ma
   }
 }
 
-std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
-  switch (location.where) {
-    case Where::none:
-      return nullptr;
-    case Where::arena:
-      return arena + memory_.offsets[location.offset] + location.skip;
-    case Where::fixed:
-      return static_cast<std::byte*>(const_cast<void*>(location.address)) + location.skip;
-    case Where::input:
-      return static_cast<std::byte*>(const_cast<void*>(inputs_[location.offset])) + location.skip;
-    case Where::output:
-      return static_cast<std::byte*>(outputs_[location.offset]) + location.skip;
+// Whether the first result may be made in the memory of operand `index`, which the kernel allows.
+bool RankPlan::can_take_over(const kernels::NodeGroup& group, const Span& span, const std::vector<int>& in_place,
+                             int index, const kernels::PrepareContext& context, const Step& made) const {
+  if (options_.keep_all || !context.outputs[0].strides.empty()) return false;
+  if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) return false;
+  const Location& operand = made.inputs[index];
+  if (operand.where != Where::arena || operand.skip != 0) return false;
+  const kernels::TensorDesc &given = context.inputs[index], &wanted = context.outputs[0];
+  if (!given.strides.empty() || given.count() != wanted.count() || given.bytes() != wanted.bytes()) return false;
+  const Lifetime& life = lifetimes_[operand.offset];
+  if (life.last != span.end || life.bytes != wanted.bytes()) return false;
+  // Nobody else reads it from now on, as a communication under way may.
+  const std::vector<Span>& uses = uses_.at(home(group.inputs[index]));
+  if (std::any_of(uses.begin(), uses.end(),
+                  [&](const Span& use) { return use.begin != span.begin && use.end >= span.begin; }))
+    return false;
+  // Another operand that reads the same memory does no harm only where it is the same value and both are read
+  // element by element (Mul of x by x, but not a scatter of x into x).
+  for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
+    const Location& place = made.inputs[other];
+    if (other == index || place.where != Where::arena || place.offset != operand.offset) continue;
+    const bool element_by_element = std::find(in_place.begin(), in_place.end(), other) != in_place.end();
+    if (!element_by_element || group.inputs[other] != group.inputs[index]) return false;
   }
-  return nullptr;
-}
-
-void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times) {
-  if (times) {
-    times->steps = infos_;
-    times->end.resize(steps_.size());
-    times->begin = RankTimes::Clock::now();
-  }
-  inputs_ = inputs;
-  outputs_ = outputs;
-  std::byte* arena = rank_.arena(memory_.bytes);
-  if (name_of_step_.size() < steps_.size()) write_step_names();
-  std::atomic<const char*>& step_name = rank_.flight().step;
-  for (const InputCopy& copy : copies_)
-    copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
-  if (times) times->inputs = RankTimes::Clock::now();
-  for (size_t s = 0; s < steps_.size(); ++s) {
-    Step& step = steps_[s];
-    step_name.store(name_of_step_[s], std::memory_order_release);
-    for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], arena);
-    for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], arena);
-    step.kernel->run({step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]});
-    if (times) times->end[s] = RankTimes::Clock::now();
-  }
-  step_name.store(nullptr, std::memory_order_release);
-  const spmd::Program& program = rank_.program();
-  for (size_t i = 0; i < program.outputs.size(); ++i) {
-    const Location& made = locations_.at(program.outputs[i].value);
-    if (made.where != Where::output || made.offset != i) store(program.outputs[i].value, outputs[i]);
-  }
-  if (times) times->outputs = RankTimes::Clock::now();
-}
-
-void RankPlan::write_step_names() {
-  std::string all;
-  std::vector<size_t> starts;
-  for (const StepInfo& info : *infos_) {
-    starts.push_back(all.size());
-    all += info.op + " '" + info.name + "'";
-    all += '\0';
-  }
-  names_ = rank_.shared_memory(all.size() + 1, "names");
-  std::memcpy(names_.get(), all.data(), all.size());
-  for (size_t start : starts) name_of_step_.push_back(reinterpret_cast<const char*>(names_.get()) + start);
+  return true;
 }
 
 Dims RankPlan::global_dims(const Value* value) const {
@@ -350,12 +373,6 @@ Box RankPlan::box(const Value* value) const {
 
 bool RankPlan::writes(const Value* value) const {
   return writes_part(rank_.program(), value, rank_.coordinates());
-}
-
-void RankPlan::store(const Value* value, void* whole) const {
-  if (!writes(value)) return;
-  const std::byte* local = resolve(locations_.at(value), rank_.arena(memory_.bytes));
-  copy_to_whole(whole, local, box(value), element_bytes(value));
 }
 
 }  // namespace tessera::runtime

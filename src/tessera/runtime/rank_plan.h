@@ -1,19 +1,25 @@
 #pragma once
 
 #include "tessera/kernels/groups.h"
+#include "tessera/runtime/collective.h"
 #include "tessera/runtime/held_part.h"
 #include "tessera/runtime/memory_plan.h"
 #include "tessera/runtime/profile.h"
 #include "tessera/runtime/rank_state.h"
+#include "tessera/runtime/schedule.h"
 
 namespace tessera::runtime {
+
+struct PlanOptions {
+  bool keep_all = false;  ///< no buffer is reused, so that every value can be read after a run
+  bool overlap = true;    ///< run what does not depend on a communication while it is under way (schedule.h)
+};
 
 /// A program bound to one rank and to values of all symbols: kernels prepared, every buffer placed. run() allocates
 /// nothing.
 class RankPlan {
  public:
-  /// `keep_all`: no buffer is reused, so that every value can be read after a run.
-  RankPlan(RankState& rank, const Symbols& symbols, bool keep_all);
+  RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& options);
 
   /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
   /// outputs (one per program output), from the rank's thread. `times` may be null.
@@ -36,8 +42,10 @@ class RankPlan {
     const void* address = nullptr;  // fixed
     size_t skip = 0;                // bytes before the value
   };
+  /// A group of nodes: of a kernel, or else of a communication.
   struct Step {
     std::unique_ptr<kernels::Kernel> kernel;
+    std::unique_ptr<Communication> communication;
     std::vector<Location> inputs, outputs;
     int scratch = -1;  // buffer
     std::vector<const void*> in;
@@ -57,33 +65,45 @@ class RankPlan {
   kernels::TensorDesc desc(const Value* value) const;
   Box box(const Value* value) const;
   bool writes(const Value* value) const;
-  void place_sources();
   void place_outputs();
-  void prepare(const kernels::NodeGroup& group, int step);
-  void prepare_group(const kernels::NodeGroup& group, int step, Step& made, kernels::PrepareContext& context);
+  void order(const std::vector<kernels::NodeGroup>& groups);
+  void note_uses(const std::vector<kernels::NodeGroup>& groups);
+  void place_sources();
+  void prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, StepInfo& info, Step& made);
+  std::vector<int> prepare_kernel(const kernels::NodeGroup& group, bool meanwhile, Step& made,
+                                  kernels::PrepareContext& context);
+  void place_results(const kernels::NodeGroup& group, const Span& span, const std::vector<int>& in_place,
+                     const kernels::PrepareContext& context, Step& made);
+  bool can_take_over(const kernels::NodeGroup& group, const Span& span, const std::vector<int>& in_place, int index,
+                     const kernels::PrepareContext& context, const Step& made) const;
   void settle_operands(const kernels::NodeGroup& group, Step& made, kernels::PrepareContext& context);
   const Value* home(const Value* value) const;
   const Location& locate(const Value* value);
-  int new_buffer(size_t bytes, int step);
+  int last_use(const Value* value) const;
+  int new_buffer(size_t bytes, const Span& span);
   std::byte* resolve(const Location& location, std::byte* arena) const;
+  void take(const Action& action, std::byte* arena);
+  void advance_communication();
   void write_step_names();
 
   RankState& rank_;
   Symbols symbols_;
-  bool keep_all_;
+  PlanOptions options_;
   std::map<const Value*, int64_t> blocked_;        // values that lie in blocks of channels
   std::map<const Value*, kernels::Placed> views_;  // values in the memory of others
   std::map<const Value*, Location> locations_;
   std::vector<Lifetime> lifetimes_;
-  std::map<const Value*, int> last_use_;
+  std::map<const Value*, std::vector<Span>> uses_;  // of a value's memory by its readers, and after the run, in actions
   std::vector<Tensor> bound_expressions_;
   std::vector<InputCopy> copies_;
-  std::vector<Step> steps_;
-  std::shared_ptr<std::vector<StepInfo>> infos_ = std::make_shared<std::vector<StepInfo>>();  // of the steps
+  std::vector<Step> steps_;      // as the program has them
+  std::vector<Action> actions_;  // upon these, in running order
+  std::shared_ptr<std::vector<StepInfo>> infos_ = std::make_shared<std::vector<StepInfo>>();  // of the actions
+  std::vector<int> under_way_;  // steps that are communications which have started
   MemoryPlan memory_;
   std::map<const Value*, Location> direct_;  // results that are made where outputs lie
   std::shared_ptr<std::byte[]> names_;       // of the steps, each ended by 0, for flight records
-  std::vector<const char*> name_of_step_;    // within names_
+  std::vector<const char*> name_of_action_;  // within names_
   std::vector<const void*> inputs_;          // of the last run
   std::vector<void*> outputs_;
 };

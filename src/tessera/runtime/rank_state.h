@@ -36,6 +36,9 @@ class RankState {
   /// This rank's communicator of all ranks, for what is not in the program.
   comm::Communicator& everyone();
 
+  /// See World; false without one.
+  bool advances_by_tests() const { return world_ && world_->advances_by_tests(); }
+
   /// Where this rank notes what it does. A world must be connected.
   comm::Flight& flight();
   /// To be called as the rank begins a communication of the program; TESSERA_FAULT may want it to fail (comm/fault.h).

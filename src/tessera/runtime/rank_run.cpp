@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/runtime/rank_plan.h"
+
+namespace tessera::runtime {
+
+std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
+  switch (location.where) {
+    case Where::none:
+      return nullptr;
+    case Where::arena:
+      return arena + memory_.offsets[location.offset] + location.skip;
+    case Where::fixed:
+      return static_cast<std::byte*>(const_cast<void*>(location.address)) + location.skip;
+    case Where::input:
+      return static_cast<std::byte*>(const_cast<void*>(inputs_[location.offset])) + location.skip;
+    case Where::output:
+      return static_cast<std::byte*>(outputs_[location.offset]) + location.skip;
+  }
+  return nullptr;
+}
+
+void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times) {
+  if (times) {
+    times->steps = infos_;
+    times->end.resize(actions_.size());
+    times->begin = RankTimes::Clock::now();
+  }
+  inputs_ = inputs;
+  outputs_ = outputs;
+  std::byte* arena = rank_.arena(memory_.bytes);
+  if (name_of_action_.size() < actions_.size()) write_step_names();
+  std::atomic<const char*>& step_name = rank_.flight().step;
+  for (const InputCopy& copy : copies_)
+    copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
+  if (times) times->inputs = RankTimes::Clock::now();
+  under_way_.clear();
+  for (size_t a = 0; a < actions_.size(); ++a) {
+    step_name.store(name_of_action_[a], std::memory_order_release);
+    take(actions_[a], arena);
+    if (times) times->end[a] = RankTimes::Clock::now();
+  }
+  step_name.store(nullptr, std::memory_order_release);
+  const spmd::Program& program = rank_.program();
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const Location& made = locations_.at(program.outputs[i].value);
+    if (made.where != Where::output || made.offset != i) store(program.outputs[i].value, outputs[i]);
+  }
+  if (times) times->outputs = RankTimes::Clock::now();
+}
+
+void RankPlan::take(const Action& action, std::byte* arena) {
+  Step& step = steps_[action.task];
+  if (action.phase != Phase::wait) {
+    for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], arena);
+    for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], arena);
+  }
+  const kernels::KernelArgs args{step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]};
+  switch (action.phase) {
+    case Phase::run:
+      step.kernel->run(args);
+      advance_communication();
+      return;
+    case Phase::start:
+      step.communication->start(args);
+      under_way_.push_back(action.task);
+      return;
+    case Phase::wait:
+      step.communication->wait(args);
+      std::erase(under_way_, action.task);
+      return;
+  }
+}
+
+void RankPlan::advance_communication() {
+  for (int step : under_way_) steps_[step].communication->advance();
+}
+
+void RankPlan::write_step_names() {
+  std::string all;
+  std::vector<size_t> starts;
+  for (const StepInfo& info : *infos_) {
+    starts.push_back(all.size());
+    all += info.op + " '" + info.name + "'";
+    all += '\0';
+  }
+  names_ = rank_.shared_memory(all.size() + 1, "names");
+  std::memcpy(names_.get(), all.data(), all.size());
+  for (size_t start : starts) name_of_action_.push_back(reinterpret_cast<const char*>(names_.get()) + start);
+}
+
+void RankPlan::store(const Value* value, void* whole) const {
+  if (!writes(value)) return;
+  const std::byte* local = resolve(locations_.at(value), rank_.arena(memory_.bytes));
+  copy_to_whole(whole, local, box(value), static_cast<size_t>(bits_of(value->dtype())) / 8);
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::runtime {
+
+/// A step of a rank's plan, as the order of steps sees it. Memories are numbered from 0.
+struct Task {
+  bool communicates = false;  ///< it is started, and waited for later; else it runs
+  bool at_once = false;       ///< of a communication: it is waited for where it starts
+  bool in_place = false;  ///< its first result takes over the memory of its first operand if nobody reads that later
+  std::vector<int> reads, writes;
+};
+
+/// Where a value lies.
+struct Memory {
+  size_t bytes = 0;   ///< in the rank's arena; 0: elsewhere
+  bool kept = false;  ///< read after the last step
+};
+
+enum class Phase : uint8_t { run, start, wait };
+
+struct Action {
+  int task = 0;
+  Phase phase = Phase::run;
+  bool operator==(const Action&) const = default;
+};
+
+/// From the first action upon a task to the last one, both included: of a communication, from start to wait.
+struct Span {
+  int begin = 0, end = 0;
+};
+std::vector<Span> spans_of(const std::vector<Action>& actions, size_t task_count);
+
+/// Tasks as they are given; each communication is waited for where it starts.
+std::vector<Action> as_given(const std::vector<Task>& tasks);
+
+/// The tasks in an order that runs what does not depend on a communication while it is under way. Communications start
+/// in the order given. Between start and wait nobody writes what a communication reads, nor reads or writes what it
+/// writes.
+///
+/// While fewer than `most_under_way` communications are, the next one starts as soon as its operands are ready, and of
+/// the steps that are ready the one runs that the earliest communication to come needs (those that none needs last,
+/// equals in the order given). While as many are, steps run in the order given; where it comes to a communication, the
+/// oldest one is waited for. Where no step is ready, the oldest one is waited for, too.
+///
+/// Example, most_under_way 1: gather v, use v, gather w, use w. `use v` must wait, so the order given comes to the
+/// second gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.
+///
+/// No deadlock comes of it. Take an order of all ranks' starts and waits in which the program as given gets to its end,
+/// and of the starts that have not happened the first in that order. What its rank waits for before it are
+/// communications that it started earlier; in the program as given it waits for them earlier, too, so all starts that
+/// they need come before it in that order, and have happened.
+std::vector<Action> overlapped(const std::vector<Task>& tasks, int most_under_way);
+
+/// The most bytes that are needed at once: results from the start of their writer to the end of their last reader.
+size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
+                  const std::vector<Memory>& memories);
+
+/// overlapped() with 4, 2 or 1 communications under way, the first of these whose peak is not above that of the tasks
+/// as given by more than a twentieth, or 1 MiB if that is more; if none is, as_given().
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories);
+
+}  // namespace tessera::runtime

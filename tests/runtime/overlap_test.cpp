@@ -1,0 +1,164 @@
+// Communications are under way while kernels run: in which order, and whether anybody gets into their way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/checked_world.h"
+#include "spmd/compiled.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera::runtime {
+namespace {
+
+using spmd::Compiled;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A model with one communication over tp=2, beside which q and t are made.
+struct Model {
+  const char* name;
+  const char* communication;
+  std::string text;
+  Compiled::Orders orders;
+};
+
+constexpr std::string_view kBeside =
+    "  q = MatMul (z, v)\n"
+    "  t = Softmax <axis = 0> (q)\n";
+
+Model model_of(const char* name, const char* communication, std::string_view before, std::string_view after,
+               Compiled::Orders orders) {
+  std::string text = "m (float[8, 8] x, float[8, 8] w, float[8, 8] z, float[8, 8] v) => (float[8, 8] y) {\n";
+  text.append(before).append(kBeside).append(after).append("}\n");
+  return {name, communication, std::move(text), std::move(orders)};
+}
+
+const Model kSum = model_of("all_reduce", "AllReduce", "  p = MatMul (x, w)\n  r = Relu (p)\n", "  y = Add (r, t)\n",
+                            {{"x", "[-, tp]"}, {"w", "[tp, -]"}, {"z", "[-, -]"}});
+const Model kGather =
+    model_of("all_gather", "AllGather", "  s = Relu (x)\n  r = Softmax <axis = 0> (s)\n", "  y = Add (r, t)\n",
+             {{"x", "[tp, -]"}, {"s", "[tp, -]"}, {"r", "[-, -]"}, {"z", "[-, -]"}, {"w", "[-, -]"}});
+const Model kExchange =
+    model_of("all_to_all", "AllToAll", "  s = Relu (x)\n  r = Softmax <axis = 0> (s)\n", "  y = Add (r, t)\n",
+             {{"x", "[tp, -]"}, {"s", "[tp, -]"}, {"r", "[-, tp]"}, {"v", "[-, tp]"}, {"y", "[-, tp]"}});
+const Model kScatter =
+    model_of("reduce_scatter", "ReduceScatter", "  p = MatMul (x, w)\n  r = Relu (p)\n", "  y = Add (r, t)\n",
+             {{"x", "[-, tp]"}, {"w", "[tp, -]"}, {"r", "[-, tp]"}, {"v", "[-, tp]"}, {"y", "[-, tp]"}});
+
+std::shared_ptr<const spmd::Program> program_of(const Model& model) {
+  return std::make_shared<spmd::Program>(Compiled(model.text, "tp=2", model.orders).program());
+}
+
+Executor::Tensors inputs() {
+  Executor::Tensors tensors;
+  float value = 0;
+  for (const char* name : {"x", "w", "z", "v"}) {
+    std::vector<float> elements(64);
+    for (float& element : elements) element = value = value > 3 ? value - 5.5f : value + 0.75f;
+    tensors[name] = Tensor::of(DType::float32, {8, 8}, elements);
+  }
+  return tensors;
+}
+
+std::vector<float> y_of(Executor& executor) {
+  auto y = executor.run(inputs()).at("y");
+  auto elements = y.as<float>();
+  return {elements.begin(), elements.end()};
+}
+
+ExecutorOptions options_on(const std::shared_ptr<comm::World>& world, bool overlap) {
+  ExecutorOptions options;
+  options.threads_per_rank = 1;
+  options.connected = world;
+  options.overlap = overlap;
+  options.profile = true;
+  return options;
+}
+
+/// The steps of rank 0's last run: "MatMul", "start AllReduce", "wait AllReduce".
+std::vector<std::string> steps_of(const Executor& executor) {
+  std::vector<std::string> steps;
+  for (const StepInfo& step : *executor.times()[0].steps)
+    steps.push_back((step.started >= 0 ? "wait " : step.communication ? "start " : "") + step.op);
+  return steps;
+}
+
+class Overlap : public testing::TestWithParam<Model> {};
+
+TEST_P(Overlap, computes_while_the_communication_is_under_way_and_gives_the_same_bits) {
+  const Model& model = GetParam();
+  auto program = program_of(model);
+  Executor at_once(program, options_on(std::make_shared<CheckedWorld>(2), false));
+  Executor overlapped(program, options_on(std::make_shared<CheckedWorld>(2), true));
+  const std::vector<float> expected = y_of(at_once);
+  const std::string start = std::string("start ") + model.communication,
+                    wait = std::string("wait ") + model.communication;
+  for (int run = 0; run < 3; ++run) EXPECT_EQ(y_of(overlapped), expected);
+  auto steps = steps_of(overlapped);
+  const auto begin = std::find(steps.begin(), steps.end(), start), end = std::find(steps.begin(), steps.end(), wait);
+  ASSERT_TRUE(begin < end && end < steps.end()) << testing::PrintToString(steps);
+  EXPECT_THAT(std::vector<std::string>(begin + 1, end), ElementsAre("MatMul", "Softmax"));
+  steps = steps_of(at_once);
+  EXPECT_EQ(std::find(steps.begin(), steps.end(), wait) - std::find(steps.begin(), steps.end(), start), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Overlap, testing::Values(kSum, kGather, kExchange, kScatter),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(OverlapProgress, is_asked_for_after_each_kernel_until_the_communication_has_ended) {
+  for (int tests : {1, 2, 5}) {
+    auto world = std::make_shared<CheckedWorld>(2, tests);
+    Executor executor(program_of(kSum), options_on(world, true));
+    executor.run(inputs());
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<std::string> expected = {"start errors", "wait errors", "start p"};  // the first are of planning
+      for (int kernel = 0; kernel < std::min(tests, 2); ++kernel) expected.push_back("test p");
+      expected.push_back("wait p");
+      EXPECT_EQ(world->log(rank), expected) << tests << " on rank " << rank;
+    }
+  }
+}
+
+TEST(OverlapProfile, says_how_much_was_computed_meanwhile) {
+  Executor executor(program_of(kSum), options_on(comm::make_local_world(2), true));
+  executor.run(inputs());
+  for (const RankTimes& rank : executor.times()) {
+    ASSERT_EQ(rank.end.size(), rank.steps->size());
+    for (size_t s = 0; s < rank.steps->size(); ++s)
+      if (const StepInfo& step = (*rank.steps)[s]; step.started >= 0) {
+        EXPECT_EQ((*rank.steps)[step.started].name, step.name);
+        EXPECT_LT(step.started, static_cast<int>(s));
+        EXPECT_LE(rank.end[step.started], rank.end[s]);
+      }
+  }
+}
+
+// A kernel that fails while a communication is under way ends the run on all ranks, and the next run starts afresh.
+TEST(OverlapFailure, of_a_kernel_meanwhile_ends_the_run) {
+  const std::string text =
+      "m (float[4, 4] x, float[4, 4] w, int64[2] rows) => (float[2, 4] y) {\n"
+      "  p = MatMul (x, w)\n"
+      "  r = Relu (p)\n"
+      "  g = Gather (x, rows)\n"
+      "  h = Gather (r, rows)\n"
+      "  y = Add (g, h)\n"
+      "}\n";
+  auto program =
+      std::make_shared<spmd::Program>(Compiled(text, "tp=2", {{"x", "[-, tp]"}, {"w", "[tp, -]"}}).program());
+  ExecutorOptions options;
+  options.threads_per_rank = 1;
+  Executor executor(program, options);
+  const Tensor ones = Tensor::of<float>(DType::float32, {4, 4}, std::vector<float>(16, 1));
+  auto rows = [](int64_t last) { return Tensor::of<int64_t>(DType::int64, {2}, {0, last}); };
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_THAT(
+        [&] {
+          executor.run({{"x", ones}, {"w", ones}, {"rows", rows(9)}});
+        },
+        testing::ThrowsMessage<Error>(HasSubstr("Gather")));
+    auto y = executor.run({{"x", ones}, {"w", ones}, {"rows", rows(3)}}).at("y");
+    EXPECT_THAT(y.as<float>(), testing::Each(5));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::runtime
