@@ -197,8 +197,8 @@ void expect_same(const Trial& trial, Form form = Form::functions) {
   const Floats x = integers(harness.elements(trial.in), 7);
   const Floats plain = harness.run(Form::nodes, x), lowered = harness.run(form, x);
   ASSERT_EQ(plain.size(), lowered.size());
-  EXPECT_EQ(std::memcmp(plain.data(), lowered.data(), plain.size() * sizeof(float)), 0);
   EXPECT_EQ(plain, lowered);
+  EXPECT_TRUE(plain.empty() || std::memcmp(plain.data(), lowered.data(), plain.size() * sizeof(float)) == 0);
 }
 
 Spec spec_of(std::string op, std::string form, std::vector<std::string> axes = {"r"}) {

@@ -11,8 +11,7 @@ namespace tessera::comm {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is the atomic's own word");
 
-void Doorbell::ring() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+void Doorbell::wake() {
   if (sleepers_.load(std::memory_order_relaxed) == 0) return;
   rings_.fetch_add(1, std::memory_order_release);
   syscall(SYS_futex, &rings_, between_processes_ ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);

@@ -13,7 +13,12 @@ class Doorbell {
   explicit Doorbell(bool between_processes) : between_processes_(between_processes) {}
 
   /// Wakes all sleepers. What the caller wrote before is visible to them.
-  void ring();
+  void ring() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    wake();
+  }
+  /// The same without the fence, which the caller sets between what it wrote and this; one for many bells.
+  void wake();
 
   /// Calls `look`, which says whether what is awaited has come; if not, sleeps until the next ring, or `longest`, or
   /// now and then without a reason. A ring that follows the look is not lost. Returns what `look` said.

@@ -113,8 +113,9 @@ Ticket LocalCommunicator::start(const Operation& operation) {
   fabric_->check_alive();
   validate(operation, me_, size());
   Pending& pending = take_pending();
-  pending.operation.assign(operation);
   if (operation.kind == Kind::send || operation.kind == Kind::recv) {
+    pending.message.assign(operation);
+    pending.operation = &*pending.message;
     post_message(pending);
     std::lock_guard lock(desk_.mutex);
     desk_.pending.push_back(&pending);
@@ -122,7 +123,7 @@ Ticket LocalCommunicator::start(const Operation& operation) {
     pending.number = last_number_ + 1;
     auto start_now = [&] {
       if (!may_start(pending.number)) return false;
-      publish(pending);
+      publish(pending, operation);
       desk_.pending.push_back(&pending);
       return true;
     };
@@ -139,7 +140,6 @@ Pending& LocalCommunicator::take_pending() {
     Pending& added = pool_.emplace_back();
     added.owner = this;
     added.index = pool_.size() - 1;
-    added.operation.reserve(size());
   }
   Pending& pending = pool_[free_.back()];
   free_.pop_back();
@@ -148,10 +148,9 @@ Pending& LocalCommunicator::take_pending() {
 }
 
 Pending& LocalCommunicator::pending_of(Ticket ticket) {
-  std::lock_guard lock(desk_.mutex);
   size_t index = ticket & ((Ticket{1} << kIndexBits) - 1);
   bool known = index < pool_.size() && pool_[index].uses == ticket >> kIndexBits;
-  check(known && pool_[index].stage != Pending::Stage::idle, "each ticket is waited for once, where it was started");
+  check(known, "each ticket is waited for once, where it was started");
   return pool_[index];
 }
 
@@ -168,6 +167,7 @@ void LocalCommunicator::wait(Ticket ticket) {
   if (operation.kind == Kind::recv) awaited = {pending.number + 1, operation.from};
   block_until(awaited, end_now, [&] { return late_operation(pending); });
   pending.stage = Pending::Stage::idle;
+  ++pending.uses;
   free_.push_back(pending.index);
 }
 

@@ -38,10 +38,11 @@ struct Pending {
 
   LocalCommunicator* owner = nullptr;
   Stage stage = Stage::idle;
-  OwnedOperation operation;
+  const Operation* operation = nullptr;  ///< as it is kept in the collective's slot, or else here
+  KeptOperation message;
   uint64_t number = 0;    ///< of the collective in its group (from 1), or of the message in its mailbox
   size_t index = 0;       ///< in its owner's pool
-  uint64_t uses = 0;      ///< of this object, to tell its tickets apart
+  uint64_t uses = 0;      ///< of this object, two to each ticket: when it was given and when it was waited for
   Staged in, out;         ///< what the others see of buffers that they cannot
   bool received = false;  ///< permute: `out` is written
   bool sent = false;      ///< permute: `in` is read
@@ -77,7 +78,7 @@ class LocalCommunicator : public Communicator {
   void block_until(const Awaited& awaited, Ready ready, Late late);
 
   // local_progress.cpp: what an operation does next
-  void publish(Pending& pending);
+  void publish(Pending& pending, const Operation& operation);
   void post_message(Pending& pending);
   bool advance(Pending& pending, bool waited_for);
   bool advance_collective(Pending& pending);
@@ -90,6 +91,7 @@ class LocalCommunicator : public Communicator {
   bool all_have_come(uint64_t number);
   void ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t number);
   void ring_all();
+  void wake_all();
   void ring(int member) { fabric_->station(group_.rank_of(member)).bell.ring(); }
   Outbox& outbox(int member);
   Inbox& inbox(int member);

@@ -40,6 +40,7 @@ struct alignas(64) Entry {
   void* out = nullptr;
   bool held = false;  ///< the member keeps its buffers until all have finished
   std::byte* eager = nullptr;
+  const int64_t* counts = nullptr;  ///< of all_to_all: per member how much goes there, then how much comes from there
 
   alignas(64) std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
   std::atomic<uint64_t> taken{0};                 ///< permutations up to this number have had their input read

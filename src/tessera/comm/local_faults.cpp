@@ -23,8 +23,9 @@ void LocalCommunicator::check_agreement(const Pending& pending) {
     if (entries[j].signature != entries[0].signature) disagree(0, j);
   if (pending.operation->kind != Kind::all_to_all) return;
   for (size_t j = 0; j < entries.size(); ++j) {
-    if (pending.operation->counts[j] != entries[j].operation->recv_counts[me_]) disagree(me_, j);
-    if (pending.operation->recv_counts[j] != entries[j].operation->counts[me_]) disagree(j, me_);
+    const int64_t* others = entries[j].counts;
+    if (pending.operation->counts[j] != others[entries.size() + me_]) disagree(me_, j);
+    if (pending.operation->recv_counts[j] != others[me_]) disagree(j, me_);
   }
 }
 

@@ -12,8 +12,7 @@ namespace {
 
 /// Whether the members share the work. What is small is faster done by each for itself.
 bool is_shared(const Operation& operation) {
-  const bool same_for_all = operation.kind == Kind::all_reduce || operation.kind == Kind::broadcast;
-  return same_for_all && byte_count(operation, operation.count) > kEagerBytes;
+  return byte_count(operation, shared_elements(operation)) > kEagerBytes;
 }
 
 }  // namespace
@@ -39,19 +38,25 @@ void LocalCommunicator::ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Entry& entry : group_.slot(number).entries)
     if ((entry.*mark).load(std::memory_order_relaxed) < number) return;
-  ring_all();
+  wake_all();
 }
 
 void LocalCommunicator::ring_all() {
-  for (int member = 0; member < size(); ++member) ring(member);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  wake_all();
 }
 
-void LocalCommunicator::publish(Pending& pending) {
-  const Operation& operation = *pending.operation;
+void LocalCommunicator::wake_all() {
+  for (int member = 0; member < size(); ++member) fabric_->station(group_.rank_of(member)).bell.wake();
+}
+
+void LocalCommunicator::publish(Pending& pending, const Operation& operation) {
   Slot& slot = group_.slot(pending.number);
   Entry& entry = slot.entries[me_];
   entry.operation.assign(operation);
+  pending.operation = &*entry.operation;
   entry.signature = signature(operation);
+  entry.counts = entry.operation->counts.data();
   entry.in = operation.in;
   entry.out = operation.out;
   size_t bytes = in_bytes(operation, me_);
@@ -59,14 +64,15 @@ void LocalCommunicator::publish(Pending& pending) {
   entry.held = bytes > kEagerBytes && !permute && !shared;
   pending.in.used = pending.out.used = false;
   if (bytes > 0 && bytes <= kEagerBytes && !permute) {
-    std::memcpy(entry.eager, operation.in, bytes);
+    copy_for_others(operation, me_, entry.eager);
     entry.in = entry.eager;
   } else if (bytes > 0 && !fabric_->region()->holds(operation.in)) {
     std::byte* staged = stage(pending.in, bytes);
-    std::memcpy(staged, operation.in, bytes);
+    copy_for_others(operation, me_, staged);
     entry.in = staged;
   }
-  if (shared && !fabric_->region()->holds(operation.out)) entry.out = stage(pending.out, out_bytes(operation, me_));
+  const size_t wanted = shared ? out_bytes(operation, me_) : 0;
+  if (wanted > 0 && !fabric_->region()->holds(operation.out)) entry.out = stage(pending.out, wanted);
   entry.claimed.store(0, std::memory_order_relaxed);
   if (me_ == 0) slot.shared.store(0, std::memory_order_relaxed);
   pending.received = pending.sent = false;
@@ -167,7 +173,7 @@ bool LocalCommunicator::advance_collective(Pending& pending) {
     }
   }
   if (pending.stage == Stage::sharing) {
-    if (slot.shared.load(std::memory_order_acquire) < piece_count(operation)) return false;
+    if (slot.shared.load(std::memory_order_acquire) < piece_count(operation, slot.entries.size())) return false;
     unstage(pending);
     finish(pending);
   }

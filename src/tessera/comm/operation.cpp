@@ -20,6 +20,7 @@ struct KindRow {
   bool rooted;
 };
 
+/// In the order of the kinds' numbers.
 constexpr std::array kKinds = {
     KindRow{Kind::all_reduce, "all_reduce", false, true, false},
     KindRow{Kind::all_gather, "all_gather", true, false, false},
@@ -36,8 +37,8 @@ constexpr std::array kKinds = {
 };
 
 const KindRow& row_of(Kind kind) {
-  for (const KindRow& row : kKinds)
-    if (row.kind == kind) return row;
+  const auto index = static_cast<size_t>(kind);
+  if (index < kKinds.size() && kKinds[index].kind == kind) return kKinds[index];
   fail("comm", "operation kind {} does not exist", static_cast<int>(kind));
 }
 

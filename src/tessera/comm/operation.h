@@ -40,7 +40,7 @@ class KeptOperation {
   KeptOperation(const KeptOperation&) = delete;
   KeptOperation& operator=(const KeptOperation&) = delete;
 
-  /// Where counts are kept: two per member of the group, of operations that have counts.
+  /// Where counts and, after them, recv_counts are kept: two per member of the group, of operations that have counts.
   void set_room(std::span<int64_t> room) { room_ = room; }
   void assign(const Operation& operation);
 
@@ -53,20 +53,17 @@ class KeptOperation {
   std::array<char, 64> label_{};  // longer labels are cut: they serve messages only
 };
 
-/// The same with room of its own. Assigning allocates nothing once as many counts have been seen, or reserved.
+/// The same with room of its own. Assigning allocates nothing once as many counts have been seen.
 class OwnedOperation : public KeptOperation {
  public:
-  void reserve(int members) { make_room(2 * static_cast<size_t>(members)); }
   void assign(const Operation& operation) {
-    make_room(operation.counts.size() + operation.recv_counts.size());
+    const size_t counts = operation.counts.size() + operation.recv_counts.size();
+    if (counts > counts_.size()) counts_.resize(counts);
+    set_room(counts_);
     KeptOperation::assign(operation);
   }
 
  private:
-  void make_room(size_t counts) {
-    if (counts > counts_.size()) counts_.resize(counts);
-    set_room(counts_);
-  }
   std::vector<int64_t> counts_;
 };
 
