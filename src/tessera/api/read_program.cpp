@@ -66,7 +66,7 @@ class ProgramReader {
         for (const Manifest::State& state : manifest_.states) whole[state.value] = own.graph->find(state.value)->data;
       auto program = std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, rank));
       for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
-      if (!is_cut()) spmd::take_slices_only(*program);
+      if (!is_cut()) spmd::take_slices_only(*program, rank);
       programs.programs.push_back(std::move(program));
     };
     const bool by_rank = !model.functions.empty() || file.ranks.size() == 1;

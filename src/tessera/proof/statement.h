@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/ir/always_equal.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::proof {
@@ -35,9 +36,8 @@ struct Communication {
 /// All communication nodes of a program, in order. User errors, stage "check", for nodes that no reader understands.
 std::vector<Communication> communications_of(const spmd::Program& program);
 
-/// Whether the expressions are equal for all values of their symbols, as far as it can be told: the same polynomial, or
-/// equal in all of a dozen samples.
-bool always_equal(const Expr& a, const Expr& b);
+/// Whether all extents are.
+using tessera::always_equal;
 bool always_equal(const Shape& a, const Shape& b);
 
 }  // namespace tessera::proof

@@ -1,8 +1,12 @@
 #include "tessera/spmd/whole.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/always_equal.h"
+#include "tessera/ops/infer.h"
 #include "tessera/spmd/reshard.h"
 
 namespace tessera::spmd {
@@ -126,14 +130,78 @@ Value* origin_of(Value* value) {
   return value->kind == ValueKind::state || value->kind == ValueKind::input ? value : nullptr;
 }
 
+// The slices and reshapes between an origin and a slice of it, the last first.
+std::vector<const Node*> way_back(const Value* slice, const Value* origin) {
+  std::vector<const Node*> way;
+  for (const Value* value = slice; value != origin; value = way.back()->inputs[0]) way.push_back(value->producer);
+  return way;
+}
+
 // Whether nothing on the way from the origin to the slice is used otherwise.
 bool is_only_use(const Graph& graph, const Value* slice, const Value* origin) {
-  for (const Value* value = slice; value != origin;) {
-    const Node* node = value->producer;
-    value = node->inputs[0];
-    if (value->uses.size() != 1 || value->next || graph.is_output(value)) return false;
+  const auto way = way_back(slice, origin);
+  return std::all_of(way.begin(), way.end(), [&](const Node* node) {
+    const Value* value = node->inputs[0];
+    return value->uses.size() == 1 && !value->next && !graph.is_output(value);
+  });
+}
+
+// A slice or reshape, and the contents of what steers it, as a rank sees them.
+struct Cut {
+  std::string op_type;
+  std::vector<std::vector<Expr>> steering;
+
+  Cut(const Node& node, const Mesh& mesh, std::optional<int64_t> rank) : op_type(node.op_type) {
+    for (size_t i = 1; i < node.inputs.size(); ++i) {
+      const auto content = ops::content_of(node.inputs[i]);
+      check(content.has_value(), "what steers a cut is known");
+      steering.push_back(*content);
+      if (!rank) continue;
+      for (Expr& element : steering.back()) element = bind_rank(element, mesh, mesh.coordinates(*rank));
+    }
   }
-  return true;
+  bool operator==(const Cut& other) const {
+    auto same = [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                        [](const Expr& x, const Expr& y) { return always_equal(x, y); });
+    };
+    return op_type == other.op_type &&
+           std::equal(steering.begin(), steering.end(), other.steering.begin(), other.steering.end(), same);
+  }
+  /// "Slice [4*@tp] [4*@tp + 4] [0]"
+  std::string str() const {
+    std::string text = op_type;
+    for (const auto& content : steering) text += " " + to_string(Shape(content.begin(), content.end()));
+    return text;
+  }
+};
+
+std::string cuts_text(const std::vector<Cut>& cuts) {
+  std::vector<std::string> texts;
+  for (const Cut& cut : cuts) texts.push_back(cut.str());
+  return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// Nodes and placements are two statements of one thing. The nodes must be those that the placement is made by.
+void require_cut_as_placed(const Program& program, const Value* slice, const Value* origin,
+                           std::optional<int64_t> rank) {
+  const Placement &whole = program.placement(origin), &part = program.placement(slice);
+  Program plain;
+  plain.mesh = program.mesh;
+  plain.graph = std::make_unique<Graph>();
+  Value* const source = plain.graph->add_input(origin->name, whole.global);
+  Value* wanted = source;
+  for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding))
+    wanted = emit_reshard(plain, wanted, step, part.global, part.name);
+  auto cuts = [&](const Value* last, const Value* first) {
+    std::vector<Cut> all;
+    for (const Node* node : way_back(last, first)) all.insert(all.begin(), Cut(*node, program.mesh, rank));
+    return all;
+  };
+  const auto stated = cuts(slice, origin), expected = cuts(wanted, source);
+  if (stated == expected) return;
+  fail("program", "'{}' is cut from '{}' by {}, but its layout is {}, which is cut by {}; write the program again",
+       slice->name, origin->name, cuts_text(stated), part.sharding.str(program.mesh), cuts_text(expected));
 }
 
 }  // namespace
@@ -142,7 +210,7 @@ Program with_whole_edge(const Program& program, const WholeEdge& edge) {
   return WholeEdgeMaker(program, edge).run();
 }
 
-void take_slices_only(Program& program) {
+void take_slices_only(Program& program, std::optional<int64_t> rank) {
   Graph& graph = *program.graph;
   std::map<Value*, std::vector<Value*>> slices;  // of each origin, those that are its shards
   for (const auto& node : graph.nodes())
@@ -163,6 +231,7 @@ void take_slices_only(Program& program) {
     });
     if (found == shards.rend()) continue;
     Value* shard = *found;
+    require_cut_as_placed(program, shard, origin, rank);
     Value* taken = graph.add_value(shard->name, origin->kind, shard->type);
     graph.replace_uses(shard, taken);
     program.placements[taken] = program.placement(shard);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "tessera/spmd/program.h"
 
 namespace tessera::spmd {
@@ -18,7 +20,10 @@ struct WholeEdge {
 Program with_whole_edge(const Program& program, const WholeEdge& edge);
 
 /// The inverse for what a rank takes in: states and inputs of which it uses slices only become those slices, so that it
-/// loads no more than these. What is used whole stays whole.
-void take_slices_only(Program& program);
+/// loads no more than these. What is used whole stays whole. `rank`: the program is bound to that one.
+///
+/// Slices are trusted no more than any other node: throws a user error (stage "program") that names the first one that
+/// does not cut as its result's placement says.
+void take_slices_only(Program& program, std::optional<int64_t> rank = std::nullopt);
 
 }  // namespace tessera::spmd
