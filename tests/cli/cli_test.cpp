@@ -212,6 +212,16 @@ TEST_F(CommandLine, shard_writes_functions_over_messages) {
               HasSubstr("a rank that is a handle cannot be folded in"));
 }
 
+TEST_F(CommandLine, shard_refuses_what_other_engines_programs_cannot_have) {
+  const std::string options = "shard " + model_ + " --mesh tp=2 -o " + (folder_ / "out").string();
+  for (const char* dialect : {"ort", "tensorrt"}) {
+    const std::string with = options + " --dialect=" + dialect;
+    EXPECT_THAT(mistake(with + " --order=tokens"), HasSubstr("have --order=position only; leave out --order=tokens"));
+    EXPECT_THAT(mistake(with + " --rank-id=input"), HasSubstr("have --rank-id=constant only; leave out"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
 TEST_F(CommandLine, shard_prints_the_plan_of_a_huge_mesh) {
   json object = parsed("shard " + model_ + " --mesh tp=4,dp=4096 --shapes batch=8192 --dry-run");
   EXPECT_EQ(object["collectives"][0]["kind"], "all_reduce");

@@ -32,6 +32,15 @@ std::string word(const std::array<std::string_view, count>& known, Option option
   return std::string(known.at(static_cast<size_t>(option)));
 }
 
+// Programs of other engines have one order, and one way to know the rank: nobody may have asked for another.
+void require_only(const std::map<std::string, std::string>& words, const std::string& name, std::string_view option,
+                  std::string_view only) {
+  auto said = words.find(name);
+  if (said == words.end() || said->second == only) return;
+  fail("write", "programs of --dialect={} have {}={} only; leave out {}={}, or --dialect", words.at("dialect"), option,
+       only, option, said->second);
+}
+
 }  // namespace
 
 WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& words) {
@@ -42,6 +51,10 @@ WriteOptions WriteOptions::from_words(const std::map<std::string, std::string>& 
   read(words, "rank_id", kRankId, options.rank_id);
   read(words, "rank_type", kRankType, options.rank_type);
   read(words, "dialect", kDialect, options.dialect);
+  if (options.dialect != Dialect::tessera) {
+    require_only(words, "order", "--order", word(kOrder, Order::position));
+    require_only(words, "rank_id", "--rank-id", word(kRankId, RankIdentity::constant));
+  }
   return options;
 }
 

@@ -134,34 +134,33 @@ void PlanOptions::refuse_for_split(const std::string& path) const {
 
 void FormOptions::declare(CLI::App& app) {
   app.add_option(
-         "--form", form,
+         "--form", words_["form"],
          "one model per class of like ranks, with weights cut to shards; one for every rank; or one ParallelFor")
       ->check(CLI::IsMember(std::vector<std::string>{"mpmd", "spmd", "parallel-for"}));
-  app.add_option("--dialect", dialect,
+  app.add_option("--dialect", words_["dialect"],
                  "whose operators collectives are: ours (domain tessera.comm), ONNX Runtime's AllReduce, AllGather and "
                  "AllToAll, or TensorRT's DistCollective; see docs/dialects.md")
       ->check(CLI::IsMember(std::vector<std::string>{"tessera", "ort", "tensorrt"}));
-  app.add_option("--lower", lower,
+  app.add_option("--lower", words_["lower"],
                  "what is written for a collective: a node of tessera.comm, or a function over Send and Recv")
       ->check(CLI::IsMember(std::vector<std::string>{"collectives", "primitives"}));
-  app.add_option("--order", order, "what orders communication: a token threaded through it, or the place of the nodes")
+  app.add_option("--order", words_["order"],
+                 "what orders communication: a token threaded through it, or the place of the nodes")
       ->check(CLI::IsMember(std::vector<std::string>{"tokens", "position"}));
   app.add_option(
-         "--rank-id", rank_id,
+         "--rank-id", words_["rank_id"],
          "how a model learns its rank: from the input tessera.rank, from RankId and AxisIndex nodes, or folded in, "
          "one model per rank")
       ->check(CLI::IsMember(std::vector<std::string>{"input", "op", "constant"}));
-  app.add_option("--rank-type", rank_type, "what a rank is in a model: an int64 scalar, or a handle of an opaque type")
+  app.add_option("--rank-type", words_["rank_type"],
+                 "what a rank is in a model: an int64 scalar, or a handle of an opaque type")
       ->check(CLI::IsMember(std::vector<std::string>{"integer", "opaque"}));
 }
 
 WriteOptions FormOptions::options() const {
-  return WriteOptions::from_words({{"form", form},
-                                   {"dialect", dialect},
-                                   {"lower", lower},
-                                   {"order", order},
-                                   {"rank_id", rank_id},
-                                   {"rank_type", rank_type}});
+  std::map<std::string, std::string> given = words_;
+  std::erase_if(given, [](const auto& word) { return word.second.empty(); });
+  return WriteOptions::from_words(given);
 }
 
 void DumpOptions::declare(CLI::App& app) {

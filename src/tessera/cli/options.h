@@ -41,11 +41,11 @@ struct PlanOptions {
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.
 struct FormOptions {
-  std::string form = "mpmd", dialect = "tessera", lower = "collectives", order = "tokens", rank_id = "op",
-              rank_type = "integer";
-
   void declare(CLI::App& app);
   WriteOptions options() const;
+
+ private:
+  std::map<std::string, std::string> words_;  // as given; "": not given
 };
 
 /// --dump
