@@ -1,10 +1,9 @@
 #include "tessera/api/processes.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdlib>
 
+#include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
 
 namespace tessera::api {
@@ -38,10 +37,8 @@ std::optional<Launch> find_spawned() {
 }
 
 std::shared_ptr<comm::World> connect_spawned(const Launch& launch, const comm::WorldOptions& options) {
-  const int memory = std::stoi(launch.rendezvous);
-  std::shared_ptr<comm::World> world = comm::make_shared_world(memory, launch.rank, options);
-  close(memory);
-  return world;
+  const Descriptor memory(std::stoi(launch.rendezvous));
+  return comm::make_shared_world(memory.get(), launch.rank, options);
 }
 
 }  // namespace tessera::api

@@ -14,6 +14,7 @@
 
 #include "tessera/api/flight_record.h"
 #include "tessera/api/processes.h"
+#include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
@@ -146,15 +147,15 @@ class Reaper {
 
 Spawned spawn(const SpawnOptions& options) {
   if (options.ranks < 1) fail("spawn", "{} ranks cannot be started; start at least one", options.ranks);
-  const int memory = comm::create_shared_memory(options.ranks);
+  Descriptor memory(comm::create_shared_memory(options.ranks));
   const Reaper reaper;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    Child child = start(options.arguments, api::spawned_variables(rank, options.ranks, memory), memory);
+    Child child = start(options.arguments, api::spawned_variables(rank, options.ranks, memory.get()), memory.get());
     std::lock_guard lock(children().mutex);
     children().ranks.push_back(child);
   }
-  const std::unique_ptr<comm::World> watched = comm::make_shared_world(memory, -1);
-  close(memory);
+  const std::unique_ptr<comm::World> watched = comm::make_shared_world(memory.get(), -1);
+  memory = Descriptor();
   std::string first;  // what became of the first that failed
   std::optional<Clock::time_point> deadline;
   std::vector<std::optional<int>> statuses(options.ranks);
@@ -182,7 +183,10 @@ Spawned spawn(const SpawnOptions& options) {
     note = api::record_flights(options.flight_record, watched->reason(), comm::logs_of(*watched));
   const bool silent =
       !WIFEXITED(*statuses[0]) || WEXITSTATUS(*statuses[0]) == 0 || WEXITSTATUS(*statuses[0]) == kNotStarted;
-  if (silent) fail_running("spawn", "{}{}", first, note);
+  if (silent) {
+    const std::string reason = watched->reason();
+    fail_running("spawn", "{}{}", reason.empty() ? first : reason, note);
+  }
   return {least, note.empty() ? note : note.substr(2)};
 }
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/descriptor.h"
+
 namespace tessera::comm {
 namespace {
 
@@ -85,18 +87,18 @@ std::shared_ptr<World> share_memory_within_hosts(std::shared_ptr<World> network,
     if (hosts[other] == hosts[rank]) host.push_back(other);
 
   // The first rank of a host makes the memory; others open it through that process' files.
-  int file = host.front() == rank ? create_shared_memory(network->size()) : -1;
-  const int64_t place = file < 0 ? 0 : (static_cast<int64_t>(getpid()) << 32) | file;
+  Descriptor file(host.front() == rank ? create_shared_memory(network->size()) : -1);
+  const int64_t place = file.get() < 0 ? 0 : (static_cast<int64_t>(getpid()) << 32) | file.get();
   const int64_t first = gathered(*all, place)[host.front()];
   std::unique_ptr<World> memory;
-  if (file < 0) file = open(fmt::format("/proc/{}/fd/{}", first >> 32, first & 0xffffffff).c_str(), O_RDWR | O_CLOEXEC);
+  if (file.get() < 0)
+    file = Descriptor(open(fmt::format("/proc/{}/fd/{}", first >> 32, first & 0xffffffff).c_str(), O_RDWR | O_CLOEXEC));
   try {
-    if (file >= 0) memory = make_shared_world(file, rank, options);
+    if (file.get() >= 0) memory = make_shared_world(file.get(), rank, options);
   } catch (const std::exception&) {
     memory = nullptr;  // no place for it, say
   }
   const std::vector<int64_t> ready = gathered(*all, memory ? 1 : 0);  // and nobody opens it from now on
-  if (file >= 0) close(file);
   if (!std::all_of(host.begin(), host.end(), [&](int other) { return ready[other] == 1; })) return network;
   return std::make_shared<WorldOfHosts>(std::move(network), std::move(memory), rank, std::move(host));
 }

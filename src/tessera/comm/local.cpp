@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "tessera/base/descriptor.h"
 #include "tessera/comm/local_communicator.h"
 #include "tessera/comm/shared_region.h"
 
@@ -38,10 +39,10 @@ std::unique_ptr<World> make_local_world(int size, const WorldOptions& options) {
 }
 
 int create_shared_memory(int size) {
-  const int file = SharedRegion::create(size);
-  SharedRegion region(file, -1);
+  Descriptor file(SharedRegion::create(size));
+  SharedRegion region(file.get(), -1);
   region.set_root(&region.make<Commons>(1, static_cast<Region&>(region), size)[0]);
-  return file;
+  return file.release();
 }
 
 std::unique_ptr<World> make_shared_world(int memory, int rank, const WorldOptions& options) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/free_ranges.h"
 
@@ -70,19 +71,16 @@ struct SharedRegion::Own {
 };
 
 int SharedRegion::create(int ranks) {
-  const int file = memfd_create("tessera", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(kBytes)) != 0) {
-    const int error = errno;
-    if (file >= 0) close(file);
+  Descriptor file(memfd_create("tessera", MFD_CLOEXEC));
+  if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(kBytes)) != 0)
     fail_running("comm", "there is no memory for ranks to share: {}; is there a limit (ulimit -f)?",
-                 std::strerror(error));
-  }
-  const Own own(file);
+                 std::strerror(errno));
+  const Own own(file.get());
   auto* header = new (own.base) Header;
   header->ranks = ranks;
   header->part = kBytes / (static_cast<size_t>(ranks) + 1) / kPage * kPage;
   header->next = round_up(sizeof(Header), 64);
-  return file;
+  return file.release();
 }
 
 namespace {

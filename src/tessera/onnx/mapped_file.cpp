@@ -3,37 +3,27 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
 
 namespace tessera {
-namespace {
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
-}  // namespace
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path, std::string_view stage) {
   // O_NONBLOCK: opening a pipe must not wait for a writer.
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0)
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0)
     fail(stage, "cannot open '{}': {}; check the path and its permissions", path.string(), std::strerror(errno));
   struct stat status = {};
-  if (::fstat(file.fd, &status) != 0) fail(stage, "cannot examine '{}': {}", path.string(), std::strerror(errno));
+  if (::fstat(file.get(), &status) != 0) fail(stage, "cannot examine '{}': {}", path.string(), std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(stage, "'{}' is not a regular file; give the path of a file", path.string());
   size_t size = static_cast<size_t>(status.st_size);
   const std::byte* data = nullptr;
   if (size > 0) {
-    void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (mapped == MAP_FAILED) fail(stage, "cannot map '{}' into memory: {}", path.string(), std::strerror(errno));
     data = static_cast<const std::byte*>(mapped);
   }

@@ -66,20 +66,11 @@ std::optional<Frame> take_frame(std::string& bytes) {
   return frame;
 }
 
-Socket& Socket::operator=(Socket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-Socket::~Socket() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
 bool Socket::send(char kind, std::string_view content) const {
   const std::string bytes = number_bytes(content.size()).append(1, kind).append(content);
   size_t sent = 0;
   while (sent < bytes.size()) {
-    const ssize_t now = ::send(descriptor_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    const ssize_t now = ::send(descriptor(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (now < 0 && errno == EINTR) continue;
     if (now <= 0) return false;
     sent += static_cast<size_t>(now);
@@ -88,14 +79,14 @@ bool Socket::send(char kind, std::string_view content) const {
 }
 
 bool Socket::readable(std::chrono::milliseconds wait) const {
-  pollfd entry{descriptor_, POLLIN, 0};
+  pollfd entry{descriptor(), POLLIN, 0};
   return poll(&entry, 1, static_cast<int>(wait.count())) > 0;
 }
 
 bool Socket::receive(std::string& bytes) const {
   std::array<char, 4096> block;
   ssize_t come = 0;
-  do come = recv(descriptor_, block.data(), block.size(), 0);
+  do come = recv(descriptor(), block.data(), block.size(), 0);
   while (come < 0 && errno == EINTR);
   if (come <= 0) return false;
   bytes.append(block.data(), static_cast<size_t>(come));
@@ -103,14 +94,14 @@ bool Socket::receive(std::string& bytes) const {
 }
 
 void Socket::shut() const {
-  shutdown(descriptor_, SHUT_RDWR);
+  shutdown(descriptor(), SHUT_RDWR);
 }
 
 std::string Socket::local_address() const {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   std::array<char, NI_MAXHOST> text{};
-  if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+  if (getsockname(descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
       getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text.data(), text.size(), nullptr, 0,
                   NI_NUMERICHOST) != 0)
     fail_running("gloo", "this end of the rendezvous has no address");

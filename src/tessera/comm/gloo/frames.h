@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/base/descriptor.h"
+
 /// The rendezvous' connections carry frames: a length of 4 bytes (little-endian), a kind, and a content of at most
 /// 16 MiB. Failures are running errors.
 namespace tessera::comm {
@@ -36,11 +38,8 @@ std::optional<Frame> take_frame(std::string& bytes);
 class Socket {
  public:
   explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
-  Socket& operator=(Socket&& other) noexcept;
-  ~Socket();
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   /// Sends the whole frame. False if the other end has closed the connection.
   bool send(char kind, std::string_view content) const;
   /// Whether something has come, or the other end has closed the connection, within so long.
@@ -53,7 +52,7 @@ class Socket {
   std::string local_address() const;
 
  private:
-  int descriptor_;
+  Descriptor descriptor_;
 };
 
 /// Listens at a host's address. Throws a user error with the mend if the port is taken or the address is not here.
