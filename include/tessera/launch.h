@@ -57,6 +57,12 @@ class Connection {
   const Launch& launch() const;
   /// Ends what all ranks do, now and later, with this message. The first call wins.
   void abort(std::string_view message);
+  /// Whether rank 0 has heard of a failure that this rank has told, or was told of, so that it can speak for all; waits
+  /// a second for that. Else it is dead, or hangs, or is at work for long.
+  bool first_has_heard();
+  /// What this rank was doing, in words, for a process that is told to end in the middle of a run; what it did last is
+  /// written to the file ("": to none). Empty: there is no run. From any thread.
+  std::string last_words(std::string_view why, const std::string& flight_record) const;
   /// Rank 0's value, on all; every rank calls it.
   int64_t from_first(int64_t value);
 

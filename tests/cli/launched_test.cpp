@@ -1,11 +1,12 @@
 // Ranks that others have started: mpirun, and torchrun as its variables.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
-#include "run_command.h"
+#include "launchers.h"
+#include "tessera/io/npz.h"
 
 namespace tessera {
 namespace {
@@ -21,37 +22,10 @@ using testing_io::TemporaryFolder;
 const std::string kBinary = TESSERA_BINARY;
 const std::string kData = TESSERA_TEST_DATA;
 
-/// How a kind of launcher starts a command as so many ranks.
-struct Launcher {
-  std::string engine;
-  std::string (*start)(int ranks, const std::string& command);
-
-  friend std::ostream& operator<<(std::ostream& stream, const Launcher& launcher) { return stream << launcher.engine; }
-};
-
-/// Open MPI leaks, from parts of its own that it has unloaded by then.
-std::string by_mpirun(int ranks, const std::string& command) {
-  return "LSAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n " +
-         std::to_string(ranks) + " " + command;
-}
-
-/// A process for each rank with the variables that torchrun sets. The code is the largest.
-std::string by_torchrun(int ranks, const std::string& command) {
-  const std::string size = std::to_string(ranks), port = std::to_string(20000 + getpid() % 10000);
-  return "sh -c 'pids=; for rank in $(seq 0 " + std::to_string(ranks - 1) + "); do RANK=$rank LOCAL_RANK=$rank" +
-         " WORLD_SIZE=" + size + " LOCAL_WORLD_SIZE=" + size + " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port + " " +
-         command + " & pids=\"$pids $!\"; done; " +
-         "code=0; for pid in $pids; do wait $pid; c=$?; [ $c -gt $code ] && code=$c; done; exit $code'";
-}
-
-class Launched : public testing::TestWithParam<Launcher> {
+class Launched : public testing::TestWithParam<test::Launcher> {
  protected:
   void SetUp() override {
-    const Ran info = run_command(kBinary + " info --json", folder_);
-    const size_t engine = info.out.find("\"name\": \"" + GetParam().engine + "\"");
-    ASSERT_NE(engine, std::string::npos) << info.out;
-    const size_t usable = info.out.find("\"usable\": ", engine);
-    if (info.out.compare(usable, 14, "\"usable\": true") != 0) GTEST_SKIP() << "no " << GetParam().engine << " here";
+    if (const std::string why = test::missing(GetParam().engine, folder_); !why.empty()) GTEST_SKIP() << why;
   }
   Ran run(int ranks, const std::string& arguments) const {
     return run_command(GetParam().start(ranks, kBinary + " " + arguments), folder_);
@@ -62,8 +36,7 @@ class Launched : public testing::TestWithParam<Launcher> {
   const std::string mlp_ = kData + "/models/mlp/model.onnx", tiny_ = std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx";
 };
 
-INSTANTIATE_TEST_SUITE_P(Engines, Launched, testing::Values(Launcher{"mpi", by_mpirun}, Launcher{"gloo", by_torchrun}),
-                         [](const auto& info) { return info.param.engine; });
+INSTANTIATE_TEST_SUITE_P(Engines, Launched, testing::Values(test::kMpirun, test::kTorchrun), test::engine_of);
 
 TEST_P(Launched, gives_the_outputs_of_threads) {
   const std::string options = "run " + tiny_ + " --mesh tp=2 --threads 1";
@@ -121,6 +94,60 @@ TEST_P(Launched, a_stalled_rank_is_named_and_ends_too) {
                   folder_);
   EXPECT_NE(ran.code, 0);
   EXPECT_THAT(ran.err, AllOf(HasSubstr("not come: rank 1"), HasSubstr("rank 1 says nothing")));
+}
+
+// Whole models on every engine, against the answers that came with them.
+class LaunchedModels : public Launched {
+ protected:
+  void expect_answers(const std::string& model, const std::string& place) const {
+    const auto wanted = read_npz(kData + "/models/" + model + "/outputs_0.npz"), made = read_npz(file("out.npz"));
+    ASSERT_EQ(made.size(), wanted.size()) << place;
+    for (const auto& [name, want] : wanted) {
+      const Tensor& got = made.at(name);
+      ASSERT_EQ(got.dims, want.dims) << place << " " << name;
+      double largest = 0, worst = 0;
+      for (int64_t i = 0; i < want.count(); ++i) {
+        largest = std::max(largest, std::abs(static_cast<double>(want.as<float>()[i])));
+        worst = std::max(worst, std::abs(static_cast<double>(got.as<float>()[i]) - want.as<float>()[i]));
+      }
+      EXPECT_LE(worst, 2e-5 * largest) << place << " " << name;
+    }
+  }
+  void run_and_expect_answers(const std::string& model, int ranks, const std::string& what) const {
+    const Ran ran = run(ranks, "run " + what + " --threads 1 --quiet --timeout 30 --inputs " + kData + "/models/" +
+                                   model + "/inputs_0.npz --outputs " + file("out.npz"));
+    ASSERT_EQ(ran.code, 0) << what << "\n" << ran.err;
+    expect_answers(model, what);
+    std::filesystem::remove(file("out.npz"));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Engines, LaunchedModels, testing::Values(test::kSpawn, test::kMpirun, test::kTorchrun),
+                         test::engine_of);
+
+struct Split {
+  const char* model;
+  int ranks;
+  const char* options;
+};
+
+TEST_P(LaunchedModels, give_the_answers_that_came_with_them) {
+  for (const Split& split : {Split{"mlp", 2, "--mesh tp=2"},
+                             {"gpt2", 2, "--mesh tp=2"},
+                             {"gpt2", 2, "--mesh dp=2"},
+                             {"gpt2", 4, "--mesh dp=2,tp=2"},
+                             {"gpt2", 2, "--mesh tp=2 --preset megatron+sequence"}})
+    run_and_expect_answers(split.model, split.ranks, kData + "/models/" + split.model + "/model.onnx " + split.options);
+}
+
+TEST_P(LaunchedModels, give_them_as_written_programs) {
+  for (const char* form : {"mpmd", "spmd"}) {
+    ASSERT_EQ(run_command(kBinary + " shard " + kData + "/models/gpt2/model.onnx --mesh dp=2,tp=2 --quiet --form " +
+                              form + " -o " + file(form),
+                          folder_)
+                  .code,
+              0);
+    run_and_expect_answers("gpt2", 4, file(form));
+  }
 }
 
 TEST(LaunchedEngines, are_refused_where_they_contradict_the_launcher) {

@@ -11,12 +11,14 @@
 #include <thread>
 
 #include "api/small_model.h"
+#include "processes_with.h"
 #include "run_command.h"
 #include "started.h"
 
 namespace tessera {
 namespace {
 
+using test::processes_with;
 using test::Ran;
 using test::run_command;
 using test::TemporaryFolder;
@@ -31,19 +33,6 @@ const std::string kBinary = TESSERA_BINARY;
 
 std::string model_in(const TemporaryFolder& folder) {
   return test::write_model(folder, test::kPair).string();
-}
-
-/// Processes whose command line holds `word`, by /proc.
-std::vector<pid_t> processes_with(const std::string& word) {
-  std::vector<pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (contents(entry.path() / "cmdline").find(word) == std::string::npos) continue;
-    const std::string status = contents(entry.path() / "status");
-    if (status.find("State:\tZ") == std::string::npos) found.push_back(std::stoi(name));
-  }
-  return found;
 }
 
 /// The process of a rank, once it is one; else none.

@@ -30,6 +30,10 @@ Json json_of(const comm::FlightEntry& entry, int64_t now) {
 
 std::string record_flights(const std::string& path, std::string_view reason, const std::vector<comm::FlightLog>& logs) {
   if (path.empty()) return "";
+  std::string note;
+  // A wait that gave up has said it.
+  if (logs.size() > 1 && reason.find("not come: ") == std::string_view::npos)
+    if (const std::string arrivals = comm::arrivals_of(logs); !arrivals.empty()) note = "; " + arrivals;
   const int64_t now = comm::steady_nanoseconds();
   Json ranks = Json::array();
   for (const comm::FlightLog& log : logs) {
@@ -44,9 +48,9 @@ std::string record_flights(const std::string& path, std::string_view reason, con
   try {
     write_file(path, record.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
-    return std::string("; what ranks did last could not be written: ") + error.what();
+    return note + "; what ranks did last could not be written: " + error.what();
   }
-  return "; what ranks did last is in " + path;
+  return note + "; what ranks did last is in " + path;
 }
 
 }  // namespace tessera::api

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tessera/api/engines.h"
+#include "tessera/api/flight_record.h"
 #include "tessera/api/launchers.h"
 #include "tessera/api/processes.h"
 #include "tessera/base/error.h"
@@ -63,6 +64,19 @@ int64_t Connection::from_first(int64_t value) {
   impl_->world->join(impl_->launch.rank, all)
       ->run({.kind = comm::Kind::broadcast, .dtype = DType::int64, .in = &value, .out = &value, .count = 1});
   return value;
+}
+
+bool Connection::first_has_heard() {
+  constexpr std::chrono::milliseconds kPatience{1000};
+  return impl_->launch.rank == 0 || impl_->world->first_has_heard(kPatience);
+}
+
+std::string Connection::last_words(std::string_view why, const std::string& flight_record) const {
+  const int rank = impl_->launch.rank;
+  const comm::FlightLog log = comm::log_of(rank, *impl_->world->flight(rank));
+  const std::string place = comm::place_of(log);
+  if (place.empty()) return "";
+  return fmt::format("rank {} was {}{}", rank, place, api::record_flights(flight_record, why, {log}));
 }
 
 void Connection::abort(std::string_view message) {

@@ -22,7 +22,7 @@ void Console::say(const ProgramSummary& summary) const {
 
 int Console::report(int code, const std::string& message) const {
   if (connection) connection->abort(message);
-  if (!speaks()) return code;
+  if (!speaks() && connection->first_has_heard()) return code;
   std::fflush(stdout);
   std::fprintf(stderr, "tessera: %s\n", message.c_str());
   if (json) emit({{"error", message}});

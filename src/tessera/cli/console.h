@@ -31,7 +31,8 @@ struct Console {
   void say(const ProgramSummary& summary) const;
   void emit(const Json& object) const;
   /// An error, on standard error and, with --json, as the one object on standard output. Ranks that wait for this one
-  /// hear of it, and rank 0 says it. Returns `code`.
+  /// hear of it, and rank 0 says it, unless it is rank 0 that hears nothing: then each of the others does. Returns
+  /// `code`.
   int report(int code, const std::string& message) const;
 };
 

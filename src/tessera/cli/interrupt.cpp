@@ -1,12 +1,40 @@
 #include "tessera/cli/interrupt.h"
 
 #include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "tessera/io/atomic_file.h"
 #include "tessera/launch.h"
 
 namespace tessera::cli {
+namespace {
+
+struct LastWords {
+  std::mutex mutex;
+  std::function<std::string(const std::string&)> words;
+};
+
+LastWords& last_words() {
+  static LastWords one;
+  return one;
+}
+
+void say_last_words(int signal) {
+  std::lock_guard lock(last_words().mutex);
+  if (!last_words().words) return;
+  const std::string text = last_words().words(strsignal(signal));
+  if (!text.empty()) std::fprintf(stderr, "tessera: [interrupt] %s\n", text.c_str());
+}
+
+}  // namespace
+
+void say_when_interrupted(std::function<std::string(const std::string& signal)> words) {
+  std::lock_guard lock(last_words().mutex);
+  last_words().words = std::move(words);
+}
 
 // A handler may not remove files; a thread that waits for the signal may.
 void end_cleanly_when_interrupted() {
@@ -24,6 +52,7 @@ void end_cleanly_when_interrupted() {
   std::thread([awaited] {
     int signal = 0;
     if (sigwait(&awaited, &signal) != 0) return;
+    say_last_words(signal);
     end_spawned();
     remove_unfinished();
     pthread_sigmask(SIG_UNBLOCK, &awaited, nullptr);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tessera/cli/interrupt.h"
 #include "tessera/inspect.h"
 
 namespace tessera::cli {
@@ -59,6 +60,14 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
   const int cores = machine().cores, each = threads > 0 ? threads : std::max(1, cores / launch->local_size);
   console.connection = Connection::make(
       *launch, {.timeout = waits(), .spin = each * launch->local_size <= cores, .share_memory = share_memory});
+  // Launchers end the other ranks when one has died.
+  say_when_interrupted([connection = std::weak_ptr<Connection>(console.connection),
+                        file = flight_record_of(console)](const std::string& signal) -> std::string {
+    const auto alive = connection.lock();
+    if (!alive || alive->launch().engine == "processes") return "";  // whose parent says it for all
+    const std::string words = alive->last_words(signal, file);
+    return words.empty() ? "" : signal + ": " + words;
+  });
   return std::nullopt;
 }
 

@@ -117,6 +117,10 @@ class World {
   /// Why the run has ended, as abort() was told first; empty while it has not, or where the backend cannot say.
   virtual std::string reason() const { return ""; }
 
+  /// Whether rank 0 has heard that the run has ended, so that it can say so; waits for it so long. To be asked after
+  /// an abort, by another rank.
+  virtual bool first_has_heard(std::chrono::milliseconds most);
+
   /// A rank's notes of what it does (flight.h), which whoever runs it writes. Of ranks in other processes: null, unless
   /// ranks share memory. Lives as long as the world.
   virtual Flight* flight(int rank);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "tessera/base/error.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr const char* kVariable = "TESSERA_FAULT";
 
 [[noreturn]] void mistake(std::string_view text) {
-  fail("fault", "{} is '{}'; write rank=1,operation=5,do=die, or do=throw, or do=stall", kVariable, text);
+  fail("fault", "{} is '{}'; write rank=1,operation=5,do=die, or do=exit, do=throw, do=stall", kVariable, text);
 }
 
 int64_t number_of(std::string_view digits, std::string_view text) {
@@ -39,8 +40,12 @@ Fault Fault::parse(std::string_view text) {
       fault.rank = static_cast<int>(number_of(value, text));
     else if (name == "operation")
       fault.operation = number_of(value, text);
+    else if (name == "after")
+      fault.after = std::chrono::milliseconds(number_of(value, text));
     else if (name == "do" && value == "die")
       fault.act = Act::die;
+    else if (name == "do" && value == "exit")
+      fault.act = Act::leave;
     else if (name == "do" && value == "throw")
       fault.act = Act::fail;
     else if (name == "do" && value == "stall")
@@ -59,12 +64,16 @@ std::optional<Fault> Fault::of(int rank) {
 }
 
 void FaultCounter::strike() {
+  std::this_thread::sleep_for(fault_->after);
   switch (fault_->act) {
     case Fault::Act::die:
       std::raise(SIGKILL);
       break;
+    case Fault::Act::leave:
+      _exit(9);
     case Fault::Act::fail:
-      fail_running("fault", "rank {} fails at communication {}, as {} says", rank_, begun_, kVariable);
+      fail_running("fault", "rank {} fails at communication {}, in {}, as {} says", rank_, begun_, step_of(flight_),
+                   kVariable);
     case Fault::Act::stall:
       while (true) pause();
   }

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
+
+#include "tessera/comm/flight.h"
 
 /// Failures on purpose, to see what becomes of a run.
 namespace tessera::comm {
@@ -11,14 +14,17 @@ namespace tessera::comm {
 struct Fault {
   enum class Act : uint8_t {
     die,    ///< the process is killed
+    leave,  ///< the process ends with exit code 9 and without a farewell ("exit")
     fail,   ///< the rank throws ("throw")
     stall,  ///< the rank does nothing more, for ever
   };
   int rank = 0;
   int64_t operation = 1;
   Act act = Act::die;
+  std::chrono::milliseconds after{0};  ///< later than that, so that the others may have come
 
-  /// "rank=1,operation=5,do=stall", as the variable TESSERA_FAULT has it. Throws a user error for anything else.
+  /// "rank=1,operation=5,do=stall", with "after=200" if it is to be later, as the variable TESSERA_FAULT has it. Throws
+  /// a user error for anything else.
   static Fault parse(std::string_view text);
   /// That of the environment, if it is meant for this rank.
   static std::optional<Fault> of(int rank);
@@ -27,7 +33,8 @@ struct Fault {
 /// Counts the communications that a rank's communicators begin, and strikes at the n-th.
 class FaultCounter {
  public:
-  explicit FaultCounter(int rank) : rank_(rank), fault_(Fault::of(rank)) {}
+  /// `flight` says in which operator the rank is.
+  FaultCounter(int rank, const Flight& flight) : rank_(rank), flight_(flight), fault_(Fault::of(rank)) {}
   void count() {
     if (fault_ && ++begun_ == fault_->operation) strike();
   }
@@ -36,6 +43,7 @@ class FaultCounter {
   void strike();
 
   int rank_;
+  const Flight& flight_;
   std::optional<Fault> fault_;
   int64_t begun_ = 0;
 };

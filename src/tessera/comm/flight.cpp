@@ -1,5 +1,7 @@
 #include "tessera/comm/flight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -97,6 +99,56 @@ std::string step_of(const Flight& flight) {
   constexpr size_t kMost = 128;
   const char* step = flight.step.load(std::memory_order_acquire);
   return step ? std::string(step, strnlen(step, kMost)) : "";
+}
+
+namespace {
+
+/// What a rank waits for; what it has begun last, if it does not wait but has something under way.
+const FlightEntry* unfinished(const FlightLog& log) {
+  const FlightEntry* last = nullptr;
+  for (const FlightEntry& entry : log.entries) {
+    if (entry.finished != 0) continue;
+    if (entry.waited != 0) return &entry;
+    last = &entry;
+  }
+  return last;
+}
+
+std::string text_of(const FlightEntry& entry) {
+  return fmt::format("{} '{}' (#{} of group {})", name_of(entry.kind), entry.value.data(), entry.number,
+                     entry.group.data());
+}
+
+bool is_message(Kind kind) {
+  return kind == Kind::send || kind == Kind::recv;
+}
+
+}  // namespace
+
+std::string place_of(const FlightLog& log) {
+  if (log.step.empty()) return "";
+  const FlightEntry* entry = unfinished(log);
+  return "in " + log.step + (entry ? ", waiting for " + text_of(*entry) : "");
+}
+
+std::string arrivals_of(const std::vector<FlightLog>& logs) {
+  const FlightEntry* awaited = nullptr;
+  for (const FlightLog& log : logs)
+    if (const FlightEntry* entry = unfinished(log); !awaited && entry && !is_message(entry->kind)) awaited = entry;
+  const std::string group = awaited ? awaited->group.data() : "";
+  if (!group.ends_with('}')) return "";
+  std::vector<int> come, missing;
+  for (const FlightLog& log : logs) {
+    const bool member =
+        ("," + group.substr(1, group.size() - 2) + ",").find(fmt::format(",{},", log.rank)) != std::string::npos;
+    if (!member) continue;
+    const bool here = std::any_of(log.entries.begin(), log.entries.end(), [&](const FlightEntry& entry) {
+      return entry.group == awaited->group && entry.axes == awaited->axes && !is_message(entry.kind) &&
+             entry.number >= awaited->number;
+    });
+    (here ? come : missing).push_back(log.rank);
+  }
+  return fmt::format("{}: not come: {}; come: {}", text_of(*awaited), rank_text(missing), rank_text(come));
 }
 
 void Flight::give_up() {

@@ -54,6 +54,7 @@ class WorldOfHosts : public World {
     std::string near = memory_->reason();
     return near.empty() ? network_->reason() : near;
   }
+  bool first_has_heard(std::chrono::milliseconds most) override { return network_->first_has_heard(most); }
   Flight* flight(int rank) override { return memory_->flight(rank); }
 
  private:

@@ -28,6 +28,10 @@ Flight* World::flight(int rank) {
   return &flights_->by_rank[rank];
 }
 
+bool World::first_has_heard(std::chrono::milliseconds) {
+  return true;  // where ranks have all else in common
+}
+
 std::vector<int> World::local_ranks() const {
   std::vector<int> all(size());
   std::iota(all.begin(), all.end(), 0);

@@ -3,7 +3,6 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
@@ -95,13 +94,7 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
     while (!missing.empty() && client_->get(here(missing.back()), kLook)) missing.pop_back();
     return missing.empty();
   };
-  auto place = [&] {
-    Place joining{"joining", group, 0, false, {}};
-    std::copy_if(members.begin(), members.end(), std::back_inserter(joining.awaited),
-                 [&](int rank) { return rank != rank_; });
-    return joining;
-  };
-  watch_->wait_until(step, place);
+  watch_->wait_for_members(members, step);
   auto context = std::make_shared<GlooContext>(member_of(rank_, members, size_), static_cast<int>(members.size()));
   context->setTimeout(timeout_);
   GroupStore store(*client_, *watch_, prefix, timeout_);

@@ -27,6 +27,7 @@ class GlooWorld : public World {
   }
 
   void abort(int, std::string_view message) override { fabric_->watch().abort(message); }
+  bool first_has_heard(std::chrono::milliseconds most) override { return fabric_->watch().first_has_heard(most); }
   std::string reason() const override { return fabric_->watch().reason(); }
 
  private:

@@ -1,5 +1,6 @@
 #include "tessera/comm/gloo/store_client.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -11,13 +12,13 @@ namespace tessera::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{100};
-/// How long a rank may take to hear that the run has ended.
-constexpr std::chrono::seconds kDeaf{5};
+/// How long a rank may take to hear that the run has ended: the timeout, but within these.
+constexpr std::chrono::milliseconds kLeastDeaf{2000}, kMostDeaf{5000};
 
 }  // namespace
 
 StoreClient::StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout)
-    : socket_(connect_to(host, port, timeout)) {
+    : rank_(rank), deaf_(std::clamp(timeout, kLeastDeaf, kMostDeaf)), socket_(connect_to(host, port, timeout)) {
   socket_.send(kHello, joined(plugin_version(), joined(std::to_string(rank), std::to_string(size))));
   thread_ = std::thread([this] { listen(); });
   std::string refusal;
@@ -62,18 +63,19 @@ void StoreClient::listen() {
   }
   {
     std::lock_guard lock(mutex_);
+    closed_ = true;
     if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
     if (!through_)
       add_notice(
-          {0, end_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
-                         "a farewell")});
+          {-1, end_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
+                          "a farewell")});
     changed_.notify_all();
   }
   while (!end_if_unheard()) std::this_thread::sleep_for(kLook);
 }
 
 void StoreClient::add_notice(Notice notice) {
-  if (!unheard_since_ && is_end_notice(notice.text)) unheard_since_ = std::chrono::steady_clock::now();
+  if (!heard_ && !unheard_since_ && is_end_notice(notice.text)) unheard_since_ = std::chrono::steady_clock::now();
   notices_.push_back(std::move(notice));
 }
 
@@ -81,10 +83,10 @@ void StoreClient::add_notice(Notice notice) {
 /// nothing that it has not heard.
 bool StoreClient::end_if_unheard() {
   std::lock_guard lock(mutex_);
-  if (hangs_up_ || notices_.empty() || !unheard_since_) return true;
-  if (std::chrono::steady_clock::now() < *unheard_since_ + kDeaf) return false;
-  std::fprintf(stderr, "tessera: [gloo] the run has ended, and this rank has not heard of it for %d s: it ends, too\n",
-               static_cast<int>(kDeaf.count()));
+  if (hangs_up_ || !unheard_since_) return true;
+  if (std::chrono::steady_clock::now() < *unheard_since_ + deaf_) return false;
+  std::fprintf(stderr, "tessera: [gloo] the run has ended, and rank %d has not heard of it for %d ms: it ends, too\n",
+               rank_, static_cast<int>(deaf_.count()));
   std::_Exit(static_cast<int>(ErrorKind::running));
 }
 
@@ -127,9 +129,13 @@ std::optional<std::string> StoreClient::get(const std::string& key, std::chrono:
   return found == values_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void StoreClient::tell(const std::string& text) {
+bool StoreClient::tell(const std::string& text) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+  }
   std::lock_guard lock(sending_);
-  socket_.send(kTell, text);
+  return socket_.send(kTell, text);
 }
 
 std::optional<Notice> StoreClient::next() {
@@ -137,6 +143,7 @@ std::optional<Notice> StoreClient::next() {
   if (notices_.empty()) return std::nullopt;
   Notice notice = std::move(notices_.front());
   notices_.pop_front();
+  if (is_end_notice(notice.text)) heard_ = true, unheard_since_.reset();
   return notice;
 }
 

@@ -26,7 +26,7 @@ class StoreClient : public Notices {
   /// The key's value, waiting so long for it; nothing if it is not set by then.
   std::optional<std::string> get(const std::string& key, std::chrono::milliseconds wait);
 
-  void tell(const std::string& text) override;
+  bool tell(const std::string& text) override;
   std::optional<Notice> next() override;
 
   /// Says that this rank is through, and waits so long for all others to say so.
@@ -42,6 +42,8 @@ class StoreClient : public Notices {
   void add_notice(Notice notice);
   bool end_if_unheard();
 
+  const int rank_;
+  const std::chrono::milliseconds deaf_;  // that this rank may be, once the run has ended
   Socket socket_;
   std::mutex sending_;
   std::mutex mutex_;
@@ -50,7 +52,9 @@ class StoreClient : public Notices {
   std::map<std::string, bool> asked_;
   std::deque<Notice> notices_;
   std::optional<std::chrono::steady_clock::time_point> unheard_since_;  // the first notice that the run has ended
+  bool heard_ = false;                                                  // that it has
   bool hangs_up_ = false;
+  bool closed_ = false;  // the connection is
   bool welcome_ = false;
   std::string refusal_;
   bool through_ = false;  // all ranks are

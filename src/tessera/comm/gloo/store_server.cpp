@@ -112,7 +112,7 @@ void StoreServer::welcome(Client& client, const std::string& content) {
   client.rank = rank;
   ++come_;
   client.socket.send(kHello, "");
-  if (!end_.empty()) client.socket.send(kNotice, joined("0", end_));
+  if (!end_.empty()) client.socket.send(kNotice, joined("-1", end_));
 }
 
 /// A rank that cannot take part: the run can never be complete.

@@ -22,13 +22,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return false;
   };
-  auto place = [&] {
-    Place joining{"joining", group, 0, false, {}};
-    for (int rank : members)
-      if (rank != fabric_->rank()) joining.awaited.push_back(rank);
-    return joining;
-  };
-  watch_->wait_until(here, place);
+  watch_->wait_for_members(members, here);
   watch_->check_alive();  // who comes late may find that the others have come, and have given up
   std::lock_guard lock(fabric_->mutex());
   MPI_Group all, own;

@@ -117,11 +117,12 @@ void MpiFabric::post(int to, int tag, const std::string& text) {
   keep(std::move(message), request);
 }
 
-void MpiFabric::tell(const std::string& text) {
+bool MpiFabric::tell(const std::string& text) {
   std::lock_guard lock(mutex_);
   for (int rank = 0; rank < size_; ++rank)
     if (rank != rank_) post(rank, kNotice, text);
   flush(kNoticeTime);
+  return true;
 }
 
 std::optional<Notice> MpiFabric::next() {

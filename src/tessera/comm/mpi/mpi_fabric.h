@@ -37,7 +37,7 @@ class MpiFabric : public Notices {
   MPI_Comm world() const { return world_; }
   std::recursive_mutex& mutex() { return mutex_; }
 
-  void tell(const std::string& text) override;
+  bool tell(const std::string& text) override;
   std::optional<Notice> next() override;
 
   /// Says to all of them that this rank has come to create this group.

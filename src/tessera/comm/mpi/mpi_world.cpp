@@ -46,6 +46,7 @@ class MpiWorld : public World {
 
   bool advances_by_tests() const override { return true; }
   void abort(int, std::string_view message) override { watch_->abort(message); }
+  bool first_has_heard(std::chrono::milliseconds most) override { return watch_->first_has_heard(most); }
   std::string reason() const override { return watch_->reason(); }
 
  private:

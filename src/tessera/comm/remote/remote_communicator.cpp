@@ -18,11 +18,11 @@ RemoteCommunicator::~RemoteCommunicator() {
 }
 
 Ticket RemoteCommunicator::start(const Operation& operation) {
-  watch_->check_alive();
   validate(operation, me_, size());
   Pending pending;
   pending.staged = std::make_unique<Staged>(operation, me_, size());
   pending.number = number_of(operation);
+  watch_->check_alive([&] { return place_of(pending); });
   pending.transfer = begin(*pending.staged, pending.number);
   const Ticket ticket = ++last_ticket_;
   pending_.emplace(ticket, std::move(pending));
@@ -49,8 +49,9 @@ void RemoteCommunicator::wait(Ticket ticket) {
 }
 
 bool RemoteCommunicator::test(Ticket ticket) {
-  watch_->check_alive();
-  return pending_of(ticket).transfer->test();
+  Pending& pending = pending_of(ticket);
+  watch_->check_alive([&] { return place_of(pending); });
+  return pending.transfer->test();
 }
 
 Place RemoteCommunicator::place_of(const Pending& pending) const {

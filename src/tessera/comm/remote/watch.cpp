@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
@@ -16,8 +17,14 @@ using Clock = std::chrono::steady_clock;
 /// How long after its question a rank waits for answers: ranks that wait look for notices far more often.
 constexpr std::chrono::milliseconds kGrace{1000};
 
+/// How long ranks that wait tell each other where, once another has failed.
+constexpr std::chrono::milliseconds kLastWords{300};
+constexpr std::chrono::milliseconds kLook{1};
+
 // Notices begin with their kind.
 constexpr char kEnded = 'E';     // the run; the reason follows
+constexpr char kGaveUp = 'W';    // the run; the reason follows, which says who has come to what
+constexpr char kHeard = 'H';     // rank 0 knows that the run has ended
 constexpr char kQuestion = '?';  // where are you? The asker's place follows
 constexpr char kAnswer = '!';    // the answerer's place
 constexpr char kSeparator = '\x1f';
@@ -61,7 +68,7 @@ std::string end_notice(std::string_view reason) {
 }
 
 bool is_end_notice(std::string_view text) {
-  return text.starts_with(kEnded);
+  return text.starts_with(kEnded) || text.starts_with(kGaveUp);
 }
 
 Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, Notices& notices)
@@ -71,11 +78,26 @@ void Watch::abort(std::string_view message) {
   std::lock_guard lock(mutex_);
   if (!reason_.empty()) return;
   reason_ = fmt::format("rank {} ended the run: {}", rank_, message);
+  failed_ = rank_;
   notices_.tell(end_notice(reason_));
+}
+
+bool Watch::first_has_heard(std::chrono::milliseconds most) {
+  const Clock::time_point deadline = Clock::now() + most;
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      read_notices();
+      if (rank_ == 0 || first_heard_) return true;
+    }
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kLook);
+  }
 }
 
 bool Watch::ended() {
   std::lock_guard lock(mutex_);
+  read_notices();
   return !reason_.empty();
 }
 
@@ -90,6 +112,10 @@ void Watch::check_alive() {
   if (!reason_.empty()) fail_running("comm", "{}", reason_);
 }
 
+void Watch::check_alive(const std::function<Place()>& place) {
+  if (ended()) throw_end(place());
+}
+
 void Watch::read_notices() {
   while (auto notice = notices_.next()) take(*notice);
 }
@@ -99,7 +125,16 @@ void Watch::take(const Notice& notice) {
   const std::string_view text = std::string_view(notice.text).substr(1);
   switch (notice.text[0]) {
     case kEnded:
-      if (reason_.empty()) reason_ = text;
+    case kGaveUp:
+      if (notice.from == 0) first_heard_ = true;
+      if (!reason_.empty()) return;
+      reason_ = text;
+      explained_ = notice.text[0] == kGaveUp;
+      failed_ = notice.from;
+      if (rank_ == 0) notices_.tell(std::string(1, kHeard));
+      return;
+    case kHeard:
+      first_heard_ = true;
       return;
     case kQuestion:
       ++questions_;
@@ -121,7 +156,7 @@ void Watch::wait_until(const std::function<bool()>& step, const std::function<Pl
   const Clock::time_point deadline = Clock::now() + timeout_;
   std::optional<Clock::time_point> asked;
   while (!step()) {
-    check_alive();
+    check_alive(place);
     std::unique_lock lock(mutex_);
     const Clock::time_point now = Clock::now();
     if (!asked && now >= deadline) {
@@ -132,11 +167,55 @@ void Watch::wait_until(const std::function<bool()>& step, const std::function<Pl
     }
     answered = questions_;
     if (!asked || now < *asked + kGrace) continue;
-    const std::string reason = verdict(place());
+    if (!reason_.empty()) continue;
+    reason_ = fmt::format("rank {} ended the run: {}", rank_, verdict(place()));
+    explained_ = true;
+    notices_.tell(std::string(1, kGaveUp) + reason_);
     lock.unlock();
-    abort(reason);
-    check_alive();  // throws our reason, or an earlier one
+    throw_end(place());
   }
+}
+
+void Watch::wait_for_members(std::span<const int> members, const std::function<bool()>& step) {
+  Place joining{"joining", group_text(members), 0, false, {}};
+  std::copy_if(members.begin(), members.end(), std::back_inserter(joining.awaited),
+               [&](int rank) { return rank != rank_; });
+  wait_until(step, [&] { return joining; });
+}
+
+void Watch::throw_end(const Place& place) {
+  std::unique_lock lock(mutex_);
+  std::string text = reason_;
+  if (!explained_ && failed_ != rank_) {
+    const bool told = notices_.tell(kAnswer + encode(place));
+    auto expected = [&](int rank) { return rank != failed_ && !has_come(rank, place); };
+    const Clock::time_point deadline = Clock::now() + kLastWords;
+    while (told && Clock::now() < deadline && std::any_of(place.awaited.begin(), place.awaited.end(), expected)) {
+      lock.unlock();
+      std::this_thread::sleep_for(kLook);
+      lock.lock();
+      read_notices();
+    }
+    text += fmt::format("; rank {} waited at {}", rank_, place_text(place));
+    if (told) text += ": " + arrivals(place);
+  }
+  lock.unlock();
+  fail_running("comm", "{}", text);
+}
+
+bool Watch::has_come(int rank, const Place& place) const {
+  const auto& other = places_[static_cast<size_t>(rank)];
+  return rank == rank_ ||
+         (other && other->message == place.message && other->group == place.group && other->number >= place.number);
+}
+
+/// "not come: rank 1; come: ranks 0,2"; of a message, who has not sent it.
+std::string Watch::arrivals(const Place& place) const {
+  if (place.message) return fmt::format("{} has not sent it", rank_text(place.awaited));
+  std::vector<int> come{rank_}, missing;
+  for (int rank : place.awaited) (has_come(rank, place) ? come : missing).push_back(rank);
+  std::sort(come.begin(), come.end());
+  return fmt::format("not come: {}; come: {}", rank_text(missing), rank_text(come));
 }
 
 std::string Watch::verdict(const Place& place) const {
@@ -145,15 +224,8 @@ std::string Watch::verdict(const Place& place) const {
     text = fmt::format("{} on rank {} gave up after {} ms: {} has not sent message #{} to it in group {}", place.what,
                        rank_, timeout_.count(), rank_text(place.awaited), place.number, place.group);
   } else {
-    std::vector<int> come{rank_}, missing;
-    for (int rank : place.awaited) {
-      const auto& other = places_[static_cast<size_t>(rank)];
-      const bool here = other && !other->message && other->group == place.group && other->number >= place.number;
-      (here ? come : missing).push_back(rank);
-    }
-    std::sort(come.begin(), come.end());
-    text = fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: not come: {}; come: {}", place.what,
-                       place.number, place.group, rank_, timeout_.count(), rank_text(missing), rank_text(come));
+    text = fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: {}", place.what, place.number, place.group,
+                       rank_, timeout_.count(), arrivals(place));
   }
   // Whom do those wait for that have said where they are? Who has said nothing is at fault.
   std::set<int> known{rank_};

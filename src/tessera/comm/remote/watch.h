@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ struct Notice {
   std::string text;
 };
 
-/// The notice that the run has ended, for whoever learns of it on a rank's behalf.
+/// The notice that the run has ended, for whoever learns of it on a rank's behalf: it is from the rank that is at
+/// fault, -1 if that is none.
 std::string end_notice(std::string_view reason);
 bool is_end_notice(std::string_view text);
 
@@ -25,8 +27,9 @@ bool is_end_notice(std::string_view text);
 class Notices {
  public:
   virtual ~Notices() = default;
-  virtual void tell(const std::string& text) = 0;  ///< to all other ranks, without waiting for them
-  virtual std::optional<Notice> next() = 0;        ///< what has come, in each sender's order; never waits
+  /// To all other ranks, without waiting for them. False if nobody can be told anything any more.
+  virtual bool tell(const std::string& text) = 0;
+  virtual std::optional<Notice> next() = 0;  ///< what has come, in each sender's order; never waits
 };
 
 /// Where a rank waits, for itself and for the others' messages.
@@ -45,7 +48,10 @@ struct Place {
 /// the operation, who waits elsewhere, and who says nothing. For example, rank 0 awaits rank 1, which awaits rank 2,
 /// which hangs: rank 0 reports "not come: rank 1; …; rank 1 waits at …; rank 2 says nothing".
 ///
-/// A rank that gives up, or that is told to abort, tells its reason to all; every wait there throws it.
+/// A rank that gives up, or that is told to abort, tells its reason to all; every wait there throws it. Where the
+/// reason is that a rank has failed, those that wait tell each other their places first, so that each can add who had
+/// come to its own: "rank 1 has died: …; rank 0 waited at all_reduce … (#2 of group {0,1,2}): not come: rank 1; come:
+/// …".
 class Watch {
  public:
   Watch(int rank, int size, std::chrono::milliseconds timeout, Notices& notices);
@@ -54,25 +60,39 @@ class Watch {
   void abort(std::string_view message);
   /// Throws a running error with the reason if the run has ended on some rank.
   void check_alive();
+  /// The same for a rank that is about to wait there.
+  void check_alive(const std::function<Place()>& place);
+  /// Whether it has, as far as this rank is told by now.
   bool ended();
   /// Why the run has ended, as far as this rank has heard; empty: it has not.
   std::string reason();
 
+  /// Whether rank 0, which speaks for all, has heard that the run has ended; waits so long for it to say that. To be
+  /// asked by a rank that has.
+  bool first_has_heard(std::chrono::milliseconds most);
+
   /// Calls `step` until it returns true: it does what can be done, and may sleep for some milliseconds. Throws the
   /// reason if the run ends, or after the timeout a running error that names the ranks at fault.
   void wait_until(const std::function<bool()>& step, const std::function<Place()>& place);
+  /// The same of a group's members coming together to join it, until which `step` is false.
+  void wait_for_members(std::span<const int> members, const std::function<bool()>& step);
 
  private:
   void read_notices();
   void take(const Notice& notice);
-  void tell_place(char kind, const Place& place);
+  bool has_come(int rank, const Place& place) const;
+  std::string arrivals(const Place& place) const;
   std::string verdict(const Place& place) const;
+  [[noreturn]] void throw_end(const Place& place);
 
   const int rank_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   Notices& notices_;
-  std::string reason_;                        // why the run has ended; empty: it has not
+  std::string reason_;      // why the run has ended; empty: it has not
+  bool explained_ = false;  // the reason says who has come
+  int failed_ = -1;         // the rank that is the reason, if it is known
+  bool first_heard_ = false;
   uint64_t questions_ = 0;                    // asked by others so far
   std::vector<std::optional<Place>> places_;  // by rank: where it said it waits
 };

@@ -1,0 +1,180 @@
+// The same failures on every engine whose ranks are processes: the others end, say why, and leave nothing behind.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "api/small_model.h"
+#include "launchers.h"
+#include "processes_with.h"
+#include "tessera/onnx/import.h"
+
+namespace tessera {
+namespace {
+
+using test::Launcher;
+using test::Ran;
+using test::run_command;
+using test::TemporaryFolder;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Matcher;
+using testing_io::contents;
+using testing_io::put;
+
+constexpr int kRanks = 3;
+
+class OnEngine : public testing::TestWithParam<Launcher> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = test::missing(GetParam().engine, folder_); !why.empty()) GTEST_SKIP() << why;
+    std::filesystem::create_directory(folder_ / "tmp");
+  }
+  bool is(const Launcher& launcher) const { return GetParam().engine == launcher.engine; }
+
+  /// tessera run of a model of ours, by which the ranks' processes can be known.
+  std::string command(const std::string& timeout = "1") const {
+    return std::string(TESSERA_BINARY) + " run " + model_ + " --mesh tp=3 --shapes batch=7 --threads 1 --quiet " +
+           "--timeout " + timeout + " --flight-record " + (folder_ / "flight.json").string();
+  }
+  /// Starts the ranks, with a folder of their own for what they and the launcher leave; within bounds (code 124).
+  Ran launch(const std::string& command, const std::string& variables = "") const {
+    const std::string tmp = (folder_ / "tmp").string();
+    return run_command("timeout -k 1 30 env TMPDIR=" + tmp + " OMPI_MCA_btl_vader_backing_directory=" + tmp + " " +
+                           variables + " " + GetParam().start(kRanks, command),
+                       folder_);
+  }
+  /// Ranks as a shell script says: `rank` is each one's number.
+  Ran launch_script(const std::string& body) const {
+    const std::string script = (folder_ / "rank.sh").string();
+    put(script, "rank=${OMPI_COMM_WORLD_RANK-$RANK}\n" + body);
+    return launch("sh " + script);
+  }
+  void expect_nothing_left() const {
+    EXPECT_THAT(test::processes_with(folder_.path().string()), IsEmpty());
+    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tmp")) << *std::filesystem::directory_iterator(folder_ / "tmp");
+  }
+  /// What the rank did last, by whichever file has it; null: none.
+  nlohmann::json flight_of(int rank) const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
+      if (entry.path().extension() != ".json") continue;
+      const nlohmann::json record = nlohmann::json::parse(contents(entry.path()));
+      for (const auto& one : record["ranks"])
+        if (one["rank"] == rank) return one;
+    }
+    return nullptr;
+  }
+
+  TemporaryFolder folder_;
+  const std::string model_ = test::write_model(folder_, test::kPair).string();
+};
+
+struct Failure {
+  const char* act;
+  int rank;
+};
+
+class FaultOnEngine : public OnEngine {
+ protected:
+  Matcher<std::string> says(const Failure& failure) const {
+    const std::string rank = std::to_string(failure.rank), act = failure.act;
+    const std::string come = failure.rank == 0 ? "ranks 1,2" : failure.rank == 1 ? "ranks 0,2" : "ranks 0,1";
+    const auto arrivals =
+        AllOf(HasSubstr("(#1 of group {0,1,2})"), HasSubstr("not come: rank " + rank + "; come: " + come));
+    if (act == "throw")
+      return AllOf(HasSubstr("rank " + rank + " fails at communication 1, in AllReduce 'y'"),
+                   failure.rank == 0 ? Matcher<std::string>(testing::_) : Matcher<std::string>(arrivals));
+    if (act == "stall") return AllOf(HasSubstr("all_reduce sum float32[56] 'y'"), arrivals);
+    // mpirun sees it first and ends the others at once, which say where they were; it may lose what some of them say.
+    if (is(test::kMpirun))
+      return AllOf(AnyOf(HasSubstr("process rank " + rank), HasSubstr("1]," + rank + "]")),
+                   HasSubstr("was in AllReduce 'y', waiting for all_reduce 'y' (#1 of group {0,1,2})"));
+    if (is(test::kTorchrun) && failure.rank == 0)  // with whom goes the store by which ranks speak to each other
+      return AllOf(HasSubstr("rank 0, which serves the rendezvous, has died"),
+                   HasSubstr("rank 1 waited at all_reduce sum float32[56] 'y' (#1 of group {0,1,2})"),
+                   HasSubstr("rank 2 waited at all_reduce sum float32[56] 'y' (#1 of group {0,1,2})"));
+    if (is(test::kTorchrun))
+      return AllOf(HasSubstr("rank " + rank), HasSubstr("has died"), HasSubstr("all_reduce sum float32[56] 'y'"),
+                   arrivals);
+    return AllOf(AnyOf(HasSubstr("rank " + rank + " died (killed by signal 9, Killed) in AllReduce 'y'"),
+                       HasSubstr("rank " + rank + " ended with exit code 9 in AllReduce 'y'")),
+                 HasSubstr("all_reduce 'y'"), arrivals);
+  }
+};
+
+TEST_P(FaultOnEngine, ends_the_others_which_say_who_it_was_and_leave_records) {
+  for (const Failure& failure :
+       {Failure{"die", 1}, {"die", 0}, {"exit", 1}, {"throw", 1}, {"throw", 0}, {"stall", 1}, {"stall", 0}}) {
+    SCOPED_TRACE(testing::Message() << "rank " << failure.rank << ": " << failure.act);
+    const Ran ran = launch(
+        command(), "TESSERA_FAULT=rank=" + std::to_string(failure.rank) + ",operation=1,after=200,do=" + failure.act);
+    EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
+    EXPECT_THAT(ran.err, says(failure));
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == failure.rank) continue;
+      const nlohmann::json flight = flight_of(rank);
+      ASSERT_FALSE(flight.is_null()) << "no record of rank " << rank << "\n" << ran.err;
+      const nlohmann::json& last = flight["communications"].back();
+      EXPECT_EQ(last["kind"], "all_reduce");
+      EXPECT_EQ(last["value"], "y");
+      EXPECT_EQ(last["number"], 1);
+      EXPECT_EQ(last["state"], "waiting");
+    }
+    expect_nothing_left();
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      if (entry.path().extension() == ".json") std::filesystem::remove(entry.path());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, FaultOnEngine, testing::Values(test::kSpawn, test::kMpirun, test::kTorchrun),
+                         test::engine_of);
+
+// What can go wrong before the first run only where ranks are started one by one.
+class StartOnEngine : public OnEngine {};
+INSTANTIATE_TEST_SUITE_P(Engines, StartOnEngine, testing::Values(test::kMpirun, test::kTorchrun), test::engine_of);
+
+TEST_P(StartOnEngine, waits_for_a_rank_that_is_late) {
+  const Ran ran = launch_script("[ \"$rank\" = 1 ] && sleep 0.2\nexec " + command());
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  expect_nothing_left();
+}
+
+TEST_P(StartOnEngine, gives_up_on_a_rank_that_never_comes) {
+  for (const char* instead : {"sleep 5", "true"}) {
+    SCOPED_TRACE(instead);
+    const Ran ran = launch_script(std::string("[ \"$rank\" = 1 ] && exec ") + instead + "\nexec " + command());
+    EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr("gave up after 1000 ms"));
+    EXPECT_THAT(ran.err,
+                HasSubstr(is(test::kMpirun) ? "not all ranks have come" : "not come: rank 1; come: ranks 0,2"));
+    expect_nothing_left();
+  }
+}
+
+TEST_P(StartOnEngine, refuses_ranks_that_differ) {
+  OnnxModel other = import_model(model_);
+  for (Value* state : other.graph->values_of(ValueKind::state))
+    state->data = Tensor::zeros(state->dtype(), state->data.dims);
+  export_model(other, folder_ / "weights.onnx");
+  const std::string mlp = std::string(TESSERA_TEST_DATA) + "/models/mlp/model.onnx";
+  for (const auto& [arguments, words] :
+       {std::pair<std::string, std::string>{model_ + " --shapes batch=7 --mesh dp=3",
+                                            "the mesh of rank 1 is not that of rank 0; give all ranks the same --mesh"},
+        {mlp + " --shapes batch=7 --mesh tp=3", "the program of rank 1 is not that of rank 0"},
+        {(folder_ / "weights.onnx").string() + " --shapes batch=7 --mesh tp=3",
+         "the data of the weights of rank 1 is not that of rank 0"},
+        {(folder_ / "none.onnx").string() + " --mesh tp=3", "rank 1 ended the run: [import] cannot open"}}) {
+    SCOPED_TRACE(arguments);
+    const Ran ran = launch_script("[ \"$rank\" = 1 ] && exec " + std::string(TESSERA_BINARY) + " run " + arguments +
+                                  " --threads 1 --quiet --timeout 5\nexec " + command("5"));
+    EXPECT_THAT(ran.code, AnyOf(2, 3)) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(words));
+    EXPECT_EQ(ran.err.find(words), ran.err.rfind(words)) << "said once: " << ran.err;
+    expect_nothing_left();
+  }
+}
+
+}  // namespace
+}  // namespace tessera
