@@ -112,7 +112,7 @@ void StoreServer::welcome(Client& client, const std::string& content) {
   client.rank = rank;
   ++come_;
   client.socket.send(kHello, "");
-  if (!end_.empty()) client.socket.send(kNotice, joined("-1", end_));
+  for (const std::string& notice : last_notices_) client.socket.send(kNotice, notice);
 }
 
 /// A rank that cannot take part: the run can never be complete.
@@ -138,9 +138,10 @@ void StoreServer::drop(Client& client) {
 }
 
 void StoreServer::tell(int from, const std::string& text) {
-  if (end_.empty() && is_end_notice(text)) end_ = text;
+  const std::string notice = joined(std::to_string(from), text);
+  if (is_end_notice(text) || !last_notices_.empty()) last_notices_.push_back(notice);
   for (Client& client : clients_)
-    if (client.rank >= 0 && client.rank != from) client.socket.send(kNotice, joined(std::to_string(from), text));
+    if (client.rank >= 0 && client.rank != from) client.socket.send(kNotice, notice);
 }
 
 void StoreServer::say_bye_if_all_are_through() {

@@ -42,8 +42,8 @@ class StoreServer {
   Socket wake_read_, wake_write_;  // ends the thread's poll
   std::map<std::string, std::string> values_;
   std::vector<Client> clients_;
-  int come_ = 0;     // ranks, so far
-  std::string end_;  // the notice that the run has ended, for who comes later
+  int come_ = 0;                           // ranks, so far
+  std::vector<std::string> last_notices_;  // that the run has ended, and what came after, for who comes later
   std::thread thread_;
 };
 
