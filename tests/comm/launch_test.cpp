@@ -107,6 +107,16 @@ TEST(Launch, srun_on_several_machines_needs_to_be_told_where_to_meet) {
   EXPECT_EQ(launch_of(with(machines, {{"MASTER_ADDR", "node7"}})).address, "node7");
 }
 
+TEST(Launch, srun_says_how_many_ranks_share_a_machine) {
+  auto on_node = [](const char* node, const char* counts) {
+    return launch_of(with(kSlurm, {{"SLURM_NODEID", node}, {"SLURM_STEP_TASKS_PER_NODE", counts}})).local_size;
+  };
+  EXPECT_EQ(on_node("0", "2"), 2);
+  EXPECT_EQ(on_node("1", "3(x2),1"), 3);
+  EXPECT_EQ(on_node("2", "3(x2),1"), 1);
+  EXPECT_EQ(on_node("3", "3(x2),1"), 0) << "unknown";
+}
+
 TEST(Launch, a_batch_script_is_no_step_of_srun) {
   EXPECT_EQ(launch_of(without(kSlurm, "SLURM_STEP_ID")).engine, Engine::threads);
 }

@@ -1,5 +1,6 @@
 #include "tessera/comm/launch.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -82,6 +83,22 @@ std::optional<Launch> from_torchrun(const Variables& variables) {
   return launch;
 }
 
+/// Of "2(x3),1", as Slurm counts the tasks of 2 2 2 1 nodes, those of one node; 0: it does not say.
+int tasks_on(int node, std::string_view counts) {
+  while (!counts.empty()) {
+    const std::string_view item = counts.substr(0, counts.find(','));
+    counts.remove_prefix(std::min(item.size() + 1, counts.size()));
+    int tasks = 0, times = 1;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), tasks);
+    if (error != std::errc()) return 0;
+    if (const size_t at = item.find("(x"); at != std::string_view::npos)
+      std::from_chars(item.data() + at + 2, item.data() + item.size(), times);
+    if (node < times) return tasks;
+    node -= times;
+  }
+  return 0;
+}
+
 /// Every process of a step of srun. (A batch script has SLURM_PROCID, too, but is no step.)
 std::optional<Launch> from_slurm(const Variables& variables) {
   const Reader reader(variables, "Slurm");
@@ -89,6 +106,7 @@ std::optional<Launch> from_slurm(const Variables& variables) {
   Launch launch = reader.launch(Engine::gloo, "SLURM_PROCID",
                                 reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   launch.local_rank = reader.number_or("SLURM_LOCALID", 0);
+  launch.local_size = tasks_on(reader.number_or("SLURM_NODEID", 0), reader.text("SLURM_STEP_TASKS_PER_NODE"));
   launch.address = reader.text("MASTER_ADDR");
   const std::string nodes = reader.text("SLURM_STEP_NODELIST");
   if (launch.address.empty() && !nodes.empty() && nodes.find_first_of(",[") == std::string::npos)
