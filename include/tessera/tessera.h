@@ -263,7 +263,8 @@ class Session {
   std::vector<int64_t> peak_bytes(const Tensors& inputs);
   int threads_per_rank() const;
 
-  /// With SessionOptions::profile: where the time of the last run went, on the ranks of this process.
+  /// With SessionOptions::profile: where the time of the last run went, on all ranks. With a connection,
+  /// all processes call it.
   Profile profile() const;
 
   struct Kept {

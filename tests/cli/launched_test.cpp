@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "launchers.h"
@@ -137,6 +139,21 @@ TEST_P(LaunchedModels, give_the_answers_that_came_with_them) {
                              {"gpt2", 4, "--mesh dp=2,tp=2"},
                              {"gpt2", 2, "--mesh tp=2 --preset megatron+sequence"}})
     run_and_expect_answers(split.model, split.ranks, kData + "/models/" + split.model + "/model.onnx " + split.options);
+}
+
+TEST_P(LaunchedModels, are_timed_on_all_ranks) {
+  const Ran ran =
+      run(3, "bench " + kData + "/models/mlp/model.onnx --mesh tp=3 --threads 1 --iterations 2 --json --profile " +
+                 file("trace.json"));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const nlohmann::json report = nlohmann::json::parse(ran.out);
+  ASSERT_EQ(report["ranks"].size(), 3u);
+  for (const nlohmann::json& rank : report["ranks"]) EXPECT_GT(rank["compute_ms"], 0);
+  std::set<int> tracks;
+  const nlohmann::json trace = nlohmann::json::parse(contents(file("trace.json")));
+  for (const nlohmann::json& event : trace["traceEvents"])
+    if (event["ph"] == "X") tracks.insert(event["tid"].get<int>());
+  EXPECT_EQ(tracks, (std::set<int>{0, 1, 2}));
 }
 
 TEST_P(LaunchedModels, give_them_as_written_programs) {

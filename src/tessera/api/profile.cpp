@@ -4,6 +4,8 @@
 #include <map>
 #include <thread>
 
+#include "tessera/api/engines.h"
+#include "tessera/api/gather_times.h"
 #include "tessera/api/session.h"
 #include "tessera/kernels/peak.h"
 
@@ -107,9 +109,11 @@ RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, M
 }  // namespace
 
 Profile Session::profile() const {
-  const Times times = impl_->executor.times();
+  Times times = impl_->executor.times();
   Profile profile;
   if (times.empty()) return profile;
+  if (const auto& connection = impl_->connection)
+    times = api::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
   TimePoint start = times[0].begin, end = times[0].outputs;
   for (const runtime::RankTimes& rank : times) {
     start = std::min(start, rank.begin);

@@ -56,7 +56,9 @@ auto recorded(const Impl& session, Call call) {
 }  // namespace
 
 Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(proved(program).impl().programs, executor_options(options)), flight_record(options.flight_record) {
+    : executor(proved(program).impl().programs, executor_options(options)),
+      flight_record(options.flight_record),
+      connection(options.connection) {
   if (!options.connection) return;
   const Launch& launch = options.connection->launch();
   std::vector<int> all(launch.size);

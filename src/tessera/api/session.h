@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <string>
+
+#include "tessera/launch.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/tessera.h"
 
@@ -9,6 +13,7 @@ inline namespace v1 {
 struct Session::Impl {
   runtime::Executor executor;
   std::string flight_record;
+  std::shared_ptr<Connection> connection;
 
   Impl(const Program& program, const SessionOptions& options);
 };
