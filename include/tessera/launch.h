@@ -95,7 +95,7 @@ struct Spawned {
 Spawned spawn(const SpawnOptions& options);
 
 /// Ends the ranks of a spawn() in another thread: asks them to, and after two seconds kills them. For a process that is
-/// about to end.
+/// about to end: that spawn() does not return.
 void end_spawned();
 
 }  // namespace v1

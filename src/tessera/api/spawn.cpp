@@ -37,6 +37,7 @@ struct Child {
 struct Children {
   std::mutex mutex;
   std::vector<Child> ranks;
+  bool ending = false;  // with this process
 
   void signal_rest(int signal) {
     for (const Child& child : ranks)
@@ -174,6 +175,12 @@ Spawned spawn(const SpawnOptions& options) {
     }
     if (deadline && Clock::now() > *deadline) children().signal_rest(SIGKILL), deadline.reset();
   }
+  {
+    std::unique_lock lock(children().mutex);
+    const bool ending = children().ending;
+    lock.unlock();
+    while (ending) pause();  // who ends this process also says how; what ranks say of it is no news
+  }
   if (first.empty()) return {};
   int least = static_cast<int>(ErrorKind::running);
   for (const std::optional<int>& status : statuses)
@@ -194,6 +201,7 @@ void end_spawned() {
   constexpr milliseconds kPatience{2000};
   {
     std::lock_guard lock(children().mutex);
+    children().ending = true;
     children().signal_rest(SIGTERM);
   }
   std::vector<size_t> which;
