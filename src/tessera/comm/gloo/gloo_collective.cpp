@@ -7,6 +7,8 @@
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tessera/base/error.h"
@@ -117,16 +119,95 @@ void scatter(const Call& call) {
            call.staged.element_bytes());
 }
 
+/// Pieces of members' blocks on their way: what has come is reduced while the next piece comes, into little memory.
+///
+/// Member j of 3 sends piece 0, 1, … of blocks j+1 and j+2 to their owners, and gets those of its own block from them;
+/// two rows of pieces are received at a time.
+class BlocksOnTheWay {
+ public:
+  explicit BlocksOnTheWay(const Call& call)
+      : call_(call),
+        width_(bytes_of(call.staged.dtype(), 1)),
+        me_(static_cast<size_t>(call.staged.member())),
+        members_(call.staged.counts().size()),
+        in_(call.context->createUnboundBuffer(call.in(), static_cast<size_t>(sum_of(call.staged.counts())) * width_)) {}
+
+  void run() {
+    const size_t rows = pieces_of(me_);
+    for (size_t row = 0; row < std::min(rows, kRows); ++row) receive(row);
+    const size_t sends = send_all();
+    for (size_t row = 0; row < rows; ++row) {
+      reduce(row);
+      if (row + kRows < rows) receive(row + kRows);
+    }
+    for (size_t send = 0; send < sends; ++send) in_->waitSend();
+  }
+
+ private:
+  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+  static constexpr size_t kPiece = size_t{256} << 10;  // bytes
+  static constexpr size_t kRows = 2;
+
+  size_t bytes_of_block(size_t member) const { return static_cast<size_t>(call_.staged.counts()[member]) * width_; }
+  size_t pieces_of(size_t member) const { return (bytes_of_block(member) + kPiece - 1) / kPiece; }
+  size_t bytes_of_piece(size_t member, size_t piece) const {
+    return std::min(kPiece, bytes_of_block(member) - piece * kPiece);
+  }
+  size_t offset_of(size_t member) const {
+    size_t offset = 0;
+    for (size_t before = 0; before < member; ++before) offset += bytes_of_block(before);
+    return offset;
+  }
+  /// Neither messages nor Gloo's own algorithms use these.
+  uint64_t slot_of(size_t piece) const { return uint64_t{0x43} << 56 | uint64_t{call_.tag} << 24 | piece; }
+
+  size_t send_all() {
+    size_t sends = 0;
+    for (size_t step = 1; step < members_; ++step) {
+      const size_t to = (me_ + step) % members_;
+      for (size_t piece = 0; piece < pieces_of(to); ++piece, ++sends)
+        in_->send(static_cast<int>(to), slot_of(piece), offset_of(to) + piece * kPiece, bytes_of_piece(to, piece));
+    }
+    return sends;
+  }
+
+  void receive(size_t row) {
+    const size_t bytes = bytes_of_piece(me_, row);
+    Row& into = rows_[row % kRows];
+    if (!into.memory) into.memory = std::make_unique_for_overwrite<std::byte[]>(bytes * (members_ - 1));
+    into.buffers.clear();
+    for (size_t step = 1; step < members_; ++step) {
+      into.buffers.push_back(call_.context->createUnboundBuffer(into.memory.get() + (step - 1) * bytes, bytes));
+      into.buffers.back()->recv(static_cast<int>((me_ + step) % members_), slot_of(row), 0, bytes);
+    }
+  }
+
+  void reduce(size_t row) {
+    const size_t bytes = bytes_of_piece(me_, row);
+    const Row& from = rows_[row % kRows];
+    std::vector<const void*> inputs(members_);
+    inputs[me_] = static_cast<const std::byte*>(call_.in()) + offset_of(me_) + row * kPiece;
+    for (size_t step = 1; step < members_; ++step) {
+      from.buffers[step - 1]->waitRecv();
+      inputs[(me_ + step) % members_] = from.memory.get() + (step - 1) * bytes;
+    }
+    void* out = static_cast<std::byte*>(call_.staged.out()) + row * kPiece;
+    reduce_elements(call_.staged.dtype(), call_.staged.reduction(), inputs, {&out, 1},
+                    static_cast<int64_t>(bytes / width_));
+  }
+
+  const Call& call_;
+  const size_t width_, me_, members_;
+  Buffer in_;
+  struct Row {
+    std::unique_ptr<std::byte[]> memory;
+    std::vector<Buffer> buffers;
+  };
+  std::array<Row, kRows> rows_;
+};
+
 void reduce_scatter(const Call& call) {
-  const Counts& counts = call.staged.counts();
-  const int64_t mine = counts[static_cast<size_t>(call.staged.member())];
-  const size_t width = bytes_of(call.staged.dtype(), 1), block = static_cast<size_t>(mine) * width;
-  auto blocks = std::make_unique_for_overwrite<std::byte[]>(block * counts.size());
-  exchange(call, call.in(), counts, blocks.get(), Counts(counts.size(), mine), width);
-  std::vector<const void*> inputs;
-  for (size_t j = 0; j < counts.size(); ++j) inputs.push_back(blocks.get() + j * block);
-  void* out = call.staged.out();
-  if (mine > 0) reduce_elements(call.staged.dtype(), call.staged.reduction(), inputs, {&out, 1}, mine);
+  BlocksOnTheWay(call).run();
 }
 
 void all_gather(const Call& call) {
