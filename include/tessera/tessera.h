@@ -73,6 +73,11 @@ struct Plan {
     std::string by = "annotation";  ///< who said so, for explain and messages
   };
   std::vector<Annotation> annotations;
+  /// "NAME=pp:1": the nodes of that name, that make a tensor of that name, or that come from a module of that name (as
+  /// PyTorch's exporter notes it), run only on the ranks at that index of the axis ("pp:1,dp:0": of several), and their
+  /// weights are stored only there; NAME may hold '*'. The first that names a node wins. Their tensors are split over
+  /// other axes as ever.
+  std::vector<Annotation> places;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
@@ -83,12 +88,13 @@ struct Plan {
   /// be open ("tp=?"): then somebody has to say them.
   std::string mesh;
 
-  /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "shapes": {"batch": 8},
-  /// "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
+  /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
+  /// "shapes": {"batch": 8}, "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything
+  /// else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
-  /// This plan, completed by a weaker one: its annotations come after ours, the rest where we say nothing. Throws a
-  /// user error if our mesh is not one that the weaker plan leaves open.
+  /// This plan, completed by a weaker one: its annotations and places come after ours, the rest where we say nothing.
+  /// Throws a user error if our mesh is not one that the weaker plan leaves open.
   Plan over(const Plan& weaker) const;
 };
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tessera/base/error.h"
 #include "tessera/mesh/sharding.h"
 
 namespace tessera {
@@ -25,6 +26,31 @@ TEST(ShardingText, reads_back_as_the_same_layout) {
     std::string text = sharding.str(mesh);
     EXPECT_TRUE(same_layout(parse_sharding(text, {dim.size()}, mesh, "x"), sharding)) << text;
   }
+}
+
+TEST(ShardingText, ends_with_the_place) {
+  Mesh mesh = Mesh::parse("pp=3,tp=4");
+  Sharding sharding = parse_sharding("[tp] at(pp=2)", {8}, mesh, "x");
+  EXPECT_EQ(sharding.at, (std::vector<PlacedAxis>{{AxisRef::whole(mesh.axes()[0]), 2}}));
+  EXPECT_EQ(sharding.str(mesh), "[8{tp}] at(pp=2)");
+  EXPECT_EQ(parse_sharding("[-] partial(sum:tp) at(pp=2)", {8}, mesh, "x").str(mesh), "[-] partial(sum:tp) at(pp=2)");
+  EXPECT_EQ(parse_sharding("[-] at(tp:(2)2=1, pp=0)", {8}, mesh, "x").str(mesh), "[-] at(pp=0, tp:(2)2=1)");
+  EXPECT_FALSE(same_layout(sharding, parse_sharding("[tp]", {8}, mesh, "x")));
+  EXPECT_FALSE(same_layout(sharding, parse_sharding("[tp] at(pp=1)", {8}, mesh, "x")));
+}
+
+TEST(ShardingText, refuses_places_that_are_none) {
+  Mesh mesh = Mesh::parse("pp=3,tp=4");
+  for (const char* text : {"[-] at(pp=3)", "[-] at(pp)", "[-] at(q=0)", "[tp] at(tp=1)", "[-] at(pp=1, pp=2)",
+                           "[-] partial(sum:tp) at(tp=0)", "[-] at(pp=0) partial(sum:tp)", "[-] at()"})
+    EXPECT_THROW(parse_sharding(text, {8}, mesh, "x"), Error) << text;
+}
+
+TEST(ShardingText, tells_which_ranks_have_a_part) {
+  Mesh mesh = Mesh::parse("pp=3,tp=4");
+  Sharding sharding = parse_sharding("[-] at(pp=2, tp:(1)2=1)", {8}, mesh, "x");
+  for (int64_t rank = 0; rank < mesh.size(); ++rank)
+    EXPECT_EQ(sharding.lives_on(mesh, mesh.coordinates(rank)), rank == 10 || rank == 11) << rank;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "random/reference.h"
 #include "runtime/checked_world.h"
 #include "tessera/api/compile.h"
+#include "tessera/api/places.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ir/text.h"
@@ -35,6 +36,8 @@ Tensors run_sharded(const Program& program) {
   for (const auto& [symbol, value] : program.symbols) compile.shapes[symbol] = value;
   for (const Order& order : program.orders)
     compile.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
+  for (const Placing& placing : program.places)
+    compile.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
   if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
   auto programs = runtime::RankPrograms::same(api::compile(program.model, compile).program);
   proof::Report proof = proof::prove(*programs);
@@ -84,6 +87,9 @@ bool is_refusal(const Program& program, const Error& error) {
                        [](const DimSharding& dim) { return dim.parts.size() > 1; });
   };
   if (std::regex_search(error.what(), std::regex("but these inputs make them (1 and|[0-9]+ and 1;)"))) return true;
+  // Rewriting may join a node that is placed with one that uses what an order splits.
+  const bool contradicts = std::string_view(error.what()).find("leave out one of the two") != std::string_view::npos;
+  if (!program.places.empty() && !program.orders.empty() && contradicts) return true;
   if (error.kind() != ErrorKind::user || std::none_of(program.orders.begin(), program.orders.end(), has_parts))
     return false;
   return std::any_of(property::refusals().begin(), property::refusals().end(), [&](const property::Refusal& refusal) {
@@ -127,6 +133,8 @@ std::string describe(const Program& program) {
   text += fmt::format("\n--mesh {}", program.mesh.str());
   for (const Order& order : program.orders)
     text += fmt::format("\n--annotate '{}={}'", order.name, order.sharding.str(program.mesh));
+  for (const Placing& placing : program.places)
+    text += fmt::format("\n--place '{}={}'", placing.name, api::request_of(placing.place, program.mesh));
   return text;
 }
 

@@ -53,6 +53,29 @@ void order_layouts(Program& program, Writer& w) {
   }
 }
 
+/// Whether an order splits what the node makes, or a source that it uses, over the axis.
+bool is_ordered_over(const Program& program, const Node& node, const AxisRef& axis) {
+  return std::any_of(program.orders.begin(), program.orders.end(), [&](const Order& order) {
+    const Value* value = program.model.graph->find(order.name);
+    const bool made = value && value->producer == &node;
+    const bool used = value && !value->producer && std::count(node.inputs.begin(), node.inputs.end(), value) > 0;
+    return (made || used) && order.sharding.uses(axis);
+  });
+}
+
+void place_nodes(Program& program, Writer& w) {
+  if (!w.one_in(3)) return;
+  const int64_t share = w.between(2, 9);
+  for (const auto& node : program.model.graph->nodes()) {
+    if (!node->output() || !chance(w.engine(), static_cast<int>(share))) continue;
+    Placing placing{node->output()->name, {}};
+    for (const MeshAxis& axis : program.mesh.axes())
+      if (w.one_in(2) && !is_ordered_over(program, *node, AxisRef::whole(axis)))
+        placing.place.push_back({AxisRef::whole(axis), w.between(0, axis.size - 1)});
+    if (!placing.place.empty()) program.places.push_back(std::move(placing));
+  }
+}
+
 void choose_outputs(Program& program, Writer& w) {
   Graph& graph = *program.model.graph;
   for (const auto& node : graph.nodes())
@@ -74,7 +97,7 @@ const std::vector<Addition>& additions() {
 }
 
 Program Program::clone() const {
-  return {model.clone(), inputs, symbols, facts, mesh, orders};
+  return {model.clone(), inputs, symbols, facts, mesh, orders, places};
 }
 
 void tidy(Program& program) {
@@ -89,6 +112,10 @@ void tidy(Program& program) {
   std::erase_if(program.orders, [&](const Order& order) {
     const Value* value = graph.find(order.name);
     return !value || !is_used(value);
+  });
+  std::erase_if(program.places, [&](const Placing& placing) {
+    const Value* value = graph.find(placing.name);
+    return !value || !value->producer;
   });
   std::set<std::string> symbols;
   for (const Value* input : graph.inputs)
@@ -115,6 +142,7 @@ Program generate(uint64_t seed) {
   tidy(program);
   program.mesh = random_mesh(w);
   order_layouts(program, w);
+  place_nodes(program, w);
   return program;
 }
 

@@ -15,7 +15,7 @@ std::unique_ptr<spmd::Program> clone(const spmd::Program& program) {
   copy->mesh = program.mesh;
   copy->graph = program.graph->clone(&map);
   for (const auto& [from, to] : {std::pair(&program.inputs, &copy->inputs), {&program.outputs, &copy->outputs}})
-    for (const spmd::Port& port : *from) to->push_back({port.name, map.at(port.value)});
+    for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
   for (const auto& value : program.graph->values()) {
     if (auto placed = program.placements.find(value.get()); placed != program.placements.end())
       copy->placements[map.at(value.get())] = placed->second;
@@ -136,6 +136,16 @@ class Mutation {
   std::optional<std::string> retype() {
     std::string label = node_->label();
     if (node_->op_type == "Send" || node_->op_type == "Recv") return readdress();
+    if (const auto* root = node_->get<int64_t>("root"); root && pick(2) == 0) {
+      node_->set("root", *root == 0 ? int64_t{1} : *root - 1);
+      return label + " has another root";
+    }
+    if (const auto* targets = node_->get<std::vector<int64_t>>("targets")) {
+      auto turned = *targets;
+      std::rotate(turned.begin(), turned.begin() + 1, turned.end());
+      node_->set("targets", turned);
+      return label + " sends to others";
+    }
     if (node_->find_attribute("reduction") && pick(2) == 0) {
       std::string now = node_->get_string("reduction", "sum");
       std::string other = now == "max" ? "min" : "max";

@@ -25,6 +25,12 @@ struct Order {
   Sharding sharding;
 };
 
+/// Where the node that makes the value of that name runs.
+struct Placing {
+  std::string name;
+  std::vector<PlacedAxis> place;
+};
+
 /// A model, what it is run on, and how it is split.
 struct Program {
   OnnxModel model;
@@ -33,6 +39,7 @@ struct Program {
   std::map<std::string, Facts> facts;  ///< of every value
   Mesh mesh;
   std::vector<Order> orders;
+  std::vector<Placing> places;
 
   Program clone() const;
 };
@@ -40,7 +47,8 @@ struct Program {
 /// Takes away what no output depends on, and the orders and sizes that are about it.
 void tidy(Program& program);
 
-/// The program of a seed: 3 to 12 nodes, a mesh of up to 3 axes and 12 ranks, annotations of about half the values.
+/// The program of a seed: 3 to 12 nodes, a mesh of up to 3 axes and 12 ranks, annotations of about half the values; of
+/// every third, some nodes at places.
 /// The same everywhere.
 Program generate(uint64_t seed);
 
@@ -60,8 +68,8 @@ struct Outcome {
 /// Runs the program as it was written on one rank, and rewritten and sharded on its mesh, and compares.
 Outcome check(const Program& program);
 
-/// A smaller program that fails in the same way: nodes, outputs, annotations and axes of the mesh are taken away for as
-/// long as it does. A node goes by making its results inputs that hold what one rank computed.
+/// A smaller program that fails in the same way: nodes, outputs, annotations, places and axes of the mesh are taken
+/// away for as long as it does. A node goes by making its results inputs that hold what one rank computed.
 Program shrink(const Program& program, const Outcome& failure);
 
 /// The model's text, sizes, mesh and annotations, as the command line takes them.

@@ -22,8 +22,8 @@ std::string kind_of(const std::string& message) {
   return words.substr(0, kWords);
 }
 
-/// Nodes, outputs, orders, ranks, and parts and axes in orders: every step makes this smaller.
-std::array<size_t, 5> size_of(const Program& program) {
+/// Nodes, outputs, places, orders, ranks, and parts and axes in orders: every step makes this smaller.
+std::array<size_t, 6> size_of(const Program& program) {
   size_t details = 0;
   for (const Order& order : program.orders)
     for (const DimSharding& dim : order.sharding.dims) {
@@ -31,7 +31,11 @@ std::array<size_t, 5> size_of(const Program& program) {
       for (const Part& part : dim.parts) details += part.axes.size();
     }
   const Graph& graph = *program.model.graph;
-  return {graph.nodes().size(), graph.outputs.size(), program.orders.size(), static_cast<size_t>(program.mesh.size()),
+  return {graph.nodes().size(),
+          graph.outputs.size(),
+          program.places.size(),
+          program.orders.size(),
+          static_cast<size_t>(program.mesh.size()),
           details};
 }
 
@@ -44,6 +48,7 @@ class Shrinker {
     while (smaller) {
       smaller = drop_outputs();
       smaller |= cut_nodes();
+      smaller |= drop_places();
       smaller |= drop_orders();
       smaller |= shrink_mesh();
       smaller |= simplify_orders();
@@ -134,6 +139,16 @@ class Shrinker {
     }
   }
 
+  bool drop_places() {
+    bool any = false;
+    for (size_t i = best_.places.size(); i-- > 0;) {
+      Program candidate = best_.clone();
+      candidate.places.erase(candidate.places.begin() + static_cast<long>(i));
+      any |= keep_if_failing(std::move(candidate));
+    }
+    return any;
+  }
+
   bool drop_orders() {
     bool any = false;
     for (size_t i = best_.orders.size(); i-- > 0;) {
@@ -164,6 +179,14 @@ class Shrinker {
     axes[index].size = size;
     if (size == 1) axes.erase(axes.begin() + static_cast<long>(index));
     candidate.mesh = Mesh(axes);
+    for (Placing& placing : candidate.places) {
+      std::erase_if(placing.place, [&](const PlacedAxis& entry) {
+        return entry.axis.axis == name && (size == 1 || entry.index >= size);
+      });
+      for (PlacedAxis& entry : placing.place)
+        if (entry.axis.axis == name) entry.axis = AxisRef::whole({name, size});
+    }
+    std::erase_if(candidate.places, [](const Placing& placing) { return placing.place.empty(); });
     for (Order& order : candidate.orders)
       for (DimSharding& dim : order.sharding.dims)
         for (Part& part : dim.parts) {

@@ -23,8 +23,8 @@ struct Compiled {
 
   using Orders = std::vector<std::pair<std::string, std::string>>;
 
-  /// `orders`: value and sharding, as in {"w", "[-, tp]"}.
-  Compiled(std::string_view text, std::string_view mesh_text, const Orders& orders = {}) {
+  /// `orders`: value and sharding, as in {"w", "[-, tp]"}; `placings`: result and place, as in {"y", "pp=1"}.
+  Compiled(std::string_view text, std::string_view mesh_text, const Orders& orders = {}, const Orders& placings = {}) {
     model = parse_text("<ir_version: 10, opset_import: [\"\" : 24]>\n" + std::string(text));
     ops::infer_types(*model.graph);
     mesh = Mesh::parse(mesh_text);
@@ -33,7 +33,9 @@ struct Compiled {
       annotations.push_back({value(name), parse_sharding(sharding, value(name)->shape(), mesh, name), "annotation"});
       cuts.emplace(value(name), annotations.back().sharding);
     }
-    layout = std::make_unique<Layout>(*model.graph, hints, cuts);
+    Places places;
+    for (const auto& [name, place] : placings) places[value(name)->producer] = parse_place(place, mesh, name);
+    layout = std::make_unique<Layout>(*model.graph, hints, cuts, places);
     propagation = propagate(*layout, annotations, mesh);
     decisions = decide(*model.graph, *layout, mesh, hints, annotations);
   }

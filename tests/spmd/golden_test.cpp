@@ -1,8 +1,9 @@
 // Goldens: model text, mesh and annotations in; program text out. One behaviour a file, named by it.
 //
-// A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, shapes: a=1,b=2, topology: the
-// axes of a topology file, after which the passes run), the model in ONNX text, a line "----", and the expected program
-// as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to rewrite the expectations, then read the difference.
+// A file is `key: value` lines (mesh, preset, annotate: NAME=[…] any number of times, place: RESULT=pp:1 the same,
+// shapes: a=1,b=2, topology: the axes of a topology file, after which the passes run), the model in ONNX text, a line
+// "----", and the expected program as print_program writes it. Run with TESSERA_UPDATE_GOLDENS=1 to rewrite the
+// expectations, then read the difference.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 struct Golden {
   std::string header;  // the key lines, as they stand
   std::string mesh, preset, topology;
-  std::vector<std::pair<std::string, std::string>> annotations;
+  std::vector<std::pair<std::string, std::string>> annotations, places;
   Hints shapes;
   std::string model;
   std::string expected;
@@ -56,6 +57,9 @@ Golden read(const fs::path& path) {
     } else if (in_header && key == "annotate") {
       size_t equals = value.rfind('=', value.rfind('['));
       golden.annotations.emplace_back(value.substr(0, equals), value.substr(equals + 1));
+    } else if (in_header && key == "place") {
+      const size_t equals = value.rfind('=');
+      golden.places.emplace_back(value.substr(0, equals), value.substr(equals + 1));
     } else if (in_header && key == "shapes") {
       std::stringstream items(value);
       for (std::string item; std::getline(items, item, ',');)
@@ -85,7 +89,14 @@ std::string program_of(const Golden& golden) {
     annotations.push_back({value, parse_sharding(text, value->shape(), mesh, name), "annotation"});
     cuts.emplace(value, annotations.back().sharding);
   }
-  Layout layout(*model.graph, golden.shapes, cuts);
+  Places places;
+  for (const auto& [name, place] : golden.places) {
+    const Value* value = model.graph->find(name);
+    EXPECT_NE(value, nullptr) << name;
+    if (!value) return "";
+    places[value->producer] = parse_place(place, mesh, name);
+  }
+  Layout layout(*model.graph, golden.shapes, cuts, places);
   std::string warned;
   if (!golden.preset.empty())
     for (const PresetRequest& request : parse_presets(golden.preset, mesh)) {

@@ -66,6 +66,30 @@ TEST(ReshardPlan, SlicesBeforeItMoves) {
   EXPECT_THAT(steps("[x, -]", "[-, {y,x}]", "x=2,y=2"), ElementsAre("Slice y", "AllToAll x"));
 }
 
+TEST(ReshardPlan, ReachesAPlaceFromWhateverTheAxisDoes) {
+  EXPECT_THAT(steps("[-, -]", "[-, -] at(x=1)", "x=2"), ElementsAre("Keep x"));
+  EXPECT_THAT(steps("[-, x]", "[-, -] at(x=1)", "x=2"), ElementsAre("Gather x"));
+  EXPECT_THAT(steps("[-, -] partial(sum:x)", "[-, -] at(x=1)", "x=2"), ElementsAre("Reduce x"));
+  EXPECT_THAT(steps("[-, -] at(x=0)", "[-, -] at(x=1)", "x=2"), ElementsAre("Permute x"));
+}
+
+TEST(ReshardPlan, LeavesAPlaceForWhateverTheAxisShallDo) {
+  EXPECT_THAT(steps("[-, -] at(x=1)", "[-, -]", "x=2"), ElementsAre("Broadcast x"));
+  EXPECT_THAT(steps("[-, -] at(x=1)", "[-, x]", "x=2"), ElementsAre("Scatter x"));
+  EXPECT_THAT(steps("[-, -] at(x=0)", "[-, -] at(y=1)", "x=2,y=2"), ElementsAre("Keep y", "Broadcast x"));
+}
+
+TEST(ReshardPlan, MovesShardsBetweenPlaces) {
+  EXPECT_THAT(steps("[-, -] at(x=0)", "[y, -] at(x=1)", "x=2,y=2"), ElementsAre("Slice y", "Permute x"));
+  EXPECT_THAT(steps("[y, -] at(x=0)", "[-, -] at(x=1)", "x=2,y=2"), ElementsAre("Permute x", "AllGather y"));
+  EXPECT_THAT(steps("[{y,x}, -]", "[-, -] at(x=1)", "x=2,y=2"), ElementsAre("Gather x", "AllGather y"));
+  EXPECT_THAT(steps("[{x,y}, -]", "[-, -] at(x=1)", "x=2,y=2"), ElementsAre("AllGather y", "Gather x"));
+}
+
+TEST(ReshardPlan, LetsGoBeforeItWorks) {
+  EXPECT_THAT(steps("[-, -] partial(sum:y)", "[-, -] at(x=1)", "x=2,y=2"), ElementsAre("Keep x", "AllReduce y"));
+}
+
 TEST(ReshardBytes, AreThoseThatARankReceives) {
   Mesh mesh = Mesh::parse("x=4");
   auto bytes = [&](std::string_view from, std::string_view to) {
@@ -79,6 +103,11 @@ TEST(ReshardBytes, AreThoseThatARankReceives) {
   EXPECT_EQ(bytes("[x, -]", "[-, x]"), 4 * 24 * 3 / 4);
   EXPECT_EQ(bytes("[-, -] partial(sum:x)", "[-, -]"), 2 * 4 * 96 * 3 / 4);
   EXPECT_EQ(bytes("[-, -] partial(sum:x)", "[x, -]"), 4 * 96 * 3 / 4);
+  EXPECT_EQ(bytes("[-, -]", "[-, -] at(x=3)"), 0);
+  EXPECT_EQ(bytes("[-, -] at(x=0)", "[-, -] at(x=3)"), 4 * 96);
+  EXPECT_EQ(bytes("[-, -] at(x=0)", "[-, -]"), 4 * 96);
+  EXPECT_EQ(bytes("[-, -] at(x=0)", "[x, -]"), 4 * 24);
+  EXPECT_EQ(bytes("[x, -]", "[-, -] at(x=0)"), 4 * 96 * 3 / 4);
 }
 
 // A program that takes a whole input laid out as `from` (over axes that `from` is partial over every rank holds all of
@@ -90,6 +119,7 @@ std::shared_ptr<Program> reshard_program(const Mesh& mesh, const Sharding& from,
   TensorType global{DType::float32, Shape(dims.begin(), dims.end())};
   Sharding given = from;
   given.partial.clear();
+  given.at.clear();
   Value* value = program->graph->add_input("x", {global.dtype, local_shape(from, mesh)});
   program->inputs.push_back({"x", value});
   program->placements[value] = {"x", global, given};
@@ -115,6 +145,11 @@ TEST(Reshard, EveryRandomPairReachesItsGoalWithTheRightData) {
     const Mesh& mesh = meshes[any_of(meshes.size(), engine)];
     Sharding from = random_sharding(shape, mesh, engine), to = random_sharding(shape, mesh, engine);
     float times = 1;
+    for (Sharding* side : {&from, &to})
+      for (const MeshAxis& axis : mesh.axes())
+        if (!side->uses(AxisRef::whole(axis)) && chance(engine, 3))
+          side->at.push_back(
+              {AxisRef::whole(axis), static_cast<int64_t>(any_of(static_cast<size_t>(axis.size), engine))});
     for (const MeshAxis& axis : mesh.axes())
       if (!from.uses(AxisRef::whole(axis)) && chance(engine, 5)) {
         from.partial.push_back({AxisRef::whole(axis), Reduction::sum});

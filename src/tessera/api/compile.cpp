@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/api/glob.h"
+#include "tessera/api/places.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
@@ -27,6 +28,13 @@ AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_vi
     return std::string(piece);
   };
   return {trim(text.substr(0, equals)), trim(text.substr(equals + 1)), std::string(by)};
+}
+
+PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
+    fail("place", "'{}' is no place; write NAME=AXIS:INDEX, as 'h.1.*=pp:1'", text);
+  return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), std::string(by)};
 }
 
 spmd::Hints symbol_values(const OnnxModel& model, const spmd::Hints& given, std::vector<std::string>* notes) {
@@ -82,6 +90,7 @@ class Compiler {
 
   Compiled run() {
     auto names = expand(read_, options_.annotations);
+    const NodePlaces asked(*read_.graph, options_.places, options_.mesh);
     if (!is_rewritten_) rewrite(names);
     lower_precision();
     require_supported();
@@ -90,7 +99,9 @@ class Compiler {
     auto annotations = read_annotations(names);
     std::multimap<const Value*, Sharding> cuts;
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
-    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts);
+    const spmd::Places places = asked.in(graph());
+    refuse_contradictions(annotations, places, options_.mesh);
+    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places);
     apply_presets(annotations);
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
     observe("propagate", [this] { return propagated_text(); });
@@ -185,8 +196,12 @@ class Compiler {
         // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
         int entries = count_entries(request.sharding);
         if (!exact && entries != static_cast<int>(value->rank())) continue;
-        annotations.push_back(
-            {value, parse_sharding(request.sharding, value->shape(), options_.mesh, name), request.by});
+        Sharding sharding = parse_sharding(request.sharding, value->shape(), options_.mesh, name);
+        if (!sharding.at.empty())
+          fail("annotate",
+               "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
+               print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
+        annotations.push_back({value, std::move(sharding), request.by});
       }
       if (annotations.size() == before)
         fail("annotate",
@@ -201,7 +216,7 @@ class Compiler {
     if (!options_.presets.empty()) {
       requests = spmd::parse_presets(options_.presets, options_.mesh);
     } else if (options_.annotations.empty()) {
-      requests = spmd::implied_presets(options_.mesh);
+      requests = spmd::implied_presets(options_.mesh, axes_of(options_.places, options_.mesh));
       std::string implied;
       for (const auto& request : requests)
         implied += fmt::format("{}{}:{}", implied.empty() ? "" : "+", request.preset->name, request.axis.axis);
@@ -241,7 +256,8 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options) {
 }
 
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options) {
-  check(options.annotations.empty() && options.keep.empty(), "nothing is asked about names that rewriting may remove");
+  check(options.annotations.empty() && options.places.empty() && options.keep.empty(),
+        "nothing is asked about names that rewriting may remove");
   return Compiler(model, &rewritten, options).run();
 }
 

@@ -22,10 +22,21 @@ struct AnnotationRequest {
   static AnnotationRequest parse(std::string_view text, std::string_view by);
 };
 
+/// "NAME=pp:1": where the nodes run whose name, a result's, or that of a module that they come from, matches.
+struct PlaceRequest {
+  std::string pattern;  ///< `*` matches any characters
+  std::string place;    ///< as parse_place reads it
+  std::string by;       ///< "place", "plan file"
+
+  /// Splits at the last '='. A user error if there is none.
+  static PlaceRequest parse(std::string_view text, std::string_view by);
+};
+
 struct CompileOptions {
   Mesh mesh;
   std::string presets;  ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
+  std::vector<PlaceRequest> places;            ///< those of higher precedence first
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
   std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
@@ -49,8 +60,8 @@ struct Compiled {
 /// user errors that name the place.
 Compiled compile(const OnnxModel& model, const CompileOptions& options);
 
-/// The same where the rewritten form of `model` is known. Nothing may be annotated or kept by name, and no stage before
-/// propagation is observed.
+/// The same where the rewritten form of `model` is known. Nothing may be annotated, placed or kept by name, and no
+/// stage before propagation is observed.
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
 /// Values for all symbols of a model's inputs: those given, else 2 for the first dimension's symbol named like a batch,

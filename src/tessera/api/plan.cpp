@@ -23,12 +23,12 @@ DType dtype_of(const std::string& name, std::string_view source) {
   return dtype;
 }
 
-void read_annotations(Plan& plan, const Json& list, std::string_view source) {
-  constexpr std::string_view kExample = R"(["h.*.weight=[-,tp]"])";
+void read_list(std::vector<Plan::Annotation>& into, const Json& list, std::string_view source, std::string_view key,
+               std::string_view example) {
   if (!list.is_array())
-    fail("plan", "{}: 'annotations' is {}, but must be a list of texts, as {}", source, list.type_name(), kExample);
+    fail("plan", "{}: '{}' is {}, but must be a list of texts, as {}", source, key, list.type_name(), example);
   for (const Json& entry : list)
-    plan.annotations.push_back({text_of(entry, source, "annotations", kExample), fmt::format("plan file {}", source)});
+    into.push_back({text_of(entry, source, key, example), fmt::format("plan file {}", source)});
 }
 
 void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
@@ -72,13 +72,16 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else if (key == "presets")
       plan.presets = text_of(value, source, key, R"("dp+megatron")");
     else if (key == "annotations")
-      read_annotations(plan, value, source);
+      read_list(plan.annotations, value, source, key, R"(["h.*.weight=[-,tp]"])");
+    else if (key == "places")
+      read_list(plan.places, value, source, key, R"(["h.1.*=pp:1"])");
     else if (key == "shapes")
       read_shapes(plan, value, source);
     else if (key == "dtype")
       plan.dtype = dtype_of(text_of(value, source, key, R"("bfloat16")"), source);
     else
-      fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, shapes, dtype", source, key);
+      fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, shapes, dtype",
+           source, key);
   }
   return plan;
 }
@@ -88,6 +91,7 @@ std::string Plan::to_json() const {
   if (!mesh.empty()) json["mesh"] = mesh;
   if (!presets.empty()) json["presets"] = presets;
   for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);
+  for (const Annotation& place : places) json["places"].push_back(place.text);
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
   try {
@@ -104,6 +108,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());
+  both.places.insert(both.places.end(), weaker.places.begin(), weaker.places.end());
   both.shapes.insert(weaker.shapes.begin(), weaker.shapes.end());
   return both;
 }

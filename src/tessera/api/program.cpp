@@ -32,6 +32,8 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   asked.presets = plan.presets;
   for (const Plan::Annotation& annotation : plan.annotations)
     asked.annotations.push_back(api::AnnotationRequest::parse(annotation.text, annotation.by));
+  for (const Plan::Annotation& place : plan.places)
+    asked.places.push_back(api::PlaceRequest::parse(place.text, place.by));
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
@@ -42,7 +44,8 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->source = model.path().filename().string();
   if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
   if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
-  bool as_rewritten = asked.annotations.empty() && asked.keep.empty() && !asked.observe;
+  if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
+  bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe;
   impl->compiled = as_rewritten ? api::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
                                 : api::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
@@ -53,24 +56,20 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   return Program(std::move(impl));
 }
 
-namespace {
-
-std::vector<TensorInfo> ports(const spmd::Program& program, const std::vector<spmd::Port>& list) {
-  std::vector<TensorInfo> all;
-  for (const spmd::Port& port : list) all.push_back(api::info_of(port.name, program.placement(port.value).global));
-  return all;
-}
-
-}  // namespace
-
 const Mesh& Program::mesh() const {
   return impl_->program->mesh;
 }
 std::vector<TensorInfo> Program::inputs() const {
-  return ports(*impl_->program, impl_->program->inputs);
+  std::vector<TensorInfo> all;
+  for (const spmd::Port& port : impl_->program->inputs)
+    all.push_back(api::info_of(port.name, impl_->program->placement(port.value).global));
+  return all;
 }
 std::vector<TensorInfo> Program::outputs() const {
-  return ports(*impl_->program, impl_->program->outputs);
+  std::vector<TensorInfo> all;
+  for (size_t i = 0; i < impl_->program->outputs.size(); ++i)
+    all.push_back(api::info_of(impl_->program->outputs[i].name, impl_->programs->output(i).placement->global));
+  return all;
 }
 const ProgramSummary& Program::summary() const {
   return impl_->summary;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/spmd/specialize.h"
 
 namespace tessera::api {
 namespace {
@@ -84,6 +85,7 @@ std::vector<std::string> unbound_axes(const spmd::Program& program) {
         std::any_of(symbols.begin(), symbols.end(), [](const std::string& name) { return !name.starts_with('@'); });
     if (!symbolic) needed.insert(symbols.begin(), symbols.end());
   }
+  for (const AxisRef& axis : spmd::placed_axes(program)) needed.insert("@" + axis.axis);
   std::vector<std::string> unbound;
   for (const MeshAxis& axis : program.mesh.axes())
     if (!needed.contains("@" + axis.name)) unbound.push_back(axis.name);
@@ -98,17 +100,21 @@ RankClasses model_classes(const spmd::Program& program, const std::vector<std::s
     return open ? std::optional(Expr::symbol("index of " + std::string(name.substr(1)))) : std::nullopt;
   };
   for (const Expr& expr : expressions_of(*program.graph)) bound.push_back(expr.substitute(hide));
+  for (const AxisRef& axis : spmd::placed_axes(program)) bound.push_back(index_along(axis, program.mesh));
   return classes_by(program.mesh, bound);
 }
 
 RankClasses shard_classes(const spmd::Program& program) {
   std::vector<Expr> expressions;
-  for (const auto& [state, data] : program.initial)
-    for (const DimSharding& dim : program.placement(state).sharding.dims)
+  for (const auto& [state, data] : program.initial) {
+    const Sharding& sharding = program.placement(state).sharding;
+    for (const PlacedAxis& place : sharding.at) expressions.push_back(index_along(place.axis, program.mesh));
+    for (const DimSharding& dim : sharding.dims)
       for (const Part& part : dim.parts) {
         expressions.push_back(local_offset(part, program.mesh));
         expressions.push_back(local_extent(part, program.mesh));
       }
+  }
   return classes_by(program.mesh, expressions);
 }
 

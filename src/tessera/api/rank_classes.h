@@ -25,7 +25,8 @@ RankClasses classes_by(const Mesh& mesh, const std::vector<Expr>& expressions);
 /// nothing.
 std::vector<std::string> unbound_axes(const spmd::Program& program);
 
-/// Ranks of one class run the same model: all extents and shape operands agree once the other axes are bound.
+/// Ranks of one class run the same model: all extents and shape operands agree once the other axes are bound, and they
+/// are at the same index of every axis along which something is placed.
 RankClasses model_classes(const spmd::Program& program, const std::vector<std::string>& unbound);
 
 /// Ranks of one class hold the same shards of all states.

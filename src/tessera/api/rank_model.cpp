@@ -5,6 +5,7 @@
 #include "tessera/api/expression_nodes.h"
 #include "tessera/api/lowering.h"
 #include "tessera/base/error.h"
+#include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/pipeline.h"
 
@@ -20,6 +21,7 @@ class RankModel {
   RankModel(const spmd::Program& program, const std::vector<int64_t>& coordinates,
             const std::vector<std::string>& unbound, const SymbolNames& names, const WriteOptions& options)
       : program_(program),
+        coordinates_(coordinates),
         names_(names),
         hints_(rename(program.hints, names)),
         expressions_(*model_.graph, [this](const std::string& axis) { return lowering_.axis_index(axis); }),
@@ -42,7 +44,8 @@ class RankModel {
       if (!value->uses.empty())
         known_[value] = expressions_.value_of(value->name, bind(*value->content), value->rank() == 0, value->dtype());
     for (const auto& node : program_.graph->nodes()) add_node(*node);
-    for (const spmd::Port& port : program_.outputs) graph().outputs.push_back(known_.at(port.value));
+    for (const spmd::Port& port : program_.outputs)
+      if (port.value) graph().outputs.push_back(known_.at(port.value));
     for (const auto& value : program_.graph->values())
       if (value->next && !graph().is_output(known_.at(value->next))) graph().outputs.push_back(known_.at(value->next));
     model_.functions = lowering_.take_functions();
@@ -126,11 +129,35 @@ class RankModel {
       if (operand) operand = known_.at(operand);
     for (Value*& result : added->outputs)
       if (result) result = known_.at(result);
-    if (node.domain == spmd::kCommDomain) state_extents(node, *added);
+    if (node.domain == spmd::kCommDomain) {
+      state_extents(node, *added);
+      if (!added->inputs.empty() && !added->inputs[0]) added->inputs[0] = absent_operand(node);
+    }
     if (node.domain.empty())
       graph().adopt_node(std::move(added));
     else
       lowering_.add(std::move(added));
+  }
+
+  // Zeros in the place of what this rank has not and nobody reads from it.
+  Value* absent_operand(const Node& node) {
+    Shape shape = bind(node.output()->shape());
+    if (node.op_type == "Scatter") {
+      const auto dim = static_cast<size_t>(node.get_int("dim", 0));
+      std::vector<AxisRef> axes;
+      for (const std::string& axis : *node.get<std::vector<std::string>>("axes"))
+        axes.push_back(parse_axis(axis, program_.mesh));
+      shape[dim] = 0;
+      for (int member : group_of(program_.mesh.rank_of(coordinates_), axes, program_.mesh))
+        shape[dim] = shape[dim] + names_.rename(bind_rank(node.output()->shape()[dim], program_.mesh,
+                                                          program_.mesh.coordinates(member)));
+    }
+    const std::string name = node.output()->name + ".absent";
+    Value* extents = expressions_.value_of(name + "_shape", shape, false, DType::int64);
+    Node* zeros = graph().add_node("ConstantOfShape", {extents}, {name});
+    zeros->set("value", Tensor::zeros(node.output()->dtype(), {1}));
+    zeros->outputs[0]->type = {node.output()->dtype(), shape};
+    return zeros->outputs[0];
   }
 
   // What follows from the operands' shapes in the program, where they are those of any rank.
@@ -148,6 +175,7 @@ class RankModel {
   }
 
   const spmd::Program& program_;
+  const std::vector<int64_t>& coordinates_;
   const SymbolNames& names_;
   std::map<std::string, int64_t, std::less<>> bound_;  // "@tp" → coordinate
   OnnxModel model_;

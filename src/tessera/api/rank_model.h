@@ -46,10 +46,11 @@ WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>
                         const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
                         const SymbolNames& names, const WriteOptions& options);
 
-/// The inverse: a model that a class of ranks runs, as a program; with `rank`, as that rank's. Functions are inlined,
-/// tokens checked and dropped. States have no data: ranks' shards are kept apart. User errors naming `source` for
-/// whatever does not fit the manifest.
+/// The inverse: a model that a class of `ranks` runs, as a program; with `bound`, as the first one's only. Functions
+/// are inlined, tokens checked and dropped, and so are operands of communication that none of the ranks has to give.
+/// States have no data: ranks' shards are kept apart. User errors naming `source` for whatever does not fit the
+/// manifest.
 spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
-                         std::optional<int64_t> rank = std::nullopt);
+                         const std::vector<int>& ranks, bool bound);
 
 }  // namespace tessera::api

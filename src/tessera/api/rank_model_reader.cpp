@@ -5,7 +5,9 @@
 #include "tessera/api/rank_model.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/inline.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"
 
 namespace tessera::api {
@@ -13,8 +15,13 @@ namespace {
 
 class RankModelReader {
  public:
-  RankModelReader(OnnxModel model, const Manifest& manifest, const std::string& source, std::optional<int64_t> rank)
-      : manifest_(manifest), source_(source), rank_(rank) {
+  RankModelReader(OnnxModel model, const Manifest& manifest, const std::string& source, const std::vector<int>& ranks,
+                  std::optional<int64_t> rank)
+      : manifest_(manifest),
+        source_(source),
+        ranks_(ranks),
+        rank_(rank),
+        coordinates_(manifest.mesh.coordinates(ranks.front())) {
     program_.mesh = manifest.mesh;
     program_.hints = manifest.hints;
     program_.equal_extents = manifest.equal_extents;
@@ -24,6 +31,7 @@ class RankModelReader {
   spmd::Program run() {
     settle_kinds();
     for (const auto& value : graph().values()) place(*value);
+    drop_unread_operands();
     fold_expression_nodes(graph(), manifest_.mesh, rank_);
     std::vector<Value*> listed = graph().inputs;
     for (const Manifest::Tensor& input : manifest_.inputs) {
@@ -34,7 +42,10 @@ class RankModelReader {
     // A state's next value stays alive as such.
     graph().outputs.clear();
     for (const Manifest::Tensor& output : manifest_.outputs)
-      graph().outputs.push_back(take_port(output, program_.outputs));
+      if (output.sharding.lives_on(manifest_.mesh, coordinates_))
+        graph().outputs.push_back(take_port(output, program_.outputs));
+      else
+        program_.outputs.push_back({output.name, nullptr});
     for (const auto& node : graph().nodes())
       for (const Value* result : node->outputs)
         if (result && (result->dtype() == DType::undefined || !result->has_shape()))
@@ -63,6 +74,7 @@ class RankModelReader {
     for (const auto& value : graph().values())
       if (value->kind == ValueKind::state) value->kind = ValueKind::constant;
     for (const Manifest::State& state : manifest_.states) {
+      if (!state.sharding.lives_on(manifest_.mesh, coordinates_)) continue;
       Value& value = find(state.value);
       if (value.kind != ValueKind::constant) wrong("the state '{}' has no initializer", state.value);
       value.kind = ValueKind::state;
@@ -71,6 +83,32 @@ class RankModelReader {
       program_.placements[&value] = {state.name, state.global, state.sharding};
     }
     for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
+  }
+
+  // Whether a member other than this rank reads what it gives to a communication.
+  bool gives(const Node& node, int rank) const {
+    const auto* axes = node.get<std::vector<std::string>>("axes");
+    const auto kind = dialect::kind_of(node);
+    const bool from_root = kind == comm::Kind::broadcast || kind == comm::Kind::scatter;
+    if (!axes || (!from_root && kind != comm::Kind::permute)) return true;
+    std::vector<AxisRef> group;
+    for (const std::string& axis : *axes) group.push_back(parse_axis(axis, manifest_.mesh));
+    const std::vector<int> members = group_of(rank, group, manifest_.mesh);
+    const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
+    if (from_root) return static_cast<int64_t>(me) == node.get_int("root", 0);
+    return node.get_ints("targets").at(me) >= 0;
+  }
+
+  // Files have zeros there.
+  void drop_unread_operands() {
+    for (const auto& node : graph().nodes()) {
+      if (node->domain != spmd::kCommDomain || !node->input(0)) continue;
+      auto any_gives = [&] {
+        return std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(*node, rank); });
+      };
+      if (node->input(0)->producer && node->input(0)->producer->is("ConstantOfShape") && !any_gives())
+        graph().set_input(node.get(), 0, nullptr);
+    }
   }
 
   Value* take_port(const Manifest::Tensor& tensor, std::vector<spmd::Port>& ports) {
@@ -120,16 +158,19 @@ class RankModelReader {
 
   const Manifest& manifest_;
   const std::string& source_;
+  const std::vector<int>& ranks_;
   const std::optional<int64_t> rank_;
+  const std::vector<int64_t> coordinates_;  // of the first rank
   spmd::Program program_;
 };
 
 }  // namespace
 
 spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
-                         std::optional<int64_t> rank) {
+                         const std::vector<int>& ranks, bool bound) {
+  const std::optional<int64_t> rank = bound ? std::optional<int64_t>(ranks.front()) : std::nullopt;
   dialect::settle(model, manifest.mesh, rank);
-  return RankModelReader(std::move(model), manifest, source, rank).run();
+  return RankModelReader(std::move(model), manifest, source, ranks, rank).run();
 }
 
 }  // namespace tessera::api

@@ -59,27 +59,29 @@ class ProgramReader {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
-    auto add = [&](OnnxModel own, std::optional<int64_t> rank) {
-      layouts_.push_back(layout_of(own, path));
+    auto add = [&](OnnxModel own, const std::vector<int>& ranks, bool bound) {
+      layouts_.push_back(layout_of(own, path, manifest_.mesh.coordinates(ranks.front())));
       std::map<std::string, Tensor> whole;
       if (!is_cut())
         for (const Manifest::State& state : manifest_.states) whole[state.value] = own.graph->find(state.value)->data;
-      auto program = std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, rank));
+      auto program = std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, ranks, bound));
       for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
-      if (!is_cut()) spmd::take_slices_only(*program, rank);
+      if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
       programs.programs.push_back(std::move(program));
     };
     const bool by_rank = !model.functions.empty() || file.ranks.size() == 1;
-    if (!by_rank) add(std::move(model), std::nullopt);
+    if (!by_rank) add(std::move(model), file.ranks, false);
     for (int rank : file.ranks) {
-      if (by_rank) add(model.clone(), rank);
+      if (by_rank) add(model.clone(), {rank}, true);
       programs.program_of[rank] = static_cast<int>(programs.programs.size()) - 1;
     }
   }
 
-  ShardLayout layout_of(const OnnxModel& model, const std::string& path) const {
+  ShardLayout layout_of(const OnnxModel& model, const std::string& path,
+                        const std::vector<int64_t>& coordinates) const {
     ShardLayout layout;
     for (const Manifest::State& state : manifest_.states) {
+      if (!state.sharding.lives_on(manifest_.mesh, coordinates)) continue;
       const Value* value = model.graph->find(state.value);
       auto location = value && value->has_data() ? external_location(*value) : std::nullopt;
       if (!location)

@@ -48,13 +48,14 @@ std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std:
   for (const auto& value : program.graph->values()) {
     const Value* state = value.get();
     if (state->kind != ValueKind::state) continue;
+    if (!program.placement(state).sharding.lives_on(program.mesh, coordinates)) continue;
     const Tensor& data = program.initial.at(state);
     if (data.dtype == DType::string)
       fail("write", "'{}' holds strings, which cannot be a state of a written program", state->name);
     StoredShard shard;
     shard.state = state;
     const Sharding& sharding = program.placement(state).sharding;
-    shard.whole = sharding.is_replicated();
+    shard.whole = sharding.is_whole();
     if (shard.whole) {
       shard.dims = data.dims;
       shard.bytes = data.bytes;

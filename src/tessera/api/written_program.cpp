@@ -15,6 +15,7 @@
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/mapped_file.h"
+#include "tessera/spmd/specialize.h"
 #include "tessera/spmd/whole.h"
 
 namespace tessera::api {
@@ -60,7 +61,11 @@ class ProgramWriter {
  public:
   ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder,
                 const WriteOptions& options)
-      : program_(program), options_(settled(options)), names_(program), folder_(folder, objection_to_replacing) {
+      : program_(program),
+        options_(settled(options)),
+        placed_(!spmd::placed_axes(program).empty()),
+        names_(program),
+        folder_(folder, objection_to_replacing) {
     manifest_.tessera = TESSERA_VERSION;
     manifest_.source = source;
     manifest_.mesh = program.mesh;
@@ -144,8 +149,11 @@ class ProgramWriter {
   }
 
   WrittenModel model_of(int rank, const std::vector<std::string>& unbound) const {
-    WrittenModel written =
-        rank_model(program_, program_.mesh.coordinates(rank), unbound, shards_of(rank), names_, options_);
+    const std::vector<int64_t> coordinates = program_.mesh.coordinates(rank);
+    std::optional<spmd::Program> part;
+    if (placed_) part = spmd::specialize(program_, coordinates);
+    const spmd::Program& own = part ? *part : program_;
+    WrittenModel written = rank_model(own, coordinates, unbound, lay_out_shards(own, coordinates), names_, options_);
     if (options_.dialect != Dialect::tessera) {
       const auto engine = options_.dialect == Dialect::ort ? dialect::Engine::ort : dialect::Engine::tensorrt;
       written.uses_rank |= dialect::to_foreign(written.model, program_.mesh, rank, engine);
@@ -177,6 +185,7 @@ class ProgramWriter {
 
   const spmd::Program& program_;
   const WriteOptions options_;
+  const bool placed_;  ///< ranks run parts of the program
   SymbolNames names_;
   AtomicFolder folder_;
   RankClasses weights_;
@@ -187,6 +196,9 @@ class ProgramWriter {
 
 void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder,
                    const WriteOptions& options) {
+  if (options.form != Form::mpmd && !spmd::placed_axes(program).empty())
+    fail("write",
+         "nodes that are placed run on some ranks only, and this form is one model for all; ask for --form=mpmd");
   if (options.form == Form::mpmd) {
     ProgramWriter(program, source, folder, options).run();
     return;

@@ -65,8 +65,14 @@ void PlanOptions::declare(CLI::App& app) {
                  "dimension; ' partial(sum:tp)' may follow. May be repeated; the first wins")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--place", places,
+                 "NAME=AXIS:INDEX runs the nodes of that name, that make tensors of that name, or that come from "
+                 "PyTorch modules of that name ('*' matches anything), only on the ranks at that index of the axis, as "
+                 "h.1.*=pp:1; their weights are stored there only. May be repeated; the first wins")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--plan", plan_path,
-                 "JSON file with mesh, presets, annotations, shapes, dtype; options come before it");
+                 "JSON file with mesh, presets, annotations, places, shapes, dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype, "what a float32 model computes in")
       ->check(CLI::IsMember(std::vector<std::string>{"float32", "bfloat16"}));
@@ -76,6 +82,7 @@ Plan PlanOptions::plan() const {
   Plan plan;
   plan.presets = preset;
   for (const std::string& annotation : annotations) plan.annotations.push_back({annotation, "annotation"});
+  for (const std::string& place : places) plan.places.push_back({place, "place"});
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
   if (!dtype.empty()) plan.dtype = dtype_named(dtype);
@@ -112,24 +119,25 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 }
 
 bool PlanOptions::any() const {
-  return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() ||
+  return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
          !plan_path.empty() || !dtype.empty() || !shapes.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
   if (any())
-    throw Error(
-        ErrorKind::user, "run",
-        path +
-            " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
-            "out --mesh, --topology, --preset, --annotate, --plan, --shapes and --dtype, or run the model itself");
+    throw Error(ErrorKind::user, "run",
+                path +
+                    " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
+                    "out --mesh, --topology, --preset, --annotate, --place, --plan, --shapes and --dtype, or run the "
+                    "model itself");
 }
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
-  if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !plan_path.empty() || !dtype.empty())
+  if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !plan_path.empty() ||
+      !dtype.empty())
     mistake("join", path +
                         " is split already, so that its layouts are fixed; leave out --topology, --preset, "
-                        "--annotate, --plan and --dtype");
+                        "--annotate, --place, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {

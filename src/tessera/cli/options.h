@@ -17,7 +17,7 @@ namespace tessera::cli {
 /// Reads "batch=8,sequence=128". Throws a user error.
 SymbolSizes parse_shapes(std::string_view text);
 
-/// --mesh, --topology, --preset, --annotate, --plan, --shapes, --dtype
+/// --mesh, --topology, --preset, --annotate, --place, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// What the user said, completed by the plan file.
@@ -36,7 +36,7 @@ struct PlanOptions {
   void refuse_for_split(const std::string& path) const;
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
-  std::vector<std::string> annotations;
+  std::vector<std::string> annotations, places;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.

@@ -49,6 +49,10 @@ class ShardingParser {
     Sharding result;
     for (size_t d = 0; d < dims.size(); ++d) result.dims.push_back(dimension(dims[d], d));
     std::string_view rest = trim(text.substr(close + 1));
+    if (size_t at = rest.find("at("); at != std::string_view::npos && rest.ends_with(')')) {
+      result.at = parse_place(rest.substr(at + 3, rest.size() - at - 4), mesh_, what_);
+      rest = trim(rest.substr(0, at));
+    }
     if (!rest.empty()) result.partial = partial(rest);
     refuse_twice(result);
     return result;
@@ -151,7 +155,7 @@ class ShardingParser {
 
   std::vector<PartialAxis> partial(std::string_view text) {  // "partial(sum:tp, max:dp)"
     if (!text.starts_with("partial(") || !text.ends_with(')'))
-      wrong("'{}' after the bracket; only partial(sum:AXIS) may stand there", text);
+      wrong("'{}' after the bracket; only partial(sum:AXIS) and at(AXIS=INDEX) may stand there", text);
     std::vector<PartialAxis> result;
     for (std::string_view piece : split_outside(text.substr(8, text.size() - 9), ",")) {
       size_t colon = piece.find(':');
@@ -177,6 +181,8 @@ class ShardingParser {
             if (at++ != skip && candidate.overlaps(wanted)) return fmt::format("dimension {}", d);
       for (const PartialAxis& candidate : sharding.partial)
         if (at++ != skip && candidate.axis.overlaps(wanted)) return "its partial sum";
+      for (const PlacedAxis& candidate : sharding.at)
+        if (at++ != skip && candidate.axis.overlaps(wanted)) return "its place";
       return "";
     };
     size_t at = 0;
@@ -190,6 +196,9 @@ class ShardingParser {
     for (const PartialAxis& candidate : sharding.partial)
       if (!place(candidate.axis, at++).empty())
         wrong("axis '{}' is named twice; name it once", candidate.axis.str(mesh_));
+    for (const PlacedAxis& candidate : sharding.at)
+      if (!place(candidate.axis, at++).empty())
+        wrong("axis '{}' is named twice; name it once", candidate.axis.str(mesh_));
   }
 
   const Shape& shape_;
@@ -198,6 +207,37 @@ class ShardingParser {
 };
 
 }  // namespace
+
+std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std::string_view what) {
+  std::vector<PlacedAxis> places;
+  for (std::string_view entry : split_outside(text, ",")) {
+    // "pp:1", and of a sub-axis "pp:(2)2=1": the last of either.
+    const size_t sign =
+        std::min(entry.rfind('='), entry.find('=') == std::string_view::npos ? entry.rfind(':') : entry.size());
+    std::string_view digits = sign < entry.size() ? trim(entry.substr(sign + 1)) : "";
+    int64_t index = -1;
+    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size())
+      fail("place", "'{}': '{}' is no place; write AXIS:INDEX, as pp:1", what, entry);
+    const AxisRef axis = [&] {
+      try {
+        return parse_axis(trim(entry.substr(0, sign)), mesh);
+      } catch (const Error&) {
+        fail("place", "'{}': '{}' is no axis of the mesh {}; name one of its axes", what, trim(entry.substr(0, sign)),
+             mesh.str());
+      }
+    }();
+    if (index < 0 || index >= axis.size)
+      fail("place", "'{}': axis '{}' has no index {}; its indices are 0 to {}", what, axis.str(mesh), index,
+           axis.size - 1);
+    for (const PlacedAxis& other : places)
+      if (other.axis.overlaps(axis))
+        fail("place", "'{}': axis '{}' is named twice; name it once", what, axis.str(mesh));
+    places.push_back({axis, index});
+  }
+  std::sort(places.begin(), places.end(), [](const PlacedAxis& a, const PlacedAxis& b) { return a.axis < b.axis; });
+  return places;
+}
 
 Sharding parse_sharding(std::string_view text, const Shape& shape, const Mesh& mesh, std::string_view what) {
   return ShardingParser(shape, mesh, what).parse(text);

@@ -83,6 +83,11 @@ Expr index_along(const AxisRef& axis, const Mesh& mesh) {
   return axis.pre == 1 ? digit : mod(digit, axis.size);
 }
 
+int64_t digit_along(const AxisRef& axis, const Mesh& mesh, const std::vector<int64_t>& coordinates) {
+  const int64_t minor = axis_total(axis, mesh) / (axis.pre * axis.size);
+  return coordinates[static_cast<size_t>(*mesh.find(axis.axis))] / minor % axis.size;
+}
+
 bool DimSharding::is_split() const {
   return std::any_of(parts.begin(), parts.end(), [](const Part& part) { return ranks_of(part.axes) > 1; });
 }
@@ -99,8 +104,14 @@ Sharding Sharding::replicated(const Shape& shape) {
   return sharding;
 }
 
-bool Sharding::is_replicated() const {
+bool Sharding::is_whole() const {
   return partial.empty() && std::none_of(dims.begin(), dims.end(), [](const auto& dim) { return dim.is_split(); });
+}
+
+bool Sharding::lives_on(const Mesh& mesh, const std::vector<int64_t>& coordinates) const {
+  return std::all_of(at.begin(), at.end(), [&](const PlacedAxis& place) {
+    return digit_along(place.axis, mesh, coordinates) == place.index;
+  });
 }
 
 std::vector<AxisRef> Sharding::axes() const {
@@ -108,6 +119,7 @@ std::vector<AxisRef> Sharding::axes() const {
   for (const DimSharding& dim : dims)
     for (const Part& part : dim.parts) all.insert(all.end(), part.axes.begin(), part.axes.end());
   for (const PartialAxis& axis : partial) all.push_back(axis.axis);
+  for (const PlacedAxis& place : at) all.push_back(place.axis);
   return all;
 }
 
@@ -142,6 +154,14 @@ std::string Sharding::str(const Mesh& mesh) const {
       text += fmt::format("{}{}:{}", i ? ", " : "", name_of(partial[i].reduction), partial[i].axis.str(mesh));
     text += ")";
   }
+  if (!at.empty()) text += " at(" + print_place(at, mesh) + ")";
+  return text;
+}
+
+std::string print_place(const std::vector<PlacedAxis>& place, const Mesh& mesh) {
+  std::string text;
+  for (const PlacedAxis& entry : place)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", entry.axis.str(mesh), entry.index);
   return text;
 }
 
@@ -230,6 +250,14 @@ bool same_layout(const Sharding& a, const Sharding& b) {
     return axes;
   };
   if (partial(a) != partial(b)) return false;
+  auto place = [](const Sharding& sharding) {
+    std::vector<std::pair<AxisRef, int64_t>> axes;
+    for (const PlacedAxis& entry : sharding.at)
+      if (entry.axis.size > 1) axes.emplace_back(entry.axis, entry.index);
+    std::sort(axes.begin(), axes.end());
+    return axes;
+  };
+  if (place(a) != place(b)) return false;
   for (size_t d = 0; d < a.dims.size(); ++d)
     if (canonical(a.dims[d]).parts != canonical(b.dims[d]).parts) return false;
   return true;

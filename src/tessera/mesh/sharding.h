@@ -35,6 +35,8 @@ std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes);
 
 /// This rank's digit along an axis or sub-axis, in 0 … size-1, as an expression over `@axis`.
 Expr index_along(const AxisRef& axis, const Mesh& mesh);
+/// The same of the rank at `coordinates`.
+int64_t digit_along(const AxisRef& axis, const Mesh& mesh, const std::vector<int64_t>& coordinates);
 
 /// A factor of a dimension: `size` units, split over `axes`, the major first. Prints as "12{tp}", "192".
 struct Part {
@@ -63,19 +65,33 @@ struct PartialAxis {
   bool operator==(const PartialAxis&) const = default;
 };
 
-/// How a tensor is laid over a mesh: per dimension its split, and the axes over which it is partial. An axis (or
-/// overlapping sub-axes) appears at most once; over axes that are not named the tensor is replicated.
+/// An axis along which a tensor lives at one index: the ranks of other indices have nothing of it.
+struct PlacedAxis {
+  AxisRef axis;
+  int64_t index = 0;
+  bool operator==(const PlacedAxis&) const = default;
+};
+
+/// How a tensor is laid over a mesh: per dimension its split, the axes over which it is partial, and those along which
+/// it lives at one index only. An axis (or overlapping sub-axes) appears at most once; over axes that are not named the
+/// tensor is replicated.
 struct Sharding {
   std::vector<DimSharding> dims;
-  std::vector<PartialAxis> partial;
+  std::vector<PartialAxis> partial = {};
+  std::vector<PlacedAxis> at = {};
 
   static Sharding replicated(const Shape& shape);
-  bool is_replicated() const;
+  /// Every rank has all of it.
+  bool is_replicated() const { return at.empty() && is_whole(); }
+  /// Every rank that has something of it has all of it.
+  bool is_whole() const;
   bool is_partial() const { return !partial.empty(); }
-  /// All axes of dimensions, then the partial ones.
+  /// Whether the rank at `coordinates` has something of it.
+  bool lives_on(const Mesh& mesh, const std::vector<int64_t>& coordinates) const;
+  /// All axes of dimensions, then the partial ones, then those of its place.
   std::vector<AxisRef> axes() const;
   bool uses(const AxisRef& axis) const;  ///< overlap counts
-  /// "[batch{dp}, -, 6{tp}·32] partial(sum:tp)": `-` is a whole dimension.
+  /// "[batch{dp}, -, 6{tp}·32] partial(sum:tp) at(pp=1)": `-` is a whole dimension.
   std::string str(const Mesh& mesh) const;
   bool operator==(const Sharding&) const = default;
 };
@@ -113,9 +129,16 @@ Expr largest_shard(const Sharding& sharding, const Mesh& mesh);
 /// An expression's axis indices replaced by a rank's coordinates.
 Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& coordinates);
 
-/// Reads a sharding for a tensor of that shape: "[d, …]" with an optional " partial(sum:tp)"; d is "-" (whole, closed),
-/// "?" (open), "tp", "{dp,tp}", or parts "3*192{tp}" ("·" is accepted too); a suffix "?" opens the dimension. One part
-/// of a list may leave out its size: "{tp}*64". `what` names the tensor in errors.
+/// Reads a sharding for a tensor of that shape: "[d, …]" with an optional " partial(sum:tp)" and then an optional
+/// " at(pp=1)"; d is "-" (whole, closed), "?" (open), "tp", "{dp,tp}", or parts "3*192{tp}" ("·" is accepted too); a
+/// suffix "?" opens the dimension. One part of a list may leave out its size: "{tp}*64". `what` names the tensor in
+/// errors.
 Sharding parse_sharding(std::string_view text, const Shape& shape, const Mesh& mesh, std::string_view what);
+
+/// Reads places, "pp=1, dp=0", as at(…) holds them, or with ':' for '='. Throws a user error (stage "place") that names
+/// `what`, for an axis that the mesh has not, or an index out of its range.
+std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std::string_view what);
+/// "pp=1, dp=0"
+std::string print_place(const std::vector<PlacedAxis>& place, const Mesh& mesh);
 
 }  // namespace tessera

@@ -14,6 +14,7 @@ namespace tessera::proof {
 namespace {
 
 using Partials = std::vector<PartialAxis>;
+using Places = std::vector<PlacedAxis>;
 
 // What is left of a sub-axis without some of its digits, before and after them. Example: tp (of size 8) without tp:(2)4
 // is tp:(1)2. Nullopt if those are not among its digits.
@@ -65,6 +66,7 @@ class LayoutCheck {
   void run() {
     for (const auto& node : program_.graph->nodes()) {
       if (!report_.good()) return;
+      if (!operands_live_here(*node)) return;
       auto communication = communications_.find(node.get());
       if (communication != communications_.end())
         transition(*communication->second);
@@ -90,6 +92,87 @@ class LayoutCheck {
     report_.findings.push_back({std::string(rule), std::move(message), {{rank_, node.label()}}});
   }
 
+  // --- places
+
+  static bool has(const Places& place, const PlacedAxis& entry) {
+    return std::find(place.begin(), place.end(), entry) != place.end();
+  }
+
+  Places place_of(const Value* value) const {
+    if (const spmd::Placement* placed = placement(value)) return placed->sharding.at;
+    auto found = places_.find(value);
+    return found == places_.end() ? Places() : found->second;
+  }
+
+  // A rank uses only what it has.
+  bool operands_live_here(const Node& node) {
+    for (const Value* operand : node.inputs) {
+      const spmd::Placement* placed = operand ? placement(operand) : nullptr;
+      if (!placed || placed->sharding.lives_on(mesh_, mesh_.coordinates(rank_))) continue;
+      report("layout", node,
+             fmt::format("{} uses '{}' on rank {}, but that is {}: bring it there first", node.label(), placed->name,
+                         rank_, placed->sharding.str(mesh_)));
+      return false;
+    }
+    return true;
+  }
+
+  // What is made of something that lives at a place lives there, too; to let go of a replica is free.
+  void follow_place(const Node& node) {
+    for (const Value* operand : node.inputs) {
+      if (!operand) continue;
+      for (const PlacedAxis& entry : place_of(operand))
+        for (const Value* result : node.outputs) {
+          if (!result || has(place_of(result), entry)) continue;
+          if (!placement(result)) {
+            places_[result].push_back(entry);
+            continue;
+          }
+          return report("layout", node,
+                        fmt::format("{} makes '{}' of what lives at({}) only, but it is said to be {}", node.label(),
+                                    placement(result)->name, print_place({entry}, mesh_),
+                                    placement(result)->sharding.str(mesh_)));
+        }
+    }
+  }
+
+  // The index along an axis of the group's member `member`.
+  static int64_t digit_of(int64_t member, const std::vector<AxisRef>& axes, size_t axis) {
+    for (size_t a = axes.size() - 1; a > axis; --a) member /= axes[a].size;
+    return member % axes[axis].size;
+  }
+
+  // Where the result of a communication lives; false if its operand is not where it is taken from.
+  bool move_place(const Communication& communication, const std::vector<AxisRef>& axes, Places& at) {
+    const comm::Kind kind = communication.kind;
+    auto along = [&](const AxisRef& axis) {
+      return std::find_if(at.begin(), at.end(), [&](const PlacedAxis& entry) { return entry.axis == axis; });
+    };
+    for (size_t a = 0; a < axes.size(); ++a) {
+      auto entry = along(axes[a]);
+      const int64_t root = digit_of(communication.root, axes, a);
+      if (kind == comm::Kind::broadcast || kind == comm::Kind::scatter) {
+        if (entry == at.end()) continue;  // all have it
+        if (entry->index != root) return false;
+        at.erase(entry);
+      } else if (kind == comm::Kind::gather || kind == comm::Kind::reduce) {
+        if (entry != at.end()) return false;
+        at.push_back({axes[a], root});
+      } else if (kind == comm::Kind::permute && entry != at.end()) {
+        const size_t from = static_cast<size_t>(entry->index);
+        if (axes.size() > 1 || from >= communication.targets.size() || communication.targets[from] < 0) return false;
+        entry->index = communication.targets[from];
+      } else if (entry != at.end() || overlaps(at, axes[a])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  static bool overlaps(const Places& place, const AxisRef& axis) {
+    return std::any_of(place.begin(), place.end(), [&](const PlacedAxis& entry) { return entry.axis.overlaps(axis); });
+  }
+
   // --- communication
 
   void transition(const Communication& communication) {
@@ -113,6 +196,9 @@ class LayoutCheck {
     bool fits = same_partials(expected->partial, stated.partial);
     expected->partial.clear();
     stated.partial.clear();
+    const bool lets_go = std::all_of(expected->at.begin(), expected->at.end(),
+                                     [&](const PlacedAxis& entry) { return has(stated.at, entry); });
+    if (lets_go) expected->at = stated.at;
     if (!fits || !same_layout(*expected, stated))
       report("layout", node,
              fmt::format("{} ({}) over {} does not lead from {} to {}; it would give {}", node.label(),
@@ -165,27 +251,28 @@ class LayoutCheck {
           return std::nullopt;
         }
     }
-    bool good = true;
+    bool good = move_place(communication, axes, result.at);
     switch (communication.kind) {
       case comm::Kind::all_gather:
       case comm::Kind::gather:
-        good = gather(result, communication.dim, axes);
+        good = good && gather(result, communication.dim, axes);
         break;
       case comm::Kind::reduce_scatter:
       case comm::Kind::scatter:
-        good = split(result, communication.dim, axes);
+        good = good && split(result, communication.dim, axes);
         break;
       case comm::Kind::all_to_all:
-        good = gather(result, communication.concat_dim, axes) && split(result, communication.split_dim, axes);
+        good = good && gather(result, communication.concat_dim, axes) && split(result, communication.split_dim, axes);
         break;
       default:
         break;
     }
     if (good) return result;
-    report("layout", *communication.node,
-           fmt::format("{} ({}) over {} cannot be run on {}: no part of that dimension is split so",
-                       communication.node->label(), communication.str(), fmt::join(communication.axes, ","),
-                       before.str(mesh_)));
+    report(
+        "layout", *communication.node,
+        fmt::format("{} ({}) over {} cannot be run on {}: no part of that dimension is split so, or it lives elsewhere",
+                    communication.node->label(), communication.str(), fmt::join(communication.axes, ","),
+                    before.str(mesh_)));
     return std::nullopt;
   }
 
@@ -240,6 +327,8 @@ class LayoutCheck {
   }
 
   void follow(const Node& node) {
+    follow_place(node);
+    if (!report_.good()) return;
     if (made_of_messages(node)) {
       for (const Value* result : node.outputs)
         if (result && !placement(result)) received_.insert(result);
@@ -317,6 +406,7 @@ class LayoutCheck {
   Report& report_;
   std::map<const Node*, const Communication*> communications_;
   std::map<const Value*, Partials> kept_;  // of values without placements
+  std::map<const Value*, Places> places_;  // of values without placements
   std::set<const Value*> received_;        // made of messages, without placements
 };
 

@@ -24,10 +24,12 @@ Communication communication_of(const Node& node, comm::Kind kind) {
   if (const Value* in = node.input(0); in && kind != comm::Kind::recv) {
     result.dtype = in->dtype();
     result.in = in->shape();
+    result.has_operand = true;
   }
   if (const Value* out = node.output(0); out && kind != comm::Kind::send) {
     result.dtype = out->dtype();
     result.out = out->shape();
+    if (!node.input(0)) result.in = result.out;  // of a broadcast and a permutation; of others it is not looked at
   }
   result.reduction = dialect::reduction_of(node);
   result.root = node.get_int("root", 0);

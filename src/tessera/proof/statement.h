@@ -19,7 +19,8 @@ struct Communication {
   Reduction reduction = Reduction::sum;
   int64_t root = 0;
   int64_t dim = -1, split_dim = -1, concat_dim = -1;
-  std::string value;  ///< the global value that it moves
+  std::string value;         ///< the global value that it moves
+  bool has_operand = false;  ///< null where a rank has nothing to give
   Shape in, out;
   Expr extent, split_extent, concat_extent;  ///< of a member in `dim`, …: over symbols and that member's axis indices
   Expr to = -1, from = -1;                   ///< of messages: ranks

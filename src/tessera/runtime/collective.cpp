@@ -105,8 +105,9 @@ class Collective : public Communication {
       operation_.from = peer(node);
       return;
     }
-    operand_ = 0;
-    const Value& in = *node.input(0);
+    // Who has nothing to give (not the root, no target) may have no operand; its shape is not asked for either.
+    if (node.input(0)) operand_ = 0;
+    const Value& in = node.input(0) ? *node.input(0) : *node.output(0);
     Dims in_dims = extents_.at(in.shape(), rank_.rank());
     operation_.dtype = in.dtype();
     operation_.count = count_of(in_dims);

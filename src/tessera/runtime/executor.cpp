@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,12 @@ int team_size(int asked, int64_t ranks) {
 #endif
   if (asked > 0) return asked;
   return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
+}
+
+Dims bound_dims(const Shape& shape, const Symbols& symbols) {
+  Dims dims;
+  for (const Expr& extent : shape) dims.push_back(extent.evaluate(symbols));
+  return dims;
 }
 
 }  // namespace
@@ -254,15 +261,19 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
   Tensors outputs;
   std::vector<void*> made;
-  for (const spmd::Port& port : program.outputs) {
-    Tensor& output = outputs[port.name];
-    if (!output.data) output = impl_->pool.take(port.value->dtype(), plans[0]->global_dims(port.value));
+  std::vector<std::string> called;  // outputs, in the ranks' programs
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const RankPrograms::Output whole = impl_->programs->output(i);
+    Tensor& output = outputs[program.outputs[i].name];
+    if (!output.data)
+      output = impl_->pool.take(whole.value->dtype(), bound_dims(*whole.placement->global.shape, symbols));
     made.push_back(output.mutable_data());
+    called.push_back(whole.value->name);
   }
   impl_->on_all([&](size_t n) {
     plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
     for (size_t i = 0; i < made.size(); ++i)
-      bring_parts(*impl_->ranks[n], *impl_->programs, symbols, impl_->here, program.outputs[i].value->name, made[i]);
+      bring_parts(*impl_->ranks[n], *impl_->programs, symbols, impl_->here, called[i], made[i]);
   });
   return impl_->is_whole() ? std::move(outputs) : Tensors{};
 }
@@ -289,28 +300,27 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
 std::vector<Executor::Kept> Executor::kept() {
   std::lock_guard lock(impl_->running);
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
-  const spmd::Program& program = this->program();
   std::vector<Kept> values;
-  std::vector<std::string> names;                // as values of the program
+  std::vector<std::string> names;                // as values of the programs
   std::map<std::string, const Shape*> shape_of;  // a layout change may go through other shapes of a tensor
-  for (const auto& node : program.graph->nodes())
-    for (const Value* result : node->outputs) {
-      if (!result) continue;
-      auto placement = program.placements.find(result);
-      if (placement == program.placements.end() || placement->second.sharding.is_partial()) continue;
-      const Shape& shape = *placement->second.global.shape;
-      if (*shape_of.try_emplace(placement->second.name, &shape).first->second != shape) continue;
-      const Value* first = impl_->programs->of(impl_->here.front()).graph->find(result->name);
-      check(first != nullptr, fmt::format("'{}' is a value on every rank", result->name));
-      Kept kept{placement->second.name, Tensor::zeros(result->dtype(), impl_->last->front()->global_dims(first))};
-      for (size_t n = 0; n < impl_->last->size(); ++n) {
-        const Value* own = impl_->programs->of(impl_->here[n]).graph->find(result->name);
-        check(own != nullptr, fmt::format("'{}' is a value on every rank", result->name));
+  std::set<std::string> seen;
+  auto keep = [&](const Value* result, const spmd::Placement& placement) {
+    const Shape& shape = *placement.global.shape;
+    if (*shape_of.try_emplace(placement.name, &shape).first->second != shape) return;
+    Kept kept{placement.name, Tensor::zeros(result->dtype(), bound_dims(shape, impl_->last_symbols))};
+    for (size_t n = 0; n < impl_->last->size(); ++n)
+      if (const Value* own = impl_->programs->of(impl_->here[n]).graph->find(result->name))
         (*impl_->last)[n]->store(own, kept.value.mutable_data());
+    names.push_back(result->name);
+    values.push_back(std::move(kept));
+  };
+  for (const auto& program : impl_->programs->programs)
+    for (const auto& node : program->graph->nodes())
+      for (const Value* result : node->outputs) {
+        auto placement = result ? program->placements.find(result) : program->placements.end();
+        if (placement == program->placements.end() || placement->second.sharding.is_partial()) continue;
+        if (seen.insert(result->name).second) keep(result, placement->second);
       }
-      names.push_back(result->name);
-      values.push_back(std::move(kept));
-    }
   impl_->on_all([&](size_t n) {
     for (size_t i = 0; i < values.size(); ++i)
       bring_parts(*impl_->ranks[n], *impl_->programs, impl_->last_symbols, impl_->here, names[i],

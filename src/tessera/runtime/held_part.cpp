@@ -20,6 +20,7 @@ Box held_part(const spmd::Program& program, const Value* value, const std::vecto
 
 bool writes_part(const spmd::Program& program, const Value* value, const std::vector<int64_t>& coordinates) {
   const spmd::Placement& placement = program.placement(value);
+  if (!placement.sharding.lives_on(program.mesh, coordinates)) return false;
   for (size_t a = 0; a < program.mesh.axes().size(); ++a) {
     const MeshAxis& axis = program.mesh.axes()[a];
     int64_t digits = 1, coordinate = coordinates[a];

@@ -217,6 +217,7 @@ void RankPlan::place_outputs() {
   const spmd::Program& program = rank_.program();
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const Value* value = program.outputs[i].value;
+    if (!value) continue;  // it lives elsewhere
     const Value* root = home(value);
     if (root->kind != ValueKind::result || direct_.contains(root) || !writes(value)) continue;
     const Box part = box(value);

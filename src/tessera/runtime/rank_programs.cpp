@@ -2,13 +2,35 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/spmd/specialize.h"
 
 namespace tessera::runtime {
 
 std::shared_ptr<const RankPrograms> RankPrograms::same(std::shared_ptr<const spmd::Program> program) {
   auto all = std::make_shared<RankPrograms>();
-  all->programs.push_back(std::move(program));
+  const std::vector<AxisRef> axes = spmd::placed_axes(*program);
+  if (axes.empty()) {
+    all->programs.push_back(std::move(program));
+    return all;
+  }
+  const Mesh& mesh = program->mesh;
+  std::map<std::vector<int64_t>, int> known;  // by the indices along those axes
+  for (int64_t rank = 0; rank < mesh.size(); ++rank) {
+    const std::vector<int64_t> coordinates = mesh.coordinates(rank);
+    std::vector<int64_t> indices;
+    for (const AxisRef& axis : axes) indices.push_back(digit_along(axis, mesh, coordinates));
+    auto [found, fresh] = known.emplace(std::move(indices), static_cast<int>(all->programs.size()));
+    if (fresh) all->programs.push_back(std::make_shared<spmd::Program>(spmd::specialize(*program, coordinates)));
+    all->program_of.push_back(found->second);
+  }
   return all;
+}
+
+RankPrograms::Output RankPrograms::output(size_t index) const {
+  for (const auto& program : programs)
+    if (const Value* value = program->outputs[index].value) return {value, &program->placement(value)};
+  check(false, fmt::format("output {} lives on some rank", index));
+  return {};
 }
 
 const Tensor* RankPrograms::shard_of(int rank, const std::string& state) const {

@@ -11,7 +11,8 @@
 namespace tessera::runtime {
 
 /// What every rank of a mesh runs: one SPMD program for all, or one program per class of like ranks (a written program
-/// that was read back). All programs have the same ports in the same order, and the same global types and shardings.
+/// that was read back). All programs have the same ports in the same order (those of outputs that live elsewhere have
+/// no value), and the same global types and shardings.
 struct RankPrograms {
   using Shards = std::map<std::string, Tensor, std::less<>>;
 
@@ -26,10 +27,16 @@ struct RankPrograms {
   /// each rank has whole.
   bool placed = true;
 
-  /// All ranks run `program`.
+  /// All ranks run `program`, or, where it places values, what is theirs of it (spmd/specialize.h).
   static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program);
 
   const Mesh& mesh() const { return programs.front()->mesh; }
+  struct Output {
+    const Value* value = nullptr;
+    const spmd::Placement* placement = nullptr;
+  };
+  /// An output, as one of the programs that have it says.
+  Output output(size_t index) const;
   const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
   /// The rank's shard of a state where shards come cut; null where they do not.
   const Tensor* shard_of(int rank, const std::string& state) const;

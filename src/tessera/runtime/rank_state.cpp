@@ -40,7 +40,7 @@ const Tensor& RankState::shard(const Value* state) {
     dims.push_back(bound.evaluate(no_symbols));
   }
   Tensor shard;
-  if (sharding.is_replicated()) {
+  if (sharding.is_whole()) {
     shard = whole;
   } else {
     if (bits_of(whole.dtype) % 8 != 0)

@@ -15,7 +15,8 @@ using Assignment = std::vector<std::vector<AxisRef>>;  // axes per subfactor
 
 constexpr double kForbidden = 1e18;  // bytes; larger than any tensor, small enough to compare sums of
 
-// What two shardings of one value have in common: per part the common prefix of axes; whole where parts do not line up.
+// What two shardings of one value have in common: per part the common prefix of axes; whole where parts do not line up;
+// everywhere along axes of which they name different indices.
 Sharding meet(const Sharding& a, const Sharding& b) {
   Sharding result = a;
   for (size_t d = 0; d < a.dims.size(); ++d) {
@@ -36,6 +37,8 @@ Sharding meet(const Sharding& a, const Sharding& b) {
     }
     result.dims[d].parts = std::move(x->parts);
   }
+  std::erase_if(result.at,
+                [&](const PlacedAxis& place) { return std::find(b.at.begin(), b.at.end(), place) == b.at.end(); });
   return result;
 }
 
@@ -72,6 +75,7 @@ class Decider {
   Sharding laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const {
     int slot = result ? node.result_slots[t] : node.operand_slots[t];
     Sharding sharding = layout_.slots[slot].sharding();
+    sharding.at = node.at;
     for (DimSharding& dim : sharding.dims)
       for (Part& part : dim.parts) part.axes.clear();
     for (size_t s = 0; s < node.subfactors.size(); ++s)
@@ -156,7 +160,9 @@ class Decider {
     for (size_t s = 0; s < node.subfactors.size(); ++s) {
       if (!node.subfactors[s].splittable) continue;
       for (const Place& place : node.subfactors[s].places) {
-        const auto& axes = axes_at(place);
+        auto axes = axes_at(place);
+        auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
+        axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
         if (axes.empty()) continue;
         if (std::find(candidates[s].begin(), candidates[s].end(), axes) == candidates[s].end())
           candidates[s].push_back(axes);
@@ -237,6 +243,8 @@ class Decider {
       reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
     }
     if (axes.empty()) return {};
+    for (const PartialAxis& partial : axes)
+      if (overlaps(node.at, partial.axis)) return {};
     for (const auto& list : assignment)
       for (const AxisRef& axis : list)
         for (const PartialAxis& partial : axes)
@@ -318,6 +326,7 @@ class Decider {
       } else {
         for (const Sharding& other : wants->second) stored = meet(stored, other);
       }
+      if (value->kind == ValueKind::input) stored.at.clear();  // the caller gives it to all
       decisions_.sources[value] = stored;
     }
   }

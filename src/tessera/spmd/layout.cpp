@@ -24,7 +24,16 @@ Sharding Slot::sharding() const {
     for (const PartState& part : dim.parts) split.parts.push_back({part.size, part.axes});
     sharding.dims.push_back(std::move(split));
   }
+  sharding.at = at;
   return sharding;
+}
+
+bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis) {
+  return std::any_of(place.begin(), place.end(), [&](const PlacedAxis& entry) { return entry.axis.overlaps(axis); });
+}
+
+bool Slot::is_placed_along(const AxisRef& axis) const {
+  return overlaps(at, axis);
 }
 
 bool Slot::uses(const AxisRef& axis) const {
@@ -74,17 +83,19 @@ Cuts relative(const Cuts& cuts, const Expr& base, const Expr& size) {
 
 }  // namespace
 
-Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts) {
-  make_slots(graph, hints);
+Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts,
+               const Places& places) {
+  make_slots(graph, hints, places);
   refine(cuts);
   align();
   connect();
 }
 
-void Layout::make_slots(const Graph& graph, const Hints& hints) {
-  auto add = [&](const Value* value) {
+void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places) {
+  auto add = [&](const Value* value, const std::vector<PlacedAxis>& at) {
     Slot slot;
     slot.value = value;
+    slot.at = at;
     for (const Expr& extent : value->shape()) slot.dims.push_back({{PartState{extent, {}, {}, -1}}, true});
     slot.bytes = hinted(product(value->shape()), hints) * bits_of(value->dtype()) / 8;
     slots.push_back(std::move(slot));
@@ -96,21 +107,22 @@ void Layout::make_slots(const Graph& graph, const Hints& hints) {
     NodeLayout layout;
     layout.node = node.get();
     layout.rule = ops::op_of(*node).rule(*node);
+    if (auto place = places.find(node.get()); place != places.end()) layout.at = place->second;
     for (const Value* operand : node->inputs) {
       if (!has_layout(operand))
         layout.operand_slots.push_back(-1);
       else
-        layout.operand_slots.push_back(is_source(*operand) ? add(operand) : of_value.at(operand).front());
+        layout.operand_slots.push_back(is_source(*operand) ? add(operand, layout.at) : of_value.at(operand).front());
     }
-    for (const Value* result : node->outputs) layout.result_slots.push_back(result ? add(result) : -1);
+    for (const Value* result : node->outputs) layout.result_slots.push_back(result ? add(result, layout.at) : -1);
     layout.rule.operands.resize(node->inputs.size());
     layout.rule.results.resize(node->outputs.size());
     nodes.push_back(std::move(layout));
   }
   for (const Value* value : graph.inputs)
-    if (!of_value.contains(value)) add(value);
+    if (!of_value.contains(value)) add(value, {});
   for (const Value* value : graph.outputs)
-    if (!of_value.contains(value) && has_layout(value)) add(value);
+    if (!of_value.contains(value) && has_layout(value)) add(value, {});
 }
 
 namespace {

@@ -34,11 +34,13 @@ struct DimState {
 struct Slot {
   const Value* value = nullptr;
   std::vector<DimState> dims;
-  bool annotated = false;  ///< its closed dimensions are orders, not wishes
-  double bytes = 0;        ///< of the global tensor, symbols as hinted
+  bool annotated = false;      ///< its closed dimensions are orders, not wishes
+  std::vector<PlacedAxis> at;  ///< where it lives: with its producer; a source's use with the node that uses it
+  double bytes = 0;            ///< of the global tensor, symbols as hinted
 
   Sharding sharding() const;
   bool uses(const AxisRef& axis) const;
+  bool is_placed_along(const AxisRef& axis) const;
 };
 
 /// Where a subfactor runs along an operand or result of its node.
@@ -66,7 +68,13 @@ struct NodeLayout {
   std::vector<int> operand_slots;  ///< -1 for absent operands and expressions
   std::vector<int> result_slots;
   std::vector<SubFactor> subfactors;
+  std::vector<PlacedAxis> at;  ///< it runs only on the ranks there, and splits nothing over these axes
 };
+
+/// The nodes that run on some ranks only.
+using Places = std::map<const Node*, std::vector<PlacedAxis>>;
+
+bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis);
 
 /// The parts of every value of a graph, and how operators tie them together.
 ///
@@ -76,7 +84,8 @@ struct NodeLayout {
 class Layout {
  public:
   /// `cuts`: further parts by value, from annotations with explicit parts.
-  Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts = {});
+  Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts = {},
+         const Places& places = {});
 
   std::vector<Slot> slots;
   std::vector<NodeLayout> nodes;                      ///< in graph order
@@ -86,7 +95,7 @@ class Layout {
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
 
  private:
-  void make_slots(const Graph& graph, const Hints& hints);
+  void make_slots(const Graph& graph, const Hints& hints, const Places& places);
   void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
   void connect();

@@ -101,6 +101,10 @@ class Partitioner {
     ReshardRecord record{global->name, consumer, versions[from].sharding, wanted, {}, 0};
     Value* value = versions[from].value;
     for (const ReshardStep& step : best) {
+      if (step.kind == ReshardKind::forget) {
+        versions_[global].push_back({step.after, value});
+        continue;
+      }
       bool was_partial = value->dtype() != global->dtype();
       value = emit_reshard(program_, value, step, global->type, global->name);
       record.steps.push_back(step.str(program_.mesh));
@@ -108,7 +112,7 @@ class Partitioner {
       if (was_partial && !step.after.is_partial()) value = rounded(value, global->dtype());
       add_version(global, value, step.after);
     }
-    program_.reshards.push_back(std::move(record));
+    if (!record.steps.empty()) program_.reshards.push_back(std::move(record));
     return value;
   }
 
@@ -135,7 +139,7 @@ class Partitioner {
   Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
     if (!global) return nullptr;
     // Where its elements are data that a factor runs along, an expression is sliced as any other operand.
-    if (global->kind == ValueKind::expression && wanted.is_replicated()) return expression(global);
+    if (global->kind == ValueKind::expression && wanted.is_whole()) return expression(global);
     return laid_out(global, wanted, consumer);
   }
 

@@ -64,7 +64,7 @@ std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh
   return requests;
 }
 
-std::vector<PresetRequest> implied_presets(const Mesh& mesh) {
+std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<std::string>& used) {
   std::vector<PresetRequest> requests;
   for (const MeshAxis& axis : mesh.axes()) {
     const Preset* implied = nullptr;
@@ -74,13 +74,13 @@ std::vector<PresetRequest> implied_presets(const Mesh& mesh) {
         implied = &preset;
     if (implied) {
       requests.push_back({implied, AxisRef::whole(axis)});
-    } else if (axis.size > 1) {
+    } else if (axis.size > 1 && std::find(used.begin(), used.end(), axis.name) == used.end()) {
       std::string choices;
       for (const Preset& preset : presets()) choices += fmt::format(" --preset {}:{}", preset.name, axis.name);
       fail("preset",
-           "the axis '{}' implies no preset, so nothing would be split over it; give it one ({} ) or annotate tensors "
-           "with --annotate 'NAME=[-,{}]'",
-           axis.name, choices, axis.name);
+           "the axis '{}' implies no preset, so nothing would be split over it; give it one ({} ), annotate tensors "
+           "with --annotate 'NAME=[-,{}]', or place nodes with --place 'NAME={}:0'",
+           axis.name, choices, axis.name, axis.name);
     }
   }
   return requests;

@@ -43,7 +43,7 @@ struct PresetRequest {
 std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh);
 
 /// The presets that the axes' names imply. Throws a user error for an axis of more than one rank whose name implies
-/// nothing, listing what it could be given.
-std::vector<PresetRequest> implied_presets(const Mesh& mesh);
+/// nothing, listing what it could be given; but not for those in `used`, of which something else is asked.
+std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<std::string>& used = {});
 
 }  // namespace tessera::spmd

@@ -19,7 +19,8 @@ std::string print_program(const Program& program) {
   TextOptions options;
   options.annotate = layout;
   text += print_text(*program.graph, options);
-  for (const Port& port : program.outputs) text += fmt::format("# output {} {}\n", port.name, layout(*port.value));
+  for (const Port& port : program.outputs)
+    text += fmt::format("# output {} {}\n", port.name, port.value ? layout(*port.value) : "elsewhere");
   return text;
 }
 

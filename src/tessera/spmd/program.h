@@ -28,7 +28,7 @@ struct Placement {
 /// A graph input or output of a Program.
 struct Port {
   std::string name;
-  Value* value = nullptr;  ///< local
+  Value* value = nullptr;  ///< local; null in a rank's program, of an output that lives elsewhere
 };
 
 /// Two extents that an operator takes to be equal although their expressions differ (two inputs with symbols of their
@@ -51,11 +51,16 @@ struct ReshardRecord {
 /// axis indices (`@tp`). Communication is nodes of domain tessera.comm with attributes
 ///   axes (strings: the group is the ranks that differ only along them, members row-major in the order written),
 ///   dim (AllGather, ReduceScatter), split_dim and concat_dim (AllToAll), reduction ("sum", "max", "min"),
-///   value (name of the global value that moves).
+///   value (name of the global value that moves),
+///   root (a member: Broadcast, Reduce, Gather, Scatter), targets (members: Permute).
 /// Blocks' counts follow from the local extents of the operand (AllGather) or result (ReduceScatter) on each member.
 /// Where shapes are bound to one rank (a written program), a node says in attributes what follows from shapes here:
 ///   extent (of dim on a member), split_extent and concat_extent (of split_dim in the result, of concat_dim in the
 ///   operand), as expressions over axis indices.
+/// A value whose sharding has a place (Sharding::at) exists on the ranks there, and with it the node that makes it; a
+/// communication is run by the whole group of the ranks where its result lives. What one rank runs of it is
+/// `specialize`. There, what communicates has no operand (null) where the rank has nothing to give, and an output that
+/// the rank has no part of is a port without a value.
 struct Program {
   Mesh mesh;
   std::unique_ptr<Graph> graph;

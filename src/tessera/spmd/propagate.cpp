@@ -54,7 +54,8 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh) {
       for (const Part& part : wanted.parts)
         for (const AxisRef& axis : part.axes)
           if (axis.size > 1) axes.push_back(axis);
-      bool clash = std::any_of(axes.begin(), axes.end(), [&](const AxisRef& axis) { return slot.uses(axis); });
+      bool clash = std::any_of(axes.begin(), axes.end(),
+                               [&](const AxisRef& axis) { return slot.uses(axis) || slot.is_placed_along(axis); });
       if (clash) continue;
       dim.open = wanted.open;
       slot.annotated |= !wanted.open || !axes.empty();
@@ -174,6 +175,13 @@ class Spreader {
     if (!source) return false;
     std::vector<AxisRef> axes = at(*source).axes;
     for (size_t i = 0; i < axes.size(); ++i)
+      if (overlaps(node.at, axes[i])) {
+        for (const Place& place : sub.places)
+          if (at(place).axes.size() <= i)
+            lose(place, axes[i], fmt::format("{} is placed along it", node.node->label()));
+        axes.resize(i);
+      }
+    for (size_t i = 0; i < axes.size(); ++i)
       if (winner(node, axes[i]) != &sub) {
         if (recording_)
           for (const Place& place : sub.places)
@@ -189,6 +197,10 @@ class Spreader {
         const Slot& slot = layout_.slots[place.slot];
         if (!slot.dims[place.dim].open) {
           lose(place, axes[i], "the dimension is closed by an annotation");
+          break;
+        }
+        if (slot.is_placed_along(axes[i])) {
+          lose(place, axes[i], "it lives at one index of the axis");
           break;
         }
         if (slot.uses(axes[i])) {

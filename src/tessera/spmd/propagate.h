@@ -33,7 +33,8 @@ struct Propagation {
 /// prefix of it take the rest, if their dimension is open and does not name the axis already. Where one axis wants two
 /// subfactors of an operator, the one with an annotated place wins, then the larger tensor, then the first. Operators
 /// that pass elements through go first, then all pass-through factors, then contractions and lookups: so an
-/// activation's layout comes from its neighbours before it comes from weights. Deterministic.
+/// activation's layout comes from its neighbours before it comes from weights. A node that is placed along an axis, and
+/// what lives there, take no part in spreading that axis. Deterministic.
 ///
 /// Throws a user error for an annotation that cannot be (the axis twice, parts that cut across the operators').
 Propagation propagate(Layout& layout, const std::vector<Annotation>& annotations, const Mesh& mesh);

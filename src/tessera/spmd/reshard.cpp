@@ -20,6 +20,7 @@ Sharding without_trivial_axes(Sharding sharding) {
     for (Part& part : dim.parts) std::erase_if(part.axes, [](const AxisRef& axis) { return axis.size == 1; });
   }
   std::erase_if(sharding.partial, [](const PartialAxis& axis) { return axis.axis.size == 1; });
+  std::erase_if(sharding.at, [](const PlacedAxis& place) { return place.axis.size == 1; });
   return sharding;
 }
 
@@ -30,13 +31,14 @@ class Planner {
 
   std::vector<ReshardStep> plan() {
     line_up_parts();
-    while (slice() || reduce() || exchange() || gather()) {
+    while (forget() || slice() || reduce() || move() || exchange() || gather() || broadcast()) {
     }
     for (size_t d = 0; d < now_.dims.size(); ++d)
       check(now_.dims[d].parts == goal_.dims[d].parts, "a reshard plan reaches its goal");
     for (const PartialAxis& axis : goal_.partial)
       check(std::find(now_.partial.begin(), now_.partial.end(), axis) != now_.partial.end(),
             "a reshard's goal is partial only where its source is");
+    check(now_.at == goal_.at, "a reshard plan reaches its goal's place");
     return std::move(steps_);
   }
 
@@ -77,6 +79,72 @@ class Planner {
     }
   }
 
+  static std::optional<PlacedAxis> place_along(const Sharding& sharding, const AxisRef& axis) {
+    for (const PlacedAxis& place : sharding.at)
+      if (place.axis == axis) return place;
+    return std::nullopt;
+  }
+
+  static void settle(std::vector<PlacedAxis>& at, const PlacedAxis& place) {
+    at.insert(std::find_if(at.begin(), at.end(), [&](const auto& other) { return place.axis < other.axis; }), place);
+  }
+
+  bool forget() {
+    for (const PlacedAxis& place : goal_.at) {
+      if (now_.uses(place.axis)) continue;
+      ReshardStep made{ReshardKind::forget, {place.axis}};
+      made.root = place.index;
+      step(made, [&] { settle(now_.at, place); });
+      return true;
+    }
+    return false;
+  }
+
+  // From one place to another, or to where the goal splits the axis; or everywhere, where it has no use for the axis.
+  bool move() {
+    for (const PlacedAxis& place : now_.at) {
+      const auto wanted = place_along(goal_, place.axis);
+      if (wanted == place) continue;
+      const PlacedAxis gone = place;
+      auto leave = [&] { std::erase(now_.at, gone); };
+      if (wanted) {
+        ReshardStep made{ReshardKind::permute, {gone.axis}};
+        made.root = gone.index;
+        made.to_root = wanted->index;
+        step(made, [&] {
+          leave();
+          settle(now_.at, *wanted);
+        });
+        return true;
+      }
+      if (auto part = destination(gone.axis)) {
+        ReshardStep made{ReshardKind::scatter, {gone.axis}, Reduction::sum};
+        made.dim = static_cast<int>(part->first);
+        made.part = static_cast<int>(part->second);
+        made.root = gone.index;
+        step(made, [&] {
+          leave();
+          now(part->first, part->second).push_back(gone.axis);
+        });
+        return true;
+      }
+      if (!goal_.uses(gone.axis)) return broadcast(gone);
+    }
+    return false;
+  }
+
+  bool broadcast(PlacedAxis gone) {
+    ReshardStep made{ReshardKind::broadcast, {gone.axis}};
+    made.root = gone.index;
+    step(made, [&] { std::erase(now_.at, gone); });
+    return true;
+  }
+  bool broadcast() {
+    for (const PlacedAxis& place : now_.at)
+      if (std::find(goal_.at.begin(), goal_.at.end(), place) == goal_.at.end()) return broadcast(place);
+    return false;
+  }
+
   bool slice() {
     for (size_t d = 0; d < now_.dims.size(); ++d)
       for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
@@ -110,6 +178,18 @@ class Planner {
                });
           return true;
         }
+    }
+    for (const PartialAxis& partial : now_.partial) {
+      const auto place = place_along(goal_, partial.axis);
+      if (!place || !pending(partial)) continue;
+      ReshardStep made{ReshardKind::reduce, {partial.axis}, partial.reduction};
+      made.root = place->index;
+      const PartialAxis gone = partial;
+      step(made, [&] {
+        std::erase(now_.partial, gone);
+        settle(now_.at, *place);
+      });
+      return true;
     }
     auto first =
         std::find_if(now_.partial.begin(), now_.partial.end(), [&](const auto& axis) { return pending(axis); });
@@ -166,9 +246,19 @@ class Planner {
       for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
         size_t keep = common_prefix(now(d, p), goal(d, p)), end = now(d, p).size();
         if (end <= keep) continue;
-        // Gather from the minor end, stopping where an axis could go by all-to-all next.
+        if (const auto place = place_along(goal_, now(d, p).back())) {
+          ReshardStep made{
+              ReshardKind::gather, {place->axis}, Reduction::sum, static_cast<int>(d), static_cast<int>(p)};
+          made.root = place->index;
+          step(made, [&] {
+            now(d, p).pop_back();
+            settle(now_.at, *place);
+          });
+          return true;
+        }
+        // Gather from the minor end, stopping where an axis could go by all-to-all, or to a place, next.
         size_t begin = end - 1;
-        while (begin > keep && !destination(now(d, p)[begin - 1])) --begin;
+        while (begin > keep && !destination(now(d, p)[begin - 1]) && !place_along(goal_, now(d, p)[begin - 1])) --begin;
         std::vector<AxisRef> axes(now(d, p).begin() + static_cast<long>(begin), now(d, p).end());
         step({ReshardKind::all_gather, join_axes(axes), Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
              [&] { now(d, p).resize(begin); });
@@ -188,7 +278,9 @@ std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) 
 }
 
 std::string ReshardStep::str(const Mesh& mesh) const {
-  static constexpr std::string_view kNames[] = {"Slice", "AllGather", "AllToAll", "AllReduce", "ReduceScatter"};
+  static constexpr std::string_view kNames[] = {"Slice",         "AllGather", "AllToAll",  "AllReduce",
+                                                "ReduceScatter", "Keep",      "Broadcast", "Reduce",
+                                                "Gather",        "Scatter",   "Permute"};
   std::string text(kNames[static_cast<int>(kind)]);
   for (size_t i = 0; i < axes.size(); ++i) text += (i ? "," : " ") + axes[i].str(mesh);
   return text;
@@ -202,8 +294,16 @@ Expr bytes_received(const ReshardStep& step, DType dtype, const Mesh& mesh) {
   auto bytes = [&](const Expr& elements) { return ceildiv(elements * bits, 8); };
   switch (step.kind) {
     case ReshardKind::slice:
+    case ReshardKind::forget:
       return 0;
+    case ReshardKind::broadcast:
+    case ReshardKind::scatter:
+    case ReshardKind::permute:
+      return bytes(after);
+    case ReshardKind::reduce:
+      return bytes(before);
     case ReshardKind::all_gather:
+    case ReshardKind::gather:
       return bytes(after - floordiv(after, ranks));
     case ReshardKind::all_to_all:
       return bytes(before - floordiv(before, ranks));

@@ -18,6 +18,7 @@ Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, cons
   Exposed result;
   result.at.resize(wanted.size());
   result.sharding.partial = sharding.partial;
+  result.sharding.at = sharding.at;
   for (int d = 0; d < static_cast<int>(sharding.dims.size()); ++d) {
     DimSharding run;
     auto flush = [&] {
@@ -48,8 +49,12 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
                     const std::string& global_name, const Node* before_node) {
   Graph& graph = *program.graph;
   const Mesh& mesh = program.mesh;
+  if (step.kind == ReshardKind::forget) return value;
+  const bool along_part = step.kind == ReshardKind::slice || step.kind == ReshardKind::all_gather ||
+                          step.kind == ReshardKind::all_to_all || step.kind == ReshardKind::reduce_scatter ||
+                          step.kind == ReshardKind::gather || step.kind == ReshardKind::scatter;
   std::vector<PartAt> wanted;
-  if (step.kind != ReshardKind::all_reduce) wanted.push_back({step.dim, step.part});
+  if (along_part) wanted.push_back({step.dim, step.part});
   if (step.kind == ReshardKind::all_to_all) wanted.push_back({step.to_dim, step.to_part});
   Exposed before = expose(step.before, wanted, mesh), after = expose(step.after, wanted, mesh);
 
@@ -111,6 +116,37 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
       result = node->outputs[0];
       break;
     }
+    case ReshardKind::broadcast: {
+      Node* node = communicate("Broadcast", view, after.shape);
+      node->set("root", step.root);
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::reduce: {
+      Node* node = communicate("Reduce", view, after.shape);
+      node->set("reduction", std::string(name_of(step.reduction)));
+      node->set("root", step.root);
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::gather:
+    case ReshardKind::scatter: {
+      Node* node = communicate(step.kind == ReshardKind::gather ? "Gather" : "Scatter", view, after.shape);
+      node->set("dim", int64_t{before.at[0]});
+      node->set("root", step.root);
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::permute: {
+      Node* node = communicate("Permute", view, after.shape);
+      std::vector<int64_t> targets(static_cast<size_t>(step.axes[0].size), -1);
+      targets[static_cast<size_t>(step.root)] = step.to_root;
+      node->set("targets", targets);
+      result = node->outputs[0];
+      break;
+    }
+    case ReshardKind::forget:
+      break;
     case ReshardKind::all_to_all: {
       Node* node = communicate("AllToAll", view, after.shape);
       node->set("concat_dim", int64_t{before.at[0]});

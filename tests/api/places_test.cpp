@@ -1,0 +1,188 @@
+// Nodes that run on some ranks only: the answers are those of a run without places, in every form; ranks hold the
+// weights of their nodes only; and places that cannot be are refused in words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "api/small_model.h"
+#include "tessera/api/written_program.h"
+#include "tessera/base/error.h"
+#include "tessera/check.h"
+#include "tessera/inspect.h"
+#include "tessera/onnx/import.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::filesystem::path model_at(const std::string& name) {
+  if (name == "tiny") return std::filesystem::path(TESSERA_EXAMPLES) / "tiny" / "model.onnx";
+  return std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx";
+}
+
+SessionOptions one_thread() {
+  SessionOptions options;
+  options.threads_per_rank = 1;
+  return options;
+}
+
+Plan places(const std::vector<std::string>& texts) {
+  Plan plan;
+  for (const std::string& text : texts) plan.places.push_back({text, "place"});
+  return plan;
+}
+
+/// Two stages, embedding to head.
+Plan stages_of(const std::string& model) {
+  if (model == "gpt2")
+    return places({"m.transformer.wte=pp:0", "m.transformer.wpe=pp:0", "m.transformer.h.0=pp:0",
+                   "m.transformer.h.1=pp:1", "m.transformer.ln_f=pp:1", "m.lm_head=pp:1"});
+  return places({"m.model.embed_tokens=pp:0", "m.model.layers.0=pp:0", "m.model.layers.1=pp:0", "m.model.layers.*=pp:1",
+                 "m.model.norm=pp:1", "m.lm_head=pp:1"});
+}
+
+void expect_same(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    const Tensor& other = b.at(name);
+    ASSERT_EQ(tensor.dims, other.dims) << name;
+    EXPECT_EQ(std::memcmp(tensor.data, other.data, tensor.bytes), 0) << name;
+  }
+}
+
+class Stages : public testing::TestWithParam<const char*> {};
+
+TEST_P(Stages, GiveTheSameBitsInEveryForm) {
+  TemporaryFolder folder;
+  Model model = Model::load(model_at(GetParam()));
+  Tensors inputs = random_inputs(model, model.complete({}), 5);
+  for (const auto& [mesh, without] : {std::pair("pp=2", ""), {"pp=2,tp=2", "tp=2"}}) {
+    SCOPED_TRACE(mesh);
+    Tensors expected = Session(compile(model, Mesh::parse(without), {}), one_thread()).run(inputs);
+    Program program = compile(model, Mesh::parse(mesh), stages_of(GetParam()));
+    EXPECT_TRUE(check_program(program).good());
+    expect_same(Session(program, one_thread()).run(inputs), expected);
+    for (Lower lower : {Lower::collectives, Lower::primitives}) {
+      SCOPED_TRACE(static_cast<int>(lower));
+      WriteOptions options;
+      options.lower = lower;
+      program.write(folder / "out", options);
+      Program read = Program::read(folder / "out");
+      EXPECT_TRUE(check_program(read).good());
+      expect_same(Session(read, one_thread()).run(inputs), expected);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Stages, testing::Values("gpt2", "tiny"));
+
+TEST(Places, HalveTheWeightsOfARank) {
+  TemporaryFolder folder;
+  Model model = Model::load(model_at("tiny"));
+  Program whole = compile(model, Mesh(), {});
+  Program program = compile(model, Mesh::parse("pp=2"), stages_of("tiny"));
+  program.write(folder / "out");
+  whole.write(folder / "whole");
+  const auto all = std::filesystem::file_size(folder / "whole/weights/0.bin");
+  uintmax_t sum = 0;
+  for (const char* file : {"out/weights/0.bin", "out/weights/1.bin"}) {
+    const auto bytes = std::filesystem::file_size(folder / file);
+    EXPECT_LT(bytes, all * 6 / 10) << file;
+    sum += bytes;
+  }
+  EXPECT_LT(sum, all * 11 / 10) << "little is stored twice";
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    EXPECT_LT(program.peak_bytes(rank, {}), whole.peak_bytes(0, {}) * 7 / 10);
+    EXPECT_EQ(Program::read(folder / "out").peak_bytes(rank, {}), program.peak_bytes(rank, {}));
+  }
+}
+
+TEST(Places, OfAnyNodesGiveTheSameAnswer) {
+  for (const char* name : {"mlp", "tiny"}) {
+    Model model = Model::load(model_at(name));
+    const OnnxModel read = import_model(model_at(name));
+    Tensors inputs = random_inputs(model, model.complete({}), 5);
+    for (uint64_t seed = 1; seed <= 3; ++seed)
+      for (const auto& [mesh, without, size] : {std::tuple("pp=2", "", 2), {"pp=3", "", 3}, {"pp=2,tp=2", "tp=2", 2}}) {
+        SCOPED_TRACE(testing::Message() << name << " on " << mesh << ", seed " << seed);
+        std::mt19937_64 engine(seed);
+        Plan plan;
+        for (const auto& node : read.graph->nodes())
+          if (const auto index = static_cast<int>(engine() % 6); index < size && node->output())
+            plan.places.push_back({node->output()->name + "=pp:" + std::to_string(index), "place"});
+        Program program = compile(model, Mesh::parse(mesh), plan);
+        ASSERT_TRUE(check_program(program).good()) << check_program(program).findings.front().message;
+        Tensors expected = Session(compile(model, Mesh::parse(without), {}), one_thread()).run(inputs);
+        Tensors actual = Session(program, one_thread()).run(inputs);
+        if (*without == '\0') {
+          expect_same(actual, expected);  // nothing is summed in another order
+          continue;
+        }
+        for (const auto& [output, tensor] : expected) {
+          const auto wanted = tensor.as<float>(), found = actual.at(output).as<float>();
+          for (size_t i = 0; i < wanted.size(); ++i)
+            ASSERT_NEAR(found[i], wanted[i], 1e-4 * std::max(1.0F, std::abs(wanted[i]))) << output << " " << i;
+        }
+      }
+  }
+}
+
+TEST(Places, AreExplained) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));
+  Program program = compile(model, Mesh::parse("pp=2"), places({"active=pp:1"}));
+  Explanation active = program.explain("active");
+  EXPECT_EQ(active.places.at(0).layout, "[-, -] at(pp=1)");
+  ASSERT_EQ(active.reshards.size(), 1u);
+  EXPECT_THAT(active.reshards[0].steps, testing::ElementsAre("Broadcast pp"));
+}
+
+std::string error_of(const std::string& place, const std::string& mesh, Plan plan = {}) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));
+  plan.places.push_back({place, "place"});
+  try {
+    compile(model, Mesh::parse(mesh), plan);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Places, ThatCannotBeAreRefused) {
+  EXPECT_THAT(error_of("active", "pp=2"), AllOf(HasSubstr("[place]"), HasSubstr("write NAME=AXIS:INDEX")));
+  EXPECT_THAT(error_of("active=stage:1", "pp=2"), HasSubstr("'stage' is no axis of the mesh pp=2"));
+  EXPECT_THAT(error_of("active=pp:2", "pp=2"), HasSubstr("axis 'pp' has no index 2; its indices are 0 to 1"));
+  EXPECT_THAT(error_of("active=pp:x", "pp=2"), HasSubstr("'pp:x' is no place"));
+  EXPECT_THAT(error_of("active=pp:0,pp:1", "pp=2"), HasSubstr("named twice"));
+  EXPECT_THAT(error_of("actve=pp:1", "pp=2"), AllOf(HasSubstr("matches no node"), HasSubstr("did you mean 'active'")));
+  EXPECT_THAT(error_of("up=pp:1", "pp=2"), HasSubstr("matches no node")) << "a weight follows its nodes";
+  Plan split;
+  split.annotations = {{"hidden=[-, pp]"}};
+  EXPECT_THAT(error_of("hidden=pp:1", "pp=2", split),
+              AllOf(HasSubstr("[place] 'hidden'"), HasSubstr("leave out one of the two")));
+  split.annotations = {{"up=[-, pp]"}};
+  EXPECT_THAT(error_of("hidden=pp:1", "pp=2", split), HasSubstr("[place] 'up'"));
+  split.annotations = {{"hidden=[-, -] at(pp=1)"}};
+  EXPECT_THAT(error_of("active=pp:1", "pp=2", split), HasSubstr("--place 'hidden=pp:1'"));
+}
+
+TEST(Places, ArePartOfAPlan) {
+  const Plan plan = Plan::from_json(R"({"mesh": "pp=2", "places": ["a*=pp:1"]})", "p.json");
+  ASSERT_EQ(plan.places.size(), 1u);
+  EXPECT_EQ(plan.places[0].text, "a*=pp:1");
+  EXPECT_EQ(plan.places[0].by, "plan file p.json");
+  EXPECT_EQ(Plan::from_json(plan.to_json()).places[0].text, "a*=pp:1");
+  Plan stronger;
+  stronger.places = {{"b=pp:0", "place"}};
+  EXPECT_EQ(stronger.over(plan).places.at(1).text, "a*=pp:1") << "the caller's come first";
+}
+
+}  // namespace
+}  // namespace tessera::test
