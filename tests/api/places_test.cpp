@@ -42,8 +42,8 @@ Plan stages_of(const std::string& model) {
   if (model == "gpt2")
     return places({"m.transformer.wte=pp:0", "m.transformer.wpe=pp:0", "m.transformer.h.0=pp:0",
                    "m.transformer.h.1=pp:1", "m.transformer.ln_f=pp:1", "m.lm_head=pp:1"});
-  return places({"m.model.embed_tokens=pp:0", "m.model.layers.0=pp:0", "m.model.layers.1=pp:0", "m.model.layers.*=pp:1",
-                 "m.model.norm=pp:1", "m.lm_head=pp:1"});
+  return places({"m.model.embed_tokens=pp:0", "m.model.layers.0=pp:0", "m.model.layers.1=pp:0", "m.model.layers.2=pp:0",
+                 "m.model.layers.*=pp:1", "m.model.norm=pp:1", "m.lm_head=pp:1"});
 }
 
 void expect_same(const Tensors& a, const Tensors& b) {
@@ -67,10 +67,17 @@ TEST_P(Stages, GiveTheSameBitsInEveryForm) {
     Program program = compile(model, Mesh::parse(mesh), stages_of(GetParam()));
     EXPECT_TRUE(check_program(program).good());
     expect_same(Session(program, one_thread()).run(inputs), expected);
-    for (Lower lower : {Lower::collectives, Lower::primitives}) {
-      SCOPED_TRACE(static_cast<int>(lower));
+    for (const auto& [form, lower, rank_id] : {std::tuple(Form::mpmd, Lower::collectives, RankIdentity::op),
+                                               {Form::mpmd, Lower::primitives, RankIdentity::constant},
+                                               {Form::spmd, Lower::collectives, RankIdentity::op},
+                                               {Form::spmd, Lower::primitives, RankIdentity::input},
+                                               {Form::parallel_for, Lower::collectives, RankIdentity::op},
+                                               {Form::parallel_for, Lower::primitives, RankIdentity::op}}) {
+      SCOPED_TRACE(testing::Message() << "form " << static_cast<int>(form) << ", lower " << static_cast<int>(lower));
       WriteOptions options;
+      options.form = form;
       options.lower = lower;
+      options.rank_id = rank_id;
       program.write(folder / "out", options);
       Program read = Program::read(folder / "out");
       EXPECT_TRUE(check_program(read).good());
@@ -119,10 +126,8 @@ TEST(Places, OfAnyNodesGiveTheSameAnswer) {
         ASSERT_TRUE(check_program(program).good()) << check_program(program).findings.front().message;
         Tensors expected = Session(compile(model, Mesh::parse(without), {}), one_thread()).run(inputs);
         Tensors actual = Session(program, one_thread()).run(inputs);
-        if (*without == '\0') {
-          expect_same(actual, expected);  // nothing is summed in another order
-          continue;
-        }
+        // Kernels take other groups of nodes together, so floats may round in another place; sums of integers are held
+        // to the bit by the random programs (tests/random).
         for (const auto& [output, tensor] : expected) {
           const auto wanted = tensor.as<float>(), found = actual.at(output).as<float>();
           for (size_t i = 0; i < wanted.size(); ++i)

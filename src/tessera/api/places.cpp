@@ -32,7 +32,10 @@ std::vector<std::string> names_of(const Node& node) {
 NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& requests, const Mesh& mesh)
     : any_(!requests.empty()) {
   std::vector<std::vector<PlacedAxis>> places;
-  for (const PlaceRequest& request : requests) places.push_back(parse_place(request.place, mesh, request.pattern));
+  for (const PlaceRequest& request : requests) {
+    places.push_back(parse_place(request.place, mesh, request.pattern));
+    std::erase_if(places.back(), [](const PlacedAxis& entry) { return entry.axis.size == 1; });  // that is everywhere
+  }
   std::vector<bool> matched(requests.size(), false);
   for (const auto& node : read.nodes()) {
     const std::vector<std::string> names = names_of(*node);

@@ -1,13 +1,16 @@
 #include "tessera/api/rank_model.h"
 
 #include <algorithm>
+#include <set>
 
+#include "tessera/api/enclose.h"
 #include "tessera/api/expression_nodes.h"
 #include "tessera/api/lowering.h"
 #include "tessera/base/error.h"
 #include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/pipeline.h"
+#include "tessera/spmd/specialize.h"
 
 namespace tessera::api {
 namespace {
@@ -48,6 +51,7 @@ class RankModel {
       if (port.value) graph().outputs.push_back(known_.at(port.value));
     for (const auto& value : program_.graph->values())
       if (value->next && !graph().is_output(known_.at(value->next))) graph().outputs.push_back(known_.at(value->next));
+    enclose();
     model_.functions = lowering_.take_functions();
     graph().verify("write");
     return {std::move(model_), lowering_.uses_rank(), false};
@@ -63,6 +67,7 @@ class RankModel {
   }
 
   Graph& graph() { return *model_.graph; }
+  const Graph& graph() const { return *model_.graph; }
 
   Expr bind(const Expr& expr) const {
     return names_.rename(expr).substitute([&](std::string_view name) -> std::optional<Expr> {
@@ -139,6 +144,65 @@ class RankModel {
       lowering_.add(std::move(added));
   }
 
+  // In a model of ranks at several places, what runs at some of them stands in Ifs.
+  void enclose() {
+    const auto axes = spmd::placed_axes(program_);
+    if (std::all_of(axes.begin(), axes.end(), [&](const AxisRef& axis) { return bound_.contains("@" + axis.axis); }))
+      return;
+    Enclosure enclosure{places(), [this](const std::vector<PlacedAxis>& place) { return is_at(place); },
+                        [this](const Value& value) {
+                          return expressions_.value_of(value.name + ".shape", value.shape(), false, DType::int64);
+                        }};
+    enclose_placed(graph(), enclosure);
+  }
+
+  // Of what stands for no global value, where its operands are.
+  std::map<const Node*, std::vector<PlacedAxis>> places() const {
+    std::map<const Node*, std::vector<PlacedAxis>> places;
+    std::map<const Value*, std::vector<PlacedAxis>> of_value;
+    std::set<const Node*> stated;
+    for (const auto& [value, placement] : program_.placements)
+      if (auto known = known_.find(value); known != known_.end()) of_value[known->second] = placement.sharding.at;
+    for (const auto& node : program_.graph->nodes())
+      if (const auto place = spmd::place_of(program_, *node))
+        for (const Value* result : node->outputs) {
+          if (!result) continue;
+          const Node* made = known_.at(result)->producer;
+          stated.insert(made);
+          if (!place->empty()) places[made] = *place;
+        }
+    for (const auto& node : graph().nodes()) {
+      if (stated.contains(node.get())) continue;
+      std::vector<PlacedAxis> place;
+      for (const Value* operand : node->inputs)
+        for (const PlacedAxis& entry : operand ? of_value[operand] : std::vector<PlacedAxis>())
+          if (std::find(place.begin(), place.end(), entry) == place.end()) place.push_back(entry);
+      for (const Value* result : node->outputs)
+        if (result) of_value[result] = place;
+      if (!place.empty()) places[node.get()] = place;
+    }
+    return places;
+  }
+
+  Value* is_at(const std::vector<PlacedAxis>& place) {
+    Value*& known = conditions_[print_place(place, program_.mesh)];
+    if (known) return known;
+    for (const PlacedAxis& entry : place) {
+      const std::string name = fmt::format("at.{}.{}", entry.axis.str(program_.mesh), entry.index);
+      Value* index =
+          expressions_.value_of(name + ".index", {index_along(entry.axis, program_.mesh)}, true, DType::int64);
+      Value* same = test("Equal", index, graph().constant_int64({entry.index}, true), name);
+      known = known ? test("And", known, same, "at") : same;
+    }
+    return known;
+  }
+
+  Value* test(std::string_view op, Value* a, Value* b, const std::string& name) {
+    Value* result = graph().add_node(op, {a, b}, {name})->outputs[0];
+    result->type = {DType::boolean, Shape{}};
+    return result;
+  }
+
   // Zeros in the place of what this rank has not and nobody reads from it.
   Value* absent_operand(const Node& node) {
     Shape shape = bind(node.output()->shape());
@@ -183,6 +247,7 @@ class RankModel {
   ExpressionNodes expressions_;
   Lowering lowering_;
   std::map<const Value*, Value*> known_;
+  std::map<std::string, Value*> conditions_;  // by place
 };
 
 }  // namespace

@@ -169,6 +169,7 @@ class RankModelReader {
 spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
                          const std::vector<int>& ranks, bool bound) {
   const std::optional<int64_t> rank = bound ? std::optional<int64_t>(ranks.front()) : std::nullopt;
+  take_position_inputs(*model.graph, manifest.mesh, rank);
   dialect::settle(model, manifest.mesh, rank);
   return RankModelReader(std::move(model), manifest, source, ranks, rank).run();
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -7,6 +8,7 @@
 #include "tessera/api/rank_model.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/dialect/branches.h"
 #include "tessera/onnx/external_location.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/mapped_file.h"
@@ -52,9 +54,14 @@ class ProgramReader {
   // Whether ranks' weights come as shards. If not, each rank takes its own from whole ones.
   bool is_cut() const { return manifest_.form.form == Form::mpmd; }
 
+  static bool has_branches(const Graph& graph) {
+    return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                       [](const auto& node) { return dialect::has_branches(*node); });
+  }
+
   // A model serves all ranks of its file, as one program over axis indices; but where its communication is made of
-  // functions, whose messages and their extents follow from the rank's number, or that one rank runs, as a program of
-  // that rank's.
+  // functions, whose messages and their extents follow from the rank's number, where it holds branches, of which the
+  // rank takes one, or where one rank runs it, as a program of that rank's.
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
@@ -69,7 +76,7 @@ class ProgramReader {
       if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
       programs.programs.push_back(std::move(program));
     };
-    const bool by_rank = !model.functions.empty() || file.ranks.size() == 1;
+    const bool by_rank = !model.functions.empty() || file.ranks.size() == 1 || has_branches(*model.graph);
     if (!by_rank) add(std::move(model), file.ranks, false);
     for (int rank : file.ranks) {
       if (by_rank) add(model.clone(), {rank}, true);

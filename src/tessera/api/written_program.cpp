@@ -151,7 +151,7 @@ class ProgramWriter {
   WrittenModel model_of(int rank, const std::vector<std::string>& unbound) const {
     const std::vector<int64_t> coordinates = program_.mesh.coordinates(rank);
     std::optional<spmd::Program> part;
-    if (placed_) part = spmd::specialize(program_, coordinates);
+    if (placed_ && options_.form == Form::mpmd) part = spmd::specialize(program_, coordinates);
     const spmd::Program& own = part ? *part : program_;
     WrittenModel written = rank_model(own, coordinates, unbound, lay_out_shards(own, coordinates), names_, options_);
     if (options_.dialect != Dialect::tessera) {
@@ -196,9 +196,6 @@ class ProgramWriter {
 
 void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder,
                    const WriteOptions& options) {
-  if (options.form != Form::mpmd && !spmd::placed_axes(program).empty())
-    fail("write",
-         "nodes that are placed run on some ranks only, and this form is one model for all; ask for --form=mpmd");
   if (options.form == Form::mpmd) {
     ProgramWriter(program, source, folder, options).run();
     return;

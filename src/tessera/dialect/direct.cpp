@@ -12,7 +12,7 @@ Value* direct_scatter(Body& body) {
   for (int64_t member = 0; member < body.members(); ++member)
     if (member != spec.root)
       body.send(body.block_of(data, bounds, body.number(member), spec.dim), body.peer(body.number(member), is_root),
-                "block." + std::to_string(member));
+                "block");
   Value* own = body.block_of(data, bounds, body.me(), spec.dim);
   if (body.members() == 1) return own;
   Value* root = body.peer(body.number(spec.root), body.number_op("Not", {is_root}));
@@ -31,7 +31,7 @@ Value* direct_gather(Body& body) {
     Value* extent = body.extent_of(bounds, body.number(member));
     Value* shape = body.with_extent(body.shape_of(data), spec.dim, extent);
     if (member != spec.root) {
-      pieces.push_back(body.recv(body.peer(body.number(member), is_root), shape, "block." + std::to_string(member)));
+      pieces.push_back(body.recv(body.peer(body.number(member), is_root), shape, "block"));
       continue;
     }
     Value* kept = body.number_op("Where", {is_root, extent, body.number(0)});

@@ -1,6 +1,7 @@
 #include "tessera/dialect/inline.h"
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/branches.h"
 #include "tessera/dialect/foreign.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/dialect/tokens.h"
@@ -29,6 +30,10 @@ void settle(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank) {
   rewrite::inline_functions(model);
   Graph& graph = *model.graph;
   for (Node* node : rewrite::nodes_of(graph)) settle_node(graph, node);
+  if (rank) {
+    choose_branches(graph, mesh, *rank);
+    for (Node* node : rewrite::nodes_of(graph)) settle_node(graph, node);
+  }
   strip_tokens(graph);
   for (Node* node : rewrite::nodes_of(graph))
     if (is_foreign(*node)) from_foreign(graph, *node, mesh, rank);

@@ -13,14 +13,55 @@ namespace {
 
 using Ordered = std::function<bool(const Node&)>;
 
+std::vector<Graph*> branches_of(const Node& node) {
+  std::vector<Graph*> branches;
+  for (const Attribute& attribute : node.attributes)
+    if (auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value); held && *held)
+      branches.push_back(held->get());
+  return branches;
+}
+
+bool holds_ordered(const Node& node, const Ordered& ordered) {
+  for (const Graph* branch : branches_of(node))
+    for (const auto& inner : branch->nodes())
+      if (ordered(*inner) || holds_ordered(*inner, ordered)) return true;
+  return false;
+}
+
+Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first);
+
+// Every branch takes the token in as it is called outside, and gives it back last; one that communicates nothing as it
+// came.
+Value* thread_branches(Graph& graph, Node* node, Value* token, const Ordered& ordered) {
+  graph.set_input(node, node->inputs.size(), token);
+  node->captures.push_back(token->name);
+  for (Graph* branch : branches_of(*node)) {
+    Value* taken = branch->add_value(token->name, ValueKind::input, token->type);
+    Value* last = thread(*branch, ordered, [&] { return taken; });
+    if (!last) {
+      last = branch->add_node("Identity", {taken}, {token->name + ".passed"})->outputs[0];
+      last->type = token->type;
+    }
+    branch->outputs.push_back(last);
+  }
+  Value* after = graph.add_value("token", ValueKind::result, {DType::int64, Shape{}});
+  after->producer = node;
+  node->outputs.push_back(after);
+  return after;
+}
+
 // Returns the last token; null if nothing is ordered.
 Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first) {
   Value* token = nullptr;
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes())
-    if (ordered(*node)) nodes.push_back(node.get());
+    if (ordered(*node) || holds_ordered(*node, ordered)) nodes.push_back(node.get());
   for (Node* node : nodes) {
     if (!token) token = first();
+    if (!ordered(*node)) {
+      token = thread_branches(graph, node, token, ordered);
+      continue;
+    }
     graph.set_input(node, node->inputs.size(), token);
     token = graph.add_value("token", ValueKind::result, {DType::int64, Shape{}});
     token->producer = node;
@@ -96,9 +137,11 @@ bool thread_tokens(OnnxModel& model) {
 }
 
 void state_positions(OnnxModel& model) {
-  auto state = [](const Graph& graph) {
-    for (const auto& node : graph.nodes())
+  const std::function<void(const Graph&)> state = [&](const Graph& graph) {
+    for (const auto& node : graph.nodes()) {
       if (communicates(*node)) node->set(kOrderAttribute, std::string("position"));
+      for (const Graph* branch : branches_of(*node)) state(*branch);
+    }
   };
   for (const Function& function : model.functions) state(*function.body);
   state(*model.graph);

@@ -95,7 +95,7 @@ class GroupCheck {
       return Clash{0, 0, "shape",
                    fmt::format("member {} is to be its root, in a group of {}", first.root, members_.size())};
     for (size_t m = 0; m < members_.size(); ++m)
-      if (gives(m) && !members_[m]->communication->has_operand)
+      if (gives(*members_[m]->communication, m) && !members_[m]->communication->has_operand)
         return Clash{m, m, "shape", "it has nothing to give, but is asked to"};
     switch (first.kind) {
       case comm::Kind::all_reduce:
@@ -118,22 +118,6 @@ class GroupCheck {
   }
 
  private:
-  // Whether others read the member's operand.
-  bool gives(size_t member) const {
-    const Communication& communication = *members_[member]->communication;
-    switch (communication.kind) {
-      case comm::Kind::broadcast:
-      case comm::Kind::scatter:
-        return static_cast<int64_t>(member) == communication.root;
-      case comm::Kind::permute:
-        return members_[member]->to >= 0;
-      case comm::Kind::barrier:
-        return false;
-      default:
-        return true;
-    }
-  }
-
   Expr of_member(const Expr& extent, size_t member) const { return bind_rank(extent, mesh_, coordinates_[member]); }
 
   std::optional<Clash> same_shapes() const {

@@ -104,14 +104,42 @@ class LayoutCheck {
     return found == places_.end() ? Places() : found->second;
   }
 
-  // A rank uses only what it has.
+  // Whether this rank has a value only as zeros, in the place of what lives elsewhere.
+  bool is_absent(const Value* value) const {
+    if (const spmd::Placement* placed = placement(value))
+      return !placed->sharding.lives_on(mesh_, mesh_.coordinates(rank_));
+    return absent_.contains(value);
+  }
+
+  // Whether others read what this rank has for a communication.
+  bool gives(const Communication& communication) const {
+    if (communication.kind == comm::Kind::send) {
+      const auto to = bind_rank(communication.to, mesh_, mesh_.coordinates(rank_)).constant();
+      return !to || *to >= 0;
+    }
+    const std::vector<int> members = group_of(rank_, axes_of(communication), mesh_);
+    return proof::gives(communication,
+                        static_cast<size_t>(std::find(members.begin(), members.end(), rank_) - members.begin()));
+  }
+
+  // A rank makes what it has of what it has, and gives nothing else; what messages bring may be chosen instead.
   bool operands_live_here(const Node& node) {
+    auto communication = communications_.find(&node);
+    if (communication != communications_.end() ? !gives(*communication->second) : made_of_messages(node)) return true;
     for (const Value* operand : node.inputs) {
-      const spmd::Placement* placed = operand ? placement(operand) : nullptr;
-      if (!placed || placed->sharding.lives_on(mesh_, mesh_.coordinates(rank_))) continue;
+      if (!operand || !is_absent(operand)) continue;
+      bool makes_nothing = communication == communications_.end();
+      for (const Value* result : node.outputs) {
+        if (!result) continue;
+        if (!placement(result)) absent_.insert(result);
+        makes_nothing &= is_absent(result);
+      }
+      if (makes_nothing) continue;
+      const spmd::Placement* placed = placement(operand);
       report("layout", node,
-             fmt::format("{} uses '{}' on rank {}, but that is {}: bring it there first", node.label(), placed->name,
-                         rank_, placed->sharding.str(mesh_)));
+             fmt::format("{} uses '{}' on rank {}, but that {}: bring it there first", node.label(),
+                         placed ? placed->name : operand->name, rank_,
+                         placed ? "is " + placed->sharding.str(mesh_) : "is made of what lives elsewhere"));
       return false;
     }
     return true;
@@ -327,13 +355,13 @@ class LayoutCheck {
   }
 
   void follow(const Node& node) {
-    follow_place(node);
-    if (!report_.good()) return;
     if (made_of_messages(node)) {
       for (const Value* result : node.outputs)
         if (result && !placement(result)) received_.insert(result);
       return;
     }
+    follow_place(node);
+    if (!report_.good()) return;
     Partials seen;
     for (const Value* operand : node.inputs)
       if (operand)
@@ -407,6 +435,7 @@ class LayoutCheck {
   std::map<const Node*, const Communication*> communications_;
   std::map<const Value*, Partials> kept_;  // of values without placements
   std::map<const Value*, Places> places_;  // of values without placements
+  std::set<const Value*> absent_;          // without placements, made of what lives elsewhere
   std::set<const Value*> received_;        // made of messages, without placements
 };
 

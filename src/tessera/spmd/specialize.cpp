@@ -51,15 +51,8 @@ class Specializer {
 
   // Whether the group of this rank has a member where the result lives: every member does its part.
   bool takes_part(const Node& communication) const {
-    const Value* result = communication.output();
-    auto placed = result ? program_.placements.find(result) : program_.placements.end();
-    const auto* axes = communication.get<std::vector<std::string>>("axes");
-    if (placed == program_.placements.end() || !axes) return true;
-    Sharding outside = placed->second.sharding;
-    for (const std::string& axis : *axes)
-      std::erase_if(outside.at,
-                    [&](const PlacedAxis& place) { return place.axis.overlaps(parse_axis(axis, program_.mesh)); });
-    return outside.lives_on(program_.mesh, coordinates_);
+    const auto place = place_of(program_, communication);
+    return !place || Sharding{{}, {}, *place}.lives_on(program_.mesh, coordinates_);
   }
 
   void find_used() {
@@ -102,10 +95,9 @@ class Specializer {
     auto made = std::make_unique<Node>(node);
     for (Value*& operand : made->inputs) {
       if (!operand) continue;
-      auto found = known_.find(operand);
-      check(found != known_.end() || node.domain == kCommDomain,
-            fmt::format("{} has its operands where it runs", node.label()));
-      operand = found == known_.end() ? nullptr : found->second;
+      const bool here = lives_here(operand);
+      check(here || node.domain == kCommDomain, fmt::format("{} has its operands where it runs", node.label()));
+      operand = here ? known_.at(operand) : nullptr;
     }
     for (Value*& result : made->outputs) {
       if (!result) continue;
@@ -126,6 +118,22 @@ class Specializer {
 };
 
 }  // namespace
+
+std::optional<std::vector<PlacedAxis>> place_of(const Program& program, const Node& node) {
+  for (const Value* result : node.outputs) {
+    auto placed = result ? program.placements.find(result) : program.placements.end();
+    if (placed == program.placements.end()) continue;
+    std::vector<PlacedAxis> place = placed->second.sharding.at;
+    const auto* axes = node.get<std::vector<std::string>>("axes");
+    if (node.domain == kCommDomain && axes)
+      for (const std::string& name : *axes)
+        std::erase_if(place, [axis = parse_axis(name, program.mesh)](const PlacedAxis& entry) {
+          return entry.axis.overlaps(axis);
+        });
+    return place;
+  }
+  return std::nullopt;
+}
 
 std::vector<AxisRef> placed_axes(const Program& program) {
   std::set<AxisRef> axes;

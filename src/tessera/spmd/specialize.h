@@ -7,6 +7,9 @@ namespace tessera::spmd {
 /// The axes along which values of a program are placed, each once, in order.
 std::vector<AxisRef> placed_axes(const Program& program);
 
+/// Where a node runs, if its results say it: where they live; of communication, along the axes of its group everywhere.
+std::optional<std::vector<PlacedAxis>> place_of(const Program& program, const Node& node);
+
 /// What the rank at `coordinates` runs of a program: the nodes whose results live there, the communication that its
 /// groups take part in, and of all else only what these use. Extents and offsets stay expressions over axis indices, so
 /// ranks with the same indices along placed_axes run the same. Records of reshards are not copied.

@@ -243,7 +243,12 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
       if (port.value == origin) port.value = taken;
     std::replace(graph.inputs.begin(), graph.inputs.end(), origin, taken);
   }
+  // What communicates stays, whoever reads its result.
+  const std::vector<Value*> outputs = graph.outputs;
+  for (const auto& node : graph.nodes())
+    if (node->domain == kCommDomain && node->output()) graph.outputs.push_back(node->output());
   graph.erase_dead(true);
+  graph.outputs = outputs;
 }
 
 }  // namespace tessera::spmd

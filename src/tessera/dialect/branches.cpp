@@ -1,0 +1,113 @@
+#include "tessera/dialect/branches.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/dialect/schema.h"
+#include "tessera/mesh/sharding.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::dialect {
+namespace {
+
+class Chooser {
+ public:
+  Chooser(Graph& graph, const Mesh& mesh, int64_t rank)
+      : graph_(graph), mesh_(mesh), coordinates_(mesh.coordinates(rank)) {}
+
+  void run() {
+    for (Node* node : rewrite::nodes_of(graph_)) {
+      if (!node->is("If")) continue;
+      const auto condition = truth_of(node->input(0));
+      const auto* branch =
+          condition ? node->get<std::shared_ptr<Graph>>(*condition ? "then_branch" : "else_branch") : nullptr;
+      if (branch && *branch) unfold(node, **branch);
+    }
+  }
+
+ private:
+  std::optional<bool> truth_of(Value* condition) {
+    if (!condition || !settle(condition)) return std::nullopt;
+    const auto content = rewrite::contents(condition);
+    const auto element = content && content->size() == 1 ? content->front().constant() : std::nullopt;
+    return element ? std::optional(*element != 0) : std::nullopt;
+  }
+
+  // Finds the elements of a value on this rank, and before of all that it is computed from; false if other ranks or
+  // branches have a part in it.
+  bool settle(Value* value) {
+    Node* node = value->producer;
+    if (!node || !settled_.insert(node).second) return true;
+    if (communicates(*node) || has_branches(*node)) return false;
+    for (Value* operand : node->inputs)
+      if (operand && !settle(operand)) return false;
+    if (node->domain == spmd::kCommDomain)
+      infer_node(*node, mesh_);
+    else
+      ops::op_of(*node).infer(*node);
+    for (Value* result : node->outputs)
+      if (result && result->content)
+        for (Expr& element : *result->content) element = bind_rank(element, mesh_, coordinates_);
+    return true;
+  }
+
+  void unfold(Node* node, const Graph& branch) {
+    std::map<const Value*, Value*> outside;
+    for (size_t c = 0; c < node->captures.size(); ++c)
+      if (const Value* inside = branch.find(node->captures[c]))
+        outside[inside] = node->inputs[node->operand_count() + c];
+    for (const auto& value : branch.values()) {
+      const bool is_copy = value->producer && value->producer->is("Identity");
+      if (outside.contains(value.get()) || is_copy) continue;
+      Value* twin = graph_.add_value(value->name, value->kind, value->type);
+      twin->data = value->data;
+      twin->content = value->content;
+      twin->extra = value->extra;
+      twin->data_extra = value->data_extra;
+      outside[value.get()] = twin;
+    }
+    for (const auto& inner : branch.nodes()) {
+      if (inner->is("Identity")) {
+        outside[inner->output()] = outside.at(inner->input(0));
+        continue;
+      }
+      auto twin = std::make_unique<Node>(*inner);
+      for (Value*& operand : twin->inputs) operand = operand ? outside.at(operand) : nullptr;
+      for (Value*& result : twin->outputs) result = result ? outside.at(result) : nullptr;
+      graph_.adopt_node(std::move(twin), node);
+    }
+    for (size_t r = 0; r < node->outputs.size(); ++r)
+      if (node->outputs[r]) give_way(node->outputs[r], outside.at(branch.outputs.at(r)));
+    graph_.erase(node);
+  }
+
+  void give_way(Value* result, Value* value) {
+    graph_.replace_uses(result, value);
+    if (value->kind != ValueKind::result || !value->producer) return;
+    const std::string name = result->name;
+    graph_.rename(result, name + ".branches");
+    graph_.rename(value, name);
+    if (result->has_shape()) value->type = result->type;
+  }
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  const std::vector<int64_t> coordinates_;
+  std::set<const Node*> settled_;
+};
+
+}  // namespace
+
+bool has_branches(const Node& node) {
+  return std::any_of(node.attributes.begin(), node.attributes.end(), [](const Attribute& attribute) {
+    return std::holds_alternative<std::shared_ptr<Graph>>(attribute.value);
+  });
+}
+
+void choose_branches(Graph& graph, const Mesh& mesh, int64_t rank) {
+  Chooser(graph, mesh, rank).run();
+}
+
+}  // namespace tessera::dialect
