@@ -35,6 +35,19 @@ for name in mlp tiny gpt2; do
     done
   done
 done
+# Nodes on some ranks only (docs/places.md), as shard and its likes are told of them.
+staged='--mesh pp=2,tp=2 --place m.model.embed_tokens=pp:0 --place m.model.layers.0=pp:0 --place m.model.layers.1=pp:0
+  --place m.model.layers.2=pp:0 --place m.model.layers.*=pp:1 --place m.model.norm=pp:1 --place m.lm_head=pp:1'
+set -f
+for lower in collectives primitives; do
+  for order in tokens position; do
+    for form in mpmd spmd parallel-for; do
+      build/tessera shard examples/tiny/model.onnx $staged --quiet --lower=$lower --order=$order --form=$form \
+        -o "$work/forms/staged-$lower-$order-$form"
+    done
+  done
+done
+set +f
 $venv/bin/python tests/conformance/check_files.py "$work/forms"
 
 echo "Under the reference evaluator:"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "api/small_model.h"
 #include "tessera/api/written_program.h"
@@ -87,6 +88,33 @@ TEST_P(Stages, GiveTheSameBitsInEveryForm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Stages, testing::Values("gpt2", "tiny"));
+
+// Names of what nodes make, those in branches too: each is to be there once.
+void collect(const Graph& graph, std::multiset<std::string>& names) {
+  for (const auto& node : graph.nodes()) {
+    for (const Value* result : node->outputs)
+      if (result) names.insert(result->name);
+    for (const Attribute& attribute : node->attributes)
+      if (const auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value)) collect(**held, names);
+  }
+}
+
+TEST(Places, AreBranchesOfAModelForAllRanks) {
+  TemporaryFolder folder;
+  WriteOptions options;
+  options.form = Form::spmd;
+  compile(Model::load(model_at("tiny")), Mesh::parse("pp=2,tp=2"), stages_of("tiny")).write(folder / "out", options);
+  const OnnxModel written = import_model(folder / "out/model.onnx");
+  size_t branches = 0;
+  for (const auto& node : written.graph->nodes()) {
+    branches += node->op_type == "If";
+    EXPECT_NE(node->op_type, "Attention") << "it is of a stage";
+  }
+  EXPECT_EQ(branches, 4u) << "of each stage the slices of its weights, and its nodes";
+  std::multiset<std::string> names;
+  collect(*written.graph, names);
+  for (const std::string& name : names) EXPECT_EQ(names.count(name), 1u) << name;
+}
 
 TEST(Places, HalveTheWeightsOfARank) {
   TemporaryFolder folder;

@@ -4,6 +4,7 @@
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
 #include "tessera/proof/prove.h"
+#include "tessera/spmd/specialize.h"
 
 namespace tessera::proof {
 namespace {
@@ -95,6 +96,67 @@ TEST(Types, ResultsAreOfTheStatedExtents) {
   Finding finding = spoilt.clash();
   EXPECT_EQ(finding.rule, "type");
   EXPECT_THAT(finding.message, AllOf(HasSubstr("MatMul"), HasSubstr("on rank 0"), HasSubstr("5] is stated")));
+}
+
+// Two ranks, of which the first makes h and the second y, to be spoilt one by one.
+struct TwoPlaces {
+  std::vector<std::shared_ptr<spmd::Program>> ranks;
+
+  TwoPlaces() {
+    spmd::Program program = spmd::Compiled(
+                                "m (float[b, 4] x) => (float[b, 6] y) <float[4, 6] w> {\n"
+                                "  h = MatMul (x, w)\n"
+                                "  y = Relu (h)\n"
+                                "}\n",
+                                "pp=2", {}, {{"h", "pp=0"}, {"y", "pp=1"}})
+                                .program();
+    for (int64_t rank = 0; rank < 2; ++rank)
+      ranks.push_back(std::make_shared<spmd::Program>(spmd::specialize(program, {rank})));
+    EXPECT_EQ(clash(), "none");
+  }
+
+  Node* permute(int rank) {
+    for (const auto& node : ranks[rank]->graph->nodes())
+      if (node->op_type == "Permute") return node.get();
+    return nullptr;
+  }
+  std::string clash() const {
+    runtime::RankPrograms programs;
+    programs.programs.assign(ranks.begin(), ranks.end());
+    programs.program_of = {0, 1};
+    Report found = prove(programs);
+    return found.good() ? "none" : found.findings.front().message;
+  }
+};
+
+TEST(Places, WhoHasNothingIsNotAskedToGive) {
+  TwoPlaces spoilt;
+  for (int rank : {0, 1}) spoilt.permute(rank)->set("targets", std::vector<int64_t>{-1, 0});
+  EXPECT_THAT(spoilt.clash(), HasSubstr("nothing to give"));
+}
+
+TEST(Places, ARankUsesOnlyWhatItHas) {
+  TwoPlaces spoilt;
+  Graph& graph = *spoilt.ranks[0]->graph;
+  Value* elsewhere = spoilt.permute(0)->outputs[0];
+  Value* result = graph.add_node("Relu", {elsewhere}, {"z"})->outputs[0];
+  result->type = elsewhere->type;
+  spmd::Placement everywhere = spoilt.ranks[0]->placement(elsewhere);
+  everywhere.sharding.at.clear();
+  spoilt.ranks[0]->placements[result] = everywhere;
+  EXPECT_THAT(spoilt.clash(), AllOf(HasSubstr("Relu producing 'z' uses 'h' on rank 0"), HasSubstr("at(pp=1)")));
+}
+
+TEST(Places, WhatIsMadeAtAPlaceLivesThere) {
+  TwoPlaces spoilt;
+  spoilt.ranks[1]->placements[spoilt.ranks[1]->graph->outputs[0]].sharding.at.clear();
+  EXPECT_THAT(spoilt.clash(), HasSubstr("makes 'y' of what lives at(pp=1) only"));
+}
+
+TEST(Places, ACommunicationLeadsWhereItSays) {
+  TwoPlaces spoilt;
+  spoilt.ranks[0]->placements[spoilt.permute(0)->outputs[0]].sharding.at[0].index = 0;
+  EXPECT_THAT(spoilt.clash(), HasSubstr("does not lead from [-, -] at(pp=0) to [-, -] at(pp=0)"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tessera/dialect/tokens.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -28,30 +30,34 @@ bool holds_ordered(const Node& node, const Ordered& ordered) {
   return false;
 }
 
-Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first);
+Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first, const std::string& name);
 
 // Every branch takes the token in as it is called outside, and gives it back last; one that communicates nothing as it
 // came.
-Value* thread_branches(Graph& graph, Node* node, Value* token, const Ordered& ordered) {
+Value* thread_branches(Graph& graph, Node* node, Value* token, const Ordered& ordered, const std::string& name) {
   graph.set_input(node, node->inputs.size(), token);
   node->captures.push_back(token->name);
+  int number = 0;
   for (Graph* branch : branches_of(*node)) {
     Value* taken = branch->add_value(token->name, ValueKind::input, token->type);
-    Value* last = thread(*branch, ordered, [&] { return taken; });
+    // A token has one reader, so names that begin with its name are used nowhere else.
+    const std::string inside = fmt::format("{}.branch{}", token->name, number++);
+    Value* last = thread(
+        *branch, ordered, [&] { return taken; }, inside);
     if (!last) {
-      last = branch->add_node("Identity", {taken}, {token->name + ".passed"})->outputs[0];
+      last = branch->add_node("Identity", {taken}, {inside})->outputs[0];
       last->type = token->type;
     }
     branch->outputs.push_back(last);
   }
-  Value* after = graph.add_value("token", ValueKind::result, {DType::int64, Shape{}});
+  Value* after = graph.add_value(name, ValueKind::result, {DType::int64, Shape{}});
   after->producer = node;
   node->outputs.push_back(after);
   return after;
 }
 
-// Returns the last token; null if nothing is ordered.
-Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first) {
+// Returns the last token; null if nothing is ordered. Tokens are called `name`, made fresh.
+Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first, const std::string& name) {
   Value* token = nullptr;
   std::vector<Node*> nodes;
   for (const auto& node : graph.nodes())
@@ -59,11 +65,11 @@ Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()
   for (Node* node : nodes) {
     if (!token) token = first();
     if (!ordered(*node)) {
-      token = thread_branches(graph, node, token, ordered);
+      token = thread_branches(graph, node, token, ordered, name);
       continue;
     }
     graph.set_input(node, node->inputs.size(), token);
-    token = graph.add_value("token", ValueKind::result, {DType::int64, Shape{}});
+    token = graph.add_value(name, ValueKind::result, {DType::int64, Shape{}});
     token->producer = node;
     node->outputs.push_back(token);
   }
@@ -120,14 +126,16 @@ bool thread_tokens(OnnxModel& model) {
   Ordered ordered = [&](const Node& node) { return communicates(node) || is_call(node, threaded); };
   for (Function& function : model.functions) {  // what one calls stands before it
     Graph& body = *function.body;
-    Value* last = thread(body, ordered, [&] { return body.add_input("token", {}); });
+    Value* last = thread(
+        body, ordered, [&] { return body.add_input("token", {}); }, "token");
     if (!last) continue;
     body.outputs.push_back(last);
     if (function.domain == spmd::kCommDomain) threaded.insert(function.name);
   }
   Graph& graph = *model.graph;
-  Value* last = thread(graph, ordered,
-                       [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {0})); });
+  Value* last = thread(
+      graph, ordered, [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {0})); },
+      "token");
   if (!last) return false;
   graph.rename(last, kLastToken);
   if (last->name != kLastToken)
