@@ -122,7 +122,7 @@ void scatter(const Call& call) {
 /// Pieces of members' blocks on their way: what has come is reduced while the next piece comes, into little memory.
 ///
 /// Member j of 3 sends piece 0, 1, … of blocks j+1 and j+2 to their owners, and gets those of its own block from them;
-/// two rows of pieces are received at a time.
+/// a few rows of pieces are received at a time.
 class BlocksOnTheWay {
  public:
   explicit BlocksOnTheWay(const Call& call)
@@ -145,8 +145,8 @@ class BlocksOnTheWay {
 
  private:
   using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
-  static constexpr size_t kPiece = size_t{256} << 10;  // bytes
-  static constexpr size_t kRows = 2;
+  static constexpr size_t kPiece = size_t{1} << 20;  // bytes
+  static constexpr size_t kRows = 4;
 
   size_t bytes_of_block(size_t member) const { return static_cast<size_t>(call_.staged.counts()[member]) * width_; }
   size_t pieces_of(size_t member) const { return (bytes_of_block(member) + kPiece - 1) / kPiece; }

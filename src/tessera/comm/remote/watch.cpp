@@ -113,10 +113,12 @@ void Watch::check_alive() {
 }
 
 void Watch::check_alive(const std::function<Place()>& place) {
+  if (Clock::now() - looked_.load(std::memory_order_relaxed) < kLook) return;
   if (ended()) throw_end(place());
 }
 
 void Watch::read_notices() {
+  looked_.store(Clock::now(), std::memory_order_relaxed);
   while (auto notice = notices_.next()) take(*notice);
 }
 

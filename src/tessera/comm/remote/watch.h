@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -60,7 +61,8 @@ class Watch {
   void abort(std::string_view message);
   /// Throws a running error with the reason if the run has ended on some rank.
   void check_alive();
-  /// The same for a rank that is about to wait there.
+  /// The same for a rank that is about to wait there, or that comes by often: it looks for notices once in a
+  /// millisecond.
   void check_alive(const std::function<Place()>& place);
   /// Whether it has, as far as this rank is told by now.
   bool ended();
@@ -87,6 +89,7 @@ class Watch {
 
   const int rank_;
   const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::steady_clock::time_point> looked_{};  // for notices, last
   std::mutex mutex_;
   Notices& notices_;
   std::string reason_;      // why the run has ended; empty: it has not
