@@ -29,7 +29,7 @@ struct Sizes {
   int64_t rows = 0, products = 0;
 };
 
-/// sum = ReduceMax of an all-reduce (0 elements: without); last = ReduceMax of the chain (0 products: without).
+/// An all-reduce (0 elements: without), and the largest element of the chain's end (0 products: without).
 std::shared_ptr<const spmd::Program> program_of(const Sizes& sizes, int ranks) {
   auto program = std::make_shared<spmd::Program>();
   program->mesh = Mesh::parse("x=" + std::to_string(ranks));
@@ -39,35 +39,37 @@ std::shared_ptr<const spmd::Program> program_of(const Sizes& sizes, int ranks) {
     node->outputs[0]->type = {DType::float32, std::move(shape)};
     return node->outputs[0];
   };
-  auto port = [&](std::vector<spmd::Port>& ports, Value* value, const Shape& whole, const char* sharding) {
-    ports.push_back({value->name, value});
+  auto place = [&](Value* value, const Shape& whole, const char* sharding) {
     const TensorType type{DType::float32, whole};
     program->placements[value] = {value->name, type, parse_sharding(sharding, whole, program->mesh, value->name)};
   };
-  auto output = [&](const char* name, Value* of) {
-    Node* node = graph.add_node("ReduceMax", {of}, {name});
-    node->set("keepdims", int64_t{0});
-    Value* value = typed(node, {});
+  auto input = [&](const char* name, const Shape& local, const Shape& whole, const char* sharding) {
+    Value* value = graph.add_input(name, {DType::float32, local});
+    program->inputs.push_back({name, value});
+    place(value, whole, sharding);
+    return value;
+  };
+  auto output = [&](Value* value, const char* sharding) {
     graph.outputs.push_back(value);
-    port(program->outputs, value, {}, "[]");
+    program->outputs.push_back({value->name, value});
+    place(value, value->shape(), sharding);
   };
   if (sizes.elements > 0) {
-    Value* part = graph.add_input("part", {DType::float32, Shape{sizes.elements}});
-    port(program->inputs, part, {sizes.elements * ranks}, "[x]");
+    Value* part = input("part", {sizes.elements}, {sizes.elements * ranks}, "[x]");
     Node* node = graph.add_node("AllReduce", {part}, {"sum"}, spmd::kCommDomain);
     node->set("axes", std::vector<std::string>{"x"});
     node->set("reduction", std::string("sum"));
-    output("largest_sum", typed(node, {sizes.elements}));
+    output(typed(node, {sizes.elements}), "[-]");
   }
   if (sizes.products > 0) {
     const Shape factors{kWidth, kWidth}, rows{sizes.rows, kWidth};
-    Value* factor = graph.add_input("factor", {DType::float32, factors});
-    Value* h = graph.add_input("h", {DType::float32, rows});
-    port(program->inputs, factor, factors, "[-, -]");
-    port(program->inputs, h, rows, "[-, -]");
+    Value* factor = input("factor", factors, factors, "[-, -]");
+    Value* h = input("h", rows, rows, "[-, -]");
     for (int64_t i = 0; i < sizes.products; ++i)
       h = typed(graph.add_node("MatMul", {h, factor}, {"h" + std::to_string(i)}), rows);
-    output("largest", h);
+    Node* node = graph.add_node("ReduceMax", {h}, {"largest"});
+    node->set("keepdims", int64_t{0});
+    output(typed(node, {}), "[]");
   }
   return program;
 }

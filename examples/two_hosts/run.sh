@@ -69,10 +69,11 @@ EOF
 chmod +x "$agent"
 
 if [ "$engine" = mpi ]; then
+  # The hosts share this machine's cores: bound to theirs, the ranks of both would be bound to the same ones.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   ip netns exec $first unshare --uts sh -c 'hostname host-1; exec "$@"' sh \
     mpirun --mca plm_rsh_agent "$agent" --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 \
-    --mca btl tcp,vader,self --oversubscribe -n $((2 * each)) --host "10.77.0.1:$each,10.77.0.2:$each" "$@"
+    --mca btl tcp,vader,self --bind-to none --oversubscribe -n $((2 * each)) --host "10.77.0.1:$each,10.77.0.2:$each" "$@"
   code=$?
 else
   processes= code=0 rank=0

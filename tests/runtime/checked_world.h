@@ -13,13 +13,19 @@
 namespace tessera::runtime {
 
 /// Ranks as threads whose communications move what there was at their start, and appear at their wait. Until then an
-/// operation's result holds rubbish. A wait throws if somebody has changed the operand or the result before it.
+/// operation's result holds rubbish. A wait throws if somebody has changed the operand or the result before it, a start
+/// if the operation would get into the way of another that is under way.
 class CheckedWorld : public comm::World {
  public:
-  /// `tests`: how often it must be tested that an operation has ended before it is said to have.
-  explicit CheckedWorld(int size, int tests = 1) : inner_(comm::make_local_world(size)), tests_(tests) {}
+  /// `tests`: how often an operation must be tested before it is said to have ended.
+  explicit CheckedWorld(int size, int tests = 1, bool advances_by_tests = false)
+      : inner_(comm::make_local_world(size)),
+        tests_(tests),
+        advances_by_tests_(advances_by_tests),
+        under_way_(static_cast<size_t>(size)) {}
 
   int size() const override { return inner_->size(); }
+  bool advances_by_tests() const override { return advances_by_tests_; }
   void abort(int rank, std::string_view message) override { inner_->abort(rank, message); }
   std::unique_ptr<comm::Communicator> join(int rank, std::span<const int> members) override {
     return std::make_unique<Checked>(*this, rank, inner_->join(rank, members));
@@ -33,6 +39,18 @@ class CheckedWorld : public comm::World {
 
  private:
   using Bytes = std::vector<std::byte>;
+  struct Range {
+    const std::byte* begin = nullptr;
+    size_t bytes = 0;
+    bool meets(const Range& other) const {
+      return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes && other.begin < begin + bytes;
+    }
+  };
+  struct UnderWay {
+    const comm::Communicator* owner;
+    comm::Ticket ticket;
+    Range in, out;
+  };
 
   class Checked : public comm::Communicator {
    public:
@@ -44,6 +62,7 @@ class CheckedWorld : public comm::World {
     comm::Ticket start(const comm::Operation& operation) override {
       note("start", operation);
       Pending pending{operation, {}, {}, {}, 0};
+      check_room(operation);
       pending.in = copy_of(operation.in, comm::in_bytes(operation, member()));
       pending.out.resize(comm::out_bytes(operation, member()));
       constexpr int kRubbish = 0x7f;  // also a NaN
@@ -54,6 +73,7 @@ class CheckedWorld : public comm::World {
       own.out = pending.out.empty() ? operation.out : pending.out.data();
       const comm::Ticket ticket = inner_->start(own);  // NB a vector that is moved keeps its memory
       pending_.emplace(ticket, std::move(pending));
+      world_.under_way_[rank_].push_back({this, ticket, operand_of(operation), result_of(operation)});
       return ticket;
     }
 
@@ -67,6 +87,8 @@ class CheckedWorld : public comm::World {
       const Pending pending = std::move(pending_.extract(ticket).mapped());
       const comm::Operation& operation = pending.operation;
       note("wait", operation);
+      std::erase_if(world_.under_way_[rank_],
+                    [&](const UnderWay& one) { return one.owner == this && one.ticket == ticket; });
       if (!holds(operation.in, pending.in)) throw_changed(operation, "operand has changed");
       if (!holds(operation.out, pending.result)) throw_changed(operation, "result has been written to");
       inner_->wait(ticket);
@@ -87,6 +109,18 @@ class CheckedWorld : public comm::World {
     static bool holds(const void* data, const Bytes& bytes) {
       return bytes.empty() || std::memcmp(data, bytes.data(), bytes.size()) == 0;
     }
+    Range operand_of(const comm::Operation& operation) const {
+      return {static_cast<const std::byte*>(operation.in), comm::in_bytes(operation, member())};
+    }
+    Range result_of(const comm::Operation& operation) const {
+      return {static_cast<const std::byte*>(operation.out), comm::out_bytes(operation, member())};
+    }
+    void check_room(const comm::Operation& operation) const {
+      const Range in = operand_of(operation), out = result_of(operation);
+      for (const UnderWay& other : world_.under_way_[rank_])
+        if (out.meets(other.in) || out.meets(other.out) || in.meets(other.out))
+          fail_running("overlap", "{}: it touches what is under way", comm::describe(operation));
+    }
     [[noreturn]] static void throw_changed(const comm::Operation& operation, const char* what) {
       fail_running("overlap", "{}: its {} before the wait", comm::describe(operation), what);
     }
@@ -103,8 +137,10 @@ class CheckedWorld : public comm::World {
 
   std::unique_ptr<comm::World> inner_;
   int tests_;
+  bool advances_by_tests_;
   std::mutex mutex_;
   std::map<int, std::vector<std::string>> logs_;  // by rank
+  std::vector<std::vector<UnderWay>> under_way_;  // by rank, each of that rank's thread alone
 };
 
 }  // namespace tessera::runtime

@@ -104,6 +104,44 @@ TEST_P(Overlap, computes_while_the_communication_is_under_way_and_gives_the_same
 INSTANTIATE_TEST_SUITE_P(Kinds, Overlap, testing::Values(kSum, kGather, kExchange, kScatter),
                          [](const auto& info) { return info.param.name; });
 
+// The sum may not be made where the gather, which is under way, reads.
+TEST(OverlapMemory, of_an_operand_is_not_taken_over_while_another_communication_reads_it) {
+  auto program = std::make_shared<spmd::Program>();
+  program->mesh = Mesh::parse("tp=2");
+  program->graph = std::make_unique<Graph>();
+  Graph& graph = *program->graph;
+  const TensorType half{DType::float32, Shape{4}}, whole{DType::float32, Shape{8}};
+  auto typed = [](Node* node, const TensorType& type) {
+    node->outputs[0]->type = type;
+    return node->outputs[0];
+  };
+  auto communication = [&](const char* op_type, Value* operand, const char* name, const TensorType& type) {
+    Node* node = graph.add_node(op_type, {operand}, {name}, spmd::kCommDomain);
+    node->set("axes", std::vector<std::string>{"tp"});
+    node->set("dim", int64_t{0});
+    node->set("reduction", std::string("sum"));
+    return typed(node, type);
+  };
+  Value* x = graph.add_input("x", half);
+  Value* h = typed(graph.add_node("Relu", {x}, {"h"}), half);
+  Value* gathered = communication("AllGather", h, "gathered", whole);
+  Value* sum = communication("AllReduce", h, "sum", half);
+  Value* y = typed(graph.add_node("Neg", {gathered}, {"y"}), whole);
+  Value* t = typed(graph.add_node("Neg", {sum}, {"t"}), half);
+  graph.outputs = {y, t};
+  program->inputs = {{"x", x}};
+  program->outputs = {{"y", y}, {"t", t}};
+  program->placements[x] = {"x", whole, parse_sharding("[tp]", *whole.shape, program->mesh, "x")};
+  program->placements[y] = {"y", whole, parse_sharding("[-]", *whole.shape, program->mesh, "y")};
+  program->placements[t] = {"t", half, parse_sharding("[-]", *half.shape, program->mesh, "t")};
+  Executor executor(program, options_on(std::make_shared<CheckedWorld>(2), true));
+  const auto outputs = executor.run({{"x", Tensor::of<float>(DType::float32, {8}, {0, 1, 2, 3, 4, 5, 6, 7})}});
+  EXPECT_THAT(outputs.at("y").as<float>(), ElementsAre(0, -1, -2, -3, -4, -5, -6, -7));
+  EXPECT_THAT(outputs.at("t").as<float>(), ElementsAre(-4, -6, -8, -10));
+  EXPECT_THAT(steps_of(executor), ElementsAre("Relu", "start AllGather", "start AllReduce", "wait AllGather", "Neg",
+                                              "wait AllReduce", "Neg"));
+}
+
 TEST(OverlapProgress, is_asked_for_after_each_kernel_until_the_communication_has_ended) {
   for (int tests : {1, 2, 5}) {
     auto world = std::make_shared<CheckedWorld>(2, tests);
@@ -115,6 +153,28 @@ TEST(OverlapProgress, is_asked_for_after_each_kernel_until_the_communication_has
       expected.push_back("wait p");
       EXPECT_EQ(world->log(rank), expected) << tests << " on rank " << rank;
     }
+  }
+}
+
+TEST(OverlapProgress, is_asked_for_within_a_long_product_where_it_comes_by_tests) {
+  const std::string text =
+      "m (float[8, 8] x, float[8, 8] w, float[512, 512] z, float[512, 768] v) => (float[8, 8] y, float[512, 768] q) {\n"
+      "  p = MatMul (x, w)\n"
+      "  y = Relu (p)\n"
+      "  q = MatMul (z, v)\n"
+      "}\n";
+  const Compiled::Orders orders = {{"x", "[-, tp]"}, {"w", "[tp, -]"}, {"z", "[-, -]"}, {"v", "[-, -]"}};
+  auto program = std::make_shared<spmd::Program>(Compiled(text, "tp=2", orders).program());
+  Executor::Tensors tensors = inputs();
+  tensors["z"] = Tensor::zeros(DType::float32, {512, 512});
+  tensors["v"] = Tensor::zeros(DType::float32, {512, 768});
+  constexpr int kNever = 1000;
+  for (const auto& [by_tests, times] : {std::pair{true, 4}, {false, 1}}) {
+    auto world = std::make_shared<CheckedWorld>(2, kNever, by_tests);
+    Executor executor(program, options_on(world, true));
+    executor.run(tensors);
+    const std::vector<std::string> log = world->log(1);
+    EXPECT_EQ(std::count(log.begin(), log.end(), "test p"), times) << testing::PrintToString(log);
   }
 }
 
