@@ -107,7 +107,7 @@ class World {
   virtual std::unique_ptr<Communicator> join(int rank, std::span<const int> members) = 0;
 
   /// Whether operations advance in Communicator::test and wait only, so that who computes meanwhile had better test
-  /// every millisecond or so.
+  /// every few milliseconds.
   virtual bool advances_by_tests() const { return false; }
 
   /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins. A timeout or a

@@ -12,7 +12,7 @@ namespace {
 using kernels::PrepareContext;
 using kernels::TensorDesc;
 
-constexpr double kPieceFlops = 1e8;  // of one thread: a core does some 50 to 100 in a millisecond
+constexpr double kPieceFlops = 2e8;  // of one thread: two to four milliseconds of a core
 constexpr int64_t kRowStep = 64;     // pieces have a multiple of these rows, but the last
 
 bool is_dense(const TensorDesc& desc) {

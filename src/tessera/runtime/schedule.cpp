@@ -37,10 +37,76 @@ struct Dependences {
   }
 };
 
+/// Bytes that are needed at a point of an order that is being made.
+class Ledger {
+ public:
+  Ledger(const std::vector<Task>& tasks, const std::vector<Memory>& memories)
+      : tasks_(tasks), memories_(memories), uses_(memories.size()), held_(memories.size()) {
+    std::vector<bool> written(memories.size());
+    for (const Task& task : tasks) {
+      for (int memory : touched(task)) ++uses_[memory];
+      for (int memory : task.writes) written[memory] = true;
+    }
+    for (size_t m = 0; m < memories.size(); ++m) {
+      if (memories[m].kept) ++uses_[m];
+      if (!written[m] && uses_[m] > 0) hold(static_cast<int>(m));
+    }
+  }
+
+  /// When the task is at work.
+  size_t with(int task) const {
+    size_t bytes = bytes_;
+    for (int memory : tasks_[task].writes)
+      if (!held_[memory]) bytes += memories_[memory].bytes;
+    return taken_over(task) >= 0 ? bytes - memories_[taken_over(task)].bytes : bytes;
+  }
+
+  void begin(int task) {
+    const int spare = taken_over(task);
+    for (int memory : tasks_[task].writes) hold(memory);
+    if (spare >= 0) release(spare);
+  }
+
+  void end(int task) {
+    for (int memory : touched(tasks_[task]))
+      if (--uses_[memory] == 0) release(memory);
+  }
+
+ private:
+  static std::set<int> touched(const Task& task) {
+    std::set<int> all(task.reads.begin(), task.reads.end());
+    all.insert(task.writes.begin(), task.writes.end());
+    return all;
+  }
+
+  // The memory that becomes the first result's; -1: none.
+  int taken_over(int t) const {
+    const Task& task = tasks_[t];
+    if (!task.in_place || task.reads.empty() || task.writes.empty()) return -1;
+    const int from = task.reads.front(), to = task.writes.front();
+    return from != to && held_[from] && uses_[from] == 1 && memories_[from].bytes == memories_[to].bytes ? from : -1;
+  }
+
+  void hold(int memory) {
+    if (!held_[memory]) bytes_ += memories_[memory].bytes;
+    held_[memory] = true;
+  }
+  void release(int memory) {
+    if (held_[memory]) bytes_ -= memories_[memory].bytes;
+    held_[memory] = false;
+  }
+
+  const std::vector<Task>& tasks_;
+  const std::vector<Memory>& memories_;
+  std::vector<int> uses_;  // to come
+  std::vector<bool> held_;
+  size_t bytes_ = 0;
+};
+
 class Overlap {
  public:
-  Overlap(const std::vector<Task>& tasks, int most_under_way)
-      : tasks_(tasks), most_under_way_(static_cast<size_t>(most_under_way)), dependences_(tasks) {
+  Overlap(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
+      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks) {
     // The earliest communication that needs a task, itself included.
     needed_by_.assign(tasks.size(), std::numeric_limits<int>::max());
     for (int t = static_cast<int>(tasks.size()) - 1; t >= 0; --t) {
@@ -54,11 +120,9 @@ class Overlap {
   }
 
   std::vector<Action> run() {
-    while (true) {
-      const bool full = under_way_.size() == most_under_way_;
-      const int next = full ? first(ready_) : first_needed();
-      if (next < 0 && under_way_.empty()) break;
-      if (next < 0 || (full && tasks_[next].communicates))
+    while (!ready_.empty() || !under_way_.empty()) {
+      const int next = choose();
+      if (next < 0)
         wait_for_oldest();
       else
         take(next);
@@ -68,8 +132,17 @@ class Overlap {
   }
 
  private:
-  static int first(const std::set<int>& set) { return set.empty() ? -1 : *set.begin(); }
-  int first_needed() const { return ready_by_need_.empty() ? -1 : ready_by_need_.begin()->second; }
+  // The step to take; -1: wait for the oldest communication first.
+  int choose() const {
+    if (ready_.empty()) return -1;
+    const bool full = under_way_.size() == static_cast<size_t>(limits_.under_way);
+    if (const int needed = ready_by_need_.begin()->second; !full && fits(needed)) return needed;
+    const int first = *ready_.begin();
+    if (under_way_.empty() || (fits(first) && !(full && tasks_[first].communicates))) return first;
+    return -1;
+  }
+
+  bool fits(int task) const { return !limits_.bytes || ledger_.with(task) <= *limits_.bytes; }
 
   // A communication is ready in its turn.
   void add_ready(int task) {
@@ -81,6 +154,7 @@ class Overlap {
   void take(int task) {
     ready_.erase(task);
     ready_by_need_.erase({needed_by_[task], task});
+    ledger_.begin(task);
     if (!tasks_[task].communicates) {
       actions_.push_back({task, Phase::run});
       return end(task);
@@ -108,12 +182,14 @@ class Overlap {
   }
 
   void end(int task) {
+    ledger_.end(task);
     for (int later : dependences_.after[task])
       if (--dependences_.before[later] == 0) add_ready(later);
   }
 
   const std::vector<Task>& tasks_;
-  const size_t most_under_way_;
+  const Limits limits_;
+  Ledger ledger_;
   Dependences dependences_;  // `before` counts what has not ended
   std::vector<int> needed_by_;
   std::deque<int> communications_, under_way_;  // to come; started
@@ -121,25 +197,6 @@ class Overlap {
   std::set<std::pair<int, int>> ready_by_need_;  // the same, after what needs them
   std::vector<Action> actions_;
   int waits_ = 0;
-};
-
-/// When a memory is needed, in actions.
-struct Life {
-  int first = std::numeric_limits<int>::max(), last = -1;
-  int last_task = -1;     // that touches it
-  int others_until = -1;  // that the other tasks do
-
-  void extend(const Span& span, int task) {
-    const auto& [begin, end] = span;
-    first = std::min(first, begin);
-    if (end > last) {
-      if (task != last_task) others_until = last;
-      last = end;
-      last_task = task;
-    } else if (task != last_task) {
-      others_until = std::max(others_until, end);
-    }
-  }
 };
 
 }  // namespace
@@ -163,51 +220,33 @@ std::vector<Action> as_given(const std::vector<Task>& tasks) {
   return actions;
 }
 
-std::vector<Action> overlapped(const std::vector<Task>& tasks, int most_under_way) {
-  return Overlap(tasks, most_under_way).run();
+std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                               const Limits& limits) {
+  return Overlap(tasks, memories, limits).run();
 }
 
 size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
                   const std::vector<Memory>& memories) {
-  const int end = static_cast<int>(actions.size());
-  const std::vector<Span> spans = spans_of(actions, tasks.size());
-  std::vector<Life> lives(memories.size());
-  for (size_t t = 0; t < tasks.size(); ++t)
-    for (const auto* touched : {&tasks[t].reads, &tasks[t].writes})
-      for (int memory : *touched) lives[memory].extend(spans[t], static_cast<int>(t));
-  // What nobody writes is there from the beginning.
-  std::vector<bool> written(memories.size());
-  for (const Task& task : tasks)
-    for (int memory : task.writes) written[memory] = true;
-  std::vector<int64_t> change(actions.size() + 1);
-  for (size_t m = 0; m < memories.size(); ++m) {
-    if (lives[m].last < 0) continue;
-    change[written[m] ? lives[m].first : 0] += static_cast<int64_t>(memories[m].bytes);
-    change[memories[m].kept ? end : lives[m].last + 1] -= static_cast<int64_t>(memories[m].bytes);
+  Ledger ledger(tasks, memories);
+  size_t peak = 0;
+  for (const auto& [task, phase] : actions) {
+    if (phase != Phase::wait) {
+      peak = std::max(peak, ledger.with(task));
+      ledger.begin(task);
+    }
+    if (phase != Phase::start) ledger.end(task);
   }
-  for (size_t t = 0; t < tasks.size(); ++t) {
-    if (!tasks[t].in_place || tasks[t].reads.empty() || tasks[t].writes.empty()) continue;
-    const int from = tasks[t].reads.front(), to = tasks[t].writes.front();
-    if (lives[from].last_task != static_cast<int>(t) || lives[from].others_until >= spans[t].begin) continue;
-    if (memories[from].kept || memories[from].bytes != memories[to].bytes) continue;
-    change[spans[t].begin] -= static_cast<int64_t>(memories[from].bytes);
-    change[lives[from].last + 1] += static_cast<int64_t>(memories[from].bytes);
-  }
-  int64_t now = 0, peak = 0;
-  for (int64_t difference : change) peak = std::max(peak, now += difference);
-  return static_cast<size_t>(peak);
+  return peak;
 }
 
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories) {
+  constexpr int kUnderWay = 4;
   constexpr size_t kSlack = size_t{1} << 20;
   std::vector<Action> given = as_given(tasks);
-  const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
   if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
-  for (int under_way : {4, 2, 1}) {
-    std::vector<Action> actions = overlapped(tasks, under_way);
-    if (peak_bytes(actions, tasks, memories) <= most) return actions;
-  }
-  return given;
+  const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
+  std::vector<Action> actions = overlapped(tasks, memories, {kUnderWay, most});
+  return peak_bytes(actions, tasks, memories) <= most ? actions : given;
 }
 
 }  // namespace tessera::runtime

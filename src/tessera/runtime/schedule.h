@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace tessera::runtime {
@@ -37,30 +38,37 @@ std::vector<Span> spans_of(const std::vector<Action>& actions, size_t task_count
 /// Tasks as they are given; each communication is waited for where it starts.
 std::vector<Action> as_given(const std::vector<Task>& tasks);
 
+/// How far an order may go.
+struct Limits {
+  int under_way = 1;                 ///< communications that have started and not been waited for
+  std::optional<size_t> bytes = {};  ///< that are needed at once, as peak_bytes counts them
+};
+
 /// The tasks in an order that runs what does not depend on a communication while it is under way. Communications start
 /// in the order given. Between start and wait nobody writes what a communication reads, nor reads or writes what it
 /// writes.
 ///
-/// While fewer than `most_under_way` communications are, the next one starts as soon as its operands are ready, and of
-/// the steps that are ready the one runs that the earliest communication to come needs (those that none needs last,
-/// equals in the order given). While as many are, steps run in the order given; where it comes to a communication, the
-/// oldest one is waited for. Where no step is ready, the oldest one is waited for, too.
+/// The next communication starts as soon as its operands are ready, and of the steps that are ready the one runs that
+/// the earliest communication to come needs (those that none needs last, equals in the order given). Where that goes
+/// beyond the limits, the ready step runs that comes first in the order given. If that one does, too, or no step is
+/// ready, the oldest communication is waited for. Where none is under way, the limit of bytes is no limit.
 ///
-/// Example, most_under_way 1: gather v, use v, gather w, use w. `use v` must wait, so the order given comes to the
-/// second gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.
+/// Example, one under way: gather v, use v, gather w, use w. `use v` must wait, so the order given comes to the second
+/// gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.
 ///
 /// No deadlock comes of it. Take an order of all ranks' starts and waits in which the program as given gets to its end,
 /// and of the starts that have not happened the first in that order. What its rank waits for before it are
 /// communications that it started earlier; in the program as given it waits for them earlier, too, so all starts that
 /// they need come before it in that order, and have happened.
-std::vector<Action> overlapped(const std::vector<Task>& tasks, int most_under_way);
+std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                               const Limits& limits);
 
 /// The most bytes that are needed at once: results from the start of their writer to the end of their last reader.
 size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
                   const std::vector<Memory>& memories);
 
-/// overlapped() with 4, 2 or 1 communications under way, the first of these whose peak is not above that of the tasks
-/// as given by more than a twentieth, or 1 MiB if that is more; if none is, as_given().
+/// overlapped() with 4 communications under way, and a twentieth more memory than the tasks as given need, or 1 MiB
+/// more if that is more; as_given() where that gets beyond this limit all the same.
 std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories);
 
 }  // namespace tessera::runtime

@@ -22,6 +22,9 @@ constexpr int kLooksAtOnce = 32;
 constexpr int kQuickLooks = 16;
 constexpr std::chrono::microseconds kNap{100};
 
+/// Looks of who computes meanwhile, each time: each moves a fragment or two of what has come.
+constexpr int kLooksMeanwhile = 8;
+
 /// in_out = the reduction of in and in_out, by our own loops.
 template <DType D, Reduction R>
 void combine(void* in, void* in_out, int* count, MPI_Datatype*) {
@@ -181,6 +184,12 @@ void MpiTransfer::receive(int tag) {
 }
 
 bool MpiTransfer::test() {
+  for (int count = 0; count < kLooksMeanwhile; ++count)
+    if (look()) return true;
+  return false;
+}
+
+bool MpiTransfer::look() {
   std::lock_guard lock(fabric_.mutex());
   int done = 0;
   check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
@@ -189,8 +198,8 @@ bool MpiTransfer::test() {
 }
 
 bool MpiTransfer::advance() {
-  for (int look = 0; look < kLooksAtOnce; ++look, ++idle_) {
-    if (test()) return true;
+  for (int count = 0; count < kLooksAtOnce; ++count, ++idle_) {
+    if (look()) return true;
     if (idle_ < kQuickLooks) continue;
     if (idle_ < kYields)
       std::this_thread::yield();

@@ -20,6 +20,7 @@ class MpiTransfer : public Transfer {
   void exchange();
   void send(int tag);
   void receive(int tag);
+  bool look();
   MPI_Request* add_request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
 
   MpiFabric& fabric_;
