@@ -66,3 +66,12 @@ for name in mlp tiny gpt2; do
     done
   done
 done
+
+set -f
+build/tessera shard examples/tiny/model.onnx $staged --shapes batch=3,sequence=37 --quiet --lower=primitives \
+  --rank-id=input -o "$work/out"
+set +f
+build/tessera run "$work/out" --inputs examples/tiny/inputs_0.npz --outputs "$work/ours.npz" --quiet
+printf 'tiny pp=2,tp=2 in stages: '
+$venv/bin/python tests/conformance/reference_cluster.py "$work/out" --inputs examples/tiny/inputs_0.npz \
+  --expect "$work/ours.npz"

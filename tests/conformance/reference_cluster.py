@@ -119,10 +119,22 @@ def indices_of(dim, extent, mesh, coordinates, symbols):
     return indices
 
 
+def split_of(port):
+    """The brackets of a sharding, without what may follow them."""
+    return port["sharding"].strip().partition(" at(")[0]
+
+
+def lives_on(port, coordinates):
+    """Whether a rank has any of it: "[-] at(pp=1, dp=0)" is on the ranks with these indices only."""
+    _, _, place = port["sharding"].strip().rstrip(")").partition(" at(")
+    entries = (entry.split("=") for entry in place.split(",") if entry)
+    return all(coordinates[axis.strip()] == int(index) for axis, index in entries)
+
+
 def share_of(port, dims, mesh, coordinates, symbols):
     """An index for numpy: the elements of a whole array of extents `dims` that a rank holds."""
     entries, depth, text = [], 0, ""
-    for c in port["sharding"].strip()[1:-1] + ",":
+    for c in split_of(port)[1:-1] + ",":
         depth += (c in "{(") - (c in "})")
         if c == "," and depth == 0:
             entries.append(text.strip())
@@ -216,6 +228,8 @@ class Cluster:
             dims = [extent_of(text, symbols) for text in port["shape"]]
             whole = None
             for rank in reversed(range(self.ranks)):  # of replicas, the first rank's counts
+                if not lives_on(port, self.coordinates(rank)):
+                    continue
                 local = results[rank][port["value"]]
                 whole = np.zeros(dims, local.dtype) if whole is None else whole
                 whole[share_of(port, dims, self.mesh, self.coordinates(rank), symbols)] = local
