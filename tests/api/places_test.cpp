@@ -165,6 +165,22 @@ TEST(Places, OfAnyNodesGiveTheSameAnswer) {
   }
 }
 
+// A sum that is taken at a place, by a tree of messages: the zeros of the others are cast like what they have.
+TEST(Places, SumsAreTakenThereByMessagesToo) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));
+  Plan plan = places({"active=pp:1"});
+  plan.annotations = {{"up=[pp, -]", "annotation"}};
+  Tensors inputs = {{"x", ramp({3, 8})}};
+  Program program = compile(model, Mesh::parse("pp=3"), plan);
+  EXPECT_THAT(program.text(), HasSubstr("tessera.comm.Reduce"));
+  WriteOptions options;
+  options.lower = Lower::primitives;
+  program.write(folder / "out", options);
+  expect_same(Session(Program::read(folder / "out"), one_thread()).run(inputs),
+              Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
+}
+
 TEST(Places, AreExplained) {
   TemporaryFolder folder;
   Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));
