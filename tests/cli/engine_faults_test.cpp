@@ -108,8 +108,8 @@ TEST_P(FaultOnEngine, ends_the_others_which_say_who_it_was_and_leave_records) {
   for (const Failure& failure :
        {Failure{"die", 1}, {"die", 0}, {"exit", 1}, {"throw", 1}, {"throw", 0}, {"stall", 1}, {"stall", 0}}) {
     SCOPED_TRACE(testing::Message() << "rank " << failure.rank << ": " << failure.act);
-    const Ran ran = launch(
-        command(), "TESSERA_FAULT=rank=" + std::to_string(failure.rank) + ",operation=1,after=200,do=" + failure.act);
+    const Ran ran = launch(command("2"), "TESSERA_FAULT=rank=" + std::to_string(failure.rank) +
+                                             ",operation=1,after=600,do=" + failure.act);
     EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
     EXPECT_THAT(ran.err, says(failure));
     for (int rank = 0; rank < kRanks; ++rank) {

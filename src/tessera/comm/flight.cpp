@@ -128,14 +128,17 @@ bool is_message(Kind kind) {
 std::string place_of(const FlightLog& log) {
   if (log.step.empty()) return "";
   const FlightEntry* entry = unfinished(log);
-  return "in " + log.step + (entry ? ", waiting for " + text_of(*entry) : "");
+  if (!entry) return "in " + log.step;
+  if (entry->waited != 0) return "in " + log.step + ", waiting for " + text_of(*entry);
+  return "in " + log.step + ", with " + text_of(*entry) + " under way";
 }
 
-std::string arrivals_of(const std::vector<FlightLog>& logs) {
-  const FlightEntry* awaited = nullptr;
-  for (const FlightLog& log : logs)
-    if (const FlightEntry* entry = unfinished(log); !awaited && entry && !is_message(entry->kind)) awaited = entry;
-  const std::string group = awaited ? awaited->group.data() : "";
+namespace {
+
+/// Of a collective that one of the ranks has begun: who has, and who has not. "" if its group has too many members to
+/// be listed, or all have begun it.
+std::string arrivals_at(const FlightEntry& begun, const std::vector<FlightLog>& logs) {
+  const std::string group = begun.group.data();
   if (!group.ends_with('}')) return "";
   std::vector<int> come, missing;
   for (const FlightLog& log : logs) {
@@ -143,12 +146,25 @@ std::string arrivals_of(const std::vector<FlightLog>& logs) {
         ("," + group.substr(1, group.size() - 2) + ",").find(fmt::format(",{},", log.rank)) != std::string::npos;
     if (!member) continue;
     const bool here = std::any_of(log.entries.begin(), log.entries.end(), [&](const FlightEntry& entry) {
-      return entry.group == awaited->group && entry.axes == awaited->axes && !is_message(entry.kind) &&
-             entry.number >= awaited->number;
+      return entry.group == begun.group && entry.axes == begun.axes && !is_message(entry.kind) &&
+             entry.number >= begun.number;
     });
     (here ? come : missing).push_back(log.rank);
   }
-  return fmt::format("{}: not come: {}; come: {}", text_of(*awaited), rank_text(missing), rank_text(come));
+  if (missing.empty()) return "";
+  return fmt::format("{}: not come: {}; come: {}", text_of(begun), rank_text(missing), rank_text(come));
+}
+
+}  // namespace
+
+std::string arrivals_of(const std::vector<FlightLog>& logs) {
+  for (const bool waited : {true, false})
+    for (const FlightLog& log : logs)
+      for (const FlightEntry& entry : log.entries) {
+        if (entry.finished != 0 || (entry.waited != 0) != waited || is_message(entry.kind)) continue;
+        if (std::string text = arrivals_at(entry, logs); !text.empty()) return text;
+      }
+  return "";
 }
 
 void Flight::give_up() {

@@ -53,10 +53,12 @@ std::vector<FlightLog> logs_of(World& world);
 /// The operator that the rank is in; empty: none.
 std::string step_of(const Flight& flight);
 
-/// Where a rank is, "in AllReduce 'y', waiting for all_reduce 'y' (#2 of group {0,1,2})"; empty: in no operator.
+/// Where a rank is, "in AllReduce 'y', waiting for all_reduce 'y' (#2 of group {0,1,2})", or "in MatMul 'z', with
+/// all_reduce … under way"; empty: in no operator.
 std::string place_of(const FlightLog& log);
-/// Who has come to the first communication that a rank waits for, and who has not, "all_reduce 'y' (#2 of group
-/// {0,1,2}): not come: rank 1; come: ranks 0,2"; empty: nobody waits for a collective, or its group is too long a text.
+/// Who has come to the first collective that some rank waits for, or else has begun, and others have not begun:
+/// "all_reduce 'y' (#2 of group {0,1,2}): not come: rank 1; come: ranks 0,2"; empty: there is none, or its group is too
+/// long a text.
 std::string arrivals_of(const std::vector<FlightLog>& logs);
 
 int64_t steady_nanoseconds();

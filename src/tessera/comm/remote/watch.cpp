@@ -113,12 +113,16 @@ void Watch::check_alive() {
 }
 
 void Watch::check_alive(const std::function<Place()>& place) {
-  if (Clock::now() - looked_.load(std::memory_order_relaxed) < kLook) return;
-  if (ended()) throw_end(place());
+  {
+    std::lock_guard lock(mutex_);
+    if (Clock::now() - looked_ >= kLook) read_notices();
+    if (reason_.empty()) return;
+  }
+  throw_end(place());
 }
 
 void Watch::read_notices() {
-  looked_.store(Clock::now(), std::memory_order_relaxed);
+  looked_ = Clock::now();
   while (auto notice = notices_.next()) take(*notice);
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -89,7 +88,7 @@ class Watch {
 
   const int rank_;
   const std::chrono::milliseconds timeout_;
-  std::atomic<std::chrono::steady_clock::time_point> looked_{};  // for notices, last
+  std::chrono::steady_clock::time_point looked_;  // for notices, last
   std::mutex mutex_;
   Notices& notices_;
   std::string reason_;      // why the run has ended; empty: it has not
