@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
 #include "tessera/proof/prove.h"
@@ -98,32 +100,34 @@ TEST(Types, ResultsAreOfTheStatedExtents) {
   EXPECT_THAT(finding.message, AllOf(HasSubstr("MatMul"), HasSubstr("on rank 0"), HasSubstr("5] is stated")));
 }
 
-// Two ranks, of which the first makes h and the second y, to be spoilt one by one.
+// Ranks of which those at pp=0 make h and those at pp=1 make y, to be spoilt one by one.
 struct TwoPlaces {
   std::vector<std::shared_ptr<spmd::Program>> ranks;
 
-  TwoPlaces() {
+  explicit TwoPlaces(std::string_view mesh = "pp=2", const spmd::Compiled::Orders& orders = {}) {
     spmd::Program program = spmd::Compiled(
                                 "m (float[b, 4] x) => (float[b, 6] y) <float[4, 6] w> {\n"
                                 "  h = MatMul (x, w)\n"
                                 "  y = Relu (h)\n"
                                 "}\n",
-                                "pp=2", {}, {{"h", "pp=0"}, {"y", "pp=1"}})
+                                mesh, orders, {{"h", "pp=0"}, {"y", "pp=1"}})
                                 .program();
-    for (int64_t rank = 0; rank < 2; ++rank)
-      ranks.push_back(std::make_shared<spmd::Program>(spmd::specialize(program, {rank})));
+    for (int64_t rank = 0; rank < program.mesh.size(); ++rank)
+      ranks.push_back(std::make_shared<spmd::Program>(spmd::specialize(program, program.mesh.coordinates(rank))));
     EXPECT_EQ(clash(), "none");
   }
 
-  Node* permute(int rank) {
+  Node* find(int rank, std::string_view op) {
     for (const auto& node : ranks[rank]->graph->nodes())
-      if (node->op_type == "Permute") return node.get();
+      if (node->op_type == op) return node.get();
     return nullptr;
   }
+  Node* permute(int rank) { return find(rank, "Permute"); }
   std::string clash() const {
     runtime::RankPrograms programs;
     programs.programs.assign(ranks.begin(), ranks.end());
-    programs.program_of = {0, 1};
+    programs.program_of.resize(ranks.size());
+    std::iota(programs.program_of.begin(), programs.program_of.end(), 0);
     Report found = prove(programs);
     return found.good() ? "none" : found.findings.front().message;
   }
@@ -155,8 +159,31 @@ TEST(Places, WhatIsMadeAtAPlaceLivesThere) {
 
 TEST(Places, ACommunicationLeadsWhereItSays) {
   TwoPlaces spoilt;
-  spoilt.ranks[0]->placements[spoilt.permute(0)->outputs[0]].sharding.at[0].index = 0;
+  for (int rank : {0, 1}) spoilt.ranks[rank]->placements[spoilt.permute(rank)->outputs[0]].sharding.at[0].index = 0;
   EXPECT_THAT(spoilt.clash(), HasSubstr("does not lead from [-, -] at(pp=0) to [-, -] at(pp=0)"));
+}
+
+// The receiver has no operand, so nothing in its own model says how what it gets is laid out.
+TEST(Places, GiverAndReceiverStateOneLayout) {
+  TwoPlaces spoilt("pp=2,tp=2", {{"w", "[tp, -]"}});
+  for (int rank : {0, 1}) {
+    Graph& graph = *spoilt.ranks[rank]->graph;
+    Node* reduce = spoilt.find(rank, "AllReduce");
+    Node* permute = spoilt.find(rank, "Permute");
+    spoilt.ranks[rank]->placements[permute->outputs[0]].sharding.partial =
+        spoilt.ranks[rank]->placement(reduce->inputs[0]).sharding.partial;
+    graph.replace_uses(reduce->outputs[0], reduce->inputs[0]);
+    graph.erase(reduce);
+  }
+  EXPECT_THAT(spoilt.clash(),
+              AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("one says that it makes [-, -] partial(sum:tp) at(pp=1), "
+                                                          "the other [-, -] at(pp=1)")));
+}
+
+TEST(Places, AReceiverStatesALayout) {
+  TwoPlaces spoilt;
+  spoilt.ranks[1]->placements.erase(spoilt.permute(1)->outputs[0]);
+  EXPECT_THAT(spoilt.clash(), HasSubstr("the other nothing of its layout"));
 }
 
 }  // namespace

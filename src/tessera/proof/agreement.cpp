@@ -87,7 +87,13 @@ class GroupCheck {
              const Mesh& mesh)
       : members_(members), coordinates_(coordinates), mesh_(mesh) {}
 
-  std::optional<Clash> run() {
+  std::optional<Clash> run() const {
+    auto clash = fit();
+    return clash ? clash : same_layouts();
+  }
+
+ private:
+  std::optional<Clash> fit() const {
     const Communication& first = *members_[0]->communication;
     for (size_t m = 1; m < members_.size(); ++m)
       if (auto why = difference(first, *members_[m]->communication)) return Clash{0, m, "order", *why};
@@ -117,7 +123,24 @@ class GroupCheck {
     }
   }
 
- private:
+  // Who has no operand cannot tell from its own model how what it gets is laid out: the others' models say it too.
+  std::optional<Clash> same_layouts() const {
+    for (size_t m = 1; m < members_.size(); ++m) {
+      const auto &first = members_[0]->communication->layout, &other = members_[m]->communication->layout;
+      if (!same(first, other))
+        return Clash{0, m, "layout", fmt::format("one says that it makes {}, the other {}", str(first), str(other))};
+    }
+    return std::nullopt;
+  }
+
+  static bool same(const std::optional<Sharding>& a, const std::optional<Sharding>& b) {
+    return a && b ? same_layout(*a, *b) : !a && !b;
+  }
+
+  std::string str(const std::optional<Sharding>& layout) const {
+    return layout ? layout->str(mesh_) : "nothing of its layout";
+  }
+
   Expr of_member(const Expr& extent, size_t member) const { return bind_rank(extent, mesh_, coordinates_[member]); }
 
   std::optional<Clash> same_shapes() const {

@@ -37,7 +37,7 @@ class Statements {
 /// Two members that do not fit together, and why.
 struct Clash {
   size_t a = 0, b = 0;  ///< members
-  std::string rule;     ///< "order" or "shape"
+  std::string rule;     ///< "order", "shape", "message" or "layout"
   std::string why;      ///< "one reduces by sum, the other by max"
 };
 

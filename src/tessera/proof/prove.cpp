@@ -12,7 +12,11 @@ Report prove(const runtime::RankPrograms& programs) {
   report.ranks = programs.mesh().size();
   report.models = static_cast<int64_t>(programs.programs.size());
   std::vector<std::vector<Communication>> communications;
-  for (const auto& program : programs.programs) communications.push_back(communications_of(*program));
+  for (const auto& program : programs.programs) {
+    auto& own = communications.emplace_back(communications_of(*program));
+    if (!programs.placed)
+      for (Communication& communication : own) communication.layout.reset();
+  }
   auto program_of = [&](int64_t rank) { return programs.program_of.empty() ? 0 : programs.program_of[rank]; };
   for (int64_t rank = 0; rank < report.ranks; ++rank)
     report.communications += static_cast<int64_t>(communications[program_of(rank)].size());

@@ -85,7 +85,11 @@ bool gives(const Communication& communication, size_t member) {
 std::vector<Communication> communications_of(const spmd::Program& program) {
   std::vector<Communication> all;
   for (const auto& node : program.graph->nodes())
-    if (auto kind = dialect::kind_of(*node)) all.push_back(communication_of(*node, *kind));
+    if (auto kind = dialect::kind_of(*node)) {
+      all.push_back(communication_of(*node, *kind));
+      const auto placed = program.placements.find(node->output(0));
+      if (placed != program.placements.end()) all.back().layout = placed->second.sharding;
+    }
   return all;
 }
 

@@ -26,6 +26,7 @@ struct Communication {
   Expr to = -1, from = -1;                   ///< of messages: ranks
   std::string step;                          ///< of messages: which of a lowered collective's
   std::vector<int64_t> targets;              ///< of a permutation: whom each member sends to, members
+  std::optional<Sharding> layout;            ///< of the result, if it stands for a global value
 
   bool is_message() const { return kind == comm::Kind::send || kind == comm::Kind::recv; }
   /// Whether one rank names others.
