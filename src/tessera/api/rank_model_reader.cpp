@@ -85,18 +85,14 @@ class RankModelReader {
     for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
   }
 
-  // Whether a member other than this rank reads what it gives to a communication.
+  // Whether a member other than this rank may read an operand of it.
   bool gives(const Node& node, int rank) const {
     const auto* axes = node.get<std::vector<std::string>>("axes");
-    const auto kind = dialect::kind_of(node);
-    const bool from_root = kind == comm::Kind::broadcast || kind == comm::Kind::scatter;
-    if (!axes || (!from_root && kind != comm::Kind::permute)) return true;
+    if (!axes) return true;
     std::vector<AxisRef> group;
     for (const std::string& axis : *axes) group.push_back(parse_axis(axis, manifest_.mesh));
     const std::vector<int> members = group_of(rank, group, manifest_.mesh);
-    const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-    if (from_root) return static_cast<int64_t>(me) == node.get_int("root", 0);
-    return node.get_ints("targets").at(me) >= 0;
+    return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
   // Files have zeros there.

@@ -274,6 +274,24 @@ bool communicates(const Node& node) {
   return kind_of(node).has_value();
 }
 
+bool gives(const Node& node, size_t member) {
+  const auto kind = kind_of(node);
+  if (!kind) return false;
+  switch (*kind) {
+    case comm::Kind::broadcast:
+    case comm::Kind::scatter:
+      return static_cast<int64_t>(member) == node.get_int("root", 0);
+    case comm::Kind::permute: {
+      const std::vector<int64_t> targets = node.get_ints("targets");
+      return member < targets.size() && targets[member] >= 0;
+    }
+    case comm::Kind::barrier:
+      return false;
+    default:
+      return true;
+  }
+}
+
 Reduction reduction_of(const Node& node) {
   const std::string name = node.get_string("reduction", "sum");
   for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})

@@ -59,6 +59,9 @@ Expr stated_extent(const Node& node, std::string_view attribute, const Expr& oth
 /// The rank that a Send or Recv names, over axis indices; -1 is nobody.
 Expr peer_of(const Node& node);
 
+/// Whether others read the operand of the group's member `member`; of other nodes than communication, false.
+bool gives(const Node& node, size_t member);
+
 /// Throws a user error (stage "dialect") that names the node and the mend: an operator, attribute or axis that does not
 /// exist, an attribute of the wrong type or left out, operands too many or missing, a root or target outside the group,
 /// a dimension out of range.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::proof {
@@ -101,7 +102,7 @@ class GroupCheck {
       return Clash{0, 0, "shape",
                    fmt::format("member {} is to be its root, in a group of {}", first.root, members_.size())};
     for (size_t m = 0; m < members_.size(); ++m)
-      if (gives(*members_[m]->communication, m) && !members_[m]->communication->has_operand)
+      if (dialect::gives(*members_[m]->communication->node, m) && !members_[m]->communication->has_operand)
         return Clash{m, m, "shape", "it has nothing to give, but is asked to"};
     switch (first.kind) {
       case comm::Kind::all_reduce:

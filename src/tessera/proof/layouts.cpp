@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 #include "tessera/ops/op.h"
 
@@ -118,8 +119,8 @@ class LayoutCheck {
       return !to || *to >= 0;
     }
     const std::vector<int> members = group_of(rank_, axes_of(communication), mesh_);
-    return proof::gives(communication,
-                        static_cast<size_t>(std::find(members.begin(), members.end(), rank_) - members.begin()));
+    return dialect::gives(*communication.node,
+                          static_cast<size_t>(std::find(members.begin(), members.end(), rank_) - members.begin()));
   }
 
   // A rank makes what it has of what it has, and gives nothing else; what messages bring may be chosen instead.

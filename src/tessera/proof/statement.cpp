@@ -68,20 +68,6 @@ Communication communication_of(const Node& node, comm::Kind kind) {
 
 }  // namespace
 
-bool gives(const Communication& communication, size_t member) {
-  switch (communication.kind) {
-    case comm::Kind::broadcast:
-    case comm::Kind::scatter:
-      return static_cast<int64_t>(member) == communication.root;
-    case comm::Kind::permute:
-      return member < communication.targets.size() && communication.targets[member] >= 0;
-    case comm::Kind::barrier:
-      return false;
-    default:
-      return true;
-  }
-}
-
 std::vector<Communication> communications_of(const spmd::Program& program) {
   std::vector<Communication> all;
   for (const auto& node : program.graph->nodes())

@@ -35,9 +35,6 @@ struct Communication {
   std::string str() const;
 };
 
-/// Whether others read the operand of the group's member `member`.
-bool gives(const Communication& communication, size_t member);
-
 /// All communication nodes of a program, in order. User errors, stage "check", for nodes that no reader understands.
 std::vector<Communication> communications_of(const spmd::Program& program);
 
