@@ -19,8 +19,7 @@ struct Enclosure {
 };
 
 /// Puts the nodes that run on some ranks only into Ifs: one for every maximal run of nodes of one place, with those
-/// between them that do not depend on them put before. Elsewhere the results are zeros of the same shapes. A node that
-/// has no place, but an operand that a node in an If has made for itself, goes with it.
+/// between them that do not depend on them put before. Elsewhere the results are zeros of the same shapes.
 ///
 /// Example: h = MatMul (x, v) at(pp=0) becomes h = If (is_pp_0) <then: MatMul (x, v), else: ConstantOfShape (shape)>.
 void enclose_placed(Graph& graph, const Enclosure& enclosure);

@@ -156,7 +156,8 @@ class RankModel {
     enclose_placed(graph(), enclosure);
   }
 
-  // Of what stands for no global value, where its operands are.
+  // Of what stands for no global value, where its operands are: a node that has no place, but an operand that is made
+  // at one, goes with it.
   std::map<const Node*, std::vector<PlacedAxis>> places() const {
     std::map<const Node*, std::vector<PlacedAxis>> places;
     std::map<const Value*, std::vector<PlacedAxis>> of_value;
