@@ -222,6 +222,17 @@ TEST(Places, ThatCannotBeAreRefused) {
   EXPECT_THAT(error_of("active=pp:1", "pp=2", split), HasSubstr("--place 'hidden=pp:1'"));
 }
 
+TEST(Places, AreHeldToTheSizeOfAMeshOnceItIsKnown) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));
+  Plan plan = places({"active=pp:(2)2=1", "hidden=pp:2"});
+  plan.mesh = "pp=?";
+  model.write_annotated(folder / "annotated.onnx", plan);
+  Model annotated = Model::load(folder / "annotated.onnx");
+  EXPECT_TRUE(check_program(compile(annotated, Mesh::parse("pp=4"), annotated.plan())).good());
+  EXPECT_THROW(compile(annotated, Mesh::parse("pp=2"), annotated.plan()), Error);
+}
+
 TEST(Places, ArePartOfAPlan) {
   const Plan plan = Plan::from_json(R"({"mesh": "pp=2", "places": ["a*=pp:1"]})", "p.json");
   ASSERT_EQ(plan.places.size(), 1u);

@@ -398,6 +398,14 @@ TEST_F(CommandLine, mistakes_in_annotations) {
   EXPECT_THAT(mistake(run + "'u*=[-,-,tp]'"), HasSubstr("none with 3 dimensions"));
 }
 
+TEST_F(CommandLine, mistakes_in_places) {
+  const std::string run = "run " + model_ + " --mesh pp=4 --place ";
+  EXPECT_THAT(mistake(run + "nothing=pp:1"), HasSubstr("'nothing' matches no node"));
+  EXPECT_THAT(mistake(run + "hidden=pp:4"), HasSubstr("axis 'pp' has no index 4; its indices are 0 to 3"));
+  EXPECT_THAT(mistake(run + "'hidden=pp:(2)2=2'"), HasSubstr("'hidden': axis 'pp:(2)2' has no index 2"));
+  EXPECT_EQ(tessera(run + "'hidden=pp:(2)2=1'").code, 0) << "as Tessera prints it";
+}
+
 TEST_F(CommandLine, mistakes_in_inputs) {
   std::string run = "run " + model_ + " --mesh tp=2 --inputs ";
   EXPECT_THAT(mistake(run + (folder_ / "none.npz").string()), HasSubstr("none.npz does not exist"));

@@ -21,8 +21,10 @@ Plan Model::plan() const {
 }
 
 void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
-  // Whether it can be followed shows on any size.
-  compile(*this, api::close_sizes(plan.mesh, 2), plan);
+  // Whether it can be followed shows on any size that has its places.
+  std::vector<api::PlaceRequest> places;
+  for (const Plan::Annotation& place : plan.places) places.push_back(api::PlaceRequest::parse(place.text, place.by));
+  compile(*this, api::close_sizes(plan.mesh, api::size_with_places(plan.mesh, places)), plan);
   OnnxModel annotated = impl_->model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
   for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first has its way

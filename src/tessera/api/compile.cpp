@@ -31,7 +31,10 @@ AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_vi
 }
 
 PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
-  const size_t equals = text.rfind('=');
+  size_t equals = text.find('=');
+  while (equals != std::string_view::npos && !reads_as_place(text.substr(equals + 1)))
+    equals = text.find('=', equals + 1);
+  if (equals == std::string_view::npos) equals = text.rfind('=');
   if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
     fail("place", "'{}' is no place; write NAME=AXIS:INDEX, as 'h.1.*=pp:1'", text);
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), std::string(by)};

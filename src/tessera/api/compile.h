@@ -28,7 +28,8 @@ struct PlaceRequest {
   std::string place;    ///< as parse_place reads it
   std::string by;       ///< "place", "plan file"
 
-  /// Splits at the last '='. A user error if there is none.
+  /// Splits at the first '=' after which a place is written, maybe of a sub-axis ("pp:(2)2=1"); if none is, at the
+  /// last. A user error if there is no '='.
   static PlaceRequest parse(std::string_view text, std::string_view by);
 };
 

@@ -31,6 +31,13 @@ std::vector<std::string_view> split_outside(std::string_view text, std::string_v
   return pieces;
 }
 
+// Of a place: "pp:1" is pp and 1, "pp:(2)2=1", a sub-axis, pp:(2)2 and 1. The last sign of either kind parts them.
+std::pair<std::string_view, std::string_view> axis_and_index(std::string_view entry) {
+  const size_t sign =
+      std::min(entry.rfind('='), entry.find('=') == std::string_view::npos ? entry.rfind(':') : entry.size());
+  return {trim(entry.substr(0, sign)), sign < entry.size() ? trim(entry.substr(sign + 1)) : ""};
+}
+
 class ShardingParser {
  public:
   ShardingParser(const Shape& shape, const Mesh& mesh, std::string_view what)
@@ -208,23 +215,28 @@ class ShardingParser {
 
 }  // namespace
 
+bool reads_as_place(std::string_view text) {
+  const std::vector<std::string_view> entries = split_outside(text, ",");
+  return std::all_of(entries.begin(), entries.end(), [](std::string_view entry) {
+    const auto [axis, digits] = axis_and_index(entry);
+    return !axis.empty() && !digits.empty() && axis.find('=') == std::string_view::npos &&
+           digits.find_first_not_of("0123456789") == std::string_view::npos;
+  });
+}
+
 std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std::string_view what) {
   std::vector<PlacedAxis> places;
   for (std::string_view entry : split_outside(text, ",")) {
-    // "pp:1", and of a sub-axis "pp:(2)2=1": the last of either.
-    const size_t sign =
-        std::min(entry.rfind('='), entry.find('=') == std::string_view::npos ? entry.rfind(':') : entry.size());
-    std::string_view digits = sign < entry.size() ? trim(entry.substr(sign + 1)) : "";
+    const auto [name, digits] = axis_and_index(entry);
     int64_t index = -1;
     auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
     if (digits.empty() || error != std::errc() || end != digits.data() + digits.size())
       fail("place", "'{}': '{}' is no place; write AXIS:INDEX, as pp:1", what, entry);
     const AxisRef axis = [&] {
       try {
-        return parse_axis(trim(entry.substr(0, sign)), mesh);
+        return parse_axis(name, mesh);
       } catch (const Error&) {
-        fail("place", "'{}': '{}' is no axis of the mesh {}; name one of its axes", what, trim(entry.substr(0, sign)),
-             mesh.str());
+        fail("place", "'{}': '{}' is no axis of the mesh {}; name one of its axes", what, name, mesh.str());
       }
     }();
     if (index < 0 || index >= axis.size)

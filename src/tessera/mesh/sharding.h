@@ -138,6 +138,8 @@ Sharding parse_sharding(std::string_view text, const Shape& shape, const Mesh& m
 /// Reads places, "pp=1, dp=0", as at(…) holds them, or with ':' for '='. Throws a user error (stage "place") that names
 /// `what`, for an axis that the mesh has not, or an index out of its range.
 std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std::string_view what);
+/// Whether text is of the form that parse_place reads, on some mesh.
+bool reads_as_place(std::string_view text);
 /// "pp=1, dp=0"
 std::string print_place(const std::vector<PlacedAxis>& place, const Mesh& mesh);
 
