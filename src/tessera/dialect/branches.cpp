@@ -18,16 +18,27 @@ class Chooser {
       : graph_(graph), mesh_(mesh), coordinates_(mesh.coordinates(rank)) {}
 
   void run() {
+    while (choose()) {
+    }
+  }
+
+ private:
+  // What a branch brings may hold Ifs in its turn, or settle the condition of another. Whether one was chosen.
+  bool choose() {
+    bool any = false;
+    settled_.clear();
     for (Node* node : rewrite::nodes_of(graph_)) {
       if (!node->is("If")) continue;
       const auto condition = truth_of(node->input(0));
       const auto* branch =
           condition ? node->get<std::shared_ptr<Graph>>(*condition ? "then_branch" : "else_branch") : nullptr;
-      if (branch && *branch) unfold(node, **branch);
+      if (!branch || !*branch) continue;
+      unfold(node, **branch);
+      any = true;
     }
+    return any;
   }
 
- private:
   std::optional<bool> truth_of(Value* condition) {
     if (!condition || !settle(condition)) return std::nullopt;
     const auto content = rewrite::contents(condition);
@@ -54,6 +65,7 @@ class Chooser {
   }
 
   void unfold(Node* node, const Graph& branch) {
+    std::set<const Value*> made;
     std::map<const Value*, Value*> outside;
     for (size_t c = 0; c < node->captures.size(); ++c)
       if (const Value* inside = branch.find(node->captures[c]))
@@ -75,18 +87,39 @@ class Chooser {
       }
       auto twin = std::make_unique<Node>(*inner);
       for (Value*& operand : twin->inputs) operand = operand ? outside.at(operand) : nullptr;
-      for (Value*& result : twin->outputs) result = result ? outside.at(result) : nullptr;
+      for (Value*& result : twin->outputs) {
+        result = result ? outside.at(result) : nullptr;
+        made.insert(result);
+      }
       graph_.adopt_node(std::move(twin), node);
     }
-    for (size_t r = 0; r < node->outputs.size(); ++r)
-      if (node->outputs[r]) give_way(node->outputs[r], outside.at(branch.outputs.at(r)));
+    for (size_t r = 0; r < node->outputs.size(); ++r) {
+      Value *result = node->outputs[r], *value = outside.at(branch.outputs.at(r));
+      if (!result) continue;
+      const bool is_fresh = made.erase(value) > 0;  // a value takes one name
+      if (!is_fresh && (!graph_.is_output(result) || is_token(*value))) {
+        graph_.replace_uses(result, value);
+        continue;
+      }
+      if (!is_fresh) {
+        value = graph_.add_node("Identity", {value}, {""}, "", node)->outputs[0];
+        value->type = result->type;
+        value->extra = branch.outputs[r]->extra;
+      }
+      give_way(result, value);
+    }
     graph_.erase(node);
   }
 
+  // Tokens stand for no data: nobody asks for the last one by name.
+  static bool is_token(const Value& value) {
+    const Node* node = value.producer;
+    return node && communicates(*node) && &value == node->output(find_schema(node->op_type)->results.size());
+  }
+
   void give_way(Value* result, Value* value) {
-    graph_.replace_uses(result, value);
-    if (value->kind != ValueKind::result || !value->producer) return;
     const std::string name = result->name;
+    graph_.replace_uses(result, value);
     graph_.rename(result, name + ".branches");
     graph_.rename(value, name);
     if (result->has_shape()) value->type = result->type;

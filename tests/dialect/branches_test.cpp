@@ -1,0 +1,98 @@
+// Of an If whose condition follows from the rank, the branch that the rank takes stands in its place.
+#include "tessera/dialect/branches.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+
+namespace tessera::dialect {
+namespace {
+
+const TensorType kType{DType::float32, Shape{2}};
+
+// A branch with the outer value x.
+struct Branch {
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+  Value* x = graph->add_value("x", ValueKind::input, kType);
+
+  Value* node(std::string_view op, Value* operand, const std::string& result) {
+    Value* made = graph->add_node(op, {operand}, {result})->outputs[0];
+    made->type = kType;
+    return made;
+  }
+};
+
+class Branches : public testing::Test {
+ protected:
+  // If (true) with x and these results, in any graph in which `outer` is x.
+  static Node* choice(Graph& graph, Value* outer, const Branch& branch, const std::vector<std::string>& results) {
+    const uint8_t yes = 1;
+    Value* truth = graph.add_constant(results[0] + ".truth", Tensor::copy_of(DType::boolean, {}, &yes, 1));
+    Node* node = graph.add_node("If", {truth, outer}, results);
+    node->captures = {"x"};
+    node->set("then_branch", branch.graph);
+    node->set("else_branch", branch.graph);
+    for (Value* result : node->outputs) result->type = kType;
+    return node;
+  }
+
+  void choose() {
+    choose_branches(graph_, Mesh::parse("tp=2"), 1);
+    graph_.verify("test");
+    for (const auto& node : graph_.nodes()) EXPECT_FALSE(node->is("If"));
+  }
+
+  Graph graph_;
+  Value* x_ = graph_.add_input("x", kType);
+};
+
+TEST_F(Branches, AnOutputThatIsHandedOnKeepsItsName) {
+  Branch branch;
+  branch.graph->outputs = {branch.node("Identity", branch.x, "same")};
+  graph_.outputs = choice(graph_, x_, branch, {"y"})->outputs;
+  choose();
+  ASSERT_NE(graph_.find("y"), nullptr);
+  EXPECT_EQ(graph_.outputs.at(0), graph_.find("y"));
+  EXPECT_EQ(graph_.find("y")->producer->input(0), x_);
+  EXPECT_EQ(x_->name, "x");
+}
+
+TEST_F(Branches, OuterValuesKeepTheirNames) {
+  Value* before = graph_.add_node("Relu", {x_}, {"before"})->outputs[0];
+  before->type = kType;
+  Branch branch;
+  branch.graph->outputs = {branch.node("Identity", branch.x, "same")};
+  Node* choose_from = choice(graph_, before, branch, {"y"});
+  Node* last = graph_.add_node("Relu", {choose_from->outputs[0]}, {"last"});
+  last->outputs[0]->type = kType;
+  graph_.outputs = {last->outputs[0]};
+  choose();
+  EXPECT_EQ(last->inputs[0], before);
+  EXPECT_EQ(before->name, "before");
+}
+
+TEST_F(Branches, TwoResultsMayStandForOneValue) {
+  Branch branch;
+  Value* made = branch.node("Relu", branch.x, "made");
+  branch.graph->outputs = {made, made};
+  graph_.outputs = choice(graph_, x_, branch, {"y", "z"})->outputs;
+  choose();
+  ASSERT_NE(graph_.find("y"), nullptr);
+  ASSERT_NE(graph_.find("z"), nullptr);
+  EXPECT_EQ(graph_.outputs, (std::vector<Value*>{graph_.find("y"), graph_.find("z")}));
+  EXPECT_EQ(graph_.find("y")->producer->op_type, "Relu");
+  EXPECT_EQ(graph_.find("z")->producer->input(0), graph_.find("y"));
+}
+
+TEST_F(Branches, BranchesOfBranchesAreChosen) {
+  Branch inner, outer;
+  inner.graph->outputs = {inner.node("Relu", inner.x, "made")};
+  outer.graph->outputs = choice(*outer.graph, outer.x, inner, {"nested"})->outputs;
+  graph_.outputs = choice(graph_, x_, outer, {"y"})->outputs;
+  choose();
+  EXPECT_EQ(graph_.find("y")->producer->op_type, "Relu");
+  EXPECT_EQ(graph_.find("y")->producer->input(0), x_);
+}
+
+}  // namespace
+}  // namespace tessera::dialect
