@@ -128,6 +128,32 @@ TEST_P(FaultOnEngine, ends_the_others_which_say_who_it_was_and_leave_records) {
   }
 }
 
+/// A sum of 2 MiB, and beside it a kernel that throws: index 2 of a table of two rows.
+constexpr std::string_view kBadIndex = R"(
+bad (float[batch, 8] x, int64[64] rows) => (float[batch, 8] y, float[64, 8] g)
+    <float[8, 32] up, float[32, 8] down, float[2, 8] table> {
+  hidden = MatMul (x, up)
+  active = Relu (hidden)
+  y = MatMul (active, down)
+  twice = Add (rows, rows)
+  g = Gather (table, twice)
+})";
+
+// A library goes on with the sum while ranks tell each other of the end, and finds its memory in place.
+TEST_P(FaultOnEngine, of_a_kernel_while_a_communication_is_under_way_is_told) {
+  const std::string model = test::write_model(folder_, kBadIndex).string();
+  for (const char* option : {"", " --no-overlap"})
+    for (int again = 0; again < 3; ++again) {
+      const Ran ran =
+          launch(std::string(TESSERA_BINARY) + " run " + model + " --mesh tp=3 --shapes batch=65536" +
+                 " --threads 1 --quiet --timeout 5 --flight-record " + (folder_ / "flight.json").string() + option);
+      EXPECT_EQ(ran.code, 3) << ran.err;
+      EXPECT_THAT(ran.err, HasSubstr("[kernel] Gather producing 'g': the index 2 is outside [-2, 2)")) << option;
+      EXPECT_THAT(ran.err, testing::Not(HasSubstr("ignal"))) << option;
+      expect_nothing_left();
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, FaultOnEngine, testing::Values(test::kSpawn, test::kMpirun, test::kTorchrun),
                          test::engine_of);
 

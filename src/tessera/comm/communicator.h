@@ -111,7 +111,8 @@ class World {
   virtual bool advances_by_tests() const { return false; }
 
   /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins. A timeout or a
-  /// disagreement does the same. Buffers must outlive all ranks' last wait: a reader may be in the middle of one.
+  /// disagreement does the same. Buffers must outlive all ranks' last wait: a reader may be in the middle of one. Those
+  /// of operations that were not waited for to their end must outlive the world, whose library may go on with them.
   virtual void abort(int rank, std::string_view message) = 0;
 
   /// Why the run has ended, as abort() was told first; empty while it has not, or where the backend cannot say.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 #include "tessera/runtime/agreement.h"
 #include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/tensor_pool.h"
@@ -71,8 +72,9 @@ struct Executor::Impl {
   }
 
   // Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
-  // failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown.
-  void on_all(const std::function<void(size_t)>& task) {
+  // failure, by time, ends the world, so that no other rank waits for the one that failed, and is thrown. `lent`: what
+  // communications of the task may read or write that is not the ranks' own.
+  void on_all(const std::function<void(size_t)>& task, const std::vector<const Tensors*>& lent = {}) {
     std::mutex mutex;
     std::exception_ptr first;
     std::string message;  // of the first
@@ -106,10 +108,20 @@ struct Executor::Impl {
     if (!first) return;
     flights = comm::logs_of(*world);
     times.clear();
+    if (options.connected) abandon_memory(lent);
     plans.clear();  // their communicators are of the world that ended
     last = nullptr;
     connect();
     std::rethrow_exception(first);
+  }
+
+  // A library goes on with what is under way for as long as ranks tell each other how the run has ended.
+  void abandon_memory(const std::vector<const Tensors*>& lent) {
+    for (const Tensors* tensors : lent) keep_for_good(*tensors);
+    for (auto& cached : plans)
+      for (auto& plan : cached.second.plans) plan->abandon_memory();
+    for (auto& rank : ranks) rank->abandon_memory();
+    keep_for_good(programs);
   }
 
   PlanSet& plan(const Symbols& symbols) {
@@ -270,11 +282,13 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
     made.push_back(output.mutable_data());
     called.push_back(whole.value->name);
   }
-  impl_->on_all([&](size_t n) {
-    plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
-    for (size_t i = 0; i < made.size(); ++i)
-      bring_parts(*impl_->ranks[n], *impl_->programs, symbols, impl_->here, called[i], made[i]);
-  });
+  impl_->on_all(
+      [&](size_t n) {
+        plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
+        for (size_t i = 0; i < made.size(); ++i)
+          bring_parts(*impl_->ranks[n], *impl_->programs, symbols, impl_->here, called[i], made[i]);
+      },
+      {&inputs, &outputs});
   return impl_->is_whole() ? std::move(outputs) : Tensors{};
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 
 namespace tessera::runtime {
 namespace {
@@ -37,7 +38,8 @@ void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& s
   const int size = static_cast<int>(programs.mesh().size());
   if (static_cast<int>(here.size()) == size) return;
   auto is_here = [&](int other) { return std::find(here.begin(), here.end(), other) != here.end(); };
-  std::vector<std::byte> dense;
+  KeptIfThrown<std::vector<std::byte>> room;  // to which a library may still write
+  std::vector<std::byte>& dense = *room;
   comm::Operation operation{.dtype = DType::uint8, .label = value};
   auto buffer_of = [&](const PartOfWhole& part) {
     operation.count = static_cast<int64_t>(part.bytes());

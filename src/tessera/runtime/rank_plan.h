@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/base/keep.h"
 #include "tessera/kernels/groups.h"
 #include "tessera/runtime/collective.h"
 #include "tessera/runtime/held_part.h"
@@ -33,6 +34,9 @@ class RankPlan {
   Dims global_dims(const Value* value) const;
 
   size_t arena_bytes() const { return memory_.bytes; }
+
+  /// Leaves tensors of its own in memory for good, for communications that were under way as a run failed.
+  void abandon_memory() const { keep_for_good(bound_expressions_); }
 
  private:
   enum class Where : uint8_t { none, arena, fixed, input, output };

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 #include "tessera/ir/pages.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
@@ -137,6 +139,12 @@ std::byte* RankState::arena(size_t bytes) {
     arena_bytes_ = bytes;
   }
   return arena_.get();
+}
+
+void RankState::abandon_memory() {
+  keep_for_good(std::exchange(arena_, nullptr));
+  arena_bytes_ = 0;
+  keep_for_good(shards_);
 }
 
 size_t RankState::state_bytes() const {

@@ -49,6 +49,9 @@ class RankState {
   /// At least `bytes` bytes of the world's memory, 64-byte aligned; the same on each call unless it had to grow.
   std::byte* arena(size_t bytes);
 
+  /// Leaves the arena and the shards in memory for good, for communications that were under way as a run failed.
+  void abandon_memory();
+
   /// Bytes of states that this rank holds: shards (mapped or copied) and packed forms.
   size_t state_bytes() const;
 

@@ -1,6 +1,7 @@
 #include "tessera/comm/remote/remote_communicator.h"
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 #include "tessera/comm/group.h"
 
 namespace tessera::comm {
@@ -14,7 +15,7 @@ RemoteCommunicator::RemoteCommunicator(std::shared_ptr<Watch> watch, int rank, s
       received_(members.size()) {}
 
 RemoteCommunicator::~RemoteCommunicator() {
-  if (!pending_.empty()) new auto(std::move(pending_));
+  if (!pending_.empty()) keep_for_good(std::move(pending_));
 }
 
 Ticket RemoteCommunicator::start(const Operation& operation) {
