@@ -91,6 +91,13 @@ TEST(Schedule, waits_for_a_barrier_where_it_stands) {
               ElementsAre("start 1", "wait 1", "run 0", "start 2", "run 3", "wait 2"));
 }
 
+TEST(Schedule, waits_for_what_is_under_way_before_a_barrier) {
+  Task barrier = communicate({}, {});
+  barrier.at_once = true;
+  EXPECT_THAT(text(with_under_way(4, {communicate({0}, {1}), communicate({2}, {3}), barrier, compute({1, 3}, {4})})),
+              ElementsAre("start 0", "start 1", "wait 0", "wait 1", "start 2", "wait 2", "run 3"));
+}
+
 TEST(Schedule, peak_holds_operands_until_the_wait) {
   const std::vector<Task> tasks = {compute({}, {0}), communicate({0}, {1}), compute({}, {2}), compute({1, 2}, {3})};
   const std::vector<Memory> memories = {{1, false}, {10, false}, {100, false}, {1000, true}};
@@ -174,6 +181,7 @@ TEST(Schedule, never_lets_two_get_into_each_others_way) {
       for (size_t t = 0; t < later; ++t) {
         if (tasks[t].communicates && tasks[later].communicates) {
           EXPECT_LT(spans[t].begin, spans[later].begin);
+          EXPECT_LT(spans[t].end, spans[later].end);
         }
         const bool conflict = meets(tasks[t].writes, tasks[later].writes) ||
                               meets(tasks[t].writes, tasks[later].reads) || meets(tasks[t].reads, tasks[later].writes);

@@ -152,6 +152,7 @@ class Overlap {
   }
 
   void take(int task) {
+    while (tasks_[task].at_once && !under_way_.empty()) wait_for_oldest();
     ready_.erase(task);
     ready_by_need_.erase({needed_by_[task], task});
     ledger_.begin(task);

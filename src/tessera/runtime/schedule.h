@@ -10,7 +10,7 @@ namespace tessera::runtime {
 /// A step of a rank's plan, as the order of steps sees it. Memories are numbered from 0.
 struct Task {
   bool communicates = false;  ///< it is started, and waited for later; else it runs
-  bool at_once = false;       ///< of a communication: it is waited for where it starts
+  bool at_once = false;       ///< of a communication: it is waited for where it starts, after all that are under way
   bool in_place = false;  ///< its first result takes over the memory of its first operand if nobody reads that later
   std::vector<int> reads, writes;
 };
@@ -59,7 +59,8 @@ struct Limits {
 /// No deadlock comes of it. Take an order of all ranks' starts and waits in which the program as given gets to its end,
 /// and of the starts that have not happened the first in that order. What its rank waits for before it are
 /// communications that it started earlier; in the program as given it waits for them earlier, too, so all starts that
-/// they need come before it in that order, and have happened.
+/// they need come before it in that order, and have happened. Waits come in the order of their starts, for a wait may
+/// let none but its own communication advance.
 std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                                const Limits& limits);
 
