@@ -118,6 +118,26 @@ TEST(Schedule, peak_counts_a_sum_in_place_once) {
   EXPECT_EQ(peak_bytes(as_given(tasks), tasks, {{100, false}, {100, false}, {1, true}, {1, true}}), 201u);
 }
 
+TEST(Schedule, peak_counts_scratch_from_start_to_wait) {
+  std::vector<Task> tasks = {communicate({}, {0}), communicate({}, {1}), compute({0, 1}, {2})};
+  tasks[0].scratch = 1000, tasks[1].scratch = 100;
+  const std::vector<Memory> memories = {{1, false}, {10, false}, {0, true}};
+  EXPECT_EQ(peak_bytes(as_given(tasks), tasks, memories), 1001u);
+  EXPECT_EQ(peak_bytes(with_under_way(2, tasks), tasks, memories), 1111u);
+}
+
+TEST(Schedule, exchanges_ahead_as_far_as_scratch_does_not_grow) {
+  for (const auto& [bytes, expected] : {std::pair{kMiB / 8, 4}, {kMiB / 2, 3}, {kMiB, 2}, {10 * kMiB, 1}}) {
+    std::vector<Task> tasks;
+    for (int i = 0; i < 8; ++i) {
+      tasks.push_back(communicate({2 * i}, {2 * i + 1}));
+      tasks.back().scratch = bytes;
+    }
+    const std::vector<Memory> memories(16);
+    EXPECT_EQ(under_way(schedule(tasks, memories)), expected) << bytes;
+  }
+}
+
 TEST(Schedule, gathers_ahead_as_far_as_memory_does_not_grow) {
   for (const auto& [bytes, expected] : {std::pair{kMiB / 8, 4}, {kMiB / 2, 3}, {kMiB, 2}, {10 * kMiB, 1}}) {
     std::vector<Task> tasks;

@@ -39,10 +39,11 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& o
   views_ = std::move(grouping.views);
   blocked_ = std::move(grouping.blocked);
   if (!options.keep_all) place_outputs();
+  steps_.resize(groups.size());
+  prepare_communications(groups);
   order(groups);
   note_uses(groups);
   place_sources();
-  steps_.resize(groups.size());
   infos_->resize(actions_.size());
   const std::vector<Span> spans = spans_of(actions_, groups.size());
   int under_way = 0;  // communications
@@ -50,11 +51,12 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& o
     const auto [step, phase] = actions_[a];
     StepInfo& info = (*infos_)[a];
     if (phase == Phase::wait) {
-      info = (*infos_)[spans[step].begin];
+      info = steps_[step].info;
       info.started = spans[step].begin;
       --under_way;
     } else {
-      prepare(groups[step], spans[step], under_way > 0, info, steps_[step]);
+      prepare(groups[step], spans[step], under_way > 0, steps_[step]);
+      info = steps_[step].info;
       if (phase == Phase::start) ++under_way;
     }
   }
@@ -129,6 +131,14 @@ int RankPlan::last_use(const Value* value) const {
   return last;
 }
 
+// Before the order, which must know what they need.
+void RankPlan::prepare_communications(const std::vector<kernels::NodeGroup>& groups) {
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (const Node& node = *groups[g].root; is_communication(node))
+      steps_[g].communication = prepare_communication(
+          node, rank_, [this](std::string_view name) { return lookup(name); }, steps_[g].info);
+}
+
 // Fills in the steps' order.
 void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
   const spmd::Program& program = rank_.program();
@@ -143,11 +153,13 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
     return known->second;
   };
   std::vector<Task> tasks;
-  for (const kernels::NodeGroup& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const kernels::NodeGroup& group = groups[g];
     Task& task = tasks.emplace_back();
     task.communicates = is_communication(*group.root);
     task.at_once = group.root->op_type == "Barrier";
     task.in_place = takes_over_operand(*group.root);
+    if (const auto& communication = steps_[g].communication) task.scratch = communication->scratch_bytes();
     for (const Value* operand : group.inputs)
       if (operand && (operand->producer || operand->kind == ValueKind::input)) task.reads.push_back(number_of(operand));
     for (const Value* result : group.outputs)
@@ -228,11 +240,8 @@ void RankPlan::place_outputs() {
 }
 
 // `meanwhile`: communication is under way when it runs.
-void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, StepInfo& info, Step& made) {
+void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, Step& made) {
   const Node& node = *group.root;
-  info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
-  info.op = node.op_type;
-  for (const kernels::Follower& follower : group.followers) info.op += "+" + follower.node->op_type;
   kernels::PrepareContext context{node, {}, {}, {}, rank_.threads(), group.followers};
   for (const Value* operand : group.inputs) {
     context.inputs.push_back(desc(operand));
@@ -243,11 +252,12 @@ void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool m
   size_t scratch = 0;
   if (is_communication(node)) {
     settle_operands(group, made, context);
-    made.communication = prepare_communication(
-        node, rank_, [this](std::string_view name) { return lookup(name); }, info);
     if (takes_over_operand(node)) in_place = {0};
     scratch = made.communication->scratch_bytes();
   } else {
+    made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
+    made.info.op = node.op_type;
+    for (const kernels::Follower& follower : group.followers) made.info.op += "+" + follower.node->op_type;
     in_place = prepare_kernel(group, meanwhile, made, context);
     scratch = made.kernel->scratch_bytes();
   }

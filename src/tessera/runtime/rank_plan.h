@@ -50,6 +50,7 @@ class RankPlan {
   struct Step {
     std::unique_ptr<kernels::Kernel> kernel;
     std::unique_ptr<Communication> communication;
+    StepInfo info;
     std::vector<Location> inputs, outputs;
     int scratch = -1;  // buffer
     std::vector<const void*> in;
@@ -70,10 +71,11 @@ class RankPlan {
   Box box(const Value* value) const;
   bool writes(const Value* value) const;
   void place_outputs();
+  void prepare_communications(const std::vector<kernels::NodeGroup>& groups);
   void order(const std::vector<kernels::NodeGroup>& groups);
   void note_uses(const std::vector<kernels::NodeGroup>& groups);
   void place_sources();
-  void prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, StepInfo& info, Step& made);
+  void prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, Step& made);
   std::vector<int> prepare_kernel(const kernels::NodeGroup& group, bool meanwhile, Step& made,
                                   kernels::PrepareContext& context);
   void place_results(const kernels::NodeGroup& group, const Span& span, const std::vector<int>& in_place,

@@ -55,7 +55,7 @@ class Ledger {
 
   /// When the task is at work.
   size_t with(int task) const {
-    size_t bytes = bytes_;
+    size_t bytes = bytes_ + tasks_[task].scratch;
     for (int memory : tasks_[task].writes)
       if (!held_[memory]) bytes += memories_[memory].bytes;
     return taken_over(task) >= 0 ? bytes - memories_[taken_over(task)].bytes : bytes;
@@ -63,11 +63,13 @@ class Ledger {
 
   void begin(int task) {
     const int spare = taken_over(task);
+    bytes_ += tasks_[task].scratch;
     for (int memory : tasks_[task].writes) hold(memory);
     if (spare >= 0) release(spare);
   }
 
   void end(int task) {
+    bytes_ -= tasks_[task].scratch;
     for (int memory : touched(tasks_[task]))
       if (--uses_[memory] == 0) release(memory);
   }

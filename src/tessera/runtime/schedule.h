@@ -12,6 +12,7 @@ struct Task {
   bool communicates = false;  ///< it is started, and waited for later; else it runs
   bool at_once = false;       ///< of a communication: it is waited for where it starts, after all that are under way
   bool in_place = false;  ///< its first result takes over the memory of its first operand if nobody reads that later
+  size_t scratch = 0;     ///< bytes that it needs while it is at work: of a communication, from start to wait
   std::vector<int> reads, writes;
 };
 
@@ -64,7 +65,8 @@ struct Limits {
 std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
                                const Limits& limits);
 
-/// The most bytes that are needed at once: results from the start of their writer to the end of their last reader.
+/// The most bytes that are needed at once: results from the start of their writer to the end of their last reader, and
+/// scratch.
 size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
                   const std::vector<Memory>& memories);
 
