@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+
 #include "tessera/base/keep.h"
 #include "tessera/kernels/groups.h"
 #include "tessera/runtime/collective.h"
@@ -105,7 +107,8 @@ class RankPlan {
   std::vector<Step> steps_;      // as the program has them
   std::vector<Action> actions_;  // upon these, in running order
   std::shared_ptr<std::vector<StepInfo>> infos_ = std::make_shared<std::vector<StepInfo>>();  // of the actions
-  std::vector<int> under_way_;  // steps that are communications which have started
+  std::vector<int> under_way_;                      // steps that are communications which have started
+  std::chrono::steady_clock::time_point advanced_;  // when they were last let advance
   MemoryPlan memory_;
   std::map<const Value*, Location> direct_;  // results that are made where outputs lie
   std::shared_ptr<std::byte[]> names_;       // of the steps, each ended by 0, for flight records

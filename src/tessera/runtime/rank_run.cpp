@@ -4,6 +4,12 @@
 #include "tessera/runtime/rank_plan.h"
 
 namespace tessera::runtime {
+namespace {
+
+/// A test of a communication takes a microsecond or more, and small kernels no longer.
+constexpr std::chrono::microseconds kBetweenTests{100};
+
+}  // namespace
 
 std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
   switch (location.where) {
@@ -75,6 +81,10 @@ void RankPlan::take(const Action& action, std::byte* arena) {
 }
 
 void RankPlan::advance_communication() {
+  if (under_way_.empty() || !rank_.advances_by_tests()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - advanced_ < kBetweenTests) return;
+  advanced_ = now;
   for (int step : under_way_) steps_[step].communication->advance();
 }
 
