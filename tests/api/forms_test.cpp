@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "api/same_bits.h"
 #include "api/small_model.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
@@ -18,21 +19,6 @@ using testing::HasSubstr;
 
 std::filesystem::path model_at(const std::string& name) {
   return std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx";
-}
-
-void expect_same(const Tensors& a, const Tensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) {
-    const Tensor& other = b.at(name);
-    ASSERT_EQ(tensor.dims, other.dims) << name;
-    EXPECT_EQ(std::memcmp(tensor.data, other.data, tensor.bytes), 0) << name;
-  }
-}
-
-SessionOptions one_thread() {
-  SessionOptions options;
-  options.threads_per_rank = 1;
-  return options;
 }
 
 class Forms : public testing::TestWithParam<const char*> {};

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "api/same_bits.h"
 #include "api/small_model.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
@@ -26,12 +27,6 @@ std::filesystem::path model_at(const std::string& name) {
   return std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx";
 }
 
-SessionOptions one_thread() {
-  SessionOptions options;
-  options.threads_per_rank = 1;
-  return options;
-}
-
 Plan places(const std::vector<std::string>& texts) {
   Plan plan;
   for (const std::string& text : texts) plan.places.push_back({text, "place"});
@@ -45,15 +40,6 @@ Plan stages_of(const std::string& model) {
                    "m.transformer.h.1=pp:1", "m.transformer.ln_f=pp:1", "m.lm_head=pp:1"});
   return places({"m.model.embed_tokens=pp:0", "m.model.layers.0=pp:0", "m.model.layers.1=pp:0", "m.model.layers.2=pp:0",
                  "m.model.layers.*=pp:1", "m.model.norm=pp:1", "m.lm_head=pp:1"});
-}
-
-void expect_same(const Tensors& a, const Tensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) {
-    const Tensor& other = b.at(name);
-    ASSERT_EQ(tensor.dims, other.dims) << name;
-    EXPECT_EQ(std::memcmp(tensor.data, other.data, tensor.bytes), 0) << name;
-  }
 }
 
 class Stages : public testing::TestWithParam<const char*> {};
