@@ -242,22 +242,13 @@ DimSharding canonical(const DimSharding& dim) {
 
 bool same_layout(const Sharding& a, const Sharding& b) {
   if (a.dims.size() != b.dims.size()) return false;
-  auto partial = [](const Sharding& sharding) {
-    std::vector<std::pair<AxisRef, Reduction>> axes;
-    for (const PartialAxis& axis : sharding.partial)
-      if (axis.axis.size > 1) axes.emplace_back(axis.axis, axis.reduction);
-    std::sort(axes.begin(), axes.end());
-    return axes;
+  // Entries of an axis each, which differ by the axis; their order, and axes of one rank, mean nothing.
+  auto settled = [](auto entries) {
+    std::erase_if(entries, [](const auto& entry) { return entry.axis.size == 1; });
+    std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) { return x.axis < y.axis; });
+    return entries;
   };
-  if (partial(a) != partial(b)) return false;
-  auto place = [](const Sharding& sharding) {
-    std::vector<std::pair<AxisRef, int64_t>> axes;
-    for (const PlacedAxis& entry : sharding.at)
-      if (entry.axis.size > 1) axes.emplace_back(entry.axis, entry.index);
-    std::sort(axes.begin(), axes.end());
-    return axes;
-  };
-  if (place(a) != place(b)) return false;
+  if (settled(a.partial) != settled(b.partial) || settled(a.at) != settled(b.at)) return false;
   for (size_t d = 0; d < a.dims.size(); ++d)
     if (canonical(a.dims[d]).parts != canonical(b.dims[d]).parts) return false;
   return true;

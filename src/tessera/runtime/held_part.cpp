@@ -27,7 +27,7 @@ bool writes_part(const spmd::Program& program, const Value* value, const std::ve
     for (const AxisRef& used : placement.sharding.axes()) {
       if (used.axis != axis.name) continue;
       int64_t minor = axis.size / (used.pre * used.size);
-      coordinate -= coordinate / minor % used.size * minor;
+      coordinate -= digit_along(used, program.mesh, coordinates) * minor;
       digits *= used.size;
     }
     if (digits < axis.size && coordinate != 0) return false;
