@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 
 namespace tessera::runtime {
 namespace {
@@ -42,27 +43,31 @@ std::exception_ptr error_of(int rank, const Record& record) {
 }  // namespace
 
 std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own) {
-  const Record record = record_of(own);
-  int32_t any = record.kind;
+  // What a library may still read or write if a wait throws.
+  KeptIfThrown<std::vector<int32_t>> any;
+  KeptIfThrown<std::vector<Record>> records;  // all ranks', then our own
+  *records = std::vector<Record>(everyone.size() + 1);
+  Record& record = (*records).back() = record_of(own);
+  *any = {record.kind};
   everyone.run({.kind = comm::Kind::all_reduce,
                 .dtype = DType::int32,
                 .reduction = Reduction::max,
-                .in = &any,
-                .out = &any,
+                .in = (*any).data(),
+                .out = (*any).data(),
                 .count = 1,
                 .label = "errors"});
-  if (any == 0) return nullptr;
-  std::vector<Record> all(everyone.size());
-  const std::vector<int64_t> counts(all.size(), sizeof(Record));
+  if ((*any).front() == 0) return nullptr;
+  const std::vector<int64_t> counts(everyone.size(), sizeof(Record));
   everyone.run({.kind = comm::Kind::all_gather,
                 .dtype = DType::uint8,
                 .in = &record,
-                .out = all.data(),
+                .out = (*records).data(),
                 .counts = counts,
                 .label = "errors"});
   if (own) return own;
-  const auto first = std::find_if(all.begin(), all.end(), [](const Record& other) { return other.kind != 0; });
-  return error_of(static_cast<int>(first - all.begin()), *first);
+  const auto first =
+      std::find_if((*records).begin(), (*records).end(), [](const Record& other) { return other.kind != 0; });
+  return error_of(static_cast<int>(first - (*records).begin()), *first);
 }
 
 }  // namespace tessera::runtime

@@ -298,15 +298,17 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
   std::vector<int64_t> bytes(impl_->programs->mesh().size());
   const std::vector<int64_t> one_each(bytes.size(), 1);
   impl_->on_all([&](size_t n) {
-    const int64_t own = static_cast<int64_t>(plans[n]->arena_bytes() + impl_->ranks[n]->state_bytes());
-    std::vector<int64_t> all(bytes.size());
+    KeptIfThrown<std::vector<int64_t>> room;  // all ranks' bytes, then our own, to which a library may still write
+    std::vector<int64_t>& all = *room;
+    all.resize(bytes.size() + 1);
+    all.back() = static_cast<int64_t>(plans[n]->arena_bytes() + impl_->ranks[n]->state_bytes());
     impl_->ranks[n]->everyone().run({.kind = comm::Kind::all_gather,
                                      .dtype = DType::int64,
-                                     .in = &own,
+                                     .in = &all.back(),
                                      .out = all.data(),
                                      .counts = one_each,
                                      .label = "peak bytes"});
-    if (n == 0) bytes = std::move(all);
+    if (n == 0) bytes.assign(all.begin(), all.end() - 1);
   });
   return {bytes.begin(), bytes.end()};
 }
