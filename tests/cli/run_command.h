@@ -15,10 +15,11 @@ struct Ran {
   std::string out, err;
 };
 
-/// Runs `command` in a shell; `folder` takes what it prints.
+/// Runs `command` in a shell, in `folder`, which takes what it prints.
 inline Ran run_command(const std::string& command, const testing_io::TemporaryFolder& folder) {
   const std::string out = (folder / "stdout").string(), err = (folder / "stderr").string();
-  const int status = std::system((command + " >" + out + " 2>" + err).c_str());
+  const int status =
+      std::system(("cd " + folder.path().string() + " && " + command + " >" + out + " 2>" + err).c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, testing_io::contents(out), testing_io::contents(err)};
 }
 

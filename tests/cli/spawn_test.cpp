@@ -156,7 +156,7 @@ TEST(Spawn, does_not_wait_for_a_rank_that_is_stopped) {
   TemporaryFolder folder;
   const std::string model = model_in(folder), err = (folder / "stderr").string();
   const pid_t shell = test::start({"/bin/sh", "-c",
-                                   "exec " + kBinary + " run " + model +
+                                   "cd " + folder.path().string() + " && exec " + kBinary + " run " + model +
                                        " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 "
                                        "--timeout 0.5 2>" +
                                        err});
