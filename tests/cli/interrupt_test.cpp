@@ -35,8 +35,8 @@ TEST_P(Interrupted, ends_at_once_and_leaves_nothing_half_written) {
   fs::create_directory(folder / "out");
   put(folder / "out/y.npz", "old");
   const std::string model = test::write_model(folder, test::kPair).string();
-  const pid_t child = start({TESSERA_BINARY, "run", model, "--mesh", "tp=2", "--shapes", "batch=3000000", "--outputs",
-                             (folder / "out/y.npz").string(), "--quiet"});
+  const pid_t child = start(folder, {TESSERA_BINARY, "run", model, "--mesh", "tp=2", "--shapes", "batch=3000000",
+                                     "--outputs", (folder / "out/y.npz").string(), "--quiet"});
   ASSERT_GT(child, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(GetParam()));
   kill(child, SIGINT);

@@ -120,8 +120,8 @@ class SpawnEnds : public testing::TestWithParam<int> {};
 TEST_P(SpawnEnds, with_its_parent) {
   TemporaryFolder folder;
   const std::string model = model_in(folder);
-  const pid_t parent = test::start({TESSERA_BINARY, "run", model, "--mesh", "tp=2", "--spawn", "2", "--repeat",
-                                    "1000000", "--quiet", "--threads", "1"});
+  const pid_t parent = test::start(folder, {TESSERA_BINARY, "run", model, "--mesh", "tp=2", "--spawn", "2", "--repeat",
+                                            "1000000", "--quiet", "--threads", "1"});
   ASSERT_GT(parent, 0);
   ASSERT_TRUE(soon([&] { return process_of(0, model) && process_of(1, model); }));
   kill(parent, GetParam());
@@ -139,6 +139,7 @@ TEST(Spawn, names_a_rank_that_is_killed) {
     TemporaryFolder folder;
     const std::string model = model_in(folder), err = (folder / "stderr").string();
     const pid_t shell = test::start(
+        folder,
         {"/bin/sh", "-c",
          "exec " + kBinary + " run " + model + " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 2>" + err});
     ASSERT_TRUE(soon([&] { return process_of(killed, model).has_value(); }));
@@ -155,11 +156,11 @@ TEST(Spawn, names_a_rank_that_is_killed) {
 TEST(Spawn, does_not_wait_for_a_rank_that_is_stopped) {
   TemporaryFolder folder;
   const std::string model = model_in(folder), err = (folder / "stderr").string();
-  const pid_t shell = test::start({"/bin/sh", "-c",
-                                   "cd " + folder.path().string() + " && exec " + kBinary + " run " + model +
-                                       " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 "
-                                       "--timeout 0.5 2>" +
-                                       err});
+  const pid_t shell = test::start(folder, {"/bin/sh", "-c",
+                                           "exec " + kBinary + " run " + model +
+                                               " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 "
+                                               "--timeout 0.5 2>" +
+                                               err});
   ASSERT_TRUE(soon([&] { return process_of(1, model).has_value(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   kill(*process_of(1, model), SIGSTOP);
