@@ -48,7 +48,7 @@ TEST_P(Stages, GiveTheSameBitsInEveryForm) {
   TemporaryFolder folder;
   Model model = Model::load(model_at(GetParam()));
   Tensors inputs = random_inputs(model, model.complete({}), 5);
-  for (const auto& [mesh, without] : {std::pair("pp=2", ""), {"pp=2,tp=2", "tp=2"}}) {
+  for (const auto& [mesh, without] : {std::pair("pp=2", ""), {"pp=2,tp=2", "tp=2"}, {"tp=2,pp=2", "tp=2"}}) {
     SCOPED_TRACE(mesh);
     Tensors expected = Session(compile(model, Mesh::parse(without), {}), one_thread()).run(inputs);
     Program program = compile(model, Mesh::parse(mesh), stages_of(GetParam()));
@@ -100,6 +100,19 @@ TEST(Places, AreBranchesOfAModelForAllRanks) {
   std::multiset<std::string> names;
   collect(*written.graph, names);
   for (const std::string& name : names) EXPECT_EQ(names.count(name), 1u) << name;
+}
+
+// However many ranks there are, they are read, and proved, as one program a stage.
+TEST(Places, AreReadByClassesOfRanks) {
+  TemporaryFolder folder;
+  Program program = compile(Model::load(model_at("gpt2")), Mesh::parse("dp=3,pp=2,tp=2"), stages_of("gpt2"));
+  WriteOptions options;
+  options.form = Form::spmd;
+  program.write(folder / "out", options);
+  const CheckReport report = check_program(Program::read(folder / "out"));
+  EXPECT_TRUE(report.good());
+  EXPECT_EQ(report.ranks, 12);
+  EXPECT_EQ(report.models, 2);
 }
 
 TEST(Places, HalveTheWeightsOfARank) {

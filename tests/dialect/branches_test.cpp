@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/sharding.h"
 
 namespace tessera::dialect {
 namespace {
 
 const TensorType kType{DType::float32, Shape{2}};
+const Mesh kMesh = Mesh::parse("pp=2,tp=2");
 
 // A branch with the outer value x.
 struct Branch {
@@ -37,7 +39,7 @@ class Branches : public testing::Test {
   }
 
   void choose() {
-    choose_branches(graph_, Mesh::parse("tp=2"), 1);
+    while (!branch_conditions(graph_, kMesh).empty()) choose_branches(graph_, kMesh, 1);
     graph_.verify("test");
     for (const auto& node : graph_.nodes()) EXPECT_FALSE(node->is("If"));
   }
@@ -92,6 +94,32 @@ TEST_F(Branches, BranchesOfBranchesAreChosen) {
   choose();
   EXPECT_EQ(graph_.find("y")->producer->op_type, "Relu");
   EXPECT_EQ(graph_.find("y")->producer->input(0), x_);
+}
+
+TEST_F(Branches, WhatTheyAskIsAnExpressionOverAxisIndices) {
+  Branch branch;
+  branch.graph->outputs = {branch.node("Relu", branch.x, "made")};
+  Node* index = graph_.add_node("AxisIndex", {}, {"index"}, "tessera.comm");
+  index->set("axis", std::string("pp"));
+  Node* equal = graph_.add_node("Equal", {index->outputs[0], graph_.constant_int64({1}, true)}, {"is_last"});
+  Node* node = choice(graph_, x_, branch, {"y"});
+  graph_.set_input(node, 0, equal->outputs[0]);
+  graph_.outputs = node->outputs;
+  const std::vector<Expr> conditions = branch_conditions(graph_, kMesh);
+  ASSERT_EQ(conditions.size(), 1u);
+  for (int64_t rank = 0; rank < kMesh.size(); ++rank)
+    EXPECT_EQ(bind_rank(conditions[0], kMesh, kMesh.coordinates(rank)), Expr(rank / 2)) << rank;
+}
+
+TEST_F(Branches, WhatFollowsFromDataStays) {
+  Branch branch;
+  branch.graph->outputs = {branch.node("Relu", branch.x, "made")};
+  Node* node = choice(graph_, x_, branch, {"y"});
+  graph_.set_input(node, 0, graph_.add_input("is_asked", {DType::boolean, Shape{}}));
+  graph_.outputs = node->outputs;
+  EXPECT_TRUE(branch_conditions(graph_, kMesh).empty());
+  choose_branches(graph_, kMesh, 1);
+  EXPECT_EQ(graph_.find("y")->producer, node);
 }
 
 }  // namespace

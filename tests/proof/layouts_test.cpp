@@ -151,6 +151,41 @@ TEST(Places, ARankUsesOnlyWhatItHas) {
   EXPECT_THAT(spoilt.clash(), AllOf(HasSubstr("Relu producing 'z' uses 'h' on rank 0"), HasSubstr("at(pp=1)")));
 }
 
+// h at(pp=0) is sent by (1, 1), the last of four ranks that run one program, to (0, 1).
+TEST(Places, NoneOfTheRanksOfAProgramGivesWhatItHasNot) {
+  auto program = std::make_shared<spmd::Program>();
+  program->mesh = Mesh::parse("pp=2,tp=2");
+  program->graph = std::make_unique<Graph>();
+  Graph& graph = *program->graph;
+  const TensorType type{DType::float32, Shape{4}};
+  Value* x = graph.add_input("x", type);
+  program->inputs = {{"x", x}};
+  Value* h = graph.add_node("Relu", {x}, {"h"})->outputs[0];
+  h->type = type;
+  const Expr pp = Expr::axis_index("pp"), tp = Expr::axis_index("tp");
+  const PlacedAxis place{AxisRef::whole(program->mesh.axes()[0]), 0};
+  program->placements[x] = {"x", type, Sharding::replicated(*type.shape)};
+  program->placements[h] = {"h", type, Sharding::replicated(*type.shape)};
+  program->placements[h].sharding.at = {place};
+  auto speak = [&](Node* node) {
+    node->set("axes", std::vector<std::string>{"pp"});
+    node->set("value", std::string("h"));
+    return node;
+  };
+  speak(graph.add_node("Send", {h, graph.add_expression("to", {pp * tp * 2 - 1}, true)}, {}, spmd::kCommDomain));
+  Value* from = graph.add_expression("from", {(1 - pp) * tp * 4 - 1}, true);
+  Node* receive = speak(graph.add_node("Recv", {from, graph.constant_int64({4})}, {"arrived"}, spmd::kCommDomain));
+  receive->outputs[0]->type = type;
+  runtime::RankPrograms programs;
+  programs.programs = {program};
+  Report found = prove(programs);
+  ASSERT_FALSE(found.good());
+  EXPECT_THAT(found.findings.front().message, HasSubstr("uses 'h' on rank 3, but that is [-] at(pp=0)"));
+  graph.set_input(graph.nodes()[1].get(), 0, x);
+  found = prove(programs);
+  EXPECT_TRUE(found.good()) << found.findings.front().message;
+}
+
 TEST(Places, WhatIsMadeAtAPlaceLivesThere) {
   TwoPlaces spoilt;
   spoilt.ranks[1]->placements[spoilt.ranks[1]->graph->outputs[0]].sharding.at.clear();

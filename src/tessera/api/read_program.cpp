@@ -3,12 +3,16 @@
 #include <map>
 #include <optional>
 
+#include "tessera/api/expression_nodes.h"
 #include "tessera/api/manifest.h"
 #include "tessera/api/parallel_for.h"
+#include "tessera/api/rank_classes.h"
 #include "tessera/api/rank_model.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/branches.h"
+#include "tessera/dialect/inline.h"
+#include "tessera/mesh/sharding.h"
 #include "tessera/onnx/external_location.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/mapped_file.h"
@@ -54,34 +58,68 @@ class ProgramReader {
   // Whether ranks' weights come as shards. If not, each rank takes its own from whole ones.
   bool is_cut() const { return manifest_.form.form == Form::mpmd; }
 
-  static bool has_branches(const Graph& graph) {
-    return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                       [](const auto& node) { return dialect::has_branches(*node); });
-  }
-
-  // A model serves all ranks of its file, as one program over axis indices; but where its communication is made of
-  // functions, whose messages and their extents follow from the rank's number, where it holds branches, of which the
-  // rank takes one, or where one rank runs it, as a program of that rank's.
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
-    auto add = [&](OnnxModel own, const std::vector<int>& ranks, bool bound) {
-      layouts_.push_back(layout_of(own, path, manifest_.mesh.coordinates(ranks.front())));
-      std::map<std::string, Tensor> whole;
-      if (!is_cut())
-        for (const Manifest::State& state : manifest_.states) whole[state.value] = own.graph->find(state.value)->data;
-      auto program = std::make_shared<spmd::Program>(program_of(std::move(own), manifest_, path, ranks, bound));
-      for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
-      if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
-      programs.programs.push_back(std::move(program));
-    };
-    const bool by_rank = !model.functions.empty() || file.ranks.size() == 1 || has_branches(*model.graph);
-    if (!by_rank) add(std::move(model), file.ranks, false);
-    for (int rank : file.ranks) {
-      if (by_rank) add(model.clone(), {rank}, true);
-      programs.program_of[rank] = static_cast<int>(programs.programs.size()) - 1;
+    // Where communication is made of functions, messages and their extents follow from the rank's number.
+    if (model.functions.empty()) {
+      read_class(std::move(model), file.ranks, path, programs);
+      return;
     }
+    for (int rank : file.ranks) read_class(model.clone(), {rank}, path, programs);
+  }
+
+  // A model serves the ranks that take the same of its branches and hold the same states and outputs, as one program
+  // over axis indices; but one that a single rank runs as a program of that rank's.
+  void read_class(OnnxModel model, const std::vector<int>& ranks, const std::string& path,
+                  runtime::RankPrograms& programs) {
+    const bool bound = ranks.size() == 1;
+    take_position_inputs(*model.graph, manifest_.mesh, bound ? std::optional<int64_t>(ranks[0]) : std::nullopt);
+    split_class(std::move(model), ranks, bound, path, programs);
+  }
+
+  void split_class(OnnxModel model, const std::vector<int>& ranks, bool bound, const std::string& path,
+                   runtime::RankPrograms& programs) {
+    dialect::inline_calls(model);
+    const std::vector<Expr> conditions = dialect::branch_conditions(*model.graph, manifest_.mesh);
+    std::vector<Expr> asked = conditions;
+    for (const AxisRef& axis : placed_axes()) asked.push_back(index_along(axis, manifest_.mesh));
+    const RankClasses all = classes_by(manifest_.mesh, asked);
+    std::map<int, std::vector<int>> classes;
+    for (int rank : ranks) classes[all.of_rank[rank]].push_back(rank);
+    for (const auto& [index, alike] : classes) {
+      OnnxModel own = classes.size() == 1 ? std::move(model) : model.clone();
+      if (conditions.empty()) {
+        add(std::move(own), alike, bound, path, programs);
+        continue;
+      }
+      dialect::choose_branches(*own.graph, manifest_.mesh, alike.front());
+      split_class(std::move(own), alike, bound, path, programs);  // by what the branches hold
+    }
+  }
+
+  // Along which states and outputs live at some ranks only.
+  std::set<AxisRef> placed_axes() const {
+    std::set<AxisRef> axes;
+    for (const Manifest::State& state : manifest_.states)
+      for (const PlacedAxis& entry : state.sharding.at) axes.insert(entry.axis);
+    for (const Manifest::Tensor& output : manifest_.outputs)
+      for (const PlacedAxis& entry : output.sharding.at) axes.insert(entry.axis);
+    return axes;
+  }
+
+  void add(OnnxModel model, const std::vector<int>& ranks, bool bound, const std::string& path,
+           runtime::RankPrograms& programs) {
+    layouts_.push_back(layout_of(model, path, manifest_.mesh.coordinates(ranks.front())));
+    std::map<std::string, Tensor> whole;
+    if (!is_cut())
+      for (const Manifest::State& state : manifest_.states) whole[state.value] = model.graph->find(state.value)->data;
+    auto program = std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path, ranks, bound));
+    for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
+    if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
+    for (int rank : ranks) programs.program_of[rank] = static_cast<int>(programs.programs.size());
+    programs.programs.push_back(std::move(program));
   }
 
   ShardLayout layout_of(const OnnxModel& model, const std::string& path,

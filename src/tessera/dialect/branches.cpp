@@ -14,40 +14,45 @@ namespace {
 
 class Chooser {
  public:
-  Chooser(Graph& graph, const Mesh& mesh, int64_t rank)
-      : graph_(graph), mesh_(mesh), coordinates_(mesh.coordinates(rank)) {}
+  Chooser(Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh) {}
 
-  void run() {
-    while (choose()) {
-    }
+  std::vector<Expr> conditions() {
+    std::vector<Expr> all;
+    for (Node* node : rewrite::nodes_of(graph_))
+      if (const auto condition = condition_of(*node)) all.push_back(*condition);
+    return all;
+  }
+
+  void choose(int64_t rank) {
+    const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
+    std::vector<std::pair<Node*, std::string_view>> chosen;  // before any branch can settle the condition of another If
+    for (Node* node : rewrite::nodes_of(graph_))
+      if (const auto condition = condition_of(*node))
+        chosen.emplace_back(node, bind_rank(*condition, mesh_, coordinates).is(0) ? "else_branch" : "then_branch");
+    for (const auto& [node, branch] : chosen) unfold(node, **node->get<std::shared_ptr<Graph>>(branch));
   }
 
  private:
-  // What a branch brings may hold Ifs in its turn, or settle the condition of another. Whether one was chosen.
-  bool choose() {
-    bool any = false;
-    settled_.clear();
-    for (Node* node : rewrite::nodes_of(graph_)) {
-      if (!node->is("If")) continue;
-      const auto condition = truth_of(node->input(0));
-      const auto* branch =
-          condition ? node->get<std::shared_ptr<Graph>>(*condition ? "then_branch" : "else_branch") : nullptr;
-      if (!branch || !*branch) continue;
-      unfold(node, **branch);
-      any = true;
-    }
-    return any;
-  }
-
-  std::optional<bool> truth_of(Value* condition) {
+  // Of an If that can be chosen from.
+  std::optional<Expr> condition_of(const Node& node) {
+    if (!node.is("If")) return std::nullopt;
+    for (std::string_view name : {"then_branch", "else_branch"})
+      if (const auto* branch = node.get<std::shared_ptr<Graph>>(name); !branch || !*branch) return std::nullopt;
+    Value* condition = node.input(0);
     if (!condition || !settle(condition)) return std::nullopt;
     const auto content = rewrite::contents(condition);
-    const auto element = content && content->size() == 1 ? content->front().constant() : std::nullopt;
-    return element ? std::optional(*element != 0) : std::nullopt;
+    if (!content || content->size() != 1 || !follows_from_rank(content->front())) return std::nullopt;
+    return content->front();
   }
 
-  // Finds the elements of a value on this rank, and before of all that it is computed from; false if other ranks or
-  // branches have a part in it.
+  static bool follows_from_rank(const Expr& element) {
+    std::set<std::string> symbols;
+    element.collect_symbols(symbols);
+    return std::all_of(symbols.begin(), symbols.end(), [](const std::string& name) { return name.starts_with('@'); });
+  }
+
+  // Finds the elements of a value, and before of all that it is computed from; false if other ranks or branches have a
+  // part in it.
   bool settle(Value* value) {
     Node* node = value->producer;
     if (!node || !settled_.insert(node).second) return true;
@@ -58,9 +63,6 @@ class Chooser {
       infer_node(*node, mesh_);
     else
       ops::op_of(*node).infer(*node);
-    for (Value* result : node->outputs)
-      if (result && result->content)
-        for (Expr& element : *result->content) element = bind_rank(element, mesh_, coordinates_);
     return true;
   }
 
@@ -127,7 +129,6 @@ class Chooser {
 
   Graph& graph_;
   const Mesh& mesh_;
-  const std::vector<int64_t> coordinates_;
   std::set<const Node*> settled_;
 };
 
@@ -139,8 +140,12 @@ bool has_branches(const Node& node) {
   });
 }
 
+std::vector<Expr> branch_conditions(Graph& graph, const Mesh& mesh) {
+  return Chooser(graph, mesh).conditions();
+}
+
 void choose_branches(Graph& graph, const Mesh& mesh, int64_t rank) {
-  Chooser(graph, mesh, rank).run();
+  Chooser(graph, mesh).choose(rank);
 }
 
 }  // namespace tessera::dialect

@@ -1,7 +1,6 @@
 #include "tessera/dialect/inline.h"
 
 #include "tessera/base/error.h"
-#include "tessera/dialect/branches.h"
 #include "tessera/dialect/foreign.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/dialect/tokens.h"
@@ -26,14 +25,14 @@ void settle_node(Graph& graph, Node* node) {
 
 }  // namespace
 
-void settle(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank) {
+void inline_calls(OnnxModel& model) {
   rewrite::inline_functions(model);
+  for (Node* node : rewrite::nodes_of(*model.graph)) settle_node(*model.graph, node);
+}
+
+void settle(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank) {
+  inline_calls(model);
   Graph& graph = *model.graph;
-  for (Node* node : rewrite::nodes_of(graph)) settle_node(graph, node);
-  if (rank) {
-    choose_branches(graph, mesh, *rank);
-    for (Node* node : rewrite::nodes_of(graph)) settle_node(graph, node);
-  }
   strip_tokens(graph);
   for (Node* node : rewrite::nodes_of(graph))
     if (is_foreign(*node)) from_foreign(graph, *node, mesh, rank);

@@ -58,9 +58,9 @@ bool same_partials(Partials a, const Partials& b) {
 
 class LayoutCheck {
  public:
-  LayoutCheck(const spmd::Program& program, const std::vector<Communication>& communications, int64_t rank,
-              Report& report)
-      : program_(program), mesh_(program.mesh), rank_(rank), report_(report) {
+  LayoutCheck(const spmd::Program& program, const std::vector<Communication>& communications,
+              const std::vector<int>& ranks, Report& report)
+      : program_(program), mesh_(program.mesh), ranks_(ranks), rank_(ranks.front()), report_(report) {
     for (const Communication& communication : communications) communications_[communication.node] = &communication;
   }
 
@@ -112,38 +112,47 @@ class LayoutCheck {
     return absent_.contains(value);
   }
 
-  // Whether others read what this rank has for a communication.
-  bool gives(const Communication& communication) const {
+  // Whether others read what a rank has for a communication.
+  bool gives(const Communication& communication, int rank) const {
     if (communication.kind == comm::Kind::send) {
-      const auto to = bind_rank(communication.to, mesh_, mesh_.coordinates(rank_)).constant();
+      const auto to = bind_rank(communication.to, mesh_, mesh_.coordinates(rank)).constant();
       return !to || *to >= 0;
     }
-    const std::vector<int> members = group_of(rank_, axes_of(communication), mesh_);
+    const std::vector<int> members = group_of(rank, axes_of(communication), mesh_);
     return dialect::gives(*communication.node,
-                          static_cast<size_t>(std::find(members.begin(), members.end(), rank_) - members.begin()));
+                          static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
   // A rank makes what it has of what it has, and gives nothing else; what messages bring may be chosen instead.
   bool operands_live_here(const Node& node) {
+    const auto absent = std::find_if(node.inputs.begin(), node.inputs.end(),
+                                     [&](const Value* operand) { return operand && is_absent(operand); });
+    if (absent == node.inputs.end()) return true;
     auto communication = communications_.find(&node);
-    if (communication != communications_.end() ? !gives(*communication->second) : made_of_messages(node)) return true;
-    for (const Value* operand : node.inputs) {
-      if (!operand || !is_absent(operand)) continue;
-      bool makes_nothing = communication == communications_.end();
+    int64_t user = rank_;
+    if (communication != communications_.end()) {
+      const auto giver =
+          std::find_if(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(*communication->second, rank); });
+      if (giver == ranks_.end()) return true;
+      user = *giver;
+    } else {
+      if (made_of_messages(node)) return true;
+      bool makes_nothing = true;
       for (const Value* result : node.outputs) {
         if (!result) continue;
         if (!placement(result)) absent_.insert(result);
         makes_nothing &= is_absent(result);
       }
-      if (makes_nothing) continue;
-      const spmd::Placement* placed = placement(operand);
-      report("layout", node,
-             fmt::format("{} uses '{}' on rank {}, but that {}: bring it there first", node.label(),
-                         placed ? placed->name : operand->name, rank_,
-                         placed ? "is " + placed->sharding.str(mesh_) : "is made of what lives elsewhere"));
-      return false;
+      if (makes_nothing) return true;
     }
-    return true;
+    const spmd::Placement* placed = placement(*absent);
+    report_.findings.push_back(
+        {"layout",
+         fmt::format("{} uses '{}' on rank {}, but that {}: bring it there first", node.label(),
+                     placed ? placed->name : (*absent)->name, user,
+                     placed ? "is " + placed->sharding.str(mesh_) : "is made of what lives elsewhere"),
+         {{user, node.label()}}});
+    return false;
   }
 
   // What is made of something that lives at a place lives there, too; to let go of a replica is free.
@@ -431,7 +440,8 @@ class LayoutCheck {
 
   const spmd::Program& program_;
   const Mesh& mesh_;
-  int64_t rank_;
+  const std::vector<int>& ranks_;
+  int64_t rank_;  // the first of them
   Report& report_;
   std::map<const Node*, const Communication*> communications_;
   std::map<const Value*, Partials> kept_;  // of values without placements
@@ -442,9 +452,9 @@ class LayoutCheck {
 
 }  // namespace
 
-void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications, int64_t rank,
-                   Report& report) {
-  LayoutCheck(program, communications, rank, report).run();
+void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications,
+                   const std::vector<int>& ranks, Report& report) {
+  LayoutCheck(program, communications, ranks, report).run();
 }
 
 }  // namespace tessera::proof

@@ -15,8 +15,10 @@ namespace tessera::proof {
 /// Example: y = Relu(p), p = [-, -] partial(sum:tp): a finding of rule "partial", since Relu of a sum is no sum of
 /// Relus. A value without a placement that depends on nothing partial may differ from rank to rank (a bias that one
 /// rank alone adds), so it may meet partial ones.
-void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications, int64_t rank,
-                   Report& report);
+///
+/// `ranks`: all that run the program at one place, so that they have the same of its values.
+void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications,
+                   const std::vector<int>& ranks, Report& report);
 
 /// Every operator is given what its rule allows on shards: dimensions along one factor are split alike, those that it
 /// needs whole are whole, and the result of a reduction over a split dimension is partial.

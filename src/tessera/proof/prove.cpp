@@ -1,11 +1,32 @@
 #include "tessera/proof/prove.h"
 
+#include <map>
 #include <set>
 
 #include "tessera/proof/layouts.h"
 #include "tessera/proof/order.h"
+#include "tessera/spmd/specialize.h"
 
 namespace tessera::proof {
+namespace {
+
+// The ranks that run a program, those together at which the same of its values live.
+std::vector<std::vector<int>> ranks_by_place(const runtime::RankPrograms& programs, int program) {
+  const Mesh& mesh = programs.mesh();
+  const std::vector<AxisRef> axes = spmd::placed_axes(*programs.programs[program]);
+  std::map<std::vector<int64_t>, std::vector<int>> by_place;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    if (!programs.program_of.empty() && programs.program_of[rank] != program) continue;
+    std::vector<int64_t> place;
+    for (const AxisRef& axis : axes) place.push_back(digit_along(axis, mesh, mesh.coordinates(rank)));
+    by_place[std::move(place)].push_back(rank);
+  }
+  std::vector<std::vector<int>> all;
+  for (auto& [place, ranks] : by_place) all.push_back(std::move(ranks));
+  return all;
+}
+
+}  // namespace
 
 Report prove(const runtime::RankPrograms& programs) {
   Report report;
@@ -22,23 +43,15 @@ Report prove(const runtime::RankPrograms& programs) {
     report.communications += static_cast<int64_t>(communications[program_of(rank)].size());
   check_order(programs, communications, report);
   if (!report.good()) return report;
-  // Of ranks that run one model, the first and the last: the largest and the smallest shards.
-  for (size_t p = 0; p < programs.programs.size(); ++p) {
-    std::set<int64_t> ranks;
-    for (int64_t rank = 0; rank < report.ranks && ranks.empty(); ++rank)
-      if (program_of(rank) == static_cast<int>(p)) ranks.insert(rank);
-    for (int64_t rank = report.ranks; rank-- > 0 && ranks.size() == 1;)
-      if (program_of(rank) == static_cast<int>(p)) {
-        ranks.insert(rank);
-        break;
-      }
-    if (ranks.empty()) continue;
-    if (programs.placed) check_layouts(*programs.programs[p], communications[p], *ranks.begin(), report);
-    if (programs.placed && report.good()) check_factors(*programs.programs[p], *ranks.begin(), report);
-    for (int64_t rank : ranks)
-      if (report.good()) check_types(*programs.programs[p], rank, report);
-    if (!report.good()) return report;
-  }
+  for (size_t p = 0; p < programs.programs.size(); ++p)
+    for (const std::vector<int>& ranks : ranks_by_place(programs, static_cast<int>(p))) {
+      if (programs.placed) check_layouts(*programs.programs[p], communications[p], ranks, report);
+      if (programs.placed && report.good()) check_factors(*programs.programs[p], ranks.front(), report);
+      // Of ranks that run one model, the first and the last: the largest and the smallest shards.
+      for (int rank : std::set<int>{ranks.front(), ranks.back()})
+        if (report.good()) check_types(*programs.programs[p], rank, report);
+      if (!report.good()) return report;
+    }
   return report;
 }
 
