@@ -46,6 +46,45 @@ TEST_P(Forms, GiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Forms, testing::Values("mlp", "gpt2", "llama", "bert"));
 
+// Extents that no mesh divides evenly, and sums that are exact in any order.
+TEST(EveryForm, IsReadBackHoweverTheyAreWritten) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = write_model(folder, R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[batch, 7] x) => (float[batch, 5] y) <float[7, 9] up, float[9, 5] down>
+    { h = MatMul (x, up) r = Relu (h) y = MatMul (r, down) })");
+  const Model model = Model::load(path);
+  const Tensors inputs = {{"x", ramp({6, 7})}};
+  int written = 0;
+  for (const char* mesh : {"tp=2", "dp=2,x=1,tp=3"}) {
+    const Program program = compile(model, Mesh::parse(mesh), {});
+    const Tensors expected = Session(program, one_thread()).run(inputs);
+    for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
+      for (Lower lower : {Lower::collectives, Lower::primitives})
+        for (Order order : {Order::tokens, Order::position})
+          for (RankIdentity rank_id : {RankIdentity::op, RankIdentity::input, RankIdentity::constant})
+            for (RankType rank_type : {RankType::integer, RankType::opaque}) {
+              const bool constant = rank_id == RankIdentity::constant;
+              if (constant && (form != Form::mpmd || rank_type == RankType::opaque)) continue;  // refused
+              SCOPED_TRACE(testing::Message()
+                           << mesh << " form " << static_cast<int>(form) << " lower " << static_cast<int>(lower)
+                           << " order " << static_cast<int>(order) << " rank " << static_cast<int>(rank_id)
+                           << " of type " << static_cast<int>(rank_type));
+              WriteOptions options;
+              options.form = form;
+              options.lower = lower;
+              options.order = order;
+              options.rank_id = rank_id;
+              options.rank_type = rank_type;
+              program.write(folder / "out", options);
+              const Program read = Program::read(folder / "out");
+              EXPECT_TRUE(check_program(read).good());
+              expect_same(Session(read, one_thread()).run(inputs), expected);
+              ++written;
+            }
+  }
+  EXPECT_EQ(written, 2 * 2 * 2 * (3 * 2 * 2 + 1));
+}
+
 TEST(SpmdForm, IsOneModelOfWholeWeightsThatRanksLoadTheirShardsOf) {
   TemporaryFolder folder;
   Model model = Model::load(model_at("gpt2"));

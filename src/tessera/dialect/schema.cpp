@@ -95,12 +95,13 @@ Expr digit_of(const Expr& rank, const GroupDigits::Digit& digit) {
 
 void infer_axis_index(Node& node, const Mesh& mesh) {
   const std::string axis = node.get_string("axis", "");
-  GroupDigits group = digits_of({axis}, mesh);
+  const GroupDigits group = digits_of({axis}, mesh);
+  const Expr rank = named_rank(node, mesh);
   Expr index = 0;
-  if (!node.input(0))
+  if (rank == rank_expression(mesh))
     index = index_along(parse_axis(axis, mesh), mesh);
   else if (!group.digits.empty())
-    index = digit_of(named_rank(node, mesh), group.digits[0]);
+    index = digit_of(rank, group.digits[0]);
   set_result(node, 0, DType::int64, {}, std::vector<Expr>{index});
 }
 
