@@ -85,6 +85,24 @@ TEST(EveryForm, IsReadBackHoweverTheyAreWritten) {
   EXPECT_EQ(written, 2 * 2 * 2 * (3 * 2 * 2 + 1));
 }
 
+// Each rank's process reads it for itself, with whatever it has allocated before.
+TEST(EveryForm, IsReadAlikeWhereverMemoryLies) {
+  TemporaryFolder folder;
+  const Program program = compile(Model::load(model_at("gpt2")), Mesh::parse("tp=3"), {});
+  for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for}) {
+    WriteOptions options;
+    options.form = form;
+    program.write(folder / "out", options);
+    std::vector<Program> programs;
+    std::vector<std::vector<char>> others;
+    for (size_t i = 0; i < 6; ++i) {
+      programs.push_back(Program::read(folder / "out"));
+      EXPECT_TRUE(programs.back().text() == programs.front().text()) << "form " << static_cast<int>(form);
+      for (size_t j = 0; j < 500; ++j) others.emplace_back((i * 131 + j * 61) % 4096);
+    }
+  }
+}
+
 TEST(SpmdForm, IsOneModelOfWholeWeightsThatRanksLoadTheirShardsOf) {
   TemporaryFolder folder;
   Model model = Model::load(model_at("gpt2"));

@@ -212,7 +212,9 @@ Program with_whole_edge(const Program& program, const WholeEdge& edge) {
 
 void take_slices_only(Program& program, std::optional<int64_t> rank) {
   Graph& graph = *program.graph;
-  std::map<Value*, std::vector<Value*>> slices;  // of each origin, those that are its shards
+  // Of each origin, those that are its shards; in the order of the graph, which all ranks' processes agree on.
+  std::vector<std::pair<Value*, std::vector<Value*>>> slices;
+  std::map<const Value*, size_t> known;
   for (const auto& node : graph.nodes())
     for (Value* result : node->outputs) {
       auto placed = result ? program.placements.find(result) : program.placements.end();
@@ -221,8 +223,9 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
       auto whole = origin ? program.placements.find(origin) : program.placements.end();
       if (whole == program.placements.end() || !whole->second.sharding.is_replicated()) continue;
       const Placement& shard = placed->second;
-      if (shard.name == whole->second.name && *shard.global.shape == *whole->second.global.shape)
-        slices[origin].push_back(result);
+      if (shard.name != whole->second.name || *shard.global.shape != *whole->second.global.shape) continue;
+      if (known.emplace(origin, slices.size()).second) slices.emplace_back(origin, std::vector<Value*>());
+      slices[known.at(origin)].second.push_back(result);
     }
   for (auto& [origin, shards] : slices) {
     // Of slices of slices, the smallest.
