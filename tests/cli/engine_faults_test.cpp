@@ -162,7 +162,7 @@ class StartOnEngine : public OnEngine {};
 INSTANTIATE_TEST_SUITE_P(Engines, StartOnEngine, testing::Values(test::kMpirun, test::kTorchrun), test::engine_of);
 
 TEST_P(StartOnEngine, waits_for_a_rank_that_is_late) {
-  const Ran ran = launch_script("[ \"$rank\" = 1 ] && sleep 0.2\nexec " + command());
+  const Ran ran = launch_script("[ \"$rank\" = 1 ] && sleep 1.5\nexec " + command("1"));  // longer than waits last
   EXPECT_EQ(ran.code, 0) << ran.err;
   expect_nothing_left();
 }
@@ -170,7 +170,8 @@ TEST_P(StartOnEngine, waits_for_a_rank_that_is_late) {
 TEST_P(StartOnEngine, gives_up_on_a_rank_that_never_comes) {
   for (const char* instead : {"sleep 5", "true"}) {
     SCOPED_TRACE(instead);
-    const Ran ran = launch_script(std::string("[ \"$rank\" = 1 ] && exec ") + instead + "\nexec " + command());
+    const Ran ran = launch_script(std::string("[ \"$rank\" = 1 ] && exec ") + instead + "\nexec " + command() +
+                                  " --join-timeout 1");
     EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("gave up after 1000 ms"));
     EXPECT_THAT(ran.err,

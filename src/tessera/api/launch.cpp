@@ -45,7 +45,8 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
       if (one.connect) names.push_back(one.name);
     fail("launch", "engine '{}' does not connect processes; these do: {}", launch.engine, fmt::join(names, ", "));
   }
-  const comm::WorldOptions waits{.timeout = options.timeout, .spin = options.spin};
+  const comm::WorldOptions waits{
+      .timeout = options.timeout, .join_timeout = options.join_timeout, .spin = options.spin};
   auto world = engine->connect(launch, waits);
   if (options.share_memory && launch.engine != "processes")  // which do already
     world = comm::share_memory_within_hosts(std::move(world), launch.rank, waits);

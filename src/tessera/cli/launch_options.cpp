@@ -19,12 +19,19 @@ std::vector<std::string> command_line() {
   return words;
 }
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3 + 0.5));
+}
+
 }  // namespace
 
 void LaunchOptions::declare(CLI::App& app) {
   app.add_option("--timeout", timeout, "longest wait of one rank for another, in seconds")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
+  app.add_option("--join-timeout", join_timeout,
+                 "longest wait for all ranks to come, before the first run, in seconds [60, or --timeout if longer]")
+      ->check(CLI::Range(0.001, 1e6));
   app.add_option(
          "--engine", engine,
          "what carries the bytes: auto (what suits the launcher: mpirun, srun, torchrun; without one, threads), "
@@ -58,8 +65,10 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
     return spawned.code;
   }
   const int cores = machine().cores, each = threads > 0 ? threads : std::max(1, cores / launch->local_size);
-  console.connection = Connection::make(
-      *launch, {.timeout = waits(), .spin = each * launch->local_size <= cores, .share_memory = share_memory});
+  console.connection = Connection::make(*launch, {.timeout = waits(),
+                                                  .join_timeout = joins(),
+                                                  .spin = each * launch->local_size <= cores,
+                                                  .share_memory = share_memory});
   // Launchers end the other ranks when one has died.
   say_when_interrupted([connection = std::weak_ptr<Connection>(console.connection),
                         file = flight_record_of(console)](const std::string& signal) -> std::string {
@@ -82,7 +91,12 @@ std::string LaunchOptions::flight_record_of(const Console& console) const {
 }
 
 std::chrono::milliseconds LaunchOptions::waits() const {
-  return std::chrono::milliseconds(static_cast<int64_t>(timeout * 1e3 + 0.5));
+  return milliseconds_of(timeout);
+}
+
+std::chrono::milliseconds LaunchOptions::joins() const {
+  constexpr double kMinute = 60;
+  return milliseconds_of(join_timeout.value_or(std::max(timeout, kMinute)));
 }
 
 }  // namespace tessera::cli

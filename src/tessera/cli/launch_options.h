@@ -8,8 +8,8 @@
 
 namespace tessera::cli {
 
-/// --timeout, --spawn, --engine, --share-memory, --flight-record: ranks that are processes, how long they wait for one
-/// another, and what is left of them when they fail.
+/// --timeout, --join-timeout, --spawn, --engine, --share-memory, --flight-record: ranks that are processes, how long
+/// they wait for one another, and what is left of them when they fail.
 struct LaunchOptions {
   void declare(CLI::App& app);
   /// Comes before all else that a command does. If this process is to start ranks, it does, waits for their end, and
@@ -18,6 +18,7 @@ struct LaunchOptions {
   /// machine's ranks.
   std::optional<int> begin(Console& console, int threads) const;
   std::chrono::milliseconds waits() const;
+  std::chrono::milliseconds joins() const;
   /// The file for this process' flight record; "" where the process that started it writes that of all ranks.
   std::string flight_record_of(const Console& console) const;
 
@@ -25,6 +26,7 @@ struct LaunchOptions {
   std::string engine = "auto";
   bool share_memory = false;
   double timeout = 60;
+  std::optional<double> join_timeout;  // seconds; without one, a minute or the timeout, whichever is longer
   std::string flight_record = "tessera-flight.json";
 };
 

@@ -133,6 +133,7 @@ class World {
 
 struct WorldOptions {
   std::chrono::milliseconds timeout{60'000};  ///< longest wait for another rank before the run is given up
+  std::chrono::milliseconds join_timeout{60'000};  ///< the same of ranks that come together, which start at their pace
   bool spin = false;  ///< wait a few microseconds without yielding; where every rank's threads have their own cores
 };
 

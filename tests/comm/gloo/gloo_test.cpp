@@ -10,6 +10,7 @@
 #include "../backend_suite.h"
 #include "tessera/comm/gloo/frames.h"
 #include "tessera/comm/gloo/gloo_world.h"
+#include "tessera/comm/gloo/store_client.h"
 #include "tessera/comm/hosts.h"
 
 namespace tessera::comm {
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Hosts, BackendSuite,
                          ::testing::Values(Backend{.name = "hosts", .on_ranks = run_on_hosts, .member_order = false}),
                          name_of_backend);
 
-const WorldOptions kImpatient{.timeout = milliseconds(500)};
+const WorldOptions kImpatient{.timeout = milliseconds(500), .join_timeout = milliseconds(500)};
 
 TEST(Hosts, meet_in_memory_where_a_group_is_of_one_host) {
   const int port = free_port();
@@ -143,6 +144,28 @@ TEST(GlooWorld, a_rank_that_does_not_come_is_named_on_all_others) {
     }
   });
   EXPECT_EQ(codes, std::vector<int>(4, 0));
+}
+
+// As one that fails in another group does: it has come, and ends before it connects.
+TEST(GlooWorld, a_rank_that_ends_the_run_while_others_connect_to_it_is_heard) {
+  const int port = free_port();
+  const auto codes = fork_ranks(2, [&](int rank) {
+    if (rank == 0) {
+      auto world = make_gloo_world(launch_of(0, 2, port));
+      EXPECT_THAT(error_of([&] { world->join(0, everyone(2)); }), HasSubstr("the disk is full"));
+      return;
+    }
+    StoreClient other("127.0.0.1", port, 1, 2, milliseconds(60'000), milliseconds(60'000));
+    other.set("{0,1}#1/here/1", "");
+    ASSERT_TRUE(other.get("{0,1}#1/address/0/1", milliseconds(60'000)));
+    // The one whose port is less in memory waits for the other.
+    std::string address = *other.get("{0,1}#1/address/0/1", milliseconds(60'000));
+    address.replace(offsetof(sockaddr_in, sin_port), sizeof(in_port_t), sizeof(in_port_t), '\xff');
+    other.set("{0,1}#1/address/1/0", address);
+    std::this_thread::sleep_for(milliseconds(200));
+    other.tell(end_notice("rank 1 ended the run: the disk is full"));
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
 TEST(GlooWorld, a_chain_of_waits_ends_at_the_rank_at_fault) {

@@ -17,7 +17,7 @@ inline void run_on_mpi(int ranks, const RankBody& body, std::chrono::millisecond
   MPI_Comm base;
   MPI_Comm_split(MPI_COMM_WORLD, rank < ranks ? 0 : MPI_UNDEFINED, rank, &base);
   if (rank >= ranks) return;
-  auto world = make_mpi_world(base, {.timeout = timeout});
+  auto world = make_mpi_world(base, {.timeout = timeout, .join_timeout = timeout});
   try {
     body(*world, rank);
   } catch (const std::exception& error) {

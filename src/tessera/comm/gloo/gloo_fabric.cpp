@@ -1,8 +1,8 @@
 #include "tessera/comm/gloo/gloo_fabric.h"
 
-#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 
@@ -14,39 +14,6 @@ namespace {
 
 /// How long a wait for the store lasts before the waiter looks around.
 constexpr std::chrono::milliseconds kLook{20};
-/// Gloo's own deadline, which would end a run that only computes for long; waits have theirs.
-constexpr std::chrono::hours kForever{24 * 365};
-
-/// One group's part of the run's store, as Gloo asks for it.
-class GroupStore : public gloo::rendezvous::Store {
- public:
-  GroupStore(StoreClient& client, Watch& watch, std::string prefix, std::chrono::milliseconds timeout)
-      : client_(client), watch_(watch), prefix_(std::move(prefix)), timeout_(timeout) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    client_.set(prefix_ + key, std::string(data.begin(), data.end()));
-  }
-  std::vector<char> get(const std::string& key) override {
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
-    while (true) {
-      watch_.check_alive();
-      if (auto value = client_.get(prefix_ + key, kLook)) return {value->begin(), value->end()};
-      if (std::chrono::steady_clock::now() >= deadline)
-        fail_running("gloo", "'{}{}' is not said within {} ms", prefix_, key, timeout_.count());
-    }
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
-  }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
-
- private:
-  StoreClient& client_;
-  Watch& watch_;
-  std::string prefix_;
-  std::chrono::milliseconds timeout_;
-};
-
 std::shared_ptr<gloo::transport::Device> make_device(const StoreClient& client) {
   gloo::transport::tcp::attr attributes;
   const char* interface = std::getenv("TESSERA_GLOO_INTERFACE");
@@ -65,12 +32,12 @@ std::shared_ptr<gloo::transport::Device> make_device(const StoreClient& client) 
 }  // namespace
 
 GlooFabric::GlooFabric(const Launch& launch, const WorldOptions& options)
-    : rank_(launch.rank), size_(launch.size), timeout_(options.timeout) {
+    : rank_(launch.rank), size_(launch.size), timeout_(options.timeout), join_timeout_(options.join_timeout) {
   // A write to a peer that has died is an error to Gloo, not a signal that ends this process.
   if (std::signal(SIGPIPE, SIG_IGN) != SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   if (rank_ == 0) server_ = std::make_unique<StoreServer>(launch.address, launch.port, size_);
-  client_ = std::make_unique<StoreClient>(launch.address, launch.port, rank_, size_, timeout_);
-  watch_ = std::make_shared<Watch>(rank_, size_, timeout_, *client_);
+  client_ = std::make_unique<StoreClient>(launch.address, launch.port, rank_, size_, timeout_, join_timeout_);
+  watch_ = std::make_shared<Watch>(rank_, size_, timeout_, join_timeout_, *client_);
   device_ = make_device(*client_);
 }
 
@@ -88,25 +55,50 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
   }
   auto here = [&](int rank) { return fmt::format("{}here/{}", prefix, rank); };
   client_->set(here(rank_), "");
-  // Gloo's own connecting cannot be given up: it begins only when all are here.
+  // Those who come before it is complete wait here, where it can be said who is missing.
   std::vector<int> missing(members.begin(), members.end());
   auto step = [&] {
     while (!missing.empty() && client_->get(here(missing.back()), kLook)) missing.pop_back();
     return missing.empty();
   };
   watch_->wait_for_members(members, step);
-  auto context = std::make_shared<GlooContext>(member_of(rank_, members, size_), static_cast<int>(members.size()));
-  context->setTimeout(timeout_);
-  GroupStore store(*client_, *watch_, prefix, timeout_);
-  try {
-    context->connectFullMesh(store, device_);
-  } catch (const gloo::Exception& error) {
-    watch_->check_alive();
-    fail_running("gloo", "group {} cannot connect: {}; TESSERA_GLOO_INTERFACE says which interface to use", group,
-                 error.what());
+  const int me = member_of(rank_, members, size_), size = static_cast<int>(members.size());
+  auto context = std::make_shared<GlooContext>(me, size, device_);
+  auto key = [&](int from, int to) { return fmt::format("{}address/{}/{}", prefix, from, to); };
+  for (int other = 0; other < size; ++other)
+    if (other != me) client_->set(key(me, other), context->address_for(other));
+  for (int other = 0; other < size; ++other) {
+    if (other == me) continue;
+    std::optional<std::string> address;
+    watch_->wait_for_members(members, [&] {
+      address = client_->get(key(other, me), kLook);
+      return address.has_value();
+    });
+    connect(*context, members, other, *address);
   }
-  context->setTimeout(kForever);
   return context;
+}
+
+/// A member may end instead of connecting: the alarm looks for that, and at the time.
+void GlooFabric::connect(GlooContext& context, std::span<const int> members, int other, const std::string& address) {
+  const auto deadline = std::chrono::steady_clock::now() + join_timeout_;
+  std::atomic<bool> late{false};
+  std::string failure;
+  try {
+    Alarm::Set alarm(alarm_, [&] {
+      late = std::chrono::steady_clock::now() >= deadline;
+      if (late || watch_->ended()) context.give_up_on(other);
+    });
+    context.connect(other, address);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  watch_->check_alive();
+  if (late && failure.empty()) failure = fmt::format("it takes longer than {} ms", join_timeout_.count());
+  if (!failure.empty())
+    fail_running("gloo",
+                 "group {}: rank {} cannot connect to rank {}: {}; TESSERA_GLOO_INTERFACE says which interface to use",
+                 group_text(members), rank_, members[static_cast<size_t>(other)], failure);
 }
 
 }  // namespace tessera::comm

@@ -1,27 +1,21 @@
 #pragma once
 
-#include <gloo/rendezvous/context.h>
 #include <gloo/transport/device.h>
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/gloo/alarm.h"
+#include "tessera/comm/gloo/gloo_context.h"
 #include "tessera/comm/gloo/store_client.h"
 #include "tessera/comm/gloo/store_server.h"
 #include "tessera/comm/launch.h"
 #include "tessera/comm/remote/watch.h"
 
 namespace tessera::comm {
-
-/// A Gloo context whose transport can be reached, for buffers of our own.
-class GlooContext : public gloo::rendezvous::Context {
- public:
-  GlooContext(int member, int size) : gloo::rendezvous::Context(member, size) {}
-  const std::shared_ptr<gloo::transport::Context>& transport() const { return transportContext_; }
-};
 
 /// What the communicators of one process share: its way to the others.
 class GlooFabric {
@@ -41,8 +35,10 @@ class GlooFabric {
   std::shared_ptr<GlooContext> connect(std::span<const int> members);
 
  private:
+  void connect(GlooContext& context, std::span<const int> members, int other, const std::string& address);
+
   int rank_, size_;
-  std::chrono::milliseconds timeout_;
+  std::chrono::milliseconds timeout_, join_timeout_;
   std::unique_ptr<StoreServer> server_;  // rank 0's
   std::unique_ptr<StoreClient> client_;
   std::shared_ptr<Watch> watch_;

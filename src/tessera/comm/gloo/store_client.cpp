@@ -17,14 +17,15 @@ constexpr std::chrono::milliseconds kLeastDeaf{2000}, kMostDeaf{5000};
 
 }  // namespace
 
-StoreClient::StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout)
-    : rank_(rank), deaf_(std::clamp(timeout, kLeastDeaf, kMostDeaf)), socket_(connect_to(host, port, timeout)) {
+StoreClient::StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout,
+                         std::chrono::milliseconds join_timeout)
+    : rank_(rank), deaf_(std::clamp(timeout, kLeastDeaf, kMostDeaf)), socket_(connect_to(host, port, join_timeout)) {
   socket_.send(kHello, joined(plugin_version(), joined(std::to_string(rank), std::to_string(size))));
   thread_ = std::thread([this] { listen(); });
   std::string refusal;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [&] { return welcome_ || !refusal_.empty(); });
+    changed_.wait_for(lock, join_timeout, [&] { return welcome_ || !refusal_.empty(); });
     if (welcome_) return;
     refusal = refusal_;
   }

@@ -17,9 +17,10 @@ namespace tessera::comm {
 /// One rank's connection to the store of its run. Safe to call from several threads.
 class StoreClient : public Notices {
  public:
-  /// Throws a running error if nobody serves the store before the timeout, and a user error if this rank cannot take
-  /// part in the run that does.
-  StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout);
+  /// Throws a running error if nobody serves the store before the join timeout, and a user error if this rank cannot
+  /// take part in the run that does. Once the run has ended, the rank hears of it within the timeout.
+  StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout,
+              std::chrono::milliseconds join_timeout);
   ~StoreClient() override;
 
   void set(const std::string& key, const std::string& value);

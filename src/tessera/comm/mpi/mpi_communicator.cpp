@@ -6,7 +6,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
-#include "tessera/comm/mpi/mpi_transfer.h"
+#include "tessera/comm/mpi/mpi_direct.h"
+#include "tessera/comm/mpi/mpi_library.h"
 
 namespace tessera::comm {
 
@@ -41,8 +42,14 @@ MpiCommunicator::~MpiCommunicator() {
   MPI_Comm_free(&comm_);
 }
 
-std::unique_ptr<Transfer> MpiCommunicator::begin(Staged& staged, uint64_t) {
-  return std::make_unique<MpiTransfer>(*fabric_, comm_, staged);
+std::unique_ptr<Transfer> MpiCommunicator::begin(Staged& staged, uint64_t number) {
+  if (DirectPlan::suits(staged.operation(), size()))
+    return std::make_unique<DirectTransfer>(*fabric_, comm_, staged, number);
+  return std::make_unique<LibraryTransfer>(*fabric_, comm_, staged);
+}
+
+bool MpiCommunicator::library_adds(const Operation& operation) const {
+  return !DirectPlan::suits(operation, size());
 }
 
 }  // namespace tessera::comm

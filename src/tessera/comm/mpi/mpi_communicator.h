@@ -5,7 +5,7 @@
 
 namespace tessera::comm {
 
-/// One process's membership of a group, as an MPI communicator of its own. Every operation is a nonblocking one of
+/// One process's membership of a group, as an MPI communicator of its own. Every operation is nonblocking ones of
 /// MPI's, advanced by the tests of whoever waits.
 class MpiCommunicator : public RemoteCommunicator {
  public:
@@ -15,6 +15,7 @@ class MpiCommunicator : public RemoteCommunicator {
 
  protected:
   std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) override;
+  bool library_adds(const Operation& operation) const override;
 
  private:
   std::shared_ptr<MpiFabric> fabric_;

@@ -109,11 +109,10 @@ void MpiFabric::flush(std::chrono::milliseconds most) {
 }
 
 void MpiFabric::post(int to, int tag, const std::string& text) {
-  std::vector<std::byte> message(text.size());
-  std::memcpy(message.data(), text.data(), text.size());
+  Message message = std::make_unique_for_overwrite<std::byte[]>(text.size());
+  std::memcpy(message.get(), text.data(), text.size());
   MPI_Request request;
-  check_mpi(MPI_Isend(message.data(), static_cast<int>(message.size()), MPI_BYTE, to, tag, side_, &request),
-            "MPI_Isend");
+  check_mpi(MPI_Isend(message.get(), static_cast<int>(text.size()), MPI_BYTE, to, tag, side_, &request), "MPI_Isend");
   keep(std::move(message), request);
 }
 
@@ -170,7 +169,7 @@ bool MpiFabric::all_announced(const std::string& group, std::span<const int> mem
   return true;
 }
 
-void MpiFabric::keep(std::vector<std::byte> message, MPI_Request request) {
+void MpiFabric::keep(Message message, MPI_Request request) {
   kept_.push_back({std::move(message), request});
   sweep();
 }

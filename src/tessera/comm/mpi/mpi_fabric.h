@@ -15,6 +15,8 @@
 
 namespace tessera::comm {
 
+class MpiTransfer;
+
 /// Throws a running error with MPI's words if `code` is not MPI_SUCCESS.
 void check_mpi(int code, std::string_view call);
 
@@ -37,6 +39,9 @@ class MpiFabric : public Notices {
   MPI_Comm world() const { return world_; }
   std::recursive_mutex& mutex() { return mutex_; }
 
+  /// Operations under way that advance by looks at them. Under the mutex.
+  std::vector<MpiTransfer*>& unfinished() { return unfinished_; }
+
   bool tell(const std::string& text) override;
   std::optional<Notice> next() override;
 
@@ -45,8 +50,9 @@ class MpiFabric : public Notices {
   /// Whether all of them have announced it; if so, forgets that.
   bool all_announced(const std::string& group, std::span<const int> members);
 
+  using Message = std::unique_ptr<std::byte[]>;
   /// Keeps a message's copy until MPI has sent it.
-  void keep(std::vector<std::byte> message, MPI_Request request);
+  void keep(Message message, MPI_Request request);
   /// Frees what has been sent. True if nothing is left.
   bool sweep();
   /// Waits so long at most until all messages are sent.
@@ -56,7 +62,7 @@ class MpiFabric : public Notices {
 
  private:
   struct Kept {
-    std::vector<std::byte> message;
+    Message message;
     MPI_Request request;
   };
 
@@ -68,6 +74,7 @@ class MpiFabric : public Notices {
   MPI_Comm side_ = MPI_COMM_NULL;   // for notices and announcements
   int rank_ = 0, size_ = 1;
   bool abandoned_ = false;
+  std::vector<MpiTransfer*> unfinished_;
   std::deque<Kept> kept_;
   std::deque<Notice> notices_;
   std::map<std::pair<std::string, int>, int> announced_;  // by group and rank: how often

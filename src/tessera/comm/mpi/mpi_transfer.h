@@ -1,37 +1,40 @@
 #pragma once
 
+#include <mpi.h>
+
+#include <span>
+#include <vector>
+
 #include "tessera/comm/mpi/mpi_fabric.h"
 #include "tessera/comm/remote/remote_communicator.h"
+#include "tessera/comm/remote/staged.h"
 
 namespace tessera::comm {
 
-/// A staged operation as nonblocking operations of MPI, begun by the constructor.
+/// An operation as requests of MPI's, which advance when somebody looks at them. Who waits for one, or tests it, looks
+/// at all of the process' that have parts of their own to begin: in whatever order ranks wait, nobody waits in a
+/// circle.
 class MpiTransfer : public Transfer {
  public:
-  MpiTransfer(MpiFabric& fabric, MPI_Comm comm, Staged& staged);
+  ~MpiTransfer() override;
   bool advance() override;
   bool test() override;
 
- private:
-  void begin(Kind kind);
-  void reduce();
-  void move_blocks();
-  void broadcast();
-  void exchange();
-  void send(int tag);
-  void receive(int tag);
-  bool look();
-  MPI_Request* add_request() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+ protected:
+  explicit MpiTransfer(MpiFabric& fabric) : fabric_(fabric) {}
+  /// Whether the operation has ended; begins what follows a part that has. Under the fabric's lock.
+  virtual bool look() = 0;
+  static bool all_done(std::vector<MPI_Request>& requests);
+  /// To be called under the fabric's lock where more than MPI's own progress is needed for the operation to end.
+  void look_while_others_wait();
 
   MpiFabric& fabric_;
-  MPI_Comm comm_;
-  Staged& staged_;
-  int count_ = 0;
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-  // MPI reads these until the operation ends.
-  std::vector<int> counts_, offsets_, recv_counts_, recv_offsets_;
-  std::vector<MPI_Request> requests_;
-  int idle_ = 0;  // looks in vain
+
+ private:
+  bool look_at_all();
+
+  bool listed_ = false;  // in MpiFabric::unfinished()
+  int idle_ = 0;         // looks in vain
 };
 
 }  // namespace tessera::comm

@@ -18,7 +18,8 @@ class MpiWorld : public World {
  public:
   MpiWorld(MPI_Comm base, const WorldOptions& options, bool finalize)
       : fabric_(std::make_shared<MpiFabric>(base)),
-        watch_(std::make_shared<Watch>(fabric_->rank(), fabric_->size(), options.timeout, *fabric_)),
+        watch_(
+            std::make_shared<Watch>(fabric_->rank(), fabric_->size(), options.timeout, options.join_timeout, *fabric_)),
         timeout_(options.timeout),
         finalize_(finalize) {}
 

@@ -59,7 +59,7 @@ tessera::comm::World* tessera_plugin_connect(const tessera::comm::Launch& launch
   using namespace tessera;
   int provided = 0, rank = 0, size = 0;
   {
-    const Patience patience(launch.rank, options.timeout);
+    const Patience patience(launch.rank, options.join_timeout);
     comm::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   }
   if (provided < MPI_THREAD_SERIALIZED)

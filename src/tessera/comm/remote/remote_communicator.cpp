@@ -1,5 +1,7 @@
 #include "tessera/comm/remote/remote_communicator.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
 #include "tessera/comm/group.h"
@@ -21,12 +23,12 @@ RemoteCommunicator::~RemoteCommunicator() {
 Ticket RemoteCommunicator::start(const Operation& operation) {
   validate(operation, me_, size());
   Pending pending;
-  pending.staged = std::make_unique<Staged>(operation, me_, size());
+  pending.staged = std::make_unique<Staged>(operation, me_, size(), library_adds(operation));
   pending.number = number_of(operation);
   watch_->check_alive([&] { return place_of(pending); });
   pending.transfer = begin(*pending.staged, pending.number);
   const Ticket ticket = ++last_ticket_;
-  pending_.emplace(ticket, std::move(pending));
+  pending_.emplace_back(ticket, std::move(pending));
   return ticket;
 }
 
@@ -37,7 +39,7 @@ uint64_t RemoteCommunicator::number_of(const Operation& operation) {
 }
 
 RemoteCommunicator::Pending& RemoteCommunicator::pending_of(Ticket ticket) {
-  auto found = pending_.find(ticket);
+  auto found = std::find_if(pending_.begin(), pending_.end(), [&](const auto& one) { return one.first == ticket; });
   check(found != pending_.end(), "each ticket is waited for once, where it was started");
   return found->second;
 }
@@ -46,7 +48,7 @@ void RemoteCommunicator::wait(Ticket ticket) {
   Pending& pending = pending_of(ticket);
   watch_->wait_until([&] { return pending.transfer->advance(); }, [&] { return place_of(pending); });
   pending.staged->finish();
-  pending_.erase(ticket);
+  std::erase_if(pending_, [&](const auto& one) { return one.first == ticket; });
 }
 
 bool RemoteCommunicator::test(Ticket ticket) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tessera/comm/communicator.h"
@@ -39,6 +39,8 @@ class RemoteCommunicator : public Communicator {
   /// Hands a staged operation to the library. `number` is the collective's in this communicator, or the message's
   /// between its two members, from 1. The staged operation outlives the transfer.
   virtual std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) = 0;
+  /// Whether the library is to carry out this reduction, so that it must be staged as one that it knows.
+  virtual bool library_adds(const Operation& operation) const = 0;
 
   int rank_of(int member) const { return members_[static_cast<size_t>(member)]; }
   const std::vector<int>& members() const { return members_; }
@@ -60,7 +62,7 @@ class RemoteCommunicator : public Communicator {
   uint64_t collectives_ = 0;
   std::vector<uint64_t> sent_, received_;  // messages, by member
   Ticket last_ticket_ = 0;
-  std::unordered_map<Ticket, Pending> pending_;
+  std::vector<std::pair<Ticket, Pending>> pending_;  // a few
 };
 
 }  // namespace tessera::comm

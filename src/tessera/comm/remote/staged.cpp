@@ -18,7 +18,7 @@ bool is_blocked(Kind kind) {
 
 }  // namespace
 
-Staged::Staged(const Operation& operation, int member, int size)
+Staged::Staged(const Operation& operation, int member, int size, bool library_adds)
     : member_(member), size_(static_cast<size_t>(size)), dtype_(operation.dtype), reduction_(operation.reduction) {
   operation_.assign(operation);
   in_ = operation.in;
@@ -35,7 +35,8 @@ Staged::Staged(const Operation& operation, int member, int size)
   if (exchanges)
     for (int64_t count : operation.recv_counts) recv_counts_.push_back(count * inner);
   packs_ = is_blocked(operation.kind) && operation.outer > 1 && size_ > 1;
-  if (operation.kind == Kind::all_reduce || operation.kind == Kind::reduce || operation.kind == Kind::reduce_scatter)
+  const bool scatters = operation.kind == Kind::reduce_scatter;
+  if (library_adds && (operation.kind == Kind::all_reduce || operation.kind == Kind::reduce || scatters))
     stage_reduction();
   else if (packs_)
     stage_moves();
@@ -48,7 +49,7 @@ void Staged::stage_moves() {
     staged_out_ = buffer_of(sum_of(counts_), element_bytes_);
     out_ = staged_out_.get();
     unpacks_ = true;
-  } else if (operation_->kind == Kind::scatter && root) {
+  } else if (operation_->kind == Kind::reduce_scatter || (operation_->kind == Kind::scatter && root)) {
     staged_in_ = buffer_of(sum_of(counts_), element_bytes_);
     pack(static_cast<const std::byte*>(operation_->in), staged_in_.get());
     in_ = staged_in_.get();
@@ -124,6 +125,7 @@ void Staged::combine(void* out, const void* a, const void* b, int64_t count) con
 }
 
 void Staged::finish() {
+  // The library's result, if it reduces.
   if (result_count_ > 0 && (widens_ || operation_->reduction == Reduction::mean))
     narrow_elements(operation_->dtype, operation_->reduction, static_cast<int64_t>(size_), out_, operation_->out,
                     result_count_);

@@ -15,11 +15,12 @@ namespace tessera::comm {
 ///   library:  counts() {10, 30}: member 0's [2, 1, 5], then member 1's [2, 3, 5], in a buffer of ours
 ///   finish(): writes them to `out` as [2, 4, 5]
 ///
-/// Where outer is 1 the library reads and writes the caller's buffers. Reductions: 16-bit floats are widened to float32
-/// here and rounded by finish(); bool is reduced as 0 and 1 of uint8; a mean is the library's sum, divided by finish().
+/// Where outer is 1 the library reads and writes the caller's buffers. Reductions by the library: 16-bit floats are
+/// widened to float32 here and rounded by finish(); bool is reduced as 0 and 1 of uint8; a mean is the library's sum,
+/// divided by finish(). Where the library only moves what we reduce (reduce.h), nothing of this is done.
 class Staged {
  public:
-  Staged(const Operation& operation, int member, int size);
+  Staged(const Operation& operation, int member, int size, bool library_adds);
 
   const Operation& operation() const { return *operation_; }
   int member() const { return member_; }
@@ -34,7 +35,7 @@ class Staged {
   const std::vector<int64_t>& counts() const { return counts_; }
   const std::vector<int64_t>& recv_counts() const { return recv_counts_; }
   size_t element_bytes() const { return element_bytes_; }
-  /// Of reductions: float32, float64 or an integer, and sum, max or min.
+  /// Of reductions; by the library: float32, float64 or an integer, and sum, max or min.
   DType dtype() const { return dtype_; }
   Reduction reduction() const { return reduction_; }
   /// out[i] = reduction of a[i] and b[i] as the library is to do it; any of the buffers may be the same.
@@ -53,8 +54,6 @@ class Staged {
   void unpack(const std::byte* blocks, std::byte* whole) const;
   template <typename Copy>
   void each_row(Copy copy) const;
-  void widen(const void* from, void* to, int64_t count) const;
-  void narrow(const void* from, void* to, int64_t count) const;
 
   OwnedOperation operation_;
   int member_;
@@ -68,7 +67,7 @@ class Staged {
   Reduction reduction_;
   bool packs_ = false, unpacks_ = false, widens_ = false;
   Buffer staged_in_, staged_out_;
-  int64_t result_count_ = 0;  // elements of this member's reduced result
+  int64_t result_count_ = 0;  // elements of this member's result, if the library reduces
 };
 
 }  // namespace tessera::comm

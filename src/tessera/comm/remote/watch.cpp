@@ -71,8 +71,13 @@ bool is_end_notice(std::string_view text) {
   return text.starts_with(kEnded) || text.starts_with(kGaveUp);
 }
 
-Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, Notices& notices)
-    : rank_(rank), timeout_(timeout), notices_(notices), places_(static_cast<size_t>(size)) {}
+Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono::milliseconds join_timeout,
+             Notices& notices)
+    : rank_(rank),
+      timeout_(timeout),
+      join_timeout_(join_timeout),
+      notices_(notices),
+      places_(static_cast<size_t>(size)) {}
 
 void Watch::abort(std::string_view message) {
   std::lock_guard lock(mutex_);
@@ -154,12 +159,17 @@ void Watch::take(const Notice& notice) {
 }
 
 void Watch::wait_until(const std::function<bool()>& step, const std::function<Place()>& place) {
+  if (!step()) wait_until(step, place, timeout_);
+}
+
+void Watch::wait_until(const std::function<bool()>& step, const std::function<Place()>& place,
+                       std::chrono::milliseconds most) {
   uint64_t answered = 0;
   {
     std::lock_guard lock(mutex_);
     answered = questions_;
   }
-  const Clock::time_point deadline = Clock::now() + timeout_;
+  const Clock::time_point deadline = Clock::now() + most;
   std::optional<Clock::time_point> asked;
   while (!step()) {
     check_alive(place);
@@ -174,7 +184,7 @@ void Watch::wait_until(const std::function<bool()>& step, const std::function<Pl
     answered = questions_;
     if (!asked || now < *asked + kGrace) continue;
     if (!reason_.empty()) continue;
-    reason_ = fmt::format("rank {} ended the run: {}", rank_, verdict(place()));
+    reason_ = fmt::format("rank {} ended the run: {}", rank_, verdict(place(), most));
     explained_ = true;
     notices_.tell(std::string(1, kGaveUp) + reason_);
     lock.unlock();
@@ -186,7 +196,8 @@ void Watch::wait_for_members(std::span<const int> members, const std::function<b
   Place joining{"joining", group_text(members), 0, false, {}};
   std::copy_if(members.begin(), members.end(), std::back_inserter(joining.awaited),
                [&](int rank) { return rank != rank_; });
-  wait_until(step, [&] { return joining; });
+  wait_until(
+      step, [&] { return joining; }, join_timeout_);
 }
 
 void Watch::throw_end(const Place& place) {
@@ -224,14 +235,14 @@ std::string Watch::arrivals(const Place& place) const {
   return fmt::format("not come: {}; come: {}", rank_text(missing), rank_text(come));
 }
 
-std::string Watch::verdict(const Place& place) const {
+std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited) const {
   std::string text;
   if (place.message) {
     text = fmt::format("{} on rank {} gave up after {} ms: {} has not sent message #{} to it in group {}", place.what,
-                       rank_, timeout_.count(), rank_text(place.awaited), place.number, place.group);
+                       rank_, waited.count(), rank_text(place.awaited), place.number, place.group);
   } else {
     text = fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: {}", place.what, place.number, place.group,
-                       rank_, timeout_.count(), arrivals(place));
+                       rank_, waited.count(), arrivals(place));
   }
   // Whom do those wait for that have said where they are? Who has said nothing is at fault.
   std::set<int> known{rank_};

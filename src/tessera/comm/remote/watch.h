@@ -54,7 +54,9 @@ struct Place {
 /// …".
 class Watch {
  public:
-  Watch(int rank, int size, std::chrono::milliseconds timeout, Notices& notices);
+  /// Waits last `timeout` at most, those for members to join a group `join_timeout`.
+  Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono::milliseconds join_timeout,
+        Notices& notices);
 
   /// Ends the run on all ranks for this reason, which this rank gives. The first reason stays.
   void abort(std::string_view message);
@@ -79,15 +81,17 @@ class Watch {
   void wait_for_members(std::span<const int> members, const std::function<bool()>& step);
 
  private:
+  void wait_until(const std::function<bool()>& step, const std::function<Place()>& place,
+                  std::chrono::milliseconds most);
   void read_notices();
   void take(const Notice& notice);
   bool has_come(int rank, const Place& place) const;
   std::string arrivals(const Place& place) const;
-  std::string verdict(const Place& place) const;
+  std::string verdict(const Place& place, std::chrono::milliseconds waited) const;
   [[noreturn]] void throw_end(const Place& place);
 
   const int rank_;
-  const std::chrono::milliseconds timeout_;
+  const std::chrono::milliseconds timeout_, join_timeout_;
   std::chrono::steady_clock::time_point looked_;  // for notices, last
   std::mutex mutex_;
   Notices& notices_;

@@ -1,0 +1,113 @@
+#include "tessera/comm/remote/direct_plan.h"
+
+#include <cstring>
+#include <numeric>
+
+namespace tessera::comm {
+namespace {
+
+using Range = DirectPlan::Range;
+
+/// Bytes beyond which one member should not send all to every other: libraries have the others pass them on.
+constexpr size_t kMostToEach = 64 << 10;
+/// Bytes up to which every member reduces all, in one round; else a share, in two.
+constexpr size_t kMostInOneRound = 2 << 10;
+
+/// Block j of blocks that lie one after the other.
+Range block_of(const std::vector<int64_t>& counts, size_t j) {
+  return {std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(j), int64_t{0}), counts[j]};
+}
+
+}  // namespace
+
+bool DirectPlan::suits(const Operation& operation, int size) {
+  const bool small = static_cast<size_t>(size) <= kMostMembers;
+  switch (operation.kind) {
+    case Kind::permute:
+      return true;
+    case Kind::send:
+    case Kind::recv:
+    case Kind::barrier:
+      return false;
+    case Kind::broadcast:
+      return size <= 2 || (small && byte_count(operation, operation.count) <= kMostToEach);
+    default:
+      return small;
+  }
+}
+
+DirectPlan::DirectPlan(const Staged& staged) : staged_(staged) {
+  const Kind kind = staged.operation().kind;
+  reduces_ = kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
+  width_ = reduces_ ? tessera::bytes_of(staged.dtype(), 1) : staged.element_bytes();
+  moves_ = !reduces_ || (kind != Kind::reduce_scatter && bytes_of(staged.count()) > kMostInOneRound);
+}
+
+Range DirectPlan::owned_by(size_t j) const {
+  const Operation& operation = staged_.operation();
+  if (operation.kind == Kind::reduce_scatter) return block_of(staged_.counts(), j);
+  const int64_t count = staged_.count(), size = staged_.size(), owner = static_cast<int64_t>(j);
+  if (moves_) return {count * owner / size, count * (owner + 1) / size - count * owner / size};
+  return operation.kind == Kind::all_reduce || owner == operation.root ? Range{0, count} : Range{};
+}
+
+Range DirectPlan::sent_to(size_t j) const {
+  const Operation& operation = staged_.operation();
+  const bool root = staged_.member() == operation.root, to_root = static_cast<int>(j) == operation.root;
+  switch (operation.kind) {
+    case Kind::all_reduce:
+      return {0, owned_by(me()).count};
+    case Kind::reduce:
+      return to_root ? Range{0, owned_by(me()).count} : Range{};
+    case Kind::all_gather:
+      return {0, staged_.counts()[me()]};
+    case Kind::gather:
+      return to_root ? Range{0, staged_.counts()[me()]} : Range{};
+    case Kind::scatter:
+      return root ? block_of(staged_.counts(), j) : Range{};
+    case Kind::all_to_all:
+      return block_of(staged_.counts(), j);
+    case Kind::broadcast:
+      return root ? Range{0, staged_.count()} : Range{};
+    default:
+      return static_cast<int>(j) == operation.to ? Range{0, staged_.count()} : Range{};
+  }
+}
+
+Range DirectPlan::received_from(size_t j) const {
+  const Operation& operation = staged_.operation();
+  const bool root = staged_.member() == operation.root, from_root = static_cast<int>(j) == operation.root;
+  switch (operation.kind) {
+    case Kind::all_reduce:
+      return owned_by(j);
+    case Kind::reduce:
+      return root ? owned_by(j) : Range{};
+    case Kind::all_gather:
+      return block_of(staged_.counts(), j);
+    case Kind::gather:
+      return root ? block_of(staged_.counts(), j) : Range{};
+    case Kind::scatter:
+      return from_root ? Range{0, staged_.counts()[me()]} : Range{};
+    case Kind::all_to_all:
+      return block_of(staged_.recv_counts(), j);
+    case Kind::broadcast:
+      return from_root ? Range{0, staged_.count()} : Range{};
+    default:
+      return static_cast<int>(j) == operation.from ? Range{0, staged_.count()} : Range{};
+  }
+}
+
+void DirectPlan::copy_own(const std::byte* source) const {
+  const Operation& operation = staged_.operation();
+  auto* out = static_cast<std::byte*>(staged_.out());
+  const Range own = sent_to(me());
+  if (own.count > 0) {
+    const std::byte* from = source + bytes_of(own.offset);
+    std::byte* to = out + bytes_of(received_from(me()).offset);
+    if (from != to) std::memcpy(to, from, bytes_of(own.count));
+  }
+  if (operation.kind == Kind::permute && operation.from < 0 && staged_.count() > 0)
+    std::memset(out, 0, bytes_of(staged_.count()));
+}
+
+}  // namespace tessera::comm
