@@ -14,7 +14,8 @@ Alarm::~Alarm() {
 Alarm::Set::Set(Alarm& alarm, std::function<void()> interrupt) : alarm_(alarm) {
   std::lock_guard lock(alarm_.mutex_);
   place_ = alarm_.interrupts_.insert(alarm_.interrupts_.end(), std::move(interrupt));
-  if (alarm_.interrupts_.size() == 1) alarm_.changed_.notify_one();
+  alarm_.set_ = true;
+  if (alarm_.asleep_) alarm_.changed_.notify_one();
 }
 
 Alarm::Set::~Set() {
@@ -25,10 +26,9 @@ Alarm::Set::~Set() {
 void Alarm::ring() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (interrupts_.empty()) {
-      changed_.wait(lock, [this] { return stop_ || !interrupts_.empty(); });
-      continue;
-    }
+    asleep_ = !set_ && interrupts_.empty();
+    if (asleep_) changed_.wait(lock, [this] { return stop_ || set_; });
+    asleep_ = set_ = false;
     changed_.wait_for(lock, period_, [this] { return stop_; });
     for (const auto& interrupt : interrupts_) interrupt();
   }

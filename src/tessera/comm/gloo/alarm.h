@@ -10,7 +10,8 @@
 namespace tessera::comm {
 
 /// Interrupts waits that would last too long to look around: Gloo's own deadlines close the connections, its
-/// interruptions do not. Every so often, the alarm calls what has been set.
+/// interruptions do not. Every so often, the alarm calls what has been set. While it is set often, setting it wakes
+/// nobody.
 class Alarm {
  public:
   explicit Alarm(std::chrono::milliseconds period) : period_(period), thread_([this] { ring(); }) {}
@@ -34,6 +35,8 @@ class Alarm {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<std::function<void()>> interrupts_;
+  bool set_ = false;     // since the last ring
+  bool asleep_ = false;  // until it is set
   bool stop_ = false;
   std::thread thread_;
 };

@@ -65,10 +65,9 @@ GlooCommunicator::~GlooCommunicator() {
 }
 
 std::unique_ptr<Transfer> GlooCommunicator::begin(Staged& staged, uint64_t number) {
-  const Kind kind = staged.operation().kind;
   std::unique_ptr<Transfer> transfer;
   try {
-    if (kind == Kind::send || kind == Kind::recv || kind == Kind::permute) {
+    if (GlooMessages::suits(staged.operation(), size())) {
       transfer = messages_.begin(staged, number);
     } else {
       transfer = std::make_unique<Collective>(queue_, queue_.add(staged, number));

@@ -15,7 +15,9 @@ class GlooCommunicator : public RemoteCommunicator {
 
  protected:
   std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) override;
-  bool library_adds(const Operation& operation) const override { return operation.kind != Kind::reduce_scatter; }
+  bool library_adds(const Operation& operation) const override {
+    return operation.kind != Kind::reduce_scatter && !GlooMessages::suits(operation, size());
+  }
 
  private:
   class Collective;

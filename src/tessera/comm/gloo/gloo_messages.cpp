@@ -1,7 +1,12 @@
 #include "tessera/comm/gloo/gloo_messages.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
+
+#include "tessera/comm/reduce.h"
+#include "tessera/comm/remote/direct_plan.h"
 
 namespace tessera::comm {
 namespace {
@@ -10,20 +15,48 @@ namespace {
 constexpr std::chrono::hours kForever{24 * 365};
 constexpr std::chrono::milliseconds kNap{1};
 
+/// Bytes of a reduction that its owners get at once: a message takes as long as so many bytes.
+constexpr size_t kMostInOnePart = 64 << 10;
+/// Bytes of a reduce_scatter beyond which what comes is reduced in pieces (gloo_collective.h).
+constexpr size_t kMostAtOnce = 1 << 20;
+
 /// Gloo's own algorithms use the prefixes up to 8.
-uint64_t slot_of(Kind kind, uint64_t number) {
-  return (kind == Kind::permute ? uint64_t{0x41} : uint64_t{0x40}) << 56 | number;
+uint64_t message_slot(uint64_t number) {
+  return uint64_t{0x40} << 56 | number;
+}
+uint64_t collective_slot(uint64_t number) {
+  return uint64_t{0x41} << 56 | number;
 }
 
 }  // namespace
 
-/// The two halves of an exchange; either may be absent.
+bool GlooMessages::suits(const Operation& operation, int size) {
+  switch (operation.kind) {
+    case Kind::send:
+    case Kind::recv:
+      return true;
+    case Kind::all_reduce:
+    case Kind::reduce:
+      return DirectPlan::suits(operation, size) && DirectPlan::takes_one_part(operation, size, kMostInOnePart);
+    case Kind::reduce_scatter: {
+      const int64_t count = operation.outer * sum_of(operation.counts) * operation.inner;
+      return DirectPlan::suits(operation, size) && byte_count(operation, count) <= kMostAtOnce;
+    }
+    default:
+      return DirectPlan::suits(operation, size);
+  }
+}
+
+/// What is sent and received, and what follows.
 class GlooMessages::Message : public Transfer {
  public:
   explicit Message(Alarm& alarm) : alarm_(alarm) {}
 
   Buffer in, out;
+  int sends = 0, receives = 0;  // under way, of these buffers
   std::function<bool()> from_myself;
+  std::unique_ptr<std::byte[]> received;  // what is to be reduced
+  std::function<void()> then;
 
   bool advance() override {
     if (from_myself) {
@@ -31,14 +64,18 @@ class GlooMessages::Message : public Transfer {
       std::this_thread::sleep_for(kNap);  // it is sent later, by another thread or never
       return false;
     }
-    if (in) {
+    if (sends > 0) {
       Alarm::Set alarm(alarm_, [this] { in->abortWaitSend(); });
-      if (!in->waitSend(kForever)) return false;
+      for (; sends > 0; --sends)
+        if (!in->waitSend(kForever)) return false;
     }
-    in.reset();
-    if (!out) return true;
-    Alarm::Set alarm(alarm_, [this] { out->abortWaitRecv(); });
-    return out->waitRecv(kForever);
+    if (receives > 0) {
+      Alarm::Set alarm(alarm_, [this] { out->abortWaitRecv(); });
+      for (; receives > 0; --receives)
+        if (!out->waitRecv(kForever)) return false;
+    }
+    if (then) then();
+    return true;
   }
 
  private:
@@ -46,32 +83,28 @@ class GlooMessages::Message : public Transfer {
 };
 
 std::unique_ptr<Transfer> GlooMessages::begin(const Staged& staged, uint64_t number) {
+  const Kind kind = staged.operation().kind;
+  return kind == Kind::send || kind == Kind::recv ? send_or_receive(staged, number) : exchange(staged, number);
+}
+
+std::unique_ptr<Transfer> GlooMessages::send_or_receive(const Staged& staged, uint64_t number) {
   const Operation& operation = staged.operation();
-  const bool permute = operation.kind == Kind::permute;
   const int me = staged.member();
-  const int to = operation.kind == Kind::recv ? -1 : operation.to;
-  const int from = operation.kind == Kind::send ? -1 : operation.from;
   const size_t bytes = static_cast<size_t>(staged.count()) * staged.element_bytes();
-  const uint64_t slot = slot_of(operation.kind, number);
-  const auto* in = static_cast<const std::byte*>(staged.in());
+  const uint64_t slot = message_slot(number);
   auto message = std::make_unique<Message>(alarm_);
   if (bytes == 0) return message;
-  if (to >= 0 && !permute) {
+  if (operation.kind == Kind::send) {
+    if (operation.to < 0) return message;
+    const auto* in = static_cast<const std::byte*>(staged.in());
     std::vector<std::byte> copy(in, in + bytes);
-    if (to == me)
+    if (operation.to == me)
       to_myself_.emplace(slot, std::move(copy));
     else
-      send(to, slot, std::move(copy));
-  } else if (to >= 0 && to != me) {
-    message->in = context_->createUnboundBuffer(const_cast<std::byte*>(in), bytes);
-    message->in->send(to, slot, 0, bytes);
-  }
-  if (operation.kind == Kind::send) return message;
-  if (from < 0) {
+      send(operation.to, slot, std::move(copy));
+  } else if (operation.from < 0) {
     std::memset(staged.out(), 0, bytes);
-  } else if (from == me && permute) {
-    std::memcpy(staged.out(), in, bytes);
-  } else if (from == me) {
+  } else if (operation.from == me) {
     message->from_myself = [this, slot, out = staged.out()] {
       auto own = to_myself_.find(slot);
       if (own == to_myself_.end()) return false;
@@ -81,8 +114,62 @@ std::unique_ptr<Transfer> GlooMessages::begin(const Staged& staged, uint64_t num
     };
   } else {
     message->out = context_->createUnboundBuffer(staged.out(), bytes);
-    message->out->recv(from, slot, 0, bytes);
+    message->out->recv(operation.from, slot, 0, bytes);
+    message->receives = 1;
   }
+  return message;
+}
+
+/// Every member's ranges of `in` go to their owners and are reduced there, or blocks of `in` go where they belong.
+std::unique_ptr<Transfer> GlooMessages::exchange(const Staged& staged, uint64_t number) {
+  using Range = DirectPlan::Range;
+  const DirectPlan plan(staged, kMostInOnePart);
+  const size_t me = plan.me(), size = plan.size();
+  const uint64_t slot = collective_slot(number);
+  auto message = std::make_unique<Message>(alarm_);
+  auto to = [&](size_t j) { return plan.reduces() ? plan.owned_by(j) : plan.sent_to(j); };
+  // A part for each of the others, or blocks where they belong.
+  const Range mine = plan.reduces() ? plan.owned_by(me) : Range{};
+  auto from = [&](size_t step) {
+    if (!plan.reduces()) return plan.received_from((me + step) % size);
+    return Range{static_cast<int64_t>(step - 1) * mine.count, mine.count};
+  };
+  int64_t sent_end = 0, received_end = 0;
+  for (size_t step = 1; step < size; ++step) {
+    const Range sent = to((me + step) % size), got = from(step);
+    if (sent.count > 0) sent_end = std::max(sent_end, sent.offset + sent.count), ++message->sends;
+    if (got.count > 0) received_end = std::max(received_end, got.offset + got.count), ++message->receives;
+  }
+  auto* in = static_cast<std::byte*>(const_cast<void*>(staged.in()));
+  auto* out = static_cast<std::byte*>(staged.out());
+  if (plan.reduces()) {
+    message->received = std::make_unique_for_overwrite<std::byte[]>(plan.bytes_of(received_end));
+    message->then = [&staged, plan, mine, in, out, parts = message->received.get()] {
+      if (mine.count == 0) return;
+      std::array<const void*, DirectPlan::kMostMembers> inputs{};
+      inputs[plan.me()] = in + plan.bytes_of(mine.offset);
+      for (size_t step = 1; step < plan.size(); ++step)
+        inputs[(plan.me() + step) % plan.size()] = parts + (step - 1) * plan.bytes_of(mine.count);
+      void* result = out;
+      reduce_elements(staged.dtype(), staged.reduction(), {inputs.data(), plan.size()}, {&result, 1}, mine.count);
+    };
+    out = message->received.get();
+  }
+  if (received_end > 0) message->out = context_->createUnboundBuffer(out, plan.bytes_of(received_end));
+  if (sent_end > 0) message->in = context_->createUnboundBuffer(in, plan.bytes_of(sent_end));
+  for (size_t step = 1; step < size; ++step) {
+    const Range got = from(step);
+    if (got.count > 0)
+      message->out->recv(static_cast<int>((me + step) % size), slot, plan.bytes_of(got.offset),
+                         plan.bytes_of(got.count));
+  }
+  for (size_t step = 1; step < size; ++step) {
+    const size_t other = (me + step) % size;
+    const Range sent = to(other);
+    if (sent.count > 0)
+      message->in->send(static_cast<int>(other), slot, plan.bytes_of(sent.offset), plan.bytes_of(sent.count));
+  }
+  if (!plan.reduces()) plan.copy_own(in);
   return message;
 }
 

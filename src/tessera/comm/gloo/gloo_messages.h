@@ -16,15 +16,20 @@
 
 namespace tessera::comm {
 
-/// Messages between two members: sends, receives and permutations. Gloo moves them in a thread of its own.
+/// Operations by messages between two members: sends, receives, and collectives in one part (DirectPlan). Gloo moves
+/// them in a thread of its own; whoever waits is woken by nobody else.
 class GlooMessages {
  public:
+  /// Whether a group of so many does this operation so.
+  static bool suits(const Operation& operation, int size);
+
   /// `context` is null in a group of one.
   GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm) : context_(std::move(context)), alarm_(alarm) {}
   /// What has not been sent by now is lost.
   ~GlooMessages();
 
-  /// Begins a send, recv or permute.
+  /// Begins an operation that suits. `number` tells it from the others of its kind, of messages from those between the
+  /// same two.
   std::unique_ptr<Transfer> begin(const Staged& staged, uint64_t number);
   /// Waits so long at most until everything that was sent has left.
   void flush(std::chrono::milliseconds most);
@@ -38,6 +43,8 @@ class GlooMessages {
   };
   class Message;
 
+  std::unique_ptr<Transfer> send_or_receive(const Staged& staged, uint64_t number);
+  std::unique_ptr<Transfer> exchange(const Staged& staged, uint64_t number);
   void send(int to, uint64_t slot, std::vector<std::byte> copy);
   void reap();
 

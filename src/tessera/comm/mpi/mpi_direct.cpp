@@ -11,6 +11,9 @@ namespace {
 /// Of a member's range that is reduced at a time: it stays in the cache, and is much against what a message costs.
 constexpr size_t kPieceBytes = 256 << 10;
 
+/// Bytes of a reduction that its owners get at once: longer messages are not sent at once by MPI.
+constexpr size_t kMostInOnePart = 2 << 10;
+
 /// Tags of operations, by their numbers: several may be under way.
 constexpr int kFirstTag = 16;
 constexpr uint64_t kTags = 1 << 14;
@@ -21,7 +24,7 @@ DirectTransfer::DirectTransfer(MpiFabric& fabric, MPI_Comm comm, const Staged& s
     : MpiTransfer(fabric),
       comm_(comm),
       staged_(staged),
-      plan_(staged),
+      plan_(staged, kMostInOnePart),
       type_(mpi_type_of_bytes(plan_.width())),
       tag_(kFirstTag + static_cast<int>(number % kTags)),
       to_move_(plan_.moves()) {

@@ -30,13 +30,14 @@ int mpi_count(int64_t count, const Operation& operation);
 /// What the communicators of one process share. MPI is used by one thread at a time, under `mutex`.
 class MpiFabric : public Notices {
  public:
-  /// `world` is duplicated. Collective over it.
-  explicit MpiFabric(MPI_Comm world);
+  /// `world` is duplicated. Collective over it. `spin`: WorldOptions::spin.
+  MpiFabric(MPI_Comm world, bool spin);
   ~MpiFabric() override;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   MPI_Comm world() const { return world_; }
+  bool spin() const { return spin_; }
   std::recursive_mutex& mutex() { return mutex_; }
 
   /// Operations under way that advance by looks at them. Under the mutex.
@@ -69,6 +70,7 @@ class MpiFabric : public Notices {
   void post(int to, int tag, const std::string& text);
   void receive();
 
+  const bool spin_;
   std::recursive_mutex mutex_;
   MPI_Comm world_ = MPI_COMM_NULL;  // for creating groups
   MPI_Comm side_ = MPI_COMM_NULL;   // for notices and announcements

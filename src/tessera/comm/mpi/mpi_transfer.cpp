@@ -11,8 +11,9 @@ namespace {
 // microsecond where nobody else wants the core.
 constexpr int kYields = 200'000;
 constexpr int kLooksAtOnce = 32;
-/// Looks before the first yield, each a fraction of a microsecond: what ranks that come together need for little.
-constexpr int kQuickLooks = 16;
+/// Looks before the first yield, each a fraction of a microsecond: what ranks that come together need for little, and
+/// where nobody else wants the cores, for more.
+constexpr int kQuickLooks = 16, kQuickLooksOfOwnCore = 500;
 constexpr std::chrono::microseconds kNap{100};
 
 /// Looks of who computes meanwhile, each time: each moves a fragment or two of what has come.
@@ -54,12 +55,17 @@ bool MpiTransfer::test() {
 }
 
 bool MpiTransfer::advance() {
+  if (idle_ == 0) {
+    std::lock_guard lock(fabric_.mutex());
+    const int quick = fabric_.spin() ? kQuickLooksOfOwnCore : kQuickLooks;
+    for (; idle_ < quick; ++idle_)
+      if (look_at_all()) return true;
+  }
   for (int count = 0; count < kLooksAtOnce; ++count, ++idle_) {
     {
       std::lock_guard lock(fabric_.mutex());
       if (look_at_all()) return true;
     }
-    if (idle_ < kQuickLooks) continue;
     if (idle_ < kYields)
       std::this_thread::yield();
     else

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kLinger{1};
 class MpiWorld : public World {
  public:
   MpiWorld(MPI_Comm base, const WorldOptions& options, bool finalize)
-      : fabric_(std::make_shared<MpiFabric>(base)),
+      : fabric_(std::make_shared<MpiFabric>(base, options.spin)),
         watch_(
             std::make_shared<Watch>(fabric_->rank(), fabric_->size(), options.timeout, options.join_timeout, *fabric_)),
         timeout_(options.timeout),

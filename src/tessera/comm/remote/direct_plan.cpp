@@ -8,14 +8,17 @@ namespace {
 
 using Range = DirectPlan::Range;
 
-/// Bytes beyond which one member should not send all to every other: libraries have the others pass them on.
-constexpr size_t kMostToEach = 64 << 10;
-/// Bytes up to which every member reduces all, in one round; else a share, in two.
-constexpr size_t kMostInOneRound = 2 << 10;
+/// Bytes that one member should send at most to bring the same to all others: libraries have those pass it on.
+constexpr size_t kMostFromOne = 64 << 10;
 
 /// Block j of blocks that lie one after the other.
 Range block_of(const std::vector<int64_t>& counts, size_t j) {
   return {std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(j), int64_t{0}), counts[j]};
+}
+
+/// Bytes of an operation without blocks, once for each of the others.
+size_t to_all_others(const Operation& operation, int size) {
+  return byte_count(operation, operation.count) * static_cast<size_t>(size - 1);
 }
 
 }  // namespace
@@ -30,17 +33,22 @@ bool DirectPlan::suits(const Operation& operation, int size) {
     case Kind::barrier:
       return false;
     case Kind::broadcast:
-      return size <= 2 || (small && byte_count(operation, operation.count) <= kMostToEach);
+      return size <= 2 || (small && to_all_others(operation, size) <= kMostFromOne);
     default:
       return small;
   }
 }
 
-DirectPlan::DirectPlan(const Staged& staged) : staged_(staged) {
+bool DirectPlan::takes_one_part(const Operation& operation, int size, size_t most) {
+  return to_all_others(operation, size) <= most;
+}
+
+DirectPlan::DirectPlan(const Staged& staged, size_t most_in_one_part) : staged_(staged) {
   const Kind kind = staged.operation().kind;
   reduces_ = kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
   width_ = reduces_ ? tessera::bytes_of(staged.dtype(), 1) : staged.element_bytes();
-  moves_ = !reduces_ || (kind != Kind::reduce_scatter && bytes_of(staged.count()) > kMostInOneRound);
+  moves_ = !reduces_ ||
+           (kind != Kind::reduce_scatter && !takes_one_part(staged.operation(), staged.size(), most_in_one_part));
 }
 
 Range DirectPlan::owned_by(size_t j) const {

@@ -30,8 +30,10 @@ class DirectPlan {
 
   /// Whether it is the way to carry out such an operation in a group of so many.
   static bool suits(const Operation& operation, int size);
+  /// Whether an all_reduce or reduce has one part, if an owner should get at most so many bytes in that.
+  static bool takes_one_part(const Operation& operation, int size, size_t most);
   /// Of an operation that the library does not add. The plan refers to it.
-  explicit DirectPlan(const Staged& staged);
+  DirectPlan(const Staged& staged, size_t most_in_one_part);
 
   bool reduces() const { return reduces_; }  ///< has a first part
   bool moves() const { return moves_; }      ///< has a second part
