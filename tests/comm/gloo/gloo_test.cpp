@@ -65,18 +65,27 @@ std::vector<int> fork_ranks(int ranks, const std::function<void(int rank)>& body
   return codes;
 }
 
-void run_on_gloo(int ranks, const RankBody& body) {
+void run_on_gloo(int ranks, const RankBody& body, int most_direct) {
   test_seed();  // drawn once, by the parent
   const int port = free_port();
   const auto codes = fork_ranks(ranks, [&](int rank) {
-    auto world = make_gloo_world(launch_of(rank, ranks, port));
+    auto world = make_gloo_world(launch_of(rank, ranks, port), {}, most_direct);
     body(*world, rank);
   });
   EXPECT_EQ(codes, std::vector<int>(ranks, 0));
 }
 
+void run_by_messages(int ranks, const RankBody& body) {
+  run_on_gloo(ranks, body, DirectPlan::kMostMembers);
+}
+void run_by_library(int ranks, const RankBody& body) {
+  run_on_gloo(ranks, body, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Gloo, BackendSuite,
-                         ::testing::Values(Backend{.name = "gloo", .on_ranks = run_on_gloo, .member_order = false}),
+                         ::testing::Values(Backend{.name = "gloo", .on_ranks = run_by_messages, .member_order = false},
+                                           Backend{
+                                               .name = "library", .on_ranks = run_by_library, .member_order = false}),
                          name_of_backend);
 
 /// Two ranks a host: groups within one meet in memory, others by Gloo.

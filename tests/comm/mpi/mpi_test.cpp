@@ -13,12 +13,17 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-void run_patiently(int ranks, const RankBody& body) {
+void run_by_messages(int ranks, const RankBody& body) {
   run_on_mpi(ranks, body, std::chrono::seconds(60));
+}
+void run_by_library(int ranks, const RankBody& body) {
+  run_on_mpi(ranks, body, std::chrono::seconds(60), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, BackendSuite,
-                         ::testing::Values(Backend{.name = "mpi", .on_ranks = run_patiently, .member_order = false}),
+                         ::testing::Values(Backend{.name = "mpi", .on_ranks = run_by_messages},
+                                           Backend{
+                                               .name = "library", .on_ranks = run_by_library, .member_order = false}),
                          name_of_backend);
 
 TEST(MpiWorld, a_rank_that_does_not_come_is_named_on_all_others) {

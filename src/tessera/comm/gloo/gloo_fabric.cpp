@@ -31,8 +31,12 @@ std::shared_ptr<gloo::transport::Device> make_device(const StoreClient& client) 
 
 }  // namespace
 
-GlooFabric::GlooFabric(const Launch& launch, const WorldOptions& options)
-    : rank_(launch.rank), size_(launch.size), timeout_(options.timeout), join_timeout_(options.join_timeout) {
+GlooFabric::GlooFabric(const Launch& launch, const WorldOptions& options, int most_direct)
+    : rank_(launch.rank),
+      size_(launch.size),
+      most_direct_(most_direct),
+      timeout_(options.timeout),
+      join_timeout_(options.join_timeout) {
   // A write to a peer that has died is an error to Gloo, not a signal that ends this process.
   if (std::signal(SIGPIPE, SIG_IGN) != SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   if (rank_ == 0) server_ = std::make_unique<StoreServer>(launch.address, launch.port, size_);

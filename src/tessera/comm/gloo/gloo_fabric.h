@@ -22,11 +22,14 @@ class GlooFabric {
  public:
   /// Rank 0 serves the store at the launch's address; all connect to it. Gloo uses the interface
   /// TESSERA_GLOO_INTERFACE, or else the address by which this machine reaches the store.
-  GlooFabric(const Launch& launch, const WorldOptions& options);
+  /// `most_direct`: members of a group whose collectives are messages between every two, if they are small
+  /// (DirectPlan).
+  GlooFabric(const Launch& launch, const WorldOptions& options, int most_direct);
   ~GlooFabric();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  int most_direct() const { return most_direct_; }
   Alarm& alarm() { return alarm_; }
   Watch& watch() { return *watch_; }
   std::shared_ptr<Watch> shared_watch() { return watch_; }
@@ -37,7 +40,7 @@ class GlooFabric {
  private:
   void connect(GlooContext& context, std::span<const int> members, int other, const std::string& address);
 
-  int rank_, size_;
+  int rank_, size_, most_direct_;
   std::chrono::milliseconds timeout_, join_timeout_;
   std::unique_ptr<StoreServer> server_;  // rank 0's
   std::unique_ptr<StoreClient> client_;

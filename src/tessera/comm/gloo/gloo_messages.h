@@ -20,14 +20,14 @@ namespace tessera::comm {
 /// them in a thread of its own; whoever waits is woken by nobody else.
 class GlooMessages {
  public:
-  /// Whether a group of so many does this operation so.
-  static bool suits(const Operation& operation, int size);
-
   /// `context` is null in a group of one.
-  GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm) : context_(std::move(context)), alarm_(alarm) {}
+  GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm, int most_direct)
+      : context_(std::move(context)), alarm_(alarm), most_direct_(most_direct) {}
   /// What has not been sent by now is lost.
   ~GlooMessages();
 
+  /// Whether the group, of so many, does this operation so.
+  bool suits(const Operation& operation, int size) const;
   /// Begins an operation that suits. `number` tells it from the others of its kind, of messages from those between the
   /// same two.
   std::unique_ptr<Transfer> begin(const Staged& staged, uint64_t number);
@@ -50,6 +50,7 @@ class GlooMessages {
 
   std::shared_ptr<GlooContext> context_;
   Alarm& alarm_;
+  const int most_direct_;
   std::map<uint64_t, std::vector<std::byte>> to_myself_;  // by slot
 
   std::mutex mutex_;

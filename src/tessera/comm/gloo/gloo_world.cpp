@@ -11,8 +11,8 @@ namespace {
 
 class GlooWorld : public World {
  public:
-  GlooWorld(const Launch& launch, const WorldOptions& options)
-      : fabric_(std::make_shared<GlooFabric>(launch, options)) {}
+  GlooWorld(const Launch& launch, const WorldOptions& options, int most_direct)
+      : fabric_(std::make_shared<GlooFabric>(launch, options, most_direct)) {}
   ~GlooWorld() override {
     if (std::uncaught_exceptions() > 0) fabric_->watch().abort("it gave up");
   }
@@ -36,8 +36,8 @@ class GlooWorld : public World {
 
 }  // namespace
 
-std::unique_ptr<World> make_gloo_world(const Launch& launch, const WorldOptions& options) {
-  return std::make_unique<GlooWorld>(launch, options);
+std::unique_ptr<World> make_gloo_world(const Launch& launch, const WorldOptions& options, int most_direct) {
+  return std::make_unique<GlooWorld>(launch, options, most_direct);
 }
 
 }  // namespace tessera::comm

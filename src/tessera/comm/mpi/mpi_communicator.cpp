@@ -43,13 +43,13 @@ MpiCommunicator::~MpiCommunicator() {
 }
 
 std::unique_ptr<Transfer> MpiCommunicator::begin(Staged& staged, uint64_t number) {
-  if (DirectPlan::suits(staged.operation(), size()))
+  if (DirectPlan::suits(staged.operation(), size(), fabric_->most_direct()))
     return std::make_unique<DirectTransfer>(*fabric_, comm_, staged, number);
   return std::make_unique<LibraryTransfer>(*fabric_, comm_, staged);
 }
 
 bool MpiCommunicator::library_adds(const Operation& operation) const {
-  return !DirectPlan::suits(operation, size());
+  return !DirectPlan::suits(operation, size(), fabric_->most_direct());
 }
 
 }  // namespace tessera::comm

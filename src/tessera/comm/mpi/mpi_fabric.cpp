@@ -78,7 +78,7 @@ int mpi_count(int64_t count, const Operation& operation) {
   return static_cast<int>(count);
 }
 
-MpiFabric::MpiFabric(MPI_Comm world, bool spin) : spin_(spin) {
+MpiFabric::MpiFabric(MPI_Comm world, bool spin, int most_direct) : spin_(spin), most_direct_(most_direct) {
   for (MPI_Comm* copy : {&world_, &side_}) {
     check_mpi(MPI_Comm_dup(world, copy), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);

@@ -31,13 +31,15 @@ int mpi_count(int64_t count, const Operation& operation);
 class MpiFabric : public Notices {
  public:
   /// `world` is duplicated. Collective over it. `spin`: WorldOptions::spin.
-  MpiFabric(MPI_Comm world, bool spin);
+  /// `most_direct`: members of a group whose collectives are messages between every two (DirectPlan).
+  MpiFabric(MPI_Comm world, bool spin, int most_direct);
   ~MpiFabric() override;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   MPI_Comm world() const { return world_; }
   bool spin() const { return spin_; }
+  int most_direct() const { return most_direct_; }
   std::recursive_mutex& mutex() { return mutex_; }
 
   /// Operations under way that advance by looks at them. Under the mutex.
@@ -71,6 +73,7 @@ class MpiFabric : public Notices {
   void receive();
 
   const bool spin_;
+  const int most_direct_;
   std::recursive_mutex mutex_;
   MPI_Comm world_ = MPI_COMM_NULL;  // for creating groups
   MPI_Comm side_ = MPI_COMM_NULL;   // for notices and announcements

@@ -16,8 +16,8 @@ constexpr std::chrono::seconds kLinger{1};
 
 class MpiWorld : public World {
  public:
-  MpiWorld(MPI_Comm base, const WorldOptions& options, bool finalize)
-      : fabric_(std::make_shared<MpiFabric>(base, options.spin)),
+  MpiWorld(MPI_Comm base, const WorldOptions& options, bool finalize, int most_direct)
+      : fabric_(std::make_shared<MpiFabric>(base, options.spin, most_direct)),
         watch_(
             std::make_shared<Watch>(fabric_->rank(), fabric_->size(), options.timeout, options.join_timeout, *fabric_)),
         timeout_(options.timeout),
@@ -59,8 +59,8 @@ class MpiWorld : public World {
 
 }  // namespace
 
-std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options, bool finalize) {
-  return std::make_unique<MpiWorld>(base, options, finalize);
+std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options, bool finalize, int most_direct) {
+  return std::make_unique<MpiWorld>(base, options, finalize, most_direct);
 }
 
 }  // namespace tessera::comm

@@ -5,13 +5,15 @@
 #include <memory>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/remote/direct_plan.h"
 
 namespace tessera::comm {
 
 /// The ranks of an MPI communicator, of which this process is one. MPI must be initialized with MPI_THREAD_SERIALIZED
 /// at least. Collective over `base`, and so is its end, which waits for the messages that are still under way, and, if
 /// asked to, finalizes MPI. After a run that failed it does neither, as ranks may no longer come: a process that ends
-/// without having finalized MPI ends its job.
-std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options = {}, bool finalize = false);
+/// without having finalized MPI ends its job. Groups of more than `most_direct` members leave collectives to MPI.
+std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options = {}, bool finalize = false,
+                                      int most_direct = DirectPlan::kMostMembers);
 
 }  // namespace tessera::comm

@@ -23,8 +23,8 @@ size_t to_all_others(const Operation& operation, int size) {
 
 }  // namespace
 
-bool DirectPlan::suits(const Operation& operation, int size) {
-  const bool small = static_cast<size_t>(size) <= kMostMembers;
+bool DirectPlan::suits(const Operation& operation, int size, int most_members) {
+  const bool small = size <= most_members;
   switch (operation.kind) {
     case Kind::permute:
       return true;
@@ -33,7 +33,7 @@ bool DirectPlan::suits(const Operation& operation, int size) {
     case Kind::barrier:
       return false;
     case Kind::broadcast:
-      return size <= 2 || (small && to_all_others(operation, size) <= kMostFromOne);
+      return small && (size <= 2 || to_all_others(operation, size) <= kMostFromOne);
     default:
       return small;
   }

@@ -26,10 +26,11 @@ class DirectPlan {
   };
   /// Members of a group beyond which a message from each to each costs more than libraries' algorithms, whose rounds
   /// grow with the logarithm of the group.
-  static constexpr size_t kMostMembers = 8;
+  static constexpr int kMostMembers = 8;
 
-  /// Whether it is the way to carry out such an operation in a group of so many.
-  static bool suits(const Operation& operation, int size);
+  /// Whether it is the way to carry out such an operation in a group of so many, if a group has `most_members` for
+  /// that.
+  static bool suits(const Operation& operation, int size, int most_members);
   /// Whether an all_reduce or reduce has one part, if an owner should get at most so many bytes in that.
   static bool takes_one_part(const Operation& operation, int size, size_t most);
   /// Of an operation that the library does not add. The plan refers to it.
