@@ -106,6 +106,26 @@ INSTANTIATE_TEST_SUITE_P(Hosts, BackendSuite,
 
 const WorldOptions kImpatient{.timeout = milliseconds(500), .join_timeout = milliseconds(500)};
 
+TEST(DirectPlan, leaves_large_tensors_to_the_library_where_members_share_links) {
+  auto suits = [](Kind kind, int64_t bytes, const std::vector<int64_t>& hosts) {
+    const int size = static_cast<int>(hosts.size());
+    const std::vector<int64_t> counts(hosts.size(), bytes / 4 / size);
+    const Operation operation{.kind = kind, .count = bytes / 4, .counts = counts, .recv_counts = counts};
+    return DirectPlan::suits(operation, {.size = size, .shares_links = DirectPlan::share_links(hosts)});
+  };
+  constexpr int64_t kSmall = 4 << 10, kLarge = 16 << 20;
+  for (Kind kind : {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter, Kind::reduce}) {
+    EXPECT_FALSE(suits(kind, kLarge, {1, 1, 2, 2})) << name_of(kind);
+    EXPECT_TRUE(suits(kind, kSmall, {1, 1, 2, 2})) << name_of(kind);
+    EXPECT_TRUE(suits(kind, kLarge, {1, 1, 1, 1})) << name_of(kind);
+    EXPECT_TRUE(suits(kind, kLarge, {1, 2, 3, 4})) << name_of(kind);
+    EXPECT_FALSE(suits(kind, kSmall, std::vector<int64_t>(9, 1))) << name_of(kind);
+  }
+  EXPECT_TRUE(suits(Kind::all_to_all, kLarge, {1, 1, 2, 2}));
+  EXPECT_TRUE(suits(Kind::broadcast, kLarge, {1, 2}));
+  EXPECT_FALSE(suits(Kind::broadcast, kLarge, {1, 1, 1}));
+}
+
 TEST(Hosts, meet_in_memory_where_a_group_is_of_one_host) {
   const int port = free_port();
   const auto codes = fork_ranks(4, [&](int rank) {

@@ -57,7 +57,7 @@ GlooCommunicator::GlooCommunicator(std::shared_ptr<GlooFabric> fabric, std::span
     : RemoteCommunicator(fabric->shared_watch(), fabric->rank(), members, fabric->size()),
       fabric_(std::move(fabric)),
       context_(members.size() > 1 ? fabric_->connect(members) : nullptr),
-      messages_(context_, fabric_->alarm(), fabric_->most_direct()),
+      messages_(context_, fabric_->alarm(), fabric_->group_of(members)),
       queue_(context_) {}
 
 GlooCommunicator::~GlooCommunicator() {
@@ -67,7 +67,7 @@ GlooCommunicator::~GlooCommunicator() {
 std::unique_ptr<Transfer> GlooCommunicator::begin(Staged& staged, uint64_t number) {
   std::unique_ptr<Transfer> transfer;
   try {
-    if (messages_.suits(staged.operation(), size())) {
+    if (messages_.suits(staged.operation())) {
       transfer = messages_.begin(staged, number);
     } else {
       transfer = std::make_unique<Collective>(queue_, queue_.add(staged, number));

@@ -16,7 +16,7 @@ class GlooCommunicator : public RemoteCommunicator {
  protected:
   std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) override;
   bool library_adds(const Operation& operation) const override {
-    return operation.kind != Kind::reduce_scatter && !messages_.suits(operation, size());
+    return operation.kind != Kind::reduce_scatter && !messages_.suits(operation);
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
+#include "tessera/comm/hosts.h"
 
 namespace tessera::comm {
 namespace {
@@ -58,12 +59,18 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
     prefix = fmt::format("{}#{}/", group, ++joined_[group]);
   }
   auto here = [&](int rank) { return fmt::format("{}here/{}", prefix, rank); };
-  client_->set(here(rank_), "");
+  client_->set(here(rank_), std::to_string(this_host()));
   // Those who come before it is complete wait here, where it can be said who is missing.
   std::vector<int> missing(members.begin(), members.end());
   auto step = [&] {
-    while (!missing.empty() && client_->get(here(missing.back()), kLook)) missing.pop_back();
-    return missing.empty();
+    while (!missing.empty()) {
+      const std::optional<std::string> host = client_->get(here(missing.back()), kLook);
+      if (!host) return false;
+      std::lock_guard lock(mutex_);
+      hosts_[missing.back()] = std::strtoll(host->c_str(), nullptr, 10);
+      missing.pop_back();
+    }
+    return true;
   };
   watch_->wait_for_members(members, step);
   const int me = member_of(rank_, members, size_), size = static_cast<int>(members.size());
@@ -81,6 +88,13 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
     connect(*context, members, other, *address);
   }
   return context;
+}
+
+DirectPlan::Group GlooFabric::group_of(std::span<const int> members) {
+  std::lock_guard lock(mutex_);
+  std::vector<int64_t> hosts;
+  for (int member : members) hosts.push_back(hosts_[member]);
+  return {static_cast<int>(members.size()), most_direct_, DirectPlan::share_links(hosts)};
 }
 
 /// A member may end instead of connecting: the alarm looks for that, and at the time.

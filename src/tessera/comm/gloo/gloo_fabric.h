@@ -13,6 +13,7 @@
 #include "tessera/comm/gloo/store_client.h"
 #include "tessera/comm/gloo/store_server.h"
 #include "tessera/comm/launch.h"
+#include "tessera/comm/remote/direct_plan.h"
 #include "tessera/comm/remote/watch.h"
 
 namespace tessera::comm {
@@ -29,13 +30,14 @@ class GlooFabric {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  int most_direct() const { return most_direct_; }
   Alarm& alarm() { return alarm_; }
   Watch& watch() { return *watch_; }
   std::shared_ptr<Watch> shared_watch() { return watch_; }
 
   /// A context of its own for each membership: connects the members, waiting for them under the watch.
   std::shared_ptr<GlooContext> connect(std::span<const int> members);
+  /// Of members that have been connected.
+  DirectPlan::Group group_of(std::span<const int> members);
 
  private:
   void connect(GlooContext& context, std::span<const int> members, int other, const std::string& address);
@@ -49,6 +51,7 @@ class GlooFabric {
   Alarm alarm_{std::chrono::milliseconds(20)};  // after which a wait of Gloo's looks around
   std::mutex mutex_;
   std::map<std::string, int> joined_;  // by group: how often
+  std::map<int, int64_t> hosts_;       // by rank, of those met
 };
 
 }  // namespace tessera::comm

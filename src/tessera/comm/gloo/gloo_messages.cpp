@@ -30,21 +30,20 @@ uint64_t collective_slot(uint64_t number) {
 
 }  // namespace
 
-bool GlooMessages::suits(const Operation& operation, int size) const {
+bool GlooMessages::suits(const Operation& operation) const {
   switch (operation.kind) {
     case Kind::send:
     case Kind::recv:
       return true;
     case Kind::all_reduce:
     case Kind::reduce:
-      return DirectPlan::suits(operation, size, most_direct_) &&
-             DirectPlan::takes_one_part(operation, size, kMostInOnePart);
+      return DirectPlan::suits(operation, group_) && DirectPlan::takes_one_part(operation, group_.size, kMostInOnePart);
     case Kind::reduce_scatter: {
       const int64_t count = operation.outer * sum_of(operation.counts) * operation.inner;
-      return DirectPlan::suits(operation, size, most_direct_) && byte_count(operation, count) <= kMostAtOnce;
+      return DirectPlan::suits(operation, group_) && byte_count(operation, count) <= kMostAtOnce;
     }
     default:
-      return DirectPlan::suits(operation, size, most_direct_);
+      return DirectPlan::suits(operation, group_);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "tessera/comm/gloo/alarm.h"
 #include "tessera/comm/gloo/gloo_fabric.h"
+#include "tessera/comm/remote/direct_plan.h"
 #include "tessera/comm/remote/remote_communicator.h"
 
 namespace tessera::comm {
@@ -21,13 +22,13 @@ namespace tessera::comm {
 class GlooMessages {
  public:
   /// `context` is null in a group of one.
-  GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm, int most_direct)
-      : context_(std::move(context)), alarm_(alarm), most_direct_(most_direct) {}
+  GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm, const DirectPlan::Group& group)
+      : context_(std::move(context)), alarm_(alarm), group_(group) {}
   /// What has not been sent by now is lost.
   ~GlooMessages();
 
-  /// Whether the group, of so many, does this operation so.
-  bool suits(const Operation& operation, int size) const;
+  /// Whether the group does this operation so.
+  bool suits(const Operation& operation) const;
   /// Begins an operation that suits. `number` tells it from the others of its kind, of messages from those between the
   /// same two.
   std::unique_ptr<Transfer> begin(const Staged& staged, uint64_t number);
@@ -50,7 +51,7 @@ class GlooMessages {
 
   std::shared_ptr<GlooContext> context_;
   Alarm& alarm_;
-  const int most_direct_;
+  const DirectPlan::Group group_;
   std::map<uint64_t, std::vector<std::byte>> to_myself_;  // by slot
 
   std::mutex mutex_;

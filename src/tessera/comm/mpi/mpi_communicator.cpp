@@ -13,7 +13,10 @@ namespace tessera::comm {
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_ptr<Watch> watch,
                                  std::span<const int> members)
-    : RemoteCommunicator(watch, fabric->rank(), members, fabric->size()), fabric_(std::move(fabric)), watch_(watch) {
+    : RemoteCommunicator(watch, fabric->rank(), members, fabric->size()),
+      fabric_(std::move(fabric)),
+      watch_(watch),
+      group_(fabric_->group_of(members)) {
   // MPI's own creation cannot be given up: it begins only when all are here. Should one end just then, the launcher
   // ends the others.
   const std::string group = group_text(members);
@@ -43,13 +46,13 @@ MpiCommunicator::~MpiCommunicator() {
 }
 
 std::unique_ptr<Transfer> MpiCommunicator::begin(Staged& staged, uint64_t number) {
-  if (DirectPlan::suits(staged.operation(), size(), fabric_->most_direct()))
+  if (DirectPlan::suits(staged.operation(), group_))
     return std::make_unique<DirectTransfer>(*fabric_, comm_, staged, number);
   return std::make_unique<LibraryTransfer>(*fabric_, comm_, staged);
 }
 
 bool MpiCommunicator::library_adds(const Operation& operation) const {
-  return !DirectPlan::suits(operation, size(), fabric_->most_direct());
+  return !DirectPlan::suits(operation, group_);
 }
 
 }  // namespace tessera::comm

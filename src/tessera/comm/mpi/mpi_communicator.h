@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tessera/comm/mpi/mpi_fabric.h"
+#include "tessera/comm/remote/direct_plan.h"
 #include "tessera/comm/remote/remote_communicator.h"
 
 namespace tessera::comm {
@@ -20,6 +21,7 @@ class MpiCommunicator : public RemoteCommunicator {
  private:
   std::shared_ptr<MpiFabric> fabric_;
   std::shared_ptr<Watch> watch_;
+  const DirectPlan::Group group_;
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 

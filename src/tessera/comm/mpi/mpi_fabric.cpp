@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/hosts.h"
 
 namespace tessera::comm {
 namespace {
@@ -85,6 +86,15 @@ MpiFabric::MpiFabric(MPI_Comm world, bool spin, int most_direct) : spin_(spin), 
   }
   MPI_Comm_rank(world_, &rank_);
   MPI_Comm_size(world_, &size_);
+  const int64_t host = this_host();
+  hosts_.resize(static_cast<size_t>(size_));
+  check_mpi(MPI_Allgather(&host, 1, MPI_INT64_T, hosts_.data(), 1, MPI_INT64_T, world_), "MPI_Allgather");
+}
+
+DirectPlan::Group MpiFabric::group_of(std::span<const int> members) const {
+  std::vector<int64_t> hosts;
+  for (int member : members) hosts.push_back(hosts_[static_cast<size_t>(member)]);
+  return {static_cast<int>(members.size()), most_direct_, DirectPlan::share_links(hosts)};
 }
 
 MpiFabric::~MpiFabric() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/comm/remote/direct_plan.h"
 #include "tessera/comm/remote/staged.h"
 #include "tessera/comm/remote/watch.h"
 
@@ -39,7 +40,7 @@ class MpiFabric : public Notices {
   int size() const { return size_; }
   MPI_Comm world() const { return world_; }
   bool spin() const { return spin_; }
-  int most_direct() const { return most_direct_; }
+  DirectPlan::Group group_of(std::span<const int> members) const;
   std::recursive_mutex& mutex() { return mutex_; }
 
   /// Operations under way that advance by looks at them. Under the mutex.
@@ -78,6 +79,7 @@ class MpiFabric : public Notices {
   MPI_Comm world_ = MPI_COMM_NULL;  // for creating groups
   MPI_Comm side_ = MPI_COMM_NULL;   // for notices and announcements
   int rank_ = 0, size_ = 1;
+  std::vector<int64_t> hosts_;  // by rank
   bool abandoned_ = false;
   std::vector<MpiTransfer*> unfinished_;
   std::deque<Kept> kept_;

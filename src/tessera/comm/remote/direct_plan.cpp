@@ -2,14 +2,16 @@
 
 #include <cstring>
 #include <numeric>
+#include <set>
 
 namespace tessera::comm {
 namespace {
 
 using Range = DirectPlan::Range;
 
-/// Bytes that one member should send at most to bring the same to all others: libraries have those pass it on.
-constexpr size_t kMostFromOne = 64 << 10;
+/// Bytes that one member should send at most to bring the same to all others, and a tensor's where members share links:
+/// beyond that fewest bytes count, which libraries' rings and trees have.
+constexpr size_t kSmall = 64 << 10;
 
 /// Block j of blocks that lie one after the other.
 Range block_of(const std::vector<int64_t>& counts, size_t j) {
@@ -21,10 +23,21 @@ size_t to_all_others(const Operation& operation, int size) {
   return byte_count(operation, operation.count) * static_cast<size_t>(size - 1);
 }
 
+size_t whole_bytes(const Operation& operation) {
+  const bool blocked = operation.kind == Kind::all_gather || operation.kind == Kind::reduce_scatter;
+  return byte_count(operation,
+                    blocked ? operation.outer * sum_of(operation.counts) * operation.inner : operation.count);
+}
+
 }  // namespace
 
-bool DirectPlan::suits(const Operation& operation, int size, int most_members) {
-  const bool small = size <= most_members;
+bool DirectPlan::share_links(std::span<const int64_t> hosts) {
+  const std::set<int64_t> different(hosts.begin(), hosts.end());
+  return different.size() > 1 && different.size() < hosts.size();
+}
+
+bool DirectPlan::suits(const Operation& operation, const Group& group) {
+  const bool few = group.size <= group.most_members;
   switch (operation.kind) {
     case Kind::permute:
       return true;
@@ -33,10 +46,18 @@ bool DirectPlan::suits(const Operation& operation, int size, int most_members) {
     case Kind::barrier:
       return false;
     case Kind::broadcast:
-      return small && (size <= 2 || to_all_others(operation, size) <= kMostFromOne);
-    default:
-      return small;
+      return few && (group.size <= 2 || to_all_others(operation, group.size) <= kSmall);
+    case Kind::gather:
+    case Kind::scatter:
+    case Kind::all_to_all:
+      return few;
+    case Kind::all_reduce:
+    case Kind::all_gather:
+    case Kind::reduce_scatter:
+    case Kind::reduce:
+      return few && (!group.shares_links || whole_bytes(operation) <= kSmall);
   }
+  return false;
 }
 
 bool DirectPlan::takes_one_part(const Operation& operation, int size, size_t most) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "tessera/comm/remote/staged.h"
 
@@ -28,9 +29,17 @@ class DirectPlan {
   /// grow with the logarithm of the group.
   static constexpr int kMostMembers = 8;
 
-  /// Whether it is the way to carry out such an operation in a group of so many, if a group has `most_members` for
-  /// that.
-  static bool suits(const Operation& operation, int size, int most_members);
+  /// A group as far as it decides who carries out its collectives.
+  struct Group {
+    int size = 1;
+    int most_members = kMostMembers;
+    bool shares_links = false;  ///< some members share a host, and with it a link, by which they reach others
+  };
+  /// Whether hosts, given by member, make members share links.
+  static bool share_links(std::span<const int64_t> hosts);
+  /// Whether it is the way to carry out such an operation. Of large tensors it is not where several members would send
+  /// the same over one link.
+  static bool suits(const Operation& operation, const Group& group);
   /// Whether an all_reduce or reduce has one part, if an owner should get at most so many bytes in that.
   static bool takes_one_part(const Operation& operation, int size, size_t most);
   /// Of an operation that the library does not add. The plan refers to it.
