@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct CheckFinding {
   ///   cycle      nobody waits in a circle, or for a rank that has ended
   ///   layout     a communication changes a tensor's layout as it says
   ///   partial    a partial value is reduced before it is used as whole
+  ///   function   the functions that collectives are lowered to are those that their names say
   ///   type       a node's result is of the type that is stated
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes
@@ -45,6 +47,13 @@ struct CheckReport {
 /// wait in a circle, and that every value's layout follows from how it was made. What comes after a clash means little,
 /// so one clash is reported, of a circle the shortest.
 CheckReport check_program(const Program& program);
+
+/// Model files of a written program that are not as they were written, relative to its folder.
+std::vector<std::string> changed_models(const std::filesystem::path& folder);
+
+/// Takes such models over as they are: from now on the program is read with them. Throws the user error of whoever
+/// runs it if they do not make a program that is proved, and changes nothing.
+void accept_changed_models(const std::filesystem::path& folder);
 
 }  // namespace v1
 }  // namespace tessera

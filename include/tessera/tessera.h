@@ -207,8 +207,9 @@ class Program {
   /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
   /// else there is a user error, and so is a program that was itself read.
   void write(const std::filesystem::path& folder, const WriteOptions& options = {}) const;
-  /// Reads what write() wrote.
-  static Program read(const std::filesystem::path& folder);
+  /// Reads what write() wrote. Files that have changed since are a user error; models may have with `changed_models`,
+  /// as an ONNX tool saves them anew: then check_program says whether what they are now fits (check.h).
+  static Program read(const std::filesystem::path& folder, bool changed_models = false);
   /// Whether `path` looks like a folder that write() wrote.
   static bool is_written(const std::filesystem::path& path);
 

@@ -1,6 +1,8 @@
 #include "tessera/check.h"
 
 #include "tessera/api/impl.h"
+#include "tessera/api/manifest.h"
+#include "tessera/io/atomic_file.h"
 #include "tessera/proof/prove.h"
 
 namespace tessera {
@@ -8,6 +10,20 @@ inline namespace v1 {
 
 CheckReport check_program(const Program& program) {
   return proof::prove(*program.impl().programs);
+}
+
+std::vector<std::string> changed_models(const std::filesystem::path& folder) {
+  std::vector<std::string> changed;
+  for (const api::Manifest::RankFile& file : api::read_manifest(folder).models)
+    if (api::stamp_of(folder, file.stamp.file) != file.stamp) changed.push_back(file.stamp.file);
+  return changed;
+}
+
+void accept_changed_models(const std::filesystem::path& folder) {
+  api::Manifest manifest = api::read_manifest(folder);
+  for (api::Manifest::RankFile& file : manifest.models) file.stamp = api::stamp_of(folder, file.stamp.file);
+  api::require_proof(Program::read(folder, true), ErrorKind::user);
+  write_file(folder / api::kManifestFile, manifest.to_json());
 }
 
 }  // namespace v1

@@ -17,18 +17,17 @@ FileStamp stamp_of(const fs::path& folder, const std::string& file) {
   return {file, mapped->size(), update_crc32(0, mapped->data(), mapped->size())};
 }
 
-void check_stamp(const fs::path& folder, const FileStamp& stamp) {
-  constexpr std::string_view kMend = "write the program again, or copy its folder whole";
+void check_stamp(const fs::path& folder, const FileStamp& stamp, std::string_view mend) {
   std::error_code error;
   if (!fs::exists(folder / stamp.file, error))
-    fail("program", "'{}' is missing, which the program needs; {}", (folder / stamp.file).string(), kMend);
+    fail("program", "'{}' is missing, which the program needs; {}", (folder / stamp.file).string(), mend);
   FileStamp found = stamp_of(folder, stamp.file);
   if (found.bytes != stamp.bytes)
     fail("program", "'{}' has {} bytes, but was written with {}; {}", (folder / stamp.file).string(), found.bytes,
-         stamp.bytes, kMend);
+         stamp.bytes, mend);
   if (found.crc32 != stamp.crc32)
     fail("program", "'{}' has changed since it was written (CRC-32 {:08x}, then {:08x}); {}",
-         (folder / stamp.file).string(), found.crc32, stamp.crc32, kMend);
+         (folder / stamp.file).string(), found.crc32, stamp.crc32, mend);
 }
 
 }  // namespace tessera::api

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/onnx/mapped_file.h"
 
 namespace tessera::api {
 namespace {
@@ -238,6 +240,13 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   manifest.weights = read_files(root.at("weights"), manifest.mesh.size());
   if (manifest.weights.empty() && !manifest.states.empty()) root.at("weights").wrong("is empty, but there are states");
   return manifest;
+}
+
+Manifest read_manifest(const std::filesystem::path& folder) {
+  if (!is_written_program(folder))
+    fail("program", "'{}' holds no {}: it is no written program; name a folder that `tessera shard -o` wrote",
+         folder.string(), kManifestFile);
+  return Manifest::from_json(MappedFile::open(folder / kManifestFile, "program")->view(), folder / kManifestFile);
 }
 
 }  // namespace tessera::api

@@ -50,6 +50,9 @@ struct Manifest {
   static Manifest from_json(std::string_view text, const std::filesystem::path& path);
 };
 
+/// That of a written program's folder. A user error if it is none.
+Manifest read_manifest(const std::filesystem::path& folder);
+
 /// "0-3,8": ascending ranks, and back; nullopt for what is none.
 std::string print_ranks(const std::vector<int>& ranks);
 std::optional<std::vector<int>> parse_ranks(std::string_view text, int64_t count);

@@ -91,9 +91,9 @@ void Program::write(const std::filesystem::path& folder, const WriteOptions& opt
   api::write_program(*impl_->program, impl_->source, folder, options);
 }
 
-Program Program::read(const std::filesystem::path& folder) {
+Program Program::read(const std::filesystem::path& folder, bool changed_models) {
   auto impl = std::make_shared<Program::Impl>();
-  impl->programs = api::read_program(folder);
+  impl->programs = api::read_program(folder, changed_models);
   impl->program = impl->programs->programs.front();
   impl->summary = api::summarize(*impl->program);
   return Program(std::move(impl));

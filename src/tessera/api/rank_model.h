@@ -46,6 +46,9 @@ WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>
                         const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
                         const SymbolNames& names, const WriteOptions& options);
 
+/// What a value's metadata say that it stands for, if they do. User errors naming `source` for what cannot be read.
+std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source);
+
 /// The inverse: a model that a class of `ranks` runs, as a program; with `bound`, as the first one's only. Functions
 /// are inlined, tokens checked and dropped, and so are operands of communication that none of the ranks has to give.
 /// States have no data: ranks' shards are kept apart. User errors naming `source` for whatever does not fit the

@@ -13,6 +13,27 @@
 namespace tessera::api {
 namespace {
 
+[[noreturn]] void misfit(const std::string& source, const std::string& what) {
+  fail("program", "'{}' does not fit its manifest: {}; write the program again", source, what);
+}
+
+// Extents between commas that are not inside parentheses.
+Shape read_shape(std::string_view text, const std::string& name, const std::string& source) {
+  Shape shape;
+  while (!text.empty()) {
+    int depth = 0;
+    size_t end = 0;
+    for (; end < text.size() && (text[end] != ',' || depth > 0); ++end)
+      depth += (text[end] == '(') - (text[end] == ')');
+    auto extent = Expr::parse(text.substr(0, end));
+    if (!extent || text.substr(0, end).find('@') != std::string_view::npos)
+      misfit(source, fmt::format("'{}' of '{}' is no extent of a whole tensor", text.substr(0, end), name));
+    shape.push_back(*extent);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return shape;
+}
+
 class RankModelReader {
  public:
   RankModelReader(OnnxModel model, const Manifest& manifest, const std::string& source, const std::vector<int>& ranks,
@@ -59,8 +80,7 @@ class RankModelReader {
 
   template <typename... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
-    fail("program", "'{}' does not fit its manifest: {}; write the program again", source_,
-         fmt::format(format, std::forward<Args>(args)...));
+    misfit(source_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   Value& find(const std::string& name) {
@@ -117,39 +137,10 @@ class RankModelReader {
     return &value;
   }
 
-  // What the value's metadata say that it stands for.
   void place(Value& value) {
-    if (value.extra.empty()) return;
-    auto metadata = all_metadata(value);
+    auto placed = stated_placement(value, manifest_.mesh, source_);
     value.extra.clear();
-    if (!metadata.contains(std::string(kShardingKey)) || program_.placements.contains(&value)) return;
-    const std::string& type = metadata[std::string(kGlobalKey)];
-    size_t bracket = type.find('[');
-    if (bracket == std::string::npos || !type.ends_with(']')) wrong("'{}' has no global type", value.name);
-    spmd::Placement placement;
-    placement.name = metadata[std::string(kValueKey)];
-    placement.global.dtype = dtype_named(type.substr(0, bracket));
-    placement.global.shape = read_shape(type.substr(bracket + 1, type.size() - bracket - 2), value.name);
-    placement.sharding =
-        parse_sharding(metadata[std::string(kShardingKey)], *placement.global.shape, manifest_.mesh, value.name);
-    program_.placements[&value] = std::move(placement);
-  }
-
-  // Extents between commas that are not inside parentheses.
-  Shape read_shape(std::string_view text, const std::string& name) const {
-    Shape shape;
-    while (!text.empty()) {
-      int depth = 0;
-      size_t end = 0;
-      for (; end < text.size() && (text[end] != ',' || depth > 0); ++end)
-        depth += (text[end] == '(') - (text[end] == ')');
-      auto extent = Expr::parse(text.substr(0, end));
-      if (!extent || text.substr(0, end).find('@') != std::string_view::npos)
-        wrong("'{}' of '{}' is no extent of a whole tensor", text.substr(0, end), name);
-      shape.push_back(*extent);
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
-    return shape;
+    if (placed) program_.placements.try_emplace(&value, std::move(*placed));
   }
 
   const Manifest& manifest_;
@@ -161,6 +152,22 @@ class RankModelReader {
 };
 
 }  // namespace
+
+std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source) {
+  if (value.extra.empty()) return std::nullopt;
+  auto metadata = all_metadata(value);
+  if (!metadata.contains(std::string(kShardingKey))) return std::nullopt;
+  const std::string& type = metadata[std::string(kGlobalKey)];
+  const size_t bracket = type.find('[');
+  if (bracket == std::string::npos || !type.ends_with(']'))
+    misfit(source, fmt::format("'{}' has no global type", value.name));
+  spmd::Placement placement;
+  placement.name = metadata[std::string(kValueKey)];
+  placement.global.dtype = dtype_named(type.substr(0, bracket));
+  placement.global.shape = read_shape(type.substr(bracket + 1, type.size() - bracket - 2), value.name, source);
+  placement.sharding = parse_sharding(metadata[std::string(kShardingKey)], *placement.global.shape, mesh, value.name);
+  return placement;
+}
 
 spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
                          const std::vector<int>& ranks, bool bound) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tessera/api/expression_nodes.h"
+#include "tessera/api/lowered_calls.h"
 #include "tessera/api/manifest.h"
 #include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_classes.h"
@@ -36,17 +37,19 @@ struct ShardLayout {
 
 class ProgramReader {
  public:
-  explicit ProgramReader(const fs::path& folder) : folder_(folder) {
-    if (!is_written_program(folder))
-      fail("program", "'{}' holds no {}: it is no written program; name a folder that `tessera shard -o` wrote",
-           folder.string(), kManifestFile);
-    auto text = MappedFile::open(folder / kManifestFile, "program");
-    manifest_ = Manifest::from_json(text->view(), folder / kManifestFile);
+  ProgramReader(const fs::path& folder, bool changed_models)
+      : folder_(folder), changed_models_(changed_models), manifest_(read_manifest(folder)) {
+    functions_.emplace(manifest_.mesh, dialect::FunctionForm{manifest_.form.rank_type == RankType::opaque,
+                                                             manifest_.form.order == Order::tokens});
   }
 
   std::shared_ptr<const runtime::RankPrograms> run() {
-    for (const Manifest::RankFile& file : manifest_.models) check_stamp(folder_, file.stamp);
-    for (const Manifest::RankFile& file : manifest_.weights) check_stamp(folder_, file.stamp);
+    constexpr std::string_view kMend = "write the program again, or copy its folder whole";
+    const std::string accept =
+        fmt::format("{}; or, if it is meant, tessera check --accept '{}'", kMend, folder_.string());
+    for (const Manifest::RankFile& file : manifest_.models)
+      if (!changed_models_) check_stamp(folder_, file.stamp, accept);
+    for (const Manifest::RankFile& file : manifest_.weights) check_stamp(folder_, file.stamp, kMend);
     auto programs = std::make_shared<runtime::RankPrograms>();
     programs->program_of.resize(static_cast<size_t>(manifest_.mesh.size()));
     for (const Manifest::RankFile& file : manifest_.models) read_model(file, *programs);
@@ -62,6 +65,8 @@ class ProgramReader {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
+    lowered_ = std::make_shared<const std::vector<spmd::LoweredCollective>>(
+        lowered_collectives(model, manifest_, path, *functions_));
     // Where communication is made of functions, messages and their extents follow from the rank's number.
     if (model.functions.empty()) {
       read_class(std::move(model), file.ranks, path, programs);
@@ -116,6 +121,7 @@ class ProgramReader {
     if (!is_cut())
       for (const Manifest::State& state : manifest_.states) whole[state.value] = model.graph->find(state.value)->data;
     auto program = std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path, ranks, bound));
+    program->lowered = lowered_;
     for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
     if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
     for (int rank : ranks) programs.program_of[rank] = static_cast<int>(programs.programs.size());
@@ -130,8 +136,10 @@ class ProgramReader {
       const Value* value = model.graph->find(state.value);
       auto location = value && value->has_data() ? external_location(*value) : std::nullopt;
       if (!location)
-        fail("program", "'{}' keeps no data for the state '{}' in a weights file; write the program again", path,
-             state.value);
+        fail("program",
+             "'{}' keeps no data for the state '{}' in a weights file; save it without loading its external data, or "
+             "write the program again",
+             path, state.value);
       const Tensor& data = value->data;
       layout.pieces.push_back({state.value, data.dtype, data.dims, data.bytes, location->offset});
     }
@@ -165,15 +173,18 @@ class ProgramReader {
     return shards;
   }
 
-  fs::path folder_;
-  Manifest manifest_;
-  std::vector<ShardLayout> layouts_;  ///< by model
+  const fs::path folder_;
+  const bool changed_models_;
+  const Manifest manifest_;
+  std::optional<dialect::FunctionCheck> functions_;
+  std::shared_ptr<const std::vector<spmd::LoweredCollective>> lowered_;  ///< of the model that is being read
+  std::vector<ShardLayout> layouts_;                                     ///< by model
 };
 
 }  // namespace
 
-std::shared_ptr<const runtime::RankPrograms> read_program(const fs::path& folder) {
-  return ProgramReader(folder).run();
+std::shared_ptr<const runtime::RankPrograms> read_program(const fs::path& folder, bool changed_models) {
+  return ProgramReader(folder, changed_models).run();
 }
 
 }  // namespace tessera::api

@@ -26,8 +26,9 @@ void write_program(const spmd::Program& program, const std::string& source, cons
                    const WriteOptions& options = {});
 
 /// Reads it for runtime::Executor, which gives the same bits as the program that was written. Weights are mapped. User
-/// errors (stage "program") name the file that is missing, changed or wrong.
-std::shared_ptr<const runtime::RankPrograms> read_program(const std::filesystem::path& folder);
+/// errors (stage "program") name the file that is missing, changed (models only without `changed_models`) or wrong.
+std::shared_ptr<const runtime::RankPrograms> read_program(const std::filesystem::path& folder,
+                                                          bool changed_models = false);
 
 /// Whether `path` is a folder with a manifest.
 bool is_written_program(const std::filesystem::path& path);

@@ -1,5 +1,6 @@
 #include "tessera/check.h"
 
+#include "tessera/base/error.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
@@ -12,15 +13,20 @@ class Check : public Command {
  public:
   void declare(CLI::App& app) override {
     app.add_option("program", path_, kModelHelp)->required();
+    app.add_flag("--accept", accept_,
+                 "take over models of a written program that have changed since it was written, if they are proved");
     plan_.declare(app);
   }
 
   int run(Console& console) override {
+    if (accept_ && !Program::is_written(path_))
+      fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is none; leave it out", path_);
     Program program = load(console);
     CheckReport report = [&] {
       Progress progress(console, "checking");
       return check_program(program);
     }();
+    if (accept_ && report.good() && !changed_.empty()) accept_changed_models(path_);
     if (console.json)
       emit(console, program, report);
     else
@@ -32,7 +38,8 @@ class Check : public Command {
   Program load(const Console& console) {
     if (Program::is_written(path_)) {
       plan_.refuse_for_written(path_);
-      return Program::read(path_);
+      changed_ = changed_models(path_);
+      return Program::read(path_, true);
     }
     Progress progress(console, "compiling");
     const std::vector<Model> models = load_models(path_);
@@ -48,6 +55,7 @@ class Check : public Command {
     console.say(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + counted(report.models, "model") + ", " +
                 counted(report.communications, "communication") + " in a step");
+    for (const std::string& file : changed_) console.say(file + " has changed since the program was written");
     for (const CheckFinding& finding : report.findings) console.say(finding.rule + ": " + finding.message);
     if (!report.good())
       console.say("WRONG");
@@ -56,13 +64,16 @@ class Check : public Command {
           "good: every rank gets to its end (models that come split do not say what their values are parts of)");
     else
       console.say("good: every rank gets to its end, and every value is what it is said to be");
+    if (report.good() && !changed_.empty())
+      console.say(accept_ ? "accepted: the program is these models from now on"
+                          : "it is not run as long as its models are not accepted: tessera check --accept " + path_);
   }
 
   static std::string counted(int64_t count, const std::string& what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   }
 
-  static void emit(const Console& console, const Program& program, const CheckReport& report) {
+  void emit(const Console& console, const Program& program, const CheckReport& report) const {
     Json findings = Json::array();
     for (const CheckFinding& finding : report.findings) {
       Json places = Json::array();
@@ -74,11 +85,15 @@ class Check : public Command {
                   {"mesh", mesh_json(program.mesh())},
                   {"models", report.models},
                   {"communications", report.communications},
+                  {"changed", changed_},
+                  {"accepted", accept_ && report.good()},
                   {"findings", findings}});
   }
 
   std::string path_;
-  bool split_ = false;  // the models came with their communication
+  bool accept_ = false;
+  std::vector<std::string> changed_;  // models of a written program, since it was written
+  bool split_ = false;                // the models came with their communication
   PlanOptions plan_;
 };
 

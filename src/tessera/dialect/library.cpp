@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/forms.h"
+#include "tessera/dialect/function_spec.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/spmd/program.h"
 
@@ -95,6 +96,7 @@ std::string Library::name_of(const Spec& spec) {
   function.name = names_[key] = name;
   function.attributes = attributes_of(spec);
   function.opset_imports = {{"", rewrite::kCanonicalOpset}, {std::string(spmd::kCommDomain), 1}};
+  state_spec(function, spec);
   function.body = std::make_unique<Graph>();
   for (const std::string& operand : operands_of(form.operands)) function.body->add_input(operand, {});
   Body body(*function.body, spec, *this);

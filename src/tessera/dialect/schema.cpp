@@ -293,10 +293,15 @@ bool gives(const Node& node, size_t member) {
   }
 }
 
-Reduction reduction_of(const Node& node) {
-  const std::string name = node.get_string("reduction", "sum");
+std::optional<Reduction> reduction_named(std::string_view name) {
   for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min, Reduction::mean})
     if (name == name_of(reduction)) return reduction;
+  return std::nullopt;
+}
+
+Reduction reduction_of(const Node& node) {
+  const std::string name = node.get_string("reduction", "sum");
+  if (const auto reduction = reduction_named(name)) return *reduction;
   wrong(node, "there is no reduction '{}'; there are sum, max, min and mean", name);
 }
 

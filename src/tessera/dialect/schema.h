@@ -51,6 +51,8 @@ bool communicates(const Node& node);
 
 // What a node says of itself. User errors (stage "dialect") that name the node.
 
+/// "sum", "max", "min" or "mean"; nullopt for what is none.
+std::optional<Reduction> reduction_named(std::string_view name);
 /// Its attribute `reduction`; sum if it has none.
 Reduction reduction_of(const Node& node);
 /// A member's extent that the attribute states, over that member's axis indices; else `otherwise`, from a shape whose

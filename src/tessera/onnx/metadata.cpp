@@ -33,6 +33,9 @@ kept::Graph message_of(const Graph& graph) {
 onnx::ModelProto message_of(const OnnxModel& model) {
   return parsed<onnx::ModelProto>(model.extra);
 }
+onnx::FunctionProto message_of(const Function& function) {
+  return parsed<onnx::FunctionProto>(function.extra);
+}
 
 template <typename Message>
 Pairs& pairs_of(Message& message) {
@@ -95,6 +98,9 @@ std::optional<std::string> get_metadata(const Graph& graph, std::string_view key
 std::optional<std::string> get_metadata(const OnnxModel& model, std::string_view key) {
   return get(model, key);
 }
+std::optional<std::string> get_metadata(const Function& function, std::string_view key) {
+  return get(function, key);
+}
 
 std::map<std::string, std::string> all_metadata(const Value& value) {
   return all(value);
@@ -120,6 +126,9 @@ void set_metadata(Graph& graph, std::string_view key, std::string_view text) {
 }
 void set_metadata(OnnxModel& model, std::string_view key, std::string_view text) {
   set(model, key, text);
+}
+void set_metadata(Function& function, std::string_view key, std::string_view text) {
+  set(function, key, text);
 }
 
 void remove_metadata(Value& value, std::string_view key) {

@@ -7,14 +7,15 @@
 
 #include "tessera/ir/graph.h"
 
-// metadata_props of values and nodes: pairs of key and value that travel with a model. They live in the `extra`
-// strings.
+// metadata_props of values, nodes, functions and so on: pairs of key and value that travel with a model. They live in
+// the `extra` strings.
 namespace tessera {
 
 std::optional<std::string> get_metadata(const Value& value, std::string_view key);
 std::optional<std::string> get_metadata(const Node& node, std::string_view key);
 std::optional<std::string> get_metadata(const Graph& graph, std::string_view key);
 std::optional<std::string> get_metadata(const OnnxModel& model, std::string_view key);
+std::optional<std::string> get_metadata(const Function& function, std::string_view key);
 
 /// All pairs; of a key that is there twice, the first.
 std::map<std::string, std::string> all_metadata(const Value& value);
@@ -27,6 +28,7 @@ void set_metadata(Value& value, std::string_view key, std::string_view text);
 void set_metadata(Node& node, std::string_view key, std::string_view text);
 void set_metadata(Graph& graph, std::string_view key, std::string_view text);
 void set_metadata(OnnxModel& model, std::string_view key, std::string_view text);
+void set_metadata(Function& function, std::string_view key, std::string_view text);
 
 /// Removes every pair of that key.
 void remove_metadata(Value& value, std::string_view key);

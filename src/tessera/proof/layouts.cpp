@@ -64,6 +64,16 @@ class LayoutCheck {
     for (const Communication& communication : communications) communications_[communication.node] = &communication;
   }
 
+  void run_lowered() {
+    for (const spmd::LoweredCollective& collective : *program_.lowered) {
+      if (!report_.good()) return;
+      const Node& node = *collective.statement;
+      if (!collective.flaw.empty()) return report("function", node, collective.flaw);
+      if (!collective.before || !collective.after) continue;
+      check_move(statement_of(node, *dialect::kind_of(node)), *collective.before, *collective.after);
+    }
+  }
+
   void run() {
     for (const auto& node : program_.graph->nodes()) {
       if (!report_.good()) return;
@@ -223,14 +233,20 @@ class LayoutCheck {
       kept_[out] = remaining(communication, node.input(0));
       return;
     }
-    for (const spmd::Placement* placed : {before, after})
+    check_move(communication, *before, *after);
+  }
+
+  // Whether the communication makes the one of the other.
+  void check_move(const Communication& communication, const spmd::Placement& before, const spmd::Placement& after) {
+    const Node& node = *communication.node;
+    for (const spmd::Placement* placed : {&before, &after})
       if (!communication.value.empty() && placed->name != communication.value)
         return report("layout", node,
                       fmt::format("{} says that it moves '{}', but its {} is a part of '{}'", node.label(),
-                                  communication.value, placed == before ? "operand" : "result", placed->name));
-    auto expected = moved(communication, before->sharding);
+                                  communication.value, placed == &before ? "operand" : "result", placed->name));
+    auto expected = moved(communication, before.sharding);
     if (!expected) return;
-    Sharding stated = after->sharding;
+    Sharding stated = after.sharding;
     bool fits = same_partials(expected->partial, stated.partial);
     expected->partial.clear();
     stated.partial.clear();
@@ -240,8 +256,8 @@ class LayoutCheck {
     if (!fits || !same_layout(*expected, stated))
       report("layout", node,
              fmt::format("{} ({}) over {} does not lead from {} to {}; it would give {}", node.label(),
-                         communication.str(), fmt::join(communication.axes, ","), before->sharding.str(mesh_),
-                         after->sharding.str(mesh_), moved(communication, before->sharding)->str(mesh_)));
+                         communication.str(), fmt::join(communication.axes, ","), before.sharding.str(mesh_),
+                         after.sharding.str(mesh_), moved(communication, before.sharding)->str(mesh_)));
   }
 
   static bool reduces(const Communication& communication) {
@@ -455,6 +471,10 @@ class LayoutCheck {
 void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications,
                    const std::vector<int>& ranks, Report& report) {
   LayoutCheck(program, communications, ranks, report).run();
+}
+
+void check_lowered(const spmd::Program& program, const std::vector<int>& ranks, Report& report) {
+  if (program.lowered) LayoutCheck(program, {}, ranks, report).run_lowered();
 }
 
 }  // namespace tessera::proof

@@ -17,10 +17,7 @@ Expr stated_extent(const Node& node, std::string_view attribute, const Value* va
 }
 
 Communication communication_of(const Node& node, comm::Kind kind) {
-  Communication result;
-  result.node = &node;
-  result.kind = kind;
-  if (const auto* axes = node.get<std::vector<std::string>>("axes")) result.axes = *axes;
+  Communication result = statement_of(node, kind);
   if (const Value* in = node.input(0); in && kind != comm::Kind::recv) {
     result.dtype = in->dtype();
     result.in = in->shape();
@@ -31,13 +28,6 @@ Communication communication_of(const Node& node, comm::Kind kind) {
     result.out = out->shape();
     if (!node.input(0)) result.in = result.out;  // of a broadcast and a permutation; of others it is not looked at
   }
-  result.reduction = dialect::reduction_of(node);
-  result.root = node.get_int("root", 0);
-  result.value = node.get_string("value", "");
-  result.step = node.get_string("step", "");
-  result.dim = node.get_int("dim", -1);
-  result.split_dim = node.get_int("split_dim", -1);
-  result.concat_dim = node.get_int("concat_dim", -1);
   switch (kind) {
     case comm::Kind::all_gather:
     case comm::Kind::gather:
@@ -57,9 +47,6 @@ Communication communication_of(const Node& node, comm::Kind kind) {
     case comm::Kind::recv:
       result.from = dialect::peer_of(node);
       break;
-    case comm::Kind::permute:
-      result.targets = node.get_ints("targets");
-      break;
     default:
       break;
   }
@@ -67,6 +54,22 @@ Communication communication_of(const Node& node, comm::Kind kind) {
 }
 
 }  // namespace
+
+Communication statement_of(const Node& node, comm::Kind kind) {
+  Communication result;
+  result.node = &node;
+  result.kind = kind;
+  if (const auto* axes = node.get<std::vector<std::string>>("axes")) result.axes = *axes;
+  result.reduction = dialect::reduction_of(node);
+  result.root = node.get_int("root", 0);
+  result.value = node.get_string("value", "");
+  result.step = node.get_string("step", "");
+  result.dim = node.get_int("dim", -1);
+  result.split_dim = node.get_int("split_dim", -1);
+  result.concat_dim = node.get_int("concat_dim", -1);
+  if (kind == comm::Kind::permute) result.targets = node.get_ints("targets");
+  return result;
+}
 
 std::vector<Communication> communications_of(const spmd::Program& program) {
   std::vector<Communication> all;

@@ -35,6 +35,9 @@ struct Communication {
   std::string str() const;
 };
 
+/// What a node says by its attributes alone.
+Communication statement_of(const Node& node, comm::Kind kind);
+
 /// All communication nodes of a program, in order. User errors, stage "check", for nodes that no reader understands.
 std::vector<Communication> communications_of(const spmd::Program& program);
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,13 @@ struct ReshardRecord {
   Expr bytes;                      ///< that one rank receives
 };
 
+/// A collective that was read as a call of a function over Send and Recv, whose nodes are in the graph in its place.
+struct LoweredCollective {
+  std::shared_ptr<const Node> statement;   ///< the collective, without operands
+  std::optional<Placement> before, after;  ///< of its operand and its result, where these stand for a global value
+  std::string flaw;                        ///< why the function is not known to compute it; "": it does
+};
+
 /// One SPMD program for all ranks of a mesh. Values of `graph` are local: their shapes are expressions over symbols and
 /// axis indices (`@tp`). Communication is nodes of domain tessera.comm with attributes
 ///   axes (strings: the group is the ranks that differ only along them, members row-major in the order written),
@@ -71,6 +79,7 @@ struct Program {
   std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that choices by cost assumed
   std::vector<ReshardRecord> reshards;
   std::vector<ExtentEquality> equal_extents;
+  std::shared_ptr<const std::vector<LoweredCollective>> lowered;  ///< of a program that was read; else null
 
   /// Of a value that stands for a global one; an internal error for others.
   const Placement& placement(const Value* value) const { return placements.at(value); }

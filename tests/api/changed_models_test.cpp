@@ -1,0 +1,183 @@
+// Written models that somebody else has saved: what still is the program is taken over, what is not is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "api/same_bits.h"
+#include "api/small_model.h"
+#include "tessera/base/error.h"
+#include "tessera/check.h"
+#include "tessera/onnx/export.h"
+#include "tessera/onnx/external_location.h"
+#include "tessera/onnx/import.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Edit = std::function<void(OnnxModel&)>;
+
+class ChangedModels : public testing::Test {
+ protected:
+  /// Three products and three sums over tp, of one type; by functions, those of the forms that are said.
+  void write(Lower lower, const std::string& mesh = "tp=3", int64_t batch = 2) {
+    const auto path = write_model(folder_, R"(<ir_version: 10, opset_import: ["" : 24]>
+      g (float[batch, 8] x) => (float[batch, 8] y)
+      <float[8, 32] a, float[32, 8] b, float[8, 32] c, float[32, 8] d, float[8, 32] e, float[32, 8] f> {
+        p = MatMul (x, a)  q = Relu (p)  first = MatMul (q, b)  r = Relu (first)
+        s = MatMul (r, c)  t = Relu (s)  second = MatMul (t, d)  u = Relu (second)
+        v = MatMul (u, e)  w = Relu (v)  y = MatMul (w, f)
+      })");
+    Plan plan;
+    plan.mesh = mesh;
+    plan.shapes = {{"batch", batch}};
+    WriteOptions options;
+    options.lower = lower;
+    const Program program = compile(Model::load(path), Mesh::parse(mesh), plan);
+    program.write(out(), options);
+    expected_ = Session(program, one_thread()).run(inputs_);
+  }
+
+  /// Saves a model of the program as an ONNX tool would that does not load its weights.
+  void edit(const std::string& file, const Edit& change) {
+    OnnxModel model = import_model(out() / file);
+    change(model);
+    ExportOptions options;
+    options.value_info = true;
+    for (const Value* state : model.graph->values_of(ValueKind::state)) {
+      const auto location = external_location(*state);
+      ASSERT_TRUE(location.has_value()) << state->name;
+      options.stored[state->name] = {location->file, location->offset};
+    }
+    export_model(model, out() / file, options);
+  }
+
+  CheckReport report() const { return check_program(Program::read(out(), true)); }
+
+  std::filesystem::path out() const { return folder_ / "out"; }
+
+  TemporaryFolder folder_;
+  const Tensors inputs_ = {{"x", ramp({3, 8})}};
+  Tensors expected_;
+};
+
+Node* node_of(Graph& graph, std::string_view op_type, size_t index = 0) {
+  for (const auto& node : graph.nodes())
+    if (node->op_type.starts_with(op_type) && index-- == 0) return node.get();
+  ADD_FAILURE() << "no " << op_type;
+  return nullptr;
+}
+
+Function& function_of(OnnxModel& model, std::string_view name) {
+  for (Function& function : model.functions)
+    if (function.name.starts_with(name)) return function;
+  throw std::runtime_error("no function " + std::string(name));
+}
+
+TEST_F(ChangedModels, AreTakenOverIfTheyAreStillTheProgram) {
+  for (Lower lower : {Lower::collectives, Lower::primitives}) {
+    write(lower);
+    EXPECT_THAT(changed_models(out()), testing::IsEmpty());
+    edit("rank_2.onnx", [](OnnxModel& model) {
+      for (const auto& value : model.graph->values())
+        if (value->kind == ValueKind::result && !model.graph->is_output(value.get()))
+          model.graph->rename(value.get(), "its_" + value->name);
+      for (Function& function : model.functions)
+        for (const auto& value : function.body->values()) function.body->rename(value.get(), "its_" + value->name);
+    });
+    EXPECT_THAT(changed_models(out()), ElementsAre("rank_2.onnx"));
+    try {
+      Program::read(out());
+      ADD_FAILURE() << "read";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("rank_2.onnx"), HasSubstr("tessera check --accept")));
+    }
+    EXPECT_TRUE(report().good());
+    accept_changed_models(out());
+    EXPECT_THAT(changed_models(out()), testing::IsEmpty());
+    expect_same(Session(Program::read(out()), one_thread()).run(inputs_), expected_);
+  }
+}
+
+TEST_F(ChangedModels, AreNotTakenOverIfTheyAreWrong) {
+  for (Lower lower : {Lower::collectives, Lower::primitives}) {
+    write(lower);
+    edit("rank_2.onnx", [](OnnxModel& model) {
+      Graph& graph = *model.graph;
+      graph.set_input(node_of(graph, "AllReduce", 1), 0, node_of(graph, "AllReduce", 0)->input(0));
+    });
+    const CheckReport found = report();
+    ASSERT_EQ(found.findings.size(), 1u);
+    EXPECT_EQ(found.findings[0].rule, "layout");
+    EXPECT_THAT(found.findings[0].message, AllOf(HasSubstr("says that it moves"), HasSubstr("on rank 2")));
+    EXPECT_THROW(accept_changed_models(out()), Error);
+    EXPECT_THAT(changed_models(out()), ElementsAre("rank_2.onnx"));
+  }
+}
+
+struct FunctionEdit {
+  const char* name;
+  const char* function;
+  std::function<void(Function&)> change;
+
+  friend std::ostream& operator<<(std::ostream& stream, const FunctionEdit& edit) { return stream << edit.name; }
+};
+
+class ChangedFunctions : public ChangedModels, public testing::WithParamInterface<FunctionEdit> {};
+
+// Rings whose messages still fit, but that compute something else.
+TEST_P(ChangedFunctions, AreFound) {
+  write(Lower::primitives, "tp=4", 8192);
+  ASSERT_TRUE(report().good());
+  edit("rank_0.onnx", [](OnnxModel& model) { GetParam().change(function_of(model, GetParam().function)); });
+  const CheckReport found = report();
+  ASSERT_EQ(found.findings.size(), 1u);
+  EXPECT_EQ(found.findings[0].rule, "function");
+  EXPECT_THAT(found.findings[0].message, HasSubstr(GetParam().function));
+}
+
+void turn(Function& function) {
+  Graph& body = *function.body;
+  Value* const to = node_of(body, "Send")->input(1);
+  Value* const from = node_of(body, "Recv")->input(0);
+  for (const auto& node : body.nodes()) {
+    if (node->op_type == "Send") body.set_input(node.get(), 1, from);
+    if (node->op_type == "Recv") body.set_input(node.get(), 0, to);
+  }
+}
+
+Node* last_of(Function& function, std::string_view op_type) {
+  Node* last = nullptr;
+  for (const auto& node : function.body->nodes())
+    if (node->op_type == op_type) last = node.get();
+  return last;
+}
+
+const FunctionEdit kEdits[] = {
+    {"ring_turned", "ReduceScatter_ring", turn},
+    {"gathering_ring_turned", "AllGather_ring", turn},
+    {"blocks_the_other_way_round", "AllGather_ring",
+     [](Function& function) {
+       Node* concat = last_of(function, "Concat");
+       std::swap(concat->inputs.front(), concat->inputs.back());
+     }},
+    {"an_addend_twice", "ReduceScatter_ring",
+     [](Function& function) {
+       Node* add = last_of(function, "Add");
+       function.body->set_input(add, 0, add->input(1));
+     }},
+    {"another_reduction", "ReduceScatter_ring", [](Function& function) { last_of(function, "Add")->op_type = "Max"; }},
+    {"says_nothing", "AllReduce_ring", [](Function& function) { function.extra.clear(); }},
+    {"says_something_else", "AllGather_ring",
+     [](Function& function) { function.extra.replace(function.extra.find("ring"), 4, "tree"); }},
+};
+INSTANTIATE_TEST_SUITE_P(By, ChangedFunctions, testing::ValuesIn(kEdits),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tessera::test
