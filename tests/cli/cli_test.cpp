@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -210,6 +211,20 @@ TEST_F(CommandLine, shard_writes_functions_over_messages) {
   EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 --rank-type=opaque --rank-id=constant --lower=primitives -o " +
                       (folder_ / "no").string()),
               HasSubstr("a rank that is a handle cannot be folded in"));
+}
+
+TEST_F(CommandLine, check_takes_over_models_that_are_saved_anew) {
+  const std::string out = (folder_ / "out").string(), file = out + "/rank_0.onnx";
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 -o " + out).code, 0);
+  std::ofstream(file, std::ios::app) << "\x32\x02hi";  // a doc_string
+  EXPECT_THAT(mistake("run " + out), HasSubstr("tessera check --accept '" + out + "'"));
+  const json found = parsed("check " + out);
+  EXPECT_EQ(found["changed"], json({"rank_0.onnx"}));
+  EXPECT_EQ(found["accepted"], false);
+  EXPECT_THAT(tessera("check " + out).out, HasSubstr("rank_0.onnx has changed since the program was written"));
+  EXPECT_EQ(parsed("check --accept " + out)["accepted"], true);
+  EXPECT_EQ(tessera("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({5, 8}))).code, 0);
+  EXPECT_THAT(mistake("check --accept " + model_), HasSubstr("--accept is for a folder that tessera shard wrote"));
 }
 
 TEST_F(CommandLine, shard_refuses_what_other_engines_programs_cannot_have) {
