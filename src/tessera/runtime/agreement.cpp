@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -42,21 +44,23 @@ std::exception_ptr error_of(int rank, const Record& record) {
 
 }  // namespace
 
-std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own) {
+std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, const std::string& given) {
   // What a library may still read or write if a wait throws.
-  KeptIfThrown<std::vector<int32_t>> any;
+  KeptIfThrown<std::vector<int64_t>> most;
   KeptIfThrown<std::vector<Record>> records;  // all ranks', then our own
   *records = std::vector<Record>(everyone.size() + 1);
   Record& record = (*records).back() = record_of(own);
-  *any = {record.kind};
+  if (!own) std::strncpy(record.message.data(), given.c_str(), record.message.size() - 1);
+  const auto mark = static_cast<int64_t>(std::hash<std::string>()(given) >> 2);  // its negative is a number, too
+  *most = {record.kind, mark, -mark};
   everyone.run({.kind = comm::Kind::all_reduce,
-                .dtype = DType::int32,
+                .dtype = DType::int64,
                 .reduction = Reduction::max,
-                .in = (*any).data(),
-                .out = (*any).data(),
-                .count = 1,
+                .in = (*most).data(),
+                .out = (*most).data(),
+                .count = 3,
                 .label = "errors"});
-  if ((*any).front() == 0) return nullptr;
+  if ((*most)[0] == 0 && (*most)[1] == -(*most)[2]) return nullptr;
   const std::vector<int64_t> counts(everyone.size(), sizeof(Record));
   everyone.run({.kind = comm::Kind::all_gather,
                 .dtype = DType::uint8,
@@ -65,9 +69,15 @@ std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own) {
                 .counts = counts,
                 .label = "errors"});
   if (own) return own;
-  const auto first =
-      std::find_if((*records).begin(), (*records).end(), [](const Record& other) { return other.kind != 0; });
-  return error_of(static_cast<int>(first - (*records).begin()), *first);
+  const std::span all((*records).data(), counts.size());
+  const auto failed = std::find_if(all.begin(), all.end(), [](const Record& other) { return other.kind != 0; });
+  if (failed != all.end()) return error_of(static_cast<int>(failed - all.begin()), *failed);
+  const auto other =
+      std::find_if(all.begin(), all.end(), [&](const Record& each) { return each.message != all.front().message; });
+  return std::make_exception_ptr(
+      Error(ErrorKind::user, "inputs",
+            fmt::format("rank {} was given {}, but rank 0 {}; give all ranks the same", other - all.begin(),
+                        other == all.end() ? "something else" : other->message.data(), all.front().message.data())));
 }
 
 }  // namespace tessera::runtime

@@ -124,6 +124,25 @@ struct Executor::Impl {
     keep_for_good(programs);
   }
 
+  // The sizes that `bind` finds, which are the same for all ranks, also where each process is given inputs of its own.
+  Symbols alike(const std::function<Symbols()>& bind) {
+    if (here.size() == static_cast<size_t>(world->size())) return bind();
+    Symbols symbols;
+    std::exception_ptr failed;
+    try {
+      symbols = bind();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    std::string sizes;
+    for (const auto& [symbol, size] : symbols) sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ", ", symbol, size);
+    on_all([&](size_t n) {
+      if (auto error = agree(ranks[n]->everyone(), failed, sizes); error && n == 0) failed = error;
+    });
+    if (failed) std::rethrow_exception(failed);
+    return symbols;
+  }
+
   PlanSet& plan(const Symbols& symbols) {
     auto known = plans.find(symbols);
     if (known != plans.end()) {
@@ -263,7 +282,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   std::lock_guard lock(impl_->running);
   // Ranks of a written program may have values of their own, so it is that of the first rank here.
   const spmd::Program& program = impl_->programs->of(impl_->here.front());
-  Symbols symbols = bind_symbols(inputs);
+  Symbols symbols = impl_->alike([&] { return bind_symbols(inputs); });
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
   impl_->last_symbols = symbols;
