@@ -264,6 +264,9 @@ std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited)
   if (!silent.empty())
     text += fmt::format("; {} {} nothing: gone, hanging, or at work for longer than that", rank_text(silent),
                         silent.size() == 1 ? "says" : "say");
+  const int carrier = notices_.carrier();
+  if (silent.size() > 1 && std::find(silent.begin(), silent.end(), carrier) != silent.end())
+    text += fmt::format("; rank {} passes on what ranks tell each other, so it may be the only one", carrier);
   return text;
 }
 

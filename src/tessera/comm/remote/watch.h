@@ -29,7 +29,8 @@ class Notices {
   virtual ~Notices() = default;
   /// To all other ranks, without waiting for them. False if nobody can be told anything any more.
   virtual bool tell(const std::string& text) = 0;
-  virtual std::optional<Notice> next() = 0;  ///< what has come, in each sender's order; never waits
+  virtual std::optional<Notice> next() = 0;   ///< what has come, in each sender's order; never waits
+  virtual int carrier() const { return -1; }  ///< the rank that passes on what others tell each other; -1: none
 };
 
 /// Where a rank waits, for itself and for the others' messages.
