@@ -40,6 +40,13 @@ DirectTransfer::DirectTransfer(MpiFabric& fabric, MPI_Comm comm, const Staged& s
   if (to_move_ || rows_ > kRows) look_while_others_wait();
 }
 
+DirectTransfer::~DirectTransfer() {
+  if (rows_ == 0) return;
+  std::lock_guard lock(fabric_.mutex());
+  for (Row& row : window_)
+    if (row.scratch.memory) fabric_.give_back(std::move(row.scratch));
+}
+
 bool DirectTransfer::look() {
   if (row_ < rows_) {
     if (!all_done(place_of(row_).requests)) return false;
@@ -93,11 +100,11 @@ void DirectTransfer::receive_row(int64_t row) {
   Row& into = place_of(row);
   const int64_t count = piece_of(mine_, row).count;
   const size_t bytes = plan_.bytes_of(count);
-  if (!into.memory) into.memory = std::make_unique_for_overwrite<std::byte[]>(bytes * (size - 1));
+  if (!into.scratch.memory) into.scratch = fabric_.take_scratch(bytes * (size - 1));
   into.requests.clear();
   into.requests.reserve(2 * size);
   for (size_t step = 1; step < size; ++step)
-    receive((me + step) % size, into.memory.get() + (step - 1) * bytes, count, into.requests);
+    receive((me + step) % size, into.scratch.memory.get() + (step - 1) * bytes, count, into.requests);
 }
 
 void DirectTransfer::reduce_row(int64_t row) {
@@ -106,7 +113,7 @@ void DirectTransfer::reduce_row(int64_t row) {
   std::array<const void*, DirectPlan::kMostMembers> inputs{};
   inputs[me] = in(piece.offset);
   for (size_t step = 1; step < size; ++step)
-    inputs[(me + step) % size] = place_of(row).memory.get() + (step - 1) * plan_.bytes_of(piece.count);
+    inputs[(me + step) % size] = place_of(row).scratch.memory.get() + (step - 1) * plan_.bytes_of(piece.count);
   void* result = result_ + plan_.bytes_of(piece.offset - mine_.offset);
   reduce_elements(staged_.dtype(), staged_.reduction(), {inputs.data(), size}, {&result, 1}, piece.count);
 }

@@ -16,13 +16,14 @@ class DirectTransfer : public MpiTransfer {
  public:
   /// `number` tells it from other collectives of the group that are under way.
   DirectTransfer(MpiFabric& fabric, MPI_Comm comm, const Staged& staged, uint64_t number);
+  ~DirectTransfer() override;
 
  private:
   using Range = DirectPlan::Range;
   /// The same piece of this member's range from all others.
   struct Row {
     std::vector<MPI_Request> requests;
-    std::unique_ptr<std::byte[]> memory;
+    MpiFabric::Scratch scratch;
   };
   static constexpr int64_t kRows = 4;
 

@@ -1,5 +1,6 @@
 #include "tessera/comm/mpi/mpi_fabric.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,9 @@ constexpr int kNotice = 1, kAnnouncement = 2;
 
 /// Notices are short, so MPI takes them at once, unless something is broken.
 constexpr std::chrono::milliseconds kNoticeTime{100};
+
+/// What as many operations as are under way at once use, most of them.
+constexpr size_t kMostSpare = 16;
 
 }  // namespace
 
@@ -104,6 +108,20 @@ MpiFabric::~MpiFabric() {
   }
   MPI_Comm_free(&side_);
   MPI_Comm_free(&world_);
+}
+
+MpiFabric::Scratch MpiFabric::take_scratch(size_t bytes) {
+  auto found = std::find_if(spare_.begin(), spare_.end(), [&](const Scratch& spare) { return spare.bytes >= bytes; });
+  if (found == spare_.end()) return {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
+  Scratch scratch = std::move(*found);
+  spare_.erase(found);
+  return scratch;
+}
+
+void MpiFabric::give_back(Scratch scratch) {
+  spare_.push_back(std::move(scratch));
+  auto less = [](const Scratch& a, const Scratch& b) { return a.bytes < b.bytes; };
+  if (spare_.size() > kMostSpare) spare_.erase(std::min_element(spare_.begin(), spare_.end(), less));
 }
 
 void MpiFabric::flush(std::chrono::milliseconds most) {

@@ -43,6 +43,16 @@ class MpiFabric : public Notices {
   DirectPlan::Group group_of(std::span<const int> members) const;
   std::recursive_mutex& mutex() { return mutex_; }
 
+  /// Memory for what has come and is to be reduced.
+  struct Scratch {
+    std::unique_ptr<std::byte[]> memory;
+    size_t bytes = 0;
+  };
+  /// So many bytes at least. Operations use the same again: touching new pages costs more than what is copied there.
+  /// Under the mutex, both.
+  Scratch take_scratch(size_t bytes);
+  void give_back(Scratch scratch);
+
   /// Operations under way that advance by looks at them. Under the mutex.
   std::vector<MpiTransfer*>& unfinished() { return unfinished_; }
 
@@ -82,6 +92,7 @@ class MpiFabric : public Notices {
   std::vector<int64_t> hosts_;  // by rank
   bool abandoned_ = false;
   std::vector<MpiTransfer*> unfinished_;
+  std::vector<Scratch> spare_;
   std::deque<Kept> kept_;
   std::deque<Notice> notices_;
   std::map<std::pair<std::string, int>, int> announced_;  // by group and rank: how often
