@@ -8,7 +8,11 @@
 #include <numeric>
 #include <random>
 
+#include "api/small_model.h"
+#include "tessera/base/error.h"
+#include "tessera/check.h"
 #include "tessera/dialect/inline.h"
+#include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/spmd/program.h"
 
@@ -31,7 +35,8 @@ int64_t share(int64_t size, int64_t index, int64_t count) {
   return size / count + (index < size % count);
 }
 
-enum class Form { nodes, functions, functions_of_handles };
+/// Collectives as nodes; as functions in one program for all ranks, or in one per rank.
+enum class Form { nodes, functions, functions_of_handles, functions_of_a_rank };
 
 class Harness {
  public:
@@ -40,10 +45,13 @@ class Harness {
   /// The whole result.
   Floats run(Form form, const Floats& whole) const {
     auto programs = std::make_shared<runtime::RankPrograms>();
-    for (int rank = 0; rank < mesh_.size(); ++rank) {
-      programs->programs.push_back(std::make_shared<spmd::Program>(program_of(rank, form)));
-      programs->program_of.push_back(rank);
-    }
+    const int count = form == Form::functions_of_a_rank ? static_cast<int>(mesh_.size()) : 1;
+    for (int rank = 0; rank < count; ++rank)
+      programs->programs.push_back(std::make_shared<spmd::Program>(
+          program_of(form == Form::functions_of_a_rank ? std::optional<int64_t>(rank) : std::nullopt, form)));
+    for (int rank = 0; rank < mesh_.size(); ++rank) programs->program_of.push_back(rank % count);
+    const proof::Report report = proof::prove(*programs);
+    EXPECT_TRUE(report.good()) << report.findings.front().message;
     runtime::ExecutorOptions options;
     options.world.timeout = std::chrono::seconds(20);
     runtime::Executor executor(programs, options);
@@ -121,7 +129,7 @@ class Harness {
     return op == "ReduceScatter" || op == "AllGather" || op == "Scatter" || op == "Gather";
   }
 
-  void add_call(OnnxModel& model, Value* data, int rank, bool handles) const {
+  void add_call(OnnxModel& model, Value* data, std::optional<int64_t> rank, bool handles) const {
     Spec spec = trial_.spec;
     const bool reduces = spec.op == "AllReduce" || spec.op == "ReduceScatter" || spec.op == "Reduce";
     spec.float32 = reduces && bits_of(trial_.dtype) == 16;
@@ -132,7 +140,8 @@ class Harness {
     if (spec.op == "AllToAll" || blocked())
       operands.push_back(graph.constant_int64(bounds(static_cast<int>(spec.dim))));
     if (spec.op == "AllToAll") operands.push_back(graph.constant_int64(bounds(static_cast<int>(spec.concat_dim))));
-    operands.push_back(graph.constant_int64({rank}, true));
+    operands.push_back(rank ? graph.constant_int64({*rank}, true)
+                            : graph.add_node("RankId", {}, {"rank"}, spmd::kCommDomain)->outputs[0]);
     Node* node = graph.add_node(library.name_of(spec), operands, {"result"}, spmd::kCommDomain);
     node->set("value", std::string("x"));
     node->set("dtype", static_cast<int64_t>(trial_.dtype));
@@ -146,12 +155,12 @@ class Harness {
     return node->outputs[0];
   }
 
-  spmd::Program program_of(int rank, Form form) const {
+  spmd::Program program_of(std::optional<int64_t> rank, Form form) const {
     OnnxModel model;
     Graph& graph = *model.graph;
     Shape local;
     for (const Expr& extent : local_shape(sharding_of(trial_.in), mesh_))
-      local.push_back(bind_rank(extent, mesh_, mesh_.coordinates(rank)));
+      local.push_back(rank ? bind_rank(extent, mesh_, mesh_.coordinates(*rank)) : extent);
     Value* x = graph.add_input("x", {DType::float32, local});
     Value* data =
         trial_.in == kStacked ? graph.add_node("Squeeze", {x, graph.constant_int64({0})}, {"layer"})->outputs[0] : x;
@@ -287,10 +296,36 @@ TEST(Lowering, groups_of_a_mesh) {
   for (const std::vector<std::string>& axes : std::vector<std::vector<std::string>>{
            {"a"}, {"b"}, {"c"}, {"a", "c"}, {"c", "a"}, {"b", "c"}, {"a", "b", "c"}}) {
     for (const char* form : {"ring", "doubling"})
-      expect_same({spec_of("AllReduce", form, axes), "a=2,b=3,c=2", kStacked, kStacked, 5, 3});
+      for (Form read : {Form::functions, Form::functions_of_a_rank})
+        expect_same({spec_of("AllReduce", form, axes), "a=2,b=3,c=2", kStacked, kStacked, 5, 3}, read);
     expect_same({spec_of("AllGather", "ring", axes), "a=2,b=3,c=2", 0, kStacked, 13, 2});
     if (axes.size() > 1)
       expect_same({spec_of("AllReduce", "hierarchical", axes), "a=2,b=3,c=2", kStacked, kStacked, 5, 3});
+  }
+}
+
+// What is not in blocks is lowered for any number of members; the program is read as one for all of them.
+TEST(Lowering, groups_of_many_members) {
+  test::TemporaryFolder folder;
+  const auto path = test::write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(test::kPair));
+  Plan plan;
+  plan.shapes = {{"batch", 4096}};  // of 128 KiB
+  plan.annotations = {{"up=[-, tp]", "annotation"}};
+  WriteOptions options;
+  options.form = ::tessera::Form::spmd;
+  options.lower = Lower::primitives;
+  compile(Model::load(path), Mesh::parse("dp=3,tp=100"), plan).write(folder / "out", options);
+  const CheckReport report = check_program(Program::read(folder / "out"));
+  EXPECT_TRUE(report.good()) << report.findings.front().message;
+  EXPECT_EQ(report.models, 1);
+  EXPECT_EQ(report.communications, 300 * 2 * (2 + 6)) << "36 of 100 fold in and out, 64 exchange six times";
+  plan.annotations = {{"up=[-, tp]", "annotation"}, {"active=[-, -]", "annotation"}};
+  try {
+    compile(Model::load(path), Mesh::parse("dp=3,tp=100"), plan).write(folder / "out", options);
+    ADD_FAILURE() << "an all-gather of 100 blocks is written";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("AllGather list the blocks of up to 63"), std::string::npos)
+        << error.what();
   }
 }
 

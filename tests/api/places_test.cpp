@@ -106,13 +106,19 @@ TEST(Places, AreBranchesOfAModelForAllRanks) {
 TEST(Places, AreReadByClassesOfRanks) {
   TemporaryFolder folder;
   Program program = compile(Model::load(model_at("gpt2")), Mesh::parse("dp=3,pp=2,tp=2"), stages_of("gpt2"));
-  WriteOptions options;
-  options.form = Form::spmd;
-  program.write(folder / "out", options);
-  const CheckReport report = check_program(Program::read(folder / "out"));
-  EXPECT_TRUE(report.good());
-  EXPECT_EQ(report.ranks, 12);
-  EXPECT_EQ(report.models, 2);
+  for (Form form : {Form::spmd, Form::parallel_for})
+    for (Lower lower : {Lower::collectives, Lower::primitives})
+      for (RankIdentity rank_id : {RankIdentity::op, RankIdentity::input}) {
+        WriteOptions options;
+        options.form = form;
+        options.lower = lower;
+        options.rank_id = rank_id;
+        program.write(folder / "out", options);
+        const CheckReport report = check_program(Program::read(folder / "out"));
+        EXPECT_TRUE(report.good());
+        EXPECT_EQ(report.ranks, 12);
+        EXPECT_EQ(report.models, 2) << static_cast<int>(form) << " " << static_cast<int>(lower);
+      }
 }
 
 TEST(Places, HalveTheWeightsOfARank) {

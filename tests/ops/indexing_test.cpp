@@ -48,6 +48,34 @@ TEST(Gather, FollowsContents) {
   EXPECT_EQ(unknown.content(), "unknown");
 }
 
+// By an index of which only the bounds are known: the content is right at every one of its values.
+TEST(Gather, FollowsContentsByAnIndex) {
+  const Expr total = Expr::symbol("t"), index = mod(Expr::axis_index("x"), 5);
+  std::vector<Expr> even, balanced, of_a_formula, any;
+  for (int64_t k = 0; k < 5; ++k) {
+    even.push_back(3 * k + 7);
+    balanced.push_back(5 * k - (k == 4));
+    of_a_formula.push_back(k * floordiv(total, 4) + min(k, mod(total, 4)));
+    any.push_back(k == 2 ? total : Expr(k % 3));
+  }
+  for (const auto& [table, text] : {std::pair(even, "[3*mod(@x, 5) + 7]"),
+                                    {balanced, "[-max(0, mod(@x, 5) - 3) + 5*mod(@x, 5)]"},
+                                    {of_a_formula, "[floordiv(t, 4)*mod(@x, 5) + min(mod(@x, 5), mod(t, 4))]"},
+                                    {any, ""}}) {
+    OneNode node("Gather");
+    node.expressions(table).expressions({index}, true);
+    const std::string content = node.content();
+    EXPECT_TRUE(*text == 0 || content == text) << content;
+    const Expr element = Expr::parse(content.substr(1, content.size() - 2)).value();
+    for (int64_t t : {0, 3, 7, 12})
+      for (int64_t k = 0; k < 5; ++k)
+        EXPECT_EQ(element.evaluate({{"t", t}, {"@x", k}}), table[k].evaluate({{"t", t}})) << content << " at " << k;
+  }
+  OneNode beyond("Gather");
+  beyond.expressions(even).expressions({index + 1}, true);
+  EXPECT_EQ(beyond.content(), "unknown");
+}
+
 TEST(Gather, OfASplitTableIsAPartialSum) {
   OneNode node("Gather");
   node.operand("1000 h").operand("b s", DType::int64);

@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/program.h"
@@ -79,6 +80,8 @@ class ExpressionFolder {
 
   void run() {
     take_position_inputs(graph_, mesh_, rank_);
+    // Over axis indices, sizes of axes tell quotients and remainders.
+    if (!rank_) replace_all([this](const Expr& expr) { return with_axis_bounds(expr, mesh_); });
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
     for (Node* node : nodes) visit(node);
@@ -88,10 +91,23 @@ class ExpressionFolder {
       if (dialect::communicates(*node) && node->output()) graph_.outputs.push_back(node->output());
     graph_.erase_dead();
     graph_.outputs = outputs;
+    if (!rank_) replace_all([this](const Expr& expr) { return without_axis_bounds(expr, mesh_); });
   }
 
  private:
-  Expr bind(const Expr& expr) const { return coordinates_ ? bind_rank(expr, mesh_, *coordinates_) : expr; }
+  Expr bind(const Expr& expr) const {
+    return coordinates_ ? bind_rank(expr, mesh_, *coordinates_) : with_axis_bounds(expr, mesh_);
+  }
+
+  template <typename Replace>
+  void replace_all(Replace replace) {
+    for (const auto& value : graph_.values()) {
+      if (value->has_shape())
+        for (Expr& extent : *value->type.shape) extent = replace(extent);
+      if (value->content)
+        for (Expr& element : *value->content) element = replace(element);
+    }
+  }
 
   void visit(Node* node) {
     if (node->domain == spmd::kCommDomain) {
@@ -103,7 +119,8 @@ class ExpressionFolder {
     }
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;
-      for (Expr& element : *result->content) element = bind(element);
+      if (rank_ || is_position(*node))
+        for (Expr& element : *result->content) element = bind(element);
       become_expression(graph_, result, *result->content);
     }
   }

@@ -76,21 +76,36 @@ Value* Lowering::axis_index(const std::string& axis) {
   return known;
 }
 
-// The ends of all members' blocks along a dimension, from 0.
-Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, int64_t dim) {
+// The ends of all members' blocks along a dimension, from 0. Those of a balanced split are written by one formula, by
+// which a reader finds any of them from the member's index.
+Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, const Value& whole,
+                        int64_t dim) {
   const Expr extent = dialect::stated_extent(node, attribute, blocks.shape().at(static_cast<size_t>(dim)));
+  const Expr& total = whole.shape().at(static_cast<size_t>(dim));
+  const auto extents = dialect::on_members(extent, *node.get<std::vector<std::string>>("axes"), mesh_);
+  const auto members = static_cast<int64_t>(extents.size());
+  bool balanced = true;
   std::vector<Expr> ends = {0};
-  for (const Expr& member : dialect::on_members(extent, *node.get<std::vector<std::string>>("axes"), mesh_))
-    ends.push_back(ends.back() + member);
+  for (int64_t member = 0; member < members; ++member) {
+    const Expr& own = extents[static_cast<size_t>(member)];
+    balanced = balanced && own == split_extent(total, member, members);
+    ends.push_back(ends.back() + own);
+  }
+  if (balanced)
+    for (int64_t member = 0; member <= members; ++member)
+      ends[static_cast<size_t>(member)] = split_offset(total, member, members);
   return expressions_.value_of(node.get_string("value", "blocks") + ".bounds", ends, false, DType::int64);
 }
 
 void Lowering::lower_collective(const Node& node) {
   check(dialect::communicates(node), "positions are expressions in a program");
   const auto& axes = *node.get<std::vector<std::string>>("axes");
-  if (int64_t members = dialect::digits_of(axes, mesh_).size; members > dialect::kMostMembers)
-    fail("write", "{}: its group has {} members; functions are unrolled for up to {}: leave out --lower=primitives",
-         node.label(), members, dialect::kMostMembers);
+  const int64_t members = dialect::digits_of(axes, mesh_).size;
+  const bool has_blocks = node.find_attribute("dim") || node.find_attribute("split_dim");
+  if (has_blocks && members > dialect::kMostBlocks)
+    fail("write",
+         "{}: its group has {} members; functions of {} list the blocks of up to {}: leave out --lower=primitives",
+         node.label(), members, node.op_type, dialect::kMostBlocks);
   Value* data = node.input(0);
   const DType dtype = data ? data->dtype() : DType::int64;
   const double bytes =
@@ -98,7 +113,7 @@ void Lowering::lower_collective(const Node& node) {
   dialect::Spec spec;
   spec.op = node.op_type;
   spec.axes = axes;
-  spec.form = dialect::form_for(spec.op, axes, bytes);
+  spec.form = dialect::form_for(spec.op, axes, members, bytes);
   spec.reduction = dialect::reduction_of(node);
   const bool sums = spec.reduction == Reduction::sum || spec.reduction == Reduction::mean;
   spec.float32 = node.find_attribute("reduction") && sums && is_half(dtype);
@@ -110,11 +125,12 @@ void Lowering::lower_collective(const Node& node) {
   if (spec.op == "AllToAll") {
     spec.dim = node.get_int("split_dim", 0);
     spec.concat_dim = node.get_int("concat_dim", 0);
-    operands.push_back(bounds(node, spmd::kSplitExtentAttribute, *node.output(), spec.dim));
-    operands.push_back(bounds(node, spmd::kConcatExtentAttribute, *data, spec.concat_dim));
+    operands.push_back(bounds(node, spmd::kSplitExtentAttribute, *node.output(), *data, spec.dim));
+    operands.push_back(bounds(node, spmd::kConcatExtentAttribute, *data, *node.output(), spec.concat_dim));
   } else if (node.find_attribute("dim")) {
     const bool gathers = spec.op == "AllGather" || spec.op == "Gather";
-    operands.push_back(bounds(node, spmd::kExtentAttribute, gathers ? *data : *node.output(), spec.dim));
+    const Value &blocks = gathers ? *data : *node.output(), &whole = gathers ? *node.output() : *data;
+    operands.push_back(bounds(node, spmd::kExtentAttribute, blocks, whole, spec.dim));
   }
   operands.push_back(rank());
   auto call = std::make_unique<Node>();

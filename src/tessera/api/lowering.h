@@ -33,7 +33,7 @@ class Lowering {
  private:
   Value* rank();
   Value* call(const dialect::Spec& spec, std::vector<Value*> operands, const std::string& name);
-  Value* bounds(const Node& node, std::string_view attribute, const Value& blocks, int64_t dim);
+  Value* bounds(const Node& node, std::string_view attribute, const Value& blocks, const Value& whole, int64_t dim);
   void lower_collective(const Node& node);
   void define_local(const Node& node);
 

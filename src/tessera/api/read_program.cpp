@@ -67,25 +67,15 @@ class ProgramReader {
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     lowered_ = std::make_shared<const std::vector<spmd::LoweredCollective>>(
         lowered_collectives(model, manifest_, path, *functions_));
-    // Where communication is made of functions, messages and their extents follow from the rank's number.
-    if (model.functions.empty()) {
-      read_class(std::move(model), file.ranks, path, programs);
-      return;
-    }
-    for (int rank : file.ranks) read_class(model.clone(), {rank}, path, programs);
+    const bool bound = file.ranks.size() == 1;
+    take_position_inputs(*model.graph, manifest_.mesh, bound ? std::optional<int64_t>(file.ranks[0]) : std::nullopt);
+    read_class(std::move(model), file.ranks, bound, path, programs);
   }
 
   // A model serves the ranks that take the same of its branches and hold the same states and outputs, as one program
   // over axis indices; but one that a single rank runs as a program of that rank's.
-  void read_class(OnnxModel model, const std::vector<int>& ranks, const std::string& path,
+  void read_class(OnnxModel model, const std::vector<int>& ranks, bool bound, const std::string& path,
                   runtime::RankPrograms& programs) {
-    const bool bound = ranks.size() == 1;
-    take_position_inputs(*model.graph, manifest_.mesh, bound ? std::optional<int64_t>(ranks[0]) : std::nullopt);
-    split_class(std::move(model), ranks, bound, path, programs);
-  }
-
-  void split_class(OnnxModel model, const std::vector<int>& ranks, bool bound, const std::string& path,
-                   runtime::RankPrograms& programs) {
     dialect::inline_calls(model);
     const std::vector<Expr> conditions = dialect::branch_conditions(*model.graph, manifest_.mesh);
     std::vector<Expr> asked = conditions;
@@ -100,7 +90,7 @@ class ProgramReader {
         continue;
       }
       dialect::choose_branches(*own.graph, manifest_.mesh, alike.front());
-      split_class(std::move(own), alike, bound, path, programs);  // by what the branches hold
+      read_class(std::move(own), alike, bound, path, programs);  // by what the branches hold
     }
   }
 

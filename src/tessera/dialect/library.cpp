@@ -110,8 +110,9 @@ std::string Library::name_of(const Spec& spec) {
   return name;
 }
 
-std::string form_for(std::string_view op, const std::vector<std::string>& axes, double bytes) {
-  if (op == "AllReduce") return bytes <= kSmallBytes ? "doubling" : axes.size() > 1 ? "hierarchical" : "ring";
+std::string form_for(std::string_view op, const std::vector<std::string>& axes, int64_t members, double bytes) {
+  if (op == "AllReduce" && (bytes <= kSmallBytes || members > kMostBlocks)) return "doubling";
+  if (op == "AllReduce") return axes.size() > 1 ? "hierarchical" : "ring";
   if (op == "ReduceScatter") return bytes <= kSmallBytes ? "exchange" : "ring";
   for (const Form& form : kForms)
     if (form.op == op) return std::string(form.name);

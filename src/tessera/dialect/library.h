@@ -43,9 +43,8 @@ class Library {
   std::set<std::string> taken_;
 };
 
-/// Members of a group that functions are unrolled for at most: what is known of an integer tensor's elements ends
-/// there.
-inline constexpr int64_t kMostMembers = 63;
+/// Members of a group whose blocks are listed at most: what is known of an integer tensor's elements ends there.
+inline constexpr int64_t kMostBlocks = 63;
 
 /// Up to so many bytes, the form of fewest steps is taken. With a message's latency a and b bytes a second, doubling
 /// takes log2(n)·(a + B/b), the ring 2(n - 1)·(a + B/(n·b)): for 4 to 16 members they meet near B = 8·a·b, which is 64
@@ -53,9 +52,10 @@ inline constexpr int64_t kMostMembers = 63;
 inline constexpr double kSmallBytes = 65536;
 
 /// The form to use for an operator over a group (see docs/dialect.md):
-///   AllReduce       doubling up to kSmallBytes, hierarchical over several axes, else ring
+///   AllReduce       doubling up to kSmallBytes and for more than kMostBlocks members, hierarchical over several axes,
+///                   else ring
 ///   ReduceScatter   exchange up to kSmallBytes, else ring
 ///   others          the one form there is
-std::string form_for(std::string_view op, const std::vector<std::string>& axes, double bytes);
+std::string form_for(std::string_view op, const std::vector<std::string>& axes, int64_t members, double bytes);
 
 }  // namespace tessera::dialect

@@ -5,6 +5,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
+#include "tessera/ops/table.h"
 
 namespace tessera::ops {
 namespace {
@@ -19,6 +20,11 @@ void require_index_type(const Node& node, size_t index) {
     fail_node(node, "indices must be int64 or int32, not {}; Cast them", name_of(dtype));
 }
 
+bool is_inside(const Expr& index, int64_t size) {
+  const auto low = index.lower_bound(), high = index.upper_bound();
+  return low && *low >= 0 && high && *high < size;
+}
+
 // The elements that a Gather takes from known contents by known indices.
 std::optional<std::vector<Expr>> gathered_content(const Node& node) {
   auto table = content_of(node.input(0)), indices = content_of(node.input(1));
@@ -27,6 +33,12 @@ std::optional<std::vector<Expr>> gathered_content(const Node& node) {
   auto size = static_cast<int64_t>(table->size());
   for (const Expr& index : *indices) {
     auto i = index.constant();
+    if (!i && is_inside(index, size)) {
+      auto element = unless_overflowing([&] { return std::optional(element_at(*table, index)); });
+      if (!element) return std::nullopt;
+      elements.push_back(std::move(*element));
+      continue;
+    }
     if (!i) return std::nullopt;
     if (*i < -size || *i >= size) fail_node(node, "index {} is outside the {} elements that it gathers from", *i, size);
     elements.push_back((*table)[static_cast<size_t>(*i < 0 ? *i + size : *i)]);

@@ -246,45 +246,125 @@ class GroupCheck {
 
 }  // namespace
 
-Statements::Statements(const Mesh& mesh, const std::vector<std::vector<Communication>>& communications)
-    : mesh_(mesh), communications_(communications) {
+template <typename Value>
+Statements::ByCoordinates<Value>::ByCoordinates(const Mesh& mesh, const std::set<size_t>& axes) {
+  size_t settings = 1;
+  for (size_t axis : axes) {
+    axes_.emplace_back(axis, static_cast<size_t>(mesh.axes()[axis].size));
+    settings *= axes_.back().second;
+  }
+  known_.resize(settings);
+}
+
+template <typename Value>
+std::optional<Value>& Statements::ByCoordinates<Value>::at(const std::vector<int64_t>& coordinates) {
+  size_t index = 0;
+  for (const auto& [axis, size] : axes_) index = index * size + static_cast<size_t>(coordinates[axis]);
+  return known_[index];
+}
+
+template <typename Value>
+bool Statements::ByCoordinates<Value>::counts(size_t axis) const {
+  return std::any_of(axes_.begin(), axes_.end(), [&](const auto& each) { return each.first == axis; });
+}
+
+Statements::Statements(const Mesh& mesh, const std::vector<std::vector<Communication>>& communications) : mesh_(mesh) {
+  for (size_t axis = 0; axis < mesh.axes().size(); ++axis) all_axes_.insert(axis);
   for (const auto& program : communications) {
-    auto& used = used_axes_.emplace_back();
+    auto& sites = sites_.emplace_back();
     for (const Communication& communication : program) {
+      Site& site = sites.emplace_back();
+      site.communication = &communication;
+      site.in = shared(communication.in);
+      site.out = shared(communication.out);
       std::set<std::string> symbols;
       for (const Shape* shape : {&communication.in, &communication.out})
         for (const Expr& extent : *shape) extent.collect_symbols(symbols);
       for (const Expr* expr : {&communication.extent, &communication.split_extent, &communication.concat_extent})
         expr->collect_symbols(symbols);
-      auto& axes = used.emplace_back();
-      if (communication.has_peers()) {  // whether they are in the group depends on where this rank is
-        for (size_t axis = 0; axis < mesh.axes().size(); ++axis) axes.push_back(axis);
-        continue;
-      }
-      for (const std::string& symbol : symbols)
-        if (symbol.starts_with('@'))
-          if (auto axis = mesh.find(std::string_view(symbol).substr(1))) axes.push_back(static_cast<size_t>(*axis));
+      std::set<size_t> axes = axes_of(symbols), of_group;
+      if (communication.has_peers())
+        for (const std::string& axis : communication.axes)
+          of_group.insert(static_cast<size_t>(*mesh.find(parse_axis(axis, mesh).axis)));
+      axes.insert(of_group.begin(), of_group.end());
+      site.peers = {mesh, of_group};
+      site.statement = {mesh, axes};
     }
   }
 }
 
-int Statements::of(int program, size_t at, const std::vector<int64_t>& coordinates) {
-  std::vector<int64_t> key;
-  for (size_t axis : used_axes_[program][at]) key.push_back(coordinates[axis]);
-  auto [found, fresh] = known_.try_emplace({program, at, std::move(key)}, static_cast<int>(all_.size()));
+std::set<size_t> Statements::axes_of(const std::set<std::string>& symbols) const {
+  std::set<size_t> axes;
+  for (const std::string& symbol : symbols)
+    if (symbol.starts_with('@'))
+      if (auto axis = mesh_.find(std::string_view(symbol).substr(1))) axes.insert(static_cast<size_t>(*axis));
+  return axes;
+}
+
+Statements::BoundShape* Statements::shared(const Shape& shape) {
+  auto [found, fresh] = shapes_.try_emplace(to_string(shape));
   if (fresh) {
-    const Communication& communication = communications_[program][at];
-    Statement& statement = all_.emplace_back();
-    statement = {&communication, coordinates, bind_shape(communication.in, mesh_, coordinates),
-                 bind_shape(communication.out, mesh_, coordinates)};
-    if (communication.has_peers()) {
-      const Standing standing(communication, mesh_, coordinates);
-      const bool permutes = communication.kind == comm::Kind::permute;
-      statement.to = permutes ? standing.target() : standing.peer(communication.to);
-      statement.from = permutes ? standing.source() : standing.peer(communication.from);
-    }
+    std::set<std::string> symbols;
+    for (const Expr& extent : shape) extent.collect_symbols(symbols);
+    found->second = {shape, {mesh_, axes_of(symbols)}};
   }
-  return found->second;
+  return &found->second;
+}
+
+const Shape& Statements::bound(BoundShape& shape, const std::vector<int64_t>& coordinates) const {
+  std::optional<Shape>& known = shape.on.at(coordinates);
+  if (!known) known = bind_shape(shape.shape, mesh_, coordinates);
+  return *known;
+}
+
+// Whether the peer is the same member, or nobody, whatever the rank's coordinates along axes that are not the group's:
+// then it is a rank that moves with them as this one does. On dp=64,tp=8, at tp=3: 8*@dp + 4 does so, 8*@dp and a half
+// of @dp do not.
+bool Statements::is_alike(const Site& site, const std::vector<int64_t>& coordinates) const {
+  const bool sends = site.communication->kind == comm::Kind::send;
+  Expr own = 0;  // the rank's number, with coordinates along the group's axes bound
+  std::map<std::string, Expr, std::less<>> bound;
+  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
+    const MeshAxis& each = mesh_.axes()[axis];
+    const Expr index = site.peers.counts(axis) ? Expr(coordinates[axis]) : mod(Expr::axis_index(each.name), each.size);
+    own = own * each.size + index;
+    bound.emplace("@" + each.name, index);
+  }
+  const Expr& peer = sends ? site.communication->to : site.communication->from;
+  const Expr named = peer.substitute([&](std::string_view symbol) -> std::optional<Expr> {
+    auto found = bound.find(symbol);
+    return found == bound.end() ? std::nullopt : std::optional(found->second);
+  });
+  return named.is(-1) || (named - own).is_constant();
+}
+
+Statements::Peers Statements::peers_of(Site& site, const std::vector<int64_t>& coordinates) {
+  if (!site.communication->has_peers()) return {};
+  if (const auto& known = site.peers.at(coordinates)) return *known;
+  const bool every_axis = site.peers.axes() == all_axes_.size();
+  if (site.communication->is_message() && !every_axis && !is_alike(site, coordinates)) {
+    site.peers = {mesh_, all_axes_};
+    site.statement = {mesh_, all_axes_};
+  }
+  const Standing standing(*site.communication, mesh_, coordinates);
+  Peers peers;
+  if (site.communication->kind == comm::Kind::permute)
+    peers = {standing.target(), standing.source()};
+  else
+    peers = {standing.peer(site.communication->to), standing.peer(site.communication->from)};
+  site.peers.at(coordinates) = peers;
+  return peers;
+}
+
+int Statements::of(int program, size_t at, const std::vector<int64_t>& coordinates) {
+  Site& site = sites_[program][at];
+  if (const auto& known = site.statement.at(coordinates)) return *known;
+  const Peers peers = peers_of(site, coordinates);
+  all_.push_back(
+      {site.communication, bound(*site.in, coordinates), bound(*site.out, coordinates), peers.to, peers.from});
+  const int index = static_cast<int>(all_.size()) - 1;
+  site.statement.at(coordinates) = index;
+  return index;
 }
 
 std::optional<Clash> disagreement(const std::vector<const Statement*>& members,

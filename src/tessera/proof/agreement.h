@@ -3,6 +3,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tessera/proof/statement.h"
 
@@ -11,12 +13,13 @@ namespace tessera::proof {
 /// What one rank says when it comes to a communication: its node with the shapes bound to it.
 struct Statement {
   const Communication* communication = nullptr;
-  std::vector<int64_t> coordinates;  ///< of the (first) rank that says it
   Shape in, out;
   int64_t to = -1, from = -1;
 };
 
-/// Statements of the ranks of a mesh, each kept once: ranks whose coordinates matter to nothing in it share one.
+/// Statements of the ranks of a mesh, each kept once: ranks whose coordinates matter to nothing in it share one. Whom a
+/// rank speaks to is a member of its group, and so the same in all groups over the same axes, unless the program says
+/// otherwise.
 class Statements {
  public:
   Statements(const Mesh& mesh, const std::vector<std::vector<Communication>>& communications);
@@ -24,13 +27,47 @@ class Statements {
   /// An index that is the same for equal statements of one node.
   int of(int program, size_t at, const std::vector<int64_t>& coordinates);
   const Statement& operator[](int index) const { return all_[index]; }
-  const Mesh& mesh() const { return mesh_; }
 
  private:
+  // What is found once per setting of the coordinates along some axes.
+  template <typename Value>
+  class ByCoordinates {
+   public:
+    ByCoordinates() = default;
+    ByCoordinates(const Mesh& mesh, const std::set<size_t>& axes);
+    std::optional<Value>& at(const std::vector<int64_t>& coordinates);
+    size_t axes() const { return axes_.size(); }
+    bool counts(size_t axis) const;
+
+   private:
+    std::vector<std::pair<size_t, size_t>> axes_;  // and their sizes
+    std::vector<std::optional<Value>> known_;      // row-major
+  };
+  struct Peers {
+    int64_t to = -1, from = -1;
+  };
+  // A shape that communications have, and what it is on ranks.
+  struct BoundShape {
+    Shape shape;
+    ByCoordinates<Shape> on;
+  };
+  struct Site {
+    const Communication* communication = nullptr;
+    BoundShape *in = nullptr, *out = nullptr;
+    ByCoordinates<Peers> peers;
+    ByCoordinates<int> statement;
+  };
+
+  std::set<size_t> axes_of(const std::set<std::string>& symbols) const;
+  BoundShape* shared(const Shape& shape);
+  const Shape& bound(BoundShape& shape, const std::vector<int64_t>& coordinates) const;
+  Peers peers_of(Site& site, const std::vector<int64_t>& coordinates);
+  bool is_alike(const Site& site, const std::vector<int64_t>& coordinates) const;
+
   const Mesh& mesh_;
-  const std::vector<std::vector<Communication>>& communications_;
-  std::vector<std::vector<std::vector<size_t>>> used_axes_;  // by program and communication
-  std::map<std::tuple<int, size_t, std::vector<int64_t>>, int> known_;
+  std::set<size_t> all_axes_;
+  std::map<std::string, BoundShape> shapes_;  // by text
+  std::vector<std::vector<Site>> sites_;      // by program and communication
   std::vector<Statement> all_;
 };
 

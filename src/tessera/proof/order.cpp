@@ -137,10 +137,12 @@ class Walk {
     const Statement& wanted = statements_[statement(rank)];
     if (!is_member(rank, group, wanted.from)) return false;
     if (wanted.from >= 0) {
-      auto& queue = group.messages[{static_cast<int>(wanted.from), member}];
-      if (queue.empty()) return false;
+      auto found = group.messages.find({static_cast<int>(wanted.from), member});
+      if (found == group.messages.end()) return false;
+      auto& queue = found->second;
       const Statement& sent = statements_[queue.front()];
-      if (auto why = mismatch(sent, wanted)) {
+      const bool compared = !matched_.emplace(queue.front(), statement(rank)).second;
+      if (auto why = compared ? std::nullopt : mismatch(sent, wanted)) {
         int sender = group.members[wanted.from];
         report_.findings.push_back(
             {"message",
@@ -151,6 +153,7 @@ class Walk {
         return false;
       }
       queue.pop_front();
+      if (queue.empty()) group.messages.erase(found);
     }
     ++at_[rank];
     return true;
@@ -314,6 +317,7 @@ class Walk {
   std::vector<std::vector<const std::vector<Seat>*>> seats_of_;  // by program and communication
   std::vector<Group> groups_;
   std::set<std::pair<int, std::vector<int>>> agreed_;  // what members stated together, and was compared
+  std::set<std::pair<int, int>> matched_;              // the same of what was sent and received
 };
 
 }  // namespace

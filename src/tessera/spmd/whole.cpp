@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
+#include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/spmd/reshard.h"
 
@@ -149,15 +150,16 @@ bool is_only_use(const Graph& graph, const Value* slice, const Value* origin) {
 // A slice or reshape, and the contents of what steers it, as a rank sees them.
 struct Cut {
   std::string op_type;
+  const Mesh* mesh;
   std::vector<std::vector<Expr>> steering;
 
-  Cut(const Node& node, const Mesh& mesh, std::optional<int64_t> rank) : op_type(node.op_type) {
+  Cut(const Node& node, const Mesh& of, std::optional<int64_t> rank) : op_type(node.op_type), mesh(&of) {
     for (size_t i = 1; i < node.inputs.size(); ++i) {
       const auto content = ops::content_of(node.inputs[i]);
       check(content.has_value(), "what steers a cut is known");
       steering.push_back(*content);
-      if (!rank) continue;
-      for (Expr& element : steering.back()) element = bind_rank(element, mesh, mesh.coordinates(*rank));
+      for (Expr& element : steering.back())
+        element = rank ? bind_rank(element, of, of.coordinates(*rank)) : with_axis_bounds(element, of);
     }
   }
   bool operator==(const Cut& other) const {
@@ -168,10 +170,15 @@ struct Cut {
     return op_type == other.op_type &&
            std::equal(steering.begin(), steering.end(), other.steering.begin(), other.steering.end(), same);
   }
+  std::string shown(const std::vector<Expr>& content) const {
+    Shape plain;
+    for (const Expr& element : content) plain.push_back(without_axis_bounds(element, *mesh));
+    return to_string(plain);
+  }
   /// "Slice [4*@tp] [4*@tp + 4] [0]"
   std::string str() const {
     std::string text = op_type;
-    for (const auto& content : steering) text += " " + to_string(Shape(content.begin(), content.end()));
+    for (const auto& content : steering) text += " " + shown(content);
     return text;
   }
 };

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "tessera/ir/expr.h"
+#include "tessera/mesh/mesh.h"
+
+namespace tessera {
+
+/// The same expression with every axis index @a written as mod(@a, size of a). On all ranks it has the same value, but
+/// its bounds, and with them simplifications, know how large the index can be: of @tp on tp=4 that
+/// floordiv(4*@dp + @tp, 4) is @dp. Two expressions that agree on all ranks of a mesh are always_equal in this form.
+Expr with_axis_bounds(const Expr& expr, const Mesh& mesh);
+
+/// The inverse: mod(@a, size of a) becomes @a.
+Expr without_axis_bounds(const Expr& expr, const Mesh& mesh);
+
+}  // namespace tessera
