@@ -129,6 +129,18 @@ TEST(LocalWorld, a_timeout_names_who_has_come_and_who_has_not) {
                                     HasSubstr("not come: rank 1; come: ranks 2,0")));
 }
 
+TEST(LocalWorld, ranks_may_come_together_later_than_they_may_wait_for_each_other_then) {
+  for (const bool joins : {true, false}) {
+    auto world = make_local_world(2, {.timeout = milliseconds(100), .join_timeout = milliseconds(10'000)});
+    const auto errors = errors_of_threads(*world, [&](World&, int rank) {
+      auto group = world->join(rank, everyone(2));
+      if (rank == 1) std::this_thread::sleep_for(milliseconds(400));
+      group->run({.kind = Kind::barrier, .joins = joins});
+    });
+    EXPECT_EQ(errors[0].empty(), joins) << errors[0];
+  }
+}
+
 TEST(LocalWorld, a_timeout_names_the_sender_that_is_missing) {
   auto world = make_local_world(2, {.timeout = milliseconds(100)});
   auto errors = errors_of_threads(*world, [&](World&, int rank) {

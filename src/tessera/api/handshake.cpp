@@ -77,7 +77,8 @@ void shake_hands(comm::Communicator& everyone, const runtime::RankPrograms& prog
                 .in = own.data(),
                 .out = all.data(),
                 .counts = counts,
-                .label = "handshake"});
+                .label = "handshake",
+                .joins = true});
   for (size_t a = 0; a < kAspects.size(); ++a) {
     std::vector<int> others;
     for (size_t rank = 1; rank < all.size(); ++rank)

@@ -55,6 +55,8 @@ struct Operation {
   int to = -1;                           ///< member index, of send and permute; -1: to nobody
   int from = -1;                         ///< member index, of recv and permute; -1: from nobody (out is zero-filled)
   std::string_view label;                ///< what is moved, for messages
+  bool joins =
+      false;  ///< members come to it at their own pace, before they run: its wait has WorldOptions::join_timeout
 };
 
 /// A started operation. Consumed by wait().
@@ -132,7 +134,7 @@ class World {
 };
 
 struct WorldOptions {
-  std::chrono::milliseconds timeout{60'000};  ///< longest wait for another rank before the run is given up
+  std::chrono::milliseconds timeout{60'000};       ///< longest wait for another rank before the run is given up
   std::chrono::milliseconds join_timeout{60'000};  ///< the same of ranks that come together, which start at their pace
   bool spin = false;  ///< wait a few microseconds without yielding; where every rank's threads have their own cores
 };

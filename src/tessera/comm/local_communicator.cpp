@@ -74,8 +74,12 @@ class LastingWait {
 
 }  // namespace
 
+std::chrono::milliseconds LocalCommunicator::patience(bool joins) const {
+  return joins ? fabric_->options().join_timeout : fabric_->options().timeout;
+}
+
 template <typename Ready, typename Late>
-void LocalCommunicator::block_until(const Awaited& awaited, Ready ready, Late late) {
+void LocalCommunicator::block_until(const Awaited& awaited, std::chrono::milliseconds most, Ready ready, Late late) {
   auto look = [&] {
     fabric_->check_alive();
     std::lock_guard lock(desk_.mutex);
@@ -91,7 +95,7 @@ void LocalCommunicator::block_until(const Awaited& awaited, Ready ready, Late la
     else
       std::this_thread::yield();
   }
-  Clock::time_point now = Clock::now(), deadline = now + options.timeout;
+  Clock::time_point now = Clock::now(), deadline = now + most;
   const LastingWait lasting(station_, group_, awaited);
   // The look that may take long is not that of an announced sleeper, whom others would try to wake.
   while (!look() && !station_.bell.look_or_sleep(look, std::min<std::chrono::nanoseconds>(kSlice, deadline - now))) {
@@ -127,7 +131,7 @@ Ticket LocalCommunicator::start(const Operation& operation) {
       desk_.pending.push_back(&pending);
       return true;
     };
-    block_until({pending.number - std::min(pending.number, kWindow), -1}, start_now,
+    block_until({pending.number - std::min(pending.number, kWindow), -1}, patience(false), start_now,
                 [&] { return late_start(pending.number); });
     last_number_ = pending.number;
   }
@@ -165,7 +169,7 @@ void LocalCommunicator::wait(Ticket ticket) {
   Awaited awaited{pending.number};
   if (operation.kind == Kind::send) awaited = {pending.number + 1, operation.to};
   if (operation.kind == Kind::recv) awaited = {pending.number + 1, operation.from};
-  block_until(awaited, end_now, [&] { return late_operation(pending); });
+  block_until(awaited, patience(operation.joins), end_now, [&] { return late_operation(pending); });
   pending.stage = Pending::Stage::idle;
   ++pending.uses;
   free_.push_back(pending.index);

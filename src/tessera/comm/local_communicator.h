@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -74,8 +75,9 @@ class LocalCommunicator : public Communicator {
   // local_communicator.cpp: tickets and sleeping
   Pending& take_pending();
   Pending& pending_of(Ticket ticket);
+  std::chrono::milliseconds patience(bool joins) const;
   template <typename Ready, typename Late>
-  void block_until(const Awaited& awaited, Ready ready, Late late);
+  void block_until(const Awaited& awaited, std::chrono::milliseconds most, Ready ready, Late late);
 
   // local_progress.cpp: what an operation does next
   void publish(Pending& pending, const Operation& operation);

@@ -51,7 +51,7 @@ void LocalCommunicator::check_message(const Pending& pending, const Operation& s
 
 std::string LocalCommunicator::late_operation(const Pending& pending) {
   const Operation& operation = *pending.operation;
-  auto waited = fabric_->options().timeout.count();
+  const auto waited = patience(operation.joins).count();
   if (pending.stage == Pending::Stage::receiving) {
     int sender = group_.rank_of(operation.from);
     return fmt::format("{} on rank {} gave up after {} ms: rank {} has not sent message #{} to it in group {}",
@@ -84,7 +84,7 @@ std::string LocalCommunicator::late_start(uint64_t number) {
       missing.push_back(group_.rank_of(member));
   return fmt::format(
       "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; to #{} have not come: {}",
-      number, group_.str(), rank_, fabric_->options().timeout.count(), kWindow, oldest, rank_text(missing));
+      number, group_.str(), rank_, patience(false).count(), kWindow, oldest, rank_text(missing));
 }
 
 }  // namespace tessera::comm

@@ -46,7 +46,8 @@ RemoteCommunicator::Pending& RemoteCommunicator::pending_of(Ticket ticket) {
 
 void RemoteCommunicator::wait(Ticket ticket) {
   Pending& pending = pending_of(ticket);
-  watch_->wait_until([&] { return pending.transfer->advance(); }, [&] { return place_of(pending); });
+  watch_->wait_until([&] { return pending.transfer->advance(); }, [&] { return place_of(pending); },
+                     pending.staged->operation().joins);
   pending.staged->finish();
   std::erase_if(pending_, [&](const auto& one) { return one.first == ticket; });
 }

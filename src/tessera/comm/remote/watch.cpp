@@ -158,8 +158,8 @@ void Watch::take(const Notice& notice) {
   }
 }
 
-void Watch::wait_until(const std::function<bool()>& step, const std::function<Place()>& place) {
-  if (!step()) wait_until(step, place, timeout_);
+void Watch::wait_until(const std::function<bool()>& step, const std::function<Place()>& place, bool joins) {
+  if (!step()) wait_until(step, place, joins ? join_timeout_ : timeout_);
 }
 
 void Watch::wait_until(const std::function<bool()>& step, const std::function<Place()>& place,

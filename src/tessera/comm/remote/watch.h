@@ -76,8 +76,9 @@ class Watch {
   bool first_has_heard(std::chrono::milliseconds most);
 
   /// Calls `step` until it returns true: it does what can be done, and may sleep for some milliseconds. Throws the
-  /// reason if the run ends, or after the timeout a running error that names the ranks at fault.
-  void wait_until(const std::function<bool()>& step, const std::function<Place()>& place);
+  /// reason if the run ends, or after the timeout (of joining, if this `joins`) a running error that names the ranks at
+  /// fault.
+  void wait_until(const std::function<bool()>& step, const std::function<Place()>& place, bool joins = false);
   /// The same of a group's members coming together to join it, until which `step` is false.
   void wait_for_members(std::span<const int> members, const std::function<bool()>& step);
 
