@@ -157,6 +157,50 @@ TEST(Launch, launchers_that_disagree_are_refused_unless_the_engine_is_said) {
   EXPECT_EQ(launch_of(both).engine, Engine::mpi);
 }
 
+TEST(Launch, ports_are_those_of_tcp) {
+  for (const char* port : {"0", "65536", "99999", "-1", "http"})
+    EXPECT_THAT(refusal_of(with(kTorchrun, {{"MASTER_PORT", port}})),
+                AllOf(HasSubstr(std::string("MASTER_PORT=") + port + " is no port"), HasSubstr("from 1 to 65535")));
+  EXPECT_EQ(launch_of(with(kTorchrun, {{"MASTER_PORT", "65535"}})).port, 65535);
+  EXPECT_THAT(refusal_of(with(kTorchrun, {{"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}})),
+              HasSubstr("the next port=65536 is no port"));
+  EXPECT_THAT(refusal_of(with(kSlurm, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT=70000 is no port"));
+  EXPECT_THAT(refusal_of(with(kOpenMpi, {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}), Engine::gloo),
+              HasSubstr("MASTER_PORT=70000 is no port"));
+}
+
+TEST(Launch, half_a_step_of_srun_is_refused) {
+  EXPECT_THAT(refusal_of({{"SLURM_PROCID", "0"}}),
+              AllOf(HasSubstr("SLURM_PROCID is set"), HasSubstr("SLURM_STEP_ID is not")));
+  EXPECT_THAT(refusal_of(without(kSlurm, "SLURM_PROCID")),
+              AllOf(HasSubstr("SLURM_STEP_ID is set"), HasSubstr("SLURM_PROCID is not")));
+  EXPECT_THAT(refusal_of(without(kSlurm, "SLURM_NTASKS")), HasSubstr("SLURM_NTASKS is not"));
+  EXPECT_EQ(launch_of({{"SLURM_NTASKS", "2"}}).engine, Engine::threads) << "an option of srun";
+}
+
+TEST(Launch, the_shell_of_an_interactive_allocation_is_no_step_of_srun) {
+  EXPECT_EQ(launch_of(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})).engine, Engine::threads);
+}
+
+TEST(Launch, ranks_set_by_hand_must_be_those_of_srun) {
+  Map both = with(kTorchrun, kSlurm);
+  EXPECT_THAT(refusal_of(both),
+              AllOf(HasSubstr("Slurm says that this is rank 1 of 2"), HasSubstr("3 of 4"), HasSubstr("--engine=gloo")));
+  EXPECT_EQ(launch_of(both, Engine::gloo).rank, 3);
+  EXPECT_EQ(launch_of(with(both, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).address, "10.0.0.1");
+  EXPECT_EQ(launch_of(without(both, "SLURM_STEP_ID")).rank, 3) << "in a batch script";
+  EXPECT_EQ(launch_of(with(both, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})).rank, 3) << "a step of one task";
+}
+
+TEST(Launch, torchrun_counts_whoever_started_it) {
+  const Map torchrun = with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}});
+  for (const Map& outer : {kSlurm, kOpenMpi}) {
+    const Launch launch = launch_of(with(torchrun, outer));
+    EXPECT_EQ(launch.launcher, "torchrun");
+    EXPECT_EQ(launch.rank, 3);
+  }
+}
+
 TEST(Launch, an_engine_without_its_launcher_is_refused_with_the_mend) {
   EXPECT_THAT(refusal_of({}, Engine::mpi), HasSubstr("mpirun -n"));
   EXPECT_THAT(refusal_of({}, Engine::gloo), HasSubstr("torchrun"));

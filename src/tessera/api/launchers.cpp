@@ -31,7 +31,7 @@ std::shared_ptr<comm::World> connect_launched(const Launch& launch, const comm::
       fail("launch", "Gloo's ranks meet at ADDRESS:PORT, not '{}'; give that as the launch's rendezvous",
            launch.rendezvous);
     part.address = launch.rendezvous.substr(0, colon);
-    part.port = std::atoi(launch.rendezvous.c_str() + colon + 1);
+    part.port = comm::parse_port(std::string_view(launch.rendezvous).substr(colon + 1), "the rendezvous' port");
   }
   return comm::connect_plugin(part, options);
 }

@@ -18,6 +18,15 @@ constexpr std::array kEngines = {EngineRow{Engine::automatic, "auto"}, EngineRow
                                  EngineRow{Engine::processes, "processes"}, EngineRow{Engine::mpi, "mpi"},
                                  EngineRow{Engine::gloo, "gloo"}};
 
+/// A number that is not negative.
+template <typename T>
+std::optional<T> parse(std::string_view text) {
+  T result = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
+  if (error != std::errc() || end != text.data() + text.size() || result < 0) return std::nullopt;
+  return result;
+}
+
 /// Reads the variables of one launcher, which is named in errors.
 class Reader {
  public:
@@ -35,13 +44,15 @@ class Reader {
   }
   int number(const std::string& name, const std::string& because) const {
     const std::string value = needed(name, because);
-    int result = 0;
-    auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (error != std::errc() || end != value.data() + value.size() || result < 0)
-      fail("launch", "{}={} is no number; {} sets it to one", name, value, launcher_);
-    return result;
+    const auto result = parse<int>(value);
+    if (!result) fail("launch", "{}={} is no number; {} sets it to one", name, value, launcher_);
+    return *result;
   }
   int number_or(const std::string& name, int otherwise) const { return has(name) ? number(name, name) : otherwise; }
+  int port(const std::string& name, const std::string& because) const {
+    const std::string value = needed(name, because);
+    return parse_port(value, name);
+  }
 
   Launch launch(Engine engine, const std::string& rank, const std::string& size) const {
     Launch result;
@@ -77,9 +88,10 @@ std::optional<Launch> from_torchrun(const Variables& variables) {
   launch.local_rank = reader.number_or("LOCAL_RANK", 0);
   launch.local_size = reader.number_or("LOCAL_WORLD_SIZE", 0);
   launch.address = reader.needed("MASTER_ADDR", "RANK");
-  launch.port = reader.number("MASTER_PORT", "RANK");
+  launch.port = reader.port("MASTER_PORT", "RANK");
   // torchrun's agent may serve a store of its own at MASTER_PORT; the rendezvous is then next door.
-  if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++launch.port;
+  if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True")
+    launch.port = parse_port(std::to_string(launch.port + 1), "torchrun's agent serves MASTER_PORT, and the next port");
   return launch;
 }
 
@@ -99,10 +111,16 @@ int tasks_on(int node, std::string_view counts) {
   return 0;
 }
 
-/// Every process of a step of srun. (A batch script has SLURM_PROCID, too, but is no step.)
+/// Every process of a step of srun. A batch script has SLURM_PROCID, too, but is none of srun's; nor is the shell of an
+/// interactive allocation, a step whose number is one of the last that 32 bits hold.
 std::optional<Launch> from_slurm(const Variables& variables) {
-  const Reader reader(variables, "Slurm");
-  if (!reader.has("SLURM_STEP_ID") || !reader.has("SLURM_PROCID")) return std::nullopt;
+  constexpr int64_t kFirstReservedStep = 0xfffffff0;
+  const Reader reader(variables, "srun");
+  if (!reader.has("SLURM_STEP_ID") && (!reader.has("SLURM_PROCID") || reader.has("SLURM_JOB_ID"))) return std::nullopt;
+  const auto step = parse<int64_t>(reader.needed("SLURM_STEP_ID", "SLURM_PROCID"));
+  if (!step) fail("launch", "SLURM_STEP_ID={} is no number; srun sets it to one", reader.text("SLURM_STEP_ID"));
+  if (*step >= kFirstReservedStep) return std::nullopt;
+  reader.needed("SLURM_PROCID", "SLURM_STEP_ID");
   Launch launch = reader.launch(Engine::gloo, "SLURM_PROCID",
                                 reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   launch.local_rank = reader.number_or("SLURM_LOCALID", 0);
@@ -112,8 +130,10 @@ std::optional<Launch> from_slurm(const Variables& variables) {
   if (launch.address.empty() && !nodes.empty() && nodes.find_first_of(",[") == std::string::npos)
     launch.address = "127.0.0.1";
   // Steps of one machine should not meet each other.
-  const int job = reader.number_or("SLURM_JOB_ID", 0), step = reader.number_or("SLURM_STEP_ID", 0);
-  launch.port = reader.number_or("MASTER_PORT", 20000 + static_cast<int>((int64_t{job} * 64 + step % 64) % 10000));
+  const int job = reader.number_or("SLURM_JOB_ID", 0);
+  launch.port = reader.has("MASTER_PORT") ? reader.port("MASTER_PORT", "MASTER_PORT")
+                                          : 20000 + static_cast<int>((int64_t{job} * 64 + *step % 64) % 10000);
+  launch.launcher = "Slurm";
   return launch;
 }
 
@@ -145,11 +165,26 @@ Launch gloo_launch(const std::optional<Launch>& mpi, const std::optional<Launch>
          "processes (under Slurm: MASTER_ADDR=$(scontrol show hostnames | head -n 1))",
          launch->launcher);
   launch->engine = Engine::gloo;
-  launch->port = reader.number_or("MASTER_PORT", launch->port);
+  if (reader.has("MASTER_PORT")) launch->port = reader.port("MASTER_PORT", "MASTER_PORT");
   return *launch;
 }
 
+/// `engines`: the options by which the user chooses between them.
+void require_agreement(const Launch& torchrun, const Launch& other, std::string_view engines) {
+  if (other.size == 0 || (other.rank == torchrun.rank && other.size == torchrun.size)) return;
+  fail("launch", "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset these, or say {}",
+       other.launcher, other.rank, other.size, torchrun.rank, torchrun.size, engines);
+}
+
 }  // namespace
+
+int parse_port(std::string_view text, std::string_view name) {
+  constexpr int kMostPort = 65535;
+  const auto port = parse<int>(text);
+  if (!port || *port < 1 || *port > kMostPort)
+    fail("launch", "{}={} is no port; give one from 1 to {}", name, text, kMostPort);
+  return *port;
+}
 
 std::string_view name_of(Engine engine) {
   for (const EngineRow& row : kEngines)
@@ -182,15 +217,14 @@ Launch find_launch(Engine asked, const Variables& variables) {
     if (mpi) return *mpi;
     fail("launch", "--engine=mpi, but this process was not started by MPI; start it with mpirun -n RANKS tessera …");
   }
-  if (mpi && torchrun && mpi->size != 0 && (mpi->rank != torchrun->rank || mpi->size != torchrun->size))
-    fail(
-        "launch",
-        "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset those, or say --engine=mpi or "
-        "--engine=gloo",
-        mpi->launcher, mpi->rank, mpi->size, torchrun->rank, torchrun->size);
+  // torchrun is started by other launchers, but starts none.
+  if (torchrun && variables("TORCHELASTIC_RUN_ID")) return *torchrun;
+  const bool step_of_many = slurm && slurm->size > 1;
+  if (torchrun && mpi) require_agreement(*torchrun, *mpi, "--engine=mpi or --engine=gloo");
+  if (torchrun && !mpi && step_of_many) require_agreement(*torchrun, *slurm, "--engine=gloo to go by them");
   if (mpi) return *mpi;
   if (torchrun) return *torchrun;
-  if (slurm && slurm->size > 1) return gloo_launch(mpi, torchrun, slurm, variables);
+  if (step_of_many) return gloo_launch(mpi, torchrun, slurm, variables);
   launch.engine = Engine::threads;
   return launch;
 }

@@ -39,10 +39,14 @@ struct Launch {
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
 Variables process_environment();
 
+/// A TCP port, 1 to 65535. Throws a user error that calls the text `name`.
+int parse_port(std::string_view text, std::string_view name);
+
 /// Finds the launcher by the variables that it sets: Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, PMIX_RANK and
-/// PMIX_NAMESPACE, torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and SLURM_PROCID of a step of srun. Throws
-/// a user error for variables that are half set, no numbers, or contradict each other, and for an engine that needs
-/// more than they say.
+/// PMIX_NAMESPACE, torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and SLURM_STEP_ID and SLURM_PROCID of a
+/// step of srun. Where launchers start each other, the innermost counts: torchrun itself (which sets
+/// TORCHELASTIC_RUN_ID), then MPI, then Slurm. Throws a user error for variables that are half set or no numbers, for
+/// RANK and WORLD_SIZE set by hand that contradict MPI's or Slurm's, and for an engine that needs more than they say.
 Launch find_launch(Engine asked, const Variables& variables);
 
 }  // namespace tessera::comm
