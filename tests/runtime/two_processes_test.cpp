@@ -155,6 +155,23 @@ TEST(TwoProcesses, end_together_when_one_rank_fails) {
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("Gather"));
 }
 
+TEST(TwoProcesses, that_are_given_other_sizes_or_inputs_are_told_so) {
+  constexpr std::string_view sum = "m (float[b, 2] x) => (float[b] y) { y = ReduceSum <keepdims = 0> (x, {1}) }";
+  auto errors_of = [&](const std::array<Tensor, 2>& given) {
+    return in_processes(sum, "x=2", {{"x", "[-, x]"}, {"y", "[-]"}}, {{0}, {1}},
+                        [&](Executor& executor, size_t process) {
+                          executor.run({{"x", given[process]}});
+                        });
+  };
+  const Tensor rows = Tensor::of<float>(DType::float32, {2, 2}, {1, 2, 3, 4});
+  const testing::Matcher<std::string> mend = HasSubstr("give all ranks the same");
+  EXPECT_THAT(errors_of({rows, Tensor::zeros(DType::float32, {3, 2})}),
+              testing::Each(testing::AllOf(HasSubstr("rank 1 was given b=3, "), HasSubstr("but rank 0 b=2, "), mend)));
+  EXPECT_THAT(errors_of({rows, Tensor::zeros(DType::float32, {2, 2})}),
+              testing::Each(testing::AllOf(HasSubstr("rank 1 was given b=2, inputs with the hash "), mend)));
+  EXPECT_THAT(errors_of({rows, rows}), testing::Each(""));
+}
+
 TEST(TwoProcesses, must_be_as_many_as_the_mesh_has_ranks) {
   auto program = std::make_shared<spmd::Program>(Compiled(kModel, "dp=3", kOrders).program());
   ExecutorOptions options;
@@ -164,7 +181,10 @@ TEST(TwoProcesses, must_be_as_many_as_the_mesh_has_ranks) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
-    EXPECT_THAT(error.what(), HasSubstr("the mesh dp=3 of 3 ranks is given, but 2 processes were started; name a mesh of 2 ranks, or start 3"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "the mesh dp=3 of 3 ranks is given, but 2 processes were started; name a mesh of 2 ranks, or start 3"));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
+#include "tessera/ir/hash.h"
 #include "tessera/runtime/agreement.h"
 #include "tessera/runtime/output_parts.h"
 #include "tessera/runtime/tensor_pool.h"
@@ -27,6 +28,15 @@ int team_size(int asked, int64_t ranks) {
 #endif
   if (asked > 0) return asked;
   return std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency() / ranks));
+}
+
+uint64_t hash_of(const Executor::Tensors& inputs) {
+  Hash hash;
+  for (const auto& [name, tensor] : inputs) {
+    hash.add(name);
+    hash.add(tensor);
+  }
+  return hash.value();
 }
 
 Dims bound_dims(const Shape& shape, const Symbols& symbols) {
@@ -124,8 +134,9 @@ struct Executor::Impl {
     keep_for_good(programs);
   }
 
-  // The sizes that `bind` finds, which are the same for all ranks, also where each process is given inputs of its own.
-  Symbols alike(const std::function<Symbols()>& bind) {
+  // The sizes that `bind` finds, which are the same for all ranks, as the inputs are, also where each process is given
+  // inputs of its own.
+  Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind) {
     if (here.size() == static_cast<size_t>(world->size())) return bind();
     Symbols symbols;
     std::exception_ptr failed;
@@ -134,10 +145,11 @@ struct Executor::Impl {
     } catch (...) {
       failed = std::current_exception();
     }
-    std::string sizes;
-    for (const auto& [symbol, size] : symbols) sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ", ", symbol, size);
+    std::string given;
+    for (const auto& [symbol, size] : symbols) given += fmt::format("{}={}, ", symbol, size);
+    given += fmt::format("inputs with the hash {:016x}", hash_of(inputs));
     on_all([&](size_t n) {
-      if (auto error = agree(ranks[n]->everyone(), failed, sizes); error && n == 0) failed = error;
+      if (auto error = agree(ranks[n]->everyone(), failed, given); error && n == 0) failed = error;
     });
     if (failed) std::rethrow_exception(failed);
     return symbols;
@@ -282,7 +294,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   std::lock_guard lock(impl_->running);
   // Ranks of a written program may have values of their own, so it is that of the first rank here.
   const spmd::Program& program = impl_->programs->of(impl_->here.front());
-  Symbols symbols = impl_->alike([&] { return bind_symbols(inputs); });
+  Symbols symbols = impl_->alike(inputs, [&] { return bind_symbols(inputs); });
   auto& plans = impl_->plan(symbols);
   impl_->last = &plans;
   impl_->last_symbols = symbols;
