@@ -79,6 +79,12 @@ TEST_P(Fault, is_not_made_of_other_words) {
   EXPECT_THAT(ran.err, HasSubstr("TESSERA_FAULT is 'rank=1,operation=1,do=explode'"));
 }
 
+TEST_P(Fault, is_of_a_rank_that_there_is) {
+  const Ran ran = run("throw,rank=9");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("rank=9', but the ranks are 0 to 2"));
+}
+
 std::string name_of(const testing::TestParamInfo<Engine>& info) {
   return info.param.name;
 }

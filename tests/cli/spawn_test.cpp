@@ -108,7 +108,7 @@ TEST(Spawn, says_a_mistake_once) {
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
   ran = run_command(kBinary + " run " + model + " --spawn 2", folder);
   EXPECT_EQ(ran.code, 2);
-  EXPECT_THAT(ran.err, HasSubstr("no mesh of 1 ranks is given, but 2 processes were started; name a mesh of 2 ranks"));
+  EXPECT_THAT(ran.err, HasSubstr("no mesh of 1 rank is given, but 2 processes were started; name a mesh of 2 ranks"));
   ran = run_command("env TESSERA_RANK=1 " + kBinary + " run " + model, folder);
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("TESSERA_RANK is set, but not TESSERA_WORLD_SIZE"));

@@ -56,10 +56,12 @@ Fault Fault::parse(std::string_view text) {
   return fault;
 }
 
-std::optional<Fault> Fault::of(int rank) {
+std::optional<Fault> Fault::of(int rank, int ranks) {
   const char* text = std::getenv(kVariable);
   if (!text || !*text) return std::nullopt;
   const Fault fault = parse(text);
+  if (fault.rank < 0 || fault.rank >= ranks)
+    fail("fault", "{} is '{}', but the ranks are 0 to {}", kVariable, text, ranks - 1);
   return fault.rank == rank ? std::optional(fault) : std::nullopt;
 }
 

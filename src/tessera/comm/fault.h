@@ -26,15 +26,16 @@ struct Fault {
   /// "rank=1,operation=5,do=stall", with "after=200" if it is to be later, as the variable TESSERA_FAULT has it. Throws
   /// a user error for anything else.
   static Fault parse(std::string_view text);
-  /// That of the environment, if it is meant for this rank.
-  static std::optional<Fault> of(int rank);
+  /// That of the environment, if it is meant for this rank of so many. A user error if it is meant for none of them.
+  static std::optional<Fault> of(int rank, int ranks);
 };
 
 /// Counts the communications that a rank's communicators begin, and strikes at the n-th.
 class FaultCounter {
  public:
-  /// `flight` says in which operator the rank is.
-  FaultCounter(int rank, const Flight& flight) : rank_(rank), flight_(flight), fault_(Fault::of(rank)) {}
+  /// `flight` says in which operator the rank, of so many, is.
+  FaultCounter(int rank, int ranks, const Flight& flight)
+      : rank_(rank), flight_(flight), fault_(Fault::of(rank, ranks)) {}
   void count() {
     if (fault_ && ++begun_ == fault_->operation) strike();
   }

@@ -93,7 +93,7 @@ void RankState::connect(comm::World* world) {
   everyone_.reset();
   faults_.reset();
   world_ = world;
-  if (world) faults_.emplace(rank_, flight());
+  if (world) faults_.emplace(rank_, world->size(), flight());
 }
 
 comm::Communicator& RankState::communicator(const std::vector<std::string>& axes) {
