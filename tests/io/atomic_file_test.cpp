@@ -1,8 +1,12 @@
 #include "tessera/io/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <functional>
@@ -79,6 +83,44 @@ TEST(atomic_file, full_disk_is_a_running_error_and_leaves_no_litter) {
   EXPECT_THAT(error.what(), HasSubstr((folder / "a").string()));
   EXPECT_EQ(contents(folder / "a"), "old");
   EXPECT_EQ(folder.entries(), 1u);
+}
+
+// Of a process that ends at once, the number.
+pid_t ended_process() {
+  const pid_t process = fork();
+  if (process == 0) _exit(0);
+  waitpid(process, nullptr, 0);
+  return process;
+}
+
+TEST(atomic_file, what_killed_processes_have_left_is_removed) {
+  TemporaryFolder folder;
+  const std::string dead = std::to_string(ended_process()), alive = std::to_string(getpid());
+  fs::create_directory(folder / (".out." + dead + ".0.tmp").c_str());
+  put(folder / (".out." + dead + ".0.tmp/weights").c_str(), "many");
+  put(folder / (".out." + dead + ".17.tmp").c_str(), "half");
+  const std::vector<std::string> others = {".out." + alive + ".99.tmp", ".other." + dead + ".0.tmp",
+                                           ".out.x." + dead + ".0.tmp", ".out.0." + dead, "out." + dead + ".0.tmp"};
+  for (const std::string& name : others) put(folder / name.c_str(), "somebody's");
+  AtomicFolder(folder / "out", [](const fs::path&) { return std::nullopt; }).commit();
+  EXPECT_EQ(folder.entries(), others.size() + 1);
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(folder / name.c_str())) << name;
+  put(folder / (".out.json." + dead + ".0.tmp").c_str(), "half");
+  write_file(folder / "out.json", "whole");
+  EXPECT_EQ(folder.entries(), others.size() + 2);
+}
+
+TEST(atomic_file, what_is_locked_is_being_written) {
+  TemporaryFolder folder;
+  const fs::path sibling = folder / (".a." + std::to_string(ended_process()) + ".0.tmp").c_str();
+  put(sibling, "of another machine");
+  const int descriptor = open(sibling.c_str(), O_RDONLY);
+  ASSERT_EQ(flock(descriptor, LOCK_EX), 0);
+  write_file(folder / "a", "new");
+  EXPECT_TRUE(fs::exists(sibling));
+  close(descriptor);
+  write_file(folder / "a", "newer");
+  EXPECT_FALSE(fs::exists(sibling));
 }
 
 TEST(atomic_file, follows_links) {

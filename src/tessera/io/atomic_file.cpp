@@ -1,11 +1,14 @@
 #include "tessera/io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -49,6 +52,39 @@ fs::path destination(const fs::path& path) {
 fs::path sibling(const fs::path& path) {
   static std::atomic<uint64_t> counter = 0;
   return path.parent_path() / fmt::format(".{}.{}.{}.tmp", path.filename().string(), getpid(), counter++);
+}
+
+// The process that made a sibling of `path`, by the sibling's name; 0: it is none.
+pid_t maker_of(const std::string& name, const fs::path& path) {
+  const std::string prefix = "." + path.filename().string() + ".", suffix = ".tmp";
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() < prefix.size() + suffix.size()) return 0;
+  const char *at = name.data() + prefix.size(), *end = name.data() + name.size() - suffix.size();
+  pid_t process = 0;
+  uint64_t count = 0;
+  const auto [dot, no_process] = std::from_chars(at, end, process);
+  if (no_process != std::errc() || dot == end || *dot != '.') return 0;
+  const auto [rest, no_count] = std::from_chars(dot + 1, end, count);
+  return no_count == std::errc() && rest == end ? process : 0;
+}
+
+// Who writes a sibling holds its lock. Processes of other machines cannot be asked whether they live.
+bool is_abandoned(const fs::path& sibling, pid_t maker) {
+  if (kill(maker, 0) == 0 || errno != ESRCH) return false;
+  const int descriptor = open(sibling.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool free = flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  close(descriptor);
+  return free;
+}
+
+// Removes what processes that were killed have left of the same path.
+void remove_abandoned(const fs::path& path) {
+  std::error_code ignored;  // what cannot be removed stays
+  for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored)) {
+    const pid_t maker = maker_of(entry.path().filename().string(), path);
+    if (maker > 0 && !entry.is_symlink(ignored) && is_abandoned(entry.path(), maker))
+      fs::remove_all(entry.path(), ignored);
+  }
 }
 
 // The siblings that are being written, so that a process that ends before its time can take them away.
@@ -97,10 +133,12 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
   if (fs::exists(status) && !fs::is_regular_file(status))
     fail("write", "{} is no regular file; name a file to write", path_.string());
   if (fs::exists(status)) permissions_ = status.permissions();
+  remove_abandoned(path_);
   // From its first byte on nobody may read it who may not read the old one.
   const mode_t mode = permissions_ ? static_cast<mode_t>(*permissions_) & 0666 : 0666;
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (descriptor_ < 0) cannot_write(path_, errno);
+  flock(descriptor_, LOCK_EX | LOCK_NB);
   Unfinished::add(temporary_);
 }
 
@@ -144,11 +182,15 @@ void AtomicFile::commit() {
 AtomicFolder::AtomicFolder(fs::path path, Objection objection)
     : path_(destination(path)), temporary_(sibling(path_)), objection_(std::move(objection)) {
   require_replaceable();
+  remove_abandoned(path_);
   if (mkdir(temporary_.c_str(), 0777) < 0) cannot_write(path_, errno);
   Unfinished::add(temporary_);
+  descriptor_ = open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ >= 0) flock(descriptor_, LOCK_EX | LOCK_NB);
 }
 
 AtomicFolder::~AtomicFolder() {
+  if (descriptor_ >= 0) close(descriptor_);
   if (committed_) return;
   std::error_code ignored;  // a destructor can do no more
   fs::remove_all(temporary_, ignored);

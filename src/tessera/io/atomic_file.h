@@ -12,7 +12,7 @@ namespace tessera {
 
 /// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk and
 /// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter. A file that is
-/// replaced passes its permissions on.
+/// replaced passes its permissions on. Siblings that a killed process has left of the same path are removed.
 ///
 /// A path that cannot be written (no such folder, no permission, a folder or a device) is a user error; a disk that
 /// fills up is a running error. Both name `path`.
@@ -62,6 +62,7 @@ class AtomicFolder {
 
   std::filesystem::path path_, temporary_;
   Objection objection_;
+  int descriptor_ = -1;  ///< holds the lock that says that it is being written
   bool committed_ = false;
 };
 
