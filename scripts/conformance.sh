@@ -67,6 +67,13 @@ for name in mlp tiny gpt2; do
   done
 done
 
+build/tessera shard "$(model_of mlp)/model.onnx" --mesh tp=3 --quiet --lower=primitives --rank-id=input --order=position \
+  -o "$work/out"
+build/tessera run "$work/out" --inputs "$(model_of mlp)/inputs_0.npz" --outputs "$work/ours.npz" --quiet
+printf 'mlp tp=3 without tokens: '
+$venv/bin/python tests/conformance/reference_cluster.py "$work/out" --inputs "$(model_of mlp)/inputs_0.npz" \
+  --expect "$work/ours.npz"
+
 set -f
 build/tessera shard examples/tiny/model.onnx $staged --shapes batch=3,sequence=37 --quiet --lower=primitives \
   --rank-id=input -o "$work/out"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs a program that `tessera shard --lower=primitives --rank-id=input` (or constant) wrote under ONNX's reference
-evaluator: one thread a rank, and nothing added but Send and Recv over queues.
+evaluator: one thread a rank, and nothing added but Send and Recv over queues. With tokens or without (--order=position):
+the evaluator runs nodes in the order of the file.
 
     reference_cluster.py FOLDER --inputs in.npz [--expect out.npz] [--outputs out.npz]
 
@@ -55,25 +56,25 @@ def evaluator_of_rank(rank, boxes):
     class Send(OpRun):
         op_domain = "tessera.comm"
 
-        def _run(self, data, peer, token, value=None, step=None, **_):
+        def _run(self, data, peer, *token, value=None, step=None, **_):
             if peer >= 0:
                 boxes.between(rank, int(peer)).put((data.copy(), value, step))
-            return (token,)
+            return token or (data,)  # without tokens it has no result, but the evaluator wants one
 
     class Recv(OpRun):
         op_domain = "tessera.comm"
 
-        def _run(self, peer, shape, token, dtype=None, value=None, step=None, **_):
+        def _run(self, peer, shape, *token, dtype=None, value=None, step=None, **_):
             shape, kind = tuple(int(n) for n in shape), onnx.helper.tensor_dtype_to_np_dtype(dtype)
             if peer < 0:
-                return np.zeros(shape, kind), token
+                return np.zeros(shape, kind), *token
             data, sent, sent_step = boxes.take(int(peer), rank)
             if (sent, sent_step, data.shape, data.dtype) != (value, step, shape, kind):
                 raise RuntimeError(
                     f"rank {rank} wants {value!r} step {step} {kind}{shape}, but rank {peer} sent "
                     f"{sent!r} step {sent_step} {data.dtype}{data.shape}"
                 )
-            return data, token
+            return data, *token
 
     class Evaluator(ReferenceEvaluator):
         def __init__(self, proto, **options):
