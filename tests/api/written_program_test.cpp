@@ -515,6 +515,17 @@ TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {
   EXPECT_THAT(error(), AllOf(HasSubstr("form is wrong"), HasSubstr("order cannot be 'chance'; it is one of tokens")));
 }
 
+TEST_F(DamagedProgram, form_that_the_models_do_not_have_is_refused) {
+  change_manifest([](auto& manifest) { manifest["form"]["order"] = "position"; });
+  EXPECT_THAT(error(), AllOf(HasSubstr("rank_0.onnx' does not fit its manifest, whose form is order=position"),
+                             HasSubstr("is ordered by tokens; write the program again")));
+  change_manifest([](auto& manifest) {
+    manifest["form"]["order"] = "tokens";
+    manifest["form"]["lower"] = "primitives";
+  });
+  EXPECT_THAT(error(), HasSubstr("form is lower=primitives: tessera.comm.AllReduce producing 'y' is a collective"));
+}
+
 TEST_F(DamagedProgram, missing_entry_is_named) {
   change_manifest([](auto& manifest) { manifest["inputs"][0].erase("dtype"); });
   EXPECT_THAT(error(), HasSubstr("inputs[0] has no entry 'dtype'"));

@@ -9,6 +9,7 @@
 #include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_classes.h"
 #include "tessera/api/rank_model.h"
+#include "tessera/api/written_form.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/branches.h"
@@ -65,6 +66,7 @@ class ProgramReader {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
+    require_form(model, manifest_.form, path);
     lowered_ = std::make_shared<const std::vector<spmd::LoweredCollective>>(
         lowered_collectives(model, manifest_, path, *functions_));
     const bool bound = file.ranks.size() == 1;
