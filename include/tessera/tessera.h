@@ -47,6 +47,9 @@ class Model {
   /// that names the defaults, or "" if there were none. Throws a user error for a symbol that the model does not have.
   SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
 
+  /// This model for these sizes only: its symbolic dimensions of those names become numbers. Throws as complete() does.
+  Model with_sizes(const SymbolSizes& sizes) const;
+
   /// The plan that the file carries, if write_annotated wrote it; else an empty one. To follow it:
   /// compile(model, mesh, plan.over(model.plan())).
   struct Plan plan() const;

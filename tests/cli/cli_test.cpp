@@ -237,6 +237,25 @@ TEST_F(CommandLine, shard_refuses_what_other_engines_programs_cannot_have) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
 }
 
+TEST_F(CommandLine, shard_fixes_sizes_where_blocks_must_be_equal) {
+  const std::string out = (folder_ / "out").string();
+  const std::string options = "shard " + model_ + " --mesh tp=2 --annotate 'hidden=[tp,-]' --annotate 'y=[-,-]'" +
+                              " --dialect=tensorrt --quiet -o " + out;
+  EXPECT_THAT(mistake(options), HasSubstr("if it is a size that is always the same, say it: --shapes batch="));
+  EXPECT_THAT(mistake(options + " --shapes batch=5"), HasSubstr("blocks have 3, 2 elements"));
+  ASSERT_EQ(tessera(options + " --shapes batch=6").code, 0);
+  EXPECT_EQ(tessera("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({6, 8}))).code, 0);
+  EXPECT_THAT(mistake("run " + out + " --inputs " + npz("in.npz", "x", test::ramp({4, 8}))),
+              HasSubstr("dimension 0 has extent 4, but the model wants 6"));
+}
+
+TEST_F(CommandLine, an_open_mesh_has_no_form_yet) {
+  EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=? --form=spmd --lower=primitives -o " +
+                      (folder_ / "annotated.onnx").string()),
+              HasSubstr("leave out --form, --lower until"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "annotated.onnx"));
+}
+
 TEST_F(CommandLine, shard_prints_the_plan_of_a_huge_mesh) {
   json object = parsed("shard " + model_ + " --mesh tp=4,dp=4096 --shapes batch=8192 --dry-run");
   EXPECT_EQ(object["collectives"][0]["kind"], "all_reduce");
@@ -360,7 +379,7 @@ TEST_F(CommandLine, bench_comm_compares_with_times_of_others) {
     }
   }
   EXPECT_THAT(tessera(words + file).out, AllOf(HasSubstr("MPI / time"), HasSubstr("7.0 µs")));
-  EXPECT_THAT(mistake(words + "/nowhere"), HasSubstr("/nowhere has no lines of COLLECTIVE BYTES MICROSECONDS"));
+  EXPECT_THAT(mistake(words + "/nowhere"), HasSubstr("cannot read '/nowhere'; name a file of times"));
   testing_io::put(file, "all_reduce much\n");
   EXPECT_THAT(mistake(words + file), HasSubstr("has no lines of COLLECTIVE"));
 }
@@ -459,7 +478,9 @@ TEST_F(CommandLine, written_program_gives_the_model_s_answer_on_its_own_mesh) {
   for (const char* option : {" --mesh tp=4", " --shapes batch=2", " --dump=partition"})
     EXPECT_THAT(mistake("run " + out + option + x), HasSubstr("is a written program")) << option;
   for (const char* command : {"inspect ", "verify --mesh tp=2 ", "shard --mesh tp=2 --dry-run "})
-    EXPECT_THAT(mistake(command + out), HasSubstr("is a written program")) << command;
+    EXPECT_THAT(mistake(command + out),
+                HasSubstr("is a written program, which `tessera run`, `check` and `bench` take"))
+        << command;
   std::filesystem::remove(folder_ / "out/weights/0.bin");
   EXPECT_THAT(mistake("run " + out + x), HasSubstr("weights/0.bin' is missing"));
 }

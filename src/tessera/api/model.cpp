@@ -40,7 +40,9 @@ const OnnxModel& Model::Impl::rewritten() const {
 
 Model Model::load(const std::filesystem::path& path) {
   if (api::is_written_program(path))
-    fail("import", "'{}' is a written program, which only `tessera run` and Program::read take; name an ONNX file",
+    fail("import",
+         "'{}' is a written program, which `tessera run`, `check` and `bench` take (and Program::read); this wants the "
+         "model that it was made from, an ONNX file",
          path.string());
   auto impl = std::make_shared<Impl>();
   impl->path = path;
@@ -79,6 +81,24 @@ SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
   SymbolSizes all = api::symbol_values(impl_->model, sizes, &notes);
   if (note) *note = notes.empty() ? "" : notes.front();
   return all;
+}
+
+Model Model::with_sizes(const SymbolSizes& sizes) const {
+  complete(sizes);  // which refuses those that are none of the model's
+  auto impl = std::make_shared<Impl>();
+  impl->path = impl_->path;
+  impl->model = impl_->model.clone();
+  for (const auto& value : impl->model.graph->values()) {
+    if (!value->has_shape()) continue;
+    for (Expr& extent : *value->type.shape)
+      extent = extent.substitute([&](std::string_view name) -> std::optional<Expr> {
+        const auto size = sizes.find(std::string(name));
+        return size == sizes.end() ? std::nullopt : std::optional<Expr>(size->second);
+      });
+  }
+  Model model;
+  model.impl_ = std::move(impl);
+  return model;
 }
 
 }  // namespace v1

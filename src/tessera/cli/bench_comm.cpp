@@ -41,6 +41,9 @@ BenchComm::Peer BenchComm::Peer::read(const std::string& text) {
   Peer peer{text.substr(0, equals), {}};
   const std::string path = text.substr(equals + 1);
   std::ifstream file(path);
+  if (!file)
+    throw Error(ErrorKind::user, "bench",
+                "cannot read '" + path + "'; name a file of times, as --beside MPI=times.txt");
   std::string kind;
   int64_t bytes = 0;
   double microseconds = 0;

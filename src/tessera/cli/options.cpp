@@ -171,6 +171,18 @@ WriteOptions FormOptions::options() const {
   return WriteOptions::from_words(given);
 }
 
+void FormOptions::refuse_for_open(const std::string& mesh) const {
+  std::vector<std::string> given;
+  for (const auto& [name, word] : words_) {
+    if (word.empty()) continue;
+    given.push_back("--" + name);
+    std::replace(given.back().begin(), given.back().end(), '_', '-');
+  }
+  if (!given.empty())
+    mistake("shard", "the mesh " + mesh + " is open, so that the model is not split yet and its program has no form; " +
+                         "leave out " + joined(given) + " until all sizes are given");
+}
+
 void DumpOptions::declare(CLI::App& app) {
   app.add_option("--dump", stages_, "print the text form after a stage; 'list' lists the stages. May be repeated")
       ->allow_extra_args(false)
@@ -267,7 +279,8 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
 void RunOptions::declare(CLI::App& app) {
   app.add_option("--threads", threads, "threads of each rank; 0: the cores divided among the ranks")
       ->check(CLI::Range(0, 1024));
-  app.add_flag("--no-overlap", no_overlap, "wait for each communication where it starts, and compute nothing meanwhile");
+  app.add_flag("--no-overlap", no_overlap,
+               "wait for each communication where it starts, and compute nothing meanwhile");
   launch.declare(app);
 }
 

@@ -43,6 +43,8 @@ struct PlanOptions {
 struct FormOptions {
   void declare(CLI::App& app);
   WriteOptions options() const;
+  /// Throws a user error if any is given: a model for the open mesh `mesh` is not split yet.
+  void refuse_for_open(const std::string& mesh) const;
 
  private:
   std::map<std::string, std::string> words_;  // as given; "": not given

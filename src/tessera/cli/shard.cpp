@@ -28,6 +28,10 @@ class Shard : public Command {
       throw Error(ErrorKind::user, "shard", "where to? name a folder with -o, or ask for the plan with --dry-run");
     Model model = Model::load(model_);
     Plan plan = plan_.plan(model);
+    if (form_.options().dialect != Dialect::tessera) {  // whose blocks must be known to be equal
+      model = model.with_sizes(plan.shapes);
+      plan.shapes.clear();
+    }
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
     Program program = [&] {
       Progress progress(console, "compiling");
@@ -56,6 +60,7 @@ class Shard : public Command {
                   "the mesh " + plan.mesh +
                       " is open, so that the model is written with its plan, to be split where it "
                       "is loaded; name the file, as -o annotated.onnx, or give all sizes");
+    form_.refuse_for_open(plan.mesh);
     {
       Progress progress(console, "writing");
       model.write_annotated(folder_, plan);

@@ -63,11 +63,18 @@ void require_even(const Outgoing& outgoing, std::string_view attribute, std::str
   const std::vector<Expr> extents = on_members(*extent, axes, outgoing.mesh);
   if (std::adjacent_find(extents.begin(), extents.end(), std::not_equal_to<>()) == extents.end()) return;
   std::vector<std::string> shown;
-  for (const Expr& each : extents) shown.push_back(each.str());
+  std::set<std::string> symbols;
+  for (const Expr& each : extents) {
+    shown.push_back(each.str());
+    each.collect_symbols(symbols);
+  }
+  std::string fix;
+  for (const std::string& symbol : symbols) fix += fmt::format("{}{}=…", fix.empty() ? "" : ",", symbol);
+  if (!fix.empty()) fix = fmt::format("; if it is a size that is always the same, say it: --shapes {}", fix);
   outgoing.refuse(
       "its members' blocks have {} elements, and {} moves equal blocks only; split a dimension that {} ranks divide, "
-      "or write --dialect=tessera",
-      fmt::join(shown, ", "), engine, extents.size());
+      "or write --dialect=tessera{}",
+      fmt::join(shown, ", "), engine, extents.size(), fix);
 }
 
 Expr block_of(const Incoming& incoming, int64_t dim, int64_t members) {
