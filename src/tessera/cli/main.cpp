@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -58,6 +59,7 @@ int delivered(int code) {
 
 int main(int argc, char** argv) {
   end_cleanly_when_interrupted();
+  std::signal(SIGXFSZ, SIG_IGN);  // who writes past a limit is told so by the write
   CLI::App app("Runs an ONNX model on a mesh of devices.", "tessera");
   app.set_version_flag("--version", "tessera " + std::string(version()));
   app.require_subcommand(1);
