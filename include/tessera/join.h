@@ -21,7 +21,8 @@ struct JoinOptions {
   SymbolSizes shapes;  ///< sizes that sums of bytes assume
 };
 
-/// Whether the model holds collectives, and so is no whole model that compile() could split.
+/// Whether the model holds collectives, or is a written program's that says of its tensors that they are shares; and so
+/// is no whole model that compile() could split.
 bool has_collectives(const Model& model);
 
 /// The program of ranks that run these models, in their order; or of all ranks of the mesh, if there is one model.

@@ -15,6 +15,7 @@ namespace tessera {
 namespace {
 
 using test::TemporaryFolder;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -278,6 +279,95 @@ TEST(Join, OtherOrdersAreRefused) {
   expect_refused(join({write(folder, 0, "a (" + alike + first + second + "}"),
                        write(folder, 1, "b (" + alike + second + first + "}")}),
                  "order", {"AllReduce 'first'", "AllReduce 'second'", "different values"});
+}
+
+TEST(Join, WhatAFileDeclaresOfAResultMustBeSo) {
+  const std::string gather = "= com.microsoft.AllGather <axis = 0, group_size = 2> (x) y = Relu (all) }";
+  auto error = [&](const std::string& results) {
+    TemporaryFolder folder;
+    return error_of(
+        [&] { join(on_ranks(folder, 2, "a (float[4, n] x) => (" + results + ") { [gather] all " + gather)); });
+  };
+  EXPECT_EQ(error("float[8, n] y"), "");
+  EXPECT_EQ(error("float[rows, 3] y, float[8, columns] all"), "") << "symbols may be any number";
+  EXPECT_THAT(error("float[4, 4] all, float[8, n] y"),
+              AllOf(HasSubstr("rank_0.onnx, of rank 0: "), HasSubstr("AllGather 'gather': 'all' is float32[8, n]"),
+                    HasSubstr("the file declares float32[4, 4]")));
+  EXPECT_THAT(error("float[8] all, float[8, n] y"), HasSubstr("the file declares float32[8];"));
+  EXPECT_THAT(error("float[8, n] all, int32[8, n] y"), HasSubstr("'y' is float32[8, n], but the file declares int32"));
+}
+
+TEST(Join, WhatEnginesSchemasDoNotHaveIsRefused) {
+  auto error = [&](const std::string& type, const std::string& op) {
+    TemporaryFolder folder;
+    const std::string port = type + "[4] ";
+    return error_of(
+        [&] { join(on_ranks(folder, 2, "a (" + port + "x) => (" + port + "y) { [one] y = " + op + " (x) }")); });
+  };
+  EXPECT_THAT(error("int32", "com.microsoft.AllReduce"),
+              AllOf(HasSubstr("rank_0.onnx, of rank 0: "), HasSubstr("AllReduce 'one': its operand is int32"),
+                    HasSubstr("takes float16, float32, float64")));
+  EXPECT_THAT(error("int32", "com.microsoft.AllGather <axis = 0, group_size = 2>"), HasSubstr("its operand is int32"));
+  EXPECT_THAT(error("float", "com.microsoft.AllReduce <foo = 3>"),
+              HasSubstr("ONNX Runtime's AllReduce has no attribute 'foo'; it has none"));
+  EXPECT_THAT(error("float", "com.microsoft.AllGather <axis = 0, group_size = \"2\">"),
+              HasSubstr("its attribute group_size must be an integer"));
+  EXPECT_THAT(error("float", "com.microsoft.AllGather <axis = 0>"),
+              HasSubstr("it has no group_size, which is then 1, and there are 2 ranks; give it group_size = 2"));
+  EXPECT_THAT(error("float", R"(DistCollective <collective_operation = "all_reduce", reduce_op = "sum", ranks = 2>)"),
+              HasSubstr("TensorRT's DistCollective has no attribute 'ranks'"));
+  EXPECT_THAT(error("float", R"(DistCollective <reduce_op = "sum", nb_rank = 2>)"),
+              HasSubstr("its attribute collective_operation is missing"));
+}
+
+// A program of test::kPair in a folder.
+std::filesystem::path written(const TemporaryFolder& folder, const std::string& mesh, const WriteOptions& options) {
+  const Model model = Model::load(test::write_model(folder, test::kPair));
+  compile(model, Mesh::parse(mesh)).write(folder / "out", options);
+  return folder / "out";
+}
+
+TEST(Join, FilesOfWrittenProgramsRunWhereTheirTensorsAreWhole) {
+  const Tensors inputs = {{"x", test::ramp({3, 8})}};
+  TemporaryFolder whole_folder;
+  const std::vector<float> expected =
+      run(compile(Model::load(test::write_model(whole_folder, test::kPair)), Mesh()), inputs);
+  for (const RankIdentity rank_id : {RankIdentity::op, RankIdentity::input}) {
+    for (const char* mesh : {"tp=2", "tp=5"}) {
+      TemporaryFolder folder;
+      const auto out = written(folder, mesh, {.rank_id = rank_id, .form = Form::spmd});
+      const Program program = join({Model::load(out / "model.onnx")}, Mesh::parse(mesh));
+      EXPECT_TRUE(check_program(program).good());
+      EXPECT_EQ(run(program, inputs), expected) << mesh;
+    }
+    TemporaryFolder folder;
+    const auto out = written(folder, "dp=2,tp=2", {.rank_id = rank_id, .form = Form::parallel_for});
+    const Model model = Model::load(out / "model.onnx");
+    const Program program = join({model});
+    EXPECT_EQ(program.mesh().str(), "dp=2,tp=2") << "the node says it";
+    EXPECT_TRUE(check_program(program).good());
+    EXPECT_EQ(run(program, inputs), expected);
+    EXPECT_THAT(error_of([&] { join({model}, Mesh::parse("tp=4")); }), HasSubstr("another mesh than tp=4"));
+  }
+  TemporaryFolder folder;
+  const auto out = written(folder, "tp=2", {.lower = Lower::primitives, .rank_id = RankIdentity::constant});
+  EXPECT_EQ(run(join({Model::load(out / "rank_0.onnx"), Model::load(out / "rank_1.onnx")}), inputs), expected);
+}
+
+TEST(Join, SharesWithoutTheirManifestAreRefused) {
+  TemporaryFolder of_rows, of_all, of_five;
+  const auto rows = written(of_rows, "dp=2", {.form = Form::spmd});
+  EXPECT_THAT(error_of([&] { join({Model::load(rows / "model.onnx")}, Mesh::parse("dp=2")); }),
+              AllOf(HasSubstr("'model.onnx' is of a written program, and its 'x' is a share, [batch{dp}, -]"),
+                    HasSubstr("name the program's folder")));
+  const auto all = written(of_all, "tp=2", {});
+  EXPECT_THAT(error_of([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),
+              AllOf(HasSubstr("'rank_0.onnx'"), HasSubstr("'up' is a share"), HasSubstr("every rank has another")));
+  const auto five = written(of_five, "tp=5", {});  // two classes: of 7 and of 6 columns
+  EXPECT_THAT(error_of([&] {
+                join({Model::load(five / "rank_0.onnx"), Model::load(five / "rank_2.onnx")});
+              }),
+              HasSubstr("and not that of rank 0 of the mesh tp=2"));
 }
 
 TEST(Join, InputsOfOneNameAndTwoTypesAreRefused) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "api/small_model.h"
 #include "cli/run_command.h"
 #include "tessera/io/npz.h"
 #include "tessera/ir/text.h"
@@ -54,6 +55,28 @@ TEST(JoinCommand, RanksThatDoNotFitTogetherAreRefused) {
   const Ran ran = run_command(tessera + " run " + models + " --inputs " + (folder / "in.npz").string(), folder);
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("mend the ranks' models"));
+}
+
+TEST(JoinCommand, CheckAndRunAgreeOnFilesOfWrittenPrograms) {
+  TemporaryFolder folder;
+  const std::string tessera = TESSERA_BINARY, model = write_model(folder, kPair).string();
+  write_npz(folder / "in.npz", {{"x", ramp({3, 8})}});
+  const std::string in = " --inputs " + (folder / "in.npz").string();
+  auto code = [&](const std::string& words) { return run_command(tessera + " " + words + " --quiet", folder).code; };
+  const struct {
+    const char *mesh, *form, *file;
+    int code;
+  } cases[] = {{"tp=2", "spmd", "model.onnx", 0},
+               {"dp=2", "spmd", "model.onnx", 2},
+               {"dp=2", "parallel-for", "model.onnx", 0},
+               {"tp=2", "mpmd", "rank_0.onnx", 2}};
+  for (const auto& each : cases) {
+    const std::string out = (folder / "out").string(), mesh = std::string(" --mesh ") + each.mesh;
+    ASSERT_EQ(code("shard " + model + mesh + " --form " + each.form + " -o " + out), 0);
+    const std::string file = out + "/" + each.file + mesh;
+    EXPECT_EQ(code("check " + file), each.code) << file;
+    EXPECT_EQ(code("run " + file + in), each.code) << file;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "tessera/api/impl.h"
+#include "tessera/api/lone_model.h"
+#include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_graph.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/group.h"
@@ -29,7 +31,8 @@ class Joiner {
     for (const Model& model : models) {
       names_.push_back(model.path().filename().string());
       sources_.push_back(model.impl().model.clone());
-      by_rank_ |= !sources_.back().functions.empty();
+      open_parallel_for(sources_.back(), names_.back());
+      by_rank_ |= !sources_.back().functions.empty() || api::asks_for_rank(sources_.back());
       api::flatten(sources_.back());
     }
     by_rank_ |= models.size() > 1 || !options.own_inputs.empty();
@@ -55,6 +58,14 @@ class Joiner {
   }
 
  private:
+  // A program that is one node is what the node holds.
+  void open_parallel_for(OnnxModel& model, const std::string& name) {
+    const std::optional<Mesh> own = api::parallel_for_mesh(model, name);
+    if (!own) return;
+    if (mesh_.axes().empty()) mesh_ = *own;
+    model = api::unwrap_parallel_for(std::move(model), mesh_, name);
+  }
+
   // Of the mesh that the nodes speak of, if it has one axis only.
   std::string the_only_axis() const {
     std::set<std::string> names;
@@ -67,13 +78,14 @@ class Joiner {
 
   OnnxModel settled(int64_t rank) const {
     const bool one_for_all = sources_.size() == 1;
+    const std::string& name = names_[one_for_all ? 0 : static_cast<size_t>(rank)];
     OnnxModel model = sources_[one_for_all ? 0 : static_cast<size_t>(rank)].clone();
+    api::require_whole(model, mesh_, rank, one_for_all, name);
     try {
       api::settle_collectives(model, mesh_, by_rank_ ? std::optional(rank) : std::nullopt);
     } catch (const Error& error) {
-      if (one_for_all) throw;
-      const std::string text = error.what();
-      throw Error(error.kind(), "join", fmt::format("{}, of rank {}: {}", names_[rank], rank, text));
+      const std::string place = by_rank_ ? fmt::format("{}, of rank {}", name, rank) : name;
+      throw Error(error.kind(), "join", fmt::format("{}: {}", place, error.what()));
     }
     for (Value* constant : model.graph->values_of(ValueKind::constant)) constant->data = aligned(constant->data);
     return model;
@@ -201,7 +213,8 @@ void name_what_moves(const runtime::RankPrograms& programs) {
 inline namespace v1 {
 
 bool has_collectives(const Model& model) {
-  return api::has_collectives(model.impl().model);
+  const OnnxModel& read = model.impl().model;
+  return api::has_collectives(read) || api::says_shares(read);
 }
 
 Program join(const std::vector<Model>& models, const Mesh& mesh, const JoinOptions& options) {

@@ -69,6 +69,20 @@ OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
   return model;
 }
 
+std::optional<Mesh> parallel_for_mesh(const OnnxModel& model, const std::string& source) {
+  const Graph& outer = *model.graph;
+  if (outer.nodes().size() != 1 || !outer.nodes()[0]->is(kParallelFor, spmd::kCommDomain)) return std::nullopt;
+  const Node& loop = *outer.nodes()[0];
+  const auto* names = loop.get<std::vector<std::string>>("axes");
+  const std::vector<int64_t> sizes = loop.get_ints("sizes");
+  if (!names || names->size() != sizes.size())
+    fail("program", "'{}' has a ParallelFor without one of `sizes` for each of its `axes`; write the program again",
+         source);
+  std::vector<MeshAxis> axes;
+  for (size_t i = 0; i < sizes.size(); ++i) axes.push_back({(*names)[i], sizes[i]});
+  return Mesh(axes);
+}
+
 OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::string& source) {
   Graph& outer = *model.graph;
   auto wrong = [&](std::string_view what) { fail("program", "'{}' {}; write the program again", source, what); };
@@ -79,7 +93,7 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
   const auto* axes = loop.get<std::vector<std::string>>("axes");
   if (!held || !*held || !axes) wrong("has a ParallelFor without axes or a body");
   if (*axes != names_of(mesh) || loop.get_ints("sizes") != sizes_of(mesh))
-    wrong("has a ParallelFor over another mesh than its manifest's");
+    wrong(fmt::format("has a ParallelFor over another mesh than {}", mesh.str()));
   if (const auto from = loop.get_ints("from");
       from != std::vector<int64_t>(loop.outputs.size(), 0) || (*held)->outputs.size() != loop.outputs.size())
     wrong("has a ParallelFor that does not take all its results from rank 0");

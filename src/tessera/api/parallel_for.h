@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/mesh.h"
 
@@ -14,7 +17,12 @@ inline constexpr std::string_view kParallelFor = "ParallelFor";
 /// result has the same inputs, initializers and outputs, but for the rank's number.
 OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh);
 
-/// The inverse. User errors (stage "program") naming `source` if the model is not one such node, or of another mesh.
+/// The mesh of a model that is one such node; none of any other. User errors (stage "program") naming `source` for
+/// axes and sizes that are no mesh.
+std::optional<Mesh> parallel_for_mesh(const OnnxModel& model, const std::string& source);
+
+/// The inverse. User errors (stage "program") naming `source` if the model is not one such node, or of another mesh
+/// than `mesh`.
 OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::string& source);
 
 }  // namespace tessera::api

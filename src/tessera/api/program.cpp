@@ -22,11 +22,11 @@ std::vector<std::string> stages() {
 
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
   if (has_collectives(model))
-    fail("compile",
-         "'{}' holds collectives: it is split already; run or check it as it is, with a --mesh of as many ranks as it "
-         "was "
-         "split for",
-         model.path().string());
+    fail(
+        "compile",
+        "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a --mesh of "
+        "as many ranks as it was split for",
+        model.path().string());
   api::CompileOptions asked;
   asked.mesh = mesh;
   asked.presets = plan.presets;

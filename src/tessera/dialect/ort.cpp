@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/dialect/attributes.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/ops/infer.h"
@@ -15,23 +16,48 @@ namespace {
 
 constexpr std::string_view kName = "ONNX Runtime";
 constexpr std::string_view kDomain = "com.microsoft";
-constexpr std::array<std::string_view, 3> kOps = {"AllReduce", "AllGather", "AllToAll"};
 constexpr std::array<DType, 3> kReduced = {DType::float16, DType::float32, DType::float64};
 constexpr std::array<DType, 5> kMoved = {DType::float16, DType::float32, DType::float64, DType::int64, DType::boolean};
 constexpr int64_t kDefaultAxis = 1, kDefaultGroupSize = 1;  // of the schema
+constexpr AttributeSchema kAxis{"axis", AttributeKind::integer, false},
+    kGroupSize{"group_size", AttributeKind::integer, false};
 
-bool owns(const Node& node) {
-  return node.domain == kDomain && std::find(kOps.begin(), kOps.end(), node.op_type) != kOps.end();
+struct Operator {
+  std::string_view op;
+  std::span<const DType> types;
+  std::vector<AttributeSchema> attributes;
+};
+const std::array<Operator, 3>& operators() {
+  static const std::array<Operator, 3> table = {Operator{"AllReduce", kReduced, {}},
+                                                Operator{"AllGather", kMoved, {kAxis, kGroupSize}},
+                                                Operator{"AllToAll", kMoved, {kGroupSize}}};
+  return table;
 }
 
-template <size_t N>
-bool contains(const std::array<DType, N>& types, DType dtype) {
-  return std::find(types.begin(), types.end(), dtype) != types.end();
+const Operator* find(std::string_view op) {
+  for (const Operator& each : operators())
+    if (each.op == op) return &each;
+  return nullptr;
+}
+
+bool owns(const Node& node) {
+  return node.domain == kDomain && find(node.op_type);
+}
+
+bool takes(const Operator& op, DType dtype) {
+  return std::find(op.types.begin(), op.types.end(), dtype) != op.types.end();
+}
+
+std::string types_of(const Operator& op) {
+  std::vector<std::string_view> names;
+  for (DType dtype : op.types) names.push_back(name_of(dtype));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 void write(const Outgoing& out) {
   Node& node = out.node;
-  if (std::find(kOps.begin(), kOps.end(), node.op_type) == kOps.end())
+  const Operator* op = find(node.op_type);
+  if (!op)
     out.refuse(
         "{} has AllReduce, AllGather and AllToAll, and no {}; choose layouts that need none, or another --dialect",
         kName, node.op_type);
@@ -40,13 +66,12 @@ void write(const Outgoing& out) {
         "its group is the ranks {}, and {} communicates among all {}; use a mesh of one axis, or another --dialect",
         fmt::join(out.members, ", "), kName, out.mesh.size());
   Value* data = node.input(0);
-  const bool reduces = node.op_type == "AllReduce";
-  if (reduces ? !contains(kReduced, data->dtype()) : !contains(kMoved, data->dtype()))
+  if (!takes(*op, data->dtype()))
     out.refuse("{}'s {} takes no {}; compute in float32, or use another --dialect", kName, node.op_type,
                name_of(data->dtype()));
   const auto members = static_cast<int64_t>(out.members.size());
   const Attribute group_size = rewrite::attribute("group_size", members);
-  if (reduces) {
+  if (node.op_type == "AllReduce") {
     if (std::string reduction = node.get_string("reduction", "sum"); reduction != "sum")
       out.refuse("{}'s AllReduce sums, and this one reduces by {}; choose layouts that need none, or another --dialect",
                  kName, reduction);
@@ -66,12 +91,20 @@ void read(const Incoming& in) {
   Node& node = in.node;
   const std::vector<std::string> axes = all_axes(in.mesh);
   Value* data = node.input(0);
+  const Operator& op = *find(node.op_type);
+  check_attributes(node, fmt::format("{}'s {}", kName, op.op), op.attributes);
+  if (!takes(op, data->dtype()))
+    in.refuse("its operand is {}, and {}'s {} takes {}; put a Cast before it", name_of(data->dtype()), kName, op.op,
+              types_of(op));
   const Attribute group = rewrite::attribute("axes", axes);
   if (node.op_type == "AllReduce") {
     become(in.graph, node, "AllReduce", spmd::kCommDomain, {data},
            {group, rewrite::attribute("reduction", std::string("sum"))});
     return;
   }
+  if (!node.find_attribute("group_size") && in.mesh.size() != kDefaultGroupSize)
+    in.refuse("it has no group_size, which is then {}, and there are {} ranks; give it group_size = {}",
+              kDefaultGroupSize, in.mesh.size(), in.mesh.size());
   if (int64_t size = node.get_int("group_size", kDefaultGroupSize); size != in.mesh.size())
     in.refuse("its group_size is {}, and there are {} ranks, among all of which {} communicates; give a --mesh of {}",
               size, in.mesh.size(), kName, size);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/attributes.h"
 #include "tessera/dialect/group.h"
 #include "tessera/mesh/group.h"
 #include "tessera/mesh/sharding.h"
@@ -134,50 +135,9 @@ constexpr AttributeSchema kAxes{"axes", kTexts, true}, kValue{"value", kText, fa
     kReduction{"reduction", kText, false}, kDim{"dim", kInteger, true}, kExtent{"extent", kText, false},
     kRoot{"root", kInteger, true};
 
-bool holds(const Attribute& attribute, AttributeKind kind) {
-  switch (kind) {
-    case AttributeKind::integer:
-      return std::holds_alternative<int64_t>(attribute.value);
-    case AttributeKind::integers:
-      return std::holds_alternative<std::vector<int64_t>>(attribute.value);
-    case AttributeKind::text:
-      return std::holds_alternative<std::string>(attribute.value);
-    case AttributeKind::texts:
-      return std::holds_alternative<std::vector<std::string>>(attribute.value);
-  }
-  return false;
-}
-
-std::string_view name_of(AttributeKind kind) {
-  constexpr std::string_view kNames[] = {"an integer", "a list of integers", "a string", "a list of strings"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
 template <typename... Args>
 [[noreturn]] void wrong(const Node& node, fmt::format_string<Args...> format, Args&&... args) {
   fail("dialect", "{}: {}", node.label(), fmt::format(format, std::forward<Args>(args)...));
-}
-
-void check_attributes(const Node& node, const Schema& schema) {
-  for (const Attribute& attribute : node.attributes) {
-    if (schema.kind && attribute.name == kOrderAttribute) {
-      const auto* order = std::get_if<std::string>(&attribute.value);
-      if (!order || *order != "position") wrong(node, "its order can only be \"position\"; leave it out with tokens");
-      continue;
-    }
-    auto known = std::find_if(schema.attributes.begin(), schema.attributes.end(),
-                              [&](const AttributeSchema& each) { return each.name == attribute.name; });
-    if (known == schema.attributes.end()) {
-      std::vector<std::string_view> names;
-      for (const AttributeSchema& each : schema.attributes) names.push_back(each.name);
-      wrong(node, "{} has no attribute '{}'; it has {}", schema.op, attribute.name, fmt::join(names, ", "));
-    }
-    if (!holds(attribute, known->kind))
-      wrong(node, "its attribute {} must be {}", attribute.name, name_of(known->kind));
-  }
-  for (const AttributeSchema& each : schema.attributes)
-    if (each.required && !node.find_attribute(each.name))
-      wrong(node, "its attribute {} is missing; give it {}", each.name, name_of(each.kind));
 }
 
 void check_members(const Node& node, const Mesh& mesh) {
@@ -335,7 +295,7 @@ void check_node(const Node& node, const Mesh& mesh) {
     if (!node.input(i)) wrong(node, "its operand {}, {}, is missing", i, schema->operands[i]);
   if (node.outputs.size() > schema->results.size() + tokens)
     wrong(node, "it has {} results; {} gives {}", node.outputs.size(), node.op_type, schema->results.size());
-  check_attributes(node, *schema);
+  check_attributes(node, schema->op, schema->attributes, schema->kind ? kOrderAttribute : "");
   check_members(node, mesh);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "tessera/dialect/attributes.h"
 #include "tessera/dialect/engine.h"
 #include "tessera/dialect/group.h"
 #include "tessera/mesh/group.h"
@@ -18,6 +19,13 @@ namespace {
 
 constexpr std::string_view kName = "TensorRT";
 constexpr std::string_view kOp = "DistCollective";
+
+constexpr AttributeSchema kAttributes[] = {{"collective_operation", AttributeKind::text, true},
+                                           {"reduce_op", AttributeKind::text, false},
+                                           {"root", AttributeKind::integer, false},
+                                           {"nb_rank", AttributeKind::integer, false},
+                                           {"groups", AttributeKind::integers, false},
+                                           {"group_size", AttributeKind::integer, false}};
 
 struct Operation {
   std::string_view ours, theirs;
@@ -167,6 +175,7 @@ std::string our_reduction(const Incoming& in) {
 
 void read(const Incoming& in) {
   Node& node = in.node;
+  check_attributes(node, fmt::format("{}'s {}", kName, kOp), kAttributes);
   const std::string name = lower_case(node.get_string("collective_operation", ""));
   auto operation = std::find_if(std::begin(kOperations), std::end(kOperations),
                                 [&](const Operation& each) { return each.theirs == name; });

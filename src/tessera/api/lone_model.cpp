@@ -1,0 +1,82 @@
+#include "tessera/api/lone_model.h"
+
+#include <algorithm>
+
+#include "tessera/api/rank_model.h"
+#include "tessera/base/error.h"
+#include "tessera/mesh/sharding.h"
+#include "tessera/onnx/metadata.h"
+
+namespace tessera::api {
+namespace {
+
+// Whether a sharding in words says that ranks have different parts, or only some have any.
+bool divides(const std::string& sharding) {
+  return sharding.find('{') != std::string::npos || sharding.find("partial(") != std::string::npos ||
+         sharding.find(" at(") != std::string::npos;
+}
+
+// The extents of a state's whole type, "float32[128, 64]".
+std::optional<Shape> extents_of(std::string_view type) {
+  const size_t bracket = type.find('[');
+  if (bracket == std::string_view::npos || !type.ends_with(']')) return std::nullopt;
+  Shape shape;
+  for (std::string_view rest = type.substr(bracket + 1, type.size() - bracket - 2); !rest.empty();) {
+    const size_t comma = rest.find(',');
+    const auto extent = Expr::parse(rest.substr(0, comma));
+    if (!extent) return std::nullopt;
+    shape.push_back(*extent);
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+  }
+  return shape;
+}
+
+// Whether these are the extents of the rank's share.
+bool is_share_of(const Value& state, const std::string& type, const std::string& sharding, const Mesh& mesh,
+                 int64_t rank) {
+  const auto whole = extents_of(type);
+  if (!whole || whole->size() != state.data.dims.size()) return false;
+  const Sharding layout = parse_sharding(sharding, *whole, mesh, state.name);
+  if (!layout.lives_on(mesh, mesh.coordinates(rank))) return false;
+  const Shape local = local_shape(layout, mesh);
+  return std::equal(local.begin(), local.end(), state.data.dims.begin(), [&](const Expr& extent, int64_t dim) {
+    return bind_rank(extent, mesh, mesh.coordinates(rank)).is(dim);
+  });
+}
+
+// The sharding that a value says it has, if it divides.
+std::optional<std::string> share_of(const Value& value) {
+  auto sharding = get_metadata(value, kShardingKey);
+  return sharding && divides(*sharding) ? sharding : std::nullopt;
+}
+
+}  // namespace
+
+bool says_shares(const OnnxModel& model) {
+  auto any = [](const std::vector<Value*>& values) {
+    return std::any_of(values.begin(), values.end(), [](const Value* value) { return share_of(*value).has_value(); });
+  };
+  const Graph& graph = *model.graph;
+  return any(graph.inputs) || any(graph.outputs) || any(graph.values_of(ValueKind::state));
+}
+
+void require_whole(const OnnxModel& model, const Mesh& mesh, int64_t rank, bool one_for_all, const std::string& file) {
+  auto refuse = [&](const Value& value, const std::string& sharding, std::string_view why) {
+    fail("join",
+         "'{}' is of a written program, and its '{}' is a share, {}, {}; name the program's folder, which knows", file,
+         value.name, sharding, why);
+  };
+  for (const auto* ports : {&model.graph->inputs, &model.graph->outputs})
+    for (const Value* port : *ports)
+      if (const auto sharding = share_of(*port))
+        refuse(*port, *sharding, "which a file alone cannot be given or put together from");
+  for (const Value* state : model.graph->values_of(ValueKind::state)) {
+    const auto sharding = share_of(*state);
+    if (!sharding) continue;
+    if (one_for_all && mesh.size() > 1) refuse(*state, *sharding, "where every rank has another");
+    if (!is_share_of(*state, get_metadata(*state, kGlobalKey).value_or(""), *sharding, mesh, rank))
+      refuse(*state, *sharding, fmt::format("and not that of rank {} of the mesh {}", rank, mesh.str()));
+  }
+}
+
+}  // namespace tessera::api
