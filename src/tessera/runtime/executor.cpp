@@ -39,6 +39,10 @@ uint64_t hash_of(const Executor::Tensors& inputs) {
   return hash.value();
 }
 
+std::string ranks_text(int64_t ranks) {
+  return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+}
+
 Dims bound_dims(const Shape& shape, const Symbols& symbols) {
   Dims dims;
   for (const Expr& extent : shape) dims.push_back(extent.evaluate(symbols));
@@ -193,9 +197,10 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   const int64_t ranks = programs->mesh().size();
   if (const auto& world = options.connected) {
     if (world->size() != ranks)
-      fail("run", "{} of {} ranks is given, but {} processes were started; name a mesh of {} ranks, or start {}",
-           programs->mesh().axes().empty() ? "no mesh" : "the mesh " + programs->mesh().str(), ranks, world->size(),
-           world->size(), ranks);
+      fail("run", "{} of {} is given, but {} started; name a mesh of {}, or start {}",
+           programs->mesh().axes().empty() ? "no mesh" : "the mesh " + programs->mesh().str(), ranks_text(ranks),
+           world->size() == 1 ? "1 process was" : fmt::format("{} processes were", world->size()),
+           ranks_text(world->size()), ranks);
     impl_->here = world->local_ranks();
   } else {
     impl_->here.resize(static_cast<size_t>(ranks));
