@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/one_node.h"
+#include "tessera/ops/infer.h"
 #include "tessera/ops/slice.h"
 
 namespace tessera::ops {
@@ -130,6 +131,13 @@ TEST(Extents, negative_ones_are_refused_where_they_are_asked_for) {
               HasSubstr("dimension 0 of its result would be -1"));
   EXPECT_THAT(OneNode("OneHot").operand("2", DType::int64).ints({-4}, true).operand("2").error(),
               HasSubstr("dimension 1 of its result would be -4"));
+}
+
+// A dimension of a model has at least one element; the first rank's index is 0.
+TEST(Least, supposes_symbols_to_be_positive_but_not_indices) {
+  EXPECT_EQ(ops::least(Expr::symbol("batch")), 1);
+  EXPECT_EQ(ops::least(Expr::axis_index("tp")), 0);
+  EXPECT_EQ(ops::least(Expr::symbol("batch") * 4 + Expr::axis_index("tp")), 4);
 }
 
 }  // namespace

@@ -122,7 +122,11 @@ std::optional<std::vector<size_t>> axes_operand(const Node& node, size_t index, 
 }
 
 std::optional<int64_t> least(const Expr& expr) {
-  return expr.substitute([](std::string_view name) { return std::optional(Expr::symbol(name) + 1); }).lower_bound();
+  const auto positive = [](std::string_view name) -> std::optional<Expr> {
+    if (name.starts_with('@')) return std::nullopt;  // the index of the first rank is 0
+    return Expr::symbol(name) + 1;
+  };
+  return expr.substitute(positive).lower_bound();
 }
 
 std::optional<Expr> same_extent(const Expr& a, const Expr& b) {

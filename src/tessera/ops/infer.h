@@ -58,8 +58,9 @@ std::vector<size_t> normalize_axes(const Node& node, const std::vector<int64_t>&
 /// The axes that operand `index` holds; nullopt if it is absent.
 std::optional<std::vector<size_t>> axes_operand(const Node& node, size_t index, size_t rank);
 
-/// A lower bound supposing that every symbol is at least 1, as dimensions of a model are in practice. A slice [0:1] of
-/// a symbolic dimension then has extent 1; kernels check the extents they are bound to.
+/// A lower bound supposing that every symbol is at least 1, as dimensions of a model are in practice, and every axis
+/// index at least 0. A slice [0:1] of a symbolic dimension then has extent 1; kernels check the extents they are bound
+/// to.
 std::optional<int64_t> least(const Expr& expr);
 
 /// The one extent that two extents which must be equal stand for: a constant before a symbol, a symbol before an
