@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "api/same_bits.h"
@@ -104,6 +105,22 @@ TEST_F(ChangedModels, AreTakenOverIfTheyAreStillTheProgram) {
   }
 }
 
+TEST_F(ChangedModels, KeepTheWeightsOfTheProgram) {
+  write(Lower::collectives);
+  OnnxModel model = import_model(out() / "rank_0.onnx");
+  ExportOptions options;
+  options.value_info = true;
+  for (const Value* state : model.graph->values_of(ValueKind::state)) options.stored[state->name] = {"others.bin", 0};
+  export_model(model, out() / "rank_0.onnx", options);
+  std::filesystem::copy_file(out() / "weights/0.bin", out() / "others.bin");
+  try {
+    report();
+    ADD_FAILURE() << "read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("in 'others.bin', which is no weights file of the program"));
+  }
+}
+
 TEST_F(ChangedModels, AreNotTakenOverIfTheyAreWrong) {
   for (Lower lower : {Lower::collectives, Lower::primitives}) {
     write(lower);
@@ -119,6 +136,70 @@ TEST_F(ChangedModels, AreNotTakenOverIfTheyAreWrong) {
     EXPECT_THAT(changed_models(out()), ElementsAre("rank_2.onnx"));
   }
 }
+
+struct CallEdit {
+  const char* name;
+  Lower lower;
+  const char* rule;
+  Edit change;
+
+  friend std::ostream& operator<<(std::ostream& stream, const CallEdit& edit) { return stream << edit.name; }
+};
+
+class ChangedCalls : public ChangedModels, public testing::WithParamInterface<CallEdit> {};
+
+TEST_P(ChangedCalls, AreFound) {
+  write(GetParam().lower, "tp=4", 8192);
+  ASSERT_TRUE(report().good());
+  edit("rank_0.onnx", GetParam().change);
+  const CheckReport found = report();
+  ASSERT_EQ(found.findings.size(), 1u);
+  EXPECT_EQ(found.findings[0].rule, GetParam().rule) << found.findings[0].message;
+}
+
+// All ranks take the part of the one opposite, so that messages still meet.
+void turn_ranks(OnnxModel& model) {
+  Graph& graph = *model.graph;
+  Node* call = node_of(graph, "AllReduce");
+  Value* rank = call->input(1);
+  Value* turned = graph.add_node("Add", {rank, graph.constant_int64({2}, true)}, {"turned"}, "", call)->outputs[0];
+  Value* within = graph.add_node("Mod", {turned, graph.constant_int64({4}, true)}, {"within"}, "", call)->outputs[0];
+  for (Value* value : {turned, within}) value->type = {DType::int64, Shape{}};
+  graph.set_input(call, 1, within);
+}
+
+// The largest where the sum is meant, by a function that says so; nothing is said of the addends.
+void reduce_otherwise(OnnxModel& model) {
+  for (Function& function : model.functions) {
+    for (const auto& node : function.body->nodes())
+      if (node->op_type == "Add" && std::any_of(node->inputs.begin(), node->inputs.end(), [](const Value* operand) {
+            return operand->producer && operand->producer->op_type == "Recv";
+          }))
+        node->op_type = "Max";
+    if (const size_t at = function.extra.find("\"sum\""); at != std::string::npos)
+      function.extra.replace(at, 5, "\"max\"");
+  }
+  node_of(*model.graph, "AllReduce")->input(0)->extra.clear();
+}
+
+const CallEdit kCalls[] = {
+    {"by_another_rank", Lower::primitives, "function", turn_ranks},
+    {"of_another_reduction", Lower::primitives, "layout", reduce_otherwise},
+    {"of_a_domain_of_its_own", Lower::primitives, "function",
+     [](OnnxModel& model) {
+       for (Function& function : model.functions) function.domain = "other", function.extra.clear();
+       for (const auto& node : model.graph->nodes())
+         if (node->op_type.starts_with("AllReduce")) node->domain = "other";
+       for (Function& function : model.functions)
+         for (const auto& node : function.body->nodes())
+           if (node->op_type.starts_with("ReduceScatter_") || node->op_type.starts_with("AllGather_"))
+             node->domain = "other";
+       model.opset_imports["other"] = 1;
+       for (Function& function : model.functions) function.opset_imports["other"] = 1;
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(By, ChangedCalls, testing::ValuesIn(kCalls),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 struct FunctionEdit {
   const char* name;

@@ -1,7 +1,10 @@
 #include "tessera/api/lowered_calls.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
+#include "tessera/api/lowering.h"
 #include "tessera/api/rank_model.h"
 
 namespace tessera::api {
@@ -9,9 +12,9 @@ namespace {
 
 class CallReader {
  public:
-  CallReader(const OnnxModel& model, const Manifest& manifest, const std::string& source,
-             dialect::FunctionCheck& functions)
-      : model_(model), manifest_(manifest), source_(source), functions_(functions) {
+  CallReader(const OnnxModel& model, const Manifest& manifest, const Manifest::RankFile& file,
+             const std::string& source, dialect::FunctionCheck& functions)
+      : model_(model), manifest_(manifest), file_(file), source_(source), functions_(functions) {
     for (const Manifest::State& state : manifest.states) add_port(state);
     for (const Manifest::Tensor& input : manifest.inputs) add_port(input);
     for (const Manifest::Tensor& output : manifest.outputs) add_port(output);
@@ -46,7 +49,9 @@ class CallReader {
 
   void read(const Graph& graph, Names around) {
     for (const auto& node : graph.nodes()) {
-      if (const Function* function = dialect::called_by(*node, model_.functions)) read_call(*node, *function, around);
+      if (const Function* function = dialect::called_by(*node, model_.functions);
+          function && dialect::states_or_communicates(*function, model_.functions))
+        read_call(*node, *function, around);
       for (const Attribute& attribute : node->attributes) {
         const auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value);
         if (!held || !*held) continue;
@@ -57,8 +62,25 @@ class CallReader {
     }
   }
 
+  // Whether a value is the number of the rank that runs the model, however a model learns it.
+  bool is_own_rank(const Value* value, const Names& around) const {
+    if (!value) return false;
+    const Node* maker = value->producer;
+    if (maker && maker->is("Identity")) return is_own_rank(maker->input(0), around);
+    if (maker && maker->is("RankId", spmd::kCommDomain)) return true;
+    const auto* literal = maker && maker->is("Constant") ? maker->get<Tensor>("value") : nullptr;
+    if (value->kind == ValueKind::constant) literal = &value->data;
+    if (literal)
+      return literal->dtype == DType::int64 && literal->count() == 1 && file_.ranks.size() == 1 &&
+             literal->to_int64().front() == file_.ranks.front();
+    if (maker || value->kind != ValueKind::input) return false;
+    if (value->name == kRankInput) return true;
+    const auto outer = around.find(value->name);
+    return outer != around.end() && outer->second != value && is_own_rank(outer->second, around);
+  }
+
   void read_call(const Node& call, const Function& function, const Names& around) {
-    const std::string& flaw = flaw_of(function);
+    std::string flaw = flaw_of(function);
     std::unique_ptr<Node> statement = dialect::collective_of(call, function);
     if (!statement && flaw.empty()) return;
     if (!statement) {
@@ -67,12 +89,21 @@ class CallReader {
       statement->domain = call.domain;
       statement->name = call.name;
     }
-    const Value* operand = call.inputs.size() > 1 ? call.input(0) : nullptr;
-    found_.push_back({std::move(statement), placement_of(operand, around), placement_of(call.output(0), around), flaw});
+    const Value* operand = nullptr;
+    if (flaw.empty()) {
+      const size_t operands = dialect::operand_count(function);
+      if (operands > 0) operand = call.input(0);
+      if (!is_own_rank(call.input(operands), around))
+        flaw = fmt::format("the function '{}' is called with '{}' in the place of the rank's own number", function.name,
+                           call.input(operands) ? call.input(operands)->name : "nothing");
+    }
+    found_.push_back({std::move(statement), operand ? operand->name : "", placement_of(operand, around),
+                      placement_of(call.output(0), around), flaw});
   }
 
   const OnnxModel& model_;
   const Manifest& manifest_;
+  const Manifest::RankFile& file_;
   const std::string& source_;
   dialect::FunctionCheck& functions_;
   std::map<std::string, spmd::Placement> ports_;  // by the value's name
@@ -83,8 +114,9 @@ class CallReader {
 }  // namespace
 
 std::vector<spmd::LoweredCollective> lowered_collectives(const OnnxModel& model, const Manifest& manifest,
-                                                         const std::string& source, dialect::FunctionCheck& functions) {
-  return CallReader(model, manifest, source, functions).run();
+                                                         const Manifest::RankFile& file, const std::string& source,
+                                                         dialect::FunctionCheck& functions) {
+  return CallReader(model, manifest, file, source, functions).run();
 }
 
 }  // namespace tessera::api

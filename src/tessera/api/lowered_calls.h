@@ -10,9 +10,11 @@
 
 namespace tessera::api {
 
-/// The functions of domain tessera.comm that a written model calls, in branches too, as the collectives that they stand
-/// for; before calls are inlined. User errors naming `source` for placements that cannot be read.
+/// The calls of functions that communicate in a model of a written program, in branches too, as the collectives that
+/// they stand for; before calls are inlined. `file`: the ranks that run the model. User errors naming `source` for
+/// placements that cannot be read.
 std::vector<spmd::LoweredCollective> lowered_collectives(const OnnxModel& model, const Manifest& manifest,
-                                                         const std::string& source, dialect::FunctionCheck& functions);
+                                                         const Manifest::RankFile& file, const std::string& source,
+                                                         dialect::FunctionCheck& functions);
 
 }  // namespace tessera::api

@@ -68,7 +68,7 @@ class ProgramReader {
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
     lowered_ = std::make_shared<const std::vector<spmd::LoweredCollective>>(
-        lowered_collectives(model, manifest_, path, *functions_));
+        lowered_collectives(model, manifest_, file, path, *functions_));
     const bool bound = file.ranks.size() == 1;
     take_position_inputs(*model.graph, manifest_.mesh, bound ? std::optional<int64_t>(file.ranks[0]) : std::nullopt);
     read_class(std::move(model), file.ranks, bound, path, programs);
@@ -120,6 +120,11 @@ class ProgramReader {
     programs.programs.push_back(std::move(program));
   }
 
+  bool is_weights_file(const std::string& file) const {
+    return std::any_of(manifest_.weights.begin(), manifest_.weights.end(),
+                       [&](const Manifest::RankFile& weights) { return weights.stamp.file == file; });
+  }
+
   ShardLayout layout_of(const OnnxModel& model, const std::string& path,
                         const std::vector<int64_t>& coordinates) const {
     ShardLayout layout;
@@ -132,6 +137,11 @@ class ProgramReader {
              "'{}' keeps no data for the state '{}' in a weights file; save it without loading its external data, or "
              "write the program again",
              path, state.value);
+      if (!is_weights_file(location->file))
+        fail("program",
+             "'{}' has the data of the state '{}' in '{}', which is no weights file of the program; save it without "
+             "loading its external data, or write the program again",
+             path, state.value, location->file);
       const Tensor& data = value->data;
       layout.pieces.push_back({state.value, data.dtype, data.dims, data.bytes, location->offset});
     }

@@ -83,6 +83,10 @@ std::vector<std::string> attributes_of(const Spec& spec) {
 
 }  // namespace
 
+size_t Library::operand_count(const Spec& spec) {
+  return operands_of(form_of(spec).operands).size() - 1;
+}
+
 std::string Library::name_of(const Spec& spec) {
   const Form& form = form_of(spec);
   std::string key = key_of(spec, form.operands);

@@ -32,6 +32,9 @@ class Library {
   /// All that were made; what a function calls stands before it.
   std::vector<Function> take() { return std::move(functions_); }
 
+  /// Operands of a function before `rank`.
+  static size_t operand_count(const Spec& spec);
+
   const Mesh& mesh() const { return mesh_; }
   bool handles() const { return handles_; }
 

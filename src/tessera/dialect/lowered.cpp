@@ -58,6 +58,29 @@ std::string FunctionCheck::flaw_of(const Function& function, const std::vector<F
   return "";
 }
 
+namespace {
+
+bool communicates_within(const Function& function, const std::vector<Function>& functions,
+                         std::set<const Function*>& seen) {
+  if (!seen.insert(&function).second) return false;
+  return std::any_of(function.body->nodes().begin(), function.body->nodes().end(), [&](const auto& node) {
+    if (communicates(*node)) return true;
+    const Function* callee = called_by(*node, functions);
+    return callee && communicates_within(*callee, functions, seen);
+  });
+}
+
+}  // namespace
+
+bool states_or_communicates(const Function& function, const std::vector<Function>& functions) {
+  std::set<const Function*> seen;
+  return get_metadata(function, kFunctionKey) || communicates_within(function, functions, seen);
+}
+
+size_t operand_count(const Function& function) {
+  return Library::operand_count(*stated_spec(function));
+}
+
 std::unique_ptr<Node> collective_of(const Node& call, const Function& function) {
   const auto spec = stated_spec(function);
   if (!spec) return nullptr;

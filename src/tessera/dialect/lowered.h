@@ -20,7 +20,6 @@ struct FunctionForm {
 };
 
 /// Holds the functions of models beside those that the library has for what they say that they do (function_spec.h).
-/// Functions of other domains than tessera.comm are not looked at.
 class FunctionCheck {
  public:
   FunctionCheck(const Mesh& mesh, const FunctionForm& form) : mesh_(mesh), form_(form) {}
@@ -42,6 +41,12 @@ class FunctionCheck {
   Numbering numbering_;
   std::map<std::string, Expected> expected_;  // by what functions say
 };
+
+/// Whether a function, or one that it calls, communicates, or says that it does what one of the library's does.
+bool states_or_communicates(const Function& function, const std::vector<Function>& functions);
+
+/// Operands of a function without a flaw before the rank.
+size_t operand_count(const Function& function);
 
 /// The collective that a call of a function stands for, without operands: the attributes of both. Null where the
 /// function says nothing, or that it is no collective.

@@ -49,7 +49,6 @@ std::string operator_text(const Node& node, const Function* callee) {
 }  // namespace
 
 const Function* called_by(const Node& node, const std::vector<Function>& functions) {
-  if (node.domain != spmd::kCommDomain) return nullptr;
   auto found = std::find_if(functions.begin(), functions.end(), [&](const Function& function) {
     return function.domain == node.domain && function.name == node.op_type && function.overload == node.overload;
   });

@@ -28,7 +28,7 @@ class Numbering {
   std::map<std::string, int> ids_;
 };
 
-/// The function of domain tessera.comm that a node calls; null of a node that calls none.
+/// The function that a node calls; null of a node that calls none.
 const Function* called_by(const Node& node, const std::vector<Function>& functions);
 
 }  // namespace tessera::dialect

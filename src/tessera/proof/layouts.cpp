@@ -64,13 +64,27 @@ class LayoutCheck {
     for (const Communication& communication : communications) communications_[communication.node] = &communication;
   }
 
+  // The same of collectives whose nodes are those of functions: what is said to go in leads to what is said to come
+  // out, and what is partial is reduced. After run().
   void run_lowered() {
     for (const spmd::LoweredCollective& collective : *program_.lowered) {
       if (!report_.good()) return;
       const Node& node = *collective.statement;
       if (!collective.flaw.empty()) return report("function", node, collective.flaw);
-      if (!collective.before || !collective.after) continue;
-      check_move(statement_of(node, *dialect::kind_of(node)), *collective.before, *collective.after);
+      const Communication communication = statement_of(node, *dialect::kind_of(node));
+      const auto &before = collective.before, &after = collective.after;
+      if (before && after) {
+        check_move(communication, *before, *after);
+        continue;
+      }
+      // What is not said to be a part of something cannot be held to what the collective makes of it.
+      const bool has_part =
+          std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(communication, rank); });
+      if (has_part && !collective.operand.empty() && program_.graph->find(collective.operand))
+        report("layout", node,
+               fmt::format("{} is given '{}' and gives what is of no known layout: their metadata have been lost; keep "
+                           "tessera.value, tessera.global and tessera.sharding",
+                           node.label(), collective.operand));
     }
   }
 
@@ -470,11 +484,9 @@ class LayoutCheck {
 
 void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications,
                    const std::vector<int>& ranks, Report& report) {
-  LayoutCheck(program, communications, ranks, report).run();
-}
-
-void check_lowered(const spmd::Program& program, const std::vector<int>& ranks, Report& report) {
-  if (program.lowered) LayoutCheck(program, {}, ranks, report).run_lowered();
+  LayoutCheck check(program, communications, ranks, report);
+  check.run();
+  if (program.lowered) check.run_lowered();
 }
 
 }  // namespace tessera::proof

@@ -16,13 +16,12 @@ namespace tessera::proof {
 /// Relus. A value without a placement that depends on nothing partial may differ from rank to rank (a bias that one
 /// rank alone adds), so it may meet partial ones.
 ///
+/// A collective whose nodes are those of a function over Send and Recv is held to the same as a whole, and its function
+/// must be known to do it (rule "function").
+///
 /// `ranks`: all that run the program at one place, so that they have the same of its values.
 void check_layouts(const spmd::Program& program, const std::vector<Communication>& communications,
                    const std::vector<int>& ranks, Report& report);
-
-/// The same of collectives whose nodes are those of a function over Send and Recv: what is said to go in leads to what
-/// is said to come out, and the function is known to do that (rule "function"). `ranks`: all that have them.
-void check_lowered(const spmd::Program& program, const std::vector<int>& ranks, Report& report);
 
 /// Every operator is given what its rule allows on shards: dimensions along one factor are split alike, those that it
 /// needs whole are whole, and the result of a reduction over a split dimension is partial.

@@ -28,15 +28,6 @@ std::vector<std::vector<int>> ranks_by_place(const runtime::RankPrograms& progra
   return all;
 }
 
-// The ranks whose programs were read with these collectives.
-std::vector<int> ranks_with(const runtime::RankPrograms& programs,
-                            const std::vector<spmd::LoweredCollective>* lowered) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < programs.mesh().size(); ++rank)
-    if (programs.of(rank).lowered.get() == lowered) ranks.push_back(rank);
-  return ranks;
-}
-
 // Where ranks run different programs, whose it is that is wrong.
 void say_whose(Report& report, const runtime::RankPrograms& programs, const std::vector<int>& ranks) {
   if (report.good() || programs.programs.size() == 1) return;
@@ -68,14 +59,6 @@ Report prove(const runtime::RankPrograms& programs) {
     report.communications += static_cast<int64_t>(communications[program_of(rank)].size());
   check_order(programs, communications, report);
   if (!report.good()) return report;
-  std::set<const void*> known;  // programs of one file share what it says
-  for (const auto& program : programs.programs) {
-    if (!program->lowered || !known.insert(program->lowered.get()).second) continue;
-    const std::vector<int> ranks = ranks_with(programs, program->lowered.get());
-    check_lowered(*program, ranks, report);
-    say_whose(report, programs, ranks);
-    if (!report.good()) return report;
-  }
   for (size_t p = 0; p < programs.programs.size(); ++p)
     for (const std::vector<int>& ranks : ranks_by_place(programs, static_cast<int>(p))) {
       if (programs.placed) check_layouts(*programs.programs[p], communications[p], ranks, report);

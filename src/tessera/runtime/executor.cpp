@@ -219,6 +219,8 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
+  if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
+    impl_->on_all([&](size_t n) { impl_->ranks[n]->join_groups(); });
 }
 
 Executor::~Executor() = default;

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/ir/pages.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/box.h"
@@ -113,6 +115,16 @@ comm::Communicator& RankState::everyone() {
     everyone_ = join(all, "");
   }
   return *everyone_;
+}
+
+void RankState::join_groups() {
+  std::set<std::vector<std::string>> groups;
+  for (const auto& program : programs_.programs)
+    for (const auto& node : program->graph->nodes())
+      if (const auto* axes = node->get<std::vector<std::string>>("axes"); axes && dialect::kind_of(*node))
+        groups.insert(*axes);
+  everyone();
+  for (const auto& axes : groups) communicator(axes);
 }
 
 std::unique_ptr<comm::Communicator> RankState::join(const std::vector<int>& members, const std::string& axes) {

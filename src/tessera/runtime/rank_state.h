@@ -35,6 +35,9 @@ class RankState {
   comm::Communicator& communicator(const std::vector<std::string>& axes);
   /// This rank's communicator of all ranks, for what is not in the program.
   comm::Communicator& everyone();
+  /// Joins all groups that some rank's program communicates over and this rank is a member of. Members in other
+  /// processes wait for each other there, so all ranks do this before they run, in one order.
+  void join_groups();
 
   /// See World; false without one.
   bool advances_by_tests() const { return world_ && world_->advances_by_tests(); }

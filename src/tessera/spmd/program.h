@@ -51,6 +51,7 @@ struct ReshardRecord {
 /// A collective that was read as a call of a function over Send and Recv, whose nodes are in the graph in its place.
 struct LoweredCollective {
   std::shared_ptr<const Node> statement;   ///< the collective, without operands
+  std::string operand;                     ///< value of the graph; "": none
   std::optional<Placement> before, after;  ///< of its operand and its result, where these stand for a global value
   std::string flaw;                        ///< why the function is not known to compute it; "": it does
 };
