@@ -9,6 +9,8 @@
 
 #include "launchers.h"
 #include "tessera/io/npz.h"
+#include "tessera/ir/text.h"
+#include "tessera/onnx/export.h"
 
 namespace tessera {
 namespace {
@@ -68,6 +70,22 @@ TEST_P(Launched, runs_written_programs) {
   const Ran ran = run(3, "run " + file("out") + " --threads 1 --inputs " + kData + "/models/mlp/inputs_0.npz");
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("mesh tp=3 (3 ranks)"));
+}
+
+// Ranks join groups in which others communicate, whether they have something to say there or not.
+TEST_P(Launched, ranks_may_have_nothing_to_say) {
+  const std::string header = R"(<ir_version: 10, opset_import: ["" : 20, "tessera.comm" : 1]> g )";
+  int rank = 0;
+  for (const std::string text : {R"((float[2] x) => (float[2] y) <int64 peer = {1}> {
+             = tessera.comm.Send <axes = ["a"], value = "v"> (x, peer)  y = Neg (x) })",
+                                 R"((float[2] x) => (float[2] y) <int64 peer = {0}, int64[1] shape = {2}> {
+             r = tessera.comm.Recv <axes = ["a"], value = "v", dtype = 1> (peer, shape)  y = Add (x, r) })",
+                                 R"((float[2] x) => (float[2] y) { y = Neg (x) })"})
+    export_model(parse_text(header + text), folder_ / ("rank_" + std::to_string(rank++) + ".onnx").c_str());
+  write_npz(folder_ / "in.npz", {{"x", Tensor::of<float>(DType::float32, {2}, {1, 2})}});
+  const Ran ran = run(3, "run --mesh a=3 " + file("rank_{}.onnx") + " --inputs " + file("in.npz") +
+                             " --threads 1 --timeout 10 --join-timeout 10");
+  EXPECT_EQ(ran.code, 0) << ran.err;
 }
 
 TEST_P(Launched, says_once_that_the_mesh_is_of_another_size) {
