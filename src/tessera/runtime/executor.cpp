@@ -75,6 +75,8 @@ struct Executor::Impl {
   Symbols last_symbols;                  ///< of the last run
   std::vector<comm::FlightLog> flights;  ///< of the last run that failed
 
+  bool joined = false;  ///< all groups of the world
+
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
   void connect() {
@@ -83,6 +85,14 @@ struct Executor::Impl {
     world =
         options.connected ? options.connected : comm::make_local_world(static_cast<int>(ranks.size()), world_options);
     for (auto& rank : ranks) rank->connect(world.get());
+    joined = false;
+  }
+
+  // Before anything runs: ranks of other processes wait for each other there, and for nothing else then.
+  void join() {
+    if (joined || here.size() == static_cast<size_t>(world->size())) return;
+    on_all([&](size_t n) { ranks[n]->join_groups(); });
+    joined = true;
   }
 
   // Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
@@ -142,6 +152,7 @@ struct Executor::Impl {
   // inputs of its own.
   Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind) {
     if (here.size() == static_cast<size_t>(world->size())) return bind();
+    join();
     Symbols symbols;
     std::exception_ptr failed;
     try {
@@ -160,6 +171,7 @@ struct Executor::Impl {
   }
 
   PlanSet& plan(const Symbols& symbols) {
+    join();
     auto known = plans.find(symbols);
     if (known != plans.end()) {
       known->second.used = ++calls;
@@ -219,8 +231,6 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
-  if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
-    impl_->on_all([&](size_t n) { impl_->ranks[n]->join_groups(); });
 }
 
 Executor::~Executor() = default;
