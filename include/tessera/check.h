@@ -20,7 +20,7 @@ struct CheckFinding {
   ///   cycle      nobody waits in a circle, or for a rank that has ended
   ///   layout     a communication changes a tensor's layout as it says
   ///   partial    a partial value is reduced before it is used as whole
-  ///   function   the functions that collectives are lowered to are those that their names say
+  ///   function   the functions that collectives are lowered to are those that their metadata say
   ///   type       a node's result is of the type that is stated
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes

@@ -202,7 +202,6 @@ class Walk {
   void report_unreceived() {
     for (const Group& group : groups_)
       for (const auto& [pair, queue] : group.messages) {
-        if (queue.empty()) continue;
         int sender = group.members[pair.first], receiver = group.members[pair.second];
         if (at_[receiver] < trace(receiver).size()) continue;  // it never came so far
         const Statement& sent = statements_[queue.front()];

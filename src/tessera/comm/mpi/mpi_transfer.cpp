@@ -40,7 +40,10 @@ void MpiTransfer::look_while_others_wait() {
 
 bool MpiTransfer::look_at_all() {
   const bool ended = look();
-  if (ended && listed_) std::erase(fabric_.unfinished(), this), listed_ = false;
+  if (ended && listed_) {
+    std::erase(fabric_.unfinished(), this);
+    listed_ = false;
+  }
   if (!ended)
     for (MpiTransfer* other : fabric_.unfinished())
       if (other != this) other->look();
