@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "ops/one_node.h"
 
 namespace tessera::ops {
@@ -46,6 +48,13 @@ TEST(Gather, FollowsContents) {
   OneNode unknown("Gather");
   unknown.expressions({Expr(2), s}).operand("", DType::int64);
   EXPECT_EQ(unknown.content(), "unknown");
+}
+
+TEST(Gather, FollowsNoContentsBeyond64Bits) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+  OneNode node("Gather");
+  node.expressions({Expr(0), Expr(kMost), Expr(kLeast)}).expressions({mod(Expr::axis_index("x"), 3)}, true);
+  EXPECT_EQ(node.content(), "unknown");
 }
 
 // By an index of which only the bounds are known: the content is right at every one of its values.

@@ -32,7 +32,7 @@ class Formula {
   }
 
  private:
-  Expr number(int64_t a, int64_t b) const { return a + (b - a) * steps_; }
+  Expr number(int64_t a, int64_t b) const { return a + (Expr(b) - a) * steps_; }
 
   static int64_t take_constant(std::vector<Expr::Term>& terms) {
     if (terms.empty() || !terms.back().factors.empty()) return 0;
