@@ -10,6 +10,8 @@
 
 #include "api/small_model.h"
 #include "tessera/check.h"
+#include "tessera/onnx/import.h"
+#include "tessera/onnx/metadata.h"
 
 namespace tessera {
 namespace {
@@ -368,6 +370,33 @@ TEST(Join, SharesWithoutTheirManifestAreRefused) {
                 join({Model::load(five / "rank_0.onnx"), Model::load(five / "rank_2.onnx")});
               }),
               HasSubstr("and not that of rank 0 of the mesh tp=2"));
+}
+
+// A file of kPair in which a value says what it is a share of.
+Model pair_that_says(const TemporaryFolder& folder, const char* value, const char* whole, const char* sharding) {
+  const std::filesystem::path path = test::write_model(folder, test::kPair);
+  OnnxModel model = import_model(path);
+  set_metadata(*model.graph->find(value), "tessera.global", whole);
+  set_metadata(*model.graph->find(value), "tessera.sharding", sharding);
+  export_model(model, path);
+  return Model::load(path);
+}
+
+TEST(Join, SharesAreKnownByWhatTheirShardingsMean) {
+  TemporaryFolder folder;
+  const Mesh mesh = Mesh::parse("tp=2");
+  for (const char* sharding : {"[tp, -]", "[{tp}, -]", "[-, -] partial(sum:tp)", "[-, -]at(tp=1)"}) {
+    const Model model = pair_that_says(folder, "x", "float32[batch, 8]", sharding);
+    EXPECT_TRUE(has_collectives(model)) << sharding;
+    EXPECT_THAT(error_of([&] { join({model, model}, mesh); }), HasSubstr("its 'x' is a share")) << sharding;
+  }
+  for (const char* sharding : {"[-, -]", "[-, 2*4]", "[{}, 2{}*4]"}) {
+    const Model model = pair_that_says(folder, "x", "float32[batch, 8]", sharding);
+    EXPECT_FALSE(has_collectives(model)) << sharding;
+    EXPECT_EQ(error_of([&] { join({model, model}, mesh); }), "") << sharding;
+  }
+  const Model state = pair_that_says(folder, "up", "float32[min(16, 20), 32]", "[{tp}, -]");
+  EXPECT_EQ(error_of([&] { join({state, state}, mesh); }), "") << "commas within parentheses part no extents";
 }
 
 TEST(Join, InputsOfOneNameAndTwoTypesAreRefused) {

@@ -10,33 +10,27 @@
 namespace tessera::api {
 namespace {
 
-// Whether a sharding in words says that ranks have different parts, or only some have any.
-bool divides(const std::string& sharding) {
-  return sharding.find('{') != std::string::npos || sharding.find("partial(") != std::string::npos ||
-         sharding.find(" at(") != std::string::npos;
+// What the value says that it is a share of.
+std::optional<TensorType> global_type(const Value& value) {
+  return read_global_type(get_metadata(value, kGlobalKey).value_or(""));
 }
 
-// The extents of a state's whole type, "float32[128, 64]".
-std::optional<Shape> extents_of(std::string_view type) {
-  const size_t bracket = type.find('[');
-  if (bracket == std::string_view::npos || !type.ends_with(']')) return std::nullopt;
-  Shape shape;
-  for (std::string_view rest = type.substr(bracket + 1, type.size() - bracket - 2); !rest.empty();) {
-    const size_t comma = rest.find(',');
-    const auto extent = Expr::parse(rest.substr(0, comma));
-    if (!extent) return std::nullopt;
-    shape.push_back(*extent);
-    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+// Whether the sharding names an axis, whatever the mesh, or cannot be read.
+bool divides(const std::string& sharding, const Value& value) {
+  const auto whole = global_type(value);
+  if (!whole) return true;
+  try {
+    return !parse_sharding(sharding, *whole->shape, Mesh(), value.name).is_replicated();
+  } catch (const Error&) {
+    return true;  // this mesh has no axes
   }
-  return shape;
 }
 
 // Whether these are the extents of the rank's share.
-bool is_share_of(const Value& state, const std::string& type, const std::string& sharding, const Mesh& mesh,
-                 int64_t rank) {
-  const auto whole = extents_of(type);
-  if (!whole || whole->size() != state.data.dims.size()) return false;
-  const Sharding layout = parse_sharding(sharding, *whole, mesh, state.name);
+bool is_share_of(const Value& state, const std::string& sharding, const Mesh& mesh, int64_t rank) {
+  const auto whole = global_type(state);
+  if (!whole || whole->shape->size() != state.data.dims.size()) return false;
+  const Sharding layout = parse_sharding(sharding, *whole->shape, mesh, state.name);
   if (!layout.lives_on(mesh, mesh.coordinates(rank))) return false;
   const Shape local = local_shape(layout, mesh);
   return std::equal(local.begin(), local.end(), state.data.dims.begin(), [&](const Expr& extent, int64_t dim) {
@@ -47,7 +41,7 @@ bool is_share_of(const Value& state, const std::string& type, const std::string&
 // The sharding that a value says it has, if it divides.
 std::optional<std::string> share_of(const Value& value) {
   auto sharding = get_metadata(value, kShardingKey);
-  return sharding && divides(*sharding) ? sharding : std::nullopt;
+  return sharding && divides(*sharding, value) ? sharding : std::nullopt;
 }
 
 }  // namespace
@@ -74,7 +68,7 @@ void require_whole(const OnnxModel& model, const Mesh& mesh, int64_t rank, bool 
     const auto sharding = share_of(*state);
     if (!sharding) continue;
     if (one_for_all && mesh.size() > 1) refuse(*state, *sharding, "where every rank has another");
-    if (!is_share_of(*state, get_metadata(*state, kGlobalKey).value_or(""), *sharding, mesh, rank))
+    if (!is_share_of(*state, *sharding, mesh, rank))
       refuse(*state, *sharding, fmt::format("and not that of rank {} of the mesh {}", rank, mesh.str()));
   }
 }

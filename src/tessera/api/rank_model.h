@@ -46,6 +46,9 @@ WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>
                         const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
                         const SymbolNames& names, const WriteOptions& options);
 
+/// A whole tensor's type as kGlobalKey has it, "float32[batch, min(512, s)]"; nullopt for anything else.
+std::optional<TensorType> read_global_type(std::string_view text);
+
 /// What a value's metadata say that it stands for, if they do. User errors naming `source` for what cannot be read.
 std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source);
 

@@ -18,7 +18,7 @@ namespace {
 }
 
 // Extents between commas that are not inside parentheses.
-Shape read_shape(std::string_view text, const std::string& name, const std::string& source) {
+std::optional<Shape> read_shape(std::string_view text) {
   Shape shape;
   while (!text.empty()) {
     int depth = 0;
@@ -26,8 +26,7 @@ Shape read_shape(std::string_view text, const std::string& name, const std::stri
     for (; end < text.size() && (text[end] != ',' || depth > 0); ++end)
       depth += (text[end] == '(') - (text[end] == ')');
     auto extent = Expr::parse(text.substr(0, end));
-    if (!extent || text.substr(0, end).find('@') != std::string_view::npos)
-      misfit(source, fmt::format("'{}' of '{}' is no extent of a whole tensor", text.substr(0, end), name));
+    if (!extent || text.substr(0, end).find('@') != std::string_view::npos) return std::nullopt;
     shape.push_back(*extent);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -153,18 +152,24 @@ class RankModelReader {
 
 }  // namespace
 
+std::optional<TensorType> read_global_type(std::string_view text) {
+  const size_t bracket = text.find('[');
+  if (bracket == std::string_view::npos || !text.ends_with(']')) return std::nullopt;
+  auto shape = read_shape(text.substr(bracket + 1, text.size() - bracket - 2));
+  if (!shape) return std::nullopt;
+  return TensorType{dtype_named(text.substr(0, bracket)), std::move(shape)};
+}
+
 std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source) {
   if (value.extra.empty()) return std::nullopt;
   auto metadata = all_metadata(value);
   if (!metadata.contains(std::string(kShardingKey))) return std::nullopt;
-  const std::string& type = metadata[std::string(kGlobalKey)];
-  const size_t bracket = type.find('[');
-  if (bracket == std::string::npos || !type.ends_with(']'))
-    misfit(source, fmt::format("'{}' has no global type", value.name));
+  const std::string& text = metadata[std::string(kGlobalKey)];
+  auto type = read_global_type(text);
+  if (!type) misfit(source, fmt::format("'{}' of '{}' is no type of a whole tensor", text, value.name));
   spmd::Placement placement;
   placement.name = metadata[std::string(kValueKey)];
-  placement.global.dtype = dtype_named(type.substr(0, bracket));
-  placement.global.shape = read_shape(type.substr(bracket + 1, type.size() - bracket - 2), value.name, source);
+  placement.global = std::move(*type);
   placement.sharding = parse_sharding(metadata[std::string(kShardingKey)], *placement.global.shape, mesh, value.name);
   return placement;
 }
