@@ -40,7 +40,8 @@ std::vector<EngineInfo> engines();
 
 struct ConnectOptions {
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another before the run is given up
-  std::chrono::milliseconds join_timeout{60'000};  ///< longest wait for all ranks to come, before the first run
+  /// Longest wait for all ranks to come, before the first run; without one a minute, or `timeout` if that is longer.
+  std::optional<std::chrono::milliseconds> join_timeout;
   bool spin = false;  ///< wait a few microseconds without yielding; where every rank's threads have their own cores
   /// Ranks of one host meet in shared memory; the engine connects hosts only. All ranks say the same.
   bool share_memory = false;

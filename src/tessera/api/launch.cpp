@@ -45,8 +45,10 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
       if (one.connect) names.push_back(one.name);
     fail("launch", "engine '{}' does not connect processes; these do: {}", launch.engine, fmt::join(names, ", "));
   }
-  const comm::WorldOptions waits{
-      .timeout = options.timeout, .join_timeout = options.join_timeout, .spin = options.spin};
+  constexpr std::chrono::milliseconds kMinute{60'000};
+  const comm::WorldOptions waits{.timeout = options.timeout,
+                                 .join_timeout = options.join_timeout.value_or(std::max(options.timeout, kMinute)),
+                                 .spin = options.spin};
   auto world = engine->connect(launch, waits);
   if (options.share_memory && launch.engine != "processes")  // which do already
     world = comm::share_memory_within_hosts(std::move(world), launch.rank, waits);

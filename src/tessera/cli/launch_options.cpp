@@ -94,9 +94,8 @@ std::chrono::milliseconds LaunchOptions::waits() const {
   return milliseconds_of(timeout);
 }
 
-std::chrono::milliseconds LaunchOptions::joins() const {
-  constexpr double kMinute = 60;
-  return milliseconds_of(join_timeout.value_or(std::max(timeout, kMinute)));
+std::optional<std::chrono::milliseconds> LaunchOptions::joins() const {
+  return join_timeout ? std::optional(milliseconds_of(*join_timeout)) : std::nullopt;
 }
 
 }  // namespace tessera::cli

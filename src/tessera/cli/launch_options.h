@@ -18,7 +18,7 @@ struct LaunchOptions {
   /// machine's ranks.
   std::optional<int> begin(Console& console, int threads) const;
   std::chrono::milliseconds waits() const;
-  std::chrono::milliseconds joins() const;
+  std::optional<std::chrono::milliseconds> joins() const;
   /// The file for this process' flight record; "" where the process that started it writes that of all ranks.
   std::string flight_record_of(const Console& console) const;
 
@@ -26,7 +26,7 @@ struct LaunchOptions {
   std::string engine = "auto";
   bool share_memory = false;
   double timeout = 60;
-  std::optional<double> join_timeout;  // seconds; without one, a minute or the timeout, whichever is longer
+  std::optional<double> join_timeout;  // seconds
   std::string flight_record = "tessera-flight.json";
 };
 
