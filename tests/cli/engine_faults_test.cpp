@@ -6,6 +6,7 @@
 #include "api/small_model.h"
 #include "launchers.h"
 #include "processes_with.h"
+#include "tessera/io/npz.h"
 #include "tessera/onnx/import.h"
 
 namespace tessera {
@@ -192,8 +193,7 @@ TEST_P(StartOnEngine, refuses_ranks_that_differ) {
         {mlp + " --shapes batch=7 --mesh tp=3", "the program of rank 1 is not that of rank 0"},
         {(folder_ / "weights.onnx").string() + " --shapes batch=7 --mesh tp=3",
          "the data of the weights of rank 1 is not that of rank 0"},
-        {model_ + " --shapes batch=8 --mesh tp=3",
-         "rank 1 was given batch=8, "},
+        {model_ + " --shapes batch=8 --mesh tp=3", ", batch=8, but rank 0 inputs with the hash "},
         {(folder_ / "none.onnx").string() + " --mesh tp=3", "rank 1 ended the run: [import] cannot open"}}) {
     SCOPED_TRACE(arguments);
     const Ran ran = launch_script("[ \"$rank\" = 1 ] && exec " + std::string(TESSERA_BINARY) + " run " + arguments +
@@ -203,6 +203,21 @@ TEST_P(StartOnEngine, refuses_ranks_that_differ) {
     EXPECT_EQ(ran.err.find(words), ran.err.rfind(words)) << "said once: " << ran.err;
     expect_nothing_left();
   }
+}
+
+TEST_P(StartOnEngine, refuses_inputs_that_differ_in_one_element) {
+  for (const float element : {0.0F, 1.0F}) {
+    Tensor x = test::ramp({128, 8});
+    reinterpret_cast<float*>(x.mutable_data())[24] = element;
+    write_npz(folder_ / (element == 0 ? "usual.npz" : "other.npz"), {{"x", x}});
+  }
+  const std::string run = std::string(TESSERA_BINARY) + " run " + model_ +
+                          " --mesh tp=3 --threads 1 --quiet --timeout 5 --flight-record '' --inputs " +
+                          folder_.path().string();
+  const Ran ran = launch_script("[ \"$rank\" = 1 ] && exec " + run + "/other.npz\nexec " + run + "/usual.npz");
+  EXPECT_EQ(ran.code, 2) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("[inputs] rank 1 was given inputs with the hash "));
+  expect_nothing_left();
 }
 
 }  // namespace

@@ -165,11 +165,37 @@ TEST(TwoProcesses, that_are_given_other_sizes_or_inputs_are_told_so) {
   };
   const Tensor rows = Tensor::of<float>(DType::float32, {2, 2}, {1, 2, 3, 4});
   const testing::Matcher<std::string> mend = HasSubstr("give all ranks the same");
-  EXPECT_THAT(errors_of({rows, Tensor::zeros(DType::float32, {3, 2})}),
-              testing::Each(testing::AllOf(HasSubstr("rank 1 was given b=3, "), HasSubstr("but rank 0 b=2, "), mend)));
+  EXPECT_THAT(
+      errors_of({rows, Tensor::zeros(DType::float32, {3, 2})}),
+      testing::Each(testing::AllOf(HasSubstr("rank 1 was given inputs with the hash "),
+                                   HasSubstr(", b=3, but rank 0 inputs with the hash "), HasSubstr(", b=2;"), mend)));
   EXPECT_THAT(errors_of({rows, Tensor::zeros(DType::float32, {2, 2})}),
-              testing::Each(testing::AllOf(HasSubstr("rank 1 was given b=2, inputs with the hash "), mend)));
+              testing::Each(testing::AllOf(HasSubstr(", b=2, but rank 0 inputs"), mend)));
   EXPECT_THAT(errors_of({rows, rows}), testing::Each(""));
+}
+
+// Words that are cut before they differ still tell the rank, and what it has.
+TEST(TwoProcesses, that_are_given_many_sizes_are_told_which_has_others) {
+  constexpr int kDims = 60;
+  std::string inputs, sum;
+  for (int d = 0; d < kDims; ++d) {
+    inputs += fmt::format("{}float[symbol_{:02}] x{}", d ? ", " : "", d, d);
+    sum += fmt::format("s{} = ReduceSum <keepdims = 0> (x{}, {{0}})\n", d, d);
+    sum += fmt::format("t{} = {}\n", d, d ? fmt::format("Add (t{}, s{})", d - 1, d) : "Neg (s0)");
+  }
+  const std::string model = fmt::format("m ({}) => (float[] y) {{ {} y = Neg (t{}) }}", inputs, sum, kDims - 1);
+  const auto errors =
+      in_processes(model, "x=3", {{"x0", "[-]"}, {"y", "[]"}}, {{0, 1}, {2}}, [&](Executor& executor, size_t process) {
+        Tensors given;
+        for (int d = 0; d < kDims; ++d)
+          given[fmt::format("x{}", d)] =
+              Tensor::zeros(DType::float32, {d + 1 < kDims ? 2 : static_cast<int64_t>(2 + process)});
+        executor.run(given);
+      });
+  EXPECT_THAT(errors, testing::Each(testing::ContainsRegex(
+                          "rank 2 was given inputs with the hash [0-9a-f]+, symbol_00=2, .* but rank 0 inputs with")));
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_THAT(errors[0], testing::Not(HasSubstr("symbol_59")));
 }
 
 TEST(TwoProcesses, must_be_as_many_as_the_mesh_has_ranks) {

@@ -32,16 +32,19 @@ uint64_t hash_of(std::string_view text) {
   return hash.value();
 }
 
+constexpr HashSample kOfWeights{32, 64};  // of another training, they differ everywhere
+
 Fingerprint fingerprint_of(const runtime::RankPrograms& programs, std::string_view version) {
   Hash program, weights;
   for (int of_rank : programs.program_of) program.add(std::to_string(of_rank));
   for (const auto& one : programs.programs) {
     program.add(spmd::print_program(*one));
     for (const auto& value : one->graph->values())
-      if (auto initial = one->initial.find(value.get()); initial != one->initial.end()) weights.add(initial->second);
+      if (auto initial = one->initial.find(value.get()); initial != one->initial.end())
+        weights.add(initial->second, kOfWeights);
   }
   for (const auto& shards : programs.shards)
-    for (const auto& [name, shard] : shards) weights.add(shard);
+    for (const auto& [name, shard] : shards) weights.add(shard, kOfWeights);
   return {hash_of(version), hash_of(programs.mesh().str()), program.value(), weights.value()};
 }
 

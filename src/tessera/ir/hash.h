@@ -2,32 +2,50 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #include "tessera/ir/tensor.h"
 
 namespace tessera {
 
-/// FNV-1a, 64 bits (Fowler, Noll and Vo), by which ranks tell whether they have the same.
+/// Which elements of a tensor count: all if `pieces` of `bytes` hold them, else those of so many pieces, spread from
+/// its first byte to its last.
+struct HashSample {
+  size_t pieces, bytes;
+};
+
+/// 64 bits by which ranks tell whether they have the same: FNV-1a (Fowler, Noll and Vo) of text; of elements, the same
+/// by words, with the upper half mixed in so that words which differ in their last bits only do not cancel.
 class Hash {
  public:
   void add(std::string_view text) {
     for (char letter : text) value_ = (value_ ^ static_cast<unsigned char>(letter)) * 0x100000001b3ULL;
     value_ = (value_ ^ 0xff) * 0x100000001b3ULL;  // "ab", "c" is not "a", "bc"
   }
-  /// Type, extents, and up to 32 pieces of 64 bytes: weights of another training differ everywhere.
-  void add(const Tensor& tensor) {
-    constexpr size_t kPiece = 64, kPieces = 32;
+  /// Type, extents and elements. Tensors that differ in one word of those that count have different hashes.
+  void add(const Tensor& tensor, HashSample sample) {
     add(name_of(tensor.dtype));
     add(fmt::format("{}", fmt::join(tensor.dims, ",")));
     if (!tensor.data) return;
-    const std::string_view bytes(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
-    for (size_t i = 0; i < kPieces; ++i) add(bytes.substr(bytes.size() * i / kPieces, kPiece));
+    if (tensor.bytes <= sample.pieces * sample.bytes) return add_words(tensor.data, tensor.bytes);
+    for (size_t i = 0; i < sample.pieces; ++i)
+      add_words(tensor.data + (tensor.bytes - sample.bytes) * i / (sample.pieces - 1), sample.bytes);
   }
   uint64_t value() const { return value_; }
 
  private:
+  void add_words(const std::byte* data, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, data + at, std::min(sizeof word, bytes - at));
+      value_ = (value_ ^ word) * 0x100000001b3ULL;
+      value_ ^= value_ >> 32;
+    }
+  }
+
   uint64_t value_ = 0xcbf29ce484222325ULL;
 };
 

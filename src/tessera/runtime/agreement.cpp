@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
+#include "tessera/ir/hash.h"
 
 namespace tessera::runtime {
 namespace {
 
 struct Record {
   int32_t kind = 0;  // an ErrorKind; 0: no error
-  std::array<char, 508> message{};
+  int64_t mark = 0;  // of what the rank was given; its negative is a number, too
+  std::array<char, 500> message{};
 };
 
 Record record_of(const std::exception_ptr& error) {
@@ -51,8 +52,10 @@ std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, c
   *records = std::vector<Record>(everyone.size() + 1);
   Record& record = (*records).back() = record_of(own);
   if (!own) std::strncpy(record.message.data(), given.c_str(), record.message.size() - 1);
-  const auto mark = static_cast<int64_t>(std::hash<std::string>()(given) >> 2);  // its negative is a number, too
-  *most = {record.kind, mark, -mark};
+  Hash hash;
+  hash.add(given);
+  record.mark = static_cast<int64_t>(hash.value() >> 1);
+  *most = {record.kind, record.mark, -record.mark};
   everyone.run({.kind = comm::Kind::all_reduce,
                 .dtype = DType::int64,
                 .reduction = Reduction::max,
@@ -73,11 +76,12 @@ std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, c
   const auto failed = std::find_if(all.begin(), all.end(), [](const Record& other) { return other.kind != 0; });
   if (failed != all.end()) return error_of(static_cast<int>(failed - all.begin()), *failed);
   const auto other =
-      std::find_if(all.begin(), all.end(), [&](const Record& each) { return each.message != all.front().message; });
+      std::find_if(all.begin(), all.end(), [&](const Record& each) { return each.mark != all.front().mark; });
+  check(other != all.end(), "ranks' marks differed a moment ago");
   return std::make_exception_ptr(
       Error(ErrorKind::user, "inputs",
             fmt::format("rank {} was given {}, but rank 0 {}; give all ranks the same", other - all.begin(),
-                        other == all.end() ? "something else" : other->message.data(), all.front().message.data())));
+                        other->message.data(), all.front().message.data())));
 }
 
 }  // namespace tessera::runtime

@@ -21,6 +21,7 @@ namespace tessera::runtime {
 namespace {
 
 constexpr size_t kCachedSignatures = 16;
+constexpr HashSample kOfInputs{16, 64 << 10};  // all of up to 1 MiB: one element may be all that differs
 
 int team_size(int asked, int64_t ranks) {
 #ifdef TESSERA_THREAD_SANITIZER
@@ -34,7 +35,7 @@ uint64_t hash_of(const Executor::Tensors& inputs) {
   Hash hash;
   for (const auto& [name, tensor] : inputs) {
     hash.add(name);
-    hash.add(tensor);
+    hash.add(tensor, kOfInputs);
   }
   return hash.value();
 }
@@ -148,6 +149,15 @@ struct Executor::Impl {
     keep_for_good(programs);
   }
 
+  // Like on_all(), of a task whose error is to be thrown on all ranks, whose world goes on; likewise if they have been
+  // `given` different things.
+  void on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const std::string& given = "") {
+    std::vector<std::exception_ptr> errors(ranks.size());
+    on_all([&](size_t n) { errors[n] = agree(ranks[n]->everyone(), task(n), given); });
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
+  }
+
   // The sizes that `bind` finds, which are the same for all ranks, as the inputs are, also where each process is given
   // inputs of its own.
   Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind) {
@@ -160,13 +170,10 @@ struct Executor::Impl {
     } catch (...) {
       failed = std::current_exception();
     }
-    std::string given;
-    for (const auto& [symbol, size] : symbols) given += fmt::format("{}={}, ", symbol, size);
-    given += fmt::format("inputs with the hash {:016x}", hash_of(inputs));
-    on_all([&](size_t n) {
-      if (auto error = agree(ranks[n]->everyone(), failed, given); error && n == 0) failed = error;
-    });
-    if (failed) std::rethrow_exception(failed);
+    // The hash first: words are cut.
+    std::string given = fmt::format("inputs with the hash {:016x}", hash_of(inputs));
+    for (const auto& [symbol, size] : symbols) given += fmt::format(", {}={}", symbol, size);
+    on_all_in_agreement([&](size_t) { return failed; }, given);
     return symbols;
   }
 
@@ -184,18 +191,14 @@ struct Executor::Impl {
       plans.erase(oldest);
     }
     PlanSet made(ranks.size());
-    std::vector<std::exception_ptr> errors(ranks.size());
-    on_all([&](size_t n) {
-      std::exception_ptr failed;
+    on_all_in_agreement([&](size_t n) -> std::exception_ptr {
       try {
         made[n] = std::make_unique<RankPlan>(*ranks[n], symbols, PlanOptions{options.keep_all, options.overlap});
+        return nullptr;
       } catch (...) {
-        failed = std::current_exception();
+        return std::current_exception();
       }
-      errors[n] = agree(ranks[n]->everyone(), failed);
     });
-    for (const std::exception_ptr& error : errors)
-      if (error) std::rethrow_exception(error);
     return plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
   }
 };
