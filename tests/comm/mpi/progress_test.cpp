@@ -32,6 +32,25 @@ TEST(MpiProgress, an_all_reduce_ends_by_tests_alone) {
       kPatience);
 }
 
+// Rank 1 comes to the second group only when it has what rank 0 has begun before it came there.
+TEST(MpiProgress, what_is_under_way_goes_on_while_a_rank_joins_a_group) {
+  run_on_mpi(
+      2,
+      [](World& world, int rank) {
+        auto group = world.join(rank, everyone(2));
+        const std::vector<float> in(kElements, static_cast<float>(rank + 1));
+        std::vector<float> out(kElements);
+        const Operation sum{.kind = Kind::all_reduce, .in = in.data(), .out = out.data(), .count = kElements};
+        const Ticket ticket = group->start(sum);
+        if (rank == 1) group->wait(ticket);
+        auto other = world.join(rank, everyone(2));
+        if (rank == 0) group->wait(ticket);
+        EXPECT_EQ(out.back(), 3);
+        other->run({.kind = Kind::barrier});
+      },
+      std::chrono::seconds(10));
+}
+
 TEST(MpiProgress, tests_learn_of_another_ranks_failure) {
   run_on_mpi(
       2,

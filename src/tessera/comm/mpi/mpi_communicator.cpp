@@ -23,6 +23,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_
   fabric_->announce(group, members);
   auto here = [&] {
     if (fabric_->all_announced(group, members)) return true;
+    MpiTransfer::look_at_unfinished(*fabric_);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return false;
   };

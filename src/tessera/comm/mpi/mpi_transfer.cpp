@@ -38,6 +38,11 @@ void MpiTransfer::look_while_others_wait() {
   listed_ = true;
 }
 
+void MpiTransfer::look_at_unfinished(MpiFabric& fabric) {
+  std::lock_guard lock(fabric.mutex());
+  for (MpiTransfer* transfer : fabric.unfinished()) transfer->look();
+}
+
 bool MpiTransfer::look_at_all() {
   const bool ended = look();
   if (ended && listed_) {

@@ -11,14 +11,17 @@
 
 namespace tessera::comm {
 
-/// An operation as requests of MPI's, which advance when somebody looks at them. Who waits for one, or tests it, looks
-/// at all of the process' that have parts of their own to begin: in whatever order ranks wait, nobody waits in a
+/// An operation as requests of MPI's, which advance when somebody looks at them. Who waits for one, or tests it, or
+/// joins a group, looks at all of the process' that have parts of their own to begin: in whatever order ranks wait, nobody waits in a
 /// circle.
 class MpiTransfer : public Transfer {
  public:
   ~MpiTransfer() override;
   bool advance() override;
   bool test() override;
+
+  /// For who waits for something else: looks at all that have parts of their own to begin.
+  static void look_at_unfinished(MpiFabric& fabric);
 
  protected:
   explicit MpiTransfer(MpiFabric& fabric) : fabric_(fabric) {}
