@@ -51,7 +51,8 @@ inline std::string engine_of(const testing::TestParamInfo<Launcher>& info) {
 /// Why the binary cannot use an engine here; "": it can.
 inline std::string missing(const std::string& engine, const testing_io::TemporaryFolder& folder) {
 #ifdef TESSERA_THREAD_SANITIZER
-  if (engine == "processes") return "the sanitizer keeps for itself the addresses where ranks share memory";
+  return engine == "processes" ? "the sanitizer keeps for itself the addresses where ranks share memory"
+                               : "the sanitizer does not know what the library's threads do";
 #endif
   const Ran info = run_command(std::string(TESSERA_BINARY) + " info --json", folder);
   const size_t named = info.out.find("\"name\": \"" + engine + "\"");
