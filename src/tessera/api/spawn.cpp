@@ -33,7 +33,7 @@ struct Child {
   std::optional<int> status;  // once it has ended
 };
 
-/// The ranks that run now; end_spawned() may come from another thread.
+/// The ranks that run now; end_spawned() may come from another thread, while this process ends: never destroyed.
 struct Children {
   std::mutex mutex;
   std::vector<Child> ranks;
@@ -46,8 +46,8 @@ struct Children {
 };
 
 Children& children() {
-  static Children all;
-  return all;
+  static auto* all = new Children;
+  return *all;
 }
 
 /// The handles of ranks that have not ended, in the order of `which`.

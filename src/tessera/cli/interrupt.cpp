@@ -17,9 +17,10 @@ struct LastWords {
   std::function<std::string(const std::string&)> words;
 };
 
+// A signal may come while the process ends, so they are never destroyed.
 LastWords& last_words() {
-  static LastWords one;
-  return one;
+  static auto* one = new LastWords;
+  return *one;
 }
 
 void say_last_words(int signal) {

@@ -87,7 +87,8 @@ void remove_abandoned(const fs::path& path) {
   }
 }
 
-// The siblings that are being written, so that a process that ends before its time can take them away.
+// The siblings that are being written, so that a process that ends before its time can take them away; from another
+// thread, while it ends, so what is here is never destroyed.
 class Unfinished {
  public:
   static void add(const fs::path& path) {
@@ -106,12 +107,12 @@ class Unfinished {
 
  private:
   static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
+    static auto* one = new std::mutex;
+    return *one;
   }
   static std::set<fs::path>& paths() {
-    static std::set<fs::path> all;
-    return all;
+    static auto* all = new std::set<fs::path>;
+    return *all;
   }
 };
 
