@@ -51,9 +51,8 @@ CheckReport check_program(const Program& program);
 /// Model files of a written program that are not as they were written, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);
 
-/// Takes such models over as they are: from now on the program is read with them. Throws the user error of whoever
-/// runs it if they do not make a program that is proved, and changes nothing.
-void accept_changed_models(const std::filesystem::path& folder);
+/// Checks the program with such models, and if it is good takes them over as they are: from now on it is read with them.
+CheckReport accept_changed_models(const std::filesystem::path& folder);
 
 }  // namespace v1
 }  // namespace tessera

@@ -19,11 +19,18 @@ std::vector<std::string> changed_models(const std::filesystem::path& folder) {
   return changed;
 }
 
-void accept_changed_models(const std::filesystem::path& folder) {
+CheckReport accept_changed_models(const std::filesystem::path& folder) {
   api::Manifest manifest = api::read_manifest(folder);
-  for (api::Manifest::RankFile& file : manifest.models) file.stamp = api::stamp_of(folder, file.stamp.file);
-  api::require_proof(Program::read(folder, true), ErrorKind::user);
-  write_file(folder / api::kManifestFile, manifest.to_json());
+  // Before the models are read: what changes after that is not accepted.
+  bool changed = false;
+  for (api::Manifest::RankFile& file : manifest.models) {
+    api::FileStamp now = api::stamp_of(folder, file.stamp.file);
+    changed |= now != file.stamp;
+    file.stamp = std::move(now);
+  }
+  CheckReport report = check_program(Program::read(folder, true));
+  if (changed && report.good()) write_file(folder / api::kManifestFile, manifest.to_json());
+  return report;
 }
 
 }  // namespace v1

@@ -39,10 +39,11 @@ struct ShardLayout {
 class ProgramReader {
  public:
   ProgramReader(const fs::path& folder, bool changed_models)
-      : folder_(folder), changed_models_(changed_models), manifest_(read_manifest(folder)) {
-    functions_.emplace(manifest_.mesh, dialect::FunctionForm{manifest_.form.rank_type == RankType::opaque,
-                                                             manifest_.form.order == Order::tokens});
-  }
+      : folder_(folder),
+        changed_models_(changed_models),
+        manifest_(read_manifest(folder)),
+        functions_(manifest_.mesh,
+                   {manifest_.form.rank_type == RankType::opaque, manifest_.form.order == Order::tokens}) {}
 
   std::shared_ptr<const runtime::RankPrograms> run() {
     constexpr std::string_view kMend = "write the program again, or copy its folder whole";
@@ -68,7 +69,7 @@ class ProgramReader {
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
     lowered_ = std::make_shared<const std::vector<spmd::LoweredCollective>>(
-        lowered_collectives(model, manifest_, file, path, *functions_));
+        lowered_collectives(model, manifest_, file, path, functions_));
     const bool bound = file.ranks.size() == 1;
     take_position_inputs(*model.graph, manifest_.mesh, bound ? std::optional<int64_t>(file.ranks[0]) : std::nullopt);
     read_class(std::move(model), file.ranks, bound, path, programs);
@@ -178,7 +179,7 @@ class ProgramReader {
   const fs::path folder_;
   const bool changed_models_;
   const Manifest manifest_;
-  std::optional<dialect::FunctionCheck> functions_;
+  dialect::FunctionCheck functions_;
   std::shared_ptr<const std::vector<spmd::LoweredCollective>> lowered_;  ///< of the model that is being read
   std::vector<ShardLayout> layouts_;                                     ///< by model
 };

@@ -24,9 +24,8 @@ class Check : public Command {
     Program program = load(console);
     CheckReport report = [&] {
       Progress progress(console, "checking");
-      return check_program(program);
+      return accept_ ? accept_changed_models(path_) : check_program(program);
     }();
-    if (accept_ && report.good() && !changed_.empty()) accept_changed_models(path_);
     if (console.json)
       emit(console, program, report);
     else
