@@ -9,18 +9,23 @@ FUZZ_SECONDS ?= 60
 
 .PHONY: build run test bench fuzz property conformance sanitize format install clean packages
 
+# What users run: the command with its engines, and the examples. Tests are the larger half and are built by `make test`.
 build: packages
 	@cmake --preset release --log-level=WARNING
-	@cmake --build --preset release -j $(JOBS)
+	@cmake --build --preset release -j $(JOBS) --target tessera_cli continue_text hello
 
 run: build
 	@examples/tiny/run.sh
 
-test: build
+test: packages
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release
 
 # Every legal sharding of every operator's operands, where the tests take a sample.
-property: build
+property: packages
+	@cmake --preset release --log-level=WARNING
+	@cmake --build --preset release -j $(JOBS) --target property_test
 	@TESSERA_PROPERTY=all ctest --preset release -R '[Pp]roperty' --timeout 36000
 
 bench: packages

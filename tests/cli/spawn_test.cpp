@@ -29,7 +29,7 @@ using testing_io::put;
 
 #ifndef TESSERA_THREAD_SANITIZER  // it keeps for itself the addresses where ranks share memory
 
-const std::string kBinary = TESSERA_BINARY;
+const std::string kCommand = TESSERA_BINARY;
 
 std::string model_in(const TemporaryFolder& folder) {
   return test::write_model(folder, test::kPair).string();
@@ -58,9 +58,9 @@ TEST(Spawn, gives_the_outputs_of_threads) {
   TemporaryFolder folder;
   const std::string model = model_in(folder), options = " run " + model + " --mesh tp=3 --threads 1 --shapes batch=7";
   const std::string threads = (folder / "threads.npz").string(), processes = (folder / "processes.npz").string();
-  Ran ran = run_command(kBinary + options + " --outputs " + threads, folder);
+  Ran ran = run_command(kCommand + options + " --outputs " + threads, folder);
   ASSERT_EQ(ran.code, 0) << ran.err;
-  ran = run_command(kBinary + options + " --spawn 3 --repeat 3 --outputs " + processes, folder);
+  ran = run_command(kCommand + options + " --spawn 3 --repeat 3 --outputs " + processes, folder);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(ran.err, "");
   EXPECT_THAT(ran.out, HasSubstr("mesh tp=3 (3 ranks)"));
@@ -71,14 +71,14 @@ TEST(Spawn, gives_the_outputs_of_threads) {
 TEST(Spawn, runs_written_programs_whose_ranks_have_models_of_their_own) {
   TemporaryFolder folder;
   const std::string mlp = std::string(TESSERA_TEST_DATA) + "/models/mlp/", out = (folder / "out").string();
-  ASSERT_EQ(run_command(kBinary + " shard " + mlp + "model.onnx --mesh tp=3 -o " + out, folder).code, 0);
-  const Ran ran = run_command(kBinary + " run " + out + " --spawn 3 --inputs " + mlp + "inputs_0.npz", folder);
+  ASSERT_EQ(run_command(kCommand + " shard " + mlp + "model.onnx --mesh tp=3 -o " + out, folder).code, 0);
+  const Ran ran = run_command(kCommand + " run " + out + " --spawn 3 --inputs " + mlp + "inputs_0.npz", folder);
   EXPECT_EQ(ran.code, 0) << ran.err;
 }
 
 TEST(Spawn, one_rank_is_no_special_case) {
   TemporaryFolder folder;
-  const Ran ran = run_command(kBinary + " run " + model_in(folder) + " --spawn 1 --json", folder);
+  const Ran ran = run_command(kCommand + " run " + model_in(folder) + " --spawn 1 --json", folder);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("\"outputs\""));
 }
@@ -86,12 +86,12 @@ TEST(Spawn, one_rank_is_no_special_case) {
 TEST(Spawn, verifies_and_times_too) {
   TemporaryFolder folder;
   const std::string model = model_in(folder);
-  Ran ran = run_command(kBinary + " verify " + model + " --mesh tp=2 --spawn 2 --first-diverging", folder);
+  Ran ran = run_command(kCommand + " verify " + model + " --mesh tp=2 --spawn 2 --first-diverging", folder);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, AllOf(HasSubstr("no tensor of one device and of the mesh differs"), HasSubstr("\npass\n")));
-  ran = run_command(kBinary + " verify " + model + " --mesh tp=2 --spawn 2 --rtol 0 --atol 0 --quiet", folder);
+  ran = run_command(kCommand + " verify " + model + " --mesh tp=2 --spawn 2 --rtol 0 --atol 0 --quiet", folder);
   EXPECT_THAT(ran.code, testing::AnyOf(0, 1));
-  ran = run_command(kBinary + " bench " + model + " --mesh tp=2 --spawn 2 --iterations 3", folder);
+  ran = run_command(kCommand + " bench " + model + " --mesh tp=2 --spawn 2 --iterations 3", folder);
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("throughput"));
 }
@@ -99,17 +99,17 @@ TEST(Spawn, verifies_and_times_too) {
 TEST(Spawn, says_a_mistake_once) {
   TemporaryFolder folder;
   const std::string model = model_in(folder);
-  Ran ran = run_command(kBinary + " run " + (folder / "none.onnx").string() + " --mesh tp=2 --spawn 2", folder);
+  Ran ran = run_command(kCommand + " run " + (folder / "none.onnx").string() + " --mesh tp=2 --spawn 2", folder);
   EXPECT_EQ(ran.code, 2);
   EXPECT_EQ(ran.err.find("none.onnx"), ran.err.rfind("none.onnx")) << ran.err;
-  ran = run_command(kBinary + " run " + model + " --mesh tp=3 --spawn 2", folder);
+  ran = run_command(kCommand + " run " + model + " --mesh tp=3 --spawn 2", folder);
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("the mesh tp=3 of 3 ranks is given, but 2 processes were started"));
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
-  ran = run_command(kBinary + " run " + model + " --spawn 2", folder);
+  ran = run_command(kCommand + " run " + model + " --spawn 2", folder);
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("no mesh of 1 rank is given, but 2 processes were started; name a mesh of 2 ranks"));
-  ran = run_command("env TESSERA_RANK=1 " + kBinary + " run " + model, folder);
+  ran = run_command("env TESSERA_RANK=1 " + kCommand + " run " + model, folder);
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("TESSERA_RANK is set, but not TESSERA_WORLD_SIZE"));
 }
@@ -141,7 +141,7 @@ TEST(Spawn, names_a_rank_that_is_killed) {
     const pid_t shell = test::start(
         folder,
         {"/bin/sh", "-c",
-         "exec " + kBinary + " run " + model + " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 2>" + err});
+         "exec " + kCommand + " run " + model + " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 2>" + err});
     ASSERT_TRUE(soon([&] { return process_of(killed, model).has_value(); }));
     kill(*process_of(killed, model), SIGKILL);
     int status = 0;
@@ -157,7 +157,7 @@ TEST(Spawn, does_not_wait_for_a_rank_that_is_stopped) {
   TemporaryFolder folder;
   const std::string model = model_in(folder), err = (folder / "stderr").string();
   const pid_t shell = test::start(folder, {"/bin/sh", "-c",
-                                           "exec " + kBinary + " run " + model +
+                                           "exec " + kCommand + " run " + model +
                                                " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 "
                                                "--timeout 0.5 2>" +
                                                err});

@@ -16,8 +16,6 @@ using ::testing::FloatNear;
 using ::testing::IsEmpty;
 using ::testing::Pointwise;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
 struct Extents {
   int64_t batch, q_heads, kv_heads, queries, keys, width, value_width;
 

@@ -14,7 +14,6 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
 const float not_a_number = std::nanf("");
 
 std::vector<float> run_floats(const std::string& op, const std::vector<float>& x, const Attributes& attributes = {}) {

@@ -13,8 +13,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<float> run(const std::string& op, const std::vector<Tensor>& inputs, Dims dims,
-                       const Attributes& attributes = {}) {
+std::vector<float> run_indexing(const std::string& op, const std::vector<Tensor>& inputs, Dims dims,
+                                const Attributes& attributes = {}) {
   return values_of<float>(run_kernel_one(op, inputs, DType::float32, std::move(dims), {.attributes = attributes}));
 }
 
@@ -38,22 +38,22 @@ std::string running_error(Body&& body) {
 const Tensor table = floats({3, 2}, {1, 2, 3, 4, 5, 6});
 
 TEST(Indexing, gather_takes_lines_along_an_axis) {
-  EXPECT_THAT(run("Gather", {table, ints({2}, {2, 0})}, {2, 2}), ElementsAre(5, 6, 1, 2));
-  EXPECT_THAT(run("Gather", {table, ints({}, {-1})}, {2}), ElementsAre(5, 6));
-  EXPECT_THAT(run("Gather", {table, ints({1, 2}, {1, 1})}, {3, 1, 2}, axis(1)), ElementsAre(2, 2, 4, 4, 6, 6));
+  EXPECT_THAT(run_indexing("Gather", {table, ints({2}, {2, 0})}, {2, 2}), ElementsAre(5, 6, 1, 2));
+  EXPECT_THAT(run_indexing("Gather", {table, ints({}, {-1})}, {2}), ElementsAre(5, 6));
+  EXPECT_THAT(run_indexing("Gather", {table, ints({1, 2}, {1, 1})}, {3, 1, 2}, axis(1)), ElementsAre(2, 2, 4, 4, 6, 6));
   const Tensor narrow = Tensor::of<int32_t>(DType::int32, {2}, {1, -3});
-  EXPECT_THAT(run("Gather", {table, narrow}, {2, 2}), ElementsAre(3, 4, 1, 2));
-  EXPECT_THAT(run("Gather", {table, ints({0}, {})}, {0, 2}), ElementsAre());
+  EXPECT_THAT(run_indexing("Gather", {table, narrow}, {2, 2}), ElementsAre(3, 4, 1, 2));
+  EXPECT_THAT(run_indexing("Gather", {table, ints({0}, {})}, {0, 2}), ElementsAre());
 }
 
 TEST(Indexing, an_index_out_of_range_is_named) {
-  const std::string message = running_error([] { run("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
+  const std::string message = running_error([] { run_indexing("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
   EXPECT_THAT(message, HasSubstr("tested"));
   EXPECT_THAT(message, HasSubstr("index 3 is outside [-3, 3)"));
-  running_error([] { run("GatherElements", {table, ints({1, 2}, {0, -4})}, {1, 2}); });
-  running_error([] { run("GatherND", {table, ints({1, 2}, {0, 2})}, {1}); });
-  running_error([] { run("ScatterND", {table, ints({1, 1}, {3}), floats({1, 2}, {0, 0})}, {3, 2}); });
-  running_error([] { run("ScatterElements", {table, ints({1, 1}, {5}), floats({1, 1}, {0})}, {3, 2}); });
+  running_error([] { run_indexing("GatherElements", {table, ints({1, 2}, {0, -4})}, {1, 2}); });
+  running_error([] { run_indexing("GatherND", {table, ints({1, 2}, {0, 2})}, {1}); });
+  running_error([] { run_indexing("ScatterND", {table, ints({1, 1}, {3}), floats({1, 2}, {0, 0})}, {3, 2}); });
+  running_error([] { run_indexing("ScatterElements", {table, ints({1, 1}, {5}), floats({1, 1}, {0})}, {3, 2}); });
 }
 
 TEST(Indexing, shards_of_a_gather_add_up_to_the_whole) {
@@ -87,22 +87,22 @@ TEST(Indexing, gather_shard_works_along_any_axis) {
 }
 
 TEST(Indexing, gather_nd_takes_tuples) {
-  EXPECT_THAT(run("GatherND", {table, ints({2, 2}, {0, 1, 2, -2})}, {2}), ElementsAre(2, 5));
-  EXPECT_THAT(run("GatherND", {table, ints({2, 1}, {1, -1})}, {2, 2}), ElementsAre(3, 4, 5, 6));
+  EXPECT_THAT(run_indexing("GatherND", {table, ints({2, 2}, {0, 1, 2, -2})}, {2}), ElementsAre(2, 5));
+  EXPECT_THAT(run_indexing("GatherND", {table, ints({2, 1}, {1, -1})}, {2, 2}), ElementsAre(3, 4, 5, 6));
   const Tensor batched = floats({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
-  EXPECT_THAT(run("GatherND", {batched, ints({2, 1}, {1, 0})}, {2, 2}, {{"batch_dims", int64_t{1}}}),
+  EXPECT_THAT(run_indexing("GatherND", {batched, ints({2, 1}, {1, 0})}, {2, 2}, {{"batch_dims", int64_t{1}}}),
               ElementsAre(3, 4, 5, 6));
 }
 
 TEST(Indexing, gather_elements_takes_one_by_one) {
-  EXPECT_THAT(run("GatherElements", {table, ints({2, 2}, {2, 0, -1, 1})}, {2, 2}), ElementsAre(5, 2, 5, 4));
-  EXPECT_THAT(run("GatherElements", {table, ints({3, 1}, {1, 0, 1})}, {3, 1}, axis(1)), ElementsAre(2, 3, 6));
+  EXPECT_THAT(run_indexing("GatherElements", {table, ints({2, 2}, {2, 0, -1, 1})}, {2, 2}), ElementsAre(5, 2, 5, 4));
+  EXPECT_THAT(run_indexing("GatherElements", {table, ints({3, 1}, {1, 0, 1})}, {3, 1}, axis(1)), ElementsAre(2, 3, 6));
 }
 
 TEST(Indexing, scatter_nd_combines_in_order) {
   const Tensor x = floats({4}, {1, 2, 3, 4}), where = ints({3, 1}, {1, 3, 1}), updates = floats({3}, {10, 20, 30});
   auto with = [&](const std::string& reduction) {
-    return run("ScatterND", {x, where, updates}, {4}, {{"reduction", reduction}});
+    return run_indexing("ScatterND", {x, where, updates}, {4}, {{"reduction", reduction}});
   };
   EXPECT_THAT(with("none"), ElementsAre(1, 30, 3, 20));
   EXPECT_THAT(with("add"), ElementsAre(1, 42, 3, 24));
@@ -110,18 +110,19 @@ TEST(Indexing, scatter_nd_combines_in_order) {
   EXPECT_THAT(with("max"), ElementsAre(1, 30, 3, 20));
   EXPECT_THAT(with("min"), ElementsAre(1, 2, 3, 4));
   EXPECT_THROW(with("mean"), Error);
-  EXPECT_THAT(run("ScatterND", {table, ints({1, 1}, {-1}), floats({1, 2}, {8, 9})}, {3, 2}),
+  EXPECT_THAT(run_indexing("ScatterND", {table, ints({1, 1}, {-1}), floats({1, 2}, {8, 9})}, {3, 2}),
               ElementsAre(1, 2, 3, 4, 8, 9));
 }
 
 TEST(Indexing, scatter_elements_may_take_over_its_data) {
   const std::vector<Tensor> in = {table, ints({2, 2}, {2, 0, 2, -1}), floats({2, 2}, {10, 20, 30, 40})};
-  EXPECT_THAT(run("ScatterElements", in, {3, 2}), ElementsAre(1, 20, 3, 4, 30, 40));
+  EXPECT_THAT(run_indexing("ScatterElements", in, {3, 2}), ElementsAre(1, 20, 3, 4, 30, 40));
   const RunOptions options = {.attributes = {{"reduction", std::string("add")}}, .in_place = 0};
   EXPECT_THAT(values_of<float>(run_kernel_one("ScatterElements", in, DType::float32, {3, 2}, options)),
               ElementsAre(1, 22, 3, 4, 45, 46));
-  EXPECT_THAT(run("ScatterElements", {table, ints({3, 1}, {1, 0, 1}), floats({3, 1}, {7, 8, 9})}, {3, 2}, axis(1)),
-              ElementsAre(1, 7, 8, 4, 5, 9));
+  EXPECT_THAT(
+      run_indexing("ScatterElements", {table, ints({3, 1}, {1, 0, 1}), floats({3, 1}, {7, 8, 9})}, {3, 2}, axis(1)),
+      ElementsAre(1, 7, 8, 4, 5, 9));
 }
 
 TEST(Indexing, scattered_integers_wrap_around) {
@@ -134,9 +135,11 @@ TEST(Indexing, scattered_integers_wrap_around) {
 
 TEST(Indexing, one_hot_marks_valid_indices_only) {
   const Tensor depth = ints({}, {3}), values = floats({2}, {5, 9});
-  EXPECT_THAT(run("OneHot", {ints({3}, {1, -1, 3}), depth, values}, {3, 3}), ElementsAre(5, 9, 5, 5, 5, 9, 5, 5, 5));
-  EXPECT_THAT(run("OneHot", {ints({2}, {0, 2}), depth, values}, {3, 2}, axis(0)), ElementsAre(9, 5, 5, 5, 5, 9));
-  EXPECT_THAT(run("OneHot", {floats({1}, {2}), depth, values}, {1, 3}), ElementsAre(5, 5, 9));
+  EXPECT_THAT(run_indexing("OneHot", {ints({3}, {1, -1, 3}), depth, values}, {3, 3}),
+              ElementsAre(5, 9, 5, 5, 5, 9, 5, 5, 5));
+  EXPECT_THAT(run_indexing("OneHot", {ints({2}, {0, 2}), depth, values}, {3, 2}, axis(0)),
+              ElementsAre(9, 5, 5, 5, 5, 9));
+  EXPECT_THAT(run_indexing("OneHot", {floats({1}, {2}), depth, values}, {1, 3}), ElementsAre(5, 5, 9));
 }
 
 TEST(Indexing, top_k_orders_values_and_prefers_the_lower_index) {

@@ -15,8 +15,8 @@ using testing::ElementsAre;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-std::vector<float> run(const std::string& op, const Tensor& x, std::vector<int64_t> axes, Dims dims,
-                       const Attributes& attributes = {}) {
+std::vector<float> run_reduction(const std::string& op, const Tensor& x, std::vector<int64_t> axes, Dims dims,
+                                 const Attributes& attributes = {}) {
   const Tensor along = ints({static_cast<int64_t>(axes.size())}, axes);
   return values_of<float>(run_kernel_one(op, {x, along}, DType::float32, std::move(dims), {.attributes = attributes}));
 }
@@ -83,7 +83,7 @@ TEST(Reduction, agrees_with_a_sum_in_double_over_any_axes) {
   for (int trial = 0; trial < 150; ++trial) {
     const Case made = random_case(random);
     for (const auto& [op, reference] : references) {
-      const std::vector<float> y = run(op, floats(made.dims, made.values), made.axes, made.result);
+      const std::vector<float> y = run_reduction(op, floats(made.dims, made.values), made.axes, made.result);
       for (size_t i = 0; i < y.size(); ++i) {
         const double exact = reference(made.groups[i]);
         if (std::isnan(exact))
@@ -116,11 +116,11 @@ TEST(Reduction, a_shard_of_the_kept_dimensions_has_the_bits_of_the_whole) {
   std::vector<float> x(outer * rows * columns);
   for (float& element : x) element = normal(random);
   for (const std::string op : {"ReduceSum", "ReduceLogSumExp"}) {
-    const std::vector<float> whole = run(op, floats({outer, rows, columns}, x), {1}, {outer, 1, columns});
+    const std::vector<float> whole = run_reduction(op, floats({outer, rows, columns}, x), {1}, {outer, 1, columns});
     for (int64_t column : {0, 5, 36}) {
       std::vector<float> one;  // a single column
       for (int64_t i = 0; i < outer * rows; ++i) one.push_back(x[i * columns + column]);
-      const std::vector<float> shard = run(op, floats({outer, rows, 1}, one), {1}, {outer, 1, 1});
+      const std::vector<float> shard = run_reduction(op, floats({outer, rows, 1}, one), {1}, {outer, 1, 1});
       for (int64_t o = 0; o < outer; ++o) EXPECT_EQ(shard[o], whole[o * columns + column]) << op;
     }
   }
@@ -158,35 +158,36 @@ TEST(Reduction, integers_and_truth_values) {
 
 TEST(Reduction, nothing_reduces_to_the_identity) {
   const Tensor empty = Tensor::zeros(DType::float32, {2, 0});
-  EXPECT_THAT(run("ReduceSum", empty, {1}, {2, 1}), ElementsAre(0, 0));
-  EXPECT_THAT(run("ReduceProd", empty, {1}, {2, 1}), ElementsAre(1, 1));
-  EXPECT_THAT(run("ReduceMax", empty, {1}, {2, 1}), ElementsAre(-infinity, -infinity));
-  EXPECT_THAT(run("ReduceMin", empty, {1}, {2, 1}), ElementsAre(infinity, infinity));
-  EXPECT_THAT(run("ReduceLogSumExp", empty, {1}, {2, 1}), ElementsAre(-infinity, -infinity));
-  EXPECT_THAT(run("ReduceSum", empty, {0}, {1, 0}), ElementsAre());
+  EXPECT_THAT(run_reduction("ReduceSum", empty, {1}, {2, 1}), ElementsAre(0, 0));
+  EXPECT_THAT(run_reduction("ReduceProd", empty, {1}, {2, 1}), ElementsAre(1, 1));
+  EXPECT_THAT(run_reduction("ReduceMax", empty, {1}, {2, 1}), ElementsAre(-infinity, -infinity));
+  EXPECT_THAT(run_reduction("ReduceMin", empty, {1}, {2, 1}), ElementsAre(infinity, infinity));
+  EXPECT_THAT(run_reduction("ReduceLogSumExp", empty, {1}, {2, 1}), ElementsAre(-infinity, -infinity));
+  EXPECT_THAT(run_reduction("ReduceSum", empty, {0}, {1, 0}), ElementsAre());
 }
 
 TEST(Reduction, no_axes_mean_all_or_none) {
   const Tensor x = floats({2, 2}, {1, 2, 3, 4});
   EXPECT_THAT(values_of<float>(run_kernel_one("ReduceSum", {x}, DType::float32, {1, 1})), ElementsAre(10));
-  EXPECT_THAT(run("ReduceSum", x, {}, {}), ElementsAre(10));
-  EXPECT_THAT(run("ReduceSum", x, {}, {2, 2}, {{"noop_with_empty_axes", int64_t{1}}}), ElementsAre(1, 2, 3, 4));
-  EXPECT_THROW(run("ReduceSum", x, {2}, {2, 2}), Error);
+  EXPECT_THAT(run_reduction("ReduceSum", x, {}, {}), ElementsAre(10));
+  EXPECT_THAT(run_reduction("ReduceSum", x, {}, {2, 2}, {{"noop_with_empty_axes", int64_t{1}}}),
+              ElementsAre(1, 2, 3, 4));
+  EXPECT_THROW(run_reduction("ReduceSum", x, {2}, {2, 2}), Error);
 }
 
 TEST(Reduction, log_sum_exp_neither_overflows_nor_loses_infinities) {
-  EXPECT_THAT(run("ReduceLogSumExp", floats({2}, {1000, 1000}), {0}, {1}),
+  EXPECT_THAT(run_reduction("ReduceLogSumExp", floats({2}, {1000, 1000}), {0}, {1}),
               ElementsAre(testing::FloatEq(1000 + std::log(2.0f))));
-  EXPECT_THAT(run("ReduceLogSumExp", floats({2}, {-infinity, -infinity}), {0}, {1}), ElementsAre(-infinity));
-  EXPECT_THAT(run("ReduceLogSumExp", floats({2}, {infinity, 1}), {0}, {1}), ElementsAre(infinity));
+  EXPECT_THAT(run_reduction("ReduceLogSumExp", floats({2}, {-infinity, -infinity}), {0}, {1}), ElementsAre(-infinity));
+  EXPECT_THAT(run_reduction("ReduceLogSumExp", floats({2}, {infinity, 1}), {0}, {1}), ElementsAre(infinity));
 }
 
 TEST(Reduction, nan_wins_a_maximum) {
   std::vector<float> x(100, 1.0f);
   x[37] = std::nanf("");
   for (const std::string op : {"ReduceMax", "ReduceMin"}) {
-    EXPECT_TRUE(std::isnan(run(op, floats({100}, x), {0}, {1})[0])) << op;
-    EXPECT_TRUE(std::isnan(run(op, floats({100, 1}, x), {0}, {1, 1})[0])) << op;
+    EXPECT_TRUE(std::isnan(run_reduction(op, floats({100}, x), {0}, {1})[0])) << op;
+    EXPECT_TRUE(std::isnan(run_reduction(op, floats({100, 1}, x), {0}, {1, 1})[0])) << op;
   }
 }
 

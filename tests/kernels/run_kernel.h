@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 namespace tessera::kernels {
 
 using Attributes = std::map<std::string, AttributeValue>;
+
+inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
 /// What to run beyond operands and results: `RunOptions{.attributes = {{"axis", int64_t{1}}}}`.
 struct RunOptions {

@@ -6,8 +6,6 @@
 namespace tessera::ops {
 namespace {
 
-const Expr b = Expr::symbol("b"), s = Expr::symbol("s");
-
 std::string content(std::string_view type, std::vector<std::vector<Expr>> operands) {
   OneNode node(type);
   for (auto& elements : operands) {

@@ -11,7 +11,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const Expr b = Expr::symbol("b"), s = Expr::symbol("s"), past = Expr::symbol("past");
 constexpr int64_t kEnd = INT64_MAX;
 
 struct SliceCase {

@@ -7,8 +7,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const Expr b = Expr::symbol("b"), s = Expr::symbol("s"), past = Expr::symbol("past");
-
 TEST(Constant, HasTheTypeOfItsAttribute) {
   OneNode tensor("Constant");
   tensor.set("value", Tensor::of<float>(DType::float32, {1, 2}, {1, 2}));

@@ -7,8 +7,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const Expr b = Expr::symbol("b"), s = Expr::symbol("s");
-
 TEST(Transpose, PermutesFactors) {
   OneNode node("Transpose");
   node.operand("b s 6 32").set("perm", std::vector<int64_t>{0, 2, 1, 3});

@@ -11,6 +11,9 @@
 
 namespace tessera::ops {
 
+/// Extents that are not known.
+inline const Expr b = Expr::symbol("b"), s = Expr::symbol("s"), past = Expr::symbol("past");
+
 /// One node on inputs whose extents are written as text ("batch 6 s+1" without spaces inside an extent), and what the
 /// operator's definition says of it.
 class OneNode {

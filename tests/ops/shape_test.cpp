@@ -8,8 +8,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const Expr b = Expr::symbol("b"), s = Expr::symbol("s");
-
 TEST(ReshapeRule, TakesADimensionApart) {
   EXPECT_EQ(reshape_rule({b, s, 192}, {b, s, 6, 32}).str(), "a b (c d) -> a b c d");
   EXPECT_EQ(reshape_rule({b, s, 192}, {b, s, 3, 4, 16}).str(), "a b (c d e) -> a b c d e");

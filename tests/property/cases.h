@@ -19,6 +19,11 @@ std::vector<Subject> attention_cases();      // cases_attention.cpp: Attention, 
 std::vector<Subject> recurrent_cases();      // cases_recurrent.cpp: RNN, GRU, LSTM
 std::vector<Subject> resize_cases();         // cases_resize.cpp
 
+/// The attribute of the operators that work along one dimension.
+inline Attribute axis(int64_t at) {
+  return {"axis", at};
+}
+
 /// Collects subjects of one node, all of whose results are outputs.
 class CaseList {
  public:

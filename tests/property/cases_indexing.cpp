@@ -5,10 +5,6 @@ namespace {
 
 using Operands = std::vector<Value*>;
 
-Attribute axis(int64_t at) {
-  return {"axis", at};
-}
-
 void add_gathers(CaseList& list) {
   list.add("Gather", "an embedding", [](Builder& b) -> Operands { return {b.weight("7 6"), b.indices("2 3", 0, 7)}; });
   list.add("Gather", "indices from the end", [](Builder& b) -> Operands {

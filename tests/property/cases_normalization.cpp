@@ -5,10 +5,6 @@ namespace {
 
 using Operands = std::vector<Value*>;
 
-Attribute axis(int64_t at) {
-  return {"axis", at};
-}
-
 void add_along_axis(CaseList& list) {
   for (std::string_view type : {"Softmax", "LogSoftmax", "Hardmax", "LpNormalization"}) {
     auto reals = [](std::string_view extents) {

@@ -9,10 +9,6 @@ Value* non_empty(Writer& w, size_t least_rank) {
   });
 }
 
-int64_t any_axis(Writer& w, const Value* x) {
-  return w.between(0, static_cast<int64_t>(x->rank()) - 1);
-}
-
 bool gather(Writer& w) {
   Value* x = non_empty(w, 1);
   if (!x) return false;

@@ -7,11 +7,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-int64_t any_axis(Writer& w, const Value* x) {
-  auto axis = w.between(0, static_cast<int64_t>(x->rank()) - 1);
-  return w.one_in(4) ? axis - static_cast<int64_t>(x->rank()) : axis;
-}
-
 size_t dim_of(const Value* x, int64_t axis) {
   return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x->rank()) : axis);
 }

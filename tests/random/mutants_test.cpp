@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 
 #include "io/temporary_folder.h"
 #include "random/mutate.h"
 #include "random/random_program.h"
+#include "random/settings.h"
 #include "tessera/api/compile.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
@@ -22,13 +22,8 @@
 namespace tessera::random {
 namespace {
 
-constexpr uint64_t kMutants = 200, kFirstSeed = 1;
-constexpr uint64_t kShares = 2;
-
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* given = std::getenv(variable);
-  return given ? std::strtoull(given, nullptr, 10) : otherwise;
-}
+constexpr uint64_t kMutants = 200;
+constexpr uint64_t kMutantShares = 2;
 
 using Programs = std::shared_ptr<const runtime::RankPrograms>;
 using Tensors = runtime::Executor::Tensors;
@@ -91,18 +86,19 @@ bool is_harmless(const Programs& mutant, const Program& program, const Tensors& 
 class Mutants : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
-  const uint64_t wanted = number_from("TESSERA_MUTANTS", kMutants) / kShares;
+  const uint64_t wanted = number_from("TESSERA_MUTANTS", kMutants) / kMutantShares;
   uint64_t seed = number_from("TESSERA_TEST_SEED", kFirstSeed) + GetParam();
   uint64_t tried = 0, harmful = 0, strict = 0;
-  for (; tried < wanted; seed += kShares) {
-    SCOPED_TRACE(testing::Message() << "repeat it with TESSERA_TEST_SEED=" << seed << " TESSERA_MUTANTS=" << kShares);
+  for (; tried < wanted; seed += kMutantShares) {
+    SCOPED_TRACE(testing::Message() << "repeat it with TESSERA_TEST_SEED=" << seed
+                                    << " TESSERA_MUTANTS=" << kMutantShares);
     Program program = generate(seed);
     if (program.mesh.size() == 1) continue;
     std::shared_ptr<const runtime::RankPrograms> right;
     Tensors expected;
     try {
       const auto compiled = compile(program);
-      right = seed / kShares % 2 ? lowered(*compiled) : runtime::RankPrograms::same(compiled);
+      right = seed / kMutantShares % 2 ? lowered(*compiled) : runtime::RankPrograms::same(compiled);
       expected = run(std::make_shared<runtime::RankPrograms>(apart(*right)), program, std::chrono::seconds(30));
     } catch (const Error&) {
       continue;  // random_programs_test.cpp says which may be refused
@@ -135,7 +131,7 @@ TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
   EXPECT_GT(harmful * 2, tried);  // else the changes prove little
 }
 
-INSTANTIATE_TEST_SUITE_P(Share, Mutants, testing::Range(uint64_t{0}, kShares));
+INSTANTIATE_TEST_SUITE_P(Share, Mutants, testing::Range(uint64_t{0}, kMutantShares));
 
 }  // namespace
 }  // namespace tessera::random

@@ -2,22 +2,17 @@
 // TESSERA_TEST_SEED=S begins with the program of seed S: a failure's seed and N = 1 repeat it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 
 #include "random/random_program.h"
+#include "random/settings.h"
 
 namespace tessera::random {
 namespace {
 
-constexpr uint64_t kPrograms = 2000, kFirstSeed = 1;
-constexpr uint64_t kShares = 4;   // so that tests run side by side
-constexpr int kMostFailures = 3;  // of a share: each is shrunk, which takes a while
-
-uint64_t number_from(const char* variable, uint64_t otherwise) {
-  const char* given = std::getenv(variable);
-  return given ? std::strtoull(given, nullptr, 10) : otherwise;
-}
+constexpr uint64_t kPrograms = 2000;
+constexpr uint64_t kProgramShares = 4;  // so that tests run side by side
+constexpr int kMostFailures = 3;        // of a share: each is shrunk, which takes a while
 
 class RandomPrograms : public testing::TestWithParam<uint64_t> {};
 
@@ -25,7 +20,7 @@ TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
   const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", kPrograms);
   const uint64_t first = number_from("TESSERA_TEST_SEED", kFirstSeed);
   int equal = 0, refused = 0, skipped = 0, failed = 0;
-  for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kShares) {
+  for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kProgramShares) {
     SCOPED_TRACE(seed);
     Program program = generate(seed);
     Outcome outcome = check(program);
@@ -44,7 +39,7 @@ TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
   EXPECT_LE((refused + skipped) * 10, equal + 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Share, RandomPrograms, testing::Range(uint64_t{0}, kShares));
+INSTANTIATE_TEST_SUITE_P(Share, RandomPrograms, testing::Range(uint64_t{0}, kProgramShares));
 
 }  // namespace
 }  // namespace tessera::random

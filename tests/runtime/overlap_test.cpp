@@ -44,7 +44,7 @@ const Model kScatter =
     model_of("reduce_scatter", "ReduceScatter", "  p = MatMul (x, w)\n  r = Relu (p)\n", "  y = Add (r, t)\n",
              {{"x", "[-, tp]"}, {"w", "[tp, -]"}, {"r", "[-, tp]"}, {"v", "[-, tp]"}, {"y", "[-, tp]"}});
 
-std::shared_ptr<const spmd::Program> program_of(const Model& model) {
+std::shared_ptr<const spmd::Program> program_on_mesh(const Model& model) {
   return std::make_shared<spmd::Program>(Compiled(model.text, "tp=2", model.orders).program());
 }
 
@@ -86,7 +86,7 @@ class Overlap : public testing::TestWithParam<Model> {};
 
 TEST_P(Overlap, computes_while_the_communication_is_under_way_and_gives_the_same_bits) {
   const Model& model = GetParam();
-  auto program = program_of(model);
+  auto program = program_on_mesh(model);
   Executor at_once(program, options_on(std::make_shared<CheckedWorld>(2), false));
   Executor overlapped(program, options_on(std::make_shared<CheckedWorld>(2), true));
   const std::vector<float> expected = y_of(at_once);
@@ -147,7 +147,7 @@ constexpr int kNever = 1000;  // tests
 TEST(OverlapProgress, is_asked_for_after_a_kernel_until_the_communication_has_ended) {
   for (const bool by_tests : {true, false}) {
     auto world = std::make_shared<CheckedWorld>(2, 1, by_tests);
-    Executor executor(program_of(kSum), options_on(world, true));
+    Executor executor(program_on_mesh(kSum), options_on(world, true));
     executor.run(inputs());
     for (int rank = 0; rank < 2; ++rank) {
       std::vector<std::string> expected = {"start errors", "wait errors", "start p"};  // the first are of planning
@@ -202,7 +202,7 @@ TEST(OverlapProgress, is_asked_for_within_a_long_product_where_it_comes_by_tests
 }
 
 TEST(OverlapProfile, says_how_much_was_computed_meanwhile) {
-  Executor executor(program_of(kSum), options_on(comm::make_local_world(2), true));
+  Executor executor(program_on_mesh(kSum), options_on(comm::make_local_world(2), true));
   executor.run(inputs());
   for (const RankTimes& rank : executor.times()) {
     ASSERT_EQ(rank.end.size(), rank.steps->size());

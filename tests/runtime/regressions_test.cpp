@@ -13,8 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::shared_ptr<const spmd::Program> program_of(const std::string& text, const std::string& mesh_text,
-                                                const std::map<std::string, std::string>& layouts) {
+std::shared_ptr<const spmd::Program> program_from(const std::string& text, const std::string& mesh_text,
+                                                  const std::map<std::string, std::string>& layouts) {
   OnnxModel model = parse_text(text);
   ops::infer_types(*model.graph);
   Mesh mesh = Mesh::parse(mesh_text);
@@ -31,12 +31,12 @@ std::shared_ptr<const spmd::Program> program_of(const std::string& text, const s
 
 TEST(Executor, ScattersAValueIntoItself) {
   // The operand's memory may be taken over, but not while the updates are read from it.
-  auto program = program_of(R"(<ir_version: 10, opset_import: ["" : 24]>
+  auto program = program_from(R"(<ir_version: 10, opset_import: ["" : 24]>
     g (float[4] x) => (float[4] y) <int64[4] back = {3, 2, 1, 0}> {
       r = Relu (x)
       y = ScatterElements <axis = 0> (r, back, r)
     })",
-                            "tp=1", {});
+                              "tp=1", {});
   Executor executor(program, {});
   auto outputs = executor.run({{"x", Tensor::of<float>(DType::float32, {4}, {1, 2, 3, 4})}});
   EXPECT_THAT(outputs.at("y").as<float>(), testing::ElementsAre(4, 3, 2, 1));
@@ -44,11 +44,11 @@ TEST(Executor, ScattersAValueIntoItself) {
 
 TEST(Executor, RefusesExtentsThatOnlyShardsAgreeOn) {
   // Over dp=2 the shards of 4 and the whole of 2 have two rows each.
-  auto program = program_of(R"(<ir_version: 10, opset_import: ["" : 24]>
+  auto program = program_from(R"(<ir_version: 10, opset_import: ["" : 24]>
     g (float[a, 3] x, float[b, 3] z) => (float[a, 3] y) {
       y = Add (x, z)
     })",
-                            "dp=2", {{"x", "[dp,-]"}});
+                              "dp=2", {{"x", "[dp,-]"}});
   Executor executor(program, {});
   auto rows = [](int64_t count) { return Tensor::zeros(DType::float32, {count, 3}); };
   try {
@@ -62,12 +62,12 @@ TEST(Executor, RefusesExtentsThatOnlyShardsAgreeOn) {
 }
 
 TEST(Executor, KeepsValuesThatAreViewsOfItsInputs) {
-  auto program = program_of(R"(<ir_version: 10, opset_import: ["" : 24]>
+  auto program = program_from(R"(<ir_version: 10, opset_import: ["" : 24]>
     g (float[4] x) => (float[2, 2] y) <int64[2] shape = {2, 2}> {
       v = Reshape (x, shape)
       y = Relu (v)
     })",
-                            "tp=1", {});
+                              "tp=1", {});
   ExecutorOptions options;
   options.keep_all = true;
   Executor executor(program, options);

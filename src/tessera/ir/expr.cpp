@@ -7,24 +7,21 @@
 
 namespace tessera {
 
-namespace {
-
-using Term = Expr::Term;
-
-/// What a value lies between, where that is known.
-struct Bounds {
+/// What an expression lies between, where that is known.
+struct ExprBounds {
   std::optional<int64_t> low, high;
 };
 
-}  // namespace
-
 struct Expr::Polynomial {
-  std::vector<Term> terms;  // sorted by key, no zero coefficients, never a lone constant
+  std::vector<Expr::Term> terms;  // sorted by key, no zero coefficients, never a lone constant
   std::string text;
-  Bounds bounds;  // kept: of ((s//2)//2)//2… both bounds ask for both of what is divided, twice as often at each depth
+  ExprBounds
+      bounds;  // kept: of ((s//2)//2)//2… both bounds ask for both of what is divided, twice as often at each depth
 };
 
 namespace {
+
+using Term = Expr::Term;
 
 int compare(const std::vector<std::shared_ptr<const Expr::Atom>>& a,
             const std::vector<std::shared_ptr<const Expr::Atom>>& b) {
@@ -98,7 +95,7 @@ int64_t evaluate_atom(const Expr::Atom& atom, const Expr::Lookup& lookup) {
   return 0;
 }
 
-// Bounds use that every symbol is at least zero.
+// ExprBounds use that every symbol is at least zero.
 std::optional<int64_t> atom_lower(const Expr::Atom& atom) {
   switch (atom.kind) {
     case Expr::AtomKind::symbol:
@@ -163,10 +160,10 @@ std::optional<int64_t> add_product(std::optional<int64_t> bound, int64_t coeffic
 }
 
 /// Products of factors that may be negative are not followed.
-Bounds bounds_of(const std::vector<Term>& terms) {
-  Bounds sum{0, 0};
+ExprBounds bounds_of(const std::vector<Term>& terms) {
+  ExprBounds sum{0, 0};
   for (const Term& term : terms) {
-    Bounds product{1, 1};
+    ExprBounds product{1, 1};
     for (const auto& atom : term.factors) {
       const auto low = atom_lower(*atom);
       if (!low || *low < 0) return {};
@@ -196,7 +193,7 @@ Expr Expr::from_terms(std::vector<Term> terms) {
   if (merged.size() == 1 && merged[0].factors.empty()) return merged[0].coefficient;
   Expr result;
   std::string text = print(merged);
-  const Bounds bounds = bounds_of(merged);
+  const ExprBounds bounds = bounds_of(merged);
   result.polynomial_ = std::make_shared<Polynomial>(Polynomial{std::move(merged), std::move(text), bounds});
   return result;
 }

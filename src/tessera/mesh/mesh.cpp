@@ -4,18 +4,12 @@
 #include <charconv>
 
 #include "tessera/base/error.h"
+#include "tessera/base/trim.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kMostRanks = int64_t{1} << 24;
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t";
-  size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';

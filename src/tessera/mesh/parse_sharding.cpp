@@ -2,17 +2,12 @@
 #include <charconv>
 
 #include "tessera/base/error.h"
+#include "tessera/base/trim.h"
 #include "tessera/mesh/group.h"
 #include "tessera/mesh/sharding.h"
 
 namespace tessera {
 namespace {
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
 
 // Pieces between separators that are not inside braces or parentheses.
 std::vector<std::string_view> split_outside(std::string_view text, std::string_view separator) {

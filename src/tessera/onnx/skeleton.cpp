@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
 enum WireType : uint32_t { varint = 0, fixed64 = 1, delimited = 2, group_begin = 3, group_end = 4, fixed32 = 5 };
 
-struct Field {
+struct WireField {
   uint32_t number = 0;
   uint32_t type = 0;
   size_t begin = 0;          ///< of the tag
@@ -19,14 +19,14 @@ struct Field {
 };
 
 /// Reads the fields of one message, which is bytes [begin, end) of a file.
-class FieldReader {
+class WireFieldReader {
  public:
-  FieldReader(std::string_view file, ByteRange message, const std::string& source)
+  WireFieldReader(std::string_view file, ByteRange message, const std::string& source)
       : file_(file), at_(message.offset), end_(message.offset + message.length), source_(source) {}
 
-  std::optional<Field> next() {
+  std::optional<WireField> next() {
     if (at_ == end_) return std::nullopt;
-    Field field;
+    WireField field;
     field.begin = at_;
     uint64_t tag = read_varint();
     field.number = static_cast<uint32_t>(tag >> 3);
@@ -118,7 +118,7 @@ class Cutter {
       : file_(file), source_(source), threshold_(threshold) {}
 
   Skeleton cut() {
-    FieldReader reader(file_, {0, file_.size()}, source_);
+    WireFieldReader reader(file_, {0, file_.size()}, source_);
     while (auto field = reader.next()) {
       if (field->number == kModelGraph && field->type == delimited)
         append_message(skeleton_.bytes, kModelGraph, cut_graph(*field));
@@ -129,12 +129,12 @@ class Cutter {
   }
 
  private:
-  void copy(const Field& field, std::string& out) { out += file_.substr(field.begin, field.end - field.begin); }
-  static ByteRange payload(const Field& field) { return {field.payload_begin, field.end - field.payload_begin}; }
+  void copy(const WireField& field, std::string& out) { out += file_.substr(field.begin, field.end - field.begin); }
+  static ByteRange payload(const WireField& field) { return {field.payload_begin, field.end - field.payload_begin}; }
 
-  std::string cut_graph(const Field& graph) {
+  std::string cut_graph(const WireField& graph) {
     std::string out;
-    FieldReader reader(file_, payload(graph), source_);
+    WireFieldReader reader(file_, payload(graph), source_);
     while (auto field = reader.next()) {
       bool is_initializer = field->number == kGraphInitializer && field->type == delimited;
       if (is_initializer && field->end - field->payload_begin >= threshold_)
@@ -146,13 +146,13 @@ class Cutter {
     return out;
   }
 
-  std::string cut_initializer(const Field& tensor) {
+  std::string cut_initializer(const WireField& tensor) {
     // A raw_data field that is given twice counts once, the last; that oddity is left to the parser.
     int raw_fields = 0;
-    FieldReader counter(file_, payload(tensor), source_);
+    WireFieldReader counter(file_, payload(tensor), source_);
     while (auto field = counter.next()) raw_fields += field->number == kTensorRawData;
     std::string out;
-    FieldReader reader(file_, payload(tensor), source_);
+    WireFieldReader reader(file_, payload(tensor), source_);
     while (auto field = reader.next()) {
       bool large = field->number == kTensorRawData && field->type == delimited &&
                    field->end - field->payload_begin >= threshold_;

@@ -40,9 +40,9 @@ Labels operator+(Labels a, const Labels& b) {
   return a;
 }
 
-class Lowering {
+class EinsumLowering {
  public:
-  Lowering(Graph& graph, Node* node) : graph_(graph), node_(node), equation_(ops::read_equation(*node)) {}
+  EinsumLowering(Graph& graph, Node* node) : graph_(graph), node_(node), equation_(ops::read_equation(*node)) {}
 
   /// False for what is no product: a label twice in one operand, or a contracted dimension that broadcasts.
   bool run() {
@@ -151,7 +151,7 @@ class Lowering {
 
 void lower_einsum(OnnxModel& model) {
   for (Node* node : nodes_of(*model.graph))
-    if (node->is("Einsum") && is_float(node->outputs[0]->dtype())) Lowering(*model.graph, node).run();
+    if (node->is("Einsum") && is_float(node->outputs[0]->dtype())) EinsumLowering(*model.graph, node).run();
   model.graph->erase_dead();
 }
 

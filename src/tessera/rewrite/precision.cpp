@@ -41,9 +41,9 @@ Tensor narrowed(const Tensor& stored) {
   return narrow;
 }
 
-class Lowering {
+class PrecisionLowering {
  public:
-  explicit Lowering(Graph& graph) : graph_(graph) {}
+  explicit PrecisionLowering(Graph& graph) : graph_(graph) {}
 
   void run() {
     mark();
@@ -148,7 +148,7 @@ class Lowering {
 void lower_precision(OnnxModel& model, DType compute) {
   if (compute == DType::float32) return;
   check(compute == DType::bfloat16, "compute precision is float32 or bfloat16");
-  Lowering(*model.graph).run();
+  PrecisionLowering(*model.graph).run();
 }
 
 }  // namespace tessera::rewrite

@@ -49,10 +49,6 @@ void align_slopes(Graph& graph, Node* node, int64_t) {
   align_operand(graph, node, 1);
 }
 
-void move_axes(Graph& graph, Node* node, int64_t) {
-  move_to_operand(graph, node, "axes", 1);
-}
-
 void move_shape(Graph& graph, Node* node, int64_t) {
   move_to_operand(graph, node, "shape", 1);
 }
@@ -185,6 +181,10 @@ void upgrade_upsample(Graph& graph, Node* node, int64_t version) {
 }
 
 }  // namespace
+
+void move_axes(Graph& graph, Node* node, int64_t) {
+  move_to_operand(graph, node, "axes", 1);
+}
 
 std::vector<UpgradeStep> early_steps() {
   std::vector<UpgradeStep> steps = {

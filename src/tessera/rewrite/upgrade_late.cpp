@@ -5,10 +5,6 @@
 namespace tessera::rewrite {
 namespace {
 
-void move_axes(Graph& graph, Node* node, int64_t) {
-  move_to_operand(graph, node, "axes", 1);
-}
-
 /// Since version 18 a Split without sizes says how many pieces it makes.
 void count_pieces(Graph&, Node* node, int64_t) {
   if (node->input(1)) return;

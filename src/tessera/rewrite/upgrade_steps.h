@@ -26,6 +26,8 @@ std::vector<UpgradeStep> late_steps();   // upgrade_late.cpp: forms since then
 void set_numbers(Graph& graph, Node* node, size_t index, std::vector<int64_t> numbers);
 /// The attribute's numbers, if there are any, become operand `index`.
 void move_to_operand(Graph& graph, Node* node, std::string_view attribute, size_t index);
+/// The step that makes the attribute `axes` operand 1.
+void move_axes(Graph& graph, Node* node, int64_t version);
 /// A node before `before` whose result has no type yet.
 Value* untyped(Graph& graph, std::string_view type, std::vector<Value*> operands, const Node* before,
                std::vector<Attribute> attributes = {});

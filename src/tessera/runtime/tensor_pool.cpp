@@ -8,14 +8,14 @@ namespace tessera::runtime {
 
 namespace {
 
-using Memory = std::shared_ptr<std::byte[]>;
+using Block = std::shared_ptr<std::byte[]>;
 
 }  // namespace
 
 // What lies there was taken and given back; what has lain unused the longest leaves first.
 struct TensorPool::Shelf {
   struct Piece {
-    Memory memory;
+    Block memory;
     size_t bytes;
   };
   static constexpr size_t kMostPieces = 16;
@@ -26,11 +26,11 @@ struct TensorPool::Shelf {
 
   Shelf() { pieces.reserve(kMostPieces); }
 
-  Memory take(size_t bytes) {
+  Block take(size_t bytes) {
     std::lock_guard lock(mutex);
     for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece)
       if (piece->bytes == bytes) {
-        Memory memory = std::move(piece->memory);
+        Block memory = std::move(piece->memory);
         idle -= bytes;
         out += bytes;
         pieces.erase(std::next(piece).base());
@@ -43,7 +43,7 @@ struct TensorPool::Shelf {
     return nullptr;
   }
 
-  void put_back(Memory memory, size_t bytes) {
+  void put_back(Block memory, size_t bytes) {
     std::lock_guard lock(mutex);
     if (pieces.size() == kMostPieces) drop_oldest();
     pieces.push_back({std::move(memory), bytes});  // within what was reserved: a deleter must not throw
@@ -64,7 +64,7 @@ Tensor TensorPool::take(DType dtype, Dims dims) {
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
-  Memory memory = shelf_->take(tensor.bytes);
+  Block memory = shelf_->take(tensor.bytes);
   if (!memory) memory = allocate_(tensor.bytes);
   std::byte* first = memory.get();
   auto give_back = [shelf = std::weak_ptr(shelf_), memory = std::move(memory),

@@ -7,12 +7,6 @@
 #include <vector>
 
 namespace tessera::comm {
-namespace {
-
-/// Gloo's own deadline, which would end a run that only computes for long; waits have theirs.
-constexpr std::chrono::hours kForever{24 * 365};
-
-}  // namespace
 
 GlooContext::GlooContext(int member, int size, std::shared_ptr<gloo::transport::Device> device)
     : gloo::Context(member, size) {

@@ -5,10 +5,15 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 namespace tessera::comm {
+
+/// Gloo's own deadline, which would end a run that only computes for long. Longer than any wait lasts: waits have
+/// deadlines of ours, and the alarm ends them earlier.
+inline constexpr std::chrono::hours kForever{24 * 365};
 
 /// One member's connections to the others of a group, which members make one by one: Gloo's own way to connect a whole
 /// group cannot be given up.

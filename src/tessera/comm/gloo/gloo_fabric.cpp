@@ -14,7 +14,7 @@ namespace tessera::comm {
 namespace {
 
 /// How long a wait for the store lasts before the waiter looks around.
-constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kStoreWait{20};
 std::shared_ptr<gloo::transport::Device> make_device(const StoreClient& client) {
   gloo::transport::tcp::attr attributes;
   const char* interface = std::getenv("TESSERA_GLOO_INTERFACE");
@@ -64,7 +64,7 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
   std::vector<int> missing(members.begin(), members.end());
   auto step = [&] {
     while (!missing.empty()) {
-      const std::optional<std::string> host = client_->get(here(missing.back()), kLook);
+      const std::optional<std::string> host = client_->get(here(missing.back()), kStoreWait);
       if (!host) return false;
       std::lock_guard lock(mutex_);
       hosts_[missing.back()] = std::strtoll(host->c_str(), nullptr, 10);
@@ -82,7 +82,7 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
     if (other == me) continue;
     std::optional<std::string> address;
     watch_->wait_for_members(members, [&] {
-      address = client_->get(key(other, me), kLook);
+      address = client_->get(key(other, me), kStoreWait);
       return address.has_value();
     });
     connect(*context, members, other, *address);

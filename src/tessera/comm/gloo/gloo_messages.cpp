@@ -11,8 +11,6 @@
 namespace tessera::comm {
 namespace {
 
-/// Longer than any wait lasts: the alarm ends it earlier.
-constexpr std::chrono::hours kForever{24 * 365};
 constexpr std::chrono::milliseconds kNap{1};
 
 /// Bytes of a reduction that its owners get at once: a message takes as long as so many bytes.

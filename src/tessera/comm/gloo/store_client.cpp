@@ -11,7 +11,7 @@
 namespace tessera::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kStoreLook{100};
 /// How long a rank may take to hear that the run has ended: the timeout, but within these.
 constexpr std::chrono::milliseconds kLeastDeaf{2000}, kMostDeaf{5000};
 
@@ -54,7 +54,7 @@ void StoreClient::listen() {
   try {
     while (true) {
       end_if_unheard();
-      if (!socket_.readable(kLook)) continue;
+      if (!socket_.readable(kStoreLook)) continue;
       if (!socket_.receive(bytes)) break;
       while (auto frame = take_frame(bytes)) take(*frame);
     }
@@ -72,7 +72,7 @@ void StoreClient::listen() {
                           "a farewell")});
     changed_.notify_all();
   }
-  while (!end_if_unheard()) std::this_thread::sleep_for(kLook);
+  while (!end_if_unheard()) std::this_thread::sleep_for(kStoreLook);
 }
 
 void StoreClient::add_notice(Notice notice) {

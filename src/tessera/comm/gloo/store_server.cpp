@@ -15,7 +15,7 @@
 namespace tessera::comm {
 namespace {
 
-constexpr std::chrono::seconds kFarewell{3};
+constexpr std::chrono::seconds kStoreFarewell{3};
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void StoreServer::serve() {
     const size_t first = waits.size();
     for (const Client& client : clients_) waits.push_back({client.socket.descriptor(), POLLIN, 0});
     if (poll(waits.data(), waits.size(), end ? 10 : -1) < 0) continue;
-    if (!end && waits[1].revents != 0) end = std::chrono::steady_clock::now() + kFarewell;
+    if (!end && waits[1].revents != 0) end = std::chrono::steady_clock::now() + kStoreFarewell;
     for (size_t i = first; i < waits.size(); ++i) {
       Client& client = clients_[i - first];
       if (waits[i].revents == 0) continue;

@@ -4,7 +4,7 @@ namespace tessera::spmd {
 namespace {
 
 // Splits the batch: the first dimension of the first input, and of every input that begins with the same extent.
-void apply(PresetContext& context) {
+void split_batch(PresetContext& context) {
   const Value* first = nullptr;
   for (const Value* input : context.graph.inputs)
     if (!first && input->rank() > 0) first = input;
@@ -24,7 +24,7 @@ void apply(PresetContext& context) {
 }  // namespace
 
 Preset data_parallel_preset() {
-  return {"dp", {"dp", "ddp"}, true, "data parallelism: splits the batch (dimension 0 of the inputs)", apply};
+  return {"dp", {"dp", "ddp"}, true, "data parallelism: splits the batch (dimension 0 of the inputs)", split_batch};
 }
 
 }  // namespace tessera::spmd

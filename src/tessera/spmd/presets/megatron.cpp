@@ -13,7 +13,7 @@ void split(PresetContext& context, const Value* weight, int dim) {
 
 // Only contractions, tables and heads are annotated: propagation carries the axis back through heads and hidden
 // dimensions to the column-parallel partners, which so get exactly the parts that their consumers have.
-void apply(PresetContext& context) {
+void split_pairs_and_tables(PresetContext& context) {
   MegatronPlan plan = find_megatron(context);
   if (plan.empty()) {
     context.warnings.push_back(context.by +
@@ -32,7 +32,7 @@ Preset megatron_preset() {
           {"tp"},
           true,
           "tensor parallelism: column- and row-parallel matmuls, vocabulary embedding and head",
-          apply};
+          split_pairs_and_tables};
 }
 
 }  // namespace tessera::spmd

@@ -21,7 +21,7 @@ void annotate(PresetContext& context, const Value* value, bool split) {
 
 // Between megatron's row-parallel results and the next column-parallel matmuls activations are split along the
 // sequence: its all-reduces become reduce-scatters and all-gathers, and norms and residuals are computed in parts.
-void apply(PresetContext& context) {
+void split_sequence(PresetContext& context) {
   MegatronPlan plan = find_megatron(context);
   bool any = false;
   for (const auto* group : {&plan.rows, &plan.lookups})
@@ -38,7 +38,7 @@ void apply(PresetContext& context) {
 }  // namespace
 
 Preset sequence_preset() {
-  return {"sequence", {"tp"}, false, "sequence parallelism between megatron's matmuls, on its axis", apply};
+  return {"sequence", {"tp"}, false, "sequence parallelism between megatron's matmuls, on its axis", split_sequence};
 }
 
 }  // namespace tessera::spmd
