@@ -47,6 +47,32 @@ TEST(Canonicalize, gemm_scales_product_and_bias) {
   EXPECT_EQ(histogram(graph), (Histogram{{"Add", 1}, {"Mul", 2}, {"MatMul", 1}, {"Transpose", 1}}));
 }
 
+TEST(Canonicalize, dimensions_in_front_of_a_transpose_are_divided_before_it) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "4", "sequence", "8"});
+  const Expr batch = Expr::symbol("batch"), sequence = Expr::symbol("sequence");
+  Value* flat = node(graph, "Reshape", {x, graph.add_expression("", {4 * batch, sequence, 8})});
+  Value* turned = node(graph, "Transpose", {flat}, "", {{"perm", std::vector<int64_t>{0, 2, 1}}});
+  simplify(model, node(graph, "Reshape", {turned, graph.add_expression("", {batch, 4, 8, sequence})}, "y"));
+  EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Transpose"));
+  EXPECT_THAT(graph.outputs[0]->producer->get_ints("perm"), ElementsAre(0, 1, 3, 2));
+}
+
+TEST(Canonicalize, dimensions_that_a_transpose_moves_are_divided_after_it) {
+  struct Case {
+    std::vector<int64_t> permutation, result;
+  };
+  for (const Case& one : {Case{{1, 0, 2}, {6, 2, 4, 5}}, Case{{0, 2, 1}, {8, 5, 2, 3}}, Case{{0, 2, 1}, {4, 10, 6}}}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* flat = node(graph, "Reshape", {input(graph, "x", {"2", "4", "6", "5"}), ints(graph, {8, 6, 5})});
+    Value* turned = node(graph, "Transpose", {flat}, "", {{"perm", one.permutation}});
+    simplify(model, node(graph, "Reshape", {turned, ints(graph, one.result)}, "y"));
+    EXPECT_THAT(chain_to(graph.outputs[0]), ElementsAre("Reshape", "Transpose", "Reshape"));
+  }
+}
+
 TEST(Canonicalize, empty_parts_are_not_joined) {
   OnnxModel model;
   Graph& graph = *model.graph;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "rewrite/build.h"
+#include "tessera/ir/text.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -135,6 +136,88 @@ INSTANTIATE_TEST_SUITE_P(Flips, ConstantTriangle,
                          testing::Values(std::pair<int64_t, int64_t>{-1, -1}, std::pair<int64_t, int64_t>{2, 3},
                                          std::pair<int64_t, int64_t>{4, 0}));
 
+/// Masks that are added to the scores, as libraries and exporters spell them: text that makes `mask` from `length`,
+/// which is [s, s].
+struct SpeltMask {
+  const char* name;
+  const char* text;
+  bool causal;
+};
+
+class SpeltMasks : public testing::TestWithParam<SpeltMask> {};
+
+TEST_P(SpeltMasks, is_the_attribute_exactly_where_it_hides_later_keys) {
+  OnnxModel model = parse_text(std::string(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[b, 6, s, 16] q, float[b, 6, 16, s] k, float[b, 6, s, 16] v) => (float[b, 6, s, 16] y)
+    <float one = {1.0}, float zero = {0.0}, float low = {-inf}, float lowest = {-3.4e38}, int64 next = {1}> {
+      side = Shape <start = 2, end = 3> (q)
+      length = Concat <axis = 0> (side, side)
+      )") + GetParam().text + R"(
+      scores = MatMul (q, k)
+      logits = Add (scores, mask)
+      weights = Softmax <axis = -1> (logits)
+      y = MatMul (weights, v)
+    })");
+  Graph& graph = *model.graph;
+  fold(model);
+  canonicalize(model);
+  raise_attention(model);
+  const Node* attention = graph.outputs[0]->producer;
+  ASSERT_EQ(attention->op_type, "Attention");
+  EXPECT_EQ(attention->get_int("is_causal", 0), GetParam().causal);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Spellings, SpeltMasks,
+    testing::Values(SpeltMask{"is_causal", R"(ones = Expand (one, length)
+          lower = Trilu <upper = 0> (ones)
+          later = Equal (lower, zero)
+          mask = Where (later, low, zero))",
+                              true},
+                    SpeltMask{"filled_by_shape", R"(ones = ConstantOfShape <value = float[1] {1.0}> (length)
+          lower = Trilu <upper = 0> (ones)
+          later = Equal (lower, zero)
+          mask = Where (later, low, lower))",
+                              false},  // one is added to the keys up to the query
+                    SpeltMask{"upper_part", R"(lows = ConstantOfShape <value = float[1] {-inf}> (length)
+          mask = Trilu <upper = 1> (lows, next))",
+                              true},
+                    SpeltMask{"upper_part_with_the_query_itself",
+                              R"(lows = ConstantOfShape <value = float[1] {-inf}> (length)
+          mask = Trilu <upper = 1> (lows))",
+                              false},
+                    SpeltMask{"scaled_complement", R"(ones = Expand (one, length)
+          lower = Trilu <upper = 0> (ones)
+          later = Sub (one, lower)
+          mask = Mul (later, lowest))",
+                              true},
+                    SpeltMask{"cast_to_bool", R"(ones = Expand (one, length)
+          lower = Trilu <upper = 0> (ones)
+          seen = Cast <to = 9> (lower)
+          all = Equal (ones, ones)
+          both = And (seen, all)
+          hidden = Not (both)
+          mask = Where (hidden, lowest, zero))",
+                              true},
+                    SpeltMask{"other_way_round", R"(ones = Expand (one, length)
+          lower = Trilu <upper = 0> (ones)
+          later = Equal (lower, zero)
+          mask = Where (later, zero, low))",
+                              false},
+                    SpeltMask{"not_a_number_before", R"(ones = Expand (one, length)
+          lower = Trilu <upper = 0> (ones)
+          later = Sub (one, lower)
+          mask = Mul (later, low))",
+                              false},
+                    SpeltMask{"one_row_for_all_queries", R"(ones = Expand (one, length)
+          lower = Trilu <upper = 0> (ones)
+          row = ReduceMax <keepdims = 1> (lower)
+          later = Equal (row, zero)
+          mask = Where (later, low, zero))",
+                              false}),
+    [](const auto& info) { return info.param.name; });
+
 TEST_F(RaiseAttention, upper_triangle_of_minus_infinity_is_causal_from_the_first_diagonal_on) {
   for (int64_t diagonal : {1, 2}) {
     OnnxModel other;
@@ -167,6 +250,92 @@ TEST_F(RaiseAttention, mask_that_looks_ahead_stays_a_mask) {
 TEST_F(RaiseAttention, mask_with_a_finite_penalty_stays_a_mask) {
   Value* mask = node(graph, "Where", {causal("LessOrEqual", false), number(graph, 0), number(graph, -5)});
   EXPECT_EQ(raised(attend(node(graph, "Add", {scaled_scores(), mask}), v))->get_int("is_causal", -1), 0);
+}
+
+/// As PyTorch's exporters write scaled_dot_product_attention: a root of the scale on either side, and zeros in place of
+/// the weights of a row without any key.
+class GuardedSoftmax : public RaiseAttention {
+ protected:
+  Value* weights(Value* mask) {
+    Value* root = number(graph, 0.5);
+    Value* product = node(graph, "MatMul", {node(graph, "Mul", {q, root}), node(graph, "Mul", {turned(k), root})});
+    Value* logits = mask ? node(graph, "Add", {product, mask}) : product;
+    return node(graph, "Softmax", {logits}, "", {{"axis", int64_t{-1}}});
+  }
+  Value* guarded(Value* tested, Value* instead, Value* kept) {
+    return node(graph, "Where", {node(graph, "IsNaN", {tested}), instead, kept});
+  }
+  bool is_raised(Value* guarded_weights) {
+    raised(node(graph, "MatMul", {guarded_weights, v}, "y"));
+    return histogram(graph).contains("Attention");
+  }
+};
+
+TEST_F(GuardedSoftmax, guard_goes_with_the_softmax) {
+  Value* mask = node(graph, "Where", {causal("LessOrEqual", false), number(graph, 0), number(graph, -INFINITY)});
+  Value* w = weights(mask);
+  const Node* attention = raised(node(graph, "MatMul", {guarded(w, number(graph, 0), w), v}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->inputs, (std::vector<Value*>{q, k, v}));
+  EXPECT_EQ(attention->get_float("scale", 0), 0.25f);
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+}
+
+TEST_F(GuardedSoftmax, guard_with_a_mask_keeps_the_mask) {
+  Value* mask = input(graph, "mask", {"b", "1", "s", "s"});
+  Value* w = weights(mask);
+  const Node* attention = raised(
+      node(graph, "MatMul", {guarded(w, graph.add_constant("zero", Tensor::zeros(DType::float32, {1})), w), v}, "y"));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->inputs.at(3), mask);
+}
+
+TEST_F(GuardedSoftmax, another_value_than_zero_is_no_guard) {
+  Value* w = weights(nullptr);
+  EXPECT_FALSE(is_raised(guarded(w, number(graph, 1), w)));
+}
+
+TEST_F(GuardedSoftmax, a_test_of_another_value_is_no_guard) {
+  EXPECT_FALSE(is_raised(guarded(input(graph, "other", {"b", "6", "s", "s"}), number(graph, 0), weights(nullptr))));
+}
+
+TEST_F(GuardedSoftmax, the_reverse_select_is_no_guard) {
+  Value* w = weights(nullptr);
+  EXPECT_FALSE(is_raised(guarded(w, w, number(graph, 0))));
+}
+
+TEST_F(GuardedSoftmax, weights_that_something_else_reads_block) {
+  Value* w = weights(nullptr);
+  graph.outputs = {node(graph, "MatMul", {guarded(w, number(graph, 0), w), v}, "y"), node(graph, "Neg", {w}, "seen")};
+  fold(model);
+  raise_attention(model);
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+TEST_F(GuardedSoftmax, a_test_that_something_else_reads_blocks) {
+  Value* w = weights(nullptr);
+  Value* chosen = guarded(w, number(graph, 0), w);
+  graph.outputs = {node(graph, "MatMul", {chosen, v}, "y"), node(graph, "Not", {chosen->producer->inputs[0]}, "seen")};
+  fold(model);
+  raise_attention(model);
+  EXPECT_FALSE(histogram(graph).contains("Attention"));
+}
+
+TEST_F(RaiseAttention, keys_turned_as_matrices_are_turned_as_they_are) {
+  auto repeated = [&](Value* x, Shape shape) {
+    Value* column = node(graph, "Unsqueeze", {x, ints(graph, {2})});
+    Value* expanded = node(graph, "Expand", {column, ints(graph, {1, 1, 3, 1, 1})});
+    return node(graph, "Reshape", {expanded, graph.add_expression("", std::move(shape))});
+  };
+  const Expr b = Expr::symbol("b"), s = Expr::symbol("s");
+  Value* key = input(graph, "few_keys", {"b", "2", "s", "16"});
+  Value* value = input(graph, "few_values", {"b", "2", "s", "16"});
+  Value* flat = node(graph, "Reshape", {repeated(key, {b, 6, s, 16}), graph.add_expression("", {6 * b, s, 16})});
+  Value* turned_flat = node(graph, "Transpose", {flat}, "", {{"perm", std::vector<int64_t>{0, 2, 1}}});
+  Value* turned_key = node(graph, "Reshape", {turned_flat, graph.add_expression("", {b, 6, 16, s})});
+  const Node* attention = raised(attend(node(graph, "MatMul", {q, turned_key}), repeated(value, {b, 6, s, 16})));
+  EXPECT_EQ(histogram(graph), (Histogram{{"Attention", 1}}));
+  EXPECT_EQ(attention->inputs, (std::vector<Value*>{q, key, value}));
 }
 
 TEST_F(RaiseAttention, select_by_any_predicate_is_a_bool_mask_only_with_infinity) {

@@ -49,6 +49,40 @@ bool simplify_reshape(Graph& graph, Node* node) {
   return changed;
 }
 
+std::vector<int64_t> permutation_of(const Node& node) {
+  std::vector<int64_t> reversed(node.inputs[0]->rank());
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  return node.get_ints("perm", reversed);
+}
+
+/// Dimensions that a Transpose leaves in front are divided before it, where that undoes an earlier Reshape. PyTorch
+/// turns keys as matrices, whatever is in front of them:
+///
+///     [b, h, s, d] → [b·h, s, d] → Transpose 0 2 1 → [b, h, d, s]   becomes   [b, h, s, d] → Transpose 0 1 3 2
+bool divide_before_transpose(Graph& graph, Node* node) {
+  Node* transpose = used_once(graph, node->inputs[0]) ? made_by(node->inputs[0], "Transpose") : nullptr;
+  if (!transpose || !made_by(transpose->inputs[0], "Reshape")) return false;
+  const std::vector<int64_t> permutation = permutation_of(*transpose);
+  size_t front = 0;
+  while (front < permutation.size() && permutation[front] == static_cast<int64_t>(front)) ++front;
+  const size_t moved = permutation.size() - front;
+  const Shape &from = node->inputs[0]->shape(), &to = node->outputs[0]->shape();
+  if (front == 0 || moved == 0 || to.size() < moved || !std::equal(from.end() - moved, from.end(), to.end() - moved))
+    return false;
+  Shape shape(to.begin(), to.end() - moved);
+  if (!(product(shape) == product(Shape(from.begin(), from.begin() + front)))) return false;
+  const int64_t shift = static_cast<int64_t>(shape.size()) - static_cast<int64_t>(front);
+  std::vector<int64_t> turn(shape.size());
+  std::iota(turn.begin(), turn.end(), 0);
+  const Shape& straight = transpose->inputs[0]->shape();
+  for (size_t d = front; d < permutation.size(); ++d) {
+    shape.push_back(straight[d]);
+    turn.push_back(permutation[d] + shift);
+  }
+  Value* divided = reshaped(graph, transpose->inputs[0], shape, node);
+  return replace(graph, node->outputs[0], transposed(graph, divided, turn, node));
+}
+
 /// Softmax and its kin along the last dimension care for no other: reshapes around them that undo each other go away.
 /// So they were written before ONNX 13, where they saw every operand as a matrix.
 bool unfold_softmax(Graph& graph, Node* node) {
@@ -63,12 +97,6 @@ bool unfold_softmax(Graph& graph, Node* node) {
   Value* result =
       emit(graph, softmax->op_type, {inner->inputs[0]}, node, {attribute("axis", int64_t{-1})}, node->outputs[0]->name);
   return replace(graph, node->outputs[0], result);
-}
-
-std::vector<int64_t> permutation_of(const Node& node) {
-  std::vector<int64_t> reversed(node.inputs[0]->rank());
-  std::iota(reversed.rbegin(), reversed.rend(), 0);
-  return node.get_ints("perm", reversed);
 }
 
 bool simplify_transpose(Graph& graph, Node* node) {
@@ -155,10 +183,19 @@ bool sink_expand(Graph& graph, Node* node) {
 }  // namespace
 
 std::vector<Rule> shape_rules() {
-  return {{"Squeeze", to_reshape},       {"Unsqueeze", to_reshape},   {"Flatten", to_reshape},
-          {"Reshape", simplify_reshape}, {"Reshape", unfold_softmax}, {"Transpose", simplify_transpose},
-          {"Expand", simplify_expand},   {"Slice", drop_whole_slice}, {"Concat", drop_lone_concat},
-          {"Concat", drop_empty_parts},  {"Split", drop_lone_split},  {"", sink_expand}};
+  return {{"Squeeze", to_reshape},
+          {"Unsqueeze", to_reshape},
+          {"Flatten", to_reshape},
+          {"Reshape", simplify_reshape},
+          {"Reshape", unfold_softmax},
+          {"Reshape", divide_before_transpose},
+          {"Transpose", simplify_transpose},
+          {"Expand", simplify_expand},
+          {"Slice", drop_whole_slice},
+          {"Concat", drop_lone_concat},
+          {"Concat", drop_empty_parts},
+          {"Split", drop_lone_split},
+          {"", sink_expand}};
 }
 
 }  // namespace tessera::rewrite

@@ -1,6 +1,8 @@
 #include "tessera/rewrite/causal.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include "tessera/rewrite/edit.h"
 
@@ -27,80 +29,201 @@ std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node
   return difference;
 }
 
-/// Whether the mask has an element of its own for every query and key.
-bool covers(const Value* mask, const Shape& scores) {
-  size_t rank = mask->rank();
-  return rank >= 2 && mask->shape()[rank - 2] == scores[scores.size() - 2] && mask->shape()[rank - 1] == scores.back();
+/// Whether the value has an element of its own for every query and key of a shape [..., queries, keys].
+bool covers(const Value* value, const Shape& whole) {
+  size_t rank = value->rank();
+  return rank >= 2 && whole.size() >= 2 && value->shape()[rank - 2] == whole[whole.size() - 2] &&
+         value->shape()[rank - 1] == whole.back();
 }
 
-/// Whether a Trilu keeps the upper or lower part from that diagonal on.
-bool is_part(const Node& trilu, int64_t upper, int64_t diagonal) {
-  auto given = numbers(trilu.input(1));
-  if (trilu.input(1) && (!given || given->size() != 1)) return false;
-  return trilu.get_int("upper", 1) == upper && (given ? given->at(0) : 0) == diagonal;
-}
+/// What the last two dimensions [queries, keys] hold, where that depends only on which of the two coordinates is
+/// larger. A uniform value holds the same in both halves, whatever its rank.
+struct Halves {
+  double seen;    ///< of keys up to the query
+  double hidden;  ///< of later keys
+  bool uniform() const { return seen == hidden; }
+};
 
-const Value* without_views(const Value* value) {
-  while (true) {
-    Node* view = made_by(value, "Expand");
-    if (!view) view = made_by(value, "Reshape");
-    if (!view) return value;
-    value = view->inputs[0];
+/// Finds the halves of a value, from constants, ranges and triangles up. So PyTorch writes is_causal:
+///
+///     Expand(1)            1, 1
+///     Trilu lower          1, 0
+///     Equal 0              0, 1
+///     Where(…, -inf, 0)    0, -inf
+class HalvesReader {
+ public:
+  explicit HalvesReader(const AffineAnalysis& analysis) : analysis_(analysis) {}
+
+  std::optional<Halves> read(const Value* value) {
+    if (!value || left_-- <= 0) return std::nullopt;
+    if (auto scalar = scalar_of(value)) return both(*scalar);
+    if (const Affine* affine = analysis_.of(value); affine && affine->uniform()) return both(*affine->uniform());
+    if (value->kind == ValueKind::constant) return table(*value);
+    if (!value->producer || !value->producer->domain.empty()) return std::nullopt;
+    auto halves = result(*value->producer);
+    return halves && !std::isnan(halves->seen) && !std::isnan(halves->hidden) ? halves : std::nullopt;
   }
+
+ private:
+  using Halved = std::optional<Halves>;
+
+  static Halved both(double number) { return Halves{number, number}; }
+
+  /// A constant [1, …, n, m].
+  static Halved table(const Value& value) {
+    if (value.rank() < 2 || value.data.count() == 0) return std::nullopt;
+    const int64_t columns = value.data.dims.back(), rows = value.data.dims[value.rank() - 2];
+    if (value.data.count() != rows * columns) return std::nullopt;
+    if (value.dtype() == DType::boolean) return table(value.data.as<uint8_t>(), rows, columns);
+    if (value.dtype() == DType::float32) return table(value.data.as<float>(), rows, columns);
+    return std::nullopt;
+  }
+
+  template <typename T>
+  static Halved table(std::span<const T> elements, int64_t rows, int64_t columns) {
+    const Halves halves{static_cast<double>(elements.front()),
+                        static_cast<double>(columns > 1 ? elements[1] : elements.front())};
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        if (static_cast<double>(elements[i * columns + j]) != (j <= i ? halves.seen : halves.hidden))
+          return std::nullopt;
+    return halves;
+  }
+
+  Halved result(const Node& node) {
+    const std::string_view type = node.op_type;
+    if (type == "Expand" || type == "Reshape" || type == "Identity") return view(node);
+    if (type == "Slice") return slice(node);
+    if (type == "ConstantOfShape") return filled(node);
+    if (type == "Trilu") return triangle(node);
+    if (type == "Not") return map(node, [](double x) { return x == 0; });
+    if (type == "Cast") return cast(node);
+    if (type == "Where") return where(node);
+    if (auto compared = comparison(node)) return compared;
+    return binary(node);
+  }
+
+  template <typename Function>
+  Halved map(const Node& node, Function function) {
+    auto x = read(node.inputs[0]);
+    if (!x) return std::nullopt;
+    return Halves{static_cast<double>(function(x->seen)), static_cast<double>(function(x->hidden))};
+  }
+
+  /// Whether an operand's halves are the result's: it is not repeated along the last two dimensions.
+  static bool aligned(const Halves& halves, const Value& operand, const Node& node) {
+    return halves.uniform() || covers(&operand, node.outputs[0]->shape());
+  }
+
+  Halved view(const Node& node) {
+    auto x = read(node.inputs[0]);
+    if (!x || x->uniform()) return x;
+    return node.outputs[0]->rank() >= 2 && aligned(*x, *node.inputs[0], node) ? x : std::nullopt;
+  }
+
+  Halved slice(const Node& node) {
+    auto x = read(node.inputs[0]);
+    if (!x || x->uniform()) return x;
+    auto starts = numbers(node.input(1));
+    auto steps = node.input(4) ? numbers(node.input(4)) : std::vector<int64_t>{};
+    auto all = [](const std::vector<int64_t>& given, int64_t expected) {
+      return std::all_of(given.begin(), given.end(), [&](int64_t number) { return number == expected; });
+    };
+    return starts && steps && all(*starts, 0) && all(*steps, 1) ? x : std::nullopt;
+  }
+
+  static Halved filled(const Node& node) {
+    const Tensor* given = node.get<Tensor>("value");
+    if (!given) return both(0);
+    auto number = scalar_of(*given);
+    return number ? both(*number) : std::nullopt;
+  }
+
+  Halved triangle(const Node& node) {
+    auto x = read(node.inputs[0]);
+    auto given = numbers(node.input(1));
+    if (!x || (node.input(1) && (!given || given->size() != 1))) return std::nullopt;
+    const int64_t diagonal = given ? given->at(0) : 0;
+    if (node.get_int("upper", 1) != 0) return diagonal == 1 ? Halved(Halves{0, x->hidden}) : std::nullopt;
+    return diagonal == 0 ? Halved(Halves{x->seen, 0}) : std::nullopt;
+  }
+
+  Halved cast(const Node& node) {
+    const DType to = node.outputs[0]->dtype();
+    if (to == DType::boolean) return map(node, [](double x) { return x != 0; });
+    return is_float(to) ? map(node, [](double x) { return x; }) : std::nullopt;
+  }
+
+  Halved where(const Node& node) {
+    auto condition = read(node.inputs[0]), a = read(node.inputs[1]), b = read(node.inputs[2]);
+    if (!condition || !a || !b || !aligned(*condition, *node.inputs[0], node) || !aligned(*a, *node.inputs[1], node) ||
+        !aligned(*b, *node.inputs[2], node))
+      return std::nullopt;
+    return Halves{condition->seen != 0 ? a->seen : b->seen, condition->hidden != 0 ? a->hidden : b->hidden};
+  }
+
+  /// A comparison of positions.
+  Halved comparison(const Node& node) const {
+    const size_t rank = node.outputs[0]->rank();
+    for (bool negated : {false, true}) {
+      auto holds = rank < 2 ? std::nullopt : condition(analysis_, node, rank, negated);
+      bool causal = holds && holds->offset.is(0);
+      for (size_t d = 0; causal && d < rank; ++d)
+        causal = holds->strides[d].is(d + 2 == rank ? 1 : d + 1 == rank ? -1 : 0);
+      if (causal) return Halves{negated ? 0.0 : 1.0, negated ? 1.0 : 0.0};
+    }
+    return std::nullopt;
+  }
+
+  Halved binary(const Node& node) {
+    using Function = double (*)(double, double);
+    static const std::map<std::string_view, Function> functions = {
+        {"Add", [](double a, double b) { return a + b; }},
+        {"Sub", [](double a, double b) { return a - b; }},
+        {"Mul", [](double a, double b) { return a * b; }},
+        {"And", [](double a, double b) { return double(a != 0 && b != 0); }},
+        {"Or", [](double a, double b) { return double(a != 0 || b != 0); }},
+        {"Equal", [](double a, double b) { return double(a == b); }},
+        {"Less", [](double a, double b) { return double(a < b); }},
+        {"LessOrEqual", [](double a, double b) { return double(a <= b); }},
+        {"Greater", [](double a, double b) { return double(a > b); }},
+        {"GreaterOrEqual", [](double a, double b) { return double(a >= b); }},
+    };
+    auto function = functions.find(node.op_type);
+    if (function == functions.end() || node.inputs.size() != 2) return std::nullopt;
+    auto a = read(node.inputs[0]), b = a ? read(node.inputs[1]) : std::nullopt;
+    if (!b || !aligned(*a, *node.inputs[0], node) || !aligned(*b, *node.inputs[1], node)) return std::nullopt;
+    return Halves{function->second(a->seen, b->seen), function->second(a->hidden, b->hidden)};
+  }
+
+  const AffineAnalysis& analysis_;
+  int left_ = 64;  // values; masks are small, and what hangs on them may be a whole model
+};
+
+/// Whether the mask has an element of its own for every query and key, and what the halves are.
+std::optional<Halves> halves_of(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
+  return covers(mask, scores) ? HalvesReader(analysis).read(mask) : std::nullopt;
 }
 
-/// A constant [1, …, n, m] that is true exactly for column ≤ row, or a slice of it from its first element on.
-bool is_lower_triangle(const Value* value) {
-  while (Node* slice = made_by(value, "Slice")) {
-    auto starts = numbers(slice->input(1));
-    auto steps = slice->input(4) ? numbers(slice->input(4)) : std::vector<int64_t>{};
-    auto is = [](int64_t expected) { return [expected](int64_t given) { return given == expected; }; };
-    if (!starts || !steps || !std::all_of(starts->begin(), starts->end(), is(0)) ||
-        !std::all_of(steps->begin(), steps->end(), is(1)))
-      return false;
-    value = slice->inputs[0];
-  }
-  if (value->kind != ValueKind::constant || value->dtype() != DType::boolean || value->rank() < 2) return false;
-  int64_t columns = value->data.dims.back(), rows = value->data.dims[value->rank() - 2];
-  if (value->data.count() != rows * columns) return false;
-  std::span<const uint8_t> elements = value->data.as<uint8_t>();
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      if ((elements[i * columns + j] != 0) != (j <= i)) return false;
-  return true;
+bool is_low(double number, DType dtype) {
+  return number <= (dtype == DType::float16 ? -6e4 : -1e30);
 }
 
 }  // namespace
 
 bool is_minus_infinity(const Value* value) {
   auto scalar = scalar_of(value);
-  return scalar && *scalar <= (value->dtype() == DType::float16 ? -6e4 : -1e30);
+  return scalar && is_low(*scalar, value->dtype());
 }
 
 bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated) {
-  while (Node* inverted = made_by(predicate, "Not")) {
-    predicate = inverted->inputs[0];
-    negated = !negated;
-  }
-  size_t rank = predicate->rank();
-  if (!covers(predicate, scores)) return false;
-  if (!negated && is_lower_triangle(predicate)) return true;
-  if (!predicate->producer) return false;
-  if (Node* trilu = made_by(predicate, "Trilu"))
-    return is_scalar(without_views(trilu->inputs[0]), 1) && (negated ? is_part(*trilu, 1, 1) : is_part(*trilu, 0, 0));
-  auto holds = condition(analysis, *predicate->producer, rank, negated);
-  if (!holds || !holds->offset.is(0)) return false;
-  for (size_t d = 0; d < rank; ++d)
-    if (!holds->strides[d].is(d + 2 == rank ? 1 : d + 1 == rank ? -1 : 0)) return false;
-  return true;
+  auto halves = halves_of(analysis, predicate, scores);
+  return halves && (halves->seen != 0) == !negated && (halves->hidden != 0) == negated;
 }
 
-bool is_causal_penalty(const Value* mask, const Shape& scores) {
-  if (!covers(mask, scores)) return false;
-  Node* trilu = made_by(mask, "Trilu");
-  if (!trilu) trilu = made_by(without_views(mask), "Trilu");
-  return trilu && covers(trilu->outputs[0], scores) && is_part(*trilu, 1, 1) &&
-         is_minus_infinity(without_views(trilu->inputs[0]));
+bool is_causal_penalty(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
+  auto halves = halves_of(analysis, mask, scores);
+  return halves && halves->seen == 0 && is_low(halves->hidden, mask->dtype());
 }
 
 }  // namespace tessera::rewrite

@@ -10,8 +10,8 @@ namespace tessera::rewrite {
 /// shape of what it masks.
 bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated);
 
-/// Whether an added mask is 0 for key ≤ query and minus infinity beyond: Trilu(-inf, k = 1).
-bool is_causal_penalty(const Value* mask, const Shape& scores);
+/// Whether an added mask is 0 for key ≤ query and minus infinity beyond.
+bool is_causal_penalty(const AffineAnalysis& analysis, const Value* mask, const Shape& scores);
 
 /// A constant so low that a score plus it is nothing after the softmax, whatever the score.
 bool is_minus_infinity(const Value* value);

@@ -101,8 +101,11 @@ std::optional<double> exactly(T number) {
 }  // namespace
 
 std::optional<double> scalar_of(const Value* value) {
-  if (!value || value->kind != ValueKind::constant || value->data.count() != 1) return std::nullopt;
-  const Tensor& data = value->data;
+  return value && value->kind == ValueKind::constant ? scalar_of(value->data) : std::nullopt;
+}
+
+std::optional<double> scalar_of(const Tensor& data) {
+  if (data.count() != 1) return std::nullopt;
   switch (data.dtype) {
     case DType::float32:
       return data.as<float>()[0];

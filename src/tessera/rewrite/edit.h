@@ -44,6 +44,7 @@ std::optional<std::vector<Expr>> contents(const Value* value);
 std::optional<std::vector<int64_t>> numbers(const Value* value);
 /// The only element of a constant (any numeric type), whatever its rank; nullopt for integers that no double holds.
 std::optional<double> scalar_of(const Value* value);
+std::optional<double> scalar_of(const Tensor& data);
 /// Whether that element is `expected`, up to the rounding of a float32.
 bool is_scalar(const Value* value, double expected);
 /// Used by exactly one operand, and no graph output: it may vanish into a raised operator.

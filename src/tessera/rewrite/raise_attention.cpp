@@ -25,12 +25,7 @@ Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores
     return is_causal(analysis, mask, scores, false) ? Mask{nullptr, true} : Mask{mask, false};
   }
   if (auto everywhere = scalar_of(mask); everywhere && *everywhere == 0) return {};
-  if (is_causal_penalty(mask, scores)) return {nullptr, true};
-  if (Node* where = made_by(mask, "Where")) {
-    bool kept = is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]);
-    bool hidden = is_scalar(where->inputs[2], 0) && is_minus_infinity(where->inputs[1]);
-    if ((kept || hidden) && is_causal(analysis, where->inputs[0], scores, hidden)) return {nullptr, true};
-  }
+  if (is_causal_penalty(analysis, mask, scores)) return {nullptr, true};
   return {mask, false};
 }
 
@@ -94,11 +89,25 @@ Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mas
               {attribute("scale", static_cast<float>(scale)), attribute("is_causal", int64_t{mask.causal})}, name);
 }
 
+/// The Softmax whose weights only this operand reads. Exporters put a guard between them for rows without any key,
+/// Where(IsNaN(weights), 0, weights), which says what Attention does anyway.
+Node* softmax_under(const Graph& graph, Value* operand) {
+  if (!used_once(graph, operand)) return nullptr;
+  Node* where = made_by(operand, "Where");
+  if (!where) return made_by(operand, "Softmax");
+  Value* weights = where->inputs[2];
+  Node* test = made_by(where->inputs[0], "IsNaN");
+  const bool guards = test && test->inputs[0] == weights && is_scalar(where->inputs[1], 0) &&
+                      weights->shape() == operand->shape() && used_once(graph, test->outputs[0]) &&
+                      used_only_by(graph, weights, {where, test});
+  return guards ? made_by(weights, "Softmax") : nullptr;
+}
+
 /// Matches `node` = MatMul(Softmax(scores), V).
 bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* value = node->inputs[1];
   if (value->dtype() == DType::float64) return false;  // no kernel computes Attention in it
-  Node* softmax = used_once(graph, node->inputs[0]) ? made_by(node->inputs[0], "Softmax") : nullptr;
+  Node* softmax = softmax_under(graph, node->inputs[0]);
   if (!softmax || value->rank() != 4 || softmax->inputs[0]->rank() != 4) return false;
   if (axis_of(*softmax, "axis", -1, 4) != 3 || !used_once(graph, softmax->inputs[0])) return false;
   Value* logits = softmax->inputs[0];
