@@ -1,6 +1,7 @@
 // Every model, on every mesh, against the answers that came with it; and the communication that each preset costs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -76,11 +77,11 @@ TEST(Models, ComputeInBfloat16WithinItsBound) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, AllModels,
-    testing::Combine(testing::Values("mlp", "tiny", "gpt2", "llama", "bert", "vit", "resnet"),
-                     testing::Values(MeshCase{"tp=1", ""}, MeshCase{"tp=2", ""}, MeshCase{"tp=3", ""},
-                                     MeshCase{"tp=4", ""}, MeshCase{"tp=5", ""}, MeshCase{"dp=2", ""},
-                                     MeshCase{"dp=3", ""}, MeshCase{"dp=2,tp=2", ""}, MeshCase{"dp=2,tp=3", ""},
-                                     MeshCase{"tp=2", "megatron+sequence"})),
+    testing::Combine(
+        testing::Values("mlp", "tiny", "gpt2", "gpt2-sdpa", "llama", "llama-cache", "bert", "vit", "resnet"),
+        testing::Values(MeshCase{"tp=1", ""}, MeshCase{"tp=2", ""}, MeshCase{"tp=3", ""}, MeshCase{"tp=4", ""},
+                        MeshCase{"tp=5", ""}, MeshCase{"dp=2", ""}, MeshCase{"dp=3", ""}, MeshCase{"dp=2,tp=2", ""},
+                        MeshCase{"dp=2,tp=3", ""}, MeshCase{"tp=2", "megatron+sequence"})),
     [](const auto& info) {
       std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param).mesh + std::get<1>(info.param).preset;
       for (char& c : name)
@@ -131,8 +132,13 @@ TEST_P(Communication, MegatronGathersNoWeight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transformers, Communication, testing::Values("tiny", "gpt2", "llama", "bert", "vit"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transformers, Communication,
+                         testing::Values("tiny", "gpt2", "gpt2-sdpa", "llama", "llama-cache", "bert", "vit"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(Communication, SequenceGathersAndScattersTwicePerLayer) {
   for (std::string model : {"tiny", "gpt2", "llama"}) {

@@ -87,6 +87,54 @@ TEST(Models, gpt2_is_three_causal_layers_like_tinys) {
   expect_attention(model, 1, 3);
 }
 
+TEST(Models, default_attention_is_raised_like_the_eager_one) {
+  // transformers' defaults, by torch.onnx.export(dynamo=False), with a mask of the text.
+  OnnxModel model = rewritten("gpt2-sdpa");
+  EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 13},
+                                                {"And", 1},
+                                                {"Attention", 2},
+                                                {"Cast", 1},
+                                                {"Gather", 2},
+                                                {"Gelu", 2},
+                                                {"LayerNormalization", 5},
+                                                {"LessOrEqual", 1},
+                                                {"MatMul", 9},
+                                                {"Range", 1},
+                                                {"Reshape", 12},
+                                                {"Split", 2},
+                                                {"Transpose", 8},
+                                                {"Where", 1}}));
+  expect_attention(model, 0, 4);
+}
+
+TEST(Models, cached_keys_join_the_new_ones_and_are_not_repeated) {
+  // The same by torch.onnx.export(dynamo=True), with a cache of keys and values.
+  OnnxModel model = rewritten("llama-cache");
+  EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 4},
+                                                {"Attention", 2},
+                                                {"Cast", 1},
+                                                {"Concat", 4},
+                                                {"Cos", 1},
+                                                {"Gather", 1},
+                                                {"LessOrEqual", 1},
+                                                {"MatMul", 15},
+                                                {"Mul", 3},
+                                                {"RMSNormalization", 5},
+                                                {"Range", 2},
+                                                {"Reshape", 11},
+                                                {"RotaryEmbedding", 4},
+                                                {"Sin", 1},
+                                                {"Swish", 2},
+                                                {"Transpose", 8},
+                                                {"Where", 1}}));
+  expect_attention(model, 0, 4);
+  for (const auto& node : model.graph->nodes())
+    if (node->is("Attention")) {
+      EXPECT_EQ(node->inputs[1]->producer->op_type, "Concat");
+      EXPECT_EQ(to_string(node->inputs[1]->shape()), "[batch, 2, past + sequence, 8]");
+    }
+}
+
 TEST(Models, llama_keeps_its_mask_as_the_padding_and_the_order) {
   OnnxModel model = rewritten("llama");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 4},
