@@ -50,7 +50,10 @@ Dims TensorDesc::stored_dims() const {
 
 std::vector<int64_t> PrepareContext::known_ints(size_t index) const {
   if (!has_input(index) || !known[index])
-    fail("kernel", "{}: operand {} must be known before the run, but it is computed from data", node.label(), index);
+    fail("kernel",
+         "{}: its operand {} ('{}') must be known before the run, but it depends on data; make it a constant, or "
+         "compute it from shapes",
+         node.label(), index, node.input(index) ? node.input(index)->name : "");
   const TensorDesc& desc = inputs[index];
   return Tensor::copy_of(desc.dtype, desc.dims, known[index], desc.bytes()).to_int64();
 }

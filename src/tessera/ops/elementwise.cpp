@@ -323,7 +323,12 @@ std::vector<OpDef> elementwise_ops() {
                  .rule = cast_rule,
                  .localize = localize_cast_like,
                  .pass_through = true});
-  ops.push_back({.type = "Dropout", .domain = "", .infer = infer_dropout, .rule = dropout_rule, .pass_through = true});
+  ops.push_back({.type = "Dropout",
+                 .domain = "",
+                 .infer = infer_dropout,
+                 .rule = dropout_rule,
+                 .pass_through = true,
+                 .values = {2}});
   return ops;
 }
 

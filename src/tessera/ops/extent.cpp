@@ -161,9 +161,9 @@ std::vector<Value*> localize_tile(Localizer& local) {
 
 std::vector<OpDef> extent_ops() {
   return {
-      {.type = "Slice", .domain = "", .infer = infer_slice, .rule = slice_rule},
-      {.type = "Pad", .domain = "", .infer = infer_pad, .rule = pad_rule},
-      {.type = "Tile", .domain = "", .infer = infer_tile, .rule = tile_rule, .localize = localize_tile},
+      {.type = "Slice", .domain = "", .infer = infer_slice, .rule = slice_rule, .values = {1, 2, 3, 4}},
+      {.type = "Pad", .domain = "", .infer = infer_pad, .rule = pad_rule, .values = {1, 3}},
+      {.type = "Tile", .domain = "", .infer = infer_tile, .rule = tile_rule, .localize = localize_tile, .values = {1}},
   };
 }
 

@@ -187,8 +187,14 @@ std::vector<OpDef> generator_ops() {
        .domain = "",
        .infer = infer_constant_of_shape,
        .rule = constant_of_shape_rule,
-       .localize = localize_constant_of_shape},
-      {.type = "Range", .domain = "", .infer = infer_range, .rule = range_rule, .localize = localize_range},
+       .localize = localize_constant_of_shape,
+       .values = {0}},
+      {.type = "Range",
+       .domain = "",
+       .infer = infer_range,
+       .rule = range_rule,
+       .localize = localize_range,
+       .values = {0, 1, 2}},
       {.type = "EyeLike", .domain = "", .infer = infer_eye_like, .rule = eye_like_rule},
   };
 }

@@ -275,8 +275,8 @@ std::vector<OpDef> indexing_ops() {
       {"GatherElements", "", infer_gather_elements, gather_elements_rule},
       {"ScatterND", "", infer_scatter, scatter_rule},
       {"ScatterElements", "", infer_scatter, scatter_rule},
-      {"OneHot", "", infer_one_hot, one_hot_rule},
-      {"TopK", "", infer_top_k, top_k_rule},
+      {.type = "OneHot", .domain = "", .infer = infer_one_hot, .rule = one_hot_rule, .values = {1}},
+      {.type = "TopK", .domain = "", .infer = infer_top_k, .rule = top_k_rule, .values = {1}},
   };
 }
 

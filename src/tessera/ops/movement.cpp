@@ -16,6 +16,8 @@ std::vector<size_t> permutation(const Node& node) {
   given = node.get_ints("perm", given);
   if (given.size() != rank)
     fail_node(node, "perm has {} entries for an input of rank {}; give one per dimension", given.size(), rank);
+  for (int64_t dim : given)  // the standard counts other axes from the end, and not these
+    if (dim < 0) fail_node(node, "perm holds {}; its entries are the dimensions 0 to {}, each once", dim, rank - 1);
   return normalize_axes(node, given, rank, "perm");
 }
 
@@ -263,8 +265,14 @@ std::vector<Value*> localize_trilu(Localizer& local) {
 }
 
 OpDef op(std::string_view type, void (*infer)(Node&), Rule (*rule)(const Node&), LocalizeFn localize = nullptr,
-         bool pass_through = false) {
-  return {.type = type, .domain = "", .infer = infer, .rule = rule, .localize = localize, .pass_through = pass_through};
+         bool pass_through = false, std::vector<size_t> values = {}) {
+  return {.type = type,
+          .domain = "",
+          .infer = infer,
+          .rule = rule,
+          .localize = localize,
+          .pass_through = pass_through,
+          .values = std::move(values)};
 }
 
 }  // namespace
@@ -273,10 +281,10 @@ std::vector<OpDef> movement_ops() {
   return {
       op("Transpose", infer_transpose, transpose_rule, nullptr, true),
       op("Concat", infer_concat, concat_rule),
-      op("Split", infer_split, split_rule, localize_split, true),
+      op("Split", infer_split, split_rule, localize_split, true, {1}),
       op("DepthToSpace", infer_depth_to_space, depth_to_space_rule),
       op("SpaceToDepth", infer_space_to_depth, space_to_depth_rule),
-      op("Trilu", infer_trilu, trilu_rule, localize_trilu),
+      op("Trilu", infer_trilu, trilu_rule, localize_trilu, false, {1}),
   };
 }
 

@@ -1,5 +1,6 @@
 #include "tessera/ops/op.h"
 
+#include <algorithm>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -33,6 +34,11 @@ const OpDef* find_op(std::string_view type, std::string_view domain) {
 bool has_wide_sums(const Node& node) {
   const OpDef* op = find_op(node.op_type, node.domain);
   return op && op->wide_sums;
+}
+
+bool reads_values(const Node& node, size_t operand) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  return op && std::find(op->values.begin(), op->values.end(), operand) != op->values.end();
 }
 
 std::vector<const OpDef*> all_ops() {

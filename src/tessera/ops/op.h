@@ -59,12 +59,17 @@ struct OpDef {
   bool wide_sums = false;
   /// Element by element, or a mere change of shape: propagation goes through these first.
   bool pass_through = false;
+  /// Operands whose elements the shapes, the rule or the kernel's preparation read, before any run. The file's data for
+  /// them are constants, whatever their type, and never States.
+  std::vector<size_t> values = {};
 };
 
 /// Null if the operator is not known.
 const OpDef* find_op(std::string_view type, std::string_view domain);
 /// Whether this node yields its sums over ranks in float32 though its operands are 16-bit (OpDef::wide_sums).
 bool has_wide_sums(const Node& node);
+/// Whether the operator reads the elements of that operand before any run (OpDef::values).
+bool reads_values(const Node& node, size_t operand);
 /// Every operator that is known, by domain and type.
 std::vector<const OpDef*> all_ops();
 /// Throws a user error naming the node and what would work instead if the operator is not known.

@@ -168,10 +168,20 @@ std::vector<OpDef> reduction_ops() {
   for (const Combining& row : kCombining) {
     const bool sums = row.across == Reduction::sum;
     const LocalizeFn localize = row.type == "ReduceMean" ? localize_mean : nullptr;
-    ops.push_back({row.type, "", infer_reduce, reduce_rule, reduce_flops, localize, sums});
-    if (sums) ops.push_back({row.type, "tessera", infer_reduce, reduce_rule, reduce_flops, localize});
+    OpDef op{row.type, "", infer_reduce, reduce_rule, reduce_flops, localize, sums};
+    if (!row.type.starts_with("Arg")) op.values = {1};  // the axes
+    ops.push_back(op);
+    if (!sums) continue;
+    op.domain = "tessera";
+    op.wide_sums = false;
+    ops.push_back(op);
   }
-  ops.push_back({"CumSum", "", infer_cumulative, cumulative_rule, reduce_flops});
+  ops.push_back({.type = "CumSum",
+                 .domain = "",
+                 .infer = infer_cumulative,
+                 .rule = cumulative_rule,
+                 .flops = reduce_flops,
+                 .values = {1}});
   return ops;
 }
 

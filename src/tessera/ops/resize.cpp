@@ -1,7 +1,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "tessera/ir/aligned.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -24,22 +23,26 @@ bool is_given(const Node& node, size_t index) {
 
 std::vector<float> scales_of(const Node& node) {
   const Value& scales = operand(node, kScales);
-  if (!scales.has_data() || scales.next || scales.dtype() != DType::float32)
+  if (scales.kind != ValueKind::constant || scales.dtype() != DType::float32)
     fail_node(node,
               "its scales ('{}') are not float32 constants, so that the shape of the result is not known before "
               "the run; export the model with fixed scales, or with sizes",
               scales.name);
-  const Tensor data = aligned(scales.data);
-  auto elements = data.as<float>();
+  auto elements = scales.data.as<float>();
   return {elements.begin(), elements.end()};
 }
 
 /// floor(extent·scale). A symbolic extent takes whole factors and divisors only.
 Expr scaled(const Node& node, const Expr& extent, float scale) {
+  constexpr float kMost = 0x1p53f;
   if (!(scale > 0)) fail_node(node, "a scale is {}; scales are positive", scale);
-  if (auto number = extent.constant()) return static_cast<int64_t>(std::floor(static_cast<float>(*number) * scale));
-  if (scale == std::floor(scale)) return extent * static_cast<int64_t>(scale);
+  const auto number = extent.constant();
   const float divisor = std::round(1 / scale);
+  if (!((number ? static_cast<float>(*number) * scale : scale) < kMost) || (!number && !(divisor < kMost)))
+    fail_node(node, "the extent {} times {} is no size that a tensor can have; give smaller scales", extent.str(),
+              scale);
+  if (number) return static_cast<int64_t>(std::floor(static_cast<float>(*number) * scale));
+  if (scale == std::floor(scale)) return extent * static_cast<int64_t>(scale);
   if (std::abs(divisor * scale - 1) < 1e-6f) return floordiv(extent, static_cast<int64_t>(divisor));
   fail_node(node, "the extent {} times {} is not known before the run; fix the extent, or use a whole scale",
             extent.str(), scale);
@@ -102,7 +105,8 @@ std::vector<OpDef> resize_ops() {
            .infer = infer_resize,
            .rule = resize_rule,
            .flops = resize_flops,
-           .localize = localize_resize}};
+           .localize = localize_resize,
+           .values = {kScales, kSizes}}};
 }
 
 }  // namespace tessera::ops

@@ -198,7 +198,8 @@ OpDef view(std::string_view type, void (*infer)(Node&), LocalizeFn localize = nu
           .infer = infer,
           .rule = same_elements_rule,
           .localize = localize,
-          .pass_through = true};
+          .pass_through = true,
+          .values = {1}};
 }
 
 }  // namespace
@@ -214,7 +215,8 @@ std::vector<OpDef> shape_ops() {
        .infer = infer_expand,
        .rule = expand_rule,
        .localize = localize_expand,
-       .pass_through = true},
+       .pass_through = true,
+       .values = {1}},
       {.type = "Shape",
        .domain = "",
        .infer = infer_shape,

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
@@ -49,6 +50,24 @@ Value* known_value(Graph& graph, const Value& result) {
           name, Tensor::of(DType::boolean, dims, std::vector<uint8_t>(extents->begin(), extents->end())));
     default:
       return nullptr;
+  }
+}
+
+/// Makes constants of what the file stores for operands whose elements are read before any run: importing takes lists
+/// of floats, as the scales of a Resize, for parameters.
+void settle_values(Graph& graph, Node* node) {
+  for (size_t i = 0; i < node->operand_count(); ++i) {
+    Value* stored = node->inputs[i];
+    if (!stored || stored->kind != ValueKind::state || stored->next || !ops::reads_values(*node, i)) continue;
+    const bool parameter =
+        graph.is_output(stored) || std::any_of(stored->uses.begin(), stored->uses.end(),
+                                               [](auto& use) { return !ops::reads_values(*use.node, use.index); });
+    if (parameter) {
+      graph.set_input(node, i, graph.add_constant(stored->name, aligned(stored->data)));
+    } else {
+      stored->kind = ValueKind::constant;
+      stored->data = aligned(stored->data);
+    }
   }
 }
 
@@ -145,6 +164,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) continue;
     if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) continue;
     if (sequences.handles(node)) continue;
+    settle_values(graph, node);
     if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain))
       op->infer(*node);
     else

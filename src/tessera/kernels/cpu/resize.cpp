@@ -131,7 +131,8 @@ std::vector<double> scales_of(const PrepareContext& context, const Dims& in, con
     scales.push_back(in[d] == 0 ? 1 : static_cast<double>(out[d]) / static_cast<double>(in[d]));
   if (!context.has_input(2) || context.inputs[2].count() == 0) return scales;
   if (!context.known[2] || context.inputs[2].dtype != DType::float32)
-    fail("kernel", "{}: its scales must be float32 constants", context.node.label());
+    fail("kernel", "{}: its scales ('{}') must be float32 constants", context.node.label(),
+         context.node.input(2)->name);
   Dims axes = context.node.get_ints("axes");
   for (int64_t i = 0; i < context.inputs[2].count(); ++i) {
     const int64_t d = axes.empty() ? i : resolve_axis(context.node, axes.at(i), context.inputs[0].rank());

@@ -67,10 +67,9 @@ View transposed(const Node& node, const View& operand) {
   permutation = node.get_ints("perm", permutation);
   std::vector<bool> seen(rank, false);
   bool valid = permutation.size() == rank;
-  for (int64_t& axis : permutation) {
-    axis = resolve_axis(node, axis, static_cast<int64_t>(rank));
-    valid = valid && !seen[axis];
-    seen[axis] = true;
+  for (int64_t axis : permutation) {
+    valid = valid && axis >= 0 && axis < static_cast<int64_t>(rank) && !seen[axis];
+    if (valid) seen[axis] = true;
   }
   if (!valid)
     fail("kernel", "{}: perm [{}] does not name each of {} dimensions once", node.label(), fmt::join(permutation, ", "),
