@@ -5,45 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <set>
 
 #include "conformance/run_case.h"
+#include "conformance/suite.h"
 
 namespace tessera::conformance {
 namespace {
 
-namespace fs = std::filesystem;
-
-const fs::path kData = "/usr/share/libonnx-testdata/data";
 // What the package of ONNX 1.12 holds; fewer would be a damaged installation.
 constexpr size_t kCases = 1072;
 // Of the tests on tensors alone, so many in a hundred must pass.
 constexpr size_t kLeastPercent = 90;
-
-// "node/test_abs", in order.
-std::vector<std::string> all_cases() {
-  std::vector<std::string> cases;
-  if (!fs::exists(kData)) return cases;
-  for (const auto& suite : fs::directory_iterator(kData))
-    for (const auto& folder : fs::directory_iterator(suite))
-      if (fs::exists(folder.path() / "model.onnx")) cases.push_back(fs::relative(folder, kData).string());
-  std::sort(cases.begin(), cases.end());
-  return cases;
-}
-
-// The first word of each line that is no comment.
-std::set<std::string> listed_cases() {
-  std::set<std::string> names;
-  std::ifstream file(fs::path(TESSERA_TEST_DATA) / "conformance" / "unsupported.txt");
-  for (std::string line; std::getline(file, line);) {
-    std::string name = line.substr(0, line.find_first_of(" \t"));
-    if (!name.empty() && name[0] != '#') names.insert(name);
-  }
-  return names;
-}
 
 bool passes(const Outcome& outcome) {
   return outcome.verdict == Verdict::pass || outcome.verdict == Verdict::pass_with_constants;
@@ -54,7 +29,7 @@ TEST(NodeCases, AreInstalled) {
 }
 
 TEST(NodeCases, PassUnlessListedAsUnsupported) {
-  std::set<std::string> listed = listed_cases();
+  std::set<std::string> listed = listed_cases("unsupported.txt");
   std::map<Verdict, int> counts;
   size_t cases = 0, passed = 0, plain = 0, plain_passed = 0;
   for (const std::string& name : all_cases()) {
@@ -81,7 +56,7 @@ TEST(NodeCases, PassUnlessListedAsUnsupported) {
 }
 
 TEST(NodeCases, GiveTheSameAnswerHoweverTheyAreSplit) {
-  std::set<std::string> listed = listed_cases();
+  std::set<std::string> listed = listed_cases("unsupported.txt");
   int checked = 0;
   for (const std::string& name : all_cases()) {
     if (listed.contains(name)) continue;
