@@ -96,6 +96,9 @@ struct Plan {
   /// else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
+  /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16". Throws a user error
+  /// naming `source` for any other name, also of a type that models do not compute in.
+  static DType dtype_named(std::string_view name, std::string_view source);
   /// This plan, completed by a weaker one: its annotations and places come after ours, the rest where we say nothing.
   /// Throws a user error if our mesh is not one that the weaker plan leaves open.
   Plan over(const Plan& weaker) const;

@@ -37,6 +37,15 @@ TEST(Plan, reads_what_it_writes) {
   EXPECT_EQ(read.annotations[1].text, "y=[?,-]");
 }
 
+TEST(Plan, knows_dtypes_by_all_their_names) {
+  for (const char* name : {"float32", "fp32", "float"})
+    EXPECT_EQ(Plan::from_json(std::string(R"({"dtype": ")") + name + "\"}").dtype, DType::float32) << name;
+  for (const char* name : {"bfloat16", "bf16"})
+    EXPECT_EQ(Plan::from_json(std::string(R"({"dtype": ")") + name + "\"}").dtype, DType::bfloat16) << name;
+  for (const char* name : {"float16", "fp16", "double", ""})
+    EXPECT_THAT(error_of(std::string(R"({"dtype": ")") + name + "\"}"), HasSubstr("name one of these")) << name;
+}
+
 TEST(Plan, comes_before_a_weaker_one) {
   Plan user;
   user.presets = "dp";
@@ -63,7 +72,7 @@ TEST(Plan, refuses_what_is_not_its_own) {
   EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a text"));
   EXPECT_THAT(error_of(R"({"shapes": ["batch"]})"), HasSubstr("must map symbols to sizes"));
   EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"), HasSubstr("'batch' is number, but must be a whole number"));
-  EXPECT_THAT(error_of(R"({"dtype": "int3"})"), HasSubstr("float32 or bfloat16, not in 'int3'"));
+  EXPECT_THAT(error_of(R"({"dtype": "int3"})"), HasSubstr("plan.json: models compute in float32 (fp32) or bfloat16 (bf16), not in 'int3'"));
   EXPECT_THAT(error_of("[]"), HasSubstr("a plan is an object"));
   EXPECT_THAT(error_of("{\"presets\": "), HasSubstr("plan.json is no JSON: parse error at line 1"));
 }

@@ -184,6 +184,21 @@ TEST_F(CommandLine, verify_knows_the_precision_of_bfloat16) {
   EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --dtype int8"), HasSubstr("bfloat16"));
 }
 
+TEST_F(CommandLine, every_command_knows_dtypes_by_all_their_names) {
+  const std::string plan = (folder_ / "plan.json").string();
+  for (const std::string command : {"run ", "verify ", "shard --dry-run ", "explain ", "bench --iterations 1 ", "check "}) {
+    const std::string words = command + model_ + (command == "explain " ? " y" : "") + " --mesh tp=2 ";
+    for (const std::string name : {"float32", "fp32", "bfloat16", "bf16"}) {
+      EXPECT_EQ(tessera(words + "--dtype " + name).code, 0) << command << name;
+      testing_io::put(plan, R"({"dtype": ")" + name + "\"}");
+      EXPECT_EQ(tessera(words + "--plan " + plan).code, 0) << command << name;
+    }
+    for (const std::string name : {"fp16", "float16", "BF 16"})
+      EXPECT_THAT(mistake(words + "--dtype '" + name + "'"),
+                  AllOf(HasSubstr("--dtype: models compute in float32 (fp32) or bfloat16 (bf16)"), HasSubstr(name)));
+  }
+}
+
 TEST_F(CommandLine, verify_wants_an_expectation_of_every_output) {
   std::string in = npz("in.npz", "x", test::ramp({2, 8})), other = npz("other.npz", "z", test::ramp({2, 8}));
   EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --inputs " + in + " --expected " + other),

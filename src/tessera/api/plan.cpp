@@ -1,3 +1,4 @@
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "tessera/api/open_mesh.h"
@@ -16,12 +17,15 @@ std::string text_of(const Json& value, std::string_view source, std::string_view
   return value.get<std::string>();
 }
 
-DType dtype_of(const std::string& name, std::string_view source) {
-  DType dtype = dtype_named(name);
-  if (dtype != DType::float32 && dtype != DType::bfloat16)
-    fail("plan", "{}: models compute in float32 or bfloat16, not in '{}'; name one of these", source, name);
-  return dtype;
-}
+struct ComputeName {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array kComputeNames = {
+    ComputeName{"float32", DType::float32},   ComputeName{"fp32", DType::float32},
+    ComputeName{"float", DType::float32},     ComputeName{"bfloat16", DType::bfloat16},
+    ComputeName{"bf16", DType::bfloat16},
+};
 
 void read_list(std::vector<Plan::Annotation>& into, const Json& list, std::string_view source, std::string_view key,
                std::string_view example) {
@@ -78,12 +82,18 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else if (key == "shapes")
       read_shapes(plan, value, source);
     else if (key == "dtype")
-      plan.dtype = dtype_of(text_of(value, source, key, R"("bfloat16")"), source);
+      plan.dtype = dtype_named(text_of(value, source, key, R"("bfloat16")"), source);
     else
       fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, shapes, dtype",
            source, key);
   }
   return plan;
+}
+
+DType Plan::dtype_named(std::string_view name, std::string_view source) {
+  for (const ComputeName& known : kComputeNames)
+    if (known.name == name) return known.dtype;
+  fail("plan", "{}: models compute in float32 (fp32) or bfloat16 (bf16), not in '{}'; name one of these", source, name);
 }
 
 std::string Plan::to_json() const {

@@ -74,8 +74,7 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option("--plan", plan_path,
                  "JSON file with mesh, presets, annotations, places, shapes, dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
-  app.add_option("--dtype", dtype, "what a float32 model computes in")
-      ->check(CLI::IsMember(std::vector<std::string>{"float32", "bfloat16"}));
+  app.add_option("--dtype", dtype, "what a float32 model computes in: float32 (fp32) or bfloat16 (bf16)");
 }
 
 Plan PlanOptions::plan() const {
@@ -85,7 +84,7 @@ Plan PlanOptions::plan() const {
   for (const std::string& place : places) plan.places.push_back({place, "place"});
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
-  if (!dtype.empty()) plan.dtype = dtype_named(dtype);
+  if (!dtype.empty()) plan.dtype = Plan::dtype_named(dtype, "--dtype");
   return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text("plan", plan_path), plan_path));
 }
 
