@@ -51,6 +51,29 @@ TEST(Fold, a_constant_may_be_an_output) {
   EXPECT_EQ(graph.outputs[0]->name, "y");
 }
 
+// Whoever else reads a shape, operators that need to know it do.
+TEST(Fold, what_shapes_are_computed_with_may_be_an_output) {
+  for (const char* made_by : {"Shape", "Constant", "Identity"}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* x = input(graph, "x", {"batch", "4"});
+    Value* shape = nullptr;
+    if (std::string_view(made_by) == "Shape")
+      shape = node(graph, "Shape", {x}, "shape");
+    else if (std::string_view(made_by) == "Constant")
+      shape = node(graph, "Constant", {}, "shape", {{"value_ints", std::vector<int64_t>{2, -1}}});
+    else
+      shape = node(graph, "Identity", {ints(graph, {2, -1})}, "shape");
+    Value* y = node(graph, "Reshape", {x, shape}, "y");
+    graph.outputs = {y, shape};
+    fold(model);
+    graph.verify("test");
+    EXPECT_NE(y->producer->inputs[1]->kind, ValueKind::result) << made_by;
+    EXPECT_EQ(graph.outputs[1]->name, "shape") << made_by;
+    EXPECT_EQ(graph.outputs[1]->producer->op_type, "Identity") << made_by;
+  }
+}
+
 TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {
   OnnxModel model;
   Graph& graph = *model.graph;

@@ -150,8 +150,23 @@ class Compiler {
 
   void rewrite(const std::vector<std::vector<std::string>>& names) {
     rewrite::RewriteOptions options;
-    for (const auto& matched : names) options.barriers.insert(matched.begin(), matched.end());
-    options.barriers.insert(options_.keep.begin(), options_.keep.end());
+    std::set<std::string> exact(options_.keep.begin(), options_.keep.end());
+    std::map<std::string, std::set<size_t>> ranks;  // that wildcards want of the tensors that they reach
+    for (size_t r = 0; r < names.size(); ++r) {
+      const AnnotationRequest& request = options_.annotations[r];
+      for (const std::string& name : names[r])
+        if (name == request.pattern)
+          exact.insert(name);
+        else
+          ranks[name].insert(static_cast<size_t>(count_entries(request.sharding)));
+    }
+    options.barriers = exact;
+    for (const auto& [name, wanted] : ranks) options.barriers.insert(name);
+    options.is_barrier = [&](const Value& value) {
+      const auto wanted = ranks.find(value.name);
+      return exact.contains(value.name) || wanted == ranks.end() ||
+             (!value.content && wanted->second.contains(value.rank()));
+    };
     options.observe = [this](std::string_view pass, const OnnxModel& model) {
       observe(pass, [&model] { return print_text(model); });
     };
@@ -191,14 +206,14 @@ class Compiler {
         if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
           if (exact)
             fail("annotate",
-                 "'{}' takes part in shape computation only and has no layout; annotate a tensor that "
-                 "carries data",
+                 "'{}' takes part in shape computation only, or nothing needs it, so that it has no layout; annotate a "
+                 "tensor that carries data",
                  name);
           continue;
         }
         // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
         int entries = count_entries(request.sharding);
-        if (!exact && entries != static_cast<int>(value->rank())) continue;
+        if (!exact && (value->content || entries != static_cast<int>(value->rank()))) continue;
         Sharding sharding = parse_sharding(request.sharding, value->shape(), options_.mesh, name);
         if (!sharding.at.empty())
           fail("annotate",
@@ -208,10 +223,26 @@ class Compiler {
       }
       if (annotations.size() == before)
         fail("annotate",
-             "'{}' matches {} tensors, but none with {} dimensions, as '{}' has entries; write one entry per dimension",
-             request.pattern, names[r].size(), count_entries(request.sharding), request.sharding);
+             "'{}' matches {} tensors, but none with {} dimensions, as '{}' has entries{}; write one entry per "
+             "dimension",
+             request.pattern, names[r].size(), count_entries(request.sharding), request.sharding,
+             first_shapes(names[r]));
     }
     return annotations;
+  }
+
+  // ": 'up' is [8, 32], 'down' is [32, 8], …" of the first that carry data.
+  std::string first_shapes(const std::vector<std::string>& names) const {
+    constexpr int kMost = 3;
+    std::string text;
+    int listed = 0;
+    for (const std::string& name : names) {
+      const Value* value = graph().find(name);
+      if (!value || !value->has_shape() || value->kind == ValueKind::expression) continue;
+      if (listed++ == kMost) return text + ", …";
+      text += fmt::format("{} '{}' is {}", listed == 1 ? ":" : ",", name, to_string(value->shape()));
+    }
+    return text;
   }
 
   void apply_presets(std::vector<spmd::Annotation>& annotations) {

@@ -71,6 +71,15 @@ void settle_values(Graph& graph, Node* node) {
   }
 }
 
+/// Nodes that use `from`, of which a graph output is to be made, take `to` instead where they read its elements before
+/// any run, and shape computations do: what has to be known is known, whoever else reads it.
+void redirect(Graph& graph, Value* from, Value* to) {
+  if (to->kind != ValueKind::constant && to->kind != ValueKind::expression) return;
+  const bool shape = to->rank() <= 1 && (is_integer(to->dtype()) || to->dtype() == DType::boolean);
+  for (const Use& use : std::vector<Use>(from->uses))
+    if (shape || ops::reads_values(*use.node, use.index)) graph.set_input(use.node, use.index, to);
+}
+
 /// Uses of the results whose elements are known take a constant or an expression instead. A graph output stays a
 /// node's result: an Identity of it.
 void fold_results(Graph& graph, Node* node) {
@@ -81,6 +90,7 @@ void fold_results(Graph& graph, Node* node) {
     Value* known = known_value(graph, *result);
     if (!known) continue;
     if (graph.is_output(result)) {
+      redirect(graph, result, known);
       Value* copy = emit(graph, "Identity", {known}, node);
       known = copy;
     }
@@ -150,7 +160,9 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   // What a file declares of a result counts no more once it is computed.
   auto becomes = [&](Node* node, Value* value) {
     node->outputs[0]->type = value->type;
-    return replace(graph, node->outputs[0], value);
+    if (replace(graph, node->outputs[0], value)) return true;
+    redirect(graph, node->outputs[0], value);
+    return false;
   };
   Sequences sequences(graph);
   for (Node* node : nodes_of(graph)) {
@@ -158,7 +170,10 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
       auto data = literal(*node);
       if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
       Value* constant = graph.add_constant(node->outputs[0]->name, *data);
-      if (graph.is_output(node->outputs[0])) constant = emit(graph, "Identity", {constant}, node);
+      if (graph.is_output(node->outputs[0])) {
+        redirect(graph, node->outputs[0], constant);
+        constant = emit(graph, "Identity", {constant}, node);
+      }
       if (becomes(node, constant)) continue;
     }
     if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) continue;

@@ -1,5 +1,7 @@
 #include "tessera/rewrite/pipeline.h"
 
+#include <algorithm>
+
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -33,11 +35,16 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   // While passes run, a barrier is an output: passes keep outputs' names, and never swallow them.
   const size_t real_outputs = graph.outputs.size();
   std::vector<std::string> waiting(options.barriers.begin(), options.barriers.end());
+  auto is_no_barrier = [&](const Value* value) {
+    return options.is_barrier && value->has_shape() && !options.is_barrier(*value);
+  };
   auto raise_barriers = [&] {
+    graph.outputs.erase(std::remove_if(graph.outputs.begin() + real_outputs, graph.outputs.end(), is_no_barrier),
+                        graph.outputs.end());
     std::erase_if(waiting, [&](const std::string& name) {
       Value* value = graph.find(name);
       bool may_vanish = value && (value->kind == ValueKind::result || value->kind == ValueKind::state);
-      if (may_vanish && !graph.is_output(value)) graph.outputs.push_back(value);
+      if (may_vanish && !graph.is_output(value) && !is_no_barrier(value)) graph.outputs.push_back(value);
       return value != nullptr;
     });
   };
@@ -49,6 +56,7 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
     if (options.observe) options.observe(pass.name, model);
   }
   graph.outputs.resize(real_outputs);
+  graph.erase_dead();  // what was there for its name only
 }
 
 }  // namespace tessera::rewrite
