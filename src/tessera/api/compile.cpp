@@ -78,8 +78,8 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
     for (const auto& value : model.graph->values())
       if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
     if (names.back().empty())
-      fail("annotate", "'{}' matches no tensor of the model{}", request.pattern,
-           nearest_name(*model.graph, request.pattern));
+      fail("annotate", "'{}' matches no tensor of the model{} (tessera inspect --weights lists the parameters)",
+           request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));
   }
   return names;
 }

@@ -70,7 +70,7 @@ Explanation explain(const Compiled& compiled, const std::string& tensor) {
   if (!value)
     fail("explain",
          "the model, as compiled, has no tensor '{}'{} (names are those of the file; what rewriting took up has none)",
-         tensor, nearest_name(*compiled.model->graph, tensor));
+         tensor, nearest_names(tensor_names(*compiled.model->graph), tensor));
   if (value->kind == ValueKind::expression || !value->has_shape())
     fail("explain", "'{}' takes part in shape computation only and has no layout; ask about a tensor that carries data",
          tensor);

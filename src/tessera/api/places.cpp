@@ -1,6 +1,7 @@
 #include "tessera/api/places.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/api/glob.h"
 #include "tessera/base/error.h"
@@ -52,9 +53,13 @@ NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& reque
       if (result) of_result_[result->name] = place;
   }
   for (size_t r = 0; r < requests.size(); ++r)
-    if (!matched[r])
-      fail("place", "'{}' matches no node of the model, and nothing that a node makes{}", requests[r].pattern,
-           nearest_name(read, requests[r].pattern));
+    if (!matched[r]) {
+      std::set<std::string> names;
+      for (const auto& node : read.nodes())
+        for (std::string& name : names_of(*node)) names.insert(std::move(name));
+      fail("place", "'{}' matches no node of the model, nothing that a node makes, and no module that one is from{}",
+           requests[r].pattern, nearest_names({names.begin(), names.end()}, requests[r].pattern));
+    }
 }
 
 spmd::Places NodePlaces::in(const Graph& graph) const {
