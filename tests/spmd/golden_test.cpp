@@ -100,8 +100,8 @@ std::string program_of(const Golden& golden) {
   std::string warned;
   if (!golden.preset.empty())
     for (const PresetRequest& request : parse_presets(golden.preset, mesh)) {
-      std::vector<std::string> warnings;
-      PresetContext context{*model.graph, layout, golden.shapes, request.axis, "preset", annotations, warnings};
+      std::vector<std::string> warnings, notes;
+      PresetContext context{*model.graph, layout, golden.shapes, request.axis, "preset", annotations, warnings, notes};
       request.preset->apply(context);
       for (const std::string& warning : warnings) warned += "# warning: " + warning + "\n";
     }

@@ -23,7 +23,7 @@ constexpr std::string_view kMlp =
 
 struct Applied {
   std::vector<std::string> annotations;  // "up=[-, 8{tp}]"
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings, notes;
 };
 
 Applied apply(std::string_view text, std::string_view preset, std::string_view mesh) {
@@ -32,8 +32,11 @@ Applied apply(std::string_view text, std::string_view preset, std::string_view m
   std::vector<Annotation> annotations;
   for (const PresetRequest& request : parse_presets(preset, compiled.mesh)) {
     PresetContext context{*compiled.model.graph, *compiled.layout, compiled.hints, request.axis, "preset",
-                          annotations,           applied.warnings};
+                          annotations,           applied.warnings, applied.notes};
     request.preset->apply(context);
+    compiled.propagation = propagate(*compiled.layout, annotations, compiled.mesh);
+    compiled.decisions = decide(*compiled.model.graph, *compiled.layout, compiled.mesh, compiled.hints, annotations);
+    if (request.preset->review) request.preset->review(context, compiled.decisions);
   }
   for (const Annotation& annotation : annotations)
     applied.annotations.push_back(annotation.value->name + "=" + annotation.sharding.str(compiled.mesh));
@@ -96,6 +99,58 @@ TEST(Megatron, WarnsWhereThereIsNoPair) {
   Applied applied = apply("m (float[4] x) => (float[4] y) { y = Relu (x) }", "megatron", "tp=2");
   EXPECT_THAT(applied.annotations, IsEmpty());
   EXPECT_THAT(applied.warnings, ElementsAre(HasSubstr("no pair of matmuls")));
+}
+
+// Two products that pair, and what is left whole beside them.
+std::string beside_a_pair(std::string_view states, std::string_view nodes) {
+  return "m (float[b, 64] x, int64[b] i) => (float[b, 64] y, float r) <float[64, 256] up, float[256, 64] down, " +
+         std::string(states) + "> {\n  h = MatMul (x, up)\n  y = MatMul (h, down)\n" + std::string(nodes) + "}\n";
+}
+
+TEST(Megatron, SaysWhatItLeavesWholeAndWhy) {
+  EXPECT_THAT(
+      apply(beside_a_pair("float[64, 20] head", "  o = MatMul (y, head)\n  r = ReduceMax <keepdims = 0> (o)\n"),
+            "megatron", "tp=2")
+          .warnings,
+      ElementsAre(testing::AllOf(HasSubstr("preset: 3.76 % of the parameters' bytes stay whole on every rank of "
+                                           "tp; the largest is 'head' [64, 20]"),
+                                 HasSubstr("makes no pair"))));
+  EXPECT_THAT(
+      apply("m (float[b, 64] x) => (float[b, 20] z) <float[64, 256] up, float[256, 64] down, float[64, 20] head> {\n"
+            "  h = MatMul (x, up)\n  y = MatMul (h, down)\n  z = MatMul (y, head)\n}\n",
+            "megatron", "tp=2")
+          .warnings,
+      ElementsAre(HasSubstr("is a head, whose 20 columns are fewer than 16 for each rank")));
+  EXPECT_THAT(
+      apply(beside_a_pair("float[10, 64] table", "  o = Gather (table, i)\n  r = ReduceMax <keepdims = 0> (o)\n"),
+            "megatron", "tp=2")
+          .warnings,
+      ElementsAre(HasSubstr("looks it up, and its 10 rows are fewer than 16 for each rank")));
+  EXPECT_THAT(apply(beside_a_pair("float[4, 64, 64] experts",
+                                  "  k = ReduceMax <keepdims = 0> (i)\n  e = Gather (experts, k)\n"
+                                  "  o = MatMul (y, e)\n  r = ReduceMax <keepdims = 0> (o)\n"),
+                    "megatron", "tp=2")
+                  .warnings,
+              ElementsAre(testing::AllOf(HasSubstr("33.3 %"), HasSubstr("'experts' [4, 64, 64]: Gather"))));
+}
+
+TEST(Megatron, SaysNothingOfVectorsAndOfWhatOthersLaidOut) {
+  Applied applied = apply(
+      "m (float[b, 6] x) => (float[b, 6] y) <float[6, 8] up, float[8, 6] down, float[6] bias> {\n"
+      "  h = MatMul (x, up)\n  p = MatMul (h, down)\n  y = Add (p, bias)\n}\n",
+      "megatron", "tp=2");
+  EXPECT_THAT(applied.warnings, IsEmpty());
+  EXPECT_THAT(applied.notes, IsEmpty());
+}
+
+TEST(Megatron, NotesWhatIsSmall) {
+  Applied applied = apply(
+      "m (float[b, 512] x) => (float[b, 2] z) <float[512, 2048] up, float[2048, 512] down, "
+      "float[512, 2] head> {\n"
+      "  h = MatMul (x, up)\n  y = MatMul (h, down)\n  z = MatMul (y, head)\n}\n",
+      "megatron", "tp=2");
+  EXPECT_THAT(applied.warnings, IsEmpty());
+  EXPECT_THAT(applied.notes, ElementsAre(HasSubstr("0.0488 % of the parameters' bytes")));
 }
 
 }  // namespace

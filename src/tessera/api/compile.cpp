@@ -11,6 +11,7 @@
 #include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
+#include "tessera/spmd/idle.h"
 #include "tessera/spmd/partition.h"
 #include "tessera/spmd/print.h"
 
@@ -109,6 +110,9 @@ class Compiler {
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
     observe("propagate", [this] { return propagated_text(); });
     result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations);
+    review_presets(annotations);
+    for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
+      result_.warnings.push_back(std::move(warning));
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
     observe("partition", [this] { return spmd::print_program(*result_.program); });
@@ -246,7 +250,7 @@ class Compiler {
   }
 
   void apply_presets(std::vector<spmd::Annotation>& annotations) {
-    std::vector<spmd::PresetRequest> requests;
+    std::vector<spmd::PresetRequest>& requests = presets_;
     if (!options_.presets.empty()) {
       requests = spmd::parse_presets(options_.presets, options_.mesh);
     } else if (options_.annotations.empty()) {
@@ -257,11 +261,19 @@ class Compiler {
       if (!implied.empty()) result_.notes.push_back("preset " + implied + " (implied by the mesh)");
     }
     for (const spmd::PresetRequest& request : requests) {
-      spmd::PresetContext context{
-          graph(),     *result_.layout, hints_, request.axis, "preset " + std::string(request.preset->name),
-          annotations, result_.warnings};
+      spmd::PresetContext context = context_of(request, annotations);
       request.preset->apply(context);
     }
+  }
+
+  void review_presets(std::vector<spmd::Annotation>& annotations) {
+    for (const spmd::PresetRequest& request : presets_)
+      if (request.preset->review) request.preset->review(context_of(request, annotations), result_.decisions);
+  }
+
+  spmd::PresetContext context_of(const spmd::PresetRequest& request, std::vector<spmd::Annotation>& annotations) {
+    return {graph(),     *result_.layout,  hints_,       request.axis, "preset " + std::string(request.preset->name),
+            annotations, result_.warnings, result_.notes};
   }
 
   static int count_entries(std::string_view sharding) {
@@ -280,6 +292,7 @@ class Compiler {
   const bool is_rewritten_;
   const CompileOptions& options_;
   spmd::Hints hints_;
+  std::vector<spmd::PresetRequest> presets_;
   Compiled result_;
 };
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/spmd/propagate.h"
+#include "tessera/spmd/decide.h"
 
 namespace tessera::spmd {
 
@@ -17,6 +17,7 @@ struct PresetContext {
   std::string by;  ///< "preset megatron"
   std::vector<Annotation>& annotations;
   std::vector<std::string>& warnings;
+  std::vector<std::string>& notes;
 
   void annotate(const Value* value, Sharding sharding) { annotations.push_back({value, std::move(sharding), by}); }
 };
@@ -27,6 +28,8 @@ struct Preset {
   bool implied = false;                      ///< an axis of such a name asks for it where nothing else is said
   std::string_view description;
   void (*apply)(PresetContext&) = nullptr;
+  /// Adds to warnings and notes what is to be said of the outcome; null: nothing is.
+  void (*review)(const PresetContext&, const Decisions&) = nullptr;
 };
 
 /// All presets, in the order in which `tessera info` lists them.

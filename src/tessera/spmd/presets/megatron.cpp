@@ -1,5 +1,6 @@
 #include "tessera/spmd/presets/pairs.h"
 #include "tessera/spmd/presets/registry.h"
+#include "tessera/spmd/presets/whole_weights.h"
 
 namespace tessera::spmd {
 namespace {
@@ -32,7 +33,8 @@ Preset megatron_preset() {
           {"tp"},
           true,
           "tensor parallelism: column- and row-parallel matmuls, vocabulary embedding and head",
-          split_pairs_and_tables};
+          split_pairs_and_tables,
+          remark_on_whole_weights};
 }
 
 }  // namespace tessera::spmd

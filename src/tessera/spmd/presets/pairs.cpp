@@ -1,5 +1,7 @@
 #include "tessera/spmd/presets/pairs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -9,12 +11,12 @@ namespace {
 // A vocabulary is worth splitting if every rank gets at least so many rows.
 constexpr int64_t kRowsPerRank = 16;
 
-// A state, or one seen through changes of form.
-bool is_weight(const Value* value) {
+// The state that this is, or that it shows in another form; null if it is none.
+const Value* weight_of(const Value* value) {
   while (value && value->producer && value->producer->inputs.size() >= 1 &&
          (value->producer->is("Transpose") || value->producer->is("Cast") || value->producer->is("Reshape")))
     value = value->producer->inputs[0];
-  return value && value->kind == ValueKind::state;
+  return value && value->kind == ValueKind::state ? value : nullptr;
 }
 
 bool comes_from_input(const Value* value) {
@@ -39,6 +41,9 @@ class Finder {
     pair_up();
     find_lookups();
     find_heads();
+    for (const Product& product : products_)
+      refuse(weight_of(product.node->node->inputs[1]), *product.node,
+             "makes no pair with another product: of the two, one would sum over what the other makes");
     return std::move(plan_);
   }
 
@@ -49,7 +54,7 @@ class Finder {
 
   void collect(const NodeLayout& node) {
     if (node.node->inputs.size() < 2 || node.operand_slots[0] < 0 || node.operand_slots[1] < 0) return;
-    if (!is_weight(node.node->inputs[1])) return;
+    if (!weight_of(node.node->inputs[1])) return;
     Product product{&node, -1, -1, {}, {}};
     for (const SubFactor& sub : node.subfactors) {
       const ops::Factor& factor = node.rule.factors[sub.factor];
@@ -78,6 +83,12 @@ class Finder {
       return factor.kind == ops::FactorKind::reduction && factor.reduction == Reduction::sum;
     });
     if (contracts && (product.contraction_dim >= 0 || product.result_dim >= 0)) products_.push_back(product);
+  }
+
+  // Says why a weight stays whole, should it stay so; the first reason counts.
+  template <typename... Args>
+  void refuse(const Value* weight, const NodeLayout& node, fmt::format_string<Args...> why, Args&&... args) {
+    plan_.refused.emplace(weight, node.node->label() + " " + fmt::format(why, std::forward<Args>(args)...));
   }
 
   static bool meets(const std::set<int>& a, const std::set<int>& b) {
@@ -109,9 +120,18 @@ class Finder {
     for (const NodeLayout& node : layout_.nodes)
       for (const SubFactor& sub : node.subfactors) {
         if (node.rule.factors[sub.factor].kind != ops::FactorKind::lookup || !sub.splittable) continue;
-        if (!is_weight(node.node->inputs[0]) || !comes_from_input(node.node->inputs[1])) continue;
+        const Value* table = weight_of(node.node->inputs[0]);
+        if (!table) continue;
         auto rows = node.rule.factors[sub.factor].size.constant();
-        if (!rows || *rows < kRowsPerRank * context_.axis.size) continue;
+        if (!rows || *rows < kRowsPerRank * context_.axis.size) {
+          refuse(table, node, "looks it up, and its {} rows are fewer than {} for each rank", rows.value_or(0),
+                 kRowsPerRank);
+          continue;
+        }
+        if (!comes_from_input(node.node->inputs[1])) {
+          refuse(table, node, "looks it up by what no input of the model gives");
+          continue;
+        }
         for (const Place& place : sub.places)
           if (!place.result && place.tensor == 0) plan_.lookups.push_back({&node, place.dim});
       }
@@ -133,6 +153,9 @@ class Finder {
       auto width = product.node->node->inputs[1]->shape()[product.result_dim].constant();
       if (width && *width >= kRowsPerRank * context_.axis.size)
         plan_.heads.push_back({product.node, product.result_dim});
+      else
+        refuse(weight_of(product.node->node->inputs[1]), *product.node,
+               "is a head, whose {} columns are fewer than {} for each rank", width.value_or(0), kRowsPerRank);
     }
   }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "tessera/spmd/presets.h"
@@ -14,10 +16,11 @@ struct SplitWeight {
 
 /// What megatron parallelism finds in a graph.
 struct MegatronPlan {
-  std::vector<SplitWeight> columns;  ///< results are split; no communication
-  std::vector<SplitWeight> rows;     ///< contractions are split; each result is a partial sum
-  std::vector<SplitWeight> lookups;  ///< vocabulary embeddings: rows of the table are split
-  std::vector<SplitWeight> heads;    ///< results are split and leave the program so
+  std::vector<SplitWeight> columns;             ///< results are split; no communication
+  std::vector<SplitWeight> rows;                ///< contractions are split; each result is a partial sum
+  std::vector<SplitWeight> lookups;             ///< vocabulary embeddings: rows of the table are split
+  std::vector<SplitWeight> heads;               ///< results are split and leave the program so
+  std::map<const Value*, std::string> refused;  ///< states that were looked at and are left whole, and why
   bool empty() const { return rows.empty() && lookups.empty() && heads.empty(); }
 };
 

@@ -1,0 +1,65 @@
+#include "tessera/spmd/presets/whole_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/spmd/presets/pairs.h"
+
+namespace tessera::spmd {
+namespace {
+
+constexpr double kWorthAWarning = 1;  // per cent of the parameters' bytes
+
+bool is_annotated_by_others(const PresetContext& context, const Value* weight) {
+  return std::any_of(context.annotations.begin(), context.annotations.end(), [&](const Annotation& annotation) {
+    return annotation.value == weight && annotation.by != context.by;
+  });
+}
+
+// Whether the operator could compute with a part of that operand.
+bool is_splittable(const NodeLayout& node, size_t operand) {
+  return std::any_of(node.subfactors.begin(), node.subfactors.end(), [&](const SubFactor& sub) {
+    return sub.splittable && !sub.size.is(1) &&
+           std::any_of(sub.places.begin(), sub.places.end(),
+                       [&](const Place& place) { return !place.result && place.tensor == static_cast<int>(operand); });
+  });
+}
+
+std::string reason(const PresetContext& context, const MegatronPlan& plan, const Value* weight) {
+  if (auto refused = plan.refused.find(weight); refused != plan.refused.end()) return refused->second;
+  for (const NodeLayout& node : context.layout.nodes)
+    for (size_t i = 0; i < node.node->inputs.size(); ++i)
+      if (node.node->inputs[i] == weight)
+        return node.node->label() + (is_splittable(node, i)
+                                         ? ", which reads it, is no product with an activation, no lookup and no head"
+                                         : " needs it whole");
+  return "no operator reads it";
+}
+
+}  // namespace
+
+void remark_on_whole_weights(const PresetContext& context, const Decisions& decisions) {
+  double all = 0, whole = 0, most = 0;
+  const Value* largest = nullptr;
+  for (const Value* weight : context.graph.values_of(ValueKind::state)) {
+    const auto stored = decisions.sources.find(weight);
+    const auto bytes = static_cast<double>(weight->data.bytes);
+    all += bytes;
+    if (stored == decisions.sources.end() || stored->second.uses(context.axis)) continue;
+    if (is_annotated_by_others(context, weight)) continue;
+    whole += bytes;
+    if (weight->rank() < 2 || bytes <= most) continue;
+    most = bytes;
+    largest = weight;
+  }
+  if (!largest || context.axis.size == 1) return;
+  const double share = 100 * whole / all;
+  const std::string text =
+      fmt::format("{}: {:.3g} % of the parameters' bytes stay whole on every rank of {}; the largest is '{}' {}: {}",
+                  context.by, share, context.axis.axis, largest->name, to_string(largest->shape()),
+                  reason(context, find_megatron(context), largest));
+  (share < kWorthAWarning ? context.notes : context.warnings).push_back(text);
+}
+
+}  // namespace tessera::spmd
