@@ -243,7 +243,7 @@ class Bench : public Command {
              const Costs& costs, const std::vector<int64_t>& peaks, const Floor& floor,
              const Preparation& prepared) const {
     auto ms = [](double value) { return time_text(value * 1e-3); };
-    console.say(program.summary());
+    console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
                 (session.threads_per_rank() == 1 ? " thread" : " threads") + " each, " +
                 (floor.dtype ? std::string(name_of(*floor.dtype)) + ", " : "") + joined(machine().instruction_sets));
@@ -276,7 +276,7 @@ class Bench : public Command {
     }
     print_operators(console, "operator", costs.by_type, costs.by_type.size());
     print_operators(console, "slowest", costs.by_name, 10);
-    if (!trace_.empty()) console.say("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
+    if (!trace_.empty()) console.note("wrote " + trace_ + "; open it at ui.perfetto.dev or chrome://tracing");
   }
 
   static double total_time(const std::map<std::string, Costs::Operator>& operators) {

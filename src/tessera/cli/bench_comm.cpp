@@ -112,7 +112,7 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
               fit.level.bandwidth > 0 ? bytes_text(fit.level.bandwidth) + "/s" : "unknown",
               ratio_text(100 * fit.error) + " %"});
   if (!fits.empty()) fits.print(console);
-  if (!output_.empty()) console.say("wrote " + output_);
+  if (!output_.empty()) console.note("wrote " + output_);
 }
 
 void BenchComm::emit(const Console& console, const Mesh& mesh, const CollectiveTimes& found,

@@ -51,7 +51,7 @@ class Check : public Command {
   }
 
   void print(const Console& console, const Program& program, const CheckReport& report) const {
-    console.say(program.summary());
+    console.note(program.summary());
     console.say("mesh " + mesh_text(program.mesh()) + ", " + counted(report.models, "model") + ", " +
                 counted(report.communications, "communication") + " in a step");
     for (const std::string& file : changed_) console.say(file + " has changed since the program was written");

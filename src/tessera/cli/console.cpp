@@ -1,12 +1,19 @@
 #include "tessera/cli/console.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
 namespace tessera::cli {
 
 void Console::say(std::string_view line) const {
-  if (talks()) std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+  if (!json && speaks()) std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+void Console::note(std::string_view line) const {
+  if (!quiet) say(line);
 }
 
 void Console::warn(std::string_view line) const {
@@ -15,8 +22,8 @@ void Console::warn(std::string_view line) const {
   std::fprintf(stderr, "warning: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
-void Console::say(const ProgramSummary& summary) const {
-  for (const std::string& note : summary.notes) say("note: " + note);
+void Console::note(const ProgramSummary& summary) const {
+  for (const std::string& entry : summary.notes) note("note: " + entry);
   for (const std::string& warning : summary.warnings) warn(warning);
 }
 
@@ -43,6 +50,48 @@ size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+constexpr size_t kIndent = 2, kGap = 3;  // before a table's first column, and before the others
+constexpr size_t kLeastColumn = 8;       // what a column of words keeps, if it has as much
+
+size_t columns_of_terminal() {
+  constexpr size_t kUsual = 80, kLeast = 40;
+  winsize size{};
+  if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
+  return std::max<size_t>(size.ws_col, kLeast);
+}
+
+/// Where to cut `text` so that `end` bytes are the most that stay: after the last of `marks`, or before a space, in the
+/// second half; 0 if there is none.
+size_t cut_at(const std::string& text, size_t end, std::string_view marks) {
+  const size_t least = std::max(text.find_first_not_of(' ') + 1, end / 2);
+  for (size_t cut = end; cut > least; --cut)
+    if (text[cut] == ' ' || marks.find(text[cut - 1]) != std::string_view::npos) return cut;
+  return 0;
+}
+
+/// `text` in lines of at most `width` columns, cut at a space, or after a mark, where one is near the end:
+/// "m.layers.0." and "  mlp.weight". Further lines are indented where there is room.
+std::vector<std::string> wrapped(const std::string& text, size_t width) {
+  std::vector<std::string> lines;
+  std::string rest = text;
+  while (width_of(rest) > width) {
+    size_t end = 0;  // bytes that fit
+    for (size_t columns = 0; end < rest.size(); ++end) {
+      columns += (rest[end] & 0xc0) != 0x80 ? 1 : 0;
+      if (columns > width) break;
+    }
+    size_t cut = cut_at(rest, end, " ");
+    if (cut == 0) cut = cut_at(rest, end, ",./_-:");
+    if (cut == 0) cut = end;
+    lines.push_back(rest.substr(0, cut));
+    rest.erase(0, cut);
+    rest.erase(0, rest.find_first_not_of(' '));
+    if (width >= kLeastColumn) rest.insert(0, "  ");
+  }
+  lines.push_back(rest);
+  return lines;
+}
+
 bool is_number(const std::string& text) {
   return !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text == "-" || text == "inf" || text == "nan");
 }
@@ -55,23 +104,53 @@ std::string formatted(const char* format, double value, const char* unit) {
 
 }  // namespace
 
+std::vector<Table::Column> Table::columns() const {
+  std::vector<Column> columns(rows_[0].size());
+  for (size_t c = 0; c < columns.size(); ++c) {
+    size_t widest_number = 0;
+    columns[c].right = !empty();
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      const std::string& cell = rows_[r][c];
+      columns[c].width = std::max(columns[c].width, width_of(cell));
+      if (r == 0 || cell.empty()) continue;
+      columns[c].right = columns[c].right && is_number(cell);
+      widest_number = std::max(widest_number, width_of(cell));
+    }
+    // Numbers stay in one piece; words may be cut.
+    columns[c].least = std::min(columns[c].width, columns[c].right ? widest_number : kLeastColumn);
+  }
+  return columns;
+}
+
 void Table::print(const Console& console) const {
-  std::vector<size_t> widths(rows_[0].size());
-  std::vector<bool> right(rows_[0].size(), !empty());
-  for (size_t r = 0; r < rows_.size(); ++r)
-    for (size_t c = 0; c < rows_[r].size(); ++c) {
-      widths[c] = std::max(widths[c], width_of(rows_[r][c]));
-      if (r > 0 && !rows_[r][c].empty()) right[c] = right[c] && is_number(rows_[r][c]);
-    }
+  std::vector<Column> columns = this->columns();
+  size_t total = kIndent - kGap;
+  for (const Column& column : columns) total += column.width + kGap;
+  for (const size_t most = columns_of_terminal(); total > most; --total) {
+    auto widest = std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) {
+      return (a.width > a.least ? a.width : 0) < (b.width > b.least ? b.width : 0);
+    });
+    if (widest->width == widest->least) break;
+    --widest->width;
+  }
   for (const auto& row : rows_) {
-    std::string line;
+    std::vector<std::vector<std::string>> cells;
+    size_t lines = 1;
     for (size_t c = 0; c < row.size(); ++c) {
-      std::string padding(widths[c] - width_of(row[c]), ' ');
-      line += c == 0 ? "  " : "   ";
-      line += right[c] ? padding + row[c] : row[c] + padding;
+      cells.push_back(wrapped(row[c], columns[c].width));
+      lines = std::max(lines, cells.back().size());
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    console.say(line);
+    for (size_t l = 0; l < lines; ++l) {
+      std::string line;
+      for (size_t c = 0; c < cells.size(); ++c) {
+        const std::string text = l < cells[c].size() ? cells[c][l] : "";
+        const std::string padding(columns[c].width - width_of(text), ' ');
+        line += std::string(c == 0 ? kIndent : kGap, ' ');
+        line += columns[c].right ? padding + text : text + padding;
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      console.say(line);
+    }
   }
 }
 

@@ -22,13 +22,14 @@ struct Console {
 
   bool speaks() const { return !connection || connection->launch().rank == 0; }
 
-  bool talks() const { return !json && !quiet && speaks(); }
-  /// A line for people.
+  /// A line of the answer, for people: --quiet does not silence it.
   void say(std::string_view line) const;
-  /// A line for people on standard error.
+  /// A line for people that nobody asked for: what was assumed, written, or done on the way.
+  void note(std::string_view line) const;
+  /// The same on standard error.
   void warn(std::string_view line) const;
   /// Notes, then warnings, of a compilation.
-  void say(const ProgramSummary& summary) const;
+  void note(const ProgramSummary& summary) const;
   void emit(const Json& object) const;
   /// An error, on standard error and, with --json, as the one object on standard output. Ranks that wait for this one
   /// hear of it, and rank 0 says it, unless it is rank 0 that hears nothing: then each of the others does. Returns
@@ -36,7 +37,8 @@ struct Console {
   int report(int code, const std::string& message) const;
 };
 
-/// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right.
+/// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right. What does not fit the
+/// terminal, or 80 columns where there is none, goes on in further lines of its cell.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -46,6 +48,12 @@ class Table {
   void print(const Console& console) const;
 
  private:
+  struct Column {
+    size_t width = 0, least = 0;  ///< as wide as its widest cell; what it may shrink to
+    bool right = false;           ///< holds numbers
+  };
+  std::vector<Column> columns() const;
+
   std::vector<std::vector<std::string>> rows_;
 };
 

@@ -28,7 +28,7 @@ class Explain : public Command {
   static std::string round_text(int round) { return round == 0 ? "annotated" : "round " + std::to_string(round); }
 
   static void print(const Console& console, const Program& program, const Explanation& found) {
-    console.say(program.summary());
+    console.note(program.summary());
     console.say(found.tensor.name + ": " + type_text(found.tensor) + " over " + mesh_text(program.mesh()));
     for (const Explanation::Place& place : found.places) {
       console.say("  " + place.where + ": " + place.layout);
@@ -61,9 +61,10 @@ class Explain : public Command {
         lost.push_back({{"dim", entry.dim}, {"axis", entry.axis}, {"reason", entry.reason}});
       places.push_back({{"where", place.where}, {"layout", place.layout}, {"axes", axes}, {"lost", lost}});
     }
-    console.emit({{"tensor", found.tensor.name},
-                  {"dtype", name_of(found.tensor.dtype)},
-                  {"shape", found.tensor.shape},
+    const Json tensor = port_json(found.tensor);
+    console.emit({{"tensor", tensor["name"]},
+                  {"dtype", tensor["dtype"]},
+                  {"shape", tensor["shape"]},
                   {"places", places},
                   {"reshards", reshards_json(found.reshards)}});
   }

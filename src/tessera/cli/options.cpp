@@ -233,7 +233,7 @@ Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
 }
 
 Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
-  console.say("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
+  console.note("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
   return random_inputs(model, sizes, seed);
 }
 
@@ -320,15 +320,17 @@ void print_collectives(const Console& console, const ProgramSummary& summary) {
 }
 
 void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most) {
-  Table table({"tensor", "for", "from", "to", "steps", "bytes"});
-  size_t left = 0;
+  Table table({"tensor, and what for", "from, to", "steps", "bytes"});
+  size_t printed = 0, left = 0;
   for (const ReshardSummary& entry : reshards) {
     if (entry.bytes == 0) continue;  // slices are free
-    if (table.size() >= most)
+    if (printed == most) {
       ++left;
-    else
-      table.add({entry.tensor, entry.consumer, entry.from, entry.to, joined(entry.steps, " + "),
-                 bytes_text(static_cast<double>(entry.bytes))});
+      continue;
+    }
+    ++printed;
+    table.add({entry.tensor, entry.from, joined(entry.steps, " + "), bytes_text(static_cast<double>(entry.bytes))});
+    table.add({"  for " + entry.consumer, entry.to, "", ""});
   }
   if (table.empty()) return;
   console.say("layout changes:");
@@ -355,10 +357,20 @@ Json reshards_json(const std::vector<ReshardSummary>& reshards) {
   return list;
 }
 
+Json port_json(const TensorInfo& port) {
+  Json shape = Json::array();
+  for (const std::string& extent : port.shape) {
+    int64_t number = 0;
+    auto [end, error] = std::from_chars(extent.data(), extent.data() + extent.size(), number);
+    const bool whole = error == std::errc() && end == extent.data() + extent.size();
+    shape.push_back(whole ? Json(number) : Json(extent));
+  }
+  return {{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", shape}};
+}
+
 Json ports_json(const std::vector<TensorInfo>& ports) {
   Json list = Json::array();
-  for (const TensorInfo& port : ports)
-    list.push_back({{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", port.shape}});
+  for (const TensorInfo& port : ports) list.push_back(port_json(port));
   return list;
 }
 

@@ -120,6 +120,8 @@ void print_reshards(const Console& console, const std::vector<ReshardSummary>& r
 Json collectives_json(const ProgramSummary& summary);
 Json reshards_json(const std::vector<ReshardSummary>& reshards);
 Json ports_json(const std::vector<TensorInfo>& ports);
+/// {"name": "x", "dtype": "float32", "shape": ["batch", 128]}: numbers are numbers, expressions over symbols texts.
+Json port_json(const TensorInfo& port);
 Json mesh_json(const Mesh& mesh);
 std::string mesh_text(const Mesh& mesh);
 

@@ -62,10 +62,10 @@ class Run : public Command {
       Progress progress(console, "preparing");
       return session.peak_bytes(inputs);
     }();
-    console.say(program.summary());
-    console.say("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
-                (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; at its peak a rank needs " +
-                bytes_text(static_cast<double>(*std::max_element(peaks.begin(), peaks.end()))));
+    console.note(program.summary());
+    console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
+                 (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; at its peak a rank needs " +
+                 bytes_text(static_cast<double>(*std::max_element(peaks.begin(), peaks.end()))));
     Tensors outputs;
     double best = 0;
     for (int i = 0; i < repeat_; ++i) {
@@ -85,7 +85,9 @@ class Run : public Command {
   }
 
  private:
+  // What was asked for is in the file of --outputs; the rest is for who looks on.
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds) const {
+    if (console.quiet) return;
     print_collectives(console, program.summary());
     console.say("ran in " + time_text(seconds));
     Table table({"output", "type", ""});
