@@ -16,6 +16,13 @@ struct OperatorCount {
   bool covered = true;  ///< the compiler knows it, and the CPU has a kernel for it
 };
 
+/// A parameter of the model, or any other tensor that the file holds and a program keeps between runs.
+struct WeightInfo {
+  TensorInfo tensor;
+  int64_t bytes = 0;
+  std::vector<std::string> used_by;  ///< types of the operators that read it, as the file has them, each once
+};
+
 struct Inspection {
   std::string producer;  ///< "pytorch 2.9"
   int64_t ir_version = 0;
@@ -24,6 +31,7 @@ struct Inspection {
   SymbolSizes sizes;  ///< that flops and bytes are for
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;
+  std::vector<WeightInfo> weights;       ///< in the file's order: names for annotations
   int64_t parameter_bytes_read = 0;      ///< by one step: of a table that only Gather uses, the rows that it takes
   int64_t flops = 0;                     ///< of one step on one device, after rewriting
   DType compute = DType::float32;        ///< the type of float that most of these FLOPs are of

@@ -154,6 +154,13 @@ struct Explanation {
   std::vector<ReshardSummary> reshards;  ///< of this tensor
 };
 
+/// What one rank holds and does in a step.
+struct RankFigures {
+  int64_t peak_bytes = 0;       ///< at its peak, weights included
+  int64_t parameter_bytes = 0;  ///< of the weights that it holds
+  int64_t flops = 0;            ///< of one step
+};
+
 /// Called after each stage of compilation with its name; `text` makes the text form.
 using StageObserver = std::function<void(std::string_view stage, const std::function<std::string()>& text)>;
 
@@ -208,7 +215,9 @@ class Program {
   /// CompileOptions::keep.
   Explanation explain(const std::string& tensor) const;
   /// Bytes that `rank` needs at its peak, weights included, at those sizes. For a mesh of any size.
-  int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const;
+  int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
+  /// The same and more; sizes that are not given are those that choices by cost assumed.
+  RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
 
   /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
   /// else there is a user error, and so is a program that was itself read.

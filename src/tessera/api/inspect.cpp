@@ -93,6 +93,12 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   for (const Value* state : read.graph->values_of(ValueKind::state)) {
     result.parameters += state->data.count();
     result.parameter_bytes += static_cast<int64_t>(state->data.bytes);
+    WeightInfo weight{api::info_of(*state), static_cast<int64_t>(state->data.bytes), {}};
+    for (const Use& use : state->uses)
+      if (const std::string op = op_name(*use.node);
+          std::find(weight.used_by.begin(), weight.used_by.end(), op) == weight.used_by.end())
+        weight.used_by.push_back(op);
+    result.weights.push_back(std::move(weight));
   }
   for (const auto& configuration : facts.configurations)
     result.device_configurations.push_back(fmt::format("{}: {} devices", configuration.name, configuration.devices));

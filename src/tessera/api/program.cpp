@@ -2,6 +2,7 @@
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/join.h"
+#include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
@@ -103,12 +104,22 @@ bool Program::is_written(const std::filesystem::path& path) {
   return api::is_written_program(path);
 }
 
-int64_t Program::peak_bytes(int64_t rank, const SymbolSizes& sizes) const {
+RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   int64_t ranks = mesh().size();
   if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
   SymbolSizes all = sizes;
   all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
-  return static_cast<int64_t>(runtime::peak_bytes_of_rank(*impl_->programs, static_cast<int>(rank), all));
+  const spmd::Program& program = impl_->programs->of(static_cast<int>(rank));
+  const std::vector<int64_t> coordinates = mesh().coordinates(rank);
+  auto of_rank = [&](const Expr& expr) { return spmd::hinted(bind_rank(expr, mesh(), coordinates), all); };
+  double flops = 0;
+  int64_t parameter_bytes = 0;
+  for (const auto& node : program.graph->nodes()) flops += of_rank(ops::flops_of(*node));
+  for (const Value* state : program.graph->values_of(ValueKind::state))
+    parameter_bytes +=
+        static_cast<int64_t>(bytes_of(state->dtype(), static_cast<int64_t>(of_rank(product(state->shape())))));
+  const size_t peak = runtime::peak_bytes_of_rank(*impl_->programs, static_cast<int>(rank), all);
+  return {static_cast<int64_t>(peak), parameter_bytes, static_cast<int64_t>(flops)};
 }
 
 }  // namespace v1

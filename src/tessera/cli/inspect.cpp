@@ -37,6 +37,7 @@ class Inspect : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, "an ONNX file")->required();
     app.add_option("--shapes", shapes_, "sizes of symbolic dimensions, as batch=8,sequence=128");
+    app.add_flag("--weights", weights_, "list the parameters: names, as --annotate takes them, types, shapes, users");
   }
 
   int run(Console& console) override {
@@ -55,23 +56,40 @@ class Inspect : public Command {
  private:
   Json json(const Inspection& found) const {
     Json error = found.rewrite_error.empty() ? Json() : Json(found.rewrite_error);
-    return {{"model", model_},
-            {"producer", found.producer},
-            {"ir_version", found.ir_version},
-            {"opset", found.opset},
-            {"inputs", ports_json(found.inputs)},
-            {"outputs", ports_json(found.outputs)},
-            {"symbols", found.sizes},
-            {"parameters", found.parameters},
-            {"parameter_bytes", found.parameter_bytes},
-            {"flops", found.flops},
-            {"bytes", found.moved_bytes},
-            {"operators", operators_json(found.read)},
-            {"operators_rewritten", operators_json(found.rewritten)},
-            {"rewrite_error", error},
-            {"uncovered", found.uncovered},
-            {"device_configurations", found.device_configurations},
-            {"annotated_nodes", found.annotated_nodes}};
+    Json object = {{"model", model_},
+                   {"producer", found.producer},
+                   {"ir_version", found.ir_version},
+                   {"opset", found.opset},
+                   {"inputs", ports_json(found.inputs)},
+                   {"outputs", ports_json(found.outputs)},
+                   {"symbols", found.sizes},
+                   {"parameters", found.parameters},
+                   {"parameter_bytes", found.parameter_bytes},
+                   {"flops", found.flops},
+                   {"bytes", found.moved_bytes},
+                   {"operators", operators_json(found.read)},
+                   {"operators_rewritten", operators_json(found.rewritten)},
+                   {"rewrite_error", error},
+                   {"uncovered", found.uncovered},
+                   {"device_configurations", found.device_configurations},
+                   {"annotated_nodes", found.annotated_nodes}};
+    if (!weights_) return object;
+    object["weights"] = Json::array();
+    for (const WeightInfo& weight : found.weights) {
+      Json entry = port_json(weight.tensor);
+      entry["bytes"] = weight.bytes;
+      entry["used_by"] = weight.used_by;
+      object["weights"].push_back(std::move(entry));
+    }
+    return object;
+  }
+
+  static void print_weights(const Console& console, const std::vector<WeightInfo>& weights) {
+    Table table({"parameter", "type", "bytes", "used by"});
+    for (const WeightInfo& weight : weights)
+      table.add({weight.tensor.name, type_text(weight.tensor), bytes_text(static_cast<double>(weight.bytes)),
+                 joined(weight.used_by)});
+    if (!table.empty()) table.print(console);
   }
 
   void print(const Console& console, const Inspection& found, const std::string& note) const {
@@ -83,7 +101,8 @@ class Inspect : public Command {
     ports.print(console);
     console.say("parameters: " + count_text(static_cast<double>(found.parameters)) + " (" +
                 bytes_text(static_cast<double>(found.parameter_bytes)) + ")");
-    if (!note.empty()) console.say("note: " + note);
+    if (weights_) print_weights(console, found.weights);
+    if (!note.empty()) console.note("note: " + note);
     if (!found.rewritten.empty()) {
       std::string sizes = sizes_text(found.sizes);
       console.say("one step" + (sizes.empty() ? "" : " at " + sizes) + ": " +
@@ -103,6 +122,7 @@ class Inspect : public Command {
   }
 
   std::string model_, shapes_;
+  bool weights_ = false;
 };
 
 }  // namespace

@@ -32,6 +32,13 @@ std::vector<Model> load_models(const std::string& path) {
   }
 }
 
+Program one_device(const Model& model, const Plan& plan) {
+  Plan alone;
+  alone.shapes = plan.shapes;
+  alone.dtype = plan.dtype;
+  return compile(model, Mesh(), alone);
+}
+
 std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,
                                   const Tensors& inputs) {
   if (models.size() == 1 && !has_collectives(models[0])) return std::nullopt;

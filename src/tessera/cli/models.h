@@ -18,6 +18,9 @@ inline constexpr const char* kModelHelp =
 /// error if there is none.
 std::vector<Model> load_models(const std::string& path);
 
+/// The same model on one rank, in what `plan` says of sizes and precision: what a mesh is compared with.
+Program one_device(const Model& model, const Plan& plan);
+
 /// The program of models that are split already: several, or one that holds collectives. Nullopt for a whole model.
 /// What `inputs` calls "x@1" is rank 1's own. Throws a user error for what a plan says of layouts, which stand.
 std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,

@@ -1,11 +1,12 @@
 #include "tessera/cli/command.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {
 namespace {
 
-// Up to this many ranks, each one's peak is computed; of more, that of rank 0, whose shards are the largest.
+// Up to this many ranks, each one's figures are computed; of more, those of rank 0, whose shards are the largest.
 constexpr int64_t kMostRanksAsked = 16;
 constexpr size_t kReshardsPrinted = 20;
 
@@ -37,22 +38,29 @@ class Shard : public Command {
       Progress progress(console, "compiling");
       return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console), plan_.topology()});
     }();
-    std::vector<int64_t> peaks = [&] {
+    Figures figures;
+    {
       Progress progress(console, "planning memory");
-      return peaks_of(program);
-    }();
+      figures.ranks = figures_of(program);
+      if (dry_) figures.alone = one_device(model, plan).figures(0);
+    }
     if (!dry_) {
       Progress progress(console, "writing");
       program.write(folder_, form_.options());
     }
     if (console.json)
-      emit(console, program, peaks);
-    else
-      print(console, program, peaks);
+      emit(console, program, figures);
+    else if (dry_ || !console.quiet)
+      print(console, program, figures);
     return kGood;
   }
 
  private:
+  struct Figures {
+    std::vector<RankFigures> ranks;
+    std::optional<RankFigures> alone;  // of one rank that has the model for itself
+  };
+
   // The mesh is not known yet: the model takes its plan along, and is split where it is loaded.
   int annotate(const Console& console, const Model& model, const Plan& plan) const {
     if (dry_ || !folder_.ends_with(".onnx"))
@@ -68,35 +76,48 @@ class Shard : public Command {
     if (console.json)
       console.emit({{"model", model_}, {"mesh", plan.mesh}, {"written", folder_}});
     else
-      console.say("wrote " + folder_ + ", for a mesh " + plan.mesh + "; run it with --mesh");
+      console.note("wrote " + folder_ + ", for a mesh " + plan.mesh + "; run it with --mesh");
     return kGood;
   }
 
-  static std::vector<int64_t> peaks_of(const Program& program) {
+  static std::vector<RankFigures> figures_of(const Program& program) {
     int64_t asked = program.mesh().size() > kMostRanksAsked ? 1 : program.mesh().size();
-    std::vector<int64_t> peaks;
-    for (int64_t rank = 0; rank < asked; ++rank) peaks.push_back(program.peak_bytes(rank, {}));
-    return peaks;
+    std::vector<RankFigures> figures;
+    for (int64_t rank = 0; rank < asked; ++rank) figures.push_back(program.figures(rank));
+    return figures;
   }
 
-  void print(const Console& console, const Program& program, const std::vector<int64_t>& peaks) const {
+  void print(const Console& console, const Program& program, const Figures& figures) const {
     const ProgramSummary& summary = program.summary();
-    console.say(summary);
+    console.note(summary);
     console.say("mesh " + mesh_text(program.mesh()));
     print_collectives(console, summary);
     print_reshards(console, summary.reshards, kReshardsPrinted);
-    bool all = static_cast<int64_t>(peaks.size()) == program.mesh().size();
-    console.say(all ? "memory at the peak:" : "memory at the peak, of the rank that needs most:");
-    Table table({"rank", "bytes"});
-    for (size_t r = 0; r < peaks.size(); ++r) table.add({std::to_string(r), bytes_text(static_cast<double>(peaks[r]))});
+    bool all = static_cast<int64_t>(figures.ranks.size()) == program.mesh().size();
+    console.say(all ? "memory at the peak, and work in a step:"
+                    : "memory at the peak, and work in a step, of the rank that needs most:");
+    Table table({"rank", "peak", "of it weights", "FLOPs"});
+    auto row = [&](const std::string& rank, const RankFigures& of) {
+      table.add({rank, bytes_text(static_cast<double>(of.peak_bytes)),
+                 bytes_text(static_cast<double>(of.parameter_bytes)), count_text(static_cast<double>(of.flops))});
+    };
+    for (size_t r = 0; r < figures.ranks.size(); ++r) row(std::to_string(r), figures.ranks[r]);
+    if (figures.alone) row("one rank", *figures.alone);
     table.print(console);
-    if (!dry_) console.say("wrote " + folder_);
+    if (!dry_) console.note("wrote " + folder_);
   }
 
-  void emit(const Console& console, const Program& program, const std::vector<int64_t>& peaks) const {
+  static Json figures_json(const RankFigures& figures) {
+    return {{"peak_bytes", figures.peak_bytes}, {"parameter_bytes", figures.parameter_bytes}, {"flops", figures.flops}};
+  }
+
+  void emit(const Console& console, const Program& program, const Figures& figures) const {
     const ProgramSummary& summary = program.summary();
     Json ranks = Json::array();
-    for (size_t r = 0; r < peaks.size(); ++r) ranks.push_back({{"rank", r}, {"peak_bytes", peaks[r]}});
+    for (size_t r = 0; r < figures.ranks.size(); ++r) {
+      ranks.push_back({{"rank", r}});
+      ranks.back().update(figures_json(figures.ranks[r]));
+    }
     Json object = {{"model", model_},
                    {"mesh", mesh_json(program.mesh())},
                    {"inputs", ports_json(program.inputs())},
@@ -107,6 +128,7 @@ class Shard : public Command {
                    {"ranks", ranks},
                    {"notes", summary.notes},
                    {"warnings", summary.warnings}};
+    if (figures.alone) object["one_rank"] = figures_json(*figures.alone);
     if (!dry_) object["written"] = folder_;
     dump_.add_to(object);
     console.emit(object);
