@@ -37,6 +37,21 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
 /// The first tensor by running order of `actual` that both sessions kept in their last run and that differs by more
 /// than the tolerance; nullopt if there is none.
 std::optional<Difference> first_diverging(Session& expected, Session& actual, const Tolerance& tolerance = {});
+/// The same where the expected tensors are known; those that are not among them are passed over.
+std::optional<Difference> first_diverging(const Tensors& expected, const std::vector<Session::Kept>& actual,
+                                          const Tolerance& tolerance = {});
+
+/// What PyPI's onnxruntime computes from these inputs: the tensors of these names, outputs of the model or other
+/// results of its nodes. `model` is as it was loaded. ONNX Runtime runs on the CPU, in a Python process: that of the
+/// environment variable TESSERA_PYTHON, else the active virtual environment's, else the first python3 in PATH. Throws a
+/// user error with the mend where there is no such Python, where it has no onnxruntime, or where that does not run the
+/// model.
+Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names);
+
+/// The first tensor in running order that `actual` kept in its last run and that differs from ONNX Runtime's by more
+/// than the tolerance; nullopt if there is none. Tensors that the model's file does not name are passed over.
+std::optional<Difference> first_diverging_from_onnxruntime(const Model& model, const Tensors& inputs, Session& actual,
+                                                           const Tolerance& tolerance = {});
 
 }  // namespace v1
 }  // namespace tessera

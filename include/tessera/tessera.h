@@ -50,6 +50,10 @@ class Model {
   /// This model for these sizes only: its symbolic dimensions of those names become numbers. Throws as complete() does.
   Model with_sizes(const SymbolSizes& sizes) const;
 
+  /// This model with these tensors for outputs, in that order: outputs of the model, or any others that its nodes make.
+  /// What none of them needs is not computed. Throws a user error for a name that no node's result has.
+  Model with_outputs(const std::vector<std::string>& names) const;
+
   /// The plan that the file carries, if write_annotated wrote it; else an empty one. To follow it:
   /// compile(model, mesh, plan.over(model.plan())).
   struct Plan plan() const;

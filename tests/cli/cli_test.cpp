@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "api/small_model.h"
 #include "cli/run_command.h"
@@ -146,10 +147,118 @@ TEST_F(CommandLine, bench_takes_written_programs_on_given_inputs) {
   EXPECT_THAT(mistake("bench " + out + " --mesh tp=2 --inputs " + in), HasSubstr("written program"));
 }
 
-TEST_F(CommandLine, quiet_silences_everything) {
-  Ran ran = tessera("run " + model_ + " --mesh tp=2 --quiet");
-  EXPECT_EQ(ran.code, 0);
-  EXPECT_EQ(ran.out + ran.err, "");
+TEST_F(CommandLine, quiet_silences_what_nobody_asked_for) {
+  const std::string out = (folder_ / "out").string();
+  for (const std::string& words : {"run " + model_ + " --mesh tp=2", "shard " + model_ + " --mesh tp=2 -o " + out,
+                                   "shard " + model_ + " --mesh tp=? -o " + out + ".onnx"}) {
+    Ran ran = tessera(words + " --quiet");
+    EXPECT_EQ(ran.code, 0) << words;
+    EXPECT_EQ(ran.out + ran.err, "") << words;
+  }
+}
+
+TEST_F(CommandLine, quiet_leaves_the_answer) {
+  for (const std::string& words :
+       {"inspect " + model_, "inspect --weights " + model_, "explain " + model_ + " --mesh tp=2 y", std::string("info"),
+        "shard " + model_ + " --mesh tp=2 --dry-run", "shard " + model_ + " --mesh dp=64 --dry-run",
+        "verify " + model_ + " --mesh tp=2", "check " + model_ + " --mesh tp=2", "run " + model_ + " --dump=list"}) {
+    const Ran loud = tessera(words), quiet = tessera(words + " --quiet");
+    EXPECT_EQ(quiet.code, 0) << words;
+    EXPECT_EQ(quiet.err, "") << words;
+    std::string answer;
+    std::istringstream lines(loud.out);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with("note: ")) answer += line + "\n";
+    EXPECT_NE(answer, "") << words;
+    EXPECT_EQ(quiet.out, answer) << words;
+    EXPECT_EQ(parsed(words + " --quiet"), parsed(words)) << words;
+  }
+  EXPECT_THAT(tessera("bench " + model_ + " --iterations 1 --quiet").out, HasSubstr("throughput"));
+  EXPECT_THAT(tessera("bench comm --mesh tp=2 --max 1KiB --seconds 0 --collectives broadcast --quiet").out,
+              HasSubstr("broadcast"));
+}
+
+TEST_F(CommandLine, shapes_in_json_hold_numbers) {
+  const json shape = {"batch", 8};
+  EXPECT_EQ(parsed("inspect " + model_)["inputs"][0]["shape"], shape);
+  EXPECT_EQ(parsed("shard " + model_ + " --mesh tp=2 --dry-run")["outputs"][0]["shape"], shape);
+  EXPECT_EQ(parsed("explain " + model_ + " --mesh tp=2 up")["shape"], json({8, 32}));
+  EXPECT_EQ(parsed("run " + model_ + " --shapes batch=3")["outputs"][0]["shape"], json({3, 8}));
+}
+
+TEST_F(CommandLine, tables_fit_80_columns) {
+  TemporaryFolder other;
+  const std::string long_name = "m.transformer.encoder.layers.0.self_attention.a_projection_with_a_long_name.weight";
+  const std::string model =
+      write_model(other,
+                  "<ir_version: 10, opset_import: [\"\" : 24]> long (float[batch, 8] x) => (float[batch, 8] "
+                  "\"output.of.a.model.that.somebody.wrote.with.very.long.names\") <float[8, 32] \"" +
+                      long_name +
+                      "\", float[32, 8] down> { [node_of_a_long_name_0123456789_and_more] hidden = MatMul (x, \"" +
+                      long_name +
+                      "\") active = Relu (hidden) "
+                      "\"output.of.a.model.that.somebody.wrote.with.very.long.names\" = MatMul (active, down) }")
+          .string();
+  const std::string orders = " --annotate '" + long_name + "=[-,tp]' --annotate 'active=[-,-]'";
+  for (const std::string& words : {"shard " + model + " --mesh tp=2 --dry-run" + orders, "inspect --weights " + model,
+                                   "verify " + model + " --mesh tp=2", "run " + model + " --mesh tp=2",
+                                   "bench " + model + " --mesh tp=2 --iterations 1 --quiet"}) {
+    Ran ran = tessera(words);
+    EXPECT_EQ(ran.code, 0) << words << ran.err;
+    std::istringstream lines(ran.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("  ")) {
+        const auto columns = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+        EXPECT_LE(columns, 80) << words << "\n" << line;
+      }
+  }
+  EXPECT_THAT(tessera("shard " + model + " --mesh tp=2 --dry-run" + orders).out, HasSubstr("AllGather tp"));
+}
+
+TEST_F(CommandLine, inspect_lists_weights_by_name) {
+  EXPECT_THAT(tessera("inspect --weights " + model_).out,
+              AllOf(HasSubstr("up          float32 [8, 32]   1.0 KiB   MatMul"), HasSubstr("down")));
+  const json weights = parsed("inspect --weights " + model_)["weights"];
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_EQ(weights[0],
+            json({{"name", "up"}, {"dtype", "float32"}, {"shape", {8, 32}}, {"bytes", 1024}, {"used_by", {"MatMul"}}}));
+  EXPECT_FALSE(parsed("inspect " + model_).contains("weights"));
+}
+
+TEST_F(CommandLine, dry_run_shows_one_rank_beside_the_mesh) {
+  json object = parsed("shard " + model_ + " --mesh tp=2 --dry-run");
+  EXPECT_EQ(object["one_rank"]["parameter_bytes"], 2048);
+  EXPECT_EQ(object["one_rank"]["flops"], 2 * 2 * (2 * 8 * 32));
+  EXPECT_GT(object["one_rank"]["peak_bytes"], object["ranks"][0]["peak_bytes"]);
+  for (const json& rank : object["ranks"]) {
+    EXPECT_EQ(rank["parameter_bytes"], 1024);
+    EXPECT_EQ(rank["flops"], 2 * (2 * 8 * 32));
+  }
+  EXPECT_THAT(tessera("shard " + model_ + " --mesh tp=2 --dry-run").out,
+              AllOf(HasSubstr("of it weights"), HasSubstr("one rank")));
+}
+
+TEST_F(CommandLine, ranks_without_work_are_named) {
+  const std::string plan = "shard " + model_ + " --dry-run --mesh ";
+  EXPECT_THAT(
+      tessera(plan + "dp=4096").err,
+      HasSubstr(
+          "warning: 4094 of the 4096 ranks, at dp=2 to dp=4095, idle: MatMul producing 'hidden' is split along batch "
+          "= 2 only; give dp fewer ranks, or larger --shapes"));
+  EXPECT_THAT(tessera(plan + "tp=1024").err, HasSubstr("992 of the 1024 ranks, at tp=32 to tp=1023, idle"));
+  EXPECT_EQ(parsed(plan + "dp=4096")["warnings"].size(), 1u);
+  EXPECT_EQ(parsed(plan + "dp=4096 --shapes batch=4096")["warnings"].size(), 0u);
+}
+
+TEST_F(CommandLine, wildcards_reach_what_has_as_many_dimensions) {
+  const std::string models = std::string(TESSERA_TEST_DATA) + "/models/";
+  for (const std::string name : {"gpt2", "bert", "llama"})
+    for (const std::string entries : {"[tp]", "[-,tp]", "[?,tp,?]"})
+      EXPECT_EQ(tessera("verify " + models + name + "/model.onnx --mesh tp=2 --annotate '*=" + entries + "'").code, 0)
+          << name << entries;
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --annotate '*=[tp]'"),
+              HasSubstr("'*' matches 6 tensors, but none with 1 dimensions, as '[tp]' has entries: 'x' is [batch, 8], "
+                        "'up' is [8, 32], 'down' is [32, 8], …; write one entry per dimension"));
 }
 
 TEST_F(CommandLine, json_of_run_has_peaks_and_outputs) {
@@ -186,7 +295,8 @@ TEST_F(CommandLine, verify_knows_the_precision_of_bfloat16) {
 
 TEST_F(CommandLine, every_command_knows_dtypes_by_all_their_names) {
   const std::string plan = (folder_ / "plan.json").string();
-  for (const std::string command : {"run ", "verify ", "shard --dry-run ", "explain ", "bench --iterations 1 ", "check "}) {
+  for (const std::string command :
+       {"run ", "verify ", "shard --dry-run ", "explain ", "bench --iterations 1 ", "check "}) {
     const std::string words = command + model_ + (command == "explain " ? " y" : "") + " --mesh tp=2 ";
     for (const std::string name : {"float32", "fp32", "bfloat16", "bf16"}) {
       EXPECT_EQ(tessera(words + "--dtype " + name).code, 0) << command << name;
@@ -215,6 +325,97 @@ TEST_F(CommandLine, verify_says_no_by_code_1) {
   EXPECT_EQ(object["pass"], false);
   EXPECT_GT(object["outputs"][0]["max_abs"], 0.1);
   EXPECT_EQ(tessera(words + " --atol 1000").code, 0);
+}
+
+TEST_F(CommandLine, verify_compares_the_tensors_that_it_is_told) {
+  const std::string words = "verify " + model_ + " --mesh tp=2 --outputs ";
+  json object = parsed(words + "hidden,y");
+  EXPECT_EQ(object["outputs"].size(), 2u);
+  EXPECT_EQ(object["outputs"][0]["name"], "hidden");
+  std::string in = npz("in.npz", "x", test::ramp({2, 8})), out = (folder_ / "out.npz").string();
+  ASSERT_EQ(tessera("run " + model_ + " --inputs " + in + " --fetch active --outputs " + out).code, 0);
+  EXPECT_EQ(read_npz(out).size(), 1u);
+  EXPECT_EQ(read_npz(out).at("active").dims, (Dims{2, 32}));
+  EXPECT_EQ(tessera(words + "active --inputs " + in + " --expected " + out).code, 0);
+  EXPECT_THAT(mistake(words + "hiden"),
+              HasSubstr("no node of the model makes a tensor 'hiden'; did you mean 'hidden'?"));
+  EXPECT_THAT(mistake(words + "up"), HasSubstr("no node of the model makes a tensor 'up'"));
+  EXPECT_THAT(mistake(words + "y,y"), HasSubstr("'y' is named twice"));
+  const std::string written = (folder_ / "written").string();
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 -o " + written).code, 0);
+  EXPECT_THAT(mistake("run " + written + " --inputs " + in + " --fetch y"), HasSubstr("leave out --fetch"));
+}
+
+// A Python of the test's: it takes what the command hands over, and gives `answers`.
+class AgainstOnnxRuntime : public CommandLine {
+ protected:
+  Ran verify(const std::string& python_text, const std::string& words = "") {
+    const std::string python = (folder_ / "python").string();
+    testing_io::put(python, "#!/bin/sh\n" + python_text);
+    std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+    return test::run_command(
+        "TESSERA_PYTHON=" + python + " " + TESSERA_BINARY + " verify " + model_ + " --against onnxruntime " + words,
+        folder_);
+  }
+  std::string kept_ = (folder_ / "kept").string();  // what the command handed over
+};
+
+TEST_F(AgainstOnnxRuntime, compares_with_what_it_gives) {
+  const std::string in = npz("in.npz", "x", test::ramp({2, 8})), out = (folder_ / "out.npz").string();
+  ASSERT_EQ(tessera("run " + model_ + " --inputs " + in + " --outputs " + out).code, 0);
+  const std::string answer = "cp -r $3 " + kept_ + "\ncp " + out + " $3/outputs.npz\n";
+  for (const char* mesh : {"", "--mesh tp=2"}) {
+    std::filesystem::remove_all(kept_);
+    Ran ran = verify(answer, std::string(mesh) + " --inputs " + in);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_THAT(ran.out, AllOf(HasSubstr("against onnxruntime"), HasSubstr("\npass\n")));
+  }
+  EXPECT_EQ(read_npz(kept_ + "/inputs.npz").at("x").dims, (Dims{2, 8}));
+  EXPECT_EQ(contents(kept_ + "/names.txt"), std::string("y\0", 2));
+  EXPECT_EQ(contents(kept_ + "/added.txt"), "");
+  Ran differs = verify("cp " + npz("wrong.npz", "y", test::ramp({2, 8})) + " $3/outputs.npz\n", "--inputs " + in);
+  EXPECT_EQ(differs.code, 1) << differs.err;
+  EXPECT_THAT(differs.out, HasSubstr("FAIL"));
+}
+
+TEST_F(AgainstOnnxRuntime, fetches_tensors_that_are_no_outputs) {
+  const std::string in = npz("in.npz", "x", test::ramp({2, 8})), out = (folder_ / "out.npz").string();
+  ASSERT_EQ(tessera("run " + model_ + " --inputs " + in + " --fetch hidden,y --outputs " + out).code, 0);
+  Ran ran = verify("cp -r $3 " + kept_ + "\ncp " + out + " $3/outputs.npz\n", "--outputs hidden,y --inputs " + in);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(contents(kept_ + "/names.txt"), std::string("hidden\0y\0", 9));
+  EXPECT_EQ(contents(kept_ + "/added.txt"), std::string("hidden\0", 7));
+}
+
+TEST_F(AgainstOnnxRuntime, says_what_is_missing_and_how_to_mend_it) {
+  Ran ran = verify("printf 'import\\nNo module named onnxruntime' > $3/problem.txt\nexit 1\n");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("/python' has no onnxruntime (No module named onnxruntime); install it there"),
+                             HasSubstr("-m pip install onnxruntime"), HasSubstr("TESSERA_PYTHON")));
+  ran = verify("printf 'run\\nno kernel for Frobnicate' > $3/problem.txt\nexit 1\n");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("it does not run '" + model_ + "': no kernel for Frobnicate"));
+  ran = verify("echo first >&2\necho last >&2\nexit 5\n");
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("ended with exit code 5 without an answer: last"));
+  ran = test::run_command(
+      "TESSERA_PYTHON=/nowhere/python " + std::string(TESSERA_BINARY) + " verify " + model_ + " --against onnxruntime",
+      folder_);
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("'/nowhere/python' cannot be started (No such file or directory)"));
+  EXPECT_THAT(mistake("verify " + model_ + " --against tensorflow"), HasSubstr("onnxruntime"));
+  EXPECT_THAT(mistake("verify " + model_ + " --against onnxruntime --expected x.npz"), HasSubstr("--expected"));
+}
+
+// Where the machine has it.
+TEST_F(AgainstOnnxRuntime, agrees_with_the_real_one) {
+  if (std::system("python3 -c 'import onnxruntime' >/dev/null 2>&1") != 0) GTEST_SKIP() << "python3 has no onnxruntime";
+  for (const std::string name : {"gpt2", "bert", "mlp"}) {
+    const std::string words =
+        "verify " + std::string(TESSERA_TEST_DATA) + "/models/" + name + "/model.onnx --against onnxruntime";
+    EXPECT_EQ(tessera(words).code, 0) << name;
+    EXPECT_EQ(tessera(words + " --mesh tp=2 --first-diverging").code, 0) << name;
+  }
 }
 
 TEST_F(CommandLine, shard_writes_functions_over_messages) {
@@ -440,7 +641,8 @@ TEST_F(CommandLine, mistakes_in_presets) {
 
 TEST_F(CommandLine, mistakes_in_annotations) {
   std::string run = "run " + model_ + " --mesh tp=2 --annotate ";
-  EXPECT_THAT(mistake(run + "'upp=[-,tp]'"), AllOf(HasSubstr("'upp' matches no tensor"), HasSubstr("'up'")));
+  EXPECT_THAT(mistake(run + "'upp=[-,tp]'"), HasSubstr("'upp' matches no tensor of the model; did you mean 'up'? "
+                                                       "(tessera inspect --weights lists the parameters)"));
   EXPECT_THAT(mistake(run + "'h.*.q=[-,tp]'"), HasSubstr("'h.*.q' matches no tensor"));
   EXPECT_THAT(mistake(run + "up"), HasSubstr("'up' is no annotation; write NAME=[d, …]"));
   EXPECT_THAT(mistake(run + "'up=[tp,tp]'"), HasSubstr("'up'"));
@@ -452,6 +654,10 @@ TEST_F(CommandLine, mistakes_in_annotations) {
 TEST_F(CommandLine, mistakes_in_places) {
   const std::string run = "run " + model_ + " --mesh pp=4 --place ";
   EXPECT_THAT(mistake(run + "nothing=pp:1"), HasSubstr("'nothing' matches no node"));
+  EXPECT_THAT(mistake(run + "'hiden=pp:1'"), HasSubstr("did you mean 'hidden'?"));
+  EXPECT_THAT(mistake("run " + std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx --mesh pp=2 --place layers.5=pp:1"),
+              HasSubstr("did you mean 'm.model.layers.5'"))
+      << "modules are named, too";
   EXPECT_THAT(mistake(run + "hidden=pp:4"), HasSubstr("axis 'pp' has no index 4; its indices are 0 to 3"));
   EXPECT_THAT(mistake(run + "'hidden=pp:(2)2=2'"), HasSubstr("'hidden': axis 'pp:(2)2' has no index 2"));
   EXPECT_EQ(tessera(run + "'hidden=pp:(2)2=1'").code, 0) << "as Tessera prints it";

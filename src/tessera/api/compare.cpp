@@ -121,10 +121,14 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
 std::optional<Difference> first_diverging(Session& expected, Session& actual, const Tolerance& tolerance) {
   Tensors known;
   for (Session::Kept& kept : expected.kept()) known.emplace(kept.name, std::move(kept.value));
-  for (const Session::Kept& kept : actual.kept()) {
-    auto found = known.find(kept.name);
-    if (found == known.end() || found->second.dtype != kept.value.dtype || found->second.dims != kept.value.dims)
-      continue;
+  return first_diverging(known, actual.kept(), tolerance);
+}
+
+std::optional<Difference> first_diverging(const Tensors& expected, const std::vector<Session::Kept>& actual,
+                                          const Tolerance& tolerance) {
+  for (const Session::Kept& kept : actual) {
+    auto found = expected.find(kept.name);
+    if (found == expected.end()) continue;
     Difference difference = compare(kept.name, found->second, kept.value, tolerance);
     if (!difference.pass && difference.problem.empty()) return difference;
   }

@@ -1,5 +1,6 @@
 #include <set>
 
+#include "tessera/api/glob.h"
 #include "tessera/api/impl.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
@@ -96,6 +97,30 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
         return size == sizes.end() ? std::nullopt : std::optional<Expr>(size->second);
       });
   }
+  Model model;
+  model.impl_ = std::move(impl);
+  return model;
+}
+
+Model Model::with_outputs(const std::vector<std::string>& names) const {
+  auto impl = std::make_shared<Impl>();
+  impl->path = impl_->path;
+  impl->model = impl_->model.clone();
+  Graph& graph = *impl->model.graph;
+  graph.outputs.clear();
+  for (const std::string& name : names) {
+    Value* value = graph.find(name);
+    if (!value || value->kind != ValueKind::result) {
+      std::vector<std::string_view> results;
+      for (const Value* result : graph.values_of(ValueKind::result)) results.push_back(result->name);
+      fail("outputs", "no node of the model makes a tensor '{}'{}; name an output, or another result of a node", name,
+           api::nearest_names(results, name));
+    }
+    if (graph.is_output(value)) fail("outputs", "'{}' is named twice; name it once", name);
+    graph.outputs.push_back(value);
+  }
+  if (names.empty()) fail("outputs", "a model without outputs computes nothing; name a tensor at least");
+  graph.erase_dead();
   Model model;
   model.impl_ = std::move(impl);
   return model;

@@ -246,25 +246,30 @@ Tensors InputOptions::given_for_written(const Program& program) const {
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
-                    const Console& console, const StageObserver& observer) {
+                    const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched) {
+  auto refuse_fetching = [&] {
+    if (!fetched.empty()) mistake("run", path + " is split already, so that its outputs are fixed; leave out --fetch");
+  };
   Progress progress(console, "compiling");
   Clock::time_point start = Clock::now();
   if (Program::is_written(path)) {
     plan.refuse_for_written(path);
+    refuse_fetching();
     Program program = Program::read(path);
     const double read = milliseconds_since(start);
     return {program, inputs.given_for_written(program), std::nullopt, {}, read};
   }
   const std::vector<Model> models = load_models(path);
-  const Model& model = models.front();
   const double read = milliseconds_since(start);
-  Tensors arrays = inputs.given(model.inputs());
+  Tensors arrays = inputs.given(models.front().inputs());
   start = Clock::now();
   if (std::optional<Program> program = join_split(models, path, plan, arrays)) {
     if (observer) mistake("dump", path + " is split already and goes through no stages; leave out --dump");
+    refuse_fetching();
     if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
     return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
   }
+  const Model model = fetched.empty() ? models.front() : models.front().with_outputs(fetched);
   Plan wanted = plan.plan(model);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), arrays);

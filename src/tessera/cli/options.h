@@ -94,9 +94,11 @@ struct Loaded {
   double compile_ms = 0;       ///< reading and compiling, without the inputs
 };
 /// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
-/// whose plan cannot be changed any more.
+/// whose plan cannot be changed any more. `fetched`, if any, are the tensors that a model gives in place of its
+/// outputs.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
-                    const Console& console, const StageObserver& observer = nullptr);
+                    const Console& console, const StageObserver& observer = nullptr,
+                    const std::vector<std::string>& fetched = {});
 
 /// --threads, and how ranks come to be
 struct RunOptions {

@@ -40,6 +40,11 @@ class Run : public Command {
     plan_.declare(app);
     inputs_.declare(app);
     app.add_option("--outputs", outputs_, "a .npz file to write, one array per output");
+    app.add_option("--fetch", fetched_,
+                   "which tensors to compute in place of the model's outputs, as a,b: outputs, or any others that its "
+                   "nodes make")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(CLI::Range(1, 1000000));
     dump_.declare(app);
     run_.declare(app);
@@ -51,7 +56,7 @@ class Run : public Command {
     if (std::optional<int> ended = run_.begin(console)) return *ended;
     if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
-    const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console));
+    const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_);
     const Program& program = loaded.program;
     const Tensors& inputs = loaded.inputs;
     Session session = [&] {
@@ -126,6 +131,7 @@ class Run : public Command {
   }
 
   std::string model_, outputs_;
+  std::vector<std::string> fetched_;
   int repeat_ = 1;
   PlanOptions plan_;
   InputOptions inputs_;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/compare.h"
@@ -16,6 +17,17 @@ class Verify : public Command {
     inputs_.declare(app);
     app.add_option("--expected", expected_,
                    "outputs to compare with, a .npz file or a folder of output_N.pb; else one device computes them");
+    app.add_option("--against", against_,
+                   "compare with another engine on the same inputs: onnxruntime, PyPI's, run by $TESSERA_PYTHON, the "
+                   "active virtual environment's Python, or python3")
+        ->check(CLI::IsMember(std::vector<std::string>{"onnxruntime"}))
+        ->excludes("--expected");
+    app.add_option(
+           "--outputs", outputs_,
+           "which tensors to compare, as a,b: outputs of the model, or any others that its nodes make; else all "
+           "outputs")
+        ->delimiter(',')
+        ->allow_extra_args(false);
     rtol_option_ = app.add_option("--rtol", rtol_,
                                   "of the largest expected magnitude; else 2e-5 for float32 and 2e-2 for bfloat16")
                        ->check(non_negative());
@@ -28,15 +40,21 @@ class Verify : public Command {
     if (!expected_.empty() && !inputs_.from_file())
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console)) return *ended;
-    Model model = Model::load(model_);
+    const Model whole = Model::load(model_);
+    const Model model = outputs_.empty() ? whole : whole.with_outputs(outputs_);
     Plan plan = plan_.plan(model);
     Mesh mesh = plan_.mesh(plan);
-    if (expected_.empty() && mesh.axes().empty())
-      throw Error(ErrorKind::user, "verify", "name a --mesh to compare with one device, or --expected outputs");
+    if (expected_.empty() && against_.empty() && mesh.axes().empty())
+      throw Error(ErrorKind::user, "verify",
+                  "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(model.inputs());
     plan_.add_sizes(plan, model.inputs(), inputs);
-    Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", model.outputs());
+    Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", whole.outputs());
     if (!expected_.empty()) require_all(expected, model.outputs());
+    if (!outputs_.empty())
+      std::erase_if(expected, [&](const auto& entry) {
+        return std::find(outputs_.begin(), outputs_.end(), entry.first) == outputs_.end();
+      });
     Program program = [&] {
       Progress progress(console, "compiling");
       return compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
@@ -46,13 +64,16 @@ class Verify : public Command {
     Tensors actual = Session(program, run_.session(console)).run(inputs);
     std::vector<Difference> differences;
     if (console.speaks()) {  // one device is rank 0's
-      if (expected_.empty()) expected = Session(one_device(model, plan), alone(console)).run(inputs);
+      if (!against_.empty())
+        expected = run_onnxruntime(whole, inputs, names_of(program.outputs()));
+      else if (expected_.empty())
+        expected = Session(one_device(model, plan), alone(console)).run(inputs);
       differences = in_order(compare(expected, actual, tolerance(plan)), program.outputs());
     }
     bool pass = std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
     if (console.connection) pass = console.connection->from_first(pass ? 1 : 0) == 1;
     std::optional<Difference> first;
-    if (!pass || always_) first = find_first(console, one_device(model, plan), program, inputs, tolerance(plan));
+    if (!pass || always_) first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan));
     if (!console.speaks()) return kGood;
     if (console.json)
       emit(console, program, differences, pass, first);
@@ -70,11 +91,16 @@ class Verify : public Command {
                     "'" + expected_ + "' holds no '" + output.name + "'; give an array for every output of the model");
   }
 
-  static Program one_device(const Model& model, const Plan& plan) {
-    Plan alone;
-    alone.shapes = plan.shapes;
-    alone.dtype = plan.dtype;
-    return compile(model, Mesh(), alone);
+  static std::vector<std::string> names_of(const std::vector<TensorInfo>& ports) {
+    std::vector<std::string> names;
+    for (const TensorInfo& port : ports) names.push_back(port.name);
+    return names;
+  }
+
+  /// What the mesh's answers are compared with.
+  std::string reference() const {
+    if (!against_.empty()) return against_;
+    return expected_.empty() ? "one device" : expected_;
   }
 
   // Outputs stay float32 when a model computes in bfloat16, but not with float32's precision.
@@ -102,8 +128,8 @@ class Verify : public Command {
   }
 
   // Runs both again, all tensors kept.
-  std::optional<Difference> find_first(const Console& console, const Program& one, const Program& many,
-                                       const Tensors& inputs, const Tolerance& tolerance) const {
+  std::optional<Difference> find_first(const Console& console, const Model& whole, const Program& one,
+                                       const Program& many, const Tensors& inputs, const Tolerance& tolerance) const {
     SessionOptions options = run_.session(console), on_one = alone(console);
     options.keep_all = on_one.keep_all = true;
     Session actual(many, options);
@@ -112,6 +138,7 @@ class Verify : public Command {
       actual.kept();  // gives this rank's parts
       return std::nullopt;
     }
+    if (!against_.empty()) return first_diverging_from_onnxruntime(whole, inputs, actual, tolerance);
     Session expected(one, on_one);
     expected.run(inputs);
     return first_diverging(expected, actual, tolerance);
@@ -119,8 +146,8 @@ class Verify : public Command {
 
   void print(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
              const std::optional<Difference>& first) const {
-    console.say(program.summary());
-    console.say("mesh " + mesh_text(program.mesh()) + " against " + (expected_.empty() ? "one device" : expected_));
+    console.note(program.summary());
+    console.say("mesh " + mesh_text(program.mesh()) + " against " + reference());
     Table table({"output", "max abs", "max rel", ""});
     for (const Difference& entry : differences) {
       bool known = entry.problem.empty();
@@ -132,7 +159,8 @@ class Verify : public Command {
       console.say("first diverging tensor: '" + first->name + "', max abs " + small_text(first->max_abs) +
                   ", max rel " + small_text(first->max_rel));
     else if (!pass || always_)
-      console.say("no tensor of one device and of the mesh differs by more than the tolerance");
+      console.say("no tensor of " + (against_.empty() ? "one device" : against_) +
+                  " and of the mesh differs by more than the tolerance");
     console.say(pass ? "pass" : "FAIL");
   }
 
@@ -147,13 +175,15 @@ class Verify : public Command {
     }
     console.emit({{"pass", pass},
                   {"mesh", mesh_json(program.mesh())},
+                  {"against", reference()},
                   {"outputs", outputs},
                   {"first_diverging", first ? Json(first->name) : Json()},
                   {"notes", program.summary().notes},
                   {"warnings", program.summary().warnings}});
   }
 
-  std::string model_, expected_;
+  std::string model_, expected_, against_;
+  std::vector<std::string> outputs_;
   double rtol_ = 0, atol_ = 0;
   CLI::Option *rtol_option_ = nullptr, *atol_option_ = nullptr;
   bool always_ = false;

@@ -1,0 +1,198 @@
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/compare.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/io/npz.h"
+
+// ONNX Runtime runs in a Python of the user's, in a process of its own: nothing here is linked to either. Arrays go
+// there and come back as .npz files in a folder that lives as long as the call.
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Arguments: the folder, the model. Beside inputs.npz there are names.txt (what to fetch) and added.txt (which of
+/// these the model does not give as outputs), each name ended by a zero. It writes outputs.npz, or problem.txt: a word
+/// that says what failed, a newline, and why.
+constexpr const char* kScript = R"PYTHON(
+import ctypes, os, sys, zipfile
+
+folder, model = sys.argv[1:3]
+ctypes.CDLL(None).prctl(1, 9)  # ends with the process that started it
+
+
+def at(name):
+    return os.path.join(folder, name)
+
+
+def refuse(kind, error):
+    with open(at("problem.txt"), "w", errors="replace") as file:
+        file.write(kind + "\n" + str(error))
+    sys.exit(1)
+
+
+def lines(name):
+    with open(at(name), "rb") as file:
+        return [entry.decode("utf-8", "surrogateescape") for entry in file.read().split(b"\0")[:-1]]
+
+
+def field(number, data):  # of a protobuf message
+    def varint(value):
+        digits = []
+        while value > 127:
+            digits.append(value & 127 | 128)
+            value >>= 7
+        return bytes(digits + [value])
+
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+try:
+    import onnxruntime
+    import numpy
+except Exception as error:
+    refuse("import", error)
+
+try:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    source, added = model, lines("added.txt")
+    if added:  # messages that follow one another are one: so the graph gets further outputs, known by name only
+        outputs = b"".join(field(12, field(1, name.encode("utf-8", "surrogateescape"))) for name in added)
+        with open(model, "rb") as file:
+            source = file.read() + field(7, outputs)
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", os.path.dirname(os.path.abspath(model)))
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    given = numpy.load(at("inputs.npz"))
+    for port in session.get_inputs():
+        if port.type == "tensor(bfloat16)":
+            raise TypeError(f"input '{port.name}' is bfloat16, which its Python interface does not take")
+    names = lines("names.txt")
+    arrays = session.run(names, {port.name: given[port.name] for port in session.get_inputs()})
+    with zipfile.ZipFile(at("outputs.npz"), "w", allowZip64=True) as archive:
+        for name, array in zip(names, arrays):
+            with archive.open(name + ".npy", "w", force_zip64=True) as file:
+                numpy.lib.format.write_array(file, numpy.ascontiguousarray(array).reshape(numpy.shape(array)),
+                                             allow_pickle=False)
+except Exception as error:
+    refuse("run", error)
+)PYTHON";
+
+/// TESSERA_PYTHON, else the active virtual environment's, else the first python3 in PATH.
+std::string python() {
+  if (const char* named = std::getenv("TESSERA_PYTHON"); named && *named) return named;
+  if (const char* environment = std::getenv("VIRTUAL_ENV"); environment && *environment)
+    return (fs::path(environment) / "bin/python3").string();
+  return "python3";
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string zero_ended(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + '\0';
+  return text;
+}
+
+/// How a process ended, as waitpid says. What it writes goes to a file `said` of the folder.
+int status_of(std::vector<std::string> words, const fs::path& folder) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const std::string said = (folder / "said.txt").string();
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, said.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  pid_t process = -1;
+  const int error = posix_spawnp(&process, arguments[0], &files, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0)
+    fail("onnxruntime", "'{}' cannot be started ({}); name a Python that has onnxruntime in TESSERA_PYTHON", words[0],
+         std::strerror(error));
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0)
+    if (errno != EINTR) fail_running("onnxruntime", "'{}' is lost: {}", words[0], std::strerror(errno));
+  return status;
+}
+
+/// Throws what the script, or the Python that was to run it, complains of.
+void require_success(int status, const std::string& python, const fs::path& folder, const Model& model) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && fs::exists(folder / "outputs.npz")) return;
+  const std::string problem = text_of(folder / "problem.txt"),
+                    why = problem.substr(std::min(problem.size(), problem.find('\n') + 1));
+  if (problem.starts_with("import\n"))
+    fail("onnxruntime",
+         "'{}' has no onnxruntime ({}); install it there ({} -m pip install onnxruntime), or name a Python that has it "
+         "in TESSERA_PYTHON",
+         python, why, python);
+  if (problem.starts_with("run\n"))
+    fail("onnxruntime", "it does not run '{}': {}; compare with one device, or with outputs that are given",
+         model.path().string(), why);
+  const std::string how = WIFSIGNALED(status) ? fmt::format("was killed by signal {}", WTERMSIG(status))
+                                              : fmt::format("ended with exit code {}", WEXITSTATUS(status));
+  std::string said = text_of(folder / "said.txt");
+  while (said.ends_with('\n')) said.pop_back();
+  const size_t last = said.rfind('\n');
+  fail_running("onnxruntime", "'{}' {} without an answer{}{}", python, how, said.empty() ? "" : ": ",
+               last == std::string::npos ? said : said.substr(last + 1));
+}
+
+bool is_output(const Model& model, const std::string& name) {
+  return model.impl().model.graph->is_output(model.impl().model.graph->find(name));
+}
+
+}  // namespace
+
+Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names) {
+  // Never committed, so that it is gone after the call, or when the process is interrupted.
+  const AtomicFolder exchange(fs::temp_directory_path() / "tessera-onnxruntime",
+                              [](const fs::path&) { return std::optional<std::string>(); });
+  const fs::path& folder = exchange.temporary();
+  std::vector<std::string> added;
+  for (const std::string& name : names)
+    if (!is_output(model, name)) added.push_back(name);
+  write_npz(folder / "inputs.npz", {inputs.begin(), inputs.end()});
+  write_file(folder / "names.txt", zero_ended(names));
+  write_file(folder / "added.txt", zero_ended(added));
+  const std::string interpreter = python();
+  const int status = status_of({interpreter, "-c", kScript, folder.string(), model.path().string()}, folder);
+  require_success(status, interpreter, folder, model);
+  return read_npz(folder / "outputs.npz");
+}
+
+std::optional<Difference> first_diverging_from_onnxruntime(const Model& model, const Tensors& inputs, Session& actual,
+                                                           const Tolerance& tolerance) {
+  const std::vector<Session::Kept> kept = actual.kept();
+  std::vector<std::string> names;
+  for (const Session::Kept& tensor : kept) {
+    const Value* value = model.impl().model.graph->find(tensor.name);
+    if (value && value->kind == ValueKind::result) names.push_back(tensor.name);
+  }
+  const Tensors expected = run_onnxruntime(model, inputs, names);
+  return first_diverging(expected, kept, tolerance);
+}
+
+}  // namespace v1
+}  // namespace tessera
