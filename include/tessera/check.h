@@ -21,6 +21,7 @@ struct CheckFinding {
   ///   layout     a communication changes a tensor's layout as it says
   ///   partial    a partial value is reduced before it is used as whole
   ///   function   the functions that collectives are lowered to are those that their metadata say
+  ///   meaning    a written program computes what it was proved to compute when it was written
   ///   type       a node's result is of the type that is stated
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes
@@ -51,7 +52,8 @@ CheckReport check_program(const Program& program);
 /// Model files of a written program that are not as they were written, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);
 
-/// Checks the program with such models, and if it is good takes them over as they are: from now on it is read with them.
+/// Checks the program with such models, and if it is good takes them over as they are: from now on it is read with
+/// them.
 CheckReport accept_changed_models(const std::filesystem::path& folder);
 
 }  // namespace v1

@@ -184,7 +184,7 @@ void reduce_otherwise(OnnxModel& model) {
 
 const CallEdit kCalls[] = {
     {"by_another_rank", Lower::primitives, "function", turn_ranks},
-    {"of_another_reduction", Lower::primitives, "layout", reduce_otherwise},
+    {"of_another_reduction", Lower::primitives, "meaning", reduce_otherwise},
     {"of_a_domain_of_its_own", Lower::primitives, "function",
      [](OnnxModel& model) {
        for (Function& function : model.functions) function.domain = "other", function.extra.clear();

@@ -506,8 +506,8 @@ TEST_F(DamagedProgram, unknown_entry_is_refused) {
 }
 
 TEST_F(DamagedProgram, newer_format_is_refused) {
-  change_manifest([](auto& manifest) { manifest["version"] = 2; });
-  EXPECT_THAT(error(), HasSubstr("has format version 2, but this tessera reads version 1"));
+  change_manifest([](auto& manifest) { manifest["version"] = 3; });
+  EXPECT_THAT(error(), HasSubstr("has format version 3, but this tessera reads version 2"));
 }
 
 TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {

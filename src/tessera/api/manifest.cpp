@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera program";
-constexpr int64_t kVersion = 1;
+// Counts changes of what is in a manifest, and of how programs are numbered (proof/meaning.h).
+constexpr int64_t kVersion = 2;
 
 Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
   Json shape = Json::array();
@@ -31,6 +32,40 @@ Json json_of(const Manifest::RankFile& file) {
           {"bytes", file.stamp.bytes},
           {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
           {"ranks", print_ranks(file.ranks)}};
+}
+
+// 24 bits each.
+constexpr size_t kDigits = 4;
+constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+std::string print_steps(const std::vector<uint32_t>& steps) {
+  std::string text;
+  for (uint32_t step : steps)
+    for (size_t digit = kDigits; digit-- > 0;) text += kAlphabet[step >> (6 * digit) & 63];
+  return text;
+}
+
+std::optional<std::vector<uint32_t>> parse_steps(std::string_view text) {
+  std::vector<uint32_t> steps;
+  if (text.size() % kDigits != 0) return std::nullopt;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const size_t digit = kAlphabet.find(text[at]);
+    if (digit == std::string_view::npos) return std::nullopt;
+    if (at % kDigits == 0) steps.push_back(0);
+    steps.back() = steps.back() << 6 | static_cast<uint32_t>(digit);
+  }
+  return std::is_sorted(steps.begin(), steps.end()) ? std::optional(std::move(steps)) : std::nullopt;
+}
+
+std::string print_number(const proof::Number& number) {
+  return fmt::format("{:016x}{:016x}", number.high, number.low);
+}
+
+Json json_of(const Manifest::RankMeaning& meaning) {
+  return {{"ranks", print_ranks(meaning.ranks)},
+          {"written", print_number(meaning.written)},
+          {"normal", print_number(meaning.normal.whole)},
+          {"steps", print_steps(meaning.normal.steps)}};
 }
 
 template <typename List, typename... Args>
@@ -128,6 +163,12 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
   }
 }
 
+std::vector<int> read_ranks(const Entry& entry, int64_t ranks) {
+  auto list = parse_ranks(entry.text(), ranks);
+  if (!list) entry.wrong("'{}' is no list of ranks of this mesh", entry.text());
+  return std::move(*list);
+}
+
 Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
   entry.expect({"file", "bytes", "crc32", "ranks"});
   Manifest::RankFile file;
@@ -140,25 +181,48 @@ Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
   if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != std::string::npos)
     entry.at("crc32").wrong("'{}' is no CRC-32 of eight hexadecimal digits", crc);
   file.stamp.crc32 = static_cast<uint32_t>(std::stoul(crc, nullptr, 16));
-  auto list = parse_ranks(entry.at("ranks").text(), ranks);
-  if (!list) entry.at("ranks").wrong("'{}' is no list of ranks of this mesh", entry.at("ranks").text());
-  file.ranks = std::move(*list);
+  file.ranks = read_ranks(entry.at("ranks"), ranks);
   return file;
 }
 
-std::vector<Manifest::RankFile> read_files(const Entry& entry, int64_t ranks) {
-  std::vector<Manifest::RankFile> files;
+proof::Number read_number(const Entry& entry) {
+  const std::string digits = entry.text();
+  if (digits.size() != 32 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
+    entry.wrong("'{}' is no number of 32 hexadecimal digits", digits);
+  return {std::stoull(digits.substr(0, 16), nullptr, 16), std::stoull(digits.substr(16), nullptr, 16)};
+}
+
+Manifest::RankMeaning read_meaning(const Entry& entry, int64_t ranks) {
+  entry.expect({"ranks", "written", "normal", "steps"});
+  Manifest::RankMeaning meaning;
+  meaning.ranks = read_ranks(entry.at("ranks"), ranks);
+  meaning.written = read_number(entry.at("written"));
+  meaning.normal.whole = read_number(entry.at("normal"));
+  auto steps = parse_steps(entry.at("steps").text());
+  if (!steps) entry.at("steps").wrong("is no list of sorted numbers");
+  meaning.normal.steps = std::move(*steps);
+  return meaning;
+}
+
+// `what` is one for each rank, or there is none at all.
+template <typename Read>
+auto read_by_rank(const Entry& entry, int64_t ranks, std::string_view what, Read read) {
+  std::vector<decltype(read(entry, ranks))> all;
   std::vector<bool> served(static_cast<size_t>(ranks), false);
   for (const Entry& each : entry.list()) {
-    files.push_back(read_file(each, ranks));
-    for (int rank : files.back().ranks) {
-      if (served[rank]) each.at("ranks").wrong("gives rank {} a second file", rank);
+    all.push_back(read(each, ranks));
+    for (int rank : all.back().ranks) {
+      if (served[rank]) each.at("ranks").wrong("gives rank {} a second {}", rank, what);
       served[rank] = true;
     }
   }
   auto without = std::find(served.begin(), served.end(), false);
-  if (!files.empty() && without != served.end()) entry.wrong("has no file for rank {}", without - served.begin());
-  return files;
+  if (!all.empty() && without != served.end()) entry.wrong("has no {} for rank {}", what, without - served.begin());
+  return all;
+}
+
+std::vector<Manifest::RankFile> read_files(const Entry& entry, int64_t ranks) {
+  return read_by_rank(entry, ranks, "file", read_file);
 }
 
 }  // namespace
@@ -187,6 +251,7 @@ std::string Manifest::to_json() const {
   }
   json["models"] = json_list(models);
   json["weights"] = json_list(weights);
+  json["meanings"] = json_list(meanings);
   try {
     return json.dump(1, ' ') + "\n";
   } catch (const Json::exception& error) {
@@ -203,7 +268,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (int64_t version = root.at("version").number(); version != kVersion)
     root.wrong("has format version {}, but this tessera reads version {}", version, kVersion);
   root.expect({"format", "version", "tessera", "source", "mesh", "form", "hints", "equal_extents", "inputs", "outputs",
-               "states", "models", "weights"});
+               "states", "models", "weights", "meanings"});
   Manifest manifest;
   manifest.tessera = root.at("tessera").text();
   manifest.source = root.at("source").text();
@@ -239,6 +304,8 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (manifest.models.empty()) root.at("models").wrong("is empty");
   manifest.weights = read_files(root.at("weights"), manifest.mesh.size());
   if (manifest.weights.empty() && !manifest.states.empty()) root.at("weights").wrong("is empty, but there are states");
+  manifest.meanings = read_by_rank(root.at("meanings"), manifest.mesh.size(), "meaning", read_meaning);
+  if (manifest.meanings.empty()) root.at("meanings").wrong("is empty");
   return manifest;
 }
 

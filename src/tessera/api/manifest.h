@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/api/file_stamp.h"
+#include "tessera/proof/meaning.h"
 #include "tessera/spmd/program.h"
 #include "tessera/tessera.h"
 
@@ -32,6 +33,13 @@ struct Manifest {
     std::vector<int> ranks;  ///< ascending
   };
 
+  /// What models were proved to compute: as it was written, and in its normal form (normal_form.h).
+  struct RankMeaning {
+    proof::Number written;
+    proof::Meaning normal;
+    std::vector<int> ranks;  ///< ascending
+  };
+
   std::string tessera;  ///< version that wrote it
   std::string source;   ///< what the program was made from, in words
   Mesh mesh;
@@ -41,8 +49,9 @@ struct Manifest {
   std::optional<std::string> token;  ///< the output that is the last token of every model that communicates
   std::vector<Tensor> inputs, outputs;
   std::vector<State> states;
-  std::vector<RankFile> models;   ///< every rank has one
-  std::vector<RankFile> weights;  ///< every rank has one, or there are none: without states
+  std::vector<RankFile> models;       ///< every rank has one
+  std::vector<RankFile> weights;      ///< every rank has one, or there are none: without states
+  std::vector<RankMeaning> meanings;  ///< every rank has one
 
   std::string to_json() const;
   /// User errors that name `path`, the entry and the mend: not JSON, another format version, unknown or missing
@@ -52,6 +61,9 @@ struct Manifest {
 
 /// That of a written program's folder. A user error if it is none.
 Manifest read_manifest(const std::filesystem::path& folder);
+
+/// What the models of a folder compute, which its manifest does not say yet. An error where they are not proved.
+std::vector<Manifest::RankMeaning> proved_meanings(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// "0-3,8": ascending ranks, and back; nullopt for what is none.
 std::string print_ranks(const std::vector<int>& ranks);

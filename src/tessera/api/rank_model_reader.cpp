@@ -51,8 +51,8 @@ class RankModelReader {
   spmd::Program run() {
     settle_kinds();
     for (const auto& value : graph().values()) place(*value);
-    drop_unread_operands();
     fold_expression_nodes(graph(), manifest_.mesh, rank_);
+    drop_unread_operands();
     std::vector<Value*> listed = graph().inputs;
     for (const Manifest::Tensor& input : manifest_.inputs) {
       Value* value = take_port(input, program_.inputs);
@@ -114,16 +114,23 @@ class RankModelReader {
     return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // Files have zeros there.
+  // Files have zeros there, which a tool may have folded.
   void drop_unread_operands() {
+    std::set<Node*> fillers;
     for (const auto& node : graph().nodes()) {
-      if (node->domain != spmd::kCommDomain || !node->input(0)) continue;
+      const Value* operand = node->domain == spmd::kCommDomain ? node->input(0) : nullptr;
+      if (!operand) continue;
       auto any_gives = [&] {
         return std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(*node, rank); });
       };
-      if (node->input(0)->producer && node->input(0)->producer->is("ConstantOfShape") && !any_gives())
-        graph().set_input(node.get(), 0, nullptr);
+      Node* const filler = operand->producer;
+      if (filler ? !filler->is("ConstantOfShape") : operand->kind != ValueKind::constant) continue;
+      if (any_gives()) continue;
+      graph().set_input(node.get(), 0, nullptr);
+      if (filler) fillers.insert(filler);
     }
+    for (Node* filler : fillers)
+      if (filler->output()->uses.empty() && !graph().is_output(filler->output())) graph().erase(filler);
   }
 
   Value* take_port(const Manifest::Tensor& tensor, std::vector<spmd::Port>& ports) {

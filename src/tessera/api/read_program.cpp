@@ -6,6 +6,7 @@
 #include "tessera/api/expression_nodes.h"
 #include "tessera/api/lowered_calls.h"
 #include "tessera/api/manifest.h"
+#include "tessera/api/normal_form.h"
 #include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_classes.h"
 #include "tessera/api/rank_model.h"
@@ -18,6 +19,7 @@
 #include "tessera/onnx/external_location.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/mapped_file.h"
+#include "tessera/proof/prove.h"
 #include "tessera/spmd/whole.h"
 
 namespace tessera::api {
@@ -38,30 +40,41 @@ struct ShardLayout {
 
 class ProgramReader {
  public:
-  ProgramReader(const fs::path& folder, bool changed_models)
+  ProgramReader(const fs::path& folder, Manifest manifest)
       : folder_(folder),
-        changed_models_(changed_models),
-        manifest_(read_manifest(folder)),
+        manifest_(std::move(manifest)),
         functions_(manifest_.mesh,
                    {manifest_.form.rank_type == RankType::opaque, manifest_.form.order == Order::tokens}) {}
 
-  std::shared_ptr<const runtime::RankPrograms> run() {
+  std::shared_ptr<const runtime::RankPrograms> run(bool changed_models) {
     constexpr std::string_view kMend = "write the program again, or copy its folder whole";
     const std::string accept =
         fmt::format("{}; or, if it is meant, tessera check --accept '{}'", kMend, folder_.string());
     for (const Manifest::RankFile& file : manifest_.models)
-      if (!changed_models_) check_stamp(folder_, file.stamp, accept);
+      if (!changed_models) check_stamp(folder_, file.stamp, accept);
     for (const Manifest::RankFile& file : manifest_.weights) check_stamp(folder_, file.stamp, kMend);
     auto programs = std::make_shared<runtime::RankPrograms>();
-    programs->program_of.resize(static_cast<size_t>(manifest_.mesh.size()));
-    for (const Manifest::RankFile& file : manifest_.models) read_model(file, *programs);
+    read_models(*programs);
     if (is_cut() && !manifest_.states.empty()) read_weights(*programs);
     return programs;
+  }
+
+  std::vector<Manifest::RankMeaning> proved_meanings() {
+    runtime::RankPrograms programs;
+    read_models(programs);
+    const proof::Report report = proof::prove(programs);
+    if (!report.good()) throw Error(ErrorKind::running, "write", report.findings.front().message);
+    return std::move(meanings_);
   }
 
  private:
   // Whether ranks' weights come as shards. If not, each rank takes its own from whole ones.
   bool is_cut() const { return manifest_.form.form == Form::mpmd; }
+
+  void read_models(runtime::RankPrograms& programs) {
+    programs.program_of.resize(static_cast<size_t>(manifest_.mesh.size()));
+    for (const Manifest::RankFile& file : manifest_.models) read_model(file, programs);
+  }
 
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
@@ -115,10 +128,37 @@ class ProgramReader {
       for (const Manifest::State& state : manifest_.states) whole[state.value] = model.graph->find(state.value)->data;
     auto program = std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path, ranks, bound));
     program->lowered = lowered_;
+    hold_to_meaning(*program, ranks);
     for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
     if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
     for (int rank : ranks) programs.program_of[rank] = static_cast<int>(programs.programs.size());
     programs.programs.push_back(std::move(program));
+  }
+
+  // Before slices are taken from whole tensors: that reads what nodes do, too.
+  void hold_to_meaning(spmd::Program& program, const std::vector<int>& ranks) {
+    const proof::Number found = proof::meaning_of(program).whole;
+    if (manifest_.meanings.empty()) return add_meaning(found, program, ranks);
+    std::optional<spmd::Program> normal;
+    for (const Manifest::RankMeaning& meaning : manifest_.meanings) {
+      const bool any = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+        return std::binary_search(meaning.ranks.begin(), meaning.ranks.end(), rank);
+      });
+      if (!any || found == meaning.written) continue;
+      if (!normal) normal = normal_form(program);
+      program.departure = proof::departure(*normal, meaning.normal);
+      if (program.departure) return;
+    }
+    program.as_written = true;
+  }
+
+  void add_meaning(const proof::Number& found, const spmd::Program& program, const std::vector<int>& ranks) {
+    auto known = std::find_if(meanings_.begin(), meanings_.end(),
+                              [&](const Manifest::RankMeaning& other) { return other.written == found; });
+    if (known == meanings_.end())
+      known = meanings_.insert(meanings_.end(), {found, proof::meaning_of(normal_form(program)), {}});
+    known->ranks.insert(known->ranks.end(), ranks.begin(), ranks.end());
+    std::sort(known->ranks.begin(), known->ranks.end());
   }
 
   bool is_weights_file(const std::string& file) const {
@@ -177,17 +217,21 @@ class ProgramReader {
   }
 
   const fs::path folder_;
-  const bool changed_models_;
   const Manifest manifest_;
   dialect::FunctionCheck functions_;
   std::shared_ptr<const std::vector<spmd::LoweredCollective>> lowered_;  ///< of the model that is being read
   std::vector<ShardLayout> layouts_;                                     ///< by model
+  std::vector<Manifest::RankMeaning> meanings_;                          ///< where the manifest does not say any yet
 };
 
 }  // namespace
 
 std::shared_ptr<const runtime::RankPrograms> read_program(const fs::path& folder, bool changed_models) {
-  return ProgramReader(folder, changed_models).run();
+  return ProgramReader(folder, read_manifest(folder)).run(changed_models);
+}
+
+std::vector<Manifest::RankMeaning> proved_meanings(const fs::path& folder, const Manifest& manifest) {
+  return ProgramReader(folder, manifest).proved_meanings();
 }
 
 }  // namespace tessera::api

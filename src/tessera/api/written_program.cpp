@@ -79,6 +79,7 @@ class ProgramWriter {
     describe_ports();
     write_weights();
     write_models();
+    manifest_.meanings = proved_meanings(folder_.temporary(), manifest_);
     write_file(folder_.temporary() / kManifestFile, manifest_.to_json());
     folder_.commit();
   }

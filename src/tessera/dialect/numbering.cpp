@@ -4,20 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "tessera/dialect/function_spec.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/text.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::dialect {
 namespace {
-
-std::string literal_text(const Tensor& tensor) {
-  return fmt::format("{}[{}]{}", name_of(tensor.dtype), fmt::join(tensor.dims, ","),
-                     std::string_view(reinterpret_cast<const char*>(tensor.data), tensor.bytes));
-}
 
 std::string value_text(const AttributeValue& value) {
   return std::visit(
@@ -30,23 +27,29 @@ std::string value_text(const AttributeValue& value) {
         else if constexpr (std::is_same_v<T, OpaqueAttribute>)
           return held.proto;
         else if constexpr (std::is_same_v<T, std::shared_ptr<Graph>>)
-          return "a graph";  // of which the library has none
+          return held ? print_text(*held, {.elide_above = std::numeric_limits<int64_t>::max()}) : "";
         else
           return fmt::format("{}", held);
       },
       value);
 }
 
-std::string operator_text(const Node& node, const Function* callee) {
-  std::string text = node.domain + "." + node.op_type;
-  if (callee) text = "call of " + get_metadata(*callee, kFunctionKey).value_or(callee->name);
+}  // namespace
+
+std::string literal_text(const Tensor& tensor) {
+  return fmt::format("{}[{}]{}", name_of(tensor.dtype), fmt::join(tensor.dims, ","),
+                     std::string_view(reinterpret_cast<const char*>(tensor.data), tensor.bytes));
+}
+
+std::string attributes_text(const Node& node) {
   std::map<std::string, std::string> attributes;
-  for (const Attribute& attribute : node.attributes) attributes[attribute.name] = value_text(attribute.value);
+  for (const Attribute& attribute : node.attributes)
+    if (attribute.name != kOrderAttribute || !communicates(node))
+      attributes[attribute.name] = value_text(attribute.value);
+  std::string text;
   for (const auto& [name, value] : attributes) text += fmt::format("|{}={}", name, value);
   return text;
 }
-
-}  // namespace
 
 const Function* called_by(const Node& node, const std::vector<Function>& functions) {
   auto found = std::find_if(functions.begin(), functions.end(), [&](const Function& function) {
@@ -68,7 +71,9 @@ Numbering::Steps Numbering::number(const Function& function, const std::vector<F
       continue;
     }
     const Function* callee = called_by(*node, functions);
-    std::string text = operator_text(*node, callee);
+    std::string text = callee ? "call of " + get_metadata(*callee, kFunctionKey).value_or(callee->name)
+                              : node->domain + "." + node->op_type;
+    text += attributes_text(*node);
     for (const Value* operand : node->inputs) text += fmt::format(";{}", operand ? of[operand] : -1);
     const bool ordered = callee || communicates(*node);
     if (ordered) text += fmt::format("#{}", steps.given.size());

@@ -31,4 +31,11 @@ class Numbering {
 /// The function that a node calls; null of a node that calls none.
 const Function* called_by(const Node& node, const std::vector<Function>& functions);
 
+/// A node's attributes in order of their names, with all that they hold; but not where its communication stands
+/// (kOrderAttribute), which its place says.
+std::string attributes_text(const Node& node);
+
+/// Type, extents and bytes.
+std::string literal_text(const Tensor& tensor);
+
 }  // namespace tessera::dialect

@@ -61,11 +61,14 @@ Report prove(const runtime::RankPrograms& programs) {
   if (!report.good()) return report;
   for (size_t p = 0; p < programs.programs.size(); ++p)
     for (const std::vector<int>& ranks : ranks_by_place(programs, static_cast<int>(p))) {
-      if (programs.placed) check_layouts(*programs.programs[p], communications[p], ranks, report);
-      if (programs.placed && report.good()) check_factors(*programs.programs[p], ranks.front(), report);
-      // Of ranks that run one model, the first and the last: the largest and the smallest shards.
+      // Before rules are asked about nodes: they take it that operands fit. Of ranks that run one model, the first and
+      // the last: the largest and the smallest shards.
       for (int rank : std::set<int>{ranks.front(), ranks.back()})
         if (report.good()) check_types(*programs.programs[p], rank, report);
+      if (programs.placed && report.good()) check_layouts(*programs.programs[p], communications[p], ranks, report);
+      if (programs.placed && report.good()) check_factors(*programs.programs[p], ranks.front(), report);
+      if (const auto& departure = programs.programs[p]->departure; departure && report.good())
+        report.findings.push_back({"meaning", departure->why, {{ranks.front(), departure->node}}});
       say_whose(report, programs, ranks);
       if (!report.good()) return report;
     }

@@ -56,6 +56,12 @@ struct LoweredCollective {
   std::string flaw;                        ///< why the function is not known to compute it; "": it does
 };
 
+/// Where a program that was read is not what was written.
+struct Departure {
+  std::string node;  ///< "MatMul 'q'"; "" where no node tells
+  std::string why;
+};
+
 /// One SPMD program for all ranks of a mesh. Values of `graph` are local: their shapes are expressions over symbols and
 /// axis indices (`@tp`). Communication is nodes of domain tessera.comm with attributes
 ///   axes (strings: the group is the ranks that differ only along them, members row-major in the order written),
@@ -81,6 +87,8 @@ struct Program {
   std::vector<ReshardRecord> reshards;
   std::vector<ExtentEquality> equal_extents;
   std::shared_ptr<const std::vector<LoweredCollective>> lowered;  ///< of a program that was read; else null
+  bool as_written = false;                                        ///< it was read, and is what was proved and written
+  std::optional<Departure> departure;                             ///< it was read, and is not
 
   /// Of a value that stands for a global one; an internal error for others.
   const Placement& placement(const Value* value) const { return placements.at(value); }

@@ -1,0 +1,111 @@
+#include "tessera/api/normal_form.h"
+
+#include <map>
+#include <set>
+
+#include "tessera/api/lowering.h"
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/mesh/axis_bounds.h"
+#include "tessera/ops/infer.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::api {
+namespace {
+
+// Under which local operators are functions, so that they are inlined although we know them.
+constexpr std::string_view kExpandedDomain = "tessera.expanded";
+
+spmd::Program clone_of(const spmd::Program& program) {
+  spmd::Program copy;
+  std::map<const Value*, Value*> map;
+  copy.mesh = program.mesh;
+  copy.graph = program.graph->clone(&map);
+  for (const auto& [from, to] : {std::pair(&program.inputs, &copy.inputs), {&program.outputs, &copy.outputs}})
+    for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
+  for (const auto& value : program.graph->values())
+    if (auto placed = program.placements.find(value.get()); placed != program.placements.end())
+      copy.placements[map.at(value.get())] = placed->second;
+  return copy;
+}
+
+bool has_body(const Node& node) {
+  if (node.domain != spmd::kLocalDomain) return false;
+  try {
+    local_function(node);
+    return true;
+  } catch (const Error&) {
+    return false;  // it is compared as a node
+  }
+}
+
+void expand_local_operators(OnnxModel& model) {
+  std::set<std::string> known;
+  for (Node* node : rewrite::nodes_of(*model.graph)) {
+    if (!has_body(*node)) continue;
+    node->domain = kExpandedDomain;
+    if (!known.insert(node->op_type).second) continue;
+    Function function = local_function(*node);
+    function.domain = kExpandedDomain;
+    model.functions.push_back(std::move(function));
+  }
+  rewrite::inline_functions(model);
+  for (Node* node : rewrite::nodes_of(*model.graph)) node->remove_attribute(rewrite::kOpsetStamp);
+}
+
+// Sizes of axes tell quotients and remainders of indices.
+void bound_indices(Graph& graph, const Mesh& mesh) {
+  for (const auto& value : graph.values()) {
+    if (value->has_shape())
+      for (Expr& extent : *value->type.shape) extent = with_axis_bounds(extent, mesh);
+    if (value->content)
+      for (Expr& element : *value->content) element = with_axis_bounds(element, mesh);
+  }
+}
+
+// A shape may leave an extent open, which follows from the operand.
+void close_shapes(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) {
+    if (!node->is("Reshape") || !ops::content_of(node->input(1))) continue;
+    graph.set_input(node, 1, rewrite::shape_operand(graph, node->output()->shape()));
+    node->set("allowzero", int64_t{1});
+  }
+}
+
+void normalize(spmd::Program& program) {
+  OnnxModel model;
+  model.graph = std::move(program.graph);
+  Graph& graph = *model.graph;
+  bound_indices(graph, program.mesh);
+  expand_local_operators(model);
+  // What communicates stays, whoever reads its result: passes keep what they take to be outputs.
+  const size_t outputs = graph.outputs.size();
+  for (const auto& node : graph.nodes())
+    if (dialect::communicates(*node) && node->output() && !graph.is_output(node->output()))
+      graph.outputs.push_back(node->output());
+  rewrite::fold(model, [&](Node& node) {
+    if (dialect::communicates(node) && node.input(0)) dialect::infer_node(node, program.mesh);
+  });
+  close_shapes(graph);
+  rewrite::canonicalize(model);
+  graph.outputs.resize(outputs);
+  size_t next = 0;
+  for (spmd::Port& port : program.outputs)
+    if (port.value) port.value = graph.outputs[next++];
+  program.graph = std::move(model.graph);
+}
+
+}  // namespace
+
+spmd::Program normal_form(const spmd::Program& program) {
+  try {
+    spmd::Program normal = clone_of(program);
+    normalize(normal);
+    return normal;
+  } catch (const Error&) {
+    return clone_of(program);
+  }
+}
+
+}  // namespace tessera::api

@@ -1,0 +1,155 @@
+#include "tessera/proof/meaning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <unordered_map>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/numbering.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/mesh/axis_bounds.h"
+#include "tessera/ops/infer.h"
+
+namespace tessera::proof {
+namespace {
+
+uint32_t shortened(const Number& number) {
+  return static_cast<uint32_t>(number.low & 0xffffff);
+}
+
+constexpr std::array<std::string_view, 12> kCommutative = {
+    "Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Or"};
+
+class Numbers {
+ public:
+  explicit Numbers(const spmd::Program& program) : program_(program) {
+    for (const auto& node : program.graph->nodes()) number(*node);
+  }
+
+  /// In the program's order: what each node does.
+  const std::vector<std::pair<Number, const Node*>>& steps() const { return steps_; }
+
+  Number whole() {
+    Mixer mixer;
+    mixer.add(program_.mesh.str());
+    for (const spmd::Port& port : program_.inputs) mixer.add(port_number(port));
+    for (const spmd::Port& port : program_.outputs) mixer.add(port_number(port)).add(of(port.value));
+    std::vector<Number> others = communications_;
+    for (const auto& value : program_.graph->values())
+      if (value->next) others.push_back(Mixer().add("next").add(of(value.get())).add(of(value->next)).number());
+    std::sort(others.begin(), others.end());
+    for (const Number& number : others) mixer.add(number);
+    return mixer.number();
+  }
+
+ private:
+  Number of(const Value* value) {
+    if (!value) return {};
+    auto [known, fresh] = of_.try_emplace(value);
+    if (fresh) known->second = source(*value);
+    return known->second;
+  }
+
+  // Of what no node makes.
+  Number source(const Value& value) const {
+    Mixer mixer;
+    if (const auto elements = ops::content_of(&value)) {
+      mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
+      for (const Expr& element : *elements) mixer.add(with_axis_bounds(element, program_.mesh).str());
+    } else if (value.kind == ValueKind::constant) {
+      mixer.add("constant").add(dialect::literal_text(value.data));
+    } else {
+      mixer.add(value.kind == ValueKind::state ? "state" : "input").add(value.name).add(layout_of(&value));
+    }
+    return mixer.number();
+  }
+
+  Number layout_of(const Value* value) const {
+    auto placed = program_.placements.find(value);
+    if (placed == program_.placements.end()) return {};
+    const spmd::Placement& placement = placed->second;
+    return Mixer()
+        .add(placement.name)
+        .add(name_of(placement.global.dtype))
+        .add(to_string(*placement.global.shape))
+        .add(placement.sharding.str(program_.mesh))
+        .number();
+  }
+
+  Number port_number(const spmd::Port& port) const {
+    return Mixer().add(port.name).add(port.value ? layout_of(port.value) : Number()).number();
+  }
+
+  void number(const Node& node) {
+    const Number step = dialect::communicates(node) ? communication(node) : operation(node);
+    steps_.emplace_back(step, &node);
+    for (size_t r = 0; r < node.outputs.size(); ++r)
+      if (node.outputs[r]) of_[node.outputs[r]] = r == 0 ? step : Mixer().add(step).add(r).number();
+  }
+
+  static Mixer begun(const Node& node) {
+    Mixer mixer;
+    mixer.add(node.domain).add(node.op_type).add(dialect::attributes_text(node));
+    return mixer;
+  }
+
+  // What it is given to move is no part of what it states; whom it speaks to, and what shape it expects, is.
+  Number communication(const Node& node) {
+    const bool receives = dialect::kind_of(node) == comm::Kind::recv;
+    Mixer stated = begun(node);
+    for (size_t i = receives ? 0 : 1; i < node.inputs.size(); ++i) stated.add(of(node.inputs[i]));
+    const uint64_t before = alike_[stated.number()]++;
+    stated.add(before);
+    if (!receives) stated.add(of(node.input(0)));
+    communications_.push_back(stated.number());
+    return stated.number();
+  }
+
+  Number operation(const Node& node) {
+    if (node.is("Identity")) return of(node.input(0));
+    std::vector<Number> operands;
+    for (const Value* operand : node.inputs) operands.push_back(of(operand));
+    if (node.domain.empty() && std::find(kCommutative.begin(), kCommutative.end(), node.op_type) != kCommutative.end())
+      std::sort(operands.begin(), operands.end());
+    Mixer mixer = begun(node);
+    for (const std::string& capture : node.captures) mixer.add(capture);
+    mixer.add(operands.size());
+    for (const Number& operand : operands) mixer.add(operand);
+    return mixer.number();
+  }
+
+  const spmd::Program& program_;
+  std::unordered_map<const Value*, Number> of_;
+  std::vector<std::pair<Number, const Node*>> steps_;
+  std::vector<Number> communications_;
+  std::map<Number, uint64_t> alike_;  // how many communications have stated the same so far
+};
+
+}  // namespace
+
+Meaning meaning_of(const spmd::Program& program) {
+  Numbers numbers(program);
+  Meaning meaning{numbers.whole(), {}};
+  for (const auto& [number, node] : numbers.steps()) meaning.steps.push_back(shortened(number));
+  std::sort(meaning.steps.begin(), meaning.steps.end());
+  meaning.steps.erase(std::unique(meaning.steps.begin(), meaning.steps.end()), meaning.steps.end());
+  return meaning;
+}
+
+std::optional<spmd::Departure> departure(const spmd::Program& program, const Meaning& was) {
+  Numbers numbers(program);
+  if (numbers.whole() == was.whole) return std::nullopt;
+  for (const auto& [number, node] : numbers.steps())
+    if (!std::binary_search(was.steps.begin(), was.steps.end(), shortened(number)))
+      return spmd::Departure{node->label(),
+                             fmt::format("not proved from here on: {} does what no node of the program did when it was "
+                                         "written, or with other operands",
+                                         node->label())};
+  return spmd::Departure{
+      "", "not proved: what the program gives out, or what it communicates, is not what it was when it was written"};
+}
+
+}  // namespace tessera::proof
