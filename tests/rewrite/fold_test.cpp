@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "rewrite/build.h"
 #include "tessera/base/error.h"
@@ -72,6 +73,33 @@ TEST(Fold, what_shapes_are_computed_with_may_be_an_output) {
     EXPECT_EQ(graph.outputs[1]->name, "shape") << made_by;
     EXPECT_EQ(graph.outputs[1]->producer->op_type, "Identity") << made_by;
   }
+}
+
+// PaddleOCR and silero keep their weights so.
+TEST(Fold, a_large_floating_constant_is_a_state_of_its_name) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  auto constant = [&](std::string_view name, Tensor data) {
+    return node(graph, "Constant", {}, name, {{"value", std::move(data)}});
+  };
+  std::vector<float> numbers(72);
+  std::iota(numbers.begin(), numbers.end(), 0.0F);
+  Value* weight = constant("weight", Tensor::of(DType::float32, {8, 9}, numbers));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = i % 9 > i / 9 ? -INFINITY : 0.0F;
+  Value* mask = constant("mask", Tensor::of(DType::float32, {8, 9}, numbers));
+  Value* half = constant("half", Tensor::zeros(DType::float16, {65}));
+  Value* scale = constant("scale", Tensor::zeros(DType::float32, {8}));
+  Value* table = constant("table", Tensor::zeros(DType::int64, {72}));
+  Value* y = node(graph, "Mul", {node(graph, "Add", {input(graph, "x", {"b", "8"}), scale}), scale}, "scaled");
+  graph.outputs = {node(graph, "MatMul", {y, weight}, "y"), node(graph, "Neg", {mask}, "m"),
+                   node(graph, "Identity", {half}, "z"),
+                   node(graph, "Gather", {table, input(graph, "i", {"b"}, DType::int64)}, "t")};
+  fold(model);
+  graph.verify("test");
+  EXPECT_EQ(graph.find("weight")->kind, ValueKind::state);
+  EXPECT_EQ(graph.find("half")->kind, ValueKind::state);
+  EXPECT_EQ(graph.values_of(ValueKind::state).size(), 2U);
+  EXPECT_EQ(graph.values_of(ValueKind::constant).size(), 3U) << "a scale, a table of integers, and a mask";
 }
 
 TEST(Fold, cast_of_a_float_scalar_lets_range_know_its_length) {

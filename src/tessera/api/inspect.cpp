@@ -9,6 +9,7 @@
 #include "tessera/kernels/kernel.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/literal.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -90,16 +91,22 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   result.inputs = model.inputs();
   result.outputs = model.outputs();
   result.sizes = model.complete(sizes);
-  for (const Value* state : read.graph->values_of(ValueKind::state)) {
-    result.parameters += state->data.count();
-    result.parameter_bytes += static_cast<int64_t>(state->data.bytes);
-    WeightInfo weight{api::info_of(*state), static_cast<int64_t>(state->data.bytes), {}};
-    for (const Use& use : state->uses)
+  auto add_parameter = [&](const Value& value, const Tensor& data) {
+    const auto bytes = static_cast<int64_t>(data.bytes);
+    result.parameters += data.count();
+    result.parameter_bytes += bytes;
+    const TensorType type{data.dtype, Shape(data.dims.begin(), data.dims.end())};
+    WeightInfo weight{api::info_of(value.name, type), bytes, {}};
+    for (const Use& use : value.uses)
       if (const std::string op = op_name(*use.node);
           std::find(weight.used_by.begin(), weight.used_by.end(), op) == weight.used_by.end())
         weight.used_by.push_back(op);
     result.weights.push_back(std::move(weight));
-  }
+  };
+  for (const Value* state : read.graph->values_of(ValueKind::state)) add_parameter(*state, state->data);
+  for (const auto& node : read.graph->nodes())
+    if (node->is("Constant") && node->output())
+      if (auto data = rewrite::literal(*node); data && rewrite::is_weight(*data)) add_parameter(*node->output(), *data);
   for (const auto& configuration : facts.configurations)
     result.device_configurations.push_back(fmt::format("{}: {} devices", configuration.name, configuration.devices));
   result.annotated_nodes = facts.annotated_nodes;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/aligned.h"
@@ -7,6 +8,7 @@
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/known_matrix.h"
+#include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/scalar.h"
 
@@ -18,16 +20,16 @@
 namespace tessera::rewrite {
 namespace {
 
-/// The tensor a Constant node gives; nullopt for sparse ones.
-std::optional<Tensor> literal(const Node& node) {
-  if (const auto* tensor = node.get<Tensor>("value")) return *tensor;
-  if (const auto* number = node.get<int64_t>("value_int")) return Tensor::of<int64_t>(DType::int64, {}, {*number});
-  if (const auto* number = node.get<float>("value_float")) return Tensor::of<float>(DType::float32, {}, {*number});
-  if (const auto* list = node.get<std::vector<int64_t>>("value_ints"))
-    return Tensor::of(DType::int64, {static_cast<int64_t>(list->size())}, *list);
-  if (const auto* list = node.get<std::vector<float>>("value_floats"))
-    return Tensor::of(DType::float32, {static_cast<int64_t>(list->size())}, *list);
-  return std::nullopt;
+/// A weight becomes a state of the same name, as if it were an initializer; false for other constants.
+bool becomes_state(Graph& graph, Node* node, const Tensor& data) {
+  Value* result = node->outputs[0];
+  if (!is_weight(data)) return false;
+  const std::string name = result->name;
+  graph.rename(result, name + "_constant");
+  Value* state = graph.add_state(name, data);
+  state->extra = std::exchange(result->extra, "");
+  graph.replace_uses(result, state);
+  return true;
 }
 
 /// The elements as a constant or an expression; null for types that neither holds.
@@ -169,6 +171,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     if (node->is("Constant")) {
       auto data = literal(*node);
       if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
+      if (becomes_state(graph, node, *data)) continue;
       Value* constant = graph.add_constant(node->outputs[0]->name, *data);
       if (graph.is_output(node->outputs[0])) {
         redirect(graph, node->outputs[0], constant);
