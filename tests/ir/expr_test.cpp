@@ -110,7 +110,14 @@ TEST(expr, reads_what_exporters_write) {
   EXPECT_EQ(Expr::parse("n//2"), floordiv(n, 2));
   EXPECT_EQ(Expr::parse("2*(n + m)"), 2 * n + 2 * m);
   EXPECT_EQ(Expr::parse("-n"), 0 - n);
-  for (const char* text : {"", "n +", "(n", "n)", "n m", "f(n)", "n//0", "floordiv(n, 0)", "99999999999999999999"})
+  // Fractions, as PyTorch's exporter to TorchScript writes what windows leave.
+  EXPECT_EQ(Expr::parse("floor(n/2 - 1/2) + 1"), floordiv(n - 1, 2) + 1);
+  EXPECT_EQ(Expr::parse("floor(floor(n/2 - 1/2)/2 + 1/3)"), floordiv(3 * floordiv(n - 1, 2) + 2, 6));
+  EXPECT_EQ(Expr::parse("ceiling(n/32)*32"), ceildiv(n, 32) * 32);
+  EXPECT_EQ(Expr::parse("4*n/2"), 2 * n);
+  EXPECT_EQ(Expr::parse("-n/3 + 4*n/3"), n);
+  for (const char* text : {"", "n +", "(n", "n)", "n m", "f(n)", "n//0", "floordiv(n, 0)", "99999999999999999999",
+                           "n/2", "n/m", "floor(n/0)", "min(n/2, 3)", "floor(n/99999999999)"})
     EXPECT_EQ(Expr::parse(text), std::nullopt) << text;
   EXPECT_EQ(Expr::parse(std::string(100000, '(')), std::nullopt);
   EXPECT_EQ(Expr::parse(std::string(100000, '-') + "n"), std::nullopt);

@@ -89,6 +89,49 @@ TEST(Content, CastsFollowIntegersAndFloatConstantsButNotStates) {
   EXPECT_EQ(cast(graph.add_state("w", three), graph, DType::int64), "unknown");
 }
 
+// What a chain of floating-point operators, written from the inside out, gives once it is cast to int64.
+class FloatChain {
+ public:
+  Value* of(const Expr& extent) {
+    return node("Cast", {graph_.add_expression("", {extent}, true)},
+                {{"to", static_cast<int64_t>(DType::float32), ""}});
+  }
+  Value* number(double x) { return graph_.constant_scalar(DType::float32, x); }
+  Value* node(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes = {}) {
+    Node* added = graph_.add_node(type, std::move(operands), {""});
+    added->attributes = std::move(attributes);
+    return added->output();
+  }
+  std::string cast(Value* value) {
+    Value* whole = node("Cast", {value}, {{"to", static_cast<int64_t>(DType::int64), ""}});
+    infer_types(graph_);
+    return whole->content ? to_string(*whole->content) : "unknown";
+  }
+
+ private:
+  Graph graph_;
+};
+
+TEST(Content, FloatsThatFollowFromExtentsAreExpressionsWhereTheyBecomeIntegers) {
+  FloatChain f;
+  EXPECT_EQ(f.cast(f.of(s)), "[s]");
+  EXPECT_EQ(f.cast(f.node("Mul", {f.of(s), f.number(2)})), "[2*s]");
+  EXPECT_EQ(f.cast(f.node("Add", {f.node("Mul", {f.of(s), f.number(0.5)}), f.number(0.5)})), "[floordiv(s + 1, 2)]");
+  EXPECT_EQ(f.cast(f.node("Floor", {f.node("Div", {f.of(s), f.number(3)})})), "[floordiv(s, 3)]");
+  EXPECT_EQ(f.cast(f.node("Mul", {f.node("Ceil", {f.node("Div", {f.of(s), f.number(32)})}), f.number(32)})),
+            "[32*floordiv(s + 31, 32)]");
+  EXPECT_EQ(f.cast(f.node("Div", {f.of(4 * s), f.of(s)})), "[4]");
+}
+
+TEST(Content, FloatsThatAreRoundedAreNotFollowedFurther) {
+  FloatChain f;
+  EXPECT_EQ(f.cast(f.node("Mul", {f.node("Div", {f.of(s), f.number(3)}), f.number(3)})), "unknown");
+  EXPECT_EQ(f.cast(f.node("Mul", {f.of(s), f.number(0.3)})), "unknown") << "0.3 is no float";
+  EXPECT_EQ(f.cast(f.node("Sub", {f.of(s), f.node("Mul", {f.of(b), f.number(0.5)})})), "unknown")
+      << "the sign is not known";
+  EXPECT_EQ(f.cast(f.node("Sqrt", {f.of(s)})), "unknown");
+}
+
 TEST(Content, LongAndHighRankedTensorsAreNotFollowed) {
   Graph graph;
   EXPECT_TRUE(content_of(graph.constant_int64(std::vector<int64_t>(64, 7))).has_value());

@@ -76,6 +76,27 @@ TEST(Range, StartsWhereTheRanksPartStarts) {
   EXPECT_EQ(node.localized("a", 2), "Range([8*@x + 5], [8*@x + 13], const_2) -> int64 [4]\n");
 }
 
+// PyTorch's arange(width, dtype = float32), and the same from 0.5 on.
+TEST(Range, OfFloatsFollowsExtents) {
+  Graph graph;
+  auto scalar = [&](double x) { return graph.constant_scalar(DType::float32, x); };
+  auto width = [&] {
+    Node* cast = graph.add_node("Cast", {graph.add_expression("", {floordiv(s, 2)}, true)}, {""});
+    cast->set("to", static_cast<int64_t>(DType::float32));
+    return cast->output();
+  };
+  Node* whole = graph.add_node("Range", {scalar(0), width(), scalar(1)}, {"whole"});
+  Value* end = graph.add_node("Add", {width(), scalar(0.5)}, {""})->output();
+  Node* between = graph.add_node("Range", {scalar(0.5), end, scalar(1)}, {"between"});
+  Node* halves = graph.add_node("Range", {scalar(0), width(), scalar(0.5)}, {"halves"});
+  infer_types(graph);
+  EXPECT_EQ(to_string(whole->output()->shape()), "[floordiv(s, 2)]");
+  EXPECT_EQ(op_of(*whole).rule(*whole).str(), ", ,  -> a  index: a");
+  EXPECT_EQ(to_string(between->output()->shape()), "[floordiv(s, 2)]");
+  EXPECT_EQ(op_of(*between).rule(*between).str(), ", ,  -> 1");
+  EXPECT_EQ(to_string(halves->output()->shape()), "[2*floordiv(s, 2)]");
+}
+
 TEST(Range, OfFloatsNeedsConstants) {
   Graph graph;
   auto scalar = [&](double x) { return graph.constant_scalar(DType::float32, x); };

@@ -432,7 +432,19 @@ bool operator<(const Expr& a, const Expr& b) {
 
 namespace {
 
-// expression := term (('+'|'-') term)* ; term := factor (('*'|'//') factor)* ; factor := number | name | call | '(' …
+// A quotient on its way to being rounded: floor(height/2 - 1/2) is floordiv(height - 1, 2).
+struct Fraction {
+  Expr numerator;
+  int64_t denominator = 1;
+
+  std::optional<Expr> whole() const {
+    if (denominator == 1) return numerator;
+    return Expr::exact_divide(numerator, denominator);
+  }
+};
+
+// expression := term (('+'|'-') term)* ; term := factor (('*'|'/'|'//') factor)* ; factor := number | name | call | '('
+// …
 // ')'
 class Parser {
  public:
@@ -443,10 +455,12 @@ class Parser {
   std::optional<Expr> whole() {
     auto result = sum();
     skip();
-    return at_ == text_.size() ? result : std::nullopt;
+    return at_ == text_.size() && result ? result->whole() : std::nullopt;
   }
 
  private:
+  using Read = std::optional<Fraction>;
+
   void skip() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
@@ -457,37 +471,37 @@ class Parser {
     return true;
   }
 
-  std::optional<Expr> sum() {
+  Read sum() {
     if (++depth_ > kDeepest) return std::nullopt;
-    auto left = term();
+    Read left = term();
     while (left) {
-      if (take("+")) {
-        auto right = term();
-        if (!right) return std::nullopt;
-        left = bounded(*left + *right);
-      } else if (take("-")) {
-        auto right = term();
-        if (!right) return std::nullopt;
-        left = bounded(*left - *right);
-      } else {
-        break;
-      }
+      const int sign = take("+") ? 1 : take("-") ? -1 : 0;
+      if (sign == 0) break;
+      Read right = term();
+      if (!right) return std::nullopt;
+      left = bounded(left->numerator * right->denominator + sign * (right->numerator * left->denominator),
+                     left->denominator, right->denominator);
     }
     --depth_;
     return left;
   }
 
-  std::optional<Expr> term() {
-    auto left = factor();
+  Read term() {
+    Read left = factor();
     while (left) {
       if (take("//")) {
-        auto right = factor();
-        if (!right || right->is(0)) return std::nullopt;
-        left = floordiv(*left, *right);
+        Read right = factor();
+        if (!right || right->numerator.is(0)) return std::nullopt;
+        left = Fraction{floordiv(left->numerator * right->denominator, right->numerator * left->denominator)};
+      } else if (take("/")) {
+        Read right = factor();
+        auto parts = right && right->denominator == 1 ? right->numerator.constant() : std::nullopt;
+        if (!parts || *parts < 1) return std::nullopt;
+        left = bounded(left->numerator, left->denominator, *parts);
       } else if (take("*")) {
-        auto right = factor();
+        Read right = factor();
         if (!right) return std::nullopt;
-        left = bounded(*left * *right);
+        left = bounded(left->numerator * right->numerator, left->denominator, right->denominator);
       } else {
         break;
       }
@@ -495,46 +509,54 @@ class Parser {
     return left;
   }
 
-  std::optional<Expr> factor() {
+  Read factor() {
     skip();
     if (take("(")) {
-      auto inside = sum();
+      Read inside = sum();
       return inside && take(")") ? inside : std::nullopt;
     }
     if (take("-")) {
       if (++depth_ > kDeepest) return std::nullopt;
-      auto negated = factor();
+      Read negated = factor();
       --depth_;
-      return negated ? std::optional(Expr(0) - *negated) : std::nullopt;
+      if (negated) negated->numerator = Expr(0) - negated->numerator;
+      return negated;
     }
     size_t start = at_;
     while (at_ < text_.size() && std::string_view("+-*/(), ").find(text_[at_]) == std::string_view::npos) ++at_;
     std::string word(text_.substr(start, at_ - start));
     if (word.empty()) return std::nullopt;
     if (word.find_first_not_of("0123456789") == std::string::npos)
-      return word.size() < 19 ? std::optional(Expr(std::stoll(word))) : std::nullopt;
-    if (!take("(")) return Expr::symbol(word);
-    auto first = sum();
+      return word.size() < 19 ? Read(Fraction{std::stoll(word)}) : std::nullopt;
+    if (!take("(")) return Fraction{Expr::symbol(word)};
+    Read first = sum();
     if (!first) return std::nullopt;
-    if (word == "floor" && take(")")) return first;
-    auto second = take(",") ? sum() : std::nullopt;
+    if (word == "floor" && take(")")) return Fraction{floordiv(first->numerator, first->denominator)};
+    if ((word == "ceil" || word == "ceiling") && take(")"))
+      return Fraction{ceildiv(first->numerator, first->denominator)};
+    Read second = take(",") ? sum() : std::nullopt;
     if (!second || !take(")")) return std::nullopt;
-    if (word == "min" || word == "Min") return min(*first, *second);
-    if (word == "max" || word == "Max") return max(*first, *second);
-    if (second->is(0)) return std::nullopt;
-    if (word == "floordiv" || word == "FloorDiv") return floordiv(*first, *second);
-    if (word == "mod" || word == "Mod") return mod(*first, *second);
+    auto a = first->whole(), b = second->whole();
+    if (!a || !b) return std::nullopt;
+    if (word == "min" || word == "Min") return Fraction{min(*a, *b)};
+    if (word == "max" || word == "Max") return Fraction{max(*a, *b)};
+    if (b->is(0)) return std::nullopt;
+    if (word == "floordiv" || word == "FloorDiv") return Fraction{floordiv(*a, *b)};
+    if (word == "mod" || word == "Mod") return Fraction{mod(*a, *b)};
     return std::nullopt;
   }
 
   // What is longer is no dimension that anybody wrote: (a + b + c)*(a + b + c)*… grows with every factor.
-  static std::optional<Expr> bounded(Expr value) {
-    if (value.terms().size() > kMostTerms || value.str().size() > 4 * kLongest) return std::nullopt;
-    return value;
+  static Read bounded(Expr numerator, int64_t parts, int64_t more) {
+    if (numerator.terms().size() > kMostTerms || numerator.str().size() > 4 * kLongest) return std::nullopt;
+    if (parts > kFinest / more) return std::nullopt;
+    if (auto whole = Expr::exact_divide(numerator, parts * more)) return Fraction{*whole};
+    return Fraction{std::move(numerator), parts * more};
   }
 
   static constexpr int kDeepest = 64;
   static constexpr size_t kMostTerms = 256;
+  static constexpr int64_t kFinest = int64_t{1} << 31;  ///< a denominator
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/ops/infer.h"
+#include "tessera/ops/ratio.h"
 
 namespace tessera::ops {
 namespace {
@@ -121,6 +122,36 @@ bool followed(DType dtype) {
   return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::boolean;
 }
 
+// Of small float constants: exporters give Range's bounds as these, and cast them.
+std::optional<std::vector<Expr>> truncated_constants(const Tensor& data, DType to) {
+  std::vector<Expr> content;
+  auto take = [&](auto elements) {
+    for (double x : elements) {
+      if (!(std::fabs(x) < 9e15)) return false;
+      content.push_back(to == DType::boolean ? Expr(x != 0) : Expr(static_cast<int64_t>(x)));
+    }
+    return true;
+  };
+  const bool small = data.dims.size() <= 1 && data.count() <= kMaxContent;
+  const bool exact = small && (data.dtype == DType::float32   ? take(data.as<float>())
+                               : data.dtype == DType::float64 ? take(data.as<double>())
+                                                              : false);
+  return exact ? std::optional(std::move(content)) : std::nullopt;
+}
+
+// Of what is computed from extents in floating point. What becomes bool is only asked whether it is 0.
+std::optional<std::vector<Expr>> truncated_ratios(const Value& from, DType to) {
+  auto ratios = ratios_of(&from);
+  if (!ratios) return std::nullopt;
+  std::vector<Expr> content;
+  for (const Ratio& ratio : *ratios) {
+    auto element = to == DType::boolean ? ratio.numerator : truncated(ratio);
+    if (!element) return std::nullopt;
+    content.push_back(to == DType::boolean ? 1 - is_equal(*element, 0) : std::move(*element));
+  }
+  return content;
+}
+
 }  // namespace
 
 bool all_held(const std::vector<Expr>& elements, DType dtype) {
@@ -158,23 +189,9 @@ std::optional<std::vector<Expr>> folded_content(const Node& node, DType dtype, c
 std::optional<std::vector<Expr>> cast_content(const Value& from, DType to) {
   if (!followed(to)) return std::nullopt;
   auto content = content_of(&from);
-  const Tensor& data = from.data;
-  if (!content && from.kind == ValueKind::constant && data.dims.size() <= 1 && data.count() <= kMaxContent) {
-    // Exporters give Range's bounds as float constants and cast them.
-    content.emplace();
-    auto take = [&](auto elements) {
-      for (double x : elements) {
-        if (!(std::fabs(x) < 9e15)) return false;
-        content->push_back(to == DType::boolean ? Expr(x != 0) : Expr(static_cast<int64_t>(x)));
-      }
-      return true;
-    };
-    bool exact = data.dtype == DType::float32   ? take(data.as<float>())
-                 : data.dtype == DType::float64 ? take(data.as<double>())
-                                                : false;
-    return exact && all_held(*content, to) ? content : std::nullopt;
-  }
-  if (content && to == DType::boolean)
+  if (!content)
+    content = from.kind == ValueKind::constant ? truncated_constants(from.data, to) : truncated_ratios(from, to);
+  else if (to == DType::boolean)
     for (Expr& element : *content) element = 1 - is_equal(element, 0);
   return content && all_held(*content, to) ? content : std::nullopt;
 }

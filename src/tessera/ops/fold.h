@@ -30,8 +30,8 @@ bool all_held(const std::vector<Expr>& elements, DType dtype);
 /// bool tensor, an element overflows, or the operator has no integer meaning.
 std::optional<std::vector<Expr>> folded_content(const Node& node, DType dtype, const Shape& shape);
 
-/// The same for Cast and CastLike: integers among each other and to bool, and small float constants to integers
-/// (truncated).
+/// The same for Cast and CastLike: integers among each other and to bool, and floats that follow from extents and
+/// constants (ratio.h) to integers, truncated.
 std::optional<std::vector<Expr>> cast_content(const Value& from, DType to);
 
 }  // namespace tessera::ops

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tessera/ops/infer.h"
+#include "tessera/ops/ratio.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {
@@ -84,16 +85,32 @@ struct Progression {
   }
 };
 
-// Where all three are integers that shape computation knows.
+// Where all three are integers that shape computation knows, be it as floats.
 std::optional<Progression> progression(const Node& node) {
   std::vector<Expr> numbers;
   for (size_t i = 0; i < 3; ++i) {
-    auto content = content_of(&operand(node, i));
-    if (!content || content->size() != 1) return std::nullopt;
-    numbers.push_back(content->front());
+    auto ratios = ratios_of(&operand(node, i));
+    if (!ratios || ratios->size() != 1 || !ratios->front().is_integer()) return std::nullopt;
+    numbers.push_back(ratios->front().numerator);
   }
   if (numbers[2].is(0)) fail_node(node, "its delta is 0, so that it never ends");
   return Progression{numbers[0], numbers[1], numbers[2]};
+}
+
+// How many elements there are where the three are fractions: from 1/2 to width + 1/2 by 1.
+std::optional<Expr> count_of_fractions(const Node& node) {
+  std::vector<Ratio> numbers;
+  for (size_t i = 0; i < 3; ++i) {
+    auto ratios = ratios_of(&operand(node, i));
+    if (!ratios || ratios->size() != 1 || !ratios->front().exact) return std::nullopt;
+    numbers.push_back(ratios->front());
+  }
+  const Expr common = numbers[0].denominator * numbers[1].denominator * numbers[2].denominator;
+  std::vector<Expr> scaled;
+  for (const Ratio& number : numbers)
+    scaled.push_back(number.numerator * *Expr::exact_divide(common, number.denominator));
+  if (scaled[2].is(0)) fail_node(node, "its delta is 0, so that it never ends");
+  return Progression{scaled[0], scaled[1], scaled[2]}.count();
 }
 
 std::optional<double> constant_float(const Value& value) {
@@ -116,9 +133,10 @@ void infer_range(Node& node) {
       content.emplace();
       for (int64_t i = 0; i < *number; ++i) content->push_back(range->start + range->delta * i);
     }
-    set_result(node, 0, dtype, {count}, std::move(content));
+    set_result(node, 0, dtype, {count}, is_integer(dtype) ? std::move(content) : std::nullopt);
     return;
   }
+  if (auto count = count_of_fractions(node)) return set_result(node, 0, dtype, {*count});
   auto start = constant_float(operand(node, 0)), limit = constant_float(operand(node, 1)),
        delta = constant_float(operand(node, 2));
   if (delta && *delta == 0) fail_node(node, "its delta is 0, so that it never ends");
@@ -129,7 +147,7 @@ void infer_range(Node& node) {
     return;
   }
   size_t culprit = 0;
-  while (culprit < 2 && (content_of(node.input(culprit)) || constant_float(*node.input(culprit)))) ++culprit;
+  while (culprit < 2 && (ratios_of(node.input(culprit)) || constant_float(*node.input(culprit)))) ++culprit;
   constexpr std::string_view kNames[] = {"start", "limit", "delta"};
   set_result(node, 0, dtype, declared_shape(node, culprit, kNames[culprit], 1));
 }
@@ -143,7 +161,7 @@ Rule range_rule(const Node& node) {
   return rule;
 }
 
-// An integer scalar of the type that the operator works in.
+// A scalar of the type that the operator works in.
 Value* scalar(Localizer& local, std::string_view name, const Expr& number) {
   Value* value = local.graph.add_expression(local.node.output()->name + std::string(name), {number}, true);
   DType dtype = local.outputs[0].dtype;
