@@ -1,6 +1,7 @@
 #include "tessera/api/compile.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "tessera/api/glob.h"
@@ -41,34 +42,6 @@ PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
   return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), std::string(by)};
 }
 
-spmd::Hints symbol_values(const OnnxModel& model, const spmd::Hints& given, std::vector<std::string>* notes) {
-  constexpr int64_t kBatch = 2, kOther = 16;
-  spmd::Hints values;
-  std::set<std::string> known;
-  for (const Value* input : model.graph->inputs) {
-    if (!input->has_shape()) continue;
-    std::set<std::string> symbols;
-    for (const Expr& extent : input->shape()) extent.collect_symbols(symbols);
-    known.insert(symbols.begin(), symbols.end());
-  }
-  for (const auto& [name, value] : given) {
-    if (!known.contains(name))
-      fail("shapes", "the model has no symbol '{}'; its symbols are: {}", name,
-           known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
-    if (value < 0) fail("shapes", "'{}' cannot be {}; give a size of at least 0", name, value);
-    values[name] = value;
-  }
-  std::string defaults;
-  for (const std::string& name : known) {
-    if (values.contains(name)) continue;
-    bool batch = name == "batch" || name == "N" || name.find("batch") != std::string::npos;
-    values[name] = batch ? kBatch : kOther;
-    defaults += fmt::format("{}{}={}", defaults.empty() ? "" : ",", name, values[name]);
-  }
-  if (notes && !defaults.empty()) notes->push_back(fmt::format("unbound sizes: {} (set them with --shapes)", defaults));
-  return values;
-}
-
 namespace {
 
 // The names that each request means, in the model as it was read.
@@ -98,7 +71,7 @@ class Compiler {
     if (!is_rewritten_) rewrite(names);
     lower_precision();
     require_supported();
-    hints_ = symbol_values(read_, options_.shapes, &result_.notes);
+    hints_ = symbol_values(read_, &graph(), options_.shapes, &result_.notes);
     note_device_annotations();
     auto annotations = read_annotations(names);
     std::multimap<const Value*, Sharding> cuts;
@@ -300,6 +273,18 @@ class Compiler {
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {
   return Compiler(model, nullptr, options).run();
+}
+
+void share_data(spmd::Program& program, const spmd::Program& like) {
+  std::map<std::string_view, const Tensor*> known;
+  for (const auto& [state, data] : like.initial) known[state->name] = &data;
+  for (auto& [state, data] : program.initial) {
+    auto other = known.find(state->name);
+    if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
+    const Tensor& shared = *other->second;
+    if (shared.data == data.data || shared.bytes != data.bytes) continue;
+    if (std::memcmp(shared.data, data.data, data.bytes) == 0) data = shared;
+  }
 }
 
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options) {

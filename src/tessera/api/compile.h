@@ -65,8 +65,17 @@ Compiled compile(const OnnxModel& model, const CompileOptions& options);
 /// stage before propagation is observed.
 Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
 
-/// Values for all symbols of a model's inputs: those given, else 2 for the first dimension's symbol named like a batch,
-/// 16 for others. `notes` receives a line about each default.
-spmd::Hints symbol_values(const OnnxModel& model, const spmd::Hints& given, std::vector<std::string>* notes);
+/// Lets states of `program` that are states of `like` too, with the same data, share its memory.
+void share_data(spmd::Program& program, const spmd::Program& like);
+
+/// Throws a user error for a size of a symbol that no input of the model has, or that is negative.
+void require_symbols(const OnnxModel& model, const spmd::Hints& given);
+
+/// Sizes of all symbols of a model's inputs at which it runs, if such are found: those given; else 2 for symbols named
+/// like a batch and 16 for others, changed as its operators demand (spmd/sizes.h). `rewritten` is its rewritten graph;
+/// null if it cannot be rewritten, so that nothing is demanded. `notes` receives a line about the defaults, and one if
+/// the model does not run at these sizes.
+spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const spmd::Hints& given,
+                          std::vector<std::string>* notes);
 
 }  // namespace tessera::api

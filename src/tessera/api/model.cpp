@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <set>
 
 #include "tessera/api/glob.h"
@@ -78,14 +80,20 @@ std::vector<std::string> Model::symbols() const {
 }
 
 SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
+  const Graph* rewritten = nullptr;
+  try {
+    rewritten = impl_->rewritten().graph.get();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;  // a model that cannot be run has no sizes at which it runs
+  }
   std::vector<std::string> notes;
-  SymbolSizes all = api::symbol_values(impl_->model, sizes, &notes);
-  if (note) *note = notes.empty() ? "" : notes.front();
+  SymbolSizes all = api::symbol_values(impl_->model, rewritten, sizes, &notes);
+  if (note) *note = fmt::format("{}", fmt::join(notes, "; "));
   return all;
 }
 
 Model Model::with_sizes(const SymbolSizes& sizes) const {
-  complete(sizes);  // which refuses those that are none of the model's
+  api::require_symbols(impl_->model, sizes);
   auto impl = std::make_shared<Impl>();
   impl->path = impl_->path;
   impl->model = impl_->model.clone();

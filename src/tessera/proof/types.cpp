@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 #include "tessera/proof/layouts.h"
+#include "tessera/spmd/sizes.h"
 
 namespace tessera::proof {
 namespace {
@@ -16,7 +17,6 @@ using Symbols = std::map<std::string, int64_t, std::less<>>;
 
 constexpr size_t kSamples = 2;    // of the symbols' sizes that are looked at
 constexpr size_t kMostTried = 8;  // of those that a model may be too small for
-constexpr int kTries = 64;
 constexpr int64_t kLargest = 24;
 
 std::set<std::string> symbols_of(const spmd::Program& program) {
@@ -31,42 +31,37 @@ std::set<std::string> symbols_of(const spmd::Program& program) {
   return symbols;
 }
 
-// Sizes for which the program's own demands hold (extents that must be equal, shapes without negative extents): the
-// hints, and others by chance. The same in every run.
-std::vector<Symbols> samples_of(const spmd::Program& program) {
-  std::set<std::string> names = symbols_of(program);
-  std::map<std::string, std::string> same_as;
-  for (const spmd::ExtentEquality& equality : program.equal_extents) {
-    auto a = equality.a.as_symbol(), b = equality.b.as_symbol();
-    if (a && b) same_as[*b] = *a;
+// What the program itself demands: extents that must be equal, and tensors that are not empty.
+spmd::SizeDemands demands_of(const spmd::Program& program) {
+  spmd::SizeDemands demands;
+  demands.equal = program.equal_extents;
+  std::set<std::string> known;
+  for (const auto& value : program.graph->values()) {
+    auto placed = program.placements.find(value.get());
+    if (placed == program.placements.end() || !placed->second.global.shape) continue;
+    for (const Expr& extent : *placed->second.global.shape)
+      if (!extent.is_constant() && known.insert(extent.str()).second)
+        demands.at_least.push_back({extent, 1, placed->second.name});
   }
-  auto root = [&](std::string name) {
-    for (size_t hops = 0; hops <= same_as.size() && same_as.contains(name); ++hops) name = same_as.at(name);
-    return name;
-  };
-  auto holds = [&](const Symbols& symbols) {
-    for (const spmd::ExtentEquality& equality : program.equal_extents) {
-      std::set<std::string> used;
-      equality.a.collect_symbols(used);
-      equality.b.collect_symbols(used);
-      bool known =
-          std::all_of(used.begin(), used.end(), [&](const std::string& name) { return symbols.contains(name); });
-      if (known && equality.a.evaluate(symbols) != equality.b.evaluate(symbols)) return false;
-    }
-    return true;
-  };
+  return demands;
+}
+
+// Sizes at which the program runs, as far as its demands tell: near the hints, and near others by chance. The same in
+// every run.
+std::vector<Symbols> samples_of(const spmd::Program& program) {
+  const std::set<std::string> names = symbols_of(program);
+  const spmd::SizeDemands demands = demands_of(program);
   std::vector<Symbols> samples;
   std::mt19937 random(20);  // NOLINT: the same proof every time
-  for (int attempt = 0; attempt < kTries && samples.size() < kMostTried; ++attempt) {
-    Symbols symbols;
+  for (size_t attempt = 0; attempt < kMostTried; ++attempt) {
+    Symbols wished;
     for (const std::string& name : names) {
       auto hint = program.hints.find(name);
       bool hinted = attempt == 0 && hint != program.hints.end();
-      symbols[name] = hinted ? hint->second : 1 + static_cast<int64_t>(random() % kLargest);
+      wished[name] = hinted ? hint->second : 1 + static_cast<int64_t>(random() % kLargest);
     }
-    for (const std::string& name : names)
-      if (auto like = symbols.find(root(name)); like != symbols.end()) symbols[name] = like->second;
-    if (holds(symbols)) samples.push_back(std::move(symbols));
+    spmd::Sizes sizes = spmd::sizes_that_run(demands, {}, wished);
+    if (sizes.unmet.empty()) samples.push_back(std::move(sizes.of));
     if (names.empty()) break;
   }
   return samples;

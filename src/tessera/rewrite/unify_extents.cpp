@@ -12,6 +12,17 @@
 namespace tessera::rewrite {
 namespace {
 
+/// The symbols by which two sums differ, if they differ by no more: past and before of past + s and before + s.
+std::optional<std::pair<Expr, Expr>> differing_symbols(const Expr& a, const Expr& b) {
+  const std::vector<Expr::Term> terms = (a - b).terms();
+  auto is_symbol = [](const Expr::Term& term) {
+    return term.factors.size() == 1 && term.factors[0]->kind == Expr::AtomKind::symbol;
+  };
+  if (terms.size() != 2 || !is_symbol(terms[0]) || !is_symbol(terms[1])) return std::nullopt;
+  if (std::abs(terms[0].coefficient) != 1 || terms[0].coefficient + terms[1].coefficient != 0) return std::nullopt;
+  return std::pair{Expr::symbol(terms[0].factors[0]->name), Expr::symbol(terms[1].factors[0]->name)};
+}
+
 /// What extents are called from now on: a forest whose roots stay as they are.
 class Renaming {
  public:
@@ -25,6 +36,7 @@ class Renaming {
   void join(const Expr& a, const Expr& b) {
     const Expr x = root(a), y = root(b);
     if (x == y) return;
+    if (auto symbols = differing_symbols(x, y); symbols && !x.as_symbol()) return join(symbols->first, symbols->second);
     if (auto kept = ops::same_extent(x, y)) to_.emplace(*kept == x ? y : x, *kept);
   }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/spmd/equal_extents.h"
 #include "tessera/spmd/reshard.h"
 
 namespace tessera::spmd {
@@ -149,23 +150,15 @@ class Partitioner {
     return value;
   }
 
-  // Dimensions along which one factor runs have its extent.
   void require_equal_extents(const NodeLayout& layout) {
-    auto side = [&](const std::vector<std::vector<ops::DimFactors>>& tensors, const std::vector<Value*>& values) {
-      for (size_t t = 0; t < tensors.size(); ++t)
-        for (size_t d = 0; values[t] && values[t]->has_shape() && d < tensors[t].size(); ++d) {
-          if (tensors[t][d].size() != 1) continue;
-          const Expr& extent = layout.rule.factors[tensors[t][d][0]].size;
-          const Expr& other = values[t]->shape()[d];
-          if (extent == other) continue;
-          bool known =
-              std::any_of(program_.equal_extents.begin(), program_.equal_extents.end(),
-                          [&](const ExtentEquality& equality) { return equality.a == extent && equality.b == other; });
-          if (!known) program_.equal_extents.push_back({extent, other, layout.node->label()});
-        }
-    };
-    side(layout.rule.operands, layout.node->inputs);
-    side(layout.rule.results, layout.node->outputs);
+    for (ExtentEquality& equality : equal_extents_of(*layout.node, layout.rule)) {
+      auto known = std::find_if(program_.equal_extents.begin(), program_.equal_extents.end(),
+                                [&](const ExtentEquality& e) { return e.a == equality.a && e.b == equality.b; });
+      if (known == program_.equal_extents.end())
+        program_.equal_extents.push_back(std::move(equality));
+      else
+        known->broadcasts &= equality.broadcasts;
+    }
   }
 
   void emit(const NodeLayout& layout, const NodeDecision& decision) {

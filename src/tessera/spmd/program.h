@@ -36,7 +36,8 @@ struct Port {
 /// own that are added, say). Checked when sizes are bound: shards might agree by accident.
 struct ExtentEquality {
   Expr a, b;
-  std::string node;  ///< label, for the message
+  std::string node;         ///< label, for the message
+  bool broadcasts = false;  ///< the operator also takes one of them to be 1
 };
 
 /// A layout change that the partitioner had to insert.

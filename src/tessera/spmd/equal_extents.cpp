@@ -1,0 +1,75 @@
+#include "tessera/spmd/equal_extents.h"
+
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+
+namespace tessera::spmd {
+namespace {
+
+// Whether an operand may have an extent of 1 where the result has another.
+bool broadcasts(const Node& node, size_t operand, size_t dim) {
+  if (node.is("MatMul")) return dim + 2 < node.inputs[operand]->rank();
+  if (node.is("Gemm")) return operand == 2;
+  if (node.is("Attention")) return operand == 3;
+  return node.is("Expand") || rewrite::is_elementwise(node);
+}
+
+class Collector {
+ public:
+  explicit Collector(const Node& node) : node_(node) {}
+
+  void along_factors(const ops::Rule& rule) {
+    auto side = [&](const std::vector<std::vector<ops::DimFactors>>& tensors, const std::vector<Value*>& values,
+                    bool operands) {
+      for (size_t t = 0; t < tensors.size() && t < values.size(); ++t)
+        for (size_t d = 0; values[t] && values[t]->has_shape() && d < tensors[t].size(); ++d)
+          if (tensors[t][d].size() == 1)
+            add(rule.factors[tensors[t][d][0]].size, values[t]->shape()[d], operands && broadcasts(node_, t, d));
+    };
+    side(rule.operands, node_.inputs, true);
+    side(rule.results, node_.outputs, false);
+  }
+
+  // Inference is asked again, into values of its own.
+  void as_stated() {
+    Node again = node_;
+    std::vector<Value> results(node_.outputs.size());
+    for (size_t r = 0; r < results.size(); ++r) {
+      if (!node_.outputs[r]) continue;
+      results[r].type = node_.outputs[r]->type;  // a result whose shape depends on data keeps what is declared
+      again.outputs[r] = &results[r];
+    }
+    ops::op_of(node_).infer(again);
+    for (size_t r = 0; r < results.size(); ++r) {
+      if (!node_.outputs[r] || results[r].rank() != node_.outputs[r]->rank()) continue;
+      for (size_t d = 0; d < results[r].rank(); ++d) add(node_.outputs[r]->shape()[d], results[r].shape()[d], false);
+    }
+  }
+
+  std::vector<ExtentEquality> found() { return std::move(found_); }
+
+ private:
+  void add(const Expr& a, const Expr& b, bool may_be_one) {
+    if (a == b) return;
+    for (ExtentEquality& known : found_)
+      if (known.a == a && known.b == b) {
+        known.broadcasts &= may_be_one;
+        return;
+      }
+    found_.push_back({a, b, node_.label(), may_be_one});
+  }
+
+  const Node& node_;
+  std::vector<ExtentEquality> found_;
+};
+
+}  // namespace
+
+std::vector<ExtentEquality> equal_extents_of(const Node& node, const ops::Rule& rule) {
+  Collector collector(node);
+  collector.along_factors(rule);
+  collector.as_stated();
+  return collector.found();
+}
+
+}  // namespace tessera::spmd
