@@ -43,8 +43,10 @@ class Model {
   std::vector<TensorInfo> outputs() const;
   /// Names of the symbolic dimensions of the inputs.
   std::vector<std::string> symbols() const;
-  /// `sizes` completed by defaults: 2 for symbols named like a batch, 16 for others. `note`, if given, receives a line
-  /// that names the defaults, or "" if there were none. Throws a user error for a symbol that the model does not have.
+  /// `sizes` completed by defaults at which the model runs: 2 for symbols named like a batch and 16 for others, changed
+  /// where its operators want others (a total is past + sequence, an image is as large as its windows need). `note`, if
+  /// given, receives a line that names the defaults, and why the model does not run at these sizes if none were found;
+  /// "" if there were none. Throws a user error for a symbol that the model does not have.
   SymbolSizes complete(const SymbolSizes& sizes, std::string* note = nullptr) const;
 
   /// This model for these sizes only: its symbolic dimensions of those names become numbers. Throws as complete() does.
@@ -131,6 +133,10 @@ struct ProgramSummary {
   std::vector<std::string> notes;     ///< what was assumed or implied
   std::vector<std::string> warnings;  ///< what the caller may not have meant
   SymbolSizes shapes;                 ///< that the bytes are for
+  /// What the program takes to be equal of sizes: "total = past + sequence (Add 'masked')". A session compiles a model
+  /// anew where one of them is 1 in a broadcast and the other is not; a written program is for such sizes only if it
+  /// was made from the model with_sizes() of them.
+  std::vector<std::string> equal_sizes;
 };
 
 /// How one tensor of the model came to its layout.

@@ -465,6 +465,21 @@ TEST_F(CommandLine, shard_fixes_sizes_where_blocks_must_be_equal) {
               HasSubstr("dimension 0 has extent 4, but the model wants 6"));
 }
 
+TEST_F(CommandLine, shard_writes_a_program_for_sizes_of_one) {
+  const std::string model = write_model(folder_, R"(
+meeting (float[s, 8] x, float[t, 8] z) => (float[n, 8] y) { y = Add (x, z) })")
+                                .string();
+  const std::string inputs = (folder_ / "in.npz").string();
+  write_npz(inputs, {{"x", test::ramp({1, 8})}, {"z", test::ramp({5, 8})}});
+  EXPECT_EQ(tessera("run " + model + " --mesh dp=2 --inputs " + inputs).code, 0);
+  const std::string equal = (folder_ / "equal").string(), one = (folder_ / "one").string();
+  const Ran written = tessera("shard " + model + " --mesh dp=2 -o " + equal);
+  EXPECT_THAT(written.out, AllOf(HasSubstr("it runs at sizes with"), HasSubstr("s = t (Add")));
+  EXPECT_THAT(mistake("run " + equal + " --inputs " + inputs), HasSubstr("tessera shard --fix s=1"));
+  ASSERT_EQ(tessera("shard " + model + " --mesh dp=2 --fix s=1 -o " + one).code, 0);
+  EXPECT_EQ(tessera("run " + one + " --inputs " + inputs).code, 0);
+}
+
 TEST_F(CommandLine, an_open_mesh_has_no_form_yet) {
   EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=? --form=spmd --lower=primitives -o " +
                       (folder_ / "annotated.onnx").string()),

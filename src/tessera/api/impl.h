@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "tessera/api/compile.h"
-#include "tessera/runtime/rank_programs.h"
+#include "tessera/runtime/classes.h"
 #include "tessera/tessera.h"
 
 /// What the public classes hold.
@@ -29,6 +29,7 @@ struct Program::Impl {
   std::shared_ptr<const runtime::RankPrograms> programs;  ///< what all run
   std::string source;                                     ///< what it was made from, in words
   std::optional<api::Compiled> compiled;                  ///< unless the program was read
+  runtime::ProgramsForSizes for_sizes;                    ///< likewise; else null
   ProgramSummary summary;
 };
 

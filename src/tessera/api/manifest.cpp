@@ -108,6 +108,10 @@ class Entry {
     if (!json_.is_string()) wrong("is no text");
     return json_.get<std::string>();
   }
+  bool truth() const {
+    if (!json_.is_boolean()) wrong("is neither true nor false");
+    return json_.get<bool>();
+  }
   int64_t number() const {
     if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("is no number of 0 or more");
     return json_.get<int64_t>();
@@ -240,7 +244,10 @@ std::string Manifest::to_json() const {
   for (const auto& [symbol, value] : hints) json["hints"][symbol] = value;
   json["equal_extents"] = Json::array();
   for (const spmd::ExtentEquality& equality : equal_extents)
-    json["equal_extents"].push_back({{"a", equality.a.str()}, {"b", equality.b.str()}, {"node", equality.node}});
+    json["equal_extents"].push_back({{"a", equality.a.str()},
+                                     {"b", equality.b.str()},
+                                     {"node", equality.node},
+                                     {"broadcasts", equality.broadcasts}});
   json["inputs"] = json_list(inputs, mesh);
   json["outputs"] = json_list(outputs, mesh);
   json["states"] = Json::array();
@@ -278,10 +285,11 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (!hints.json().is_object()) hints.wrong("is no object");
   for (const auto& [symbol, value] : hints.json().items()) manifest.hints[symbol] = hints.at(symbol).number();
   for (const Entry& entry : root.at("equal_extents").list()) {
-    entry.expect({"a", "b", "node"});
+    entry.expect({"a", "b", "node", "broadcasts"});
     auto a = Expr::parse(entry.at("a").text()), b = Expr::parse(entry.at("b").text());
     if (!a || !b) entry.wrong("does not hold two expressions");
-    manifest.equal_extents.push_back({*a, *b, entry.at("node").text()});
+    const bool broadcasts = entry.json().contains("broadcasts") && entry.at("broadcasts").truth();
+    manifest.equal_extents.push_back({*a, *b, entry.at("node").text(), broadcasts});
   }
   const std::set<std::string> entries = {"name", "value", "dtype", "shape", "sharding"};
   auto read_ports = [&](const char* name, std::vector<Tensor>& ports) {

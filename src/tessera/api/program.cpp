@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <mutex>
+
 #include "tessera/api/impl.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
@@ -21,13 +24,10 @@ std::vector<std::string> stages() {
   return names;
 }
 
-Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
-  if (has_collectives(model))
-    fail(
-        "compile",
-        "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a --mesh of "
-        "as many ranks as it was split for",
-        model.path().string());
+namespace {
+
+std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, const Plan& plan,
+                                        const CompileOptions& options) {
   api::CompileOptions asked;
   asked.mesh = mesh;
   asked.presets = plan.presets;
@@ -42,15 +42,82 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   asked.topology = options.topology;
   asked.topology.require_fits(mesh);
   auto impl = std::make_shared<Program::Impl>();
-  impl->source = model.path().filename().string();
-  if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
-  if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
-  if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
   bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe;
   impl->compiled = as_rewritten ? api::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
                                 : api::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
+  return impl;
+}
+
+// Compiles a model for certain sizes of some symbols, and keeps what it made last.
+class ForSizes {
+ public:
+  ForSizes(Model model, Mesh mesh, Plan plan, CompileOptions options, std::shared_ptr<const spmd::Program> all)
+      : model_(std::move(model)),
+        mesh_(std::move(mesh)),
+        plan_(std::move(plan)),
+        options_(std::move(options)),
+        all_(std::move(all)) {
+    options_.observe = nullptr;
+  }
+
+  std::shared_ptr<const runtime::RankPrograms> operator()(const SymbolSizes& fixed) {
+    std::lock_guard lock(mutex_);
+    auto known = std::find_if(made_.begin(), made_.end(), [&](const auto& made) { return made.first == fixed; });
+    if (known == made_.end()) {
+      if (made_.size() == kMost) made_.pop_back();
+      known = made_.insert(made_.begin(), {fixed, make(fixed)});
+    }
+    std::rotate(made_.begin(), known, known + 1);
+    return made_.front().second;
+  }
+
+ private:
+  static constexpr size_t kMost = 8;
+
+  std::shared_ptr<const runtime::RankPrograms> make(const SymbolSizes& fixed) const {
+    Plan plan = plan_;
+    for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
+    try {
+      std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_);
+      api::share_data(*impl->compiled->program, *all_);
+      impl->programs = runtime::RankPrograms::same(impl->program);
+      Program program(impl);
+      api::require_proof(program, ErrorKind::running);
+      return impl->programs;
+    } catch (const Error& error) {
+      std::string sizes;
+      for (const auto& [symbol, size] : fixed) sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ",", symbol, size);
+      throw Error(error.kind(), "inputs", fmt::format("the model does not run where {}: {}", sizes, error.what()));
+    }
+  }
+
+  const Model model_;
+  const Mesh mesh_;
+  Plan plan_;
+  CompileOptions options_;
+  const std::shared_ptr<const spmd::Program> all_;  ///< for sizes that are not fixed
+  std::mutex mutex_;
+  std::vector<std::pair<SymbolSizes, std::shared_ptr<const runtime::RankPrograms>>> made_;  ///< the last used first
+};
+
+}  // namespace
+
+Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  if (has_collectives(model))
+    fail(
+        "compile",
+        "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a --mesh of "
+        "as many ranks as it was split for",
+        model.path().string());
+  std::shared_ptr<Program::Impl> impl = compiled(model, mesh, plan, options);
+  impl->source = model.path().filename().string();
+  if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
+  if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
+  if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
   impl->programs = runtime::RankPrograms::same(impl->program);
+  impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, plan, options, impl->program)](
+                        const SymbolSizes& fixed) { return (*made)(fixed); };
   impl->summary = api::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
@@ -109,7 +176,8 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
   SymbolSizes all = sizes;
   all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
-  const spmd::Program& program = impl_->programs->of(static_cast<int>(rank));
+  const auto programs = runtime::programs_for(impl_->programs, all, impl_->for_sizes);
+  const spmd::Program& program = programs->of(static_cast<int>(rank));
   const std::vector<int64_t> coordinates = mesh().coordinates(rank);
   auto of_rank = [&](const Expr& expr) { return spmd::hinted(bind_rank(expr, mesh(), coordinates), all); };
   double flops = 0;
@@ -118,7 +186,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   for (const Value* state : program.graph->values_of(ValueKind::state))
     parameter_bytes +=
         static_cast<int64_t>(bytes_of(state->dtype(), static_cast<int64_t>(of_rank(product(state->shape())))));
-  const size_t peak = runtime::peak_bytes_of_rank(*impl_->programs, static_cast<int>(rank), all);
+  const size_t peak = runtime::peak_bytes_of_rank(programs, static_cast<int>(rank), all);
   return {static_cast<int64_t>(peak), parameter_bytes, static_cast<int64_t>(flops)};
 }
 

@@ -13,8 +13,9 @@ inline namespace v1 {
 
 namespace {
 
-runtime::ExecutorOptions executor_options(const SessionOptions& options) {
+runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes) {
   runtime::ExecutorOptions result;
+  result.for_sizes = for_sizes;
   result.threads_per_rank = options.threads_per_rank;
   result.keep_all = options.keep_all;
   result.profile = options.profile;
@@ -56,7 +57,7 @@ auto recorded(const Impl& session, Call call) {
 }  // namespace
 
 Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(proved(program).impl().programs, executor_options(options)),
+    : executor(proved(program).impl().programs, executor_options(options, program.impl().for_sizes)),
       flight_record(options.flight_record),
       connection(options.connection) {
   if (!options.connection) return;

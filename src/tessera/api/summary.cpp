@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tessera/api/impl.h"
@@ -77,6 +79,8 @@ ProgramSummary summarize(const spmd::Program& program) {
     ++known->count;
     known->bytes += received(*node, members, bytes);
   }
+  for (const spmd::ExtentEquality& equality : program.equal_extents)
+    summary.equal_sizes.push_back(fmt::format("{} = {} ({})", equality.a.str(), equality.b.str(), equality.node));
   for (const spmd::ReshardRecord& record : program.reshards) summary.reshards.push_back(summarize(record, program));
   return summary;
 }

@@ -72,7 +72,8 @@ class ProgramWriter {
     manifest_.form = options_;
     for (const auto& [symbol, value] : program.hints) manifest_.hints[names_.rename(symbol)] = value;
     for (const spmd::ExtentEquality& equality : program.equal_extents)
-      manifest_.equal_extents.push_back({names_.rename(equality.a), names_.rename(equality.b), equality.node});
+      manifest_.equal_extents.push_back(
+          {names_.rename(equality.a), names_.rename(equality.b), equality.node, equality.broadcasts});
   }
 
   void run() {

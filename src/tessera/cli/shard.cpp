@@ -17,6 +17,8 @@ class Shard : public Command {
     plan_.declare(app);
     auto* output = app.add_option("-o,--output", folder_,
                                   "the folder to write, whole or not at all; for an open mesh (tp=?) an ONNX file");
+    app.add_option("--fix", fixed_,
+                   "sizes of symbolic dimensions that the program is for and takes no others of, as sequence=1");
     app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
     form_.declare(app);
     dump_.declare(app);
@@ -29,6 +31,10 @@ class Shard : public Command {
       throw Error(ErrorKind::user, "shard", "where to? name a folder with -o, or ask for the plan with --dry-run");
     Model model = Model::load(model_);
     Plan plan = plan_.plan(model);
+    if (const SymbolSizes fixed = parse_shapes(fixed_); !fixed.empty()) {
+      model = model.with_sizes(fixed);
+      for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
+    }
     if (form_.options().dialect != Dialect::tessera) {  // whose blocks must be known to be equal
       model = model.with_sizes(plan.shapes);
       plan.shapes.clear();
@@ -104,7 +110,11 @@ class Shard : public Command {
     for (size_t r = 0; r < figures.ranks.size(); ++r) row(std::to_string(r), figures.ranks[r]);
     if (figures.alone) row("one rank", *figures.alone);
     table.print(console);
-    if (!dry_) console.note("wrote " + folder_);
+    if (dry_) return;
+    console.note("wrote " + folder_);
+    if (summary.equal_sizes.empty()) return;
+    console.note("it runs at sizes with (for others, where one is 1, write another with --fix):");
+    for (const std::string& equality : summary.equal_sizes) console.note("  " + equality);
   }
 
   static Json figures_json(const RankFigures& figures) {
@@ -123,6 +133,7 @@ class Shard : public Command {
                    {"inputs", ports_json(program.inputs())},
                    {"outputs", ports_json(program.outputs())},
                    {"shapes", summary.shapes},
+                   {"equal_sizes", summary.equal_sizes},
                    {"collectives", collectives_json(summary)},
                    {"reshards", reshards_json(summary.reshards)},
                    {"ranks", ranks},
@@ -134,7 +145,7 @@ class Shard : public Command {
     console.emit(object);
   }
 
-  std::string model_, folder_;
+  std::string model_, folder_, fixed_;
   bool dry_ = false;
   PlanOptions plan_;
   FormOptions form_;

@@ -50,8 +50,8 @@ comm::Kind kind_of(const Node& node) {
 class Collective : public Communication {
  public:
   Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, StepInfo& info)
-      : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.program().mesh, symbols) {
-    const Mesh& mesh = rank.program().mesh;
+      : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.mesh(), symbols) {
+    const Mesh& mesh = rank.mesh();
     const auto* axes = node.get<std::vector<std::string>>("axes");
     if (!axes) fail("communication", "{} names no axes; give it the attribute axes", node.label());
     axes_ = *axes;

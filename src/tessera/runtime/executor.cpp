@@ -76,7 +76,7 @@ struct Executor::Impl {
   Symbols last_symbols;                  ///< of the last run
   std::vector<comm::FlightLog> flights;  ///< of the last run that failed
 
-  bool joined = false;  ///< all groups of the world
+  std::set<const RankPrograms*> joined;  ///< whose groups the ranks have joined in the world
 
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
@@ -86,14 +86,14 @@ struct Executor::Impl {
     world =
         options.connected ? options.connected : comm::make_local_world(static_cast<int>(ranks.size()), world_options);
     for (auto& rank : ranks) rank->connect(world.get());
-    joined = false;
+    joined.clear();
   }
 
-  // Before anything runs: ranks of other processes wait for each other there, and for nothing else then.
-  void join() {
-    if (joined || here.size() == static_cast<size_t>(world->size())) return;
-    on_all([&](size_t n) { ranks[n]->join_groups(); });
-    joined = true;
+  // Before anything of them runs: ranks of other processes wait for each other there, and for nothing else then.
+  void join(const RankPrograms& of) {
+    if (here.size() == static_cast<size_t>(world->size()) || joined.contains(&of)) return;
+    on_all([&](size_t n) { ranks[n]->join_groups(of); });
+    joined.insert(&of);
   }
 
   // Runs `task` for the n-th rank of this process, for each n on that rank's thread, and waits for all. The first
@@ -144,7 +144,10 @@ struct Executor::Impl {
   void abandon_memory(const std::vector<const Tensors*>& lent) {
     for (const Tensors* tensors : lent) keep_for_good(*tensors);
     for (auto& cached : plans)
-      for (auto& plan : cached.second.plans) plan->abandon_memory();
+      for (auto& plan : cached.second.plans) {
+        plan->abandon_memory();
+        keep_for_good(plan->programs());
+      }
     for (auto& rank : ranks) rank->abandon_memory();
     keep_for_good(programs);
   }
@@ -162,7 +165,7 @@ struct Executor::Impl {
   // inputs of its own.
   Symbols alike(const Tensors& inputs, const std::function<Symbols()>& bind) {
     if (here.size() == static_cast<size_t>(world->size())) return bind();
-    join();
+    join(*programs);
     Symbols symbols;
     std::exception_ptr failed;
     try {
@@ -177,28 +180,50 @@ struct Executor::Impl {
     return symbols;
   }
 
+  void drop_oldest_plan() {
+    auto oldest = std::min_element(plans.begin(), plans.end(),
+                                   [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    if (&oldest->second.plans == last) last = nullptr;
+    const auto of = oldest->second.plans.front()->programs();
+    plans.erase(oldest);
+    forget_unused(of);
+  }
+
+  // What ranks keep for programs that no plan runs any more; they are known by where they lie.
+  void forget_unused(const std::shared_ptr<const RankPrograms>& of) {
+    auto uses = [&](const auto& cached) { return cached.second.plans.front()->programs() == of; };
+    if (of == programs || std::any_of(plans.begin(), plans.end(), uses)) return;
+    joined.erase(of.get());
+    on_all([&](size_t n) { ranks[n]->forget(*of); });
+  }
+
   PlanSet& plan(const Symbols& symbols) {
-    join();
+    join(*programs);
     auto known = plans.find(symbols);
     if (known != plans.end()) {
       known->second.used = ++calls;
       return known->second.plans;
     }
-    if (plans.size() >= kCachedSignatures) {
-      auto oldest = std::min_element(plans.begin(), plans.end(),
-                                     [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-      if (&oldest->second.plans == last) last = nullptr;
-      plans.erase(oldest);
-    }
+    const std::shared_ptr<const RankPrograms> chosen = programs_for(programs, symbols, options.for_sizes);
+    join(*chosen);
+    if (plans.size() >= kCachedSignatures) drop_oldest_plan();
     PlanSet made(ranks.size());
-    on_all_in_agreement([&](size_t n) -> std::exception_ptr {
+    const auto make = [&](size_t n) -> std::exception_ptr {
       try {
-        made[n] = std::make_unique<RankPlan>(*ranks[n], symbols, PlanOptions{options.keep_all, options.overlap});
+        made[n] =
+            std::make_unique<RankPlan>(*ranks[n], chosen, symbols, PlanOptions{options.keep_all, options.overlap});
         return nullptr;
       } catch (...) {
         return std::current_exception();
       }
-    });
+    };
+    try {
+      on_all_in_agreement(make);
+    } catch (...) {
+      made.clear();
+      forget_unused(chosen);
+      throw;
+    }
     return plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
   }
 };
@@ -230,7 +255,7 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   impl_->options = options;
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
-    impl_->ranks.push_back(std::make_unique<RankState>(*impl_->programs, rank, impl_->threads));
+    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -298,24 +323,17 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
              wanted, (*type.shape)[d].is_constant() ? "" : " (" + (*type.shape)[d].str() + ")");
     }
   }
-  // On one rank an operand whose extent turns out to be 1 still broadcasts; a shard's extents may agree by accident.
-  for (const spmd::ExtentEquality& equality : program.equal_extents) {
-    int64_t a = equality.a.evaluate(symbols), b = equality.b.evaluate(symbols);
-    if (a != b && (program.mesh.size() > 1 || b != 1))
-      fail("inputs",
-           "{} needs {} = {}, but these inputs make them {} and {}; they must be equal, or, where one is always 1, the "
-           "model's shapes must say 1",
-           equality.node, equality.a.str(), equality.b.str(), a, b);
-  }
+  programs_for(impl_->programs, symbols, impl_->options.for_sizes);
   return symbols;
 }
 
 Executor::Tensors Executor::run(const Tensors& inputs) {
   std::lock_guard lock(impl_->running);
-  // Ranks of a written program may have values of their own, so it is that of the first rank here.
-  const spmd::Program& program = impl_->programs->of(impl_->here.front());
   Symbols symbols = impl_->alike(inputs, [&] { return bind_symbols(inputs); });
   auto& plans = impl_->plan(symbols);
+  const RankPrograms& programs = *plans.front()->programs();
+  // Ranks of a written program may have values of their own, so it is that of the first rank here.
+  const spmd::Program& program = programs.of(impl_->here.front());
   impl_->last = &plans;
   impl_->last_symbols = symbols;
   if (impl_->options.keep_all) impl_->last_inputs = inputs;
@@ -326,7 +344,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   std::vector<void*> made;
   std::vector<std::string> called;  // outputs, in the ranks' programs
   for (size_t i = 0; i < program.outputs.size(); ++i) {
-    const RankPrograms::Output whole = impl_->programs->output(i);
+    const RankPrograms::Output whole = programs.output(i);
     Tensor& output = outputs[program.outputs[i].name];
     if (!output.data)
       output = impl_->pool.take(whole.value->dtype(), bound_dims(*whole.placement->global.shape, symbols));
@@ -337,7 +355,7 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
       [&](size_t n) {
         plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
         for (size_t i = 0; i < made.size(); ++i)
-          bring_parts(*impl_->ranks[n], *impl_->programs, symbols, impl_->here, called[i], made[i]);
+          bring_parts(*impl_->ranks[n], programs, symbols, impl_->here, called[i], made[i]);
       },
       {&inputs, &outputs});
   return impl_->is_whole() ? std::move(outputs) : Tensors{};
@@ -367,6 +385,7 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
 std::vector<Executor::Kept> Executor::kept() {
   std::lock_guard lock(impl_->running);
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
+  const RankPrograms& programs = *impl_->last->front()->programs();
   std::vector<Kept> values;
   std::vector<std::string> names;                // as values of the programs
   std::map<std::string, const Shape*> shape_of;  // a layout change may go through other shapes of a tensor
@@ -376,12 +395,12 @@ std::vector<Executor::Kept> Executor::kept() {
     if (*shape_of.try_emplace(placement.name, &shape).first->second != shape) return;
     Kept kept{placement.name, Tensor::zeros(result->dtype(), bound_dims(shape, impl_->last_symbols))};
     for (size_t n = 0; n < impl_->last->size(); ++n)
-      if (const Value* own = impl_->programs->of(impl_->here[n]).graph->find(result->name))
+      if (const Value* own = programs.of(impl_->here[n]).graph->find(result->name))
         (*impl_->last)[n]->store(own, kept.value.mutable_data());
     names.push_back(result->name);
     values.push_back(std::move(kept));
   };
-  for (const auto& program : impl_->programs->programs)
+  for (const auto& program : programs.programs)
     for (const auto& node : program->graph->nodes())
       for (const Value* result : node->outputs) {
         auto placement = result ? program->placements.find(result) : program->placements.end();
@@ -390,21 +409,16 @@ std::vector<Executor::Kept> Executor::kept() {
       }
   impl_->on_all([&](size_t n) {
     for (size_t i = 0; i < values.size(); ++i)
-      bring_parts(*impl_->ranks[n], *impl_->programs, impl_->last_symbols, impl_->here, names[i],
+      bring_parts(*impl_->ranks[n], programs, impl_->last_symbols, impl_->here, names[i],
                   values[i].value.mutable_data());
   });
   return values;
 }
 
-size_t peak_bytes_of_rank(const RankPrograms& programs, int rank, const Symbols& symbols) {
-  RankState state(programs, rank, 1, true);
-  RankPlan plan(state, symbols, {});
+size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols) {
+  RankState state(programs->mesh(), rank, 1, true);
+  RankPlan plan(state, programs, symbols, {});
   return plan.arena_bytes() + state.state_bytes();
-}
-
-size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols) {
-  // The caller keeps the program for the length of the call.
-  return peak_bytes_of_rank(*RankPrograms::same({std::shared_ptr<const void>(), &program}), rank, symbols);
 }
 
 }  // namespace tessera::runtime

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "tessera/runtime/classes.h"
 #include "tessera/runtime/rank_plan.h"
 
 namespace tessera::runtime {
@@ -24,6 +25,7 @@ struct ExecutorOptions {
   /// cannot be ended, and run() does not return. For who would rather end the process.
   std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
   std::chrono::milliseconds grace{5'000};
+  ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
 
 /// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
@@ -42,7 +44,8 @@ class Executor {
   /// is thrown, and where ranks are connected, there will be no other run.
   Tensors run(const Tensors& inputs);
 
-  /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend.
+  /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend,
+  /// also where no program runs at these sizes.
   Symbols bind_symbols(const Tensors& inputs) const;
 
   /// Bytes of each rank, states and arena, for those symbol values. Prepares the plans (and so loads the states).
@@ -71,7 +74,6 @@ class Executor {
 };
 
 /// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size.
-size_t peak_bytes_of_rank(const RankPrograms& programs, int rank, const Symbols& symbols);
-size_t peak_bytes_of_rank(const spmd::Program& program, int rank, const Symbols& symbols);
+size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols);
 
 }  // namespace tessera::runtime

@@ -1,7 +1,10 @@
 #include "tessera/runtime/rank_plan.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/runtime/row_pieces.h"
@@ -28,9 +31,14 @@ bool takes_over_operand(const Node& node) {
 
 }  // namespace
 
-RankPlan::RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& options)
-    : rank_(rank), symbols_(symbols), options_(options) {
-  const Graph& graph = *rank.program().graph;
+RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
+                   const PlanOptions& options)
+    : rank_(rank),
+      programs_(std::move(programs)),
+      program_(programs_->of(rank.rank())),
+      symbols_(symbols),
+      options_(options) {
+  const Graph& graph = *program_.graph;
   const kernels::Bound values{[this](const Value* value) { return desc(value); },
                               [this](const Value* value) { return known_ints(value); }};
   kernels::Grouping grouping =
@@ -67,7 +75,29 @@ RankPlan::RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& o
 }
 
 std::optional<int64_t> RankPlan::lookup(std::string_view name) const {
-  return look_up(name, symbols_, rank_.program().mesh, rank_.coordinates());
+  if (auto size = look_up(name, symbols_, rank_.mesh(), rank_.coordinates())) return size;
+  refuse_unknown(name);
+}
+
+// A size that no input has is one that the model declares for what depends on data.
+void RankPlan::refuse_unknown(std::string_view name) const {
+  std::vector<std::string> known;
+  for (const auto& [symbol, size] : symbols_) known.push_back(symbol);
+  for (const auto& node : program_.graph->nodes())
+    for (const Value* result : node->outputs) {
+      if (!result || !result->has_shape()) continue;
+      for (const Expr& extent : result->shape()) {
+        std::set<std::string> symbols;
+        extent.collect_symbols(symbols);
+        if (!symbols.contains(std::string(name))) continue;
+        fail("bind",
+             "{}: the extent '{}' of '{}' depends on data, so that no size of an input gives it (these are: {}); "
+             "compute "
+             "it from shapes, or declare it in these",
+             node->label(), name, result->name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+      }
+    }
+  fail("bind", "nothing gives the size '{}'; the sizes of the inputs are: {}", name, fmt::join(known, ", "));
 }
 
 std::vector<int64_t> RankPlan::bound(const std::vector<Expr>& expressions) const {
@@ -77,12 +107,31 @@ std::vector<int64_t> RankPlan::bound(const std::vector<Expr>& expressions) const
   return numbers;
 }
 
-Dims RankPlan::bound_dims(const Shape& shape) const {
+std::string RankPlan::sizes() const {
+  std::string text;
+  for (const auto& [symbol, size] : symbols_) text += fmt::format("{}{}={}", text.empty() ? "" : ",", symbol, size);
+  return text;
+}
+
+Dims RankPlan::bound_dims(const Value* value) const {
+  const Shape& shape = value->shape();
   Dims dims = bound(shape);
   for (size_t d = 0; d < dims.size(); ++d)
     if (dims[d] < 0)
-      fail("bind", "the extent {} is {} for the shapes given; no dimension can be negative", shape[d].str(), dims[d]);
+      fail("bind", "{}: dimension {} of '{}' is {} = {} where {}; no dimension can be negative, so give other sizes",
+           value->producer ? value->producer->label() : "the model", d, value->name, shape[d].str(), dims[d], sizes());
   return dims;
+}
+
+// A convolution or pooling of something has at least one window.
+void RankPlan::require_windows(const Node& node) const {
+  const std::string_view type = node.op_type;
+  if (type != "Conv" && (type.starts_with("Global") || !type.ends_with("Pool"))) return;
+  const Dims from = bound_dims(node.inputs[0]), to = bound_dims(node.outputs[0]);
+  for (size_t d = 2; d < from.size() && d < to.size(); ++d)
+    if (from[d] > 0 && to[d] == 0)
+      fail("bind", "{}: its windows do not fit into the {} elements of dimension {}{}; give larger sizes", node.label(),
+           from[d], d, symbols_.empty() ? "" : " where " + sizes());
 }
 
 std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) const {
@@ -93,7 +142,7 @@ std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) con
 
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
-  kernels::TensorDesc desc{value->dtype(), bound_dims(value->shape())};
+  kernels::TensorDesc desc{value->dtype(), bound_dims(value)};
   if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
   if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
   return desc;
@@ -115,7 +164,7 @@ const RankPlan::Location& RankPlan::locate(const Value* value) {
     return locations_[value] = location;
   }
   check(value->kind == ValueKind::state, fmt::format("'{}' is placed before its use", value->name));
-  return locations_[value] = {Where::fixed, 0, rank_.shard(value).data, 0};
+  return locations_[value] = {Where::fixed, 0, rank_.shard(*programs_, value).data, 0};
 }
 
 int RankPlan::new_buffer(size_t bytes, const Span& span) {
@@ -141,7 +190,6 @@ void RankPlan::prepare_communications(const std::vector<kernels::NodeGroup>& gro
 
 // Fills in the steps' order.
 void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
-  const spmd::Program& program = rank_.program();
   std::map<const Value*, int> numbers;
   std::vector<Memory> memories;
   auto number_of = [&](const Value* value) {
@@ -165,17 +213,17 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
     for (const Value* result : group.outputs)
       if (result) task.writes.push_back(number_of(result));
   }
-  for (const Value* output : program.graph->outputs) memories[number_of(output)].kept = true;
-  for (const auto& value : program.graph->values())
+  for (const Value* output : program_.graph->outputs) memories[number_of(output)].kept = true;
+  for (const auto& value : program_.graph->values())
     if (value->next) memories[number_of(value->next)].kept = true;
-  for (const spmd::Port& input : program.inputs)
+  for (const spmd::Port& input : program_.inputs)
     if (const Box part = box(input.value); !part.contiguous())
       memories[number_of(input.value)].bytes = static_cast<size_t>(part.count()) * element_bytes(input.value);
   actions_ = options_.overlap ? schedule(tasks, memories) : as_given(tasks);
 }
 
 void RankPlan::note_uses(const std::vector<kernels::NodeGroup>& groups) {
-  const Graph& graph = *rank_.program().graph;
+  const Graph& graph = *program_.graph;
   const std::vector<Span> spans = spans_of(actions_, groups.size());
   for (size_t g = 0; g < groups.size(); ++g)
     for (const Value* operand : groups[g].inputs)
@@ -189,9 +237,8 @@ void RankPlan::note_uses(const std::vector<kernels::NodeGroup>& groups) {
 }
 
 void RankPlan::place_sources() {
-  const spmd::Program& program = rank_.program();
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
-    const Value* value = program.inputs[i].value;
+  for (size_t i = 0; i < program_.inputs.size(); ++i) {
+    const Value* value = program_.inputs[i].value;
     Location location;
     size_t element = element_bytes(value);
     Box box = this->box(value);
@@ -205,7 +252,7 @@ void RankPlan::place_sources() {
     }
     locations_[value] = location;
   }
-  for (const auto& value : program.graph->values()) {
+  for (const auto& value : program_.graph->values()) {
     if (value->kind == ValueKind::constant) {
       locations_[value.get()] = {Where::fixed, 0, value->data.data, 0};
     } else if (value->kind == ValueKind::expression) {
@@ -226,9 +273,8 @@ void RankPlan::place_sources() {
 
 // A result that is one piece of an output is made where the output lies, if this rank is the one that writes it.
 void RankPlan::place_outputs() {
-  const spmd::Program& program = rank_.program();
-  for (size_t i = 0; i < program.outputs.size(); ++i) {
-    const Value* value = program.outputs[i].value;
+  for (size_t i = 0; i < program_.outputs.size(); ++i) {
+    const Value* value = program_.outputs[i].value;
     if (!value) continue;  // it lives elsewhere
     const Value* root = home(value);
     if (root->kind != ValueKind::result || direct_.contains(root) || !writes(value)) continue;
@@ -242,6 +288,7 @@ void RankPlan::place_outputs() {
 // `meanwhile`: communication is under way when it runs.
 void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, Step& made) {
   const Node& node = *group.root;
+  require_windows(node);
   kernels::PrepareContext context{node, {}, {}, {}, rank_.threads(), group.followers};
   for (const Value* operand : group.inputs) {
     context.inputs.push_back(desc(operand));
@@ -290,7 +337,7 @@ std::vector<int> RankPlan::prepare_kernel(const kernels::NodeGroup& group, bool 
     pack.domain = "tessera.cpu";
     pack.attributes = layout->pack_attributes;
     pack.name = "pack " + weight->name;
-    const Tensor& packed = rank_.packed(weight, layout->key, pack, layout->bytes);
+    const Tensor& packed = rank_.packed(*programs_, weight, layout->key, pack, layout->bytes);
     packed_node.op_type = layout->op_type;
     packed_node.domain = "tessera.cpu";
     for (const Attribute& attribute : layout->use_attributes) packed_node.set(attribute.name, attribute.value);
@@ -375,15 +422,15 @@ bool RankPlan::can_take_over(const kernels::NodeGroup& group, const Span& span, 
 }
 
 Dims RankPlan::global_dims(const Value* value) const {
-  return bound_dims(*rank_.program().placement(value).global.shape);
+  return bound(*program_.placement(value).global.shape);
 }
 
 Box RankPlan::box(const Value* value) const {
-  return held_part(rank_.program(), value, rank_.coordinates(), symbols_);
+  return held_part(program_, value, rank_.coordinates(), symbols_);
 }
 
 bool RankPlan::writes(const Value* value) const {
-  return writes_part(rank_.program(), value, rank_.coordinates());
+  return writes_part(program_, value, rank_.coordinates());
 }
 
 }  // namespace tessera::runtime

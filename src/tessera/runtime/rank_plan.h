@@ -22,7 +22,9 @@ struct PlanOptions {
 /// nothing.
 class RankPlan {
  public:
-  RankPlan(RankState& rank, const Symbols& symbols, const PlanOptions& options);
+  /// `programs`: of the rank's mesh; it runs its own of them.
+  RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
+           const PlanOptions& options);
 
   /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
   /// outputs (one per program output), from the rank's thread. `times` may be null.
@@ -36,6 +38,7 @@ class RankPlan {
   Dims global_dims(const Value* value) const;
 
   size_t arena_bytes() const { return memory_.bytes; }
+  const std::shared_ptr<const RankPrograms>& programs() const { return programs_; }
 
   /// Leaves tensors of its own in memory for good, for communications that were under way as a run failed.
   void abandon_memory() const { keep_for_good(bound_expressions_); }
@@ -66,8 +69,11 @@ class RankPlan {
   };
 
   std::optional<int64_t> lookup(std::string_view name) const;
+  [[noreturn]] void refuse_unknown(std::string_view name) const;
   std::vector<int64_t> bound(const std::vector<Expr>& expressions) const;
-  Dims bound_dims(const Shape& shape) const;
+  std::string sizes() const;
+  Dims bound_dims(const Value* value) const;
+  void require_windows(const Node& node) const;
   std::optional<std::vector<int64_t>> known_ints(const Value* value) const;
   kernels::TensorDesc desc(const Value* value) const;
   Box box(const Value* value) const;
@@ -95,6 +101,8 @@ class RankPlan {
   void write_step_names();
 
   RankState& rank_;
+  std::shared_ptr<const RankPrograms> programs_;
+  const spmd::Program& program_;  // the rank's own
   Symbols symbols_;
   PlanOptions options_;
   std::map<const Value*, int64_t> blocked_;        // values that lie in blocks of channels

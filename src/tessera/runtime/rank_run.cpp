@@ -48,11 +48,10 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
     if (times) times->end[a] = RankTimes::Clock::now();
   }
   step_name.store(nullptr, std::memory_order_release);
-  const spmd::Program& program = rank_.program();
-  for (size_t i = 0; i < program.outputs.size(); ++i) {
-    if (!program.outputs[i].value) continue;  // it lives elsewhere
-    const Location& made = locations_.at(program.outputs[i].value);
-    if (made.where != Where::output || made.offset != i) store(program.outputs[i].value, outputs[i]);
+  for (size_t i = 0; i < program_.outputs.size(); ++i) {
+    if (!program_.outputs[i].value) continue;  // it lives elsewhere
+    const Location& made = locations_.at(program_.outputs[i].value);
+    if (made.where != Where::output || made.offset != i) store(program_.outputs[i].value, outputs[i]);
   }
   if (times) times->outputs = RankTimes::Clock::now();
 }

@@ -22,19 +22,31 @@ std::optional<int64_t> no_symbols(std::string_view) {
 
 }  // namespace
 
-RankState::RankState(const RankPrograms& programs, int rank, int threads, bool only_plans)
-    : programs_(programs),
-      rank_(rank),
-      threads_(threads),
-      only_plans_(only_plans),
-      coordinates_(programs.mesh().coordinates(rank)) {}
+RankState::RankState(const Mesh& mesh, int rank, int threads, bool only_plans)
+    : mesh_(mesh), rank_(rank), threads_(threads), only_plans_(only_plans), coordinates_(mesh.coordinates(rank)) {}
 
-const Tensor& RankState::shard(const Value* state) {
-  auto known = shards_.find(state);
+const RankState::Part& RankState::part_of(const RankPrograms& programs, const Value* state) {
+  auto [known, fresh] = parts_.try_emplace(state);
+  Part& part = known->second;
+  if (!fresh) return part;
+  part.name = state->name;
+  if (const Tensor* cut = programs.shard_of(rank_, state->name)) {
+    part.data = cut->data;
+  } else {
+    const spmd::Program& program = programs.of(rank_);
+    part.data = program.initial.at(state).data;
+    part.sharding = program.placement(state).sharding.str(mesh_);
+  }
+  return part;
+}
+
+const Tensor& RankState::shard(const RankPrograms& programs, const Value* state) {
+  const Part& part = part_of(programs, state);
+  auto known = shards_.find(part);
   if (known != shards_.end()) return known->second;
-  if (const Tensor* cut = programs_.shard_of(rank_, state->name))
-    return shards_.emplace(state, programs_.aligned_once(*cut)).first->second;
-  const spmd::Program& program = programs_.of(rank_);
+  if (const Tensor* cut = programs.shard_of(rank_, state->name))
+    return shards_.emplace(part, programs.aligned_once(*cut)).first->second;
+  const spmd::Program& program = programs.of(rank_);
   const Tensor& whole = program.initial.at(state);
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
   const Sharding& sharding = program.placement(state).sharding;
@@ -63,17 +75,19 @@ const Tensor& RankState::shard(const Value* state) {
     }
   }
   constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
-  if (!only_plans_ || shard.bytes <= kSmall) shard = programs_.aligned_once(std::move(shard));
-  return shards_.emplace(state, std::move(shard)).first->second;
+  if (!only_plans_ || shard.bytes <= kSmall) shard = programs.aligned_once(std::move(shard));
+  return shards_.emplace(part, std::move(shard)).first->second;
 }
 
-const Tensor& RankState::packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) {
-  auto known = packed_.find({state, key});
+const Tensor& RankState::packed(const RankPrograms& programs, const Value* state, const std::string& key,
+                                const Node& pack, size_t bytes) {
+  const Part& part = part_of(programs, state);
+  auto known = packed_.find({part, key});
   if (known != packed_.end()) return known->second;
   Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
-  if (only_plans_) return packed_.emplace(std::pair{state, key}, std::move(result)).first->second;
-  bool only_for_this = !shards_.contains(state);
-  const Tensor plain = shard(state);
+  if (only_plans_) return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
+  bool only_for_this = !shards_.contains(part);
+  const Tensor plain = shard(programs, state);
   result.owner = std::shared_ptr<std::byte[]>(allocate_pages(bytes, "a packed weight"));
   result.data = static_cast<const std::byte*>(result.owner.get());
   const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
@@ -86,8 +100,17 @@ const Tensor& RankState::packed(const Value* state, const std::string& key, cons
   const void* in = plain.data;
   void* out = result.mutable_data();
   kernel->run({std::span(&in, 1), std::span(&out, 1), reinterpret_cast<void*>(address)});
-  if (only_for_this) shards_.erase(state);
-  return packed_.emplace(std::pair{state, key}, std::move(result)).first->second;
+  if (only_for_this) shards_.erase(part);
+  return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
+}
+
+void RankState::forget(const RankPrograms& programs) {
+  for (const auto& program : programs.programs)
+    for (const auto& value : program->graph->values()) parts_.erase(value.get());
+  std::set<Part> used;
+  for (const auto& [state, part] : parts_) used.insert(part);
+  std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
+  std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.first); });
 }
 
 void RankState::connect(comm::World* world) {
@@ -102,24 +125,24 @@ comm::Communicator& RankState::communicator(const std::vector<std::string>& axes
   auto& communicator = communicators_[axes];
   if (!communicator) {
     std::vector<AxisRef> group;
-    for (const std::string& axis : axes) group.push_back(parse_axis(axis, programs_.mesh()));
-    communicator = join(group_of(rank_, group, programs_.mesh()), fmt::format("{}", fmt::join(axes, ",")));
+    for (const std::string& axis : axes) group.push_back(parse_axis(axis, mesh_));
+    communicator = join(group_of(rank_, group, mesh_), fmt::format("{}", fmt::join(axes, ",")));
   }
   return *communicator;
 }
 
 comm::Communicator& RankState::everyone() {
   if (!everyone_) {
-    std::vector<int> all(static_cast<size_t>(programs_.mesh().size()));
+    std::vector<int> all(static_cast<size_t>(mesh_.size()));
     std::iota(all.begin(), all.end(), 0);
     everyone_ = join(all, "");
   }
   return *everyone_;
 }
 
-void RankState::join_groups() {
+void RankState::join_groups(const RankPrograms& programs) {
   std::set<std::vector<std::string>> groups;
-  for (const auto& program : programs_.programs)
+  for (const auto& program : programs.programs)
     for (const auto& node : program->graph->nodes())
       if (const auto* axes = node->get<std::vector<std::string>>("axes"); axes && dialect::kind_of(*node))
         groups.insert(*axes);

@@ -14,21 +14,26 @@
 namespace tessera::runtime {
 
 /// What one rank keeps between runs: its shards of the states, their packed forms, its communicators and its arena.
-/// Used only from the rank's own thread.
+/// Programs of one mesh share it: a state of two programs that is the same part of the same data is there once. Used
+/// only from the rank's own thread.
 class RankState {
  public:
-  /// `programs` must outlive the state. `only_plans`: nothing will run, so weights are not packed, only sized.
-  RankState(const RankPrograms& programs, int rank, int threads, bool only_plans = false);
+  /// `only_plans`: nothing will run, so weights are not packed, only sized.
+  RankState(const Mesh& mesh, int rank, int threads, bool only_plans = false);
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
-  const spmd::Program& program() const { return programs_.of(rank_); }
+  const Mesh& mesh() const { return mesh_; }
 
-  /// The rank's shard of a state: part of a mapped file where the shard lies in one piece there, else a copy.
-  const Tensor& shard(const Value* state);
+  /// The rank's shard of a state of the program that it runs: part of a mapped file where the shard lies in one piece
+  /// there, else a copy.
+  const Tensor& shard(const RankPrograms& programs, const Value* state);
   /// `node`'s packed form of the state that is its operand 1, made once by running `pack` (a PackWeight node).
-  const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes);
+  const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
+                       size_t bytes);
+  /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.
+  void forget(const RankPrograms& programs);
 
   /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
   void connect(comm::World* world);
@@ -37,7 +42,7 @@ class RankState {
   comm::Communicator& everyone();
   /// Joins all groups that some rank's program communicates over and this rank is a member of. Members in other
   /// processes wait for each other there, so all ranks do this before they run, in one order.
-  void join_groups();
+  void join_groups(const RankPrograms& programs);
 
   /// See World; false without one.
   bool advances_by_tests() const { return world_ && world_->advances_by_tests(); }
@@ -59,15 +64,24 @@ class RankState {
   size_t state_bytes() const;
 
  private:
+  /// Data and the part of it that is the rank's: the same for the same state of several programs.
+  struct Part {
+    std::string name;  ///< of the state
+    const std::byte* data = nullptr;
+    std::string sharding;
+    auto operator<=>(const Part&) const = default;
+  };
+  const Part& part_of(const RankPrograms& programs, const Value* state);
   std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes);
 
-  const RankPrograms& programs_;
+  Mesh mesh_;
   int rank_;
   int threads_;
   bool only_plans_;
   std::vector<int64_t> coordinates_;
-  std::map<const Value*, Tensor> shards_;
-  std::map<std::pair<const Value*, std::string>, Tensor> packed_;
+  std::map<const Value*, Part> parts_;
+  std::map<Part, Tensor> shards_;
+  std::map<std::pair<Part, std::string>, Tensor> packed_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;
