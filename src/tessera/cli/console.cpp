@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 
 namespace tessera::cli {
 
@@ -92,6 +93,13 @@ std::vector<std::string> wrapped(const std::string& text, size_t width) {
   return lines;
 }
 
+size_t longest_word(const std::string& text) {
+  size_t longest = 0;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) longest = std::max(longest, width_of(word));
+  return longest;
+}
+
 bool is_number(const std::string& text) {
   return !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text == "-" || text == "inf" || text == "nan");
 }
@@ -116,21 +124,25 @@ std::vector<Table::Column> Table::columns() const {
       columns[c].right = columns[c].right && is_number(cell);
       widest_number = std::max(widest_number, width_of(cell));
     }
-    // Numbers stay in one piece; words may be cut.
-    columns[c].least = std::min(columns[c].width, columns[c].right ? widest_number : kLeastColumn);
+    // Numbers and the words above them stay in one piece; other words may be cut.
+    columns[c].least = std::min(columns[c].width,
+                                columns[c].right ? std::max(widest_number, longest_word(rows_[0][c])) : kLeastColumn);
   }
   return columns;
 }
 
 void Table::print(const Console& console) const {
   std::vector<Column> columns = this->columns();
-  size_t total = kIndent - kGap;
-  for (const Column& column : columns) total += column.width + kGap;
-  for (const size_t most = columns_of_terminal(); total > most; --total) {
+  size_t total = kIndent - kGap, least = total;
+  for (const Column& column : columns) {
+    total += column.width + kGap;
+    least += column.least + kGap;
+  }
+  // What cannot fit stays as it is: cut up, it would be as wide and harder to read.
+  for (const size_t most = columns_of_terminal(); total > most && least <= most; --total) {
     auto widest = std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) {
       return (a.width > a.least ? a.width : 0) < (b.width > b.least ? b.width : 0);
     });
-    if (widest->width == widest->least) break;
     --widest->width;
   }
   for (const auto& row : rows_) {
