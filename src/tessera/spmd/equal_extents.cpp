@@ -1,17 +1,14 @@
 #include "tessera/spmd/equal_extents.h"
 
 #include "tessera/ops/op.h"
-#include "tessera/rewrite/edit.h"
 
 namespace tessera::spmd {
 namespace {
 
-// Whether an operand may have an extent of 1 where the result has another.
+// Whether an operand may have an extent of 1 where the result has another. Operators that do not broadcast are taken to,
+// too: they refuse the 1 themselves, when the model is compiled for it.
 bool broadcasts(const Node& node, size_t operand, size_t dim) {
-  if (node.is("MatMul")) return dim + 2 < node.inputs[operand]->rank();
-  if (node.is("Gemm")) return operand == 2;
-  if (node.is("Attention")) return operand == 3;
-  return node.is("Expand") || rewrite::is_elementwise(node);
+  return !node.is("MatMul") || dim + 2 < node.inputs[operand]->rank();
 }
 
 class Collector {
