@@ -71,6 +71,47 @@ TEST(MatMul, IsExactForIntegersOfAnyExtents) {
   }
 }
 
+TEST(MatMul, FewRowsAreExactForIntegersInEveryStripOfAPackedWeight) {
+  RandomTensors random(11);
+  for (int64_t m : {1, 2, 3, 4, 5})
+    for (int64_t n : {1, 15, 16, 33, 48, 64, 65, 200})
+      for (int64_t k : {1, 2, 31, 32, 77}) {
+        const Tensor a = random.integer_floats({m, k}), b = random.integer_floats({k, n});
+        const auto expected = product(a.as<float>().data(), b.as<float>().data(), m, n, k);
+        if (auto packed = run_packed("MatMul", {a, b}, DType::float32, {m, n})) {
+          EXPECT_EQ(values_of<float>(*packed), expected) << m << " " << n << " " << k;
+        }
+        const Tensor turned = transposed(b), c = random.integer_floats({n});
+        if (auto packed = run_packed("Gemm", {a, turned, c}, DType::float32, {m, n}, {{"transB", int64_t{1}}})) {
+          auto sum = expected;
+          for (int64_t i = 0; i < m * n; ++i) sum[i] += c.as<float>()[i % n];
+          EXPECT_EQ(values_of<float>(*packed), sum) << m << " " << n << " " << k;
+        }
+        const Tensor narrow_a = narrowed(DType::bfloat16, {m, k}, values_of<float>(a));
+        const Tensor narrow_b = narrowed(DType::bfloat16, {k, n}, values_of<float>(b));
+        if (auto packed = run_packed("MatMul", {narrow_a, narrow_b}, DType::bfloat16, {m, n})) {
+          EXPECT_EQ(widened(*packed), widened(narrowed(DType::bfloat16, {m, n}, expected)))
+              << m << " " << n << " " << k;
+        }
+      }
+}
+
+TEST(MatMul, AColumnOfFewRowsHasTheSameBitsInAnyPlaceAndAmongAnyRows) {
+  RandomTensors random(12);
+  const int64_t k = 300, n = 150;
+  const Tensor a = random.normal_floats({4, k}), b = random.normal_floats({k, n});
+  auto whole = run_packed("MatMul", {a, b}, DType::float32, {4, n});
+  if (!whole) GTEST_SKIP() << "this machine packs no weight";
+  for (int64_t first : {0, 1, 63, 64, 100}) {
+    std::vector<float> right, row(a.as<float>().begin() + 2 * k, a.as<float>().begin() + 3 * k);
+    for (int64_t l = 0; l < k; ++l)
+      for (int64_t j = first; j < n; ++j) right.push_back(b.as<float>()[l * n + j]);
+    const auto part =
+        run_packed("MatMul", {floats({1, k}, row), floats({k, n - first}, right)}, DType::float32, {1, n - first});
+    for (int64_t j = first; j < n; ++j) EXPECT_EQ(part->as<float>()[j - first], whole->as<float>()[2 * n + j]) << first;
+  }
+}
+
 struct BatchCase {
   Dims a, b, c;
 };

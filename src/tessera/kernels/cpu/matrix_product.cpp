@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/matmul_plain.h"
+#include "tessera/kernels/cpu/row_product.h"
 #include "tessera/kernels/cpu/scratch.h"
 
 namespace tessera::kernels {
@@ -113,6 +114,7 @@ std::unique_ptr<MatrixProduct> onednn_product(const ProductSpec& spec, const Md&
 std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
   const WeightLayout weight = *spec.weight;
   if (spec.operands != weight.stored) return nullptr;
+  if (is_row_product(spec)) return make_row_product(spec);
   // The packed form has b's own dimensions; where the product folded them otherwise, it is not b's layout.
   if (onednn::dims_of(weight.packed) == spec.shape.b_dims())
     if (auto product = onednn_product(spec, weight.packed)) return product;

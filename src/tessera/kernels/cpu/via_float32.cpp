@@ -22,17 +22,17 @@ void widen_chunk(const float* source, float* target, int64_t count) {
 }
 
 // Stores of whole structures do not vectorise; stores of their bits do.
-TESSERA_MULTIVERSION void narrow_chunk(const float* source, BFloat16* target, int64_t count) {
+TESSERA_MULTIVERSION void narrow_piece(const float* source, BFloat16* target, int64_t count) {
   uint16_t* bits = &target->bits;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) bits[i] = BFloat16(source[i]).bits;
 }
-TESSERA_MULTIVERSION void narrow_chunk(const float* source, Float16* target, int64_t count) {
+TESSERA_MULTIVERSION void narrow_piece(const float* source, Float16* target, int64_t count) {
   uint16_t* bits = &target->bits;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) bits[i] = Float16(source[i]).bits;
 }
-void narrow_chunk(const float* source, float* target, int64_t count) {
+void narrow_piece(const float* source, float* target, int64_t count) {
   std::copy_n(source, count, target);
 }
 
@@ -140,7 +140,7 @@ void widen(DType from, const void* source, float* target, int64_t count, int thr
 void narrow(const float* source, DType to, void* target, int64_t count, int threads) {
   with_type(to, [&]<typename T>() {
     in_chunks(count, threads, [&](int64_t begin, int64_t size) {
-      narrow_chunk(source + begin, static_cast<T*>(target) + begin, size);
+      narrow_piece(source + begin, static_cast<T*>(target) + begin, size);
     });
   });
 }
@@ -152,10 +152,10 @@ void widen_row(const Float16* source, float* target, int64_t count) {
   widen_chunk(source, target, count);
 }
 void narrow_row(const float* source, BFloat16* target, int64_t count) {
-  narrow_chunk(source, target, count);
+  narrow_piece(source, target, count);
 }
 void narrow_row(const float* source, Float16* target, int64_t count) {
-  narrow_chunk(source, target, count);
+  narrow_piece(source, target, count);
 }
 
 }  // namespace tessera::kernels
