@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "tessera/api/compile.h"
@@ -65,6 +66,27 @@ class AllModels : public testing::TestWithParam<std::tuple<std::string, MeshCase
 TEST_P(AllModels, GiveTheSingleDeviceAnswer) {
   const auto& [model, on] = GetParam();
   expect_answers(model, on.mesh, on.preset);
+}
+
+// One session takes over what it has prepared from length to length, and forgets the first of them.
+TEST(Models, AGrowingCacheHasTheBitsOfAFreshStart) {
+  for (std::string mesh : {"tp=1", "tp=2", "dp=2"}) {
+    Compiled compiled = compile_on("llama-cache", mesh, "");
+    runtime::Executor lasting(compiled.program, {});
+    auto inputs = read_npz(folder_of("llama-cache") / "inputs_0.npz");
+    for (int step = 0; step < 20; ++step) {
+      auto outputs = lasting.run(inputs);
+      if (step % 3 == 0) {
+        auto fresh = runtime::Executor(compiled.program, {}).run(inputs);
+        for (const auto& [name, tensor] : fresh)
+          ASSERT_EQ(std::memcmp(outputs.at(name).data, tensor.data, tensor.bytes), 0)
+              << name << " on " << mesh << " at step " << step;
+      }
+      for (auto& [name, tensor] : inputs)
+        if (name.starts_with("past")) tensor = outputs.at("present" + name.substr(4));
+    }
+    EXPECT_EQ(inputs.at("past.0.key").dims[2], 5 + 20 * 3);
+  }
 }
 
 TEST(Models, ComputeInBfloat16WithinItsBound) {

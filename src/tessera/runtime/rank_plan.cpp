@@ -142,7 +142,9 @@ std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) con
 
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
-  kernels::TensorDesc desc{value->dtype(), bound_dims(value)};
+  auto [dims, fresh] = dims_.try_emplace(value);
+  if (fresh) dims->second = bound_dims(value);
+  kernels::TensorDesc desc{value->dtype(), dims->second};
   if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
   if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
   return desc;
@@ -163,7 +165,7 @@ const RankPlan::Location& RankPlan::locate(const Value* value) {
     location.skip += static_cast<size_t>(view->second.offset) * element_bytes(value);
     return locations_[value] = location;
   }
-  check(value->kind == ValueKind::state, fmt::format("'{}' is placed before its use", value->name));
+  if (value->kind != ValueKind::state) check(false, fmt::format("'{}' is placed before its use", value->name));
   return locations_[value] = {Where::fixed, 0, rank_.shard(*programs_, value).data, 0};
 }
 
@@ -329,35 +331,49 @@ void RankPlan::settle_operands(const kernels::NodeGroup& group, Step& made, kern
 std::vector<int> RankPlan::prepare_kernel(const kernels::NodeGroup& group, bool meanwhile, Step& made,
                                           kernels::PrepareContext& context) {
   const Node& node = *group.root;
-  Node packed_node = node;  // NB the operands stay those of the plain node
+  std::optional<Node> packed_node;  // NB the operands stay those of the plain node
   if (const auto& layout = group.packed) {
     const Value* weight = node.input(1);
+    packed_node = node;
     Node pack;
     pack.op_type = "PackWeight";
     pack.domain = "tessera.cpu";
     pack.attributes = layout->pack_attributes;
     pack.name = "pack " + weight->name;
     const Tensor& packed = rank_.packed(*programs_, weight, layout->key, pack, layout->bytes);
-    packed_node.op_type = layout->op_type;
-    packed_node.domain = "tessera.cpu";
-    for (const Attribute& attribute : layout->use_attributes) packed_node.set(attribute.name, attribute.value);
+    packed_node->op_type = layout->op_type;
+    packed_node->domain = "tessera.cpu";
+    for (const Attribute& attribute : layout->use_attributes) packed_node->set(attribute.name, attribute.value);
     context.inputs[1] = {packed.dtype, packed.dims};
     made.inputs[1] = {Where::fixed, 0, packed.data, 0};
   }
   settle_operands(group, made, context);
-  const kernels::KernelEntry* entry = kernel_of(packed_node);
+  const kernels::KernelEntry* entry = kernel_of(packed_node ? *packed_node : node);
   if (!entry)
     fail("kernel", "{}: there is no CPU kernel for {}{}{}", node.label(), node.domain, node.domain.empty() ? "" : ".",
          node.op_type);
-  kernels::PrepareContext of_packed{packed_node,   context.inputs,  context.outputs,
-                                    context.known, context.threads, context.followers};
+  kernels::PrepareContext of_packed{packed_node ? *packed_node : node,
+                                    context.inputs,
+                                    context.outputs,
+                                    context.known,
+                                    context.threads,
+                                    context.followers};
   if (!entry->blocks)
     for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
       for (kernels::TensorDesc& desc : *descs)
         if (desc.block) desc = {desc.dtype, desc.stored_dims()};
   if (meanwhile && rank_.advances_by_tests())
     made.kernel = in_row_pieces(*entry, of_packed, [this] { advance_communication(); });
-  if (!made.kernel) made.kernel = kernels::prepare_kernel(*entry, of_packed);
+  if (!made.kernel) {
+    const auto prepared = [&] { return kernels::prepare_kernel(*entry, of_packed); };
+    // What is bound lives as long as this plan.
+    const bool of_rank = std::none_of(group.inputs.begin(), group.inputs.end(), [](const Value* operand) {
+      return operand && operand->kind == ValueKind::expression;
+    });
+    made.kernel = of_rank && !group.outputs.empty() && group.outputs[0]
+                      ? rank_.kernels().kernel(group.outputs[0], of_packed, prepared)
+                      : prepared();
+  }
   if (int operand = made.kernel->in_place_operand(); operand >= 0) return {operand};
   if (group.followers.empty()) return entry->in_place;
   std::vector<int> in_place(entry->elementwise ? group.inputs.size() : 0);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <unordered_map>
 
 #include "tessera/base/keep.h"
 #include "tessera/kernels/groups.h"
@@ -53,7 +54,7 @@ class RankPlan {
   };
   /// A group of nodes: of a kernel, or else of a communication.
   struct Step {
-    std::unique_ptr<kernels::Kernel> kernel;
+    std::shared_ptr<kernels::Kernel> kernel;  // maybe other plans', too
     std::unique_ptr<Communication> communication;
     StepInfo info;
     std::vector<Location> inputs, outputs;
@@ -105,8 +106,9 @@ class RankPlan {
   const spmd::Program& program_;  // the rank's own
   Symbols symbols_;
   PlanOptions options_;
-  std::map<const Value*, int64_t> blocked_;        // values that lie in blocks of channels
-  std::map<const Value*, kernels::Placed> views_;  // values in the memory of others
+  mutable std::unordered_map<const Value*, Dims> dims_;  // that desc() was asked for
+  std::map<const Value*, int64_t> blocked_;              // values that lie in blocks of channels
+  std::map<const Value*, kernels::Placed> views_;        // values in the memory of others
   std::map<const Value*, Location> locations_;
   std::vector<Lifetime> lifetimes_;
   std::map<const Value*, std::vector<Span>> uses_;  // of a value's memory by its readers, and after the run, in actions

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -111,6 +112,7 @@ void RankState::forget(const RankPrograms& programs) {
   for (const auto& [state, part] : parts_) used.insert(part);
   std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.first); });
+  kernels_.drop_unused();
 }
 
 void RankState::connect(comm::World* world) {
@@ -168,6 +170,8 @@ std::shared_ptr<std::byte[]> RankState::shared_memory(size_t bytes, const char* 
 
 std::byte* RankState::arena(size_t bytes) {
   if (bytes > arena_bytes_) {
+    // What has grown once grows again, as the cache of a decoder does: pages that nobody touches are not there.
+    if (arena_bytes_ > 0) bytes = std::max(bytes, arena_bytes_ + arena_bytes_ / 8);
     arena_.reset();
     arena_bytes_ = 0;
     arena_ = shared_memory(bytes, "a rank's arena");

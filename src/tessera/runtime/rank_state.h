@@ -9,6 +9,7 @@
 #include "tessera/comm/fault.h"
 #include "tessera/comm/flight.h"
 #include "tessera/kernels/kernel.h"
+#include "tessera/runtime/kernel_cache.h"
 #include "tessera/runtime/rank_programs.h"
 
 namespace tessera::runtime {
@@ -34,6 +35,9 @@ class RankState {
                        size_t bytes);
   /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.
   void forget(const RankPrograms& programs);
+
+  /// Of this rank's plans.
+  KernelCache& kernels() { return kernels_; }
 
   /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
   void connect(comm::World* world);
@@ -82,6 +86,7 @@ class RankState {
   std::map<const Value*, Part> parts_;
   std::map<Part, Tensor> shards_;
   std::map<std::pair<Part, std::string>, Tensor> packed_;
+  KernelCache kernels_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;

@@ -1,6 +1,9 @@
 #include "tessera/kernels/cpu/weight_layout.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/convolution_layout.h"
@@ -18,7 +21,10 @@ DType stored_type(DType dtype) {
   return dtype == DType::float32 ? dtype : DType::undefined;
 }
 
-std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, bool transposed) {
+namespace {
+
+/// What oneDNN would choose: to find that out takes as long as a product of small matrices.
+std::optional<WeightLayout> chosen_layout(DType dtype, const Dims& dims, bool transposed) {
   const DType stored = stored_type(dtype);
   if (stored == DType::undefined || dims.size() < 2 || count_of(dims) == 0) return std::nullopt;
   Dims extents(dims.end() - 2, dims.end());
@@ -37,6 +43,18 @@ std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, 
   WeightLayout layout{stored, onednn::strided(stored, extents, strides), desc->weights_desc()};
   if (layout.packed == layout.plain && stored == dtype) return std::nullopt;
   return layout;
+}
+
+}  // namespace
+
+std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, bool transposed) {
+  // The machine's answer stays the same, and every plan asks for all weights.
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::tuple<DType, Dims, bool>, std::optional<WeightLayout>>;
+  std::lock_guard lock(mutex);
+  auto [entry, fresh] = known.try_emplace({dtype, dims, transposed});
+  if (fresh) entry->second = chosen_layout(dtype, dims, transposed);
+  return entry->second;
 }
 
 TensorDesc packed_weight_desc(const Node& node) {
