@@ -4,10 +4,13 @@
     python3 -m venv venv && venv/bin/pip install onnxruntime numpy
     venv/bin/python bench/peers.py --models DIR [--rounds 5] [--iterations 5] [--json FILE]
 
-DIR holds NAME/model.onnx: bench/export_models.py writes gpt2-small, bert-base, llama-300m, vit-base and resnet50 there;
-minilm is all-MiniLM-L6-v2 exported with its weights; tiny is in this repository. What is missing is left out. Both
-engines have --threads threads (2). A round runs one engine, then the other; of each, the median over all rounds counts.
-A ratio above 1 says that tessera is faster.
+DIR holds NAME/model.onnx: bench/export_models.py writes gpt2-small, bert-base, llama-300m, vit-base and resnet50 there,
+by either exporter, and the decoders; minilm is all-MiniLM-L6-v2 exported with its weights; tiny is in this repository.
+What is missing is left out. Both engines have --threads threads (2). A round runs one engine, then the other; of each,
+the median over all rounds counts. A ratio above 1 says that tessera is faster.
+
+Decoders get one token and a cache of 128, and in the columns "growing" a cache that is longer by one at each run. Their
+floor is the time that the memory takes to bring what a run reads of the weights, and its inputs and outputs.
 """
 import argparse
 import json
@@ -25,7 +28,7 @@ import onnxruntime
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # model, batch, sequence, the mesh of two ranks
-CASES = [
+BASES = [
     ("tiny", 3, 37, "tp=2"),
     ("minilm", 3, 17, "tp=2"),
     ("gpt2-small", 1, 128, "tp=2"),
@@ -38,18 +41,23 @@ CASES = [
     ("resnet50", 1, 0, None),
     ("resnet50", 8, 0, "dp=2"),
 ]
+TORCHSCRIPT = [(model + "-torchscript", *rest) for model, *rest in BASES if model.split("-")[0] in ("gpt2", "bert", "llama", "vit")]
+CASES = BASES + TORCHSCRIPT
+DECODERS = ["gpt2-small-decode", "llama-300m-decode"]
+PAST = 128
 
 
 def path_of(model, folder):
     return os.path.join(ROOT, "examples", "tiny", "model.onnx") if model == "tiny" else os.path.join(folder, model, "model.onnx")
 
 
-def inputs_of(session, batch, sequence):
+def inputs_of(session, batch, sequence, past=0):
     """Random inputs: token ids below 200, masks of ones, segments of zeros, normal floats."""
     random = np.random.default_rng(0)
     inputs = {}
     for port in session.get_inputs():
-        dims = [d if isinstance(d, int) else batch if "batch" in d else sequence for d in port.shape]
+        dims = [d if isinstance(d, int) else batch if "batch" in d else past if "past" in d else sequence
+                for d in port.shape]
         if "int" not in port.type:
             inputs[port.name] = random.standard_normal(dims).astype(np.float32)
         elif "mask" in port.name:
@@ -75,24 +83,58 @@ def enough(session, inputs, least):
     return max(least, math.ceil(0.5 / (time.perf_counter() - start)))
 
 
-def peer_times(session, inputs, iterations):
-    for _ in range(max(1, iterations // 5)):
-        session.run(None, inputs)
+def peer_times(session, inputs, iterations, grow=lambda inputs: inputs):
     times = []
-    for _ in range(iterations):
+    for _ in range(max(1, iterations // 5) + iterations):
+        inputs = grow(inputs)
         start = time.perf_counter()
         session.run(None, inputs)
         times.append((time.perf_counter() - start) * 1e3)
-    return times
+    return times[-iterations:]
 
 
-def our_median(binary, path, inputs, iterations, options):
-    command = [binary, "bench", path, "--inputs", inputs, "--json", "--iterations", str(iterations),
+def grown(inputs):
+    """The same with a cache that is longer by one."""
+    return {name: np.concatenate([x, x[:, :, :1]], axis=2) if x.ndim == 4 else x for name, x in inputs.items()}
+
+
+def our_report(binary, path, inputs, iterations, options):
+    command = [binary, "bench", path, *(["--inputs", inputs] if inputs else []), "--json", "--iterations", str(iterations),
                "--warmup", str(max(2, iterations // 5))] + options
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     return json.loads(done.stdout)
+
+
+def medians(times):
+    return {way: statistics.median(values) for way, values in times.items() if values}
+
+
+def measure_decoder(arguments, model):
+    path = path_of(model, arguments.models)
+    if not os.path.exists(path):
+        print(f"{model}: there is no {path}", file=sys.stderr)
+        return None
+    session = peer_session(path, arguments.threads)
+    inputs = inputs_of(session, 1, 1, PAST)
+    iterations = enough(session, inputs, arguments.iterations)
+    one, two = ["--threads", str(arguments.threads)], ["--threads", "1", "--mesh", "tp=2"]
+    growing = ["--grow", "past"]
+    ways = {"tessera": one, "growing": one + growing, "bfloat16": one + ["--dtype", "bfloat16"]}
+    if arguments.threads == 2:
+        ways |= {"two ranks": two, "two ranks growing": two + growing}
+    times = {way: [] for way in ["peer", "peer growing", "floor", *ways]}
+    sizes = ["--shapes", f"batch=1,sequence=1,past={PAST}"]
+    for _ in range(arguments.rounds):
+        times["peer"] += peer_times(session, inputs, iterations)
+        times["peer growing"] += peer_times(session, inputs, iterations, grown)
+        for way, options in ways.items():
+            report = our_report(arguments.tessera, path, None, iterations, options + sizes)
+            times[way].append(report["latency_ms"]["median"])
+            if way == "tessera":
+                times["floor"].append(report["floor_ms"])
+    return {"model": model, **medians(times)}
 
 
 def measure(arguments, model, batch, sequence, mesh):
@@ -114,15 +156,28 @@ def measure(arguments, model, batch, sequence, mesh):
         for _ in range(arguments.rounds):
             times["peer"] += peer_times(session, inputs, iterations)
             for way, options in ways.items():
-                report = our_median(arguments.tessera, path, file, iterations, options)
+                report = our_report(arguments.tessera, path, file, iterations, options)
                 times[way].append(report["latency_ms"]["median"])
-    row = {way: statistics.median(values) for way, values in times.items() if values}
+    row = medians(times)
     shape = f"{batch}×{sequence}" if sequence else str(batch)
     return {"model": model, "shape": shape, "mesh": mesh, "instruction_sets": report["instruction_sets"], **row}
 
 
 def text_of(value):
     return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def measure_decoders(arguments):
+    models = [model for model in DECODERS if arguments.only in model]
+    rows = [row for row in (measure_decoder(arguments, model) for model in models) if row]
+    columns = [("floor", "floor ms"), ("peer", "ONNX Runtime ms"), ("tessera", "tessera ms"), ("two ranks", "two ranks ms"),
+               ("bfloat16", "bfloat16 ms"), ("peer growing", "growing: ONNX Runtime ms"), ("growing", "tessera ms"),
+               ("two ranks growing", "two ranks ms")]
+    if rows:
+        print("\n| model | " + " | ".join(title for _, title in columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
+    for row in rows:
+        print(f"| {row['model']} | " + " | ".join(text_of(row[key]) if key in row else "" for key, _ in columns) + " |")
+    return rows
 
 
 def main():
@@ -155,6 +210,8 @@ def main():
         mean = math.exp(statistics.mean(math.log(row["peer"] / row["tessera"]) for row in rows))
         print(f"\nGeometric mean of the ratios {mean:.2f}; {arguments.threads} threads, {', '.join(rows[0]['instruction_sets'])}; "
               f"ONNX Runtime {onnxruntime.__version__}")
+    decoders = measure_decoders(arguments)
+    rows += decoders
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)

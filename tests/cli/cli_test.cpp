@@ -137,6 +137,13 @@ TEST_F(CommandLine, bench_writes_a_trace_with_a_track_per_rank) {
   EXPECT_THAT(mistake("bench " + model_ + " --iterations 1 --profile /nowhere/trace.json"), HasSubstr("/nowhere"));
 }
 
+TEST_F(CommandLine, bench_grows_a_size_at_each_run) {
+  json object = parsed("bench " + model_ + " --mesh tp=2 --grow batch --iterations 20 --warmup 1");
+  EXPECT_EQ(object["grow"], "batch");
+  EXPECT_TRUE(parsed("bench " + model_ + " --iterations 1")["grow"].is_null());
+  EXPECT_THAT(mistake("bench " + model_ + " --grow length"), AllOf(HasSubstr("'length'"), HasSubstr("batch")));
+}
+
 TEST_F(CommandLine, bench_takes_written_programs_on_given_inputs) {
   const std::string out = (folder_ / "out").string(), in = npz("in.npz", "x", test::ramp({5, 8}));
   ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --quiet -o " + out).code, 0);

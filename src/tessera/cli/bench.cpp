@@ -147,6 +147,40 @@ std::optional<double> time_to_bind(Session& session, const Loaded& loaded) {
   }
 }
 
+/// What each run is given: the same inputs, or with --grow inputs whose size of that name is one greater each time, as
+/// the cache of a text that is decoded.
+class RunInputs {
+ public:
+  RunInputs(const Loaded& loaded, const std::string& grown, uint64_t seed)
+      : loaded_(loaded), grown_(grown), seed_(seed) {
+    if (grown.empty()) return;
+    if (!loaded.model) fail_asked("a program that is written already is not grown; name the ONNX file");
+    const std::vector<std::string> symbols = loaded.model->symbols();
+    if (std::find(symbols.begin(), symbols.end(), grown) == symbols.end())
+      fail_asked("no input has a size '" + grown + "'" +
+                 (symbols.empty() ? "" : "; the sizes are: " + joined(symbols)));
+    sizes_ = loaded.model->complete(loaded.plan.shapes);
+  }
+
+  const Tensors& next() {
+    if (grown_.empty()) return loaded_.inputs;
+    ++sizes_[grown_];
+    made_ = random_inputs(*loaded_.model, sizes_, seed_);
+    return made_;
+  }
+
+ private:
+  [[noreturn]] static void fail_asked(const std::string& message) {
+    throw Error(ErrorKind::user, "bench", "--grow: " + message);
+  }
+
+  const Loaded& loaded_;
+  std::string grown_;
+  uint64_t seed_;
+  SymbolSizes sizes_;
+  Tensors made_;
+};
+
 class Bench : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -157,6 +191,8 @@ class Bench : public Command {
     app.add_option("--iterations", iterations_, "runs that are measured")
         ->check(CLI::Range(1, 10'000'000))
         ->capture_default_str();
+    app.add_option("--grow", grown_,
+                   "a symbolic size that is one greater at each run, as the length of a cache of keys and values is");
     app.add_option("--warmup", warmup_, "runs before those")->check(CLI::Range(0, 10'000'000))->capture_default_str();
     app.add_option("--profile", trace_, "a file for a trace of the last runs, which Perfetto and Chrome show");
     run_.declare(app);
@@ -180,6 +216,7 @@ class Bench : public Command {
     const std::vector<int64_t> peaks = session.peak_bytes(loaded.inputs);
     prepared.load = milliseconds_since(start);
     prepared.bind = time_to_bind(session, loaded);
+    RunInputs given(loaded, grown_, inputs_.seed);
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
     Floor floor = floor_of(loaded);
     floor.cores = std::min(threads, machine().cores);
@@ -194,10 +231,11 @@ class Bench : public Command {
     std::vector<double> times;
     {
       Progress progress(console, "running");
-      for (int i = 0; i < warmup_; ++i) session.run(loaded.inputs);
+      for (int i = 0; i < warmup_; ++i) session.run(given.next());
       for (int i = 0; i < iterations_; ++i) {
+        const Tensors& inputs = given.next();
         const Clock::time_point start = Clock::now();
-        session.run(loaded.inputs);
+        session.run(inputs);
         times.push_back(milliseconds_since(start));
       }
     }
@@ -335,6 +373,7 @@ class Bench : public Command {
                    {"threads_per_rank", session.threads_per_rank()},
                    {"iterations", iterations_},
                    {"warmup", warmup_},
+                   {"grow", grown_.empty() ? Json() : Json(grown_)},
                    {"prepare_ms",
                     {{"compile", prepared.compile},
                      {"load", prepared.load},
@@ -364,7 +403,7 @@ class Bench : public Command {
   }
 
   BenchComm comm_;
-  std::string model_, trace_;
+  std::string model_, trace_, grown_;
   int iterations_ = 50, warmup_ = 5;
   PlanOptions plan_;
   InputOptions inputs_;
