@@ -3,12 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
 
 #include "api/same_bits.h"
 #include "api/small_model.h"
 #include "tessera/check.h"
-#include "tessera/dialect/schema.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/external_location.h"
 #include "tessera/onnx/import.h"
@@ -50,12 +51,13 @@ class EditedModels : public testing::TestWithParam<How> {
 
   using Edit = std::function<void(Graph&)>;
 
-  // All models, saved by somebody who keeps nothing but what computes.
+  // All models, saved by somebody who keeps what computes and its types, but no metadata.
   void edit(const Edit& change) {
     for (const auto& entry : std::filesystem::directory_iterator(out())) {
       if (entry.path().extension() != ".onnx") continue;
       OnnxModel model = import_model(entry.path());
       ExportOptions options;
+      options.value_info = true;
       for (const Value* state : model.graph->values_of(ValueKind::state))
         if (const auto location = external_location(*state))
           options.stored[state->name] = {location->file, location->offset};
@@ -65,11 +67,22 @@ class EditedModels : public testing::TestWithParam<How> {
     }
   }
 
-  static std::vector<Node*> communications(Graph& graph) {
-    std::vector<Node*> all;
-    for (const auto& node : graph.nodes())
-      if (node->output() && (dialect::communicates(*node) || node->op_type.find('_') != std::string::npos))
-        all.push_back(node.get());
+  struct Site {
+    Graph* graph;
+    Node* node;
+  };
+
+  // In branches, too.
+  static std::vector<Site> communications(Graph& graph) {
+    static const std::set<std::string> kinds = {"AllReduce", "Permute", "Broadcast"};
+    std::vector<Site> all;
+    for (const auto& node : graph.nodes()) {
+      for (const Attribute& attribute : node->attributes)
+        if (const auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value); held && *held)
+          for (const Site& site : communications(**held)) all.push_back(site);
+      if (node->output() && kinds.contains(node->op_type.substr(0, node->op_type.find('_'))))
+        all.push_back({&graph, node.get()});
+    }
     return all;
   }
 
@@ -95,14 +108,16 @@ TEST_P(EditedModels, KeepTheirCommunications) {
   for (size_t index = 0; index < count; ++index) {
     SCOPED_TRACE(index);
     edit([&](Graph& graph) {
-      const std::vector<Node*> all = communications(graph);
+      const std::vector<Site> all = communications(graph);
       count = std::max(count, all.size());
       if (index >= all.size()) return;
-      Node* node = all[index];
-      Node* copy = graph.add_node("Identity", {node->input(0)}, {"instead"}, "", node);
-      copy->output()->type = node->input(0)->type;
-      graph.replace_uses(node->output(), copy->output());
-      graph.erase(node);
+      const auto [place, node] = all[index];
+      const std::string name = node->output()->name;
+      Value* copy = place->add_node("Identity", {node->input(0)}, {"instead"}, "", node)->output();
+      copy->type = node->input(0)->type;
+      place->replace_uses(node->output(), copy);
+      place->erase(node);
+      place->rename(copy, name);
     });
     EXPECT_FALSE(is_good());
     std::filesystem::remove_all(out());
@@ -113,15 +128,19 @@ TEST_P(EditedModels, KeepTheirCommunications) {
 
 TEST_P(EditedModels, CommunicateOnce) {
   edit([](Graph& graph) {
-    Node* node = communications(graph).front();
+    const std::vector<Site> all = communications(graph);
+    if (all.empty()) return;
+    const auto [place, node] = all.front();
+    const std::string name = node->output()->name;
+    place->rename(node->output(), name + ".once");
+    Value* result = place->add_value(name, ValueKind::result, node->output()->type);
+    place->replace_uses(node->output(), result);
     auto again = std::make_unique<Node>(*node);
-    Value* result = graph.add_value("again", ValueKind::result, node->output()->type);
     again->inputs[0] = node->output();
     again->outputs[0] = result;
-    const auto& nodes = graph.nodes();
+    const auto& nodes = place->nodes();
     const auto at = std::find_if(nodes.begin(), nodes.end(), [&](const auto& each) { return each.get() == node; });
-    graph.replace_uses(node->output(), result);
-    graph.adopt_node(std::move(again), at + 1 == nodes.end() ? nullptr : (at + 1)->get());
+    place->adopt_node(std::move(again), at + 1 == nodes.end() ? nullptr : (at + 1)->get());
   });
   EXPECT_FALSE(is_good());
 }

@@ -1,5 +1,6 @@
 #include "tessera/api/normal_form.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -73,6 +74,19 @@ void close_shapes(Graph& graph) {
   }
 }
 
+// The only extent that is no number follows from the operand, whatever expression says it.
+void open_shapes(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) {
+    auto shape = node->is("Reshape") ? ops::content_of(node->input(1)) : std::nullopt;
+    if (!shape) continue;
+    std::vector<int64_t> extents;
+    for (const Expr& extent : *shape) extents.push_back(extent.constant().value_or(-1));
+    if (std::count(extents.begin(), extents.end(), -1) != 1 || std::count(extents.begin(), extents.end(), 0) > 0)
+      continue;
+    graph.set_input(node, 1, graph.constant_int64(extents));
+  }
+}
+
 void normalize(spmd::Program& program) {
   OnnxModel model;
   model.graph = std::move(program.graph);
@@ -89,6 +103,7 @@ void normalize(spmd::Program& program) {
   });
   close_shapes(graph);
   rewrite::canonicalize(model);
+  open_shapes(graph);
   graph.outputs.resize(outputs);
   size_t next = 0;
   for (spmd::Port& port : program.outputs)
