@@ -112,6 +112,7 @@ class Numbers {
     if (node.is("Identity")) return of(node.input(0));
     std::vector<Number> operands;
     for (const Value* operand : node.inputs) operands.push_back(of(operand));
+    while (!operands.empty() && operands.back() == Number()) operands.pop_back();  // left out
     if (node.domain.empty() && std::find(kCommutative.begin(), kCommutative.end(), node.op_type) != kCommutative.end())
       std::sort(operands.begin(), operands.end());
     Mixer mixer = begun(node);
