@@ -10,8 +10,9 @@
 namespace tessera {
 inline namespace v1 {
 
-/// What differs between two tensors is fine if |a − b| ≤ absolute + relative·max|expected| for every element. Values
-/// not set are those of the dtype: see tessera/base/tolerance.h.
+/// What differs between two tensors is fine if |a − b| ≤ absolute + relative·max|expected| for every element that is
+/// finite in both, and if NaN and each infinity are where they are expected. Values not set are those of the dtype: see
+/// tessera/base/tolerance.h.
 struct Tolerance {
   std::optional<double> absolute;
   std::optional<double> relative;
@@ -26,6 +27,13 @@ struct Difference {
   double max_abs = 0;   ///< largest |a − b|; infinite if only one is NaN or they are different infinities
   double max_rel = 0;   ///< max_abs / max|expected|
   std::string problem;  ///< why they cannot be compared: another shape or dtype, or missing; else ""
+  int64_t elements = 0;
+  int64_t not_finite = 0;       ///< elements that are NaN or infinite in what came
+  int64_t misplaced = 0;        ///< elements that are NaN or infinite in one of the two, and not the same in the other
+  std::string first_misplaced;  ///< "[0, 3]: inf was expected, nan came"
+  /// Of judge_by_own_loss: how far one device and the mesh are from the exact answer, relative to its largest
+  /// magnitude.
+  double own_loss = 0, loss = 0;
 };
 
 Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual,
@@ -33,6 +41,12 @@ Difference compare(const std::string& name, const Tensor& expected, const Tensor
 
 /// One entry per tensor of either; one that the other lacks does not pass.
 std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, const Tolerance& tolerance = {});
+
+/// Lets pass what failed by no more than rounding does to the model on one device: `exact` is one device's answer in
+/// the model's own type, `expected` its answer in the narrower type that `actual` is computed in, too. The bounds are
+/// in tessera/base/tolerance.h. Sets own_loss and loss of what had failed.
+void judge_by_own_loss(std::vector<Difference>& differences, const Tensors& exact, const Tensors& expected,
+                       const Tensors& actual);
 
 /// The first tensor by running order of `actual` that both sessions kept in their last run and that differs by more
 /// than the tolerance; nullopt if there is none.

@@ -50,6 +50,44 @@ TEST(Compare, wants_nan_and_infinity_where_they_are_expected) {
   EXPECT_FALSE(compare("y", floats({kInfinity, 1}), floats({1, 1}), {1e30, 1e30}).pass);
 }
 
+TEST(Compare, says_how_many_are_not_finite_and_where_they_are_not_expected) {
+  Difference same = compare("y", floats({kNaN, -kInfinity, 1}), floats({kNaN, -kInfinity, 1}));
+  EXPECT_TRUE(same.pass);
+  EXPECT_EQ(same.elements, 3);
+  EXPECT_EQ(same.not_finite, 2);
+  EXPECT_EQ(same.misplaced, 0);
+  Tensor expected = Tensor::of<float>(DType::float32, {2, 2}, {1, kInfinity, kInfinity, kNaN});
+  Tensor actual = Tensor::of<float>(DType::float32, {2, 2}, {1, kInfinity, kNaN, 4});
+  for (const Tolerance& tolerance : {Tolerance{}, Tolerance{kInfinity, kInfinity}}) {
+    Difference moved = compare("y", expected, actual, tolerance);
+    EXPECT_FALSE(moved.pass);
+    EXPECT_EQ(moved.not_finite, 2);
+    EXPECT_EQ(moved.misplaced, 2);
+    EXPECT_EQ(moved.first_misplaced, "[1, 0]: inf was expected, nan came");
+  }
+}
+
+// One device is 0.03 away from the exact answer; the mesh may be three times that, but no more than a tenth.
+TEST(Compare, judges_a_narrower_type_by_what_one_device_loses) {
+  const Tensors exact{{"y", floats({1, 0})}}, one{{"y", floats({1, 0.03F})}};
+  auto judged = [&](float first, float second) {
+    const Tensors many{{"y", floats({first, second})}};
+    std::vector<Difference> differences = compare(one, many, {0.0, 0.02});
+    judge_by_own_loss(differences, exact, one, many);
+    return differences[0];
+  };
+  EXPECT_TRUE(judged(1, 0.08F).pass);
+  EXPECT_NEAR(judged(1, 0.08F).own_loss, 0.03, 1e-6);
+  EXPECT_NEAR(judged(1, 0.08F).loss, 0.08, 1e-6);
+  EXPECT_FALSE(judged(1, -0.095F).pass) << "more than three times 0.03";
+  EXPECT_FALSE(judged(kNaN, 0).pass);
+  EXPECT_EQ(judged(1, 0.04F).own_loss, 0) << "within the tolerance: nothing to judge";
+  const Tensors lossy{{"y", floats({1, 0.5F})}}, close{{"y", floats({1, 0.4F})}};
+  std::vector<Difference> differences = compare(lossy, close, {0.0, 0.02});
+  judge_by_own_loss(differences, exact, lossy, close);
+  EXPECT_FALSE(differences[0].pass) << "more than a tenth";
+}
+
 TEST(Compare, wants_integers_exact) {
   Tensor expected = Tensor::of<int64_t>(DType::int64, {2}, {1000000, 3});
   EXPECT_TRUE(compare("y", expected, Tensor::of<int64_t>(DType::int64, {2}, {1000000, 3}), {}).pass);

@@ -425,6 +425,22 @@ TEST_F(AgainstOnnxRuntime, agrees_with_the_real_one) {
   }
 }
 
+TEST_F(CommandLine, verify_says_what_is_not_finite) {
+  const std::string model = write_model(folder_, R"(
+logs (float[batch, 8] x) => (float[batch, 8] y) { y = Log (x) })");
+  std::string in = npz("in.npz", "x", Tensor::zeros(DType::float32, {2, 8}));
+  std::string words = "verify " + model + " --mesh dp=2 --inputs " + in;
+  Ran ran = tessera(words);
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("y: 16 of 16 elements are NaN or infinite, as expected; no number was compared"));
+  EXPECT_EQ(parsed(words)["outputs"][0]["not_finite"], 16);
+  std::string other = npz("other.npz", "y", test::ramp({2, 8}));
+  ran = tessera(words + " --expected " + other + " --atol 1000");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("y: 16 of 16 elements are NaN or infinite in one answer only, the first at [0, 0]: " +
+                                 std::string("-0.75 was expected, -inf came")));
+}
+
 TEST_F(CommandLine, shard_writes_functions_over_messages) {
   const std::string out = (folder_ / "lowered").string();
   ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --lower=primitives --rank-id=input --quiet -o " + out).code, 0);

@@ -1,5 +1,6 @@
 #include "tessera/compare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -47,14 +48,38 @@ std::vector<double> floats_of(const Tensor& tensor) {
   }
 }
 
+bool both_nan(double a, double b) {
+  return std::isnan(a) && std::isnan(b);
+}
+
 double distance(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  if (a == b || both_nan(a, b)) return 0;
   double apart = std::abs(a - b);
   return std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
 }
 
+// "[1, 3]" for element 7 of [2, 4].
+std::string place_of(int64_t element, const Dims& dims) {
+  Dims index(dims.size());
+  for (size_t d = dims.size(); d-- > 0; element /= dims[d]) index[d] = element % dims[d];
+  return fmt::format("[{}]", fmt::join(index, ", "));
+}
+
+void compare_not_finite(Difference& difference, const Dims& dims, const std::vector<double>& expected,
+                        const std::vector<double>& actual) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double a = expected[i], b = actual[i];
+    difference.not_finite += !std::isfinite(b);
+    if ((std::isfinite(a) && std::isfinite(b)) || a == b || both_nan(a, b)) continue;
+    if (difference.misplaced++ == 0)
+      difference.first_misplaced =
+          fmt::format("{}: {} was expected, {} came", place_of(static_cast<int64_t>(i), dims), a, b);
+  }
+}
+
 void compare_floats(Difference& difference, const Tensor& expected, const Tensor& actual, const Tolerance& tolerance) {
   auto a = floats_of(expected), b = floats_of(actual);
+  compare_not_finite(difference, actual.dims, a, b);
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isfinite(a[i])) largest = std::max(largest, std::abs(a[i]));
@@ -63,7 +88,7 @@ void compare_floats(Difference& difference, const Tensor& expected, const Tensor
   difference.max_rel = difference.max_abs == 0 ? 0 : difference.max_abs / largest;
   ToleranceOf usual = tolerance_of(actual.dtype);
   double bound = tolerance.absolute.value_or(usual.absolute) + tolerance.relative.value_or(usual.relative) * largest;
-  difference.pass = difference.max_abs <= bound;
+  difference.pass = difference.misplaced == 0 && difference.max_abs <= bound;
 }
 
 // uint64 beyond int64's range wraps on both sides alike; only the printed distance suffers.
@@ -89,6 +114,7 @@ Tolerance usual_tolerance(DType dtype) {
 
 Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual, const Tolerance& tolerance) {
   Difference difference{name, false, 0, 0, ""};
+  difference.elements = actual.count();
   bool numbers = is_comparable_float(actual.dtype) || is_integer(actual.dtype) || actual.dtype == DType::boolean;
   if (!dtypes_agree(expected.dtype, actual.dtype))
     difference.problem = fmt::format("{} was expected, {} came", name_of(expected.dtype), name_of(actual.dtype));
@@ -116,6 +142,20 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
   for (const auto& [name, tensor] : actual)
     if (!expected.contains(name)) differences.push_back({name, false, 0, 0, "nothing is expected of this output"});
   return differences;
+}
+
+void judge_by_own_loss(std::vector<Difference>& differences, const Tensors& exact, const Tensors& expected,
+                       const Tensors& actual) {
+  for (Difference& difference : differences) {
+    if (difference.pass || !difference.problem.empty() || difference.misplaced > 0) continue;
+    const Tensor& answer = exact.at(difference.name);
+    const Difference own = compare(difference.name, answer, expected.at(difference.name), {});
+    const Difference many = compare(difference.name, answer, actual.at(difference.name), {});
+    if (!own.problem.empty() || own.misplaced + many.misplaced > 0) continue;
+    difference.own_loss = own.max_rel;
+    difference.loss = many.max_rel;
+    difference.pass = many.max_rel <= std::min(kMostLoss, kOwnLossTimes * own.max_rel);
+  }
 }
 
 std::optional<Difference> first_diverging(Session& expected, Session& actual, const Tolerance& tolerance) {

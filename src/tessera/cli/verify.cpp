@@ -69,8 +69,12 @@ class Verify : public Command {
       else if (expected_.empty())
         expected = Session(one_device(model, plan), alone(console)).run(inputs);
       differences = in_order(compare(expected, actual, tolerance(plan)), program.outputs());
+      if (lowers(plan) && expected_.empty() && against_.empty() && !rtol_option_->count() && !atol_option_->count() &&
+          !all_pass(differences))
+        judge_by_own_loss(differences, Session(one_device(model, in_own_type(plan)), alone(console)).run(inputs),
+                          expected, actual);
     }
-    bool pass = std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
+    bool pass = all_pass(differences);
     if (console.connection) pass = console.connection->from_first(pass ? 1 : 0) == 1;
     std::optional<Difference> first;
     if (!pass || always_) first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan));
@@ -103,10 +107,22 @@ class Verify : public Command {
     return expected_.empty() ? "one device" : expected_;
   }
 
+  static bool all_pass(const std::vector<Difference>& differences) {
+    return std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.pass; });
+  }
+
+  /// Whether the model computes in another type than its own.
+  static bool lowers(const Plan& plan) { return plan.dtype && *plan.dtype != DType::float32; }
+
+  static Plan in_own_type(Plan plan) {
+    plan.dtype.reset();
+    return plan;
+  }
+
   // Outputs stay float32 when a model computes in bfloat16, but not with float32's precision.
   Tolerance tolerance(const Plan& plan) const {
     Tolerance result;
-    if (plan.dtype && *plan.dtype != DType::float32) result = usual_tolerance(*plan.dtype);
+    if (lowers(plan)) result = usual_tolerance(*plan.dtype);
     if (rtol_option_->count()) result.relative = rtol_;
     if (atol_option_->count()) result.absolute = atol_;
     return result;
@@ -144,6 +160,22 @@ class Verify : public Command {
     return first_diverging(expected, actual, tolerance);
   }
 
+  /// What the table's numbers do not say of an output.
+  static std::vector<std::string> remarks(const Difference& entry) {
+    std::vector<std::string> lines;
+    auto of_all = [&](int64_t count) { return std::to_string(count) + " of " + std::to_string(entry.elements); };
+    if (entry.misplaced > 0)
+      lines.push_back(entry.name + ": " + of_all(entry.misplaced) +
+                      " elements are NaN or infinite in one answer only, the first at " + entry.first_misplaced);
+    else if (entry.not_finite > 0)
+      lines.push_back(entry.name + ": " + of_all(entry.not_finite) + " elements are NaN or infinite, as expected" +
+                      (entry.not_finite == entry.elements ? "; no number was compared: try other --inputs" : ""));
+    if (entry.own_loss > 0)
+      lines.push_back(entry.name + ": one device is " + small_text(entry.own_loss) +
+                      " away from its answer in float32, " + "the mesh " + small_text(entry.loss) + " (max rel)");
+    return lines;
+  }
+
   void print(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
              const std::optional<Difference>& first) const {
     console.note(program.summary());
@@ -155,6 +187,8 @@ class Verify : public Command {
                  entry.pass ? "pass" : (known ? "FAIL" : "FAIL: " + entry.problem)});
     }
     table.print(console);
+    for (const Difference& entry : differences)
+      for (const std::string& remark : remarks(entry)) console.say(remark);
     if (first)
       console.say("first diverging tensor: '" + first->name + "', max abs " + small_text(first->max_abs) +
                   ", max rel " + small_text(first->max_rel));
@@ -168,8 +202,10 @@ class Verify : public Command {
             const std::optional<Difference>& first) const {
     Json outputs = Json::array();
     for (const Difference& entry : differences) {
-      Json output = {
-          {"name", entry.name}, {"max_abs", entry.max_abs}, {"max_rel", entry.max_rel}, {"pass", entry.pass}};
+      Json output = {{"name", entry.name},         {"max_abs", entry.max_abs},       {"max_rel", entry.max_rel},
+                     {"elements", entry.elements}, {"not_finite", entry.not_finite}, {"misplaced", entry.misplaced},
+                     {"pass", entry.pass}};
+      if (entry.own_loss > 0) output["from_float32"] = {{"one_device", entry.own_loss}, {"mesh", entry.loss}};
       if (!entry.problem.empty()) output["problem"] = entry.problem;
       outputs.push_back(std::move(output));
     }
