@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "ops/one_node.h"
 
 namespace tessera::ops {
@@ -83,20 +85,45 @@ std::string partials(std::string_view type, size_t operands, DType dtype = DType
 }
 
 TEST(Elementwise, SaysWhichOperandsMayBePartialTogether) {
-  EXPECT_EQ(partials("Sub", 2), "sum{0,1}");
-  EXPECT_EQ(partials("Mul", 2), "sum{0} sum{1}");
-  EXPECT_EQ(partials("Div", 2), "sum{0}");
-  EXPECT_EQ(partials("Div", 2, DType::int64), "") << "integer division rounds";
   EXPECT_EQ(partials("Sum", 3), "sum{0,1,2}");
   EXPECT_EQ(partials("Max", 2), "max{0,1}");
   EXPECT_EQ(partials("Min", 2), "min{0,1}");
-  EXPECT_EQ(partials("Neg", 1), "sum{0}");
-  EXPECT_EQ(partials("Relu", 1), "max{0} min{0}");
   EXPECT_EQ(partials("Tanh", 1), "");
+  // Integers wrap around, whatever they are.
+  EXPECT_EQ(partials("Sub", 2, DType::int32), "sum{0,1}");
+  EXPECT_EQ(partials("Mul", 2, DType::int32), "sum{0} sum{1}");
+  EXPECT_EQ(partials("Neg", 1, DType::int32), "sum{0}");
+  EXPECT_EQ(partials("Relu", 1, DType::int32), "max{0} min{0}");
+  EXPECT_EQ(partials("Div", 2, DType::int64), "") << "integer division rounds";
+  // Of floats a rank that holds nothing of a sum has -0, which must stay so.
+  EXPECT_EQ(partials("Sub", 2), "") << "-0 - -0 is 0";
+  EXPECT_EQ(partials("Neg", 1), "");
+  EXPECT_EQ(partials("Relu", 1), "") << "-0 stays so, and -1 becomes 0";
+  EXPECT_EQ(partials("Mul", 2), "") << "-0 * inf is NaN";
+  EXPECT_EQ(partials("Div", 2), "") << "-0 / 0 is NaN";
 
   OneNode select("Where");
   select.operand("8", DType::boolean).operand("8").operand("8");
   EXPECT_EQ(select.partials(), "sum{1,2} max{1,2} min{1,2}");
+}
+
+TEST(Elementwise, ScalesSumsByPositiveNumbersAlone) {
+  auto scaled = [](std::string_view type, double number, DType dtype = DType::float32) {
+    OneNode node(type);
+    node.operand("8", dtype).number(dtype, number);
+    return node.partials();
+  };
+  for (DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
+    EXPECT_EQ(scaled("Mul", 0.125, dtype), "sum{0}");
+    EXPECT_EQ(scaled("Div", 8, dtype), "sum{0}");
+  }
+  for (double number : std::vector<double>{0.0, -0.0, -2.0, INFINITY, -INFINITY, NAN}) {
+    EXPECT_EQ(scaled("Mul", number), "") << number;
+    EXPECT_EQ(scaled("Div", number), "") << number;
+  }
+  OneNode left("Mul");
+  left.number(DType::float32, 3).operand("8");
+  EXPECT_EQ(left.partials(), "sum{1}");
 }
 
 TEST(Elementwise, ClipMayLackABound) {

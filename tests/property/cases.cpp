@@ -2,6 +2,15 @@
 
 namespace tessera::property {
 
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"elementwise", elementwise_cases}, {"movement", movement_cases},           {"indexing", indexing_cases},
+      {"reduction", reduction_cases},     {"normalization", normalization_cases}, {"product", product_cases},
+      {"attention", attention_cases},     {"recurrent", recurrent_cases},         {"resize", resize_cases},
+  };
+  return all;
+}
+
 CaseList& CaseList::add(std::string_view type, std::string_view what, const Make& operands,
                         std::vector<Attribute> attributes, Bound bound, size_t results, std::string_view domain) {
   Builder builder(std::string(type) + ": " + std::string(what));

@@ -24,6 +24,13 @@ inline Attribute axis(int64_t at) {
   return {"axis", at};
 }
 
+/// All of them, by name.
+struct Family {
+  std::string_view name;
+  std::vector<Subject> (*cases)();
+};
+const std::vector<Family>& families();
+
 /// Collects subjects of one node, all of whose results are outputs.
 class CaseList {
  public:

@@ -1,3 +1,7 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
 #include "property/cases.h"
 
 namespace tessera::property {
@@ -153,6 +157,15 @@ void add_binary(CaseList& list) {
   add(sum, "a composite row", "2 12", "12");
 }
 
+// Sums pass a product with some numbers and not with others.
+void add_scales(CaseList& list) {
+  for (double number : std::vector<double>{0.25, -2.0, 0.0, 1e-40, INFINITY})
+    for (std::string_view type : {"Mul", "Div"})
+      list.add(type, fmt::format("by {}", number), [number](Builder& b) -> Operands {
+        return {b.input("4 6"), b.number(number)};
+      });
+}
+
 void add_others(CaseList& list) {
   auto inputs = [](Builder& b) -> Operands { return {b.input("4 3"), b.input("3"), b.input("4 1")}; };
   for (std::string_view type : {"Max", "Min", "Sum", "Mean"}) {
@@ -203,6 +216,7 @@ std::vector<Subject> elementwise_cases() {
   CaseList list;
   add_unary(list);
   add_binary(list);
+  add_scales(list);
   add_others(list);
   return list.take();
 }

@@ -27,9 +27,8 @@ const std::map<Key, std::string>& excused() {
 const std::map<Key, std::vector<Subject>>& cases() {
   static const std::map<Key, std::vector<Subject>> all = [] {
     std::map<Key, std::vector<Subject>> by_operator;
-    for (auto family : {elementwise_cases, movement_cases, indexing_cases, reduction_cases, normalization_cases,
-                        product_cases, attention_cases, recurrent_cases, resize_cases})
-      for (Subject& subject : family()) {
+    for (const Family& family : families())
+      for (Subject& subject : family.cases()) {
         const Node& node = *subject.graph->nodes().front();
         by_operator[{node.domain, node.op_type}].push_back(std::move(subject));
       }

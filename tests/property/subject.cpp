@@ -64,6 +64,23 @@ Tensor tensor_of(DType dtype, const Dims& dims, std::vector<double> values) {
   }
 }
 
+// The largest finite number and a denormal.
+struct Range {
+  double largest, denormal;
+};
+Range range_of(DType dtype) {
+  switch (dtype) {
+    case DType::float64:
+      return {std::numeric_limits<double>::max(), 0x1p-1060};
+    case DType::float16:
+      return {65504, 0x1p-20};
+    case DType::bfloat16:
+      return {0x1.fep127, 0x1p-130};
+    default:
+      return {std::numeric_limits<float>::max(), 0x1p-140};
+  }
+}
+
 }  // namespace
 
 Tensor filled(DType dtype, const Dims& dims, Fill fill, uint64_t seed) {
@@ -75,8 +92,11 @@ Tensor filled(DType dtype, const Dims& dims, Fill fill, uint64_t seed) {
     std::shuffle(values.begin(), values.end(), engine);
     return tensor_of(dtype, dims, values);
   }
-  constexpr double kSpecial[] = {0.0, -0.0, std::numeric_limits<double>::infinity(),
-                                 -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Range range = range_of(dtype);
+  const double special[] = {
+      0.0,           -0.0,           kInfinity,      -kInfinity,     std::numeric_limits<double>::quiet_NaN(),
+      range.largest, -range.largest, range.denormal, -range.denormal};
   for (double& value : values) switch (fill) {
       case Fill::integers:
         value = integer(-8, 8);
@@ -100,7 +120,10 @@ Tensor filled(DType dtype, const Dims& dims, Fill fill, uint64_t seed) {
         value = std::uniform_real_distribution(1.01, 5.0)(engine);
         break;
       case Fill::special:
-        value = integer(0, 2) ? std::normal_distribution<double>()(engine) : kSpecial[integer(0, 4)];
+        value = integer(0, 1) ? std::normal_distribution<double>()(engine) : special[integer(0, 8)];
+        break;
+      case Fill::special_integers:
+        value = integer(0, 1) ? integer(-8, 8) : special[integer(0, 4)];
         break;
       case Fill::ordered:
         break;

@@ -22,7 +22,8 @@ enum class Fill {
   reals,     ///< normally distributed
   unit,      ///< in (-1, 1)
   above_one,
-  special,  ///< reals with NaN, infinities and both zeros among them
+  special,           ///< reals with NaN, infinities, both zeros, denormals and the largest finite numbers among them
+  special_integers,  ///< integers with NaN, infinities and both zeros among them: exact in every order of summation
 };
 
 /// A graph that is to give the same results on every mesh, and what it is run on.

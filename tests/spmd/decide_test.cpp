@@ -24,11 +24,11 @@ TEST(Decisions, ContractingASplitDimensionGivesAPartialSum) {
 
 TEST(Decisions, PartialSumsGoThroughLinearOperatorsAndAreReducedOnce) {
   Compiled compiled(
-      "m (float[8, 6] x) => (float[8, 4] y) <float[6, 4] v, float[6, 4] w> {\n"
+      "m (float[8, 6] x) => (float[4, 8] y) <float[6, 4] v, float[6, 4] w> {\n"
       "  a = MatMul (x, v)\n"
       "  b = MatMul (x, w)\n"
       "  s = Add (a, b)\n"
-      "  n = Neg (s)\n"
+      "  n = Transpose <perm = [1, 0]> (s)\n"
       "  y = Relu (n)\n"
       "}\n",
       "tp=2", {{"v", "[tp, -]"}, {"w", "[tp, -]"}});

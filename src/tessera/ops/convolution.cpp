@@ -98,9 +98,9 @@ Rule conv_rule(const Node& node) {
   for (size_t d = 0; d < dims.in.size(); ++d)
     if (dims.windows.pointwise(d) && dims.in[d] == dims.out[d])
       rule.operands[0][2 + d] = rule.results[0][2 + d] = {rule.add(fmt::format("x{}", d), dims.in[d])};
-  if (!biased) return rule.partial(Reduction::sum, {0}).partial(Reduction::sum, {1});
+  if (!biased) return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
   rule.operands[2][0] = both(g, m);
-  return rule.partial(Reduction::sum, {0, 2}).partial(Reduction::sum, {1, 2});
+  return rule.partial(Reduction::sum, {0, 2}, {1}).partial(Reduction::sum, {1, 2}, {0});
 }
 
 std::vector<Value*> localize_conv(Localizer& local) {

@@ -60,7 +60,10 @@ Rule einsum_rule(const Node& node) {
       bool repeated = node.input(i)->shape()[d].is(1) && !rule.factors[factor].size.is(1);
       if (!repeated) rule.operands[i][d] = {factor};
     }
-    rule.partial(Reduction::sum, {static_cast<int>(i)});
+    std::vector<int> others;
+    for (int other = 0; other < static_cast<int>(equation.operands.size()); ++other)
+      if (other != static_cast<int>(i)) others.push_back(other);
+    rule.partial(Reduction::sum, {static_cast<int>(i)}, std::move(others));
   }
   for (size_t d = 0; d < equation.result.size(); ++d) rule.results[0][d] = {factor_of(equation.result[d])};
   return rule;

@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 
+#include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -11,17 +12,21 @@ namespace {
 
 enum class Accepts { any, numbers, floats, integers, booleans };
 
-// Which operands may be partial together, the result then being partial too.
+// Which operands may be partial together, the result then being partial too. That must be right for every value, and to
+// the bit where all ranks but one hold -0, which adds nothing to any float. So floats are scaled by positive numbers
+// alone: what may be 0, infinite or NaN makes NaN of -0, and what is below zero makes 0 of it, which is not nothing.
 enum class Partials {
   none,
-  first,         // linear in the first operand: sum {0}
-  first_float,   // the same, but integers round
-  each,          // linear in each: sum {0}, sum {1}
-  together,      // linear in all at once: sum {0, 1, …}
+  first,          // linear in the first operand: sum {0}
+  first_integer,  // the same, but of integers only
+  each_scaled,    // of integers sum {0}, sum {1}; of floats the same where the other is a positive number
+  first_scaled,   // sum {0} where the second is a positive float
+  together,       // linear in all at once: sum {0, 1, …}
+  integers_together,
   selected,      // of a selection by operand 0: {1, 2}, any reduction
   max_together,  // max {0, 1, …}
   min_together,
-  monotone,  // max {0}, min {0}
+  monotone_integer,  // max {0}, min {0} of integers; of floats, Relu takes -0 for -0 and what is below for 0
 };
 
 constexpr size_t kMany = std::numeric_limits<size_t>::max();
@@ -53,9 +58,9 @@ constexpr Row question(std::string_view type, size_t operands, Accepts accepts) 
 constexpr std::array kRows = {
     unary("Identity", Accepts::any, 0, Partials::first),
     unary("Abs", Accepts::numbers),
-    unary("Neg", Accepts::numbers, kFew, Partials::first),
+    unary("Neg", Accepts::numbers, kFew, Partials::first_integer),
     unary("Sign", Accepts::numbers),
-    unary("Relu", Accepts::numbers, kFew, Partials::monotone),
+    unary("Relu", Accepts::numbers, kFew, Partials::monotone_integer),
     unary("Shrink", Accepts::numbers),
     unary("Exp", Accepts::floats, kTranscendental),
     unary("Log", Accepts::floats, kTranscendental),
@@ -95,9 +100,9 @@ constexpr std::array kRows = {
     question("IsNaN", 1, Accepts::floats),
     question("IsInf", 1, Accepts::floats),
     binary("Add", Accepts::numbers, Partials::together),
-    binary("Sub", Accepts::numbers, Partials::together),
-    binary("Mul", Accepts::numbers, Partials::each),
-    binary("Div", Accepts::numbers, Partials::first_float),
+    binary("Sub", Accepts::numbers, Partials::integers_together),
+    binary("Mul", Accepts::numbers, Partials::each_scaled),
+    binary("Div", Accepts::numbers, Partials::first_scaled),
     binary("Mod", Accepts::numbers),
     binary("Pow", Accepts::numbers, Partials::none, kTranscendental),
     binary("PRelu", Accepts::numbers),
@@ -211,14 +216,21 @@ Rule rule(const Node& node) {
     case Partials::first:
       rule.partial(Reduction::sum, {0});
       break;
-    case Partials::first_float:
-      if (is_float(dtype)) rule.partial(Reduction::sum, {0});
+    case Partials::first_integer:
+      if (is_integer(dtype)) rule.partial(Reduction::sum, {0});
       break;
-    case Partials::each:
-      rule.partial(Reduction::sum, {0}).partial(Reduction::sum, {1});
+    case Partials::each_scaled:
+      for (int i : {0, 1})
+        if (is_integer(dtype) || is_positive_number(node.input(1 - i))) rule.partial(Reduction::sum, {i});
+      break;
+    case Partials::first_scaled:
+      if (is_float(dtype) && is_positive_number(node.input(1))) rule.partial(Reduction::sum, {0});
       break;
     case Partials::together:
       rule.partial(Reduction::sum, all);
+      break;
+    case Partials::integers_together:
+      if (is_integer(dtype)) rule.partial(Reduction::sum, all);
       break;
     case Partials::selected:
       for (Reduction reduction : {Reduction::sum, Reduction::max, Reduction::min}) rule.partial(reduction, {1, 2});
@@ -229,8 +241,8 @@ Rule rule(const Node& node) {
     case Partials::min_together:
       rule.partial(Reduction::min, all);
       break;
-    case Partials::monotone:
-      rule.partial(Reduction::max, {0}).partial(Reduction::min, {0});
+    case Partials::monotone_integer:
+      if (is_integer(dtype)) rule.partial(Reduction::max, {0}).partial(Reduction::min, {0});
       break;
   }
   if (node.is("Identity")) rule.partial(Reduction::max, {0}).partial(Reduction::min, {0});

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -56,7 +58,7 @@ Rule matmul_rule(const Node& node) {
   append(rule.operands[0], k);
   append(rule.operands[1], k);
   if (dims.n) append(rule.operands[1], n), append(rule.results[0], n);
-  return rule.partial(Reduction::sum, {0}).partial(Reduction::sum, {1});
+  return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
 }
 
 Expr matmul_flops(const Node& node) {
@@ -97,9 +99,12 @@ Rule gemm_rule(const Node& node) {
   if (node.get_int("transA", 0)) std::swap(rule.operands[0][0], rule.operands[0][1]);
   if (node.get_int("transB", 0)) std::swap(rule.operands[1][0], rule.operands[1][1]);
   rule.results[0] = {{m}, {n}};
-  if (!added) return rule.partial(Reduction::sum, {0}).partial(Reduction::sum, {1});
-  rule.operands[2] = broadcast_dims(added->shape(), {dims.m, dims.n}, rule.results[0]);
-  return rule.partial(Reduction::sum, {0, 2}).partial(Reduction::sum, {1, 2});
+  if (added) rule.operands[2] = broadcast_dims(added->shape(), {dims.m, dims.n}, rule.results[0]);
+  // A factor that is not finite makes NaN of a sum that is zero on one rank.
+  if (!std::isfinite(node.get_float("alpha", 1)) || !std::isfinite(node.get_float("beta", 1)))
+    return rule.kind("k", FactorKind::whole);
+  if (!added) return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
+  return rule.partial(Reduction::sum, {0, 2}, {1}).partial(Reduction::sum, {1, 2}, {0});
 }
 
 std::vector<Value*> localize_gemm(Localizer& local) {

@@ -108,8 +108,8 @@ Rule& Rule::kind(std::string_view name, FactorKind kind, Reduction reduction) {
   return *this;
 }
 
-Rule& Rule::partial(Reduction reduction, std::vector<int> operands_together) {
-  partials.push_back({reduction, std::move(operands_together)});
+Rule& Rule::partial(Reduction reduction, std::vector<int> operands_together, std::vector<int> finite) {
+  partials.push_back({reduction, std::move(operands_together), std::move(finite)});
   return *this;
 }
 

@@ -32,10 +32,12 @@ struct Factor {
 using DimFactors = std::vector<int>;
 
 /// Operands that may be partial together under a reduction, the result then being partial the same way: for Add and sum
-/// {0, 1}; for Mul {0} and {1}. Anything else is reduced first.
+/// {0, 1}; for MatMul {0} and {1}. Anything else is reduced first.
 struct PartialSet {
   Reduction reduction = Reduction::sum;
   std::vector<int> operands;
+  /// Operands that must be finite for that: a rank that holds nothing of a sum has zeros, and 0·inf is NaN.
+  std::vector<int> finite = {};
 };
 
 /// An operator's sharding rule, stated once and read by propagation, partitioning, cost and tests. Built per node from
@@ -55,7 +57,7 @@ struct Rule {
   int add(std::string name, Expr size, FactorKind kind = FactorKind::pass, Reduction reduction = Reduction::sum);
   Factor& factor(std::string_view name);  ///< an internal error if there is none
   Rule& kind(std::string_view name, FactorKind kind, Reduction reduction = Reduction::sum);
-  Rule& partial(Reduction reduction, std::vector<int> operands);
+  Rule& partial(Reduction reduction, std::vector<int> operands, std::vector<int> finite = {});
 
   /// "b m k, b k n -> b m n"; after a bar what is special: "| k: sum", "| v: lookup", "| a: whole".
   std::string str() const;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/finite.h"
 #include "tessera/spmd/program.h"
 #include "tessera/spmd/reshard.h"
 
@@ -251,7 +252,9 @@ class Decider {
           if (partial.axis.overlaps(axis)) return {};
     for (const PartialAxis& axis : axes)
       if (std::none_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
-            return set.reduction == axis.reduction && set.operands == operands;
+            return set.reduction == axis.reduction && set.operands == operands &&
+                   std::all_of(set.finite.begin(), set.finite.end(),
+                               [&](int other) { return ops::are_finite(node.node->inputs[other]); });
           }))
         return {};
     // A 16-bit operand that is not partial would meet float32 sums.

@@ -1,0 +1,136 @@
+// What is partial or masked may hold anything: NaN, infinities, both zeros, denormals, the largest finite numbers.
+// Every operator gets, operand by operand, what comes out of a lookup, a sum or an extreme over a split dimension,
+// ordered to be partial; and every operator runs on such numbers under the shardings of its operands.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "property/cases.h"
+#include "property/shardings.h"
+#include "property/trial.h"
+#include "tessera/base/error.h"
+#include "tessera/ops/op.h"
+
+namespace tessera::property {
+namespace {
+
+bool is_filled(const Value* value) {
+  return value && is_float(value->dtype()) && (value->kind == ValueKind::input || value->kind == ValueKind::state);
+}
+
+Subject copy_of(const Subject& subject) {
+  Subject copy = subject;
+  copy.graph = subject.graph->clone();
+  return copy;
+}
+
+void refill(Subject& subject, Value* value, Fill fill, uint64_t seed) {
+  Tensor data = filled(value->dtype(), subject.dims_of(value), fill, seed);
+  (value->kind == ValueKind::state ? value->data : subject.inputs.at(value->name)) = std::move(data);
+}
+
+/// How a partial value comes about. Sums are not taken of large numbers: whether they overflow depends on their order.
+struct Maker {
+  std::string_view op;
+  Reduction reduction;
+  Fill fill;
+};
+constexpr Maker kMakers[] = {{"Gather", Reduction::sum, Fill::special},
+                             {"ReduceMax", Reduction::max, Fill::special},
+                             {"ReduceMin", Reduction::min, Fill::special},
+                             {"ReduceSum", Reduction::sum, Fill::special_integers}};
+constexpr int64_t kRows = 3;
+
+/// The subject with operand `index` of its node made of a table of three of its kind, and the other float operands
+/// filled with special numbers if `others` says so. Nullopt where the operator refuses an operand that is no constant.
+struct Derived {
+  Subject subject;
+  std::vector<spmd::Annotation> annotations;
+};
+std::optional<Derived> derived(const Subject& original, size_t index, const Maker& maker, bool others,
+                               const Mesh& mesh) {
+  Derived made{copy_of(original), {}};
+  Subject& subject = made.subject;
+  Graph& graph = *subject.graph;
+  Node* node = graph.nodes().front().get();
+  const Value* operand = node->inputs[index];
+  subject.name += fmt::format(", operand {} of {}{}", index, maker.op, others ? ", others special" : "");
+  uint64_t seed = seed_of(subject.name);
+  Shape shape = operand->shape();
+  shape.insert(shape.begin(), Expr(kRows));
+  Value* table = graph.add_input("table", {operand->dtype(), shape});
+  subject.inputs["table"] = {};
+  refill(subject, table, maker.fill, seed++);
+  Value* which = maker.op == "Gather" ? graph.constant_int64({1}, true) : graph.constant_int64({0});
+  Node* makes = graph.add_node(maker.op, {table, which}, {"part"}, "", node);
+  makes->set(maker.op == "Gather" ? "axis" : "keepdims", int64_t{0});
+  graph.set_input(node, index, makes->outputs[0]);
+  for (Value* other : node->inputs)
+    if (others && is_filled(other)) refill(subject, other, Fill::special, seed++);
+  try {
+    ops::infer_types(graph);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return std::nullopt;
+  }
+  Sharding rows = Sharding::replicated(shape), part = Sharding::replicated(makes->outputs[0]->shape());
+  const AxisRef axis = AxisRef::whole(mesh.axes()[0]);
+  rows.dims[0].parts = {Part{kRows, {axis}}};
+  part.partial = {{axis, maker.reduction}};
+  made.annotations = {{table, rows, "test"}, {makes->outputs[0], part, "test"}};
+  return made;
+}
+
+class Specials : public testing::TestWithParam<Family> {};
+
+TEST_P(Specials, PassNoOperatorThatIsNotLinearInThem) {
+  int right = 0;
+  size_t turn = 0;
+  for (const Subject& original : GetParam().cases()) {
+    const auto& operands = original.graph->nodes().front()->inputs;
+    for (size_t index = 0; index < operands.size(); ++index) {
+      if (!is_filled(operands[index])) continue;
+      for (const Maker& maker : kMakers) {
+        // Lookups for all, and one of the others.
+        if (!run_all() && &maker != kMakers && turn++ % 3 != 0) continue;
+        for (bool others : {false, true}) {
+          const Mesh mesh({{"x", turn % 2 ? 2 : 3}});
+          auto made = derived(original, index, maker, others, mesh);
+          if (!made) continue;
+          SCOPED_TRACE(made->subject.name);
+          Trials trials(made->subject);
+          trials.run(mesh, made->annotations);
+          right += trials.right();
+        }
+      }
+    }
+  }
+  EXPECT_GT(right, 0);
+}
+
+TEST_P(Specials, AreWhereOneRankHasThem) {
+  const std::vector<Mesh> meshes = {Mesh({{"x", 2}}), Mesh({{"x", 3}})};
+  size_t turn = 0;
+  for (const Subject& original : GetParam().cases()) {
+    Subject subject = copy_of(original);
+    uint64_t seed = seed_of(subject.name + " special");
+    bool any = false;
+    for (const auto& value : subject.graph->values())
+      if (is_filled(value.get())) {
+        refill(subject, value.get(), Fill::special_integers, seed++);
+        any = true;
+      }
+    if (!any) continue;
+    SCOPED_TRACE(subject.name + ", special");
+    Trials trials(subject);
+    for (const Value* value : subject.annotatable())
+      for (const Mesh& mesh : meshes)
+        for (const Sharding& sharding : single_shardings(value->shape(), AxisRef::whole(mesh.axes()[0]), 0))
+          if (run_all() || turn++ % 2 == 0) trials.run(mesh, {{value, sharding, "test"}});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Property, Specials, testing::ValuesIn(families()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tessera::property
