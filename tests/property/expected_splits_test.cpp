@@ -1,0 +1,96 @@
+// Along which dimensions operators can be split, and which operands they take partial: a table, so that a rule that
+// needs something whole where it did not is seen. TESSERA_UPDATE_GOLDENS=1 writes it anew; then read the difference.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "property/cases.h"
+#include "property/shardings.h"
+#include "tessera/ops/op.h"
+#include "tessera/spmd/decide.h"
+#include "tessera/spmd/propagate.h"
+
+namespace tessera::property {
+namespace {
+
+using ops::FactorKind;
+
+const std::string kPath = std::string(TESSERA_TEST_DATA) + "/property/expected_splits.txt";
+
+constexpr std::string_view kHeader =
+    "# What of each property case can be split over ranks: its rule (a name alone passes, 1 is whole), then the sets "
+    "of\n"
+    "# operands that may be partial together, and which others must be finite for that.\n";
+
+std::string partials_of(const ops::Rule& rule) {
+  std::string text;
+  for (const ops::PartialSet& set : rule.partials) {
+    text += fmt::format("; partial {} of {}", name_of(set.reduction), fmt::join(set.operands, "+"));
+    if (!set.finite.empty()) text += fmt::format(" if finite {}", fmt::join(set.finite, "+"));
+  }
+  return text;
+}
+
+std::vector<std::string> lines_now() {
+  std::vector<std::string> lines;
+  for (const Family& family : families())
+    for (const Subject& subject : family.cases()) {
+      const Node& node = *subject.graph->nodes().front();
+      const ops::Rule rule = ops::op_of(node).rule(node);
+      lines.push_back(fmt::format("{}: {}{}", subject.name, rule.str(), partials_of(rule)));
+    }
+  return lines;
+}
+
+TEST(ExpectedSplits, AreWhatRulesSay) {
+  const std::vector<std::string> lines = lines_now();
+  if (std::getenv("TESSERA_UPDATE_GOLDENS")) {
+    std::ofstream out(kPath);
+    out << kHeader;
+    for (const std::string& line : lines) out << line << "\n";
+  }
+  std::ifstream in(kPath);
+  ASSERT_TRUE(in) << kPath;
+  std::vector<std::string> expected;
+  for (std::string line; std::getline(in, line);)
+    if (!line.starts_with('#')) expected.push_back(line);
+  ASSERT_EQ(lines.size(), expected.size()) << "TESSERA_UPDATE_GOLDENS=1 writes the table anew";
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i], expected[i]);
+}
+
+// What the rule lets be split, the compiler splits: an operand that is ordered to be split along one such dimension
+// alone is not gathered for the operator.
+TEST(ExpectedSplits, AreDone) {
+  const Mesh mesh({{"x", 2}});
+  const AxisRef axis = AxisRef::whole(mesh.axes()[0]);
+  int split = 0;
+  for (const Family& family : families())
+    for (const Subject& subject : family.cases()) {
+      const Node& node = *subject.graph->nodes().front();
+      const ops::Rule rule = ops::op_of(node).rule(node);
+      const spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
+      for (size_t t = 0; t < node.inputs.size(); ++t)
+        for (size_t d = 0; d < rule.operands[t].size(); ++d) {
+          const Value* operand = node.inputs[t];
+          if (!operand || (operand->kind != ValueKind::input && operand->kind != ValueKind::state)) continue;
+          const ops::DimFactors& factors = rule.operands[t][d];
+          if (operand->shape()[d].is(1) || factors.size() != 1 || rule.factors[factors[0]].kind == FactorKind::whole)
+            continue;
+          Sharding wanted = Sharding::replicated(operand->shape());
+          wanted.dims[d].parts[0].axes = {axis};
+          const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};
+          spmd::Layout layout(*subject.graph, hints, {{operand, wanted}});
+          spmd::propagate(layout, annotations, mesh);
+          const spmd::Decisions decisions = spmd::decide(*subject.graph, layout, mesh, hints, annotations);
+          EXPECT_TRUE(decisions.nodes[0].operands[t].dims[d].is_split())
+              << subject.name << ": operand " << t << ", dimension " << d << " is gathered";
+          ++split;
+        }
+    }
+  EXPECT_GT(split, 0);
+}
+
+}  // namespace
+}  // namespace tessera::property
