@@ -20,7 +20,6 @@
 namespace tessera::runtime {
 namespace {
 
-constexpr size_t kCachedSignatures = 16;
 constexpr HashSample kOfInputs{16, 64 << 10};  // all of up to 1 MiB: one element may be all that differs
 
 int team_size(int asked, int64_t ranks) {

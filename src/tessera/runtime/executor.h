@@ -28,6 +28,9 @@ struct ExecutorOptions {
   ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
 
+/// Sizes of inputs for which an executor keeps its plan; the one that was not used for the longest time makes room.
+inline constexpr size_t kCachedSignatures = 16;
+
 /// Runs a program on ranks that are threads of this process, and maybe of others. run() may be called from several
 /// threads where all ranks are here; calls queue.
 class Executor {
