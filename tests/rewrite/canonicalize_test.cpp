@@ -95,6 +95,15 @@ TEST(Canonicalize, rows_are_not_flattened_around_a_product) {
   EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[batch, sequence, 4]");
 }
 
+TEST(Canonicalize, rows_without_columns_are_not_told_by_their_elements) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* flat = node(graph, "Reshape", {input(graph, "x", {"2", "3"}), ints(graph, {1, 6})});
+  Value* product = node(graph, "MatMul", {flat, state(graph, "w", {6, 0})});
+  simplify(model, node(graph, "Reshape", {product, ints(graph, {1, 5, 0})}, "y", {{"allowzero", int64_t{1}}}));
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[1, 5, 0]");
+}
+
 TEST(Canonicalize, rows_split_otherwise_than_they_were_merged_keep_one_reshape) {
   OnnxModel model;
   Graph& graph = *model.graph;

@@ -80,6 +80,9 @@ bool unflatten_rows(Graph& graph, Node* node) {
   Value* flat = node->inputs[0];
   const Shape& shape = node->outputs[0]->shape();
   if (flat->rank() != 2 || shape.size() < 3 || !(shape.back() == flat->shape()[1])) return false;
+  // As many elements and columns are as many rows, unless there are no columns: [1, 0] may become [1, 5, 0].
+  const Shape leading(shape.begin(), shape.end() - 1);
+  if (shape.back().lower_bound().value_or(0) < 1 && !(product(leading) == flat->shape()[0])) return false;
   size_t products = 0;
   for (Value* at = flat; !made_by(at, "Reshape"); ++products) {
     Value* next = at->producer && used_once(graph, at) ? row_operand(*at->producer) : nullptr;
@@ -87,7 +90,7 @@ bool unflatten_rows(Graph& graph, Node* node) {
     at = next;
   }
   if (products == 0) return false;
-  return replace(graph, node->outputs[0], in_shape(graph, flat, Shape(shape.begin(), shape.end() - 1), node));
+  return replace(graph, node->outputs[0], in_shape(graph, flat, leading, node));
 }
 
 }  // namespace
