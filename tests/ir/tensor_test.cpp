@@ -31,6 +31,24 @@ TEST(dtype, sizes) {
   EXPECT_EQ(bits_of(DType::string), 0);
 }
 
+TEST(sizes, do_not_wrap_around) {
+  const int64_t half = int64_t{1} << 31;
+  EXPECT_EQ(count_of(Dims{half, half}), int64_t{1} << 62);
+  EXPECT_EQ(count_of(Dims{half, half, 0}), 0);
+  EXPECT_THROW(count_of(Dims{half, half, 2}), Error);
+  EXPECT_THROW(bytes_of(DType::float32, int64_t{1} << 62), Error);
+  EXPECT_THROW(Tensor::zeros(DType::float32, {half, half}), Error);
+  EXPECT_NO_THROW(require_countable(DType::float32, Dims{half, 0}, "x"));
+  EXPECT_THROW(require_countable(DType::float32, Dims{half, 0, half}, "x"), Error);  // its strides would overflow
+  try {
+    require_countable(DType::int8, Dims{half, half}, "x");
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    EXPECT_THAT(error.what(), testing::HasSubstr("'x' is int8 of [2147483648, 2147483648]"));
+  }
+}
+
 TEST(dtype, kinds) {
   EXPECT_TRUE(is_float(DType::bfloat16));
   EXPECT_TRUE(is_float(DType::float8e5m2));

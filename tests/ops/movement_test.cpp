@@ -20,6 +20,10 @@ TEST(Transpose, PermutesFactors) {
   OneNode wrong("Transpose");
   wrong.operand("m k").set("perm", std::vector<int64_t>{0, 0});
   EXPECT_THAT(wrong.error(), HasSubstr("perm name dimension 0 twice"));
+
+  OneNode negative("Transpose");
+  negative.operand("m k").set("perm", std::vector<int64_t>{0, -1});
+  EXPECT_THAT(negative.error(), HasSubstr("perm holds -1; its entries are the dimensions 0 to 1"));
 }
 
 TEST(Concat, AddsExtentsAlongItsAxis) {

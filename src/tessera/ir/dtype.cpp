@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "tessera/base/checked.h"
+
 namespace tessera {
 namespace {
 
@@ -57,7 +59,10 @@ int bits_of(DType dtype) {
 }
 
 size_t bytes_of(DType dtype, int64_t count) {
-  return (static_cast<size_t>(count) * bits_of(dtype) + 7) / 8;
+  const size_t bits = static_cast<size_t>(bits_of(dtype)), elements = static_cast<size_t>(count);
+  if (bits > 0 && elements > kMostBytes / bits * 8)
+    fail("memory", "{} elements of type {} are more than any memory holds; give smaller sizes", count, name_of(dtype));
+  return (elements * bits + 7) / 8;
 }
 
 std::string_view name_of(DType dtype) {

@@ -42,7 +42,7 @@ enum class DType : int32_t {
 /// Bits of one element (4 for int4, 1 byte = 8 for bool); 0 for string and undefined.
 int bits_of(DType dtype);
 
-/// Bytes that `count` packed elements take, rounded up to whole bytes.
+/// Bytes that `count` packed elements take, rounded up to whole bytes. A user error if no memory holds them.
 size_t bytes_of(DType dtype, int64_t count);
 
 /// "float32", "bfloat16", "bool", ... ; "undefined" for what is not known.

@@ -1,9 +1,13 @@
 #include "tessera/ir/pages.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 
 #include "tessera/base/error.h"
 
@@ -54,6 +58,20 @@ void FreePages::operator()(std::byte* memory) const {
     munmap(memory, mapped_bytes(bytes));
   else
     std::free(memory);
+}
+
+size_t machine_memory() {
+  const auto pages = static_cast<size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
+  size_t bytes = pages * static_cast<size_t>(std::max(sysconf(_SC_PAGESIZE), 1L));
+  // Of control groups, version 2 and 1; "max" is no number and sets no limit.
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    size_t limit = 0;
+    if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
+  }
+  rlimit address_space{};
+  if (getrlimit(RLIMIT_AS, &address_space) == 0 && address_space.rlim_cur != RLIM_INFINITY)
+    bytes = std::min<size_t>(bytes, address_space.rlim_cur);
+  return bytes;
 }
 
 Pages allocate_pages(size_t bytes, const char* what) {

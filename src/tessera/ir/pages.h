@@ -17,4 +17,8 @@ using Pages = std::unique_ptr<std::byte[], FreePages>;
 /// is none.
 Pages allocate_pages(size_t bytes, const char* what);
 
+/// Bytes of memory that this machine has, or the group of processes that this one is in (a container) may have, if that
+/// is less.
+size_t machine_memory();
+
 }  // namespace tessera

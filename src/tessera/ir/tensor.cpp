@@ -1,8 +1,11 @@
 #include "tessera/ir/tensor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/pages.h"
 
@@ -10,14 +13,19 @@ namespace tessera {
 
 int64_t count_of(std::span<const int64_t> dims) {
   if (std::find(dims.begin(), dims.end(), 0) != dims.end()) return 0;  // the others' product may overflow
-  int64_t count = 1;
-  for (int64_t extent : dims) count *= extent;
-  return count;
+  if (auto count = count_if_fits(dims)) return *count;
+  fail("memory", "a tensor of [{}] has more elements than any memory holds; give smaller sizes", fmt::join(dims, ", "));
 }
 
-namespace {
+void require_countable(DType dtype, std::span<const int64_t> dims, std::string_view name) {
+  const auto most = count_if_fits(dims, 1);
+  const size_t bits = static_cast<size_t>(bits_of(dtype));
+  if (most && (bits == 0 || static_cast<size_t>(*most) <= kMostBytes / bits * 8)) return;
+  fail("memory", "'{}' is {} of [{}], which is more than any memory holds; give smaller sizes", name, name_of(dtype),
+       fmt::join(dims, ", "));
+}
 
-Tensor uninitialized(DType dtype, Dims dims) {
+Tensor Tensor::uninitialized(DType dtype, Dims dims) {
   Tensor tensor;
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
@@ -26,8 +34,6 @@ Tensor uninitialized(DType dtype, Dims dims) {
   tensor.data = static_cast<const std::byte*>(tensor.owner.get());
   return tensor;
 }
-
-}  // namespace
 
 Tensor Tensor::zeros(DType dtype, Dims dims) {
   Tensor tensor = uninitialized(dtype, std::move(dims));

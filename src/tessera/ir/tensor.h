@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/ir/dtype.h"
@@ -13,8 +14,12 @@ namespace tessera {
 
 using Dims = std::vector<int64_t>;
 
-/// Product of extents; 1 for a scalar.
+/// Product of extents; 1 for a scalar. A user error if it overflows.
 int64_t count_of(std::span<const int64_t> dims);
+
+/// Throws a user error that names the tensor if no memory holds it, or would, were its extents of 0 not 0. Whatever is
+/// computed of a tensor's extents is sound after this.
+void require_countable(DType dtype, std::span<const int64_t> dims, std::string_view name);
 
 /// A host tensor, row-major and dense. Its bytes are shared and immutable once others hold them: copying a Tensor
 /// copies no data. `owner` keeps the bytes alive (heap memory or a mapped file).
@@ -27,6 +32,8 @@ struct Tensor {
 
   /// A zero-filled tensor on the heap.
   static Tensor zeros(DType dtype, Dims dims);
+  /// The same with any elements, to be filled.
+  static Tensor uninitialized(DType dtype, Dims dims);
   /// Copies `bytes` bytes from `source`.
   static Tensor copy_of(DType dtype, Dims dims, const void* source, size_t bytes);
   template <typename T>
@@ -39,7 +46,7 @@ struct Tensor {
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data), bytes / sizeof(T)};
   }
-  /// For filling a tensor that zeros() just made and nobody else holds.
+  /// For filling a tensor that zeros() or uninitialized() just made and nobody else holds.
   std::byte* mutable_data() { return const_cast<std::byte*>(data); }
 
   /// Integer elements (any integer type or bool) widened to int64.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/base/checked.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -192,9 +193,9 @@ void infer_depth_to_space(Node& node) {
   int64_t block = block_size(node);
   const Value& data = operand(node, 0);
   const Shape& from = data.shape();
-  set_result(
-      node, 0, data.dtype(),
-      {from[0], divided(node, from[1], block * block, "the number of channels"), from[2] * block, from[3] * block});
+  set_result(node, 0, data.dtype(),
+             {from[0], divided(node, from[1], checked_multiply(block, block, node.label()), "the number of channels"),
+              from[2] * block, from[3] * block});
 }
 
 void infer_space_to_depth(Node& node) {
@@ -202,7 +203,7 @@ void infer_space_to_depth(Node& node) {
   const Value& data = operand(node, 0);
   const Shape& from = data.shape();
   set_result(node, 0, data.dtype(),
-             {from[0], from[1] * (block * block), divided(node, from[2], block, "the height"),
+             {from[0], from[1] * block * block, divided(node, from[2], block, "the height"),
               divided(node, from[3], block, "the width")});
 }
 

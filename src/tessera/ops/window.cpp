@@ -1,16 +1,23 @@
 #include "tessera/ops/window.h"
 
+#include <limits>
+
+#include "tessera/base/checked.h"
 #include "tessera/ops/infer.h"
 
 namespace tessera::ops {
 namespace {
+
+/// So that what is computed of windows does not overflow.
+constexpr int64_t kMostAlong = std::numeric_limits<int32_t>::max();
 
 Dims read(const Node& node, std::string_view attribute, size_t count, int64_t otherwise, int64_t least) {
   Dims values = node.get_ints(attribute, Dims(count, otherwise));
   if (values.size() != count)
     fail_node(node, "'{}' has {} values, {} are needed for its spatial dimensions", attribute, values.size(), count);
   for (int64_t value : values)
-    if (value < least) fail_node(node, "'{}' has {}; at least {} is needed", attribute, value, least);
+    if (value < least || value > kMostAlong)
+      fail_node(node, "'{}' has {}; it must be {} to {}", attribute, value, least, kMostAlong);
   return values;
 }
 
@@ -24,7 +31,9 @@ Windows windows_of(const Node& node, Dims kernel) {
   for (std::string_view name : {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"}) known |= windows.auto_pad == name;
   if (!known) fail_node(node, "auto_pad is '{}'; it may be NOTSET, VALID, SAME_UPPER or SAME_LOWER", windows.auto_pad);
   for (int64_t extent : kernel)
-    if (extent < 1) fail_node(node, "a window of extent {} holds nothing; at least 1 is needed", extent);
+    if (extent < 1 || extent > kMostAlong)
+      fail_node(node, "a window has the extent {}; it must be 1 to {}", extent, kMostAlong);
+  if (!count_if_fits(kernel)) fail_node(node, "a window has more elements than can be counted; make it smaller");
   windows.kernel = std::move(kernel);
   windows.strides = read(node, "strides", rank, 1, 1);
   windows.dilations = read(node, "dilations", rank, 1, 1);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tessera/base/checked.h"
+
 namespace tessera::runtime {
 
 MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
@@ -22,10 +24,10 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
       const Lifetime& taken = lifetimes[other];
       if (taken.last < life.first || life.last < taken.first) continue;
       if (offset + bytes <= plan.offsets[other]) break;
-      offset = std::max(offset, plan.offsets[other] + aligned(taken.bytes));
+      offset = std::max(offset, plan.offsets[other] + aligned(taken.bytes));  // within plan.bytes
     }
     plan.offsets[index] = offset;
-    plan.bytes = std::max(plan.bytes, offset + bytes);
+    plan.bytes = std::max(plan.bytes, checked_add(offset, bytes, "a rank's buffers"));
     placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
                                    [&](size_t value, size_t other) { return value < plan.offsets[other]; }),
                   index);

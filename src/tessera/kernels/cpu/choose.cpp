@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tessera/base/checked.h"
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/parallel.h"
@@ -63,7 +64,7 @@ std::unique_ptr<Kernel> prepare_top_k(const PrepareContext& context) {
   if (k > view.extent) fail("kernel", "{}: k is {}, but there are {} elements", context.node.label(), k, view.extent);
   const bool largest = context.node.get_int("largest", 1) != 0;
   const bool values_wanted = context.has_output(0), indices_wanted = context.has_output(1);
-  const size_t scratch = static_cast<size_t>(context.threads * view.extent) * sizeof(int64_t);
+  const size_t scratch = checked_bytes({context.threads, view.extent, sizeof(int64_t)}, "the order of a TopK");
   return dispatch(NumberTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel(
         [=, threads = context.threads](const KernelArgs& args) {

@@ -44,7 +44,9 @@ std::unique_ptr<Kernel> prepare_constant_of_shape(const PrepareContext& context)
 std::unique_ptr<Kernel> prepare_eye_like(const PrepareContext& context) {
   const TensorDesc& result = context.outputs[0];
   if (result.rank() != 2) fail("kernel", "{}: the operand must be a matrix", context.node.label());
-  const int64_t rows = result.dims[0], columns = result.dims[1], k = context.node.get_int("k", 0);
+  const int64_t rows = result.dims[0], columns = result.dims[1];
+  // Beyond the matrix every k is alike; bounding it keeps the sums below from overflowing.
+  const int64_t k = std::clamp(context.node.get_int("k", 0), -rows - 1, columns + 1);
   return dispatch(AllTypes(), context.node, result.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([=](const KernelArgs& args) {
       T* out = args.out<T>();

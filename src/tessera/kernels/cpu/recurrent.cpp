@@ -230,12 +230,13 @@ std::unique_ptr<Kernel> prepare(const Recurrence& r, const PrepareContext& conte
   auto recurrent = turned_product<T>(r.n, first_gates * r.h, r.h, context);
   auto last = resets_before ? turned_product<T>(r.n, r.h, r.h, context) : nullptr;
   ScratchPlan plan;
-  const size_t projected_at = plan.add(sizeof(T) * static_cast<size_t>(r.t * r.n * r.width()));
-  const size_t recurred_at = plan.add(sizeof(T) * static_cast<size_t>(r.n * r.width()));
-  const size_t product_at = plan.add(sizeof(T) * static_cast<size_t>(r.n * r.width()));
-  const size_t hidden_at = plan.add(sizeof(T) * static_cast<size_t>(r.n * r.h));
-  const size_t cell_at = plan.add(sizeof(T) * static_cast<size_t>(r.n * r.h));
-  const size_t held_at = plan.add(sizeof(T) * static_cast<size_t>(r.n * r.h));
+  const std::string what = context.node.label();
+  const size_t projected_at = plan.add(checked_bytes({sizeof(T), r.t, r.n, r.width()}, what));
+  const size_t recurred_at = plan.add(checked_bytes({sizeof(T), r.n, r.width()}, what));
+  const size_t product_at = plan.add(checked_bytes({sizeof(T), r.n, r.width()}, what));
+  const size_t hidden_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
+  const size_t cell_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
+  const size_t held_at = plan.add(checked_bytes({sizeof(T), r.n, r.h}, what));
   const size_t inner_at = plan.add(
       std::max({input->scratch_bytes(), recurrent->scratch_bytes(), last ? last->scratch_bytes() : size_t{0}}));
   return make_kernel(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/base/checked.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
@@ -31,7 +32,9 @@ constexpr bool rows_in_place = std::is_same_v<In, Compute<In>>&& std::is_same_v<
 template <typename In, typename Out>
 size_t rows_scratch_bytes(const Rows& rows) {
   if (rows_in_place<In, Out> && rows.inner == 1) return 0;
-  return sizeof(Compute<In>) * std::min(rows.inner, rows_together) * rows.length * std::max(rows.threads, 1);
+  return checked_bytes(
+      {sizeof(Compute<In>), std::min(rows.inner, rows_together), rows.length, std::max(rows.threads, 1)},
+      "the rows of a normalization");
 }
 
 /// Calls visit(const Compute<In>* from, Compute<In>* to, row) for each row, contiguous both of them and possibly the

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "tessera/base/checked.h"
+
 namespace tessera::kernels {
 
 /// Divides a kernel's scratch memory: each part starts at a multiple of 64 bytes.
@@ -10,7 +12,7 @@ class ScratchPlan {
   /// Reserves `bytes`; returns the offset.
   size_t add(size_t bytes) {
     const size_t offset = bytes_;
-    bytes_ += (bytes + 63) / 64 * 64;
+    bytes_ = checked_add(bytes_, checked_add(bytes, size_t{63}, "scratch memory") / 64 * 64, "scratch memory");
     return offset;
   }
   size_t bytes() const { return bytes_; }
