@@ -1,7 +1,9 @@
+#include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/row_moments.h"
+#include "tessera/kernels/cpu/view.h"
 
 namespace tessera::kernels {
 namespace {
@@ -72,43 +74,64 @@ std::unique_ptr<Kernel> prepare_instance_normalization(const PrepareContext& con
   return grouped(context, x.rank() < 2 ? 0 : x.dims[1]);
 }
 
-/// Flat positions of all elements of the dimensions of `dims` that are (or are not) in `axes`, row-major.
-std::vector<int64_t> positions(const Dims& dims, const std::vector<bool>& taken, bool want) {
-  std::vector<int64_t> found{0};
-  int64_t stride = count_of(dims);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    stride /= dims[i];
-    if (taken[i] != want) continue;
-    std::vector<int64_t> next;
-    next.reserve(found.size() * dims[i]);
-    for (int64_t base : found)
-      for (int64_t index = 0; index < dims[i]; ++index) next.push_back(base + index * stride);
-    found = std::move(next);
+/// Where the elements of some dimensions of a row-major tensor lie, counted row-major among them alone.
+struct Positions {
+  Dims dims, strides;  ///< dimensions that step as one are one; at least one
+
+  Positions(const Dims& all, const std::vector<bool>& taken, bool want) {
+    const Dims dense = dense_strides(all);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (taken[i] != want || all[i] == 1) continue;
+      if (!dims.empty() && strides.back() == dense[i] * all[i]) {
+        dims.back() *= all[i];
+        strides.back() = dense[i];
+      } else {
+        dims.push_back(all[i]);
+        strides.push_back(dense[i]);
+      }
+    }
+    if (dims.empty()) dims = {1}, strides = {0};
   }
-  return found;
-}
+
+  int64_t count() const { return count_of(dims); }
+  int64_t operator[](int64_t index) const {
+    int64_t at = 0;
+    for (size_t d = dims.size(); d-- > 0; index /= dims[d]) at += index % dims[d] * strides[d];
+    return at;
+  }
+  /// Calls visit(index, position) for all of them, in order.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (int64_t line = 0, all = count(), inner = dims.back(); line < all; line += inner) {
+      const int64_t first = (*this)[line];
+      for (int64_t i = 0; i < inner; ++i) visit(line + i, first + i * strides.back());
+    }
+  }
+};
 
 /// y = (x - mean) / (deviation + 1e-9) over any set of dimensions; each row is gathered first.
 template <typename T>
 std::unique_ptr<Kernel> mean_variance_normalization(const PrepareContext& context, const std::vector<bool>& reduced) {
   using C = Compute<T>;
   const Dims& x = context.inputs[0].dims;
-  const auto kept = positions(x, reduced, false), within = positions(x, reduced, true);
-  const int64_t rows = static_cast<int64_t>(kept.size()), length = static_cast<int64_t>(within.size());
+  const Positions kept(x, reduced, false), within(x, reduced, true);
+  const int64_t rows = kept.count(), length = within.count();
   const int threads = context.threads;
   return make_kernel(
       [=](const KernelArgs& args) {
 #pragma omp parallel for num_threads(team_for(rows* length, threads)) schedule(static)
         for (int64_t row = 0; row < rows; ++row) {
           C* buffer = static_cast<C*>(args.scratch) + omp_get_thread_num() * length;
-          for (int64_t i = 0; i < length; ++i) buffer[i] = load(args.in<T>(0)[kept[row] + within[i]]);
+          const T* in = args.in<T>(0) + kept[row];
+          T* out = args.out<T>() + kept[row];
+          within.for_each([&](int64_t i, int64_t at) { buffer[i] = load(in[at]); });
           const Moments<C> moments = row_moments(buffer, length);
           const C factor = C{1} / (std::sqrt(moments.variance) + static_cast<C>(1e-9));
           shift_and_scale(buffer, buffer, length, moments.mean, factor, C{0});
-          for (int64_t i = 0; i < length; ++i) args.out<T>()[kept[row] + within[i]] = store<T>(buffer[i]);
+          within.for_each([&](int64_t i, int64_t at) { out[at] = store<T>(buffer[i]); });
         }
       },
-      sizeof(C) * length * std::max(threads, 1));
+      checked_bytes({sizeof(C), length, std::max(threads, 1)}, context.node.label()));
 }
 
 std::unique_ptr<Kernel> prepare_mean_variance_normalization(const PrepareContext& context) {

@@ -52,12 +52,10 @@ std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
   });
 }
 
-/// A line of what adds nothing to any element: zeros, of floats negative ones, since 0 + -0 is 0.
-std::vector<std::byte> nothing_to_add(DType dtype, int64_t bytes, int64_t element) {
-  std::vector<std::byte> line(static_cast<size_t>(bytes));
-  if (is_float(dtype))
-    for (int64_t sign = element - 1; sign < bytes; sign += element) line[static_cast<size_t>(sign)] = std::byte{0x80};
-  return line;
+/// Fills a line with what adds nothing to any element: zeros, of floats negative ones, since 0 + -0 is 0.
+void add_nothing(std::byte* line, bool floats, int64_t bytes, int64_t element) {
+  std::memset(line, 0, static_cast<size_t>(bytes));
+  for (int64_t sign = element - 1; floats && sign < bytes; sign += element) line[sign] = std::byte{0x80};
 }
 
 /// Gather from one shard of a table that is split along the axis: `offset` is the shard's first index, `rows` the whole
@@ -74,10 +72,11 @@ std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   const int64_t count = context.inputs[1].count();
   check_count(context, view.outer * count * view.inner);
   const int64_t element = element_bytes(context), bytes = view.inner * element;
-  return make_kernel([=, absent = nothing_to_add(context.outputs[0].dtype, bytes, element),
-                      dtype = context.inputs[1].dtype, offset_dtype = context.inputs[2].dtype,
-                      rows_dtype = context.inputs[3].dtype, label = context.node.label(),
-                      threads = context.threads](const KernelArgs& args) {
+  auto run = [=, floats = is_float(context.outputs[0].dtype), dtype = context.inputs[1].dtype,
+              offset_dtype = context.inputs[2].dtype, rows_dtype = context.inputs[3].dtype,
+              label = context.node.label(), threads = context.threads](const KernelArgs& args) {
+    auto* absent = static_cast<std::byte*>(args.scratch);
+    add_nothing(absent, floats, bytes, element);
     const Indices indices(args.inputs[1], dtype);
     const int64_t offset = Indices(args.inputs[2], offset_dtype)[0];
     const int64_t rows = Indices(args.inputs[3], rows_dtype)[0];
@@ -87,8 +86,9 @@ std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
       return local >= 0 && local < view.extent ? local : -1;
     };
     gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads, place,
-                 absent.data());
-  });
+                 absent);
+  };
+  return make_kernel(std::move(run), static_cast<size_t>(bytes));
 }
 
 std::unique_ptr<Kernel> prepare_gather_nd(const PrepareContext& context) {

@@ -6,6 +6,7 @@
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/row_moments.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/view.h"
 #include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
@@ -58,31 +59,38 @@ struct RowParameter {
   bool present = false;
   bool as_is = false;
   DType dtype = DType::undefined;
-  std::vector<int64_t> source;  ///< per row element, the parameter's; empty if as_is
-  size_t at = 0;                ///< in scratch
+  Dims row;       ///< extents of a row; empty if as_is
+  Dims strides;   ///< of the parameter along them, 0 where it is broadcast
+  size_t at = 0;  ///< in scratch
 
   template <typename C>
   const C* fetch(const void* data, void* scratch) const {
     if (!present) return nullptr;
     if (as_is) return static_cast<const C*>(data);
-    C* row = scratch_at<C>(scratch, at);
+    C* spread_out = scratch_at<C>(scratch, at);
     switch (dtype) {
       case DType::float32:
-        return spread<float>(data, row);
+        return spread<float>(data, spread_out);
       case DType::float64:
-        return spread<double>(data, row);
+        return spread<double>(data, spread_out);
       case DType::bfloat16:
-        return spread<BFloat16>(data, row);
+        return spread<BFloat16>(data, spread_out);
       default:
-        return spread<Float16>(data, row);
+        return spread<Float16>(data, spread_out);
     }
   }
 
  private:
   template <typename T, typename C>
-  const C* spread(const void* data, C* row) const {
-    for (size_t i = 0; i < source.size(); ++i) row[i] = static_cast<C>(load(static_cast<const T*>(data)[source[i]]));
-    return row;
+  const C* spread(const void* data, C* to) const {
+    const int64_t inner = row.empty() ? 1 : row.back(), step = row.empty() ? 0 : strides.back();
+    for (int64_t line = 0, count = count_of(row); line * inner < count; ++line) {
+      const T* from = static_cast<const T*>(data);
+      int64_t rest = line;
+      for (size_t d = row.size(); d-- > 1; rest /= row[d - 1]) from += rest % row[d - 1] * strides[d - 1];
+      for (int64_t i = 0; i < inner; ++i) to[line * inner + i] = static_cast<C>(load(from[i * step]));
+    }
+    return to;
   }
 };
 
@@ -107,16 +115,11 @@ RowParameter row_parameter(const PrepareContext& context, size_t index, const Di
     parameter.as_is = true;
     return parameter;
   }
-  parameter.source.resize(count_of(row));
-  for (size_t to = 0; to < parameter.source.size(); ++to) {
-    int64_t rest = static_cast<int64_t>(to), stride = 1, from = 0;
-    for (size_t i = row.size(); i-- > 0; rest /= row[i]) {
-      if (dims[i] != 1) from += rest % row[i] * stride;
-      stride *= dims[i];
-    }
-    parameter.source[to] = from;
-  }
-  parameter.at = plan.add(bytes_of(compute, static_cast<int64_t>(parameter.source.size())));
+  parameter.row = row;
+  parameter.strides = dense_strides(dims);
+  for (size_t i = 0; i < row.size(); ++i)
+    if (dims[i] == 1) parameter.strides[i] = 0;
+  parameter.at = plan.add(bytes_of(compute, count_of(row)));
   return parameter;
 }
 

@@ -1,10 +1,12 @@
 #include <cstring>
 #include <numeric>
 
+#include "tessera/base/checked.h"
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/require.h"
+#include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
 namespace tessera::kernels {
@@ -23,46 +25,65 @@ int64_t source_of(const std::string& mode, int64_t at, int64_t extent) {
   return std::min(folded, period - folded) % extent;
 }
 
+/// One dimension of the result: so many elements added in front of what is left of the operand's once it is cropped.
+struct PaddedDim {
+  int64_t extent = 0, added = 0, cropped = 0, body = 0;
+  int64_t stride = 0;   ///< of the operand
+  size_t table_at = 0;  ///< in scratch memory: the operand position of each result position
+};
+
 /// Pads (or, where negative, crops, which comes first) by one table of source positions per dimension.
 struct Padding {
-  std::vector<std::vector<int64_t>> source;  ///< [dimension][result position]
-  Dims strides;                              ///< of the operand
-  int64_t body_begin = 0, body_end = 0;      ///< of a row: result positions that copy consecutive operand elements
+  std::string mode;
+  std::vector<PaddedDim> dims;
+  size_t scratch_bytes = 0;
+
+  const int64_t* table(size_t d, void* scratch) const { return scratch_at<int64_t>(scratch, dims[d].table_at); }
+
+  void fill_tables(void* scratch) const {
+    for (const PaddedDim& dim : dims) {
+      auto* table = scratch_at<int64_t>(scratch, dim.table_at);
+      for (int64_t i = 0; i < dim.extent; ++i) {
+        const int64_t from = source_of(mode, i - dim.added, dim.body);
+        table[i] = from == outside ? outside : from + dim.cropped;
+      }
+    }
+  }
 };
 
 template <typename T>
-void pad_row(const Padding& padding, const T* in, T* out, T constant) {
-  const std::vector<int64_t>& source = padding.source.back();
-  const int64_t n = static_cast<int64_t>(source.size());
+void pad_row(const PaddedDim& dim, const int64_t* source, const T* in, T* out, T constant) {
   auto one_by_one = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = source[i] == outside ? constant : in[source[i]];
   };
-  one_by_one(0, padding.body_begin);
-  if (padding.body_end > padding.body_begin)
-    std::memcpy(out + padding.body_begin, in + source[padding.body_begin],
-                static_cast<size_t>(padding.body_end - padding.body_begin) * sizeof(T));
-  one_by_one(padding.body_end, n);
+  // Result positions that copy consecutive operand elements.
+  const int64_t body_begin = std::min(dim.added, dim.extent), body_end = std::min(dim.added + dim.body, dim.extent);
+  one_by_one(0, body_begin);
+  if (body_end > body_begin)
+    std::memcpy(out + body_begin, in + source[body_begin], static_cast<size_t>(body_end - body_begin) * sizeof(T));
+  one_by_one(body_end, dim.extent);
 }
 
 template <typename T>
-void pad(const Padding& padding, const T* in, T* out, T constant, int threads) {
-  const int rank = static_cast<int>(padding.source.size());
-  const int64_t row = static_cast<int64_t>(padding.source.back().size());
+void pad(const Padding& padding, const T* in, T* out, T constant, void* scratch, int threads) {
+  padding.fill_tables(scratch);
+  const size_t last = padding.dims.size() - 1;
+  const int64_t row = padding.dims[last].extent;
   int64_t rows = 1;
-  for (int d = 0; d + 1 < rank; ++d) rows *= static_cast<int64_t>(padding.source[d].size());
+  for (size_t d = 0; d < last; ++d) rows *= padding.dims[d].extent;
   for_ranges(row == 0 ? 0 : rows, rows * row, threads, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin; at < end; ++at) {
       int64_t rest = at, offset = 0;
       bool inside = true;
-      for (int d = rank - 2; d >= 0; --d) {
-        const int64_t extent = static_cast<int64_t>(padding.source[d].size());
-        const int64_t source = padding.source[d][rest % extent];
-        rest /= extent;
+      for (size_t d = last; d-- > 0;) {
+        const PaddedDim& dim = padding.dims[d];
+        const int64_t source = padding.table(d, scratch)[rest % dim.extent];
+        rest /= dim.extent;
         inside = inside && source != outside;
-        offset += source * padding.strides[d];
+        offset += source * dim.stride;
       }
       if (inside)
-        pad_row(padding, in + offset, out + at * row, constant);
+        pad_row(padding.dims[last], padding.table(last, scratch), in + offset, out + at * row, constant);
       else
         std::fill(out + at * row, out + (at + 1) * row, constant);
     }
@@ -87,33 +108,34 @@ std::unique_ptr<Kernel> prepare_pad(const PrepareContext& context) {
     before[axis] = pads[i];
     after[axis] = pads[i + axes.size()];
   }
-  Padding padding;
+  Padding padding{mode, {}, 0};
+  ScratchPlan scratch;
   if (in.empty()) in = out = {1}, before = after = {0};  // a scalar is a row of one
-  padding.strides = dense_strides(in);
+  const Dims strides = dense_strides(in);
   for (size_t d = 0; d < in.size(); ++d) {
-    const int64_t extent = in[d] + before[d] + after[d];
     const int64_t cropped = std::max<int64_t>(0, -before[d]), added = std::max<int64_t>(0, before[d]);
-    const int64_t body = std::max<int64_t>(0, in[d] - cropped - std::max<int64_t>(0, -after[d]));
-    if (extent < 0 || d >= out.size() || out[d] != extent)
+    const auto widened = add_if_fits(in[d], before[d]);
+    const auto extent = widened ? add_if_fits(*widened, after[d]) : std::nullopt;
+    if (!extent || *extent < 0 || d >= out.size() || out[d] != *extent)
       fail("kernel", "{}: dimension {} of {} padded by {} and {} is not {}", node.label(), d, in[d], before[d],
            after[d], d < out.size() ? out[d] : -1);
-    if (body == 0 && extent > 0 && mode != "constant")
+    const int64_t body = std::max<int64_t>(0, in[d] - cropped - std::max<int64_t>(0, -after[d]));
+    if (body == 0 && *extent > 0 && mode != "constant")
       fail("kernel", "{}: dimension {} is empty, so there is nothing to pad it with in mode '{}'", node.label(), d,
            mode);
-    std::vector<int64_t>& source = padding.source.emplace_back(extent);
-    for (int64_t i = 0; i < extent; ++i) {
-      const int64_t from = source_of(mode, i - added, body);
-      source[i] = from == outside ? outside : from + cropped;
-    }
-    padding.body_begin = std::min(added, extent);  // of the last dimension in the end
-    padding.body_end = std::min(added + body, extent);
+    padding.dims.push_back(
+        {*extent, added, cropped, body, strides[d], scratch.add(static_cast<size_t>(*extent) * sizeof(int64_t))});
   }
+  padding.scratch_bytes = scratch.bytes();
   require_scalar(context, 2, "the constant", context.outputs[0].dtype);
   const bool has_constant = context.has_input(2);
   return dispatch_size(node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
-    return make_kernel([padding = std::move(padding), has_constant, threads = context.threads](const KernelArgs& args) {
-      pad(padding, args.in<T>(0), args.out<T>(), has_constant ? *args.in<T>(2) : T(0), threads);
-    });
+    const size_t bytes = padding.scratch_bytes;
+    return make_kernel(
+        [padding = std::move(padding), has_constant, threads = context.threads](const KernelArgs& args) {
+          pad(padding, args.in<T>(0), args.out<T>(), has_constant ? *args.in<T>(2) : T(0), args.scratch, threads);
+        },
+        bytes);
   });
 }
 

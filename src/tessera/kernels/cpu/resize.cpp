@@ -1,50 +1,95 @@
+#include <fmt/ranges.h>
+
+#include <array>
 #include <cmath>
 
+#include "tessera/base/checked.h"
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/scratch.h"
 
 /// Resize is separable: one dimension after another, each by a table of which positions an element of the result takes
-/// with which weights (ONNX's Resize, the coordinate transformations and coefficients of its attribute tables).
+/// with which weights (ONNX's Resize, the coordinate transformations and coefficients of its attribute tables). The
+/// tables are made in scratch memory at every run, so that the plan counts them; beside the elements they are few.
 namespace tessera::kernels {
 namespace {
 
 enum class Mode { nearest, linear, cubic };
+enum class Coordinates {
+  half_pixel,
+  half_pixel_symmetric,
+  pytorch_half_pixel,
+  align_corners,
+  asymmetric,
+  tf_half_pixel_for_nn
+};
+enum class Rounding { prefer_floor, prefer_ceil, floor, ceil };
 
 struct Interpolation {
   Mode mode = Mode::nearest;
-  std::string coordinates, nearest;
+  Coordinates coordinates = Coordinates::half_pixel;
+  Rounding nearest = Rounding::prefer_floor;
   double cubic_a = -0.75;
   bool exclude_outside = false, antialias = false;
 };
 
-/// Along one dimension: result position i is Σ weights[k]·in[positions[k]] over k in [begins[i], begins[i + 1]).
-struct Taps {
+/// Along one dimension.
+struct Pass {
   AxisView view;  ///< of what goes in
   int64_t result = 0;
-  std::vector<int64_t> begins{0}, positions;
-  std::vector<double> weights;
+  double scale = 1;
+  int64_t most = 1;                                        ///< positions that an element of the result takes
+  size_t counts_at = 0, positions_at = 0, weights_at = 0;  ///< the table, in scratch memory
 };
 
-double source_coordinate(const Interpolation& how, int64_t at, int64_t in, int64_t out, double scale) {
-  const double x = static_cast<double>(at);
-  if (how.coordinates == "asymmetric") return x / scale;
-  if (how.coordinates == "tf_half_pixel_for_nn") return (x + 0.5) / scale;
-  if (how.coordinates == "align_corners") {
-    const double width = scale * static_cast<double>(in);  // before it is rounded down, as the standard has it
-    return out == 1 ? 0 : x * static_cast<double>(in - 1) / (width - 1);
+/// Result position i is Σ weights[k]·in[positions[k]] over the counts[i] entries k from i·most on.
+struct Taps {
+  int64_t* counts;
+  int64_t* positions;
+  double* weights;
+
+  Taps(const Pass& pass, void* scratch)
+      : counts(scratch_at<int64_t>(scratch, pass.counts_at)),
+        positions(scratch_at<int64_t>(scratch, pass.positions_at)),
+        weights(scratch_at<double>(scratch, pass.weights_at)) {}
+};
+
+double source_coordinate(Coordinates how, int64_t at, int64_t in, int64_t out, double scale) {
+  const double x = static_cast<double>(at), centre = (x + 0.5) / scale - 0.5;
+  switch (how) {
+    case Coordinates::asymmetric:
+      return x / scale;
+    case Coordinates::tf_half_pixel_for_nn:
+      return (x + 0.5) / scale;
+    case Coordinates::align_corners: {
+      const double width = scale * static_cast<double>(in);  // before it is rounded down, as the standard has it
+      return out == 1 ? 0 : x * static_cast<double>(in - 1) / (width - 1);
+    }
+    case Coordinates::half_pixel_symmetric: {
+      const double adjustment = static_cast<double>(out) / (scale * static_cast<double>(in));
+      return static_cast<double>(in) / 2 * (1 - adjustment) + centre;
+    }
+    case Coordinates::pytorch_half_pixel:
+      return out == 1 ? 0 : centre;
+    case Coordinates::half_pixel:
+      return centre;
   }
-  if (how.coordinates == "pytorch_half_pixel" && out == 1) return 0;
-  const double centre = (x + 0.5) / scale - 0.5;
-  if (how.coordinates != "half_pixel_symmetric") return centre;
-  const double adjustment = static_cast<double>(out) / (scale * static_cast<double>(in));
-  return static_cast<double>(in) / 2 * (1 - adjustment) + centre;
+  return centre;
 }
 
-int64_t nearest_position(const std::string& rounding, double x) {
-  if (rounding == "floor") return static_cast<int64_t>(std::floor(x));
-  if (rounding == "ceil") return static_cast<int64_t>(std::ceil(x));
-  return static_cast<int64_t>(rounding == "round_prefer_ceil" ? std::floor(x + 0.5) : std::ceil(x - 0.5));
+int64_t nearest_position(Rounding rounding, double x) {
+  switch (rounding) {
+    case Rounding::floor:
+      return static_cast<int64_t>(std::floor(x));
+    case Rounding::ceil:
+      return static_cast<int64_t>(std::ceil(x));
+    case Rounding::prefer_ceil:
+      return static_cast<int64_t>(std::floor(x + 0.5));
+    case Rounding::prefer_floor:
+      return static_cast<int64_t>(std::ceil(x - 0.5));
+  }
+  return 0;
 }
 
 /// The interpolating kernel at distance x from its centre.
@@ -56,38 +101,53 @@ double kernel_at(const Interpolation& how, double x) {
   return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
-void add_taps(Taps& taps, const Interpolation& how, double x, int64_t in, double scale) {
+/// How far from its centre the kernel reaches, in elements that go in.
+double reach_of(const Interpolation& how, double scale) {
+  return (how.mode == Mode::linear ? 1 : 2) / (how.antialias ? std::min(scale, 1.0) : 1.0);
+}
+
+void fill_entry(const Interpolation& how, const Pass& pass, const Taps& taps, int64_t i) {
+  const int64_t in = pass.view.extent;
+  const double x = source_coordinate(how.coordinates, i, in, pass.result, pass.scale);
   auto clamped = [&](int64_t position) { return std::clamp<int64_t>(position, 0, in - 1); };
+  int64_t* positions = taps.positions + i * pass.most;
+  double* weights = taps.weights + i * pass.most;
+  int64_t count = 0;
   if (how.mode == Mode::nearest) {
-    taps.positions.push_back(clamped(nearest_position(how.nearest, x)));
-    taps.weights.push_back(1);
+    positions[0] = clamped(nearest_position(how.nearest, x));
+    weights[0] = 1;
+    count = 1;
   } else {
-    const double stretch = how.antialias ? std::min(scale, 1.0) : 1.0;
-    const double reach = (how.mode == Mode::linear ? 1 : 2) / stretch;
-    const size_t first = taps.weights.size();
+    const double stretch = how.antialias ? std::min(pass.scale, 1.0) : 1.0, reach = reach_of(how, pass.scale);
     double sum = 0;
-    for (int64_t i = static_cast<int64_t>(std::ceil(x - reach)); static_cast<double>(i) < x + reach; ++i) {
-      const double weight = kernel_at(how, (static_cast<double>(i) - x) * stretch);
-      if (weight == 0 || (how.exclude_outside && i != clamped(i))) continue;
-      taps.positions.push_back(clamped(i));
-      taps.weights.push_back(weight);
+    for (int64_t at = static_cast<int64_t>(std::ceil(x - reach)); static_cast<double>(at) < x + reach; ++at) {
+      const double weight = kernel_at(how, (static_cast<double>(at) - x) * stretch);
+      if (weight == 0 || (how.exclude_outside && at != clamped(at)) || count == pass.most) continue;
+      positions[count] = clamped(at);
+      weights[count++] = weight;
       sum += weight;
     }
-    for (size_t k = first; k < taps.weights.size(); ++k) taps.weights[k] /= sum;
+    for (int64_t k = 0; k < count; ++k) weights[k] /= sum;
   }
-  taps.begins.push_back(static_cast<int64_t>(taps.positions.size()));
+  taps.counts[i] = count;
+}
+
+void fill_table(const Interpolation& how, const Pass& pass, const Taps& taps, int threads) {
+  for_ranges(pass.result, pass.result * pass.most, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fill_entry(how, pass, taps, i);
+  });
 }
 
 template <typename In, typename Out>
-void resize_along(const Taps& taps, const In* in, Out* out, int threads) {
-  const int64_t inner = taps.view.inner;
-  for_ranges(taps.view.outer * taps.result, taps.view.outer * taps.result * inner, threads,
+void resize_along(const Pass& pass, const Taps& taps, const In* in, Out* out, int threads) {
+  const int64_t inner = pass.view.inner;
+  for_ranges(pass.view.outer * pass.result, pass.view.outer * pass.result * inner, threads,
              [&](int64_t begin, int64_t end) {
                for (int64_t at = begin; at < end; ++at) {
-                 const int64_t i = at % taps.result;
-                 const In* lines = in + at / taps.result * taps.view.extent * inner;
+                 const int64_t i = at % pass.result;
+                 const In* lines = in + at / pass.result * pass.view.extent * inner;
                  Out* line = out + at * inner;
-                 const int64_t first = taps.begins[i], last = taps.begins[i + 1];
+                 const int64_t first = i * pass.most, last = first + taps.counts[i];
                  if (last - first == 1 && taps.weights[first] == 1) {
                    const In* source = lines + taps.positions[first] * inner;
                    for (int64_t j = 0; j < inner; ++j) line[j] = store<Out>(load(source[j]));
@@ -103,21 +163,39 @@ void resize_along(const Taps& taps, const In* in, Out* out, int threads) {
              });
 }
 
+/// A word of a table, as what it stands for.
+template <typename Meaning, size_t N>
+Meaning meaning_of(const Node& node, const std::array<std::pair<std::string_view, Meaning>, N>& words,
+                   std::string_view attribute) {
+  const std::string given = node.get_string(attribute, words[0].first);
+  std::vector<std::string_view> known;
+  for (const auto& [word, meaning] : words) {
+    if (given == word) return meaning;
+    known.push_back(word);
+  }
+  fail("kernel", "{}: {} '{}' is not supported; use one of {}", node.label(), attribute, given, fmt::join(known, ", "));
+}
+
+constexpr std::array<std::pair<std::string_view, Mode>, 3> kModes = {
+    {{"nearest", Mode::nearest}, {"linear", Mode::linear}, {"cubic", Mode::cubic}}};
+constexpr std::array<std::pair<std::string_view, Coordinates>, 6> kCoordinates = {
+    {{"half_pixel", Coordinates::half_pixel},
+     {"half_pixel_symmetric", Coordinates::half_pixel_symmetric},
+     {"pytorch_half_pixel", Coordinates::pytorch_half_pixel},
+     {"align_corners", Coordinates::align_corners},
+     {"asymmetric", Coordinates::asymmetric},
+     {"tf_half_pixel_for_nn", Coordinates::tf_half_pixel_for_nn}}};
+constexpr std::array<std::pair<std::string_view, Rounding>, 4> kRoundings = {
+    {{"round_prefer_floor", Rounding::prefer_floor},
+     {"round_prefer_ceil", Rounding::prefer_ceil},
+     {"floor", Rounding::floor},
+     {"ceil", Rounding::ceil}}};
+
 Interpolation interpolation_of(const Node& node) {
-  auto one_of = [&](const std::string& value, std::initializer_list<std::string_view> known, std::string_view what) {
-    if (std::find(known.begin(), known.end(), value) == known.end())
-      fail("kernel", "{}: {} '{}' is not supported; use one of {}", node.label(), what, value, fmt::join(known, ", "));
-    return value;
-  };
   Interpolation how;
-  const std::string mode = one_of(node.get_string("mode", "nearest"), {"nearest", "linear", "cubic"}, "mode");
-  how.mode = mode == "nearest" ? Mode::nearest : mode == "linear" ? Mode::linear : Mode::cubic;
-  how.coordinates = one_of(node.get_string("coordinate_transformation_mode", "half_pixel"),
-                           {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-                            "tf_half_pixel_for_nn"},
-                           "coordinate_transformation_mode");
-  how.nearest = one_of(node.get_string("nearest_mode", "round_prefer_floor"),
-                       {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}, "nearest_mode");
+  how.mode = meaning_of(node, kModes, "mode");
+  how.coordinates = meaning_of(node, kCoordinates, "coordinate_transformation_mode");
+  how.nearest = meaning_of(node, kRoundings, "nearest_mode");
   how.cubic_a = node.get_float("cubic_coeff_a", -0.75f);
   how.exclude_outside = node.get_int("exclude_outside", 0) != 0;
   how.antialias = node.get_int("antialias", 0) != 0;
@@ -141,6 +219,14 @@ std::vector<double> scales_of(const PrepareContext& context, const Dims& in, con
   return scales;
 }
 
+/// Positions within the kernel's reach. Scales that make at least one element reach no further than a few extents.
+int64_t most_taps(const Node& node, const Interpolation& how, const Pass& pass) {
+  const double most = std::floor(2 * reach_of(how, pass.scale)) + 1;
+  if (!(most <= 4.0 * static_cast<double>(pass.view.extent) + 8))
+    fail("kernel", "{}: a scale of {} leaves nothing of {} elements", node.label(), pass.scale, pass.view.extent);
+  return static_cast<int64_t>(most);
+}
+
 std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
   const Node& node = context.node;
   const Interpolation how = interpolation_of(node);
@@ -149,36 +235,46 @@ std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
   if (x.rank() != y.rank()) fail("kernel", "{}: operand and result differ in rank", node.label());
   if (y.count() == 0) return make_kernel([](const KernelArgs&) {});
   if (x.count() == 0) fail("kernel", "{}: there is nothing to interpolate between", node.label());
-  std::vector<Taps> passes;
+  std::vector<Pass> passes;
+  ScratchPlan scratch;
   Dims dims = x.dims;
   int64_t largest = 0;
   for (size_t d = 0; d < dims.size(); ++d) {
     if (dims[d] == y.dims[d] && scales[d] == 1) continue;
-    Taps taps{AxisView(dims, static_cast<int64_t>(d)), y.dims[d], {0}, {}, {}};
-    for (int64_t i = 0; i < y.dims[d]; ++i)
-      add_taps(taps, how, source_coordinate(how, i, dims[d], y.dims[d], scales[d]), dims[d], scales[d]);
+    Pass pass{AxisView(dims, static_cast<int64_t>(d)), y.dims[d], scales[d]};
+    if (how.mode != Mode::nearest) pass.most = most_taps(node, how, pass);
+    pass.counts_at = scratch.add(checked_bytes({pass.result, sizeof(int64_t)}, node.label()));
+    pass.positions_at = scratch.add(checked_bytes({pass.result, pass.most, sizeof(int64_t)}, node.label()));
+    pass.weights_at = scratch.add(checked_bytes({pass.result, pass.most, sizeof(double)}, node.label()));
     dims[d] = y.dims[d];
+    require_countable(DType::float64, dims, node.output(0)->name + " on the way");
     largest = std::max(largest, count_of(dims));
-    passes.push_back(std::move(taps));
+    passes.push_back(pass);
   }
   auto prepare = [&]<typename T>() -> std::unique_ptr<Kernel> {
     using C = Compute<T>;
     const size_t between = passes.size() > 1 ? static_cast<size_t>(largest) * sizeof(C) : 0;
+    const std::array<size_t, 2> buffers_at = {scratch.add(between), scratch.add(passes.size() > 2 ? between : 0)};
     return make_kernel(
         [=, bytes = x.bytes(), passes = std::move(passes), threads = context.threads](const KernelArgs& args) {
-          if (passes.empty()) {
-            std::copy_n(args.in<std::byte>(0), bytes, args.out<std::byte>());
-          } else if (passes.size() == 1) {
-            resize_along(passes[0], args.in<T>(0), args.out<T>(), threads);
-          } else {
-            C* buffers[] = {static_cast<C*>(args.scratch), static_cast<C*>(args.scratch) + largest};
-            resize_along(passes.front(), args.in<T>(0), buffers[0], threads);
-            for (size_t p = 1; p + 1 < passes.size(); ++p)
-              resize_along(passes[p], buffers[(p + 1) % 2], buffers[p % 2], threads);
-            resize_along(passes.back(), buffers[passes.size() % 2], args.out<T>(), threads);
+          if (passes.empty()) return void(std::copy_n(args.in<std::byte>(0), bytes, args.out<std::byte>()));
+          auto buffer = [&](size_t p) { return scratch_at<C>(args.scratch, buffers_at[p % 2]); };  // pass p's result
+          for (size_t p = 0; p < passes.size(); ++p) {
+            const Pass& pass = passes[p];
+            const Taps taps(pass, args.scratch);
+            fill_table(how, pass, taps, threads);
+            const bool first = p == 0, last = p + 1 == passes.size();
+            if (first && last)
+              resize_along(pass, taps, args.in<T>(0), args.out<T>(), threads);
+            else if (first)
+              resize_along(pass, taps, args.in<T>(0), buffer(p), threads);
+            else if (last)
+              resize_along(pass, taps, buffer(p + 1), args.out<T>(), threads);
+            else
+              resize_along(pass, taps, buffer(p + 1), buffer(p), threads);
           }
         },
-        2 * between);
+        scratch.bytes());
   };
   return how.mode == Mode::nearest ? dispatch(NumberTypes(), node, x.dtype, prepare)
                                    : dispatch(FloatTypes(), node, x.dtype, prepare);
