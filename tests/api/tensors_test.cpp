@@ -59,6 +59,14 @@ TEST(Tensors, say_what_is_missing) {
   EXPECT_THAT(error_of(folder.path()), HasSubstr("holds no input_0.pb"));
 }
 
+TEST(Tensors, that_the_model_does_not_name_are_a_mistake) {
+  TemporaryFolder folder;
+  write_tensors(folder / "in.npz", {{"ids", ids()}, {"x@3", x()}});  // of rank 3 alone
+  EXPECT_EQ(read_tensors(folder / "in.npz", "input", kPorts).size(), 2u);
+  write_tensors(folder / "in.npz", {{"ids", ids()}, {"extra", x()}});
+  EXPECT_THAT(error_of(folder / "in.npz"), HasSubstr("the model has no input 'extra'; its inputs are: "));
+}
+
 TEST(Tensors, probing_a_path_leaves_nothing_there) {
   TemporaryFolder folder;
   require_writable(folder / "out.npz");

@@ -96,6 +96,29 @@ TEST(npz, bfloat16_is_written_as_float32) {
   EXPECT_THAT(x.as<float>(), ElementsAre(1.0f, -2.5f));
 }
 
+TEST(npz, reads_what_is_wanted_alone) {
+  TemporaryFolder folder;
+  Tensor one = Tensor::of<float>(DType::float32, {1}, {1});
+  write_npz(folder / "a.npz", {{"x", one}, {"other", one}});
+  std::string bytes = contents(folder / "a.npz");
+  bytes[bytes.find("NUMPY", bytes.find("NUMPY") + 1)] ^= 1;  // of the other, whose checksum fails when it is read
+  put(folder / "a.npz", bytes);
+  EXPECT_THROW(read_npz(folder / "a.npz"), Error);
+  auto read = read_npz(folder / "a.npz", {[](const std::string& name) { return name == "x"; }});
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_THAT(read.at("x").as<float>(), ElementsAre(1));
+}
+
+TEST(npz, stated_sizes_count_before_anything_is_read) {
+  TemporaryFolder folder;
+  write_npz(folder / "a.npz",
+            {{"x", Tensor::zeros(DType::float32, {1000})}, {"z", Tensor::zeros(DType::int8, {2000})}});
+  EXPECT_EQ(read_npz(folder / "a.npz", {nullptr, 7000}).size(), 2u);
+  expect_user_error([&] { read_npz(folder / "a.npz", {nullptr, 3000}); }, {"a.npz: 'x'", "4.0 KiB", "2.9 KiB"});
+  expect_user_error([&] { read_npz(folder / "a.npz", {nullptr, 5000}); }, {"a.npz: 'z'", "limit"});
+  EXPECT_EQ(read_npz(folder / "a.npz", {[](const std::string& name) { return name == "x"; }, 5000}).size(), 1u);
+}
+
 TEST(npz, an_archive_may_be_empty) {
   TemporaryFolder folder;
   write_npz(folder / "a.npz", {});

@@ -1,5 +1,7 @@
 #include "tessera/tensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "tessera/base/error.h"
@@ -25,6 +27,33 @@ fs::path data_folder(const fs::path& path, const std::string& prefix) {
   if (fs::exists(numbered(nested, prefix, 0))) return nested;
   fail("inputs", "{} holds no {}_0.pb; name a .npz file, or a folder such as ONNX's test_data_set_0", path.string(),
        prefix);
+}
+
+/// "x" of "x@12": the array of rank 12 alone, of models that were split before.
+std::string_view without_rank(std::string_view name) {
+  const size_t at = name.rfind('@');
+  const bool numbered = at != std::string_view::npos && at + 1 < name.size() &&
+                        name.find_first_not_of("0123456789", at + 1) == std::string_view::npos;
+  return numbered ? name.substr(0, at) : name;
+}
+
+bool names_a_port(std::string_view name, const std::vector<TensorInfo>& ports) {
+  return std::any_of(ports.begin(), ports.end(),
+                     [&](const TensorInfo& port) { return port.name == name || port.name == without_rank(name); });
+}
+
+/// Arrays that the model does not name are not read. Among inputs they are a mistake.
+Tensors read_archive(const fs::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports,
+                     size_t memory_limit) {
+  return read_npz(path, {[&](const std::string& name) {
+                           if (names_a_port(name, ports)) return true;
+                           if (prefix != "input") return false;
+                           std::vector<std::string> names;
+                           for (const TensorInfo& port : ports) names.push_back(port.name);
+                           fail("inputs", "{}: the model has no {} '{}'; its {}s are: {}", path.string(), prefix, name,
+                                prefix, fmt::join(names, ", "));
+                         },
+                         memory_limit});
 }
 
 Tensors read_folder(const fs::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports) {
@@ -55,9 +84,11 @@ Tensor narrowed(const Tensor& tensor, DType dtype) {
 
 }  // namespace
 
-Tensors read_tensors(const fs::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports) {
+Tensors read_tensors(const fs::path& path, const std::string& prefix, const std::vector<TensorInfo>& ports,
+                     size_t memory_limit) {
   if (!fs::exists(path)) fail("inputs", "{} does not exist; name a .npz file or a folder of .pb files", path.string());
-  Tensors tensors = fs::is_directory(path) ? read_folder(path, prefix, ports) : read_npz(path);
+  Tensors tensors =
+      fs::is_directory(path) ? read_folder(path, prefix, ports) : read_archive(path, prefix, ports, memory_limit);
   for (const TensorInfo& port : ports) {
     auto found = tensors.find(port.name);
     if (found == tensors.end() || found->second.dtype != DType::float32) continue;

@@ -166,16 +166,6 @@ void Table::print(const Console& console) const {
   }
 }
 
-std::string bytes_text(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  int unit = 0;
-  while (bytes >= 1024 && unit < 5) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return formatted(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
-}
-
 std::string count_text(double count) {
   const char* units[] = {"", "k", "M", "G", "T", "P"};
   if (count < 10000) return formatted("%.0f%s", count, "");

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/bytes_text.h"
 #include "tessera/launch.h"
 #include "tessera/tessera.h"
 
@@ -57,8 +58,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// "1.5 MiB"
-std::string bytes_text(double bytes);
 /// "1.23 M"; below 10,000 the plain number.
 std::string count_text(double count);
 /// "12.3 ms"; below a tenth of one "45.6 µs"

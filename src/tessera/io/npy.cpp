@@ -1,11 +1,13 @@
 #include "tessera/io/npy.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 
+#include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
 
@@ -135,19 +137,8 @@ class HeaderParser {
   size_t at_ = 0;
 };
 
-// The elements' bytes; a user error if the extents multiply past what memory can hold.
-size_t bytes_needed(const NpyHeader& header, std::string_view what) {
-  uint64_t bytes = static_cast<uint64_t>(bits_of(header.dtype)) / 8;
-  bool empty = false;
-  for (int64_t extent : header.dims) empty = empty || extent == 0;
-  for (int64_t extent : header.dims)
-    if (!empty && __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes))
-      fail("inputs", "{}: its extents [{}] are larger than any memory", what, fmt::join(header.dims, ", "));
-  return empty ? 0 : bytes;
-}
-
 // Column-major to row-major: walks the result in order, and the source by the reversed strides.
-Tensor from_fortran(const NpyHeader& header, const char* source) {
+Tensor from_fortran(const NpyHeader& header, const std::byte* source) {
   Tensor tensor = Tensor::zeros(header.dtype, header.dims);
   size_t item = bytes_of(header.dtype, 1), rank = header.dims.size();
   std::vector<size_t> stride(rank);
@@ -173,11 +164,12 @@ Tensor from_fortran(const NpyHeader& header, const char* source) {
 
 }  // namespace
 
-NpyHeader parse_npy_header(std::string_view bytes, std::string_view what) {
-  if (!bytes.starts_with(kMagic)) fail("inputs", "{}: no .npy data; write it with numpy.save or numpy.savez", what);
+size_t npy_header_size(std::string_view prefix, std::string_view what) {
+  if (!prefix.starts_with(kMagic)) fail("inputs", "{}: no .npy data; write it with numpy.save or numpy.savez", what);
+  constexpr size_t kMost = size_t{1} << 20;
   auto byte = [&](size_t i) -> size_t {
-    if (i >= bytes.size()) fail("inputs", "{}: truncated within its header", what);
-    return static_cast<unsigned char>(bytes[i]);
+    if (i >= prefix.size()) fail("inputs", "{}: truncated within its header", what);
+    return static_cast<unsigned char>(prefix[i]);
   };
   size_t version = byte(6), length = 0, start = 10;
   if (version == 1) {
@@ -188,21 +180,38 @@ NpyHeader parse_npy_header(std::string_view bytes, std::string_view what) {
   } else {
     fail("inputs", "{}: .npy version {} is not known; versions 1 to 3 are", what, version);
   }
-  if (length > bytes.size() - start) fail("inputs", "{}: truncated within its header", what);
-  NpyHeader header = HeaderParser(bytes.substr(start, length), what).parse();
-  header.size = start + length;
+  if (length > kMost) fail("inputs", "{}: a .npy header of {} bytes; the file is damaged", what, length);
+  return start + length;
+}
+
+NpyHeader parse_npy_header(std::string_view bytes, std::string_view what) {
+  const size_t size = npy_header_size(bytes.substr(0, kNpyPrefix), what), start = bytes[6] == 1 ? 10 : 12;
+  if (size > bytes.size()) fail("inputs", "{}: truncated within its header", what);
+  NpyHeader header = HeaderParser(bytes.substr(start, size - start), what).parse();
+  header.size = size;
   return header;
 }
 
-Tensor parse_npy(std::string_view bytes, std::string_view what) {
-  NpyHeader header = parse_npy_header(bytes, what);
-  size_t needed = bytes_needed(header, what), present = bytes.size() - header.size;
+size_t npy_element_bytes(const NpyHeader& header, size_t present, std::string_view what) {
+  const auto count = count_if_fits(header.dims);
+  const bool empty = std::find(header.dims.begin(), header.dims.end(), 0) != header.dims.end();
+  if (!count && !empty)
+    fail("inputs", "{}: its extents [{}] are larger than any memory", what, fmt::join(header.dims, ", "));
+  const size_t needed = bytes_of(header.dtype, count_of(header.dims));
   if (present != needed)
     fail("inputs", "{}: {} bytes of elements where {} of shape [{}] take {}; the file is {}", what, present,
          name_of(header.dtype), fmt::join(header.dims, ", "), needed, present < needed ? "truncated" : "damaged");
-  const char* elements = bytes.data() + header.size;
-  if (header.fortran_order && header.dims.size() > 1) return from_fortran(header, elements);
-  return Tensor::copy_of(header.dtype, header.dims, elements, needed);
+  return needed;
+}
+
+Tensor row_major(const NpyHeader& header, Tensor stored) {
+  return header.fortran_order && header.dims.size() > 1 ? from_fortran(header, stored.data) : stored;
+}
+
+Tensor parse_npy(std::string_view bytes, std::string_view what) {
+  const NpyHeader header = parse_npy_header(bytes, what);
+  const size_t needed = npy_element_bytes(header, bytes.size() - header.size, what);
+  return row_major(header, Tensor::copy_of(header.dtype, header.dims, bytes.data() + header.size, needed));
 }
 
 std::string npy_header(const Tensor& tensor, std::string_view what) {

@@ -22,6 +22,15 @@ struct NpyHeader {
 /// arrays are written, are bfloat16.
 NpyHeader parse_npy_header(std::string_view bytes, std::string_view what);
 
+/// Of a .npy file's first bytes, so many (fewer where there are no more) say how long its header is.
+constexpr size_t kNpyPrefix = 12;
+/// Bytes of the header, from the start of the file to the elements.
+size_t npy_header_size(std::string_view prefix, std::string_view what);
+/// Bytes of the elements, which are all that follows the header: a user error unless `present` are as many.
+size_t npy_element_bytes(const NpyHeader& header, size_t present, std::string_view what);
+/// The tensor whose elements lie in `stored` as the header says, row-major.
+Tensor row_major(const NpyHeader& header, Tensor stored);
+
 /// The array in the bytes of a .npy file, row-major whatever order the file has.
 Tensor parse_npy(std::string_view bytes, std::string_view what);
 

@@ -2,13 +2,16 @@
 
 #include <zip.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <set>
 
+#include "tessera/base/bytes_text.h"
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/io/npy.h"
+#include "tessera/ir/pages.h"
 
 namespace tessera {
 namespace {
@@ -45,29 +48,71 @@ Archive open_to_read(const fs::path& path) {
   fail("inputs", "{}: {}", path.string(), message_of(code));
 }
 
-std::string read_entry(zip_t* archive, zip_uint64_t index, uint64_t size, const std::string& what) {
-  Entry entry(zip_fopen_index(archive, index, 0));
-  if (!entry) fail("inputs", "{}: {}", what, zip_strerror(archive));
-  std::string bytes;
-  // Grows with what is there: a damaged size must not allocate memory that the data never fills.
-  constexpr uint64_t kPiece = uint64_t{1} << 26;
-  while (bytes.size() < size) {
-    size_t start = bytes.size();
-    bytes.resize(start + std::min(kPiece, size - start));
-    zip_int64_t got = zip_fread(entry.get(), bytes.data() + start, bytes.size() - start);
-    if (got < 0) fail("inputs", "{}: {}; the archive is damaged", what, zip_file_strerror(entry.get()));
-    if (got == 0) fail("inputs", "{}: truncated after {} of {} bytes", what, start, size);
-    bytes.resize(start + static_cast<size_t>(got));
+/// One entry of an archive, inflated from its begin to its end.
+class EntryReader {
+ public:
+  EntryReader(zip_t* archive, zip_uint64_t index, uint64_t size, const std::string& what)
+      : entry_(zip_fopen_index(archive, index, 0)), size_(size), what_(what) {
+    if (!entry_) fail("inputs", "{}: {}", what, zip_strerror(archive));
   }
-  char past = 0;  // reading on to the end makes libzip compare the checksum
-  if (zip_fread(entry.get(), &past, 1) != 0) fail("inputs", "{}: its checksum or size is wrong", what);
-  return bytes;
+
+  uint64_t left() const { return size_ - read_; }
+
+  /// Reads the next bytes.
+  void read(void* to, uint64_t bytes) {
+    for (auto* at = static_cast<char*>(to); bytes > 0;) {
+      const zip_int64_t got = zip_fread(entry_.get(), at, std::min(bytes, kPiece));
+      if (got < 0) fail("inputs", "{}: {}; the archive is damaged", what_, zip_file_strerror(entry_.get()));
+      if (got == 0) fail("inputs", "{}: truncated after {} of {} bytes", what_, read_, size_);
+      at += got;
+      bytes -= static_cast<uint64_t>(got);
+      read_ += static_cast<uint64_t>(got);
+    }
+  }
+
+  /// To be called when all is read: makes libzip compare the checksum.
+  void finish() {
+    char past = 0;
+    if (zip_fread(entry_.get(), &past, 1) != 0) fail("inputs", "{}: its checksum or size is wrong", what_);
+  }
+
+ private:
+  static constexpr uint64_t kPiece = uint64_t{1} << 26;
+
+  Entry entry_;
+  uint64_t size_, read_ = 0;
+  const std::string& what_;
+};
+
+/// Reads no more than the header.
+NpyHeader read_header(EntryReader& entry, const std::string& what) {
+  std::string bytes(std::min<uint64_t>(kNpyPrefix, entry.left()), '\0');
+  entry.read(bytes.data(), bytes.size());
+  const size_t start = bytes.size(), size = npy_header_size(bytes, what);
+  if (size > start) {
+    bytes.resize(start + std::min<uint64_t>(size - start, entry.left()));
+    entry.read(bytes.data() + start, bytes.size() - start);
+  }
+  return parse_npy_header(bytes, what);
+}
+
+Tensor read_array(zip_t* archive, zip_uint64_t index, uint64_t size, const std::string& what) {
+  EntryReader entry(archive, index, size, what);
+  const NpyHeader header = read_header(entry, what);
+  const size_t needed = npy_element_bytes(header, entry.left(), what);
+  // Pages that a damaged size asks for, and that the data never fill, are never touched.
+  Tensor tensor = Tensor::uninitialized(header.dtype, header.dims);
+  entry.read(tensor.mutable_data(), needed);
+  entry.finish();
+  return row_major(header, std::move(tensor));
 }
 
 }  // namespace
 
-std::map<std::string, Tensor> read_npz(const fs::path& path) {
+std::map<std::string, Tensor> read_npz(const fs::path& path, const NpzOptions& options) {
   Archive archive = open_to_read(path);
+  const size_t limit = options.memory_limit > 0 ? options.memory_limit : machine_memory();
+  uint64_t stated = 0;
   std::map<std::string, Tensor> tensors;
   zip_int64_t count = zip_get_num_entries(archive.get(), 0);
   for (zip_int64_t i = 0; i < count; ++i) {
@@ -80,8 +125,14 @@ std::map<std::string, Tensor> read_npz(const fs::path& path) {
     std::string what = fmt::format("{}: '{}'", path.string(), name);
     if (!name.ends_with(kSuffix)) fail("inputs", "{}: is no .npy array; a .npz file holds nothing else", what);
     name.resize(name.size() - kSuffix.size());
+    if (options.wanted && !options.wanted(name)) continue;
     what = fmt::format("{}: '{}'", path.string(), name);
-    Tensor tensor = parse_npy(read_entry(archive.get(), index, stat.size, what), what);
+    if (stat.size > limit || (stated += stat.size) > limit)
+      fail("inputs",
+           "{}: with its {} the arrays take more than the limit of {}; give smaller ones, or raise the limit "
+           "(--memory-limit)",
+           what, bytes_text(static_cast<double>(stat.size)), bytes_text(static_cast<double>(limit)));
+    Tensor tensor = read_array(archive.get(), index, stat.size, what);
     if (!tensors.emplace(name, std::move(tensor)).second) fail("inputs", "{}: there twice; keep one", what);
   }
   return tensors;
