@@ -66,6 +66,51 @@ TEST_P(Resident, memory_is_the_weights_and_the_plan) {
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Resident, testing::Values("tp=1", "tp=2", "tp=4"));
 
+std::string refusal(const Program& program, const Tensors& inputs, size_t limit) {
+  try {
+    SessionOptions options;
+    options.memory_limit = limit;
+    Session(program, options).run(inputs);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+// The limit is this process', for all of its ranks together.
+TEST(MemoryLimit, names_what_is_largest) {
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, test::kPair));
+  const Tensors inputs = {{"x", test::ramp({4096, 8})}};
+  for (const char* mesh : {"", "tp=2", "tp=4"}) {
+    const Program program = compile(model, *mesh ? Mesh::parse(mesh) : Mesh());
+    EXPECT_EQ(refusal(program, inputs, size_t{16} << 20), "") << mesh;
+    const std::string said = refusal(program, inputs, size_t{192} << 10);
+    EXPECT_NE(said.find("[memory]"), std::string::npos) << said;
+    EXPECT_NE(said.find("192.0 KiB"), std::string::npos) << said;
+    EXPECT_NE(said.find("'hidden'") + 1 + said.find("'active'") + 1 + said.find("'y'") + 1, 0u) << said;
+  }
+}
+
+TEST(MemoryLimit, counts_packed_weights) {
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(4, 512)));
+  const std::string said = refusal(compile(model, Mesh()), {{"x0", test::ramp({4, 512})}}, size_t{2} << 20);
+  EXPECT_NE(said.find("'w"), std::string::npos) << said;
+}
+
+TEST(MemoryLimit, is_for_plans_too) {
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(4, 512)));
+  Plan plan;
+  plan.shapes = {{"batch", 4}};
+  CompileOptions options;
+  options.memory_limit = size_t{2} << 20;
+  EXPECT_THROW(compile(model, Mesh(), plan, options), Error);
+  EXPECT_NO_THROW(compile(model, Mesh::parse("tp=4"), plan, options));
+}
+
 TEST(ResidentRanks, hold_their_shards_only) {
   test::TemporaryFolder folder;
   const Model model = Model::load(test::write_model(folder, R"(

@@ -212,6 +212,59 @@ TEST_F(Hostile, results_larger_than_memory) {
   refusal_of(asking("Unsqueeze", {INT64_MAX}));
 }
 
+// Sizes whose elements or bytes overflow 64 bits, and such that no machine has: named, and refused before a byte is
+// allocated, on one rank and on two, and where only a plan is asked for.
+TEST_F(Hostile, sizes_that_overflow) {
+  auto asking = [&](const std::string& type, std::vector<std::vector<int64_t>> lists, bool scalars = false) {
+    onnx::ModelProto model = product();
+    model.mutable_graph()->clear_node();
+    std::vector<std::string> operands;
+    if (type == "Tile") operands = {"w"};
+    if (type == "Resize") operands = {"w", "", ""};
+    for (const std::vector<int64_t>& numbers : lists) {
+      onnx::TensorProto& list = *model.mutable_graph()->add_initializer();
+      list.set_name(fmt::format("n{}", operands.size()));
+      list.set_data_type(onnx::TensorProto::INT64);
+      if (!scalars) list.add_dims(static_cast<int64_t>(numbers.size()));
+      for (int64_t number : numbers) list.add_int64_data(number);
+      operands.push_back(list.name());
+    }
+    add_node(model, type, operands, "grown");
+    add_node(model, "Shape", {"x"}, "unused");
+    onnx::NodeProto& maximum = add_node(model, "ReduceMax", {"grown"}, "y");
+    maximum.add_attribute()->set_name("keepdims");
+    maximum.mutable_attribute(0)->set_type(onnx::AttributeProto::INT);
+    maximum.mutable_attribute(0)->set_i(0);
+    auto* result = model.mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type();
+    result->set_elem_type(type == "Range" ? onnx::TensorProto::INT64 : onnx::TensorProto::FLOAT);
+    result->mutable_shape()->clear_dim();
+    return model;
+  };
+  const int64_t half = int64_t{1} << 31, most = int64_t{1} << 62;
+  for (const onnx::ModelProto& model :
+       {asking("ConstantOfShape", {{half, half}}), asking("ConstantOfShape", {{half, half / 2}}),
+        asking("ConstantOfShape", {{0, half, half}}), asking("ConstantOfShape", {{int64_t{1} << 43}}),
+        asking("Range", {{0}, {most}, {1}}, true), asking("Tile", {{half / 2, half / 2}}),
+        asking("Resize", {{half, half}}), asking("Resize", {{4, int64_t{1} << 40}})}) {
+    const std::string said = mistake_in(model);
+    EXPECT_THAT(said, HasSubstr("'grown'"));
+    EXPECT_THAT(said, HasSubstr("[memory]"));
+    EXPECT_THAT(mistake("run " + (folder_ / "model.onnx").string() + " --mesh dp=2 --preset dp"), HasSubstr("'grown'"));
+  }
+}
+
+TEST_F(Hostile, a_limit_on_memory) {
+  const std::string model = std::string(TESSERA_TEST_DATA) + "/models/mlp/model.onnx";
+  const std::string said = mistake("run " + model + " --shapes batch=100000 --memory-limit 1M");
+  EXPECT_THAT(said, HasSubstr("1.0 MiB"));
+  EXPECT_THAT(said, HasSubstr("--memory-limit"));
+  EXPECT_THAT(mistake("shard " + model + " --mesh tp=2 --shapes batch=100000 --dry-run --memory-limit 1M"),
+              HasSubstr("'relu'"));
+  EXPECT_EQ(tessera("run " + model + " --shapes batch=4 --memory-limit 64M").code, 0);
+  for (const char* wrong : {"0", "-1", "4X", "4GB", "99999999999999999999", "17179869184G", "G"})
+    EXPECT_THAT(mistake("run " + model + " --memory-limit " + wrong), HasSubstr("512M")) << wrong;
+}
+
 TEST_F(Hostile, external_data) {
   put(folder_ / "weights.bin", std::string(64, '\0'));
   fs::create_directory(folder_ / "below");

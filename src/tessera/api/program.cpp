@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "tessera/api/impl.h"
 #include "tessera/api/written_program.h"
@@ -121,6 +122,15 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->summary = api::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
+  if (options.memory_limit > 0) {
+    const auto& hints = impl->program->hints;
+    const auto programs = runtime::programs_for(impl->programs, hints, impl->for_sizes);
+    const std::vector<int>& classes = programs->program_of;  // ranks of a class are as large, or a unit smaller
+    std::set<int> seen;
+    for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
+      if (classes.empty() || seen.insert(classes[rank]).second)
+        runtime::peak_bytes_of_rank(programs, rank, hints, options.memory_limit);
+  }
   return Program(std::move(impl));
 }
 

@@ -2,9 +2,11 @@
 #include <set>
 
 #include "tessera/api/impl.h"
+#include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/inspect.h"
+#include "tessera/runtime/memory_limit.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -140,16 +142,21 @@ class Maker {
 
 }  // namespace
 
-Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed) {
+Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
   const OnnxModel& rewritten = model.impl().rewritten();
   SymbolSizes all = model.complete(sizes);
   Maker maker(seed, all);
   Tensors inputs;
+  const runtime::MemoryLimit limit(memory_limit);
+  size_t bytes = 0;
   for (const Value* input : rewritten.graph->inputs) {
     if (!input->has_shape())
       fail("inputs", "input '{}' has no declared shape to make random values of; give --inputs", input->name);
     Dims dims;
     for (const Expr& extent : input->shape()) dims.push_back(extent.evaluate(all));
+    require_countable(input->dtype(), dims, input->name);
+    bytes = checked_add(bytes, bytes_of(input->dtype(), count_of(dims)), "the inputs");
+    limit.require(bytes, input->name);
     inputs[input->name] = maker.make(*input, dims);
   }
   return inputs;

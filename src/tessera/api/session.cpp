@@ -20,6 +20,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   result.keep_all = options.keep_all;
   result.profile = options.profile;
   result.overlap = options.overlap;
+  result.memory_limit = options.memory_limit;
   result.world.timeout = options.timeout;
   result.grace = std::min(result.grace, options.timeout);
   if (options.abandoned)

@@ -204,6 +204,7 @@ class Bench : public Command {
       throw Error(ErrorKind::user, "bench",
                   "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
     if (std::optional<int> ended = run_.begin(console)) return *ended;
+    inputs_.memory_limit = run_.memory.bytes();
     if (!trace_.empty() && console.speaks()) require_writable(trace_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console);
     const Program& program = loaded.program;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tessera/base/checked.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
@@ -50,6 +51,22 @@ SymbolSizes parse_shapes(std::string_view text) {
       mistake("shapes", "'" + std::string(item.substr(0, equals)) + "' is given twice; give it once");
   }
   return sizes;
+}
+
+size_t parse_memory(std::string_view text) {
+  size_t bytes = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  const std::string_view unit(end, text.data() + text.size());
+  constexpr std::string_view kUnits = "KMGT";
+  const size_t power = unit.size() == 1 ? kUnits.find(unit[0]) + 1 : 0;  // npos + 1 is 0
+  const auto scaled = multiply_if_fits(bytes, size_t{1} << 10 * power);
+  if (error != std::errc() || bytes == 0 || (!unit.empty() && power == 0) || !scaled)
+    mistake("memory", "'" + std::string(text) + "' is no size of memory; write bytes, or 512M, or 4G");
+  return *scaled;
+}
+
+void MemoryOption::declare(CLI::App& app, const char* help) {
+  app.add_option("--memory-limit", text, help);
 }
 
 void PlanOptions::declare(CLI::App& app) {
@@ -229,12 +246,12 @@ void InputOptions::declare(CLI::App& app) {
 }
 
 Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
-  return path.empty() ? Tensors{} : read_tensors(path, "input", ports);
+  return path.empty() ? Tensors{} : read_tensors(path, "input", ports, memory_limit);
 }
 
 Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
   console.note("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
-  return random_inputs(model, sizes, seed);
+  return random_inputs(model, sizes, seed, memory_limit);
 }
 
 Tensors InputOptions::given_for_written(const Program& program) const {
@@ -261,7 +278,10 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   }
   const std::vector<Model> models = load_models(path);
   const double read = milliseconds_since(start);
-  Tensors arrays = inputs.given(models.front().inputs());
+  std::vector<TensorInfo> ports = models.front().inputs();
+  for (size_t i = 1; i < models.size(); ++i)
+    for (const TensorInfo& port : models[i].inputs()) ports.push_back(port);
+  Tensors arrays = inputs.given(ports);
   start = Clock::now();
   if (std::optional<Program> program = join_split(models, path, plan, arrays)) {
     if (observer) mistake("dump", path + " is split already and goes through no stages; leave out --dump");
@@ -285,6 +305,8 @@ void RunOptions::declare(CLI::App& app) {
       ->check(CLI::Range(0, 1024));
   app.add_flag("--no-overlap", no_overlap,
                "wait for each communication where it starts, and compute nothing meanwhile");
+  memory.declare(app,
+                 "bytes, as 512M or 4G, that each process may hold for all of its ranks; else what the machine has");
   launch.declare(app);
 }
 
@@ -292,6 +314,7 @@ SessionOptions RunOptions::session(const Console& console) const {
   SessionOptions options;
   options.threads_per_rank = threads;
   options.overlap = !no_overlap;
+  options.memory_limit = memory.bytes();
   options.timeout = launch.waits();
   options.connection = console.connection;
   options.flight_record = launch.flight_record_of(console);

@@ -17,6 +17,17 @@ namespace tessera::cli {
 /// Reads "batch=8,sequence=128". Throws a user error.
 SymbolSizes parse_shapes(std::string_view text);
 
+/// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Throws a user error.
+size_t parse_memory(std::string_view text);
+
+/// --memory-limit
+struct MemoryOption {
+  void declare(CLI::App& app, const char* help);
+  size_t bytes() const { return text.empty() ? 0 : parse_memory(text); }  ///< 0: not given
+
+  std::string text;
+};
+
 /// --mesh, --topology, --preset, --annotate, --place, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
@@ -83,6 +94,7 @@ struct InputOptions {
 
   std::string path;
   uint64_t seed = 0;
+  size_t memory_limit = 0;  ///< bytes that the arrays may take; 0: what the machine has
 };
 
 /// A program to run, and what to run it on.
@@ -100,7 +112,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
                     const Console& console, const StageObserver& observer = nullptr,
                     const std::vector<std::string>& fetched = {});
 
-/// --threads, and how ranks come to be
+/// --threads, --memory-limit, and how ranks come to be
 struct RunOptions {
   void declare(CLI::App& app);
   /// See LaunchOptions.
@@ -110,6 +122,7 @@ struct RunOptions {
 
   int threads = 0;
   bool no_overlap = false;
+  MemoryOption memory;
   LaunchOptions launch;
 };
 

@@ -54,6 +54,7 @@ class Run : public Command {
     if (dump_.list(console)) return kGood;
     dump_.check();
     if (std::optional<int> ended = run_.begin(console)) return *ended;
+    inputs_.memory_limit = run_.memory.bytes();
     if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_);

@@ -21,6 +21,7 @@ class Shard : public Command {
                    "sizes of symbolic dimensions that the program is for and takes no others of, as sequence=1");
     app.add_flag("--dry-run", dry_, "print the plan and write nothing; for a mesh of any size")->excludes(output);
     form_.declare(app);
+    memory_.declare(app, "bytes, as 512M or 4G, that a rank may need at its peak; else any");
     dump_.declare(app);
   }
 
@@ -42,7 +43,7 @@ class Shard : public Command {
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
     Program program = [&] {
       Progress progress(console, "compiling");
-      return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console), plan_.topology()});
+      return compile(model, plan_.mesh(plan), plan, {{}, dump_.observer(console), plan_.topology(), memory_.bytes()});
     }();
     Figures figures;
     {
@@ -149,6 +150,7 @@ class Shard : public Command {
   bool dry_ = false;
   PlanOptions plan_;
   FormOptions form_;
+  MemoryOption memory_;
   DumpOptions dump_;
 };
 

@@ -40,6 +40,7 @@ class Verify : public Command {
     if (!expected_.empty() && !inputs_.from_file())
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console)) return *ended;
+    inputs_.memory_limit = run_.memory.bytes();
     const Model whole = Model::load(model_);
     const Model model = outputs_.empty() ? whole : whole.with_outputs(outputs_);
     Plan plan = plan_.plan(model);
@@ -49,7 +50,9 @@ class Verify : public Command {
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(model.inputs());
     plan_.add_sizes(plan, model.inputs(), inputs);
-    Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", whole.outputs());
+    std::vector<TensorInfo> ports = whole.outputs();
+    for (const TensorInfo& port : model.outputs()) ports.push_back(port);
+    Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", ports, inputs_.memory_limit);
     if (!expected_.empty()) require_all(expected, model.outputs());
     if (!outputs_.empty())
       std::erase_if(expected, [&](const auto& entry) {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
 #include "tessera/ir/hash.h"
@@ -52,8 +53,11 @@ Dims bound_dims(const Shape& shape, const Symbols& symbols) {
 }  // namespace
 
 struct Executor::Impl {
+  explicit Impl(const ExecutorOptions& asked) : options(asked), memory(asked.memory_limit) {}
+
   std::shared_ptr<const RankPrograms> programs;
   ExecutorOptions options;
+  MemoryLimit memory;
   int threads = 1;
   std::mutex running;
   std::shared_ptr<comm::World> world;
@@ -218,6 +222,13 @@ struct Executor::Impl {
     };
     try {
       on_all_in_agreement(make);
+      std::exception_ptr too_large;
+      try {
+        require_memory(made, symbols);
+      } catch (const Error&) {
+        too_large = std::current_exception();
+      }
+      on_all_in_agreement([&](size_t) { return too_large; });
     } catch (...) {
       made.clear();
       forget_unused(chosen);
@@ -225,13 +236,37 @@ struct Executor::Impl {
     }
     return plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
   }
+
+  // That arenas and outputs are within the limit, beside what the ranks hold already.
+  void require_memory(const PlanSet& made, const Symbols& symbols) const {
+    std::map<std::string, size_t> outputs;
+    const spmd::Program& program = programs->of(here.front());
+    for (size_t i = 0; i < program.outputs.size(); ++i) {
+      const std::string& name = program.outputs[i].name;
+      const RankPrograms::Output whole = programs->output(i);
+      const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
+      require_countable(whole.value->dtype(), dims, name);
+      outputs[name] = bytes_of(whole.value->dtype(), count_of(dims));
+    }
+    size_t bytes = 0;
+    for (size_t n = 0; n < made.size(); ++n)
+      bytes = checked_add(bytes, std::max(ranks[n]->arena_bytes(), made[n]->arena_bytes()), "the ranks' arenas");
+    for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
+    memory.require_plan(bytes, [&] {
+      std::vector<NamedBytes> pieces;
+      for (const auto& plan : made)
+        for (NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
+      for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
+      return pieces;
+    });
+  }
 };
 
 Executor::Executor(std::shared_ptr<const spmd::Program> program, const ExecutorOptions& options)
     : Executor(RankPrograms::same(std::move(program)), options) {}
 
 Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_unique<Impl>(options)) {
   constexpr size_t kMostRanks = 256;
   const int64_t ranks = programs->mesh().size();
   if (const auto& world = options.connected) {
@@ -251,10 +286,9 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
          "the plan of a large one",
          impl_->here.size(), kMostRanks);
   impl_->programs = std::move(programs);
-  impl_->options = options;
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
-    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads));
+    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -414,10 +448,18 @@ std::vector<Executor::Kept> Executor::kept() {
   return values;
 }
 
-size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols) {
-  RankState state(programs->mesh(), rank, 1, true);
+size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+                          size_t limit) {
+  RankState state(programs->mesh(), rank, 1, nullptr);
   RankPlan plan(state, programs, symbols, {});
-  return plan.arena_bytes() + state.state_bytes();
+  const size_t bytes = plan.arena_bytes() + state.state_bytes();
+  if (limit > 0)
+    MemoryLimit(limit).require_plan(bytes, [&] {
+      std::vector<NamedBytes> pieces = plan.pieces();
+      pieces.push_back({"weights", state.state_bytes()});
+      return pieces;
+    });
+  return bytes;
 }
 
 }  // namespace tessera::runtime

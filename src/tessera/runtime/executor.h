@@ -16,6 +16,7 @@ struct ExecutorOptions {
   bool profile = false;      ///< note when each step of a run begins and ends
   bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
   bool overlap = true;       ///< compute while communications are under way (schedule.h)
+  size_t memory_limit = 0;   ///< bytes that this process may hold for its ranks; 0: what the machine has
   comm::WorldOptions world;  ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
@@ -76,7 +77,9 @@ class Executor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size.
-size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols);
+/// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size. A user error if
+/// they are more than `limit`, unless it is 0.
+size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+                          size_t limit = 0);
 
 }  // namespace tessera::runtime

@@ -74,6 +74,19 @@ RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs
   memory_ = plan_memory(lifetimes_);
 }
 
+std::vector<NamedBytes> RankPlan::pieces() const {
+  std::vector<NamedBytes> all(lifetimes_.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i].bytes = lifetimes_[i].bytes;
+  for (const Step& step : steps_)
+    if (step.scratch >= 0)
+      all[static_cast<size_t>(step.scratch)].name =
+          fmt::format("scratch memory of {} '{}'", step.info.op, step.info.name);
+  for (const auto& [value, location] : locations_)
+    if (location.where == Where::arena && all[location.offset].name.empty() && !views_.contains(value))
+      all[location.offset].name = fmt::format("'{}'", value->name);
+  return all;
+}
+
 std::optional<int64_t> RankPlan::lookup(std::string_view name) const {
   if (auto size = look_up(name, symbols_, rank_.mesh(), rank_.coordinates())) return size;
   refuse_unknown(name);
@@ -143,7 +156,10 @@ std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) con
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
   auto [dims, fresh] = dims_.try_emplace(value);
-  if (fresh) dims->second = bound_dims(value);
+  if (fresh) {
+    dims->second = bound_dims(value);
+    require_countable(value->dtype(), dims->second, value->name);
+  }
   kernels::TensorDesc desc{value->dtype(), dims->second};
   if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
   if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
@@ -199,7 +215,11 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
     auto [known, fresh] = numbers.emplace(root, static_cast<int>(memories.size()));
     if (!fresh) return known->second;
     Memory& memory = memories.emplace_back();
-    if (root->kind == ValueKind::result && !direct_.contains(root)) memory.bytes = desc(root).bytes();
+    if (root->kind == ValueKind::result) {
+      const size_t bytes = desc(root).bytes();
+      if (const MemoryLimit* limit = rank_.memory_limit()) limit->require(bytes, root->name);
+      if (!direct_.contains(root)) memory.bytes = bytes;
+    }
     return known->second;
   };
   std::vector<Task> tasks;
@@ -220,7 +240,7 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
     if (value->next) memories[number_of(value->next)].kept = true;
   for (const spmd::Port& input : program_.inputs)
     if (const Box part = box(input.value); !part.contiguous())
-      memories[number_of(input.value)].bytes = static_cast<size_t>(part.count()) * element_bytes(input.value);
+      memories[number_of(input.value)].bytes = bytes_of(input.value->dtype(), part.count());
   actions_ = options_.overlap ? schedule(tasks, memories) : as_given(tasks);
 }
 
@@ -248,7 +268,7 @@ void RankPlan::place_sources() {
       location = {Where::input, i, nullptr, static_cast<size_t>(box.count() ? box.first() : 0) * element};
     } else {
       constexpr int kBefore = -1;  // the first action
-      int buffer = new_buffer(static_cast<size_t>(box.count()) * element, {kBefore, last_use(value)});
+      int buffer = new_buffer(bytes_of(value->dtype(), box.count()), {kBefore, last_use(value)});
       location = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
       copies_.push_back({i, buffer, std::move(box), element});
     }

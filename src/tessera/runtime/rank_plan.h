@@ -41,6 +41,9 @@ class RankPlan {
   size_t arena_bytes() const { return memory_.bytes; }
   const std::shared_ptr<const RankPrograms>& programs() const { return programs_; }
 
+  /// What is in the arena, whole outputs not: for messages.
+  std::vector<NamedBytes> pieces() const;
+
   /// Leaves tensors of its own in memory for good, for communications that were under way as a run failed.
   void abandon_memory() const { keep_for_good(bound_expressions_); }
 

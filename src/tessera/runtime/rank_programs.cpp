@@ -41,7 +41,7 @@ const Tensor* RankPrograms::shard_of(int rank, const std::string& state) const {
   return &found->second;
 }
 
-Tensor RankPrograms::aligned_once(Tensor shard) const {
+Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, MemoryLimit* limit) const {
   if (is_aligned(shard)) return shard;
   std::lock_guard lock(aligned_->mutex);
   auto& shared = aligned_->copies[{shard.data, shard.bytes}];
@@ -49,7 +49,9 @@ Tensor RankPrograms::aligned_once(Tensor shard) const {
     shard.data = static_cast<const std::byte*>(copy.get());
     shard.owner = std::move(copy);
   } else {
+    if (limit) limit->hold(shard.bytes, fmt::format("'{}'", name));
     shard = aligned(std::move(shard));
+    if (limit) shard = limit->released_with(std::move(shard));
     shared = shard.owner;
   }
   return shard;

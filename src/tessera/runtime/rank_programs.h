@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/runtime/memory_limit.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::runtime {
@@ -41,8 +42,9 @@ struct RankPrograms {
   /// The rank's shard of a state where shards come cut; null where they do not.
   const Tensor* shard_of(int rank, const std::string& state) const;
 
-  /// A shard where its elements can be read in place (ir/aligned.h): ranks that hold the same one share a copy.
-  Tensor aligned_once(Tensor shard) const;
+  /// A shard where its elements can be read in place (ir/aligned.h): ranks that hold the same one share a copy, before
+  /// which its bytes are held of `limit`, if there is one.
+  Tensor aligned_once(Tensor shard, const std::string& name, MemoryLimit* limit = nullptr) const;
 
  private:
   struct Aligned {

@@ -23,8 +23,8 @@ std::optional<int64_t> no_symbols(std::string_view) {
 
 }  // namespace
 
-RankState::RankState(const Mesh& mesh, int rank, int threads, bool only_plans)
-    : mesh_(mesh), rank_(rank), threads_(threads), only_plans_(only_plans), coordinates_(mesh.coordinates(rank)) {}
+RankState::RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit)
+    : mesh_(mesh), rank_(rank), threads_(threads), limit_(limit), coordinates_(mesh.coordinates(rank)) {}
 
 const RankState::Part& RankState::part_of(const RankPrograms& programs, const Value* state) {
   auto [known, fresh] = parts_.try_emplace(state);
@@ -46,7 +46,7 @@ const Tensor& RankState::shard(const RankPrograms& programs, const Value* state)
   auto known = shards_.find(part);
   if (known != shards_.end()) return known->second;
   if (const Tensor* cut = programs.shard_of(rank_, state->name))
-    return shards_.emplace(part, programs.aligned_once(*cut)).first->second;
+    return shards_.emplace(part, programs.aligned_once(*cut, state->name, limit_)).first->second;
   const spmd::Program& program = programs.of(rank_);
   const Tensor& whole = program.initial.at(state);
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
@@ -71,12 +71,15 @@ const Tensor& RankState::shard(const RankPrograms& programs, const Value* state)
       shard.bytes = static_cast<size_t>(box.count()) * element;
       if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
     } else {
+      const size_t bytes = bytes_of(whole.dtype, count_of(dims));
+      if (limit_) limit_->hold(bytes, fmt::format("the shard of '{}'", state->name));
       shard = Tensor::zeros(whole.dtype, dims);
       copy_from_whole(shard.mutable_data(), whole.data, box, element);
+      if (limit_) shard = limit_->released_with(std::move(shard));
     }
   }
   constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
-  if (!only_plans_ || shard.bytes <= kSmall) shard = programs.aligned_once(std::move(shard));
+  if (limit_ || shard.bytes <= kSmall) shard = programs.aligned_once(std::move(shard), state->name, limit_);
   return shards_.emplace(part, std::move(shard)).first->second;
 }
 
@@ -86,9 +89,10 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   auto known = packed_.find({part, key});
   if (known != packed_.end()) return known->second;
   Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
-  if (only_plans_) return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
+  if (!limit_) return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
   bool only_for_this = !shards_.contains(part);
   const Tensor plain = shard(programs, state);
+  limit_->hold(bytes, fmt::format("the packed form of '{}'", state->name));
   result.owner = std::shared_ptr<std::byte[]>(allocate_pages(bytes, "a packed weight"));
   result.data = static_cast<const std::byte*>(result.owner.get());
   const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
@@ -102,6 +106,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   void* out = result.mutable_data();
   kernel->run({std::span(&in, 1), std::span(&out, 1), reinterpret_cast<void*>(address)});
   if (only_for_this) shards_.erase(part);
+  result = limit_->released_with(std::move(result));
   return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
 }
 

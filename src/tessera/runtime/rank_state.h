@@ -19,11 +19,14 @@ namespace tessera::runtime {
 /// only from the rank's own thread.
 class RankState {
  public:
-  /// `only_plans`: nothing will run, so weights are not packed, only sized.
-  RankState(const Mesh& mesh, int rank, int threads, bool only_plans = false);
+  /// `limit` must outlive the state, which holds of it the memory of what it keeps. Null: nothing will run, so weights
+  /// are not packed, only sized.
+  RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit);
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
+  /// Null where nothing will run.
+  const MemoryLimit* memory_limit() const { return limit_; }
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
   const Mesh& mesh() const { return mesh_; }
 
@@ -66,6 +69,7 @@ class RankState {
 
   /// Bytes of states that this rank holds: shards (mapped or copied) and packed forms.
   size_t state_bytes() const;
+  size_t arena_bytes() const { return arena_bytes_; }
 
  private:
   /// Data and the part of it that is the rank's: the same for the same state of several programs.
@@ -81,7 +85,7 @@ class RankState {
   Mesh mesh_;
   int rank_;
   int threads_;
-  bool only_plans_;
+  MemoryLimit* limit_;
   std::vector<int64_t> coordinates_;
   std::map<const Value*, Part> parts_;
   std::map<Part, Tensor> shards_;

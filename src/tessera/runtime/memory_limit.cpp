@@ -1,0 +1,57 @@
+#include "tessera/runtime/memory_limit.h"
+
+#include <algorithm>
+
+#include "tessera/base/bytes_text.h"
+#include "tessera/base/error.h"
+#include "tessera/ir/pages.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr std::string_view kMend = "use smaller sizes or more ranks, or raise the limit (--memory-limit)";
+
+std::string text_of(size_t bytes) {
+  return bytes_text(static_cast<double>(bytes));
+}
+
+}  // namespace
+
+MemoryLimit::MemoryLimit(size_t bytes) : bytes_(bytes > 0 ? bytes : machine_memory()) {}
+
+void MemoryLimit::require(size_t bytes, std::string_view name) const {
+  if (bytes > bytes_)
+    fail("memory", "'{}' takes {}, which is more than the limit of {}; {}", name, text_of(bytes), text_of(bytes_),
+         kMend);
+}
+
+void MemoryLimit::hold(size_t bytes, std::string_view what) {
+  const size_t held = held_ += bytes;
+  if (held <= bytes_) return;
+  held_ -= bytes;
+  fail("memory", "with {} of {} the weights take {}, which is more than the limit of {}; {}", what, text_of(bytes),
+       text_of(held), text_of(bytes_), kMend);
+}
+
+Tensor MemoryLimit::released_with(Tensor tensor) {
+  const void* memory = tensor.owner.get();
+  auto release = [this, owner = std::move(tensor.owner), bytes = tensor.bytes](const void*) { held_ -= bytes; };
+  tensor.owner = std::shared_ptr<const void>(memory, std::move(release));
+  return tensor;
+}
+
+void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces_of) const {
+  const size_t held = held_;
+  if (planned <= bytes_ && held <= bytes_ - planned) return;
+  constexpr size_t kShown = 5;
+  std::vector<NamedBytes> pieces = pieces_of();
+  if (held > 0) pieces.push_back({"weights", held});
+  std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::string largest;
+  for (size_t i = 0; i < std::min(kShown, pieces.size()); ++i)
+    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", pieces[i].name, text_of(pieces[i].bytes));
+  fail("memory", "a run would take {}, which is more than the limit of {}; the largest of it: {}; {}",
+       text_of(planned + held), text_of(bytes_), largest, kMend);
+}
+
+}  // namespace tessera::runtime

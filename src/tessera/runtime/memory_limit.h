@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/tensor.h"
+
+namespace tessera::runtime {
+
+/// A piece of planned memory and whose it is.
+struct NamedBytes {
+  std::string name;  ///< "'y'", "scratch memory of Resize 'up'"
+  size_t bytes = 0;
+};
+
+/// What one process may hold for all ranks in it: buffers, weights that are not mapped from files, outputs. Whatever
+/// exceeds it is refused before it is allocated. Ranks share one; its members may be called from several threads.
+class MemoryLimit {
+ public:
+  /// 0: what the machine has.
+  explicit MemoryLimit(size_t bytes);
+
+  size_t bytes() const { return bytes_; }
+
+  /// Throws a user error naming the tensor if it alone is more than the limit.
+  void require(size_t bytes, std::string_view name) const;
+  /// The same of all that is held from run to run, of which this is one piece more. It counts from now on. `what`: "the
+  /// shard of 'w'".
+  void hold(size_t bytes, std::string_view what);
+  /// The tensor whose bytes are held: they are not any more when its last copy is gone. The limit must outlive it.
+  Tensor released_with(Tensor tensor);
+
+  /// Throws a user error that names the largest of `pieces` if `planned` more bytes than are held exceed the limit.
+  void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces) const;
+
+ private:
+  size_t bytes_;
+  std::atomic<size_t> held_{0};
+};
+
+}  // namespace tessera::runtime
