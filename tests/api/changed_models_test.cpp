@@ -25,7 +25,7 @@ using Edit = std::function<void(OnnxModel&)>;
 class ChangedModels : public testing::Test {
  protected:
   /// Three products and three sums over tp, of one type; by functions, those of the forms that are said.
-  void write(Lower lower, const std::string& mesh = "tp=3", int64_t batch = 2) {
+  void write(Lower lower, const std::string& mesh = "tp=3", int64_t batch = 2, Form form = Form::mpmd) {
     const auto path = write_model(folder_, R"(<ir_version: 10, opset_import: ["" : 24]>
       g (float[batch, 8] x) => (float[batch, 8] y)
       <float[8, 32] a, float[32, 8] b, float[8, 32] c, float[32, 8] d, float[8, 32] e, float[32, 8] f> {
@@ -38,6 +38,7 @@ class ChangedModels : public testing::Test {
     plan.shapes = {{"batch", batch}};
     WriteOptions options;
     options.lower = lower;
+    options.form = form;
     const Program program = compile(Model::load(path), Mesh::parse(mesh), plan);
     program.write(out(), options);
     expected_ = Session(program, one_thread()).run(inputs_);
@@ -105,19 +106,71 @@ TEST_F(ChangedModels, AreTakenOverIfTheyAreStillTheProgram) {
   }
 }
 
+// Two states of one type have each other's data: no type, and no layout, tells.
 TEST_F(ChangedModels, KeepTheWeightsOfTheProgram) {
-  write(Lower::collectives);
+  for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for}) {
+    write(Lower::collectives, "tp=2", 2, form);
+    const std::string file = form == Form::mpmd ? "rank_0.onnx" : "model.onnx";
+    OnnxModel model = import_model(out() / file);
+    std::map<std::string, ExternalLocation> stored;
+    for (const Value* state : model.graph->values_of(ValueKind::state))
+      stored[state->name] = {external_location(*state)->file, external_location(*state)->offset};
+    std::swap(stored.at("a"), stored.at("c"));
+    ExportOptions options;
+    options.value_info = true;
+    options.stored = stored;
+    export_model(model, out() / file, options);
+    try {
+      report();
+      ADD_FAILURE() << "read";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("the shard of 'a' that rank 0 finds in"),
+                                      HasSubstr("has changed since it was written; it is that of 'c' on rank 0")));
+    }
+    EXPECT_THROW(accept_changed_models(out()), Error);
+  }
+}
+
+// As a tool saves a model that it has loaded whole: the weights are in it, or in a file beside it.
+TEST_F(ChangedModels, MayHoldTheWeightsThemselves) {
+  for (Form form : {Form::spmd, Form::parallel_for})
+    for (bool beside : {false, true}) {
+      write(Lower::collectives, "tp=2", 2, form);
+      OnnxModel model = import_model(out() / "model.onnx");
+      ExportOptions options;
+      options.value_info = true;
+      options.external_threshold = beside ? 0 : SIZE_MAX;
+      options.external_file = "others.bin";
+      export_model(model, out() / "model.onnx", options);
+      EXPECT_TRUE(accept_changed_models(out()).good());
+      expect_same(Session(Program::read(out()), one_thread()).run(inputs_), expected_);
+      if (!beside) continue;
+      std::string bytes = testing_io::contents(out() / "others.bin");
+      bytes[100] ^= 1;
+      testing_io::put(out() / "others.bin", bytes);
+      try {
+        Program::read(out());
+        ADD_FAILURE() << "read";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("that rank 0 finds with"));
+      }
+      std::filesystem::remove_all(out());
+    }
+}
+
+// A model of two ranks with different weights can hold those of one.
+TEST_F(ChangedModels, HoldNoWeightsForRanksThatDiffer) {
+  write(Lower::collectives, "tp=2");
   OnnxModel model = import_model(out() / "rank_0.onnx");
   ExportOptions options;
-  options.value_info = true;
-  for (const Value* state : model.graph->values_of(ValueKind::state)) options.stored[state->name] = {"others.bin", 0};
+  options.external_threshold = SIZE_MAX;
   export_model(model, out() / "rank_0.onnx", options);
-  std::filesystem::copy_file(out() / "weights/0.bin", out() / "others.bin");
   try {
     report();
     ADD_FAILURE() << "read";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("in 'others.bin', which is no weights file of the program"));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the shard of 'a' that rank 1 finds with"),
+                                    HasSubstr("save the model without loading its external data")));
   }
 }
 

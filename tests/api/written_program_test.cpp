@@ -486,7 +486,8 @@ TEST_F(DamagedProgram, one_flipped_bit_is_found) {
   std::string bytes = contents(path_ / "weights/0.bin");
   bytes[bytes.size() / 2] ^= 1;
   put(path_ / "weights/0.bin", bytes);
-  EXPECT_THAT(error(), HasSubstr("weights/0.bin' has changed since it was written"));
+  EXPECT_THAT(error(), AllOf(HasSubstr("the shard of 'm.m.2.weight' that rank 0 finds in"),
+                             HasSubstr("weights/0.bin' from byte"), HasSubstr("has changed since it was written")));
 }
 
 TEST_F(DamagedProgram, folder_without_manifest_is_no_program) {
@@ -554,6 +555,21 @@ TEST_F(DamagedProgram, file_outside_of_the_folder_is_refused) {
 TEST_F(DamagedProgram, tensor_that_the_model_lacks_is_named) {
   change_manifest([](auto& manifest) { manifest["outputs"][0]["value"] = "z"; });
   EXPECT_THAT(error(), AllOf(HasSubstr("rank_0.onnx"), HasSubstr("there is no tensor 'z'")));
+}
+
+TEST_F(DamagedProgram, weights_without_a_hash_are_not_read) {
+  change_manifest([](auto& manifest) { manifest["weights"][1]["hashes"].erase("m.m.0.weight"); });
+  EXPECT_THAT(error(), HasSubstr("the shard of 'm.m.0.weight' that rank 1 finds"));
+  change_manifest([](auto& manifest) { manifest["weights"][1]["hashes"]["m.m.0.weight"] = "12"; });
+  EXPECT_THAT(error(), HasSubstr("weights[1].hashes.m.m.0.weight '12' is no hash of 16 hexadecimal digits"));
+  change_manifest([](auto& manifest) { manifest["weights"][1].erase("hashes"); });
+  EXPECT_THAT(error(), HasSubstr("weights[1] has no entry 'hashes'"));
+}
+
+TEST_F(DamagedProgram, weights_of_equal_ranks_do_not_change_places) {
+  change_manifest([](auto& manifest) { std::swap(manifest["weights"][0]["file"], manifest["weights"][1]["file"]); });
+  EXPECT_THAT(error(), AllOf(HasSubstr("the shard of 'm.m.0.weight' that rank 0 finds"),
+                             HasSubstr("it is that of 'm.m.0.weight' on rank 1")));
 }
 
 TEST_F(DamagedProgram, weights_of_another_rank_do_not_fit) {

@@ -17,14 +17,18 @@ FileStamp stamp_of(const fs::path& folder, const std::string& file) {
   return {file, mapped->size(), update_crc32(0, mapped->data(), mapped->size())};
 }
 
-void check_stamp(const fs::path& folder, const FileStamp& stamp, std::string_view mend) {
+void check_size(const fs::path& folder, const FileStamp& stamp, std::string_view mend) {
   std::error_code error;
   if (!fs::exists(folder / stamp.file, error))
     fail("program", "'{}' is missing, which the program needs; {}", (folder / stamp.file).string(), mend);
-  FileStamp found = stamp_of(folder, stamp.file);
-  if (found.bytes != stamp.bytes)
-    fail("program", "'{}' has {} bytes, but was written with {}; {}", (folder / stamp.file).string(), found.bytes,
+  if (const uint64_t bytes = fs::file_size(folder / stamp.file, error); !error && bytes != stamp.bytes)
+    fail("program", "'{}' has {} bytes, but was written with {}; {}", (folder / stamp.file).string(), bytes,
          stamp.bytes, mend);
+}
+
+void check_stamp(const fs::path& folder, const FileStamp& stamp, std::string_view mend) {
+  check_size(folder, stamp, mend);
+  FileStamp found = stamp_of(folder, stamp.file);
   if (found.crc32 != stamp.crc32)
     fail("program", "'{}' has changed since it was written (CRC-32 {:08x}, then {:08x}); {}",
          (folder / stamp.file).string(), found.crc32, stamp.crc32, mend);

@@ -28,10 +28,12 @@ Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
 }
 
 Json json_of(const Manifest::RankFile& file) {
-  return {{"file", file.stamp.file},
-          {"bytes", file.stamp.bytes},
-          {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
-          {"ranks", print_ranks(file.ranks)}};
+  Json json = {{"file", file.stamp.file},
+               {"bytes", file.stamp.bytes},
+               {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
+               {"ranks", print_ranks(file.ranks)}};
+  for (const auto& [value, hash] : file.hashes) json["hashes"][value] = fmt::format("{:016x}", hash);
+  return json;
 }
 
 // 24 bits each.
@@ -116,6 +118,13 @@ class Entry {
     if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("is no number of 0 or more");
     return json_.get<int64_t>();
   }
+  /// That many hexadecimal digits.
+  uint64_t digits(size_t count, std::string_view what) const {
+    const std::string all = text();
+    if (all.size() != count || all.find_first_not_of("0123456789abcdef") != std::string::npos)
+      wrong("'{}' is no {} of {} hexadecimal digits", all, what, count);
+    return std::stoull(all, nullptr, 16);
+  }
   const Json& json() const { return json_; }
   const std::string& place() const { return place_; }
 
@@ -174,18 +183,25 @@ std::vector<int> read_ranks(const Entry& entry, int64_t ranks) {
 }
 
 Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
-  entry.expect({"file", "bytes", "crc32", "ranks"});
+  std::set<std::string> names = {"file", "bytes", "crc32", "ranks"};
+  if (entry.json().contains("hashes")) names.insert("hashes");
+  entry.expect(names);
   Manifest::RankFile file;
   file.stamp.file = entry.at("file").text();
   std::filesystem::path relative(file.stamp.file);
   if (relative.empty() || relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end())
     entry.at("file").wrong("'{}' leads out of the program's folder", file.stamp.file);
   file.stamp.bytes = static_cast<uint64_t>(entry.at("bytes").number());
-  std::string crc = entry.at("crc32").text();
-  if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != std::string::npos)
-    entry.at("crc32").wrong("'{}' is no CRC-32 of eight hexadecimal digits", crc);
-  file.stamp.crc32 = static_cast<uint32_t>(std::stoul(crc, nullptr, 16));
+  file.stamp.crc32 = static_cast<uint32_t>(entry.at("crc32").digits(8, "CRC-32"));
   file.ranks = read_ranks(entry.at("ranks"), ranks);
+  return file;
+}
+
+Manifest::RankFile read_weights_file(const Entry& entry, int64_t ranks) {
+  Manifest::RankFile file = read_file(entry, ranks);
+  const Entry hashes = entry.at("hashes");
+  if (!hashes.json().is_object()) hashes.wrong("is no object");
+  for (const auto& [value, hash] : hashes.json().items()) file.hashes[value] = hashes.at(value).digits(16, "hash");
   return file;
 }
 
@@ -223,10 +239,6 @@ auto read_by_rank(const Entry& entry, int64_t ranks, std::string_view what, Read
   auto without = std::find(served.begin(), served.end(), false);
   if (!all.empty() && without != served.end()) entry.wrong("has no {} for rank {}", what, without - served.begin());
   return all;
-}
-
-std::vector<Manifest::RankFile> read_files(const Entry& entry, int64_t ranks) {
-  return read_by_rank(entry, ranks, "file", read_file);
 }
 
 }  // namespace
@@ -308,9 +320,9 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
     read_tensor(entry, manifest.mesh, state);
     if (!entry.at("next").json().is_null()) state.next = entry.at("next").text();
   }
-  manifest.models = read_files(root.at("models"), manifest.mesh.size());
+  manifest.models = read_by_rank(root.at("models"), manifest.mesh.size(), "file", read_file);
   if (manifest.models.empty()) root.at("models").wrong("is empty");
-  manifest.weights = read_files(root.at("weights"), manifest.mesh.size());
+  manifest.weights = read_by_rank(root.at("weights"), manifest.mesh.size(), "file", read_weights_file);
   if (manifest.weights.empty() && !manifest.states.empty()) root.at("weights").wrong("is empty, but there are states");
   manifest.meanings = read_by_rank(root.at("meanings"), manifest.mesh.size(), "meaning", read_meaning);
   if (manifest.meanings.empty()) root.at("meanings").wrong("is empty");

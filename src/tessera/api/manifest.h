@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct Manifest {
   struct RankFile {
     FileStamp stamp;
     std::vector<int> ranks;  ///< ascending
+    /// Of a weights file: what each state's shard is, by the state's value (weights_file.h).
+    std::map<std::string, uint64_t, std::less<>> hashes;
   };
 
   /// What models were proved to compute: as it was written, and in its normal form (normal_form.h).

@@ -10,6 +10,7 @@
 #include "tessera/api/parallel_for.h"
 #include "tessera/api/rank_classes.h"
 #include "tessera/api/rank_model.h"
+#include "tessera/api/weights_file.h"
 #include "tessera/api/written_form.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
@@ -26,15 +27,17 @@ namespace tessera::api {
 namespace fs = std::filesystem;
 namespace {
 
-// Where a model says that its states are: the same in every weights file of its class.
+constexpr std::string_view kMend = "write the program again, or copy its folder whole";
+
+// Where a model says that its states are: the same in every weights file of its class, or in itself or a file of its
+// own.
 struct ShardLayout {
   struct Piece {
     std::string name;
-    DType dtype;
-    Dims dims;
-    size_t bytes;
-    uint64_t offset;
+    Tensor own;  ///< its type and extents count, and its elements where it is in no weights file
+    std::optional<uint64_t> offset;
   };
+  std::string model;
   std::vector<Piece> pieces;
 };
 
@@ -47,12 +50,11 @@ class ProgramReader {
                    {manifest_.form.rank_type == RankType::opaque, manifest_.form.order == Order::tokens}) {}
 
   std::shared_ptr<const runtime::RankPrograms> run(bool changed_models) {
-    constexpr std::string_view kMend = "write the program again, or copy its folder whole";
     const std::string accept =
         fmt::format("{}; or, if it is meant, tessera check --accept '{}'", kMend, folder_.string());
     for (const Manifest::RankFile& file : manifest_.models)
       if (!changed_models) check_stamp(folder_, file.stamp, accept);
-    for (const Manifest::RankFile& file : manifest_.weights) check_stamp(folder_, file.stamp, kMend);
+    for (const Manifest::RankFile& file : manifest_.weights) check_size(folder_, file.stamp, kMend);
     auto programs = std::make_shared<runtime::RankPrograms>();
     read_models(*programs);
     if (is_cut() && !manifest_.states.empty()) read_weights(*programs);
@@ -81,6 +83,9 @@ class ProgramReader {
     OnnxModel model = import_model(path);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
+    if (!is_cut())
+      for (const ShardLayout::Piece& piece : layout_of(model, path, manifest_.mesh.coordinates(0)).pieces)
+        require_as_written(piece, piece.own, manifest_.weights.front(), path, 0);
     lowered_ = std::make_shared<const std::vector<spmd::LoweredCollective>>(
         lowered_collectives(model, manifest_, file, path, functions_));
     const bool bound = file.ranks.size() == 1;
@@ -122,7 +127,7 @@ class ProgramReader {
 
   void add(OnnxModel model, const std::vector<int>& ranks, bool bound, const std::string& path,
            runtime::RankPrograms& programs) {
-    layouts_.push_back(layout_of(model, path, manifest_.mesh.coordinates(ranks.front())));
+    if (is_cut()) layouts_.push_back(layout_of(model, path, manifest_.mesh.coordinates(ranks.front())));
     std::map<std::string, Tensor> whole;
     if (!is_cut())
       for (const Manifest::State& state : manifest_.states) whole[state.value] = model.graph->find(state.value)->data;
@@ -166,25 +171,18 @@ class ProgramReader {
                        [&](const Manifest::RankFile& weights) { return weights.stamp.file == file; });
   }
 
+  // Weights of the form mpmd are in the model's class' weights files, or, for one set of them, wherever the model says.
   ShardLayout layout_of(const OnnxModel& model, const std::string& path,
                         const std::vector<int64_t>& coordinates) const {
-    ShardLayout layout;
+    ShardLayout layout{path, {}};
     for (const Manifest::State& state : manifest_.states) {
       if (!state.sharding.lives_on(manifest_.mesh, coordinates)) continue;
       const Value* value = model.graph->find(state.value);
-      auto location = value && value->has_data() ? external_location(*value) : std::nullopt;
-      if (!location)
-        fail("program",
-             "'{}' keeps no data for the state '{}' in a weights file; save it without loading its external data, or "
-             "write the program again",
-             path, state.value);
-      if (!is_weights_file(location->file))
-        fail("program",
-             "'{}' has the data of the state '{}' in '{}', which is no weights file of the program; save it without "
-             "loading its external data, or write the program again",
-             path, state.value, location->file);
-      const Tensor& data = value->data;
-      layout.pieces.push_back({state.value, data.dtype, data.dims, data.bytes, location->offset});
+      if (!value || !value->has_data())
+        fail("program", "'{}' keeps no data for the state '{}'; write the program again", path, state.value);
+      const auto location = external_location(*value);
+      const bool shared = location && is_weights_file(location->file);
+      layout.pieces.push_back({state.value, value->data, shared ? std::optional(location->offset) : std::nullopt});
     }
     return layout;
   }
@@ -197,23 +195,45 @@ class ProgramReader {
       for (int rank : file.ranks) {
         int model = programs.program_of[rank];
         auto [found, fresh] = known.emplace(model, static_cast<int>(programs.shards.size()));
-        if (fresh) programs.shards.push_back(shards_in(mapped, file.stamp.file, layouts_[model]));
+        if (fresh) programs.shards.push_back(shards_in(mapped, file, layouts_[model], rank));
         programs.shards_of[rank] = found->second;
       }
     }
   }
 
-  runtime::RankPrograms::Shards shards_in(const std::shared_ptr<const MappedFile>& mapped, const std::string& file,
-                                          const ShardLayout& layout) const {
+  runtime::RankPrograms::Shards shards_in(const std::shared_ptr<const MappedFile>& mapped,
+                                          const Manifest::RankFile& file, const ShardLayout& layout, int rank) const {
     runtime::RankPrograms::Shards shards;
     for (const ShardLayout::Piece& piece : layout.pieces) {
-      if (piece.offset > mapped->size() || piece.bytes > mapped->size() - piece.offset)
-        fail("program", "'{}' ends before the shard of '{}' at byte {}; it belongs to another program",
-             (folder_ / file).string(), piece.name, piece.offset);
-      Tensor shard{piece.dtype, piece.dims, mapped, mapped->data() + piece.offset, piece.bytes};
+      Tensor shard = piece.own;
+      if (piece.offset) {
+        if (*piece.offset > mapped->size() || shard.bytes > mapped->size() - *piece.offset)
+          fail("program", "'{}' ends before the shard of '{}' at byte {}; it belongs to another program",
+               (folder_ / file.stamp.file).string(), piece.name, *piece.offset);
+        shard = {shard.dtype, shard.dims, mapped, mapped->data() + *piece.offset, shard.bytes};
+      }
+      require_as_written(piece, shard, file, layout.model, rank);
       shards.emplace(piece.name, std::move(shard));
     }
     return shards;
+  }
+
+  // What a model takes for a state's shard is what was written for it, wherever it lies.
+  void require_as_written(const ShardLayout::Piece& piece, const Tensor& shard, const Manifest::RankFile& file,
+                          const std::string& model, int rank) const {
+    const uint64_t hash = hash_of_shard(shard);
+    auto written = file.hashes.find(piece.name);
+    if (written != file.hashes.end() && written->second == hash) return;
+    std::string whose;
+    for (const Manifest::RankFile& other : manifest_.weights)
+      for (const auto& [name, its] : other.hashes)
+        if (its == hash && whose.empty())
+          whose = fmt::format("; it is that of '{}' on rank {}", name, other.ranks.front());
+    const std::string where =
+        piece.offset ? fmt::format("in '{}' from byte {} on", (folder_ / file.stamp.file).string(), *piece.offset)
+                     : fmt::format("with '{}'", model);
+    fail("program", "the shard of '{}' that rank {} finds {} has changed since it was written{}: {}{}", piece.name,
+         rank, where, whose, piece.offset ? "" : "save the model without loading its external data, or ", kMend);
   }
 
   const fs::path folder_;

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/ir/hash.h"
 
 namespace tessera::api {
 namespace {
@@ -73,6 +74,13 @@ std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std:
     shards.push_back(std::move(shard));
   }
   return shards;
+}
+
+uint64_t hash_of_shard(const Tensor& shard) {
+  Hash hash;
+  hash.add(fmt::format("{}[{}] {:016x}", name_of(shard.dtype), fmt::join(shard.dims, ","),
+                       hash_of_bytes(shard.data, shard.bytes)));
+  return hash.value();
 }
 
 FileStamp write_shards(const spmd::Program& program, const std::vector<StoredShard>& shards,

@@ -24,6 +24,9 @@ struct StoredShard {
 /// have equal extents get equal layouts.
 std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std::vector<int64_t>& coordinates);
 
+/// By which a shard is known again: 64 bits of its type, its extents and its elements.
+uint64_t hash_of_shard(const Tensor& shard);
+
 /// Writes them, dense and row-major, straight from the (mapped) initial data with a buffer of a few MiB.
 FileStamp write_shards(const spmd::Program& program, const std::vector<StoredShard>& shards,
                        const std::filesystem::path& folder, const std::string& file);

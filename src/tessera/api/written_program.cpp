@@ -123,9 +123,15 @@ class ProgramWriter {
     if (manifest_.states.empty()) return;
     fs::create_directory(folder_.temporary() / kWeightsFolder);
     manifest_.weights = files_of(weights_ = shard_classes(program_));
-    for (size_t k = 0; k < weights_.count(); ++k)
-      manifest_.weights[k].stamp = write_shards(program_, shards_of(weights_.first_rank[k]), folder_.temporary(),
-                                                fmt::format("{}/{}.bin", kWeightsFolder, k));
+    for (size_t k = 0; k < weights_.count(); ++k) {
+      Manifest::RankFile& file = manifest_.weights[k];
+      const std::vector<StoredShard> shards = shards_of(weights_.first_rank[k]);
+      file.stamp = write_shards(program_, shards, folder_.temporary(), fmt::format("{}/{}.bin", kWeightsFolder, k));
+      const auto written = MappedFile::open(folder_.temporary() / file.stamp.file, "write");
+      for (const StoredShard& shard : shards)
+        file.hashes[shard.state->name] =
+            hash_of_shard({shard.state->dtype(), shard.dims, written, written->data() + shard.offset, shard.bytes});
+    }
   }
 
   void write_models() {

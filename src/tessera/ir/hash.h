@@ -11,6 +11,10 @@
 
 namespace tessera {
 
+/// 64 bits of bytes, read as words of 64 bits that are dealt to lanes in turn. Bytes that differ in one word have
+/// different hashes. As fast as memory: the lanes are as many as make up the widest registers four times.
+uint64_t hash_of_bytes(const std::byte* data, size_t bytes);
+
 /// Which elements of a tensor count: all if `pieces` of `bytes` hold them, else those of so many pieces, spread from
 /// its first byte to its last.
 struct HashSample {
