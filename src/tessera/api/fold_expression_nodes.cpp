@@ -114,7 +114,7 @@ class ExpressionFolder {
       if (is_position(*node) || is_untyped(*node)) dialect::infer_node(*node, mesh_);
     } else if (is_untyped(*node)) {
       ops::op_of(*node).infer(*node);
-    } else if (is_foldable(*node)) {
+    } else if (is_foldable(*node) || node->is("Shape")) {  // whose content follows from a type that is stated, too
       infer_content(node);
     }
     for (Value* result : node->outputs) {

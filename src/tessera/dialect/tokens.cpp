@@ -15,6 +15,8 @@ namespace {
 
 using Ordered = std::function<bool(const Node&)>;
 
+constexpr int64_t kFirstElement = 0x746f6b656e;  // "token"
+
 std::vector<Graph*> branches_of(const Node& node) {
   std::vector<Graph*> branches;
   for (const Attribute& attribute : node.attributes)
@@ -93,10 +95,15 @@ struct Link {
   Value *before, *after;
 };
 
+// What others may read, too: a tool may have made equal constants one.
+bool is_constant(const Value& value) {
+  return value.producer ? value.producer->is("Constant") : value.kind == ValueKind::constant;
+}
+
 void check_chain(const Graph& graph, const std::vector<Link>& links) {
   for (size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
-    if (i == 0 && link.before->producer)
+    if (i == 0 && link.before->producer && !is_constant(*link.before))
       fail("dialect", "{}: its token comes from {}, which does not communicate; start from an initializer or an input",
            link.node->label(), link.before->producer->label());
     if (i > 0 && link.before != links[i - 1].after) {
@@ -108,7 +115,7 @@ void check_chain(const Graph& graph, const std::vector<Link>& links) {
            link.node->label(), links[i - 1].node->label(),
            other == links.end() ? "" : fmt::format(", but one that {} takes too", other->node->label()));
     }
-    if (link.before->uses.size() > 1) {
+    if (link.before->uses.size() > 1 && !(i == 0 && is_constant(*link.before))) {
       const Node* other =
           link.before->uses[0].node == link.node ? link.before->uses[1].node : link.before->uses[0].node;
       fail("dialect", "{}: its token goes to {}, too; a token has one reader", link.node->label(), other->label());
@@ -134,7 +141,7 @@ bool thread_tokens(OnnxModel& model) {
   }
   Graph& graph = *model.graph;
   Value* last = thread(
-      graph, ordered, [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {0})); },
+      graph, ordered, [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {kFirstElement})); },
       "token");
   if (!last) return false;
   graph.rename(last, kLastToken);

@@ -8,7 +8,9 @@
 ///
 /// With tokens, every node that communicates, and every call of a function in which one does, takes the token of the
 /// one before it as its last operand and gives one as its last result: int64 scalars whose elements mean nothing. The
-/// first token is an initializer, the last one a graph output, so that no tool may drop, double or reorder a node.
+/// first token is an initializer, the last one a graph output, so that no tool may drop, double or reorder a node. The
+/// first one has an element that no other constant is likely to have, since tools make equal constants one; where they
+/// do, it may be any constant.
 /// By position, nodes say order = "position" and must be run in the order of the file.
 namespace tessera::dialect {
 
