@@ -1,13 +1,13 @@
 #!/bin/sh
 # Written programs, as outsiders meet them: every form of a few models passes onnx.checker's full check, and what is made
-# of Send and Recv alone runs under ONNX's reference evaluator with the answers that we give. The packages onnx and numpy
-# of PyPI are put into build/onnx-venv.
+# of Send and Recv alone runs under ONNX's reference evaluator with the answers that we give; and programs whose models
+# tools have saved anew are taken over. The packages onnx, onnxscript and numpy of PyPI are put into build/onnx-venv.
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv
-if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c 'import onnx, numpy' 2>/dev/null; then
+if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c 'import onnx, onnxscript, numpy' 2>/dev/null; then
   python3 -m venv $venv
-  $venv/bin/pip install -q 'onnx>=1.19' numpy
+  $venv/bin/pip install -q 'onnx>=1.19' onnxscript numpy
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -82,3 +82,21 @@ build/tessera run "$work/out" --inputs examples/tiny/inputs_0.npz --outputs "$wo
 printf 'tiny pp=2,tp=2 in stages: '
 $venv/bin/python tests/conformance/reference_cluster.py "$work/out" --inputs examples/tiny/inputs_0.npz \
   --expect "$work/ours.npz"
+
+echo "Saved by other tools:"
+set -f
+for name in mlp gpt2 staged; do
+  model=$(model_of $name)
+  mesh='--mesh dp=2,tp=2'
+  [ $name = staged ] && model=examples/tiny && mesh=$staged
+  for form in mpmd spmd parallel-for; do
+    for lower in collectives primitives; do
+      build/tessera shard $model/model.onnx $mesh --quiet --form=$form --lower=$lower -o "$work/out"
+      build/tessera run "$work/out" --inputs $model/inputs_0.npz --outputs "$work/ours.npz" --quiet
+      printf '%s %s %s: ' $name $form $lower
+      $venv/bin/python tests/conformance/save_again.py build/tessera "$work/out" --inputs $model/inputs_0.npz \
+        --expect "$work/ours.npz"
+    done
+  done
+done
+set +f
