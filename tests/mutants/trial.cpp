@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using testing_io::contents;
 using testing_io::put;
 
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kPatience{30};  // a busy machine is no hang
 /// How often a mutator that finds nothing to do gives way to another.
 constexpr int kDraws = 8;
 /// Of the largest value of an output, where a source says nothing.
@@ -85,6 +85,13 @@ onnx::ModelProto parsed_model(const fs::path& path) {
   check(proto.ParseFromString(contents(path)), "written models can be parsed");
   return proto;
 }
+
+// What an edit is about, as it is drawn in one model and found again in others.
+struct Aim {
+  NodeKey node;
+  std::string tensor;
+  uint64_t dice = 0;
+};
 
 onnx::TensorProto* tensor_named(EditedModel& model, const std::string& name) {
   for (const Scope& scope : model.scopes())
@@ -163,32 +170,35 @@ bool Trials::open(uint64_t k) {
   w.k = k;
   w.subject = subject(k);
   w.folder = w.place / "out";
-  std::shared_ptr<const Source> source;
+  std::optional<Program> program;
   try {
-    source = sources_.of(w.subject);
-    if (!source) return false;
-    Program program = compiled(*source);
-    w.expected = answer_of(compiled_whole(*source), source->inputs);
-    program.write(w.folder, w.subject.form);
-  } catch (const Error& error) {
-    // Random programs that cannot be split, or written in this form; the tests of random programs say which may.
-    if (w.subject.random_program) return false;
-    w.flaw = error.what();
+    w.source = sources_.of(w.subject);
+    if (!w.source) return false;
+    program = compiled(*w.source);
+    w.expected = answer_of(compiled_whole(*w.source), w.source->inputs);
+  } catch (const Error&) {
+    if (!w.subject.random_program) throw;
+    w.source = nullptr;  // their own tests say which may be refused
+    return false;
   }
-  w.source = source;
-  if (!w.flaw.empty()) return true;
+  try {
+    program->write(w.folder, w.subject.form);
+  } catch (const Error& error) {
+    w.flaw = error.what();
+    return true;
+  }
   for (const auto& entry : fs::directory_iterator(w.folder)) {
     const std::string name = entry.path().filename();
     if (!entry.is_regular_file()) continue;
     w.bytes[name] = contents(entry.path());
-    if (name.ends_with(".onnx")) w.files[name] = {parsed_model(entry.path()), w.subject.form, source->mesh};
+    if (name.ends_with(".onnx")) w.files[name] = {parsed_model(entry.path()), w.subject.form, w.source->mesh};
   }
   try {
     const CheckReport report = accept_changed_models(w.folder);
     if (!report.good())
       w.flaw = "it is refused as it was written: " + report.findings.front().message;
     else
-      w.flaw = difference(answer_of(Program::read(w.folder), source->inputs));
+      w.flaw = difference(answer_of(Program::read(w.folder), w.source->inputs));
   } catch (const Error& error) {
     w.flaw = error.what();
   }
@@ -202,7 +212,6 @@ std::string Trials::difference(const Tensors& answer) const {
 /// An edit of some files; of none if there was nothing to do.
 struct Trials::Edit {
   std::string what;
-  Aim aim;
   std::map<std::string, EditedModel> files;  ///< as they are then
 };
 
@@ -216,12 +225,11 @@ Trials::Edit Trials::edit(const Mutator& mutator, Random& random, bool may_strip
   EditedModel model = files.at(first);
   auto drawn = aim(mutator, model, random);
   if (!drawn) return edit;
-  edit.aim = *drawn;
   std::swap(names.front(), *std::find(names.begin(), names.end(), first));
   for (const std::string& name : names) {
     model = files.at(name);
     if (one && name != first) continue;
-    const std::string what = apply(mutator, edit.aim, model);
+    const std::string what = apply(mutator, *drawn, model);
     if (what.empty() && name == first) return edit;
     if (what.empty()) continue;
     edit.files[name] = std::move(model);

@@ -27,13 +27,6 @@ struct Outcome {
   std::string message;  ///< what was done, to what; what came of it
 };
 
-/// What an edit is about, as it is drawn in one model and found again in others.
-struct Aim {
-  NodeKey node;
-  std::string tensor;
-  uint64_t dice = 0;
-};
-
 /// Edits written programs, and does with them what `tessera check --accept` and `tessera run` do. Keeps the program of
 /// the last seed: seeds of one program are neighbours.
 class Trials {

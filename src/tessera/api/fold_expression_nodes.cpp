@@ -65,10 +65,13 @@ bool is_position(const Node& node) {
   return node.domain == spmd::kCommDomain && !dialect::communicates(node);
 }
 
+bool is_known(const TensorType& type) {
+  return type.dtype != DType::undefined && type.shape.has_value();
+}
+
 bool is_untyped(const Node& node) {
-  return std::any_of(node.outputs.begin(), node.outputs.end(), [](const Value* result) {
-    return result && (result->dtype() == DType::undefined || !result->has_shape());
-  });
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [](const Value* result) { return result && !is_known(result->type); });
 }
 
 class ExpressionFolder {
@@ -112,10 +115,8 @@ class ExpressionFolder {
   void visit(Node* node) {
     if (node->domain == spmd::kCommDomain) {
       if (is_position(*node) || is_untyped(*node)) dialect::infer_node(*node, mesh_);
-    } else if (is_untyped(*node)) {
-      ops::op_of(*node).infer(*node);
-    } else if (is_foldable(*node) || node->is("Shape")) {  // whose content follows from a type that is stated, too
-      infer_content(node);
+    } else if (is_untyped(*node) || is_foldable(*node) || node->is("Shape")) {
+      infer(node);
     }
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;
@@ -125,13 +126,13 @@ class ExpressionFolder {
     }
   }
 
-  // Types stay as the model states them.
-  static void infer_content(Node* node) {
-    std::vector<TensorType> types;
-    for (const Value* result : node->outputs) types.push_back(result ? result->type : TensorType{});
+  // Types stay as the model states them, if it does.
+  static void infer(Node* node) {
+    std::vector<TensorType> stated;
+    for (const Value* result : node->outputs) stated.push_back(result ? result->type : TensorType{});
     ops::op_of(*node).infer(*node);
-    for (size_t r = 0; r < types.size(); ++r)
-      if (node->outputs[r] && !node->outputs[r]->content) node->outputs[r]->type = types[r];
+    for (size_t r = 0; r < stated.size(); ++r)
+      if (Value* result = node->outputs[r]; result && !result->content && is_known(stated[r])) result->type = stated[r];
     if (node->is("Div"))
       if (auto quotients = quotients_of(*node)) node->output()->content = quotients;
   }

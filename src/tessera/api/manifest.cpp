@@ -27,11 +27,12 @@ Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
           {"sharding", tensor.sharding.str(mesh)}};
 }
 
-Json json_of(const Manifest::RankFile& file) {
+Json json_of(const Manifest::RankFile& file, bool is_weights) {
   Json json = {{"file", file.stamp.file},
                {"bytes", file.stamp.bytes},
                {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
                {"ranks", print_ranks(file.ranks)}};
+  if (is_weights) json["hashes"] = Json::object();  // of a rank without states, too
   for (const auto& [value, hash] : file.hashes) json["hashes"][value] = fmt::format("{:016x}", hash);
   return json;
 }
@@ -183,9 +184,6 @@ std::vector<int> read_ranks(const Entry& entry, int64_t ranks) {
 }
 
 Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
-  std::set<std::string> names = {"file", "bytes", "crc32", "ranks"};
-  if (entry.json().contains("hashes")) names.insert("hashes");
-  entry.expect(names);
   Manifest::RankFile file;
   file.stamp.file = entry.at("file").text();
   std::filesystem::path relative(file.stamp.file);
@@ -197,7 +195,13 @@ Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
   return file;
 }
 
+Manifest::RankFile read_model_file(const Entry& entry, int64_t ranks) {
+  entry.expect({"file", "bytes", "crc32", "ranks"});
+  return read_file(entry, ranks);
+}
+
 Manifest::RankFile read_weights_file(const Entry& entry, int64_t ranks) {
+  entry.expect({"file", "bytes", "crc32", "ranks", "hashes"});
   Manifest::RankFile file = read_file(entry, ranks);
   const Entry hashes = entry.at("hashes");
   if (!hashes.json().is_object()) hashes.wrong("is no object");
@@ -268,8 +272,8 @@ std::string Manifest::to_json() const {
     entry["next"] = state.next ? Json(*state.next) : Json(nullptr);
     json["states"].push_back(std::move(entry));
   }
-  json["models"] = json_list(models);
-  json["weights"] = json_list(weights);
+  json["models"] = json_list(models, false);
+  json["weights"] = json_list(weights, true);
   json["meanings"] = json_list(meanings);
   try {
     return json.dump(1, ' ') + "\n";
@@ -320,7 +324,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
     read_tensor(entry, manifest.mesh, state);
     if (!entry.at("next").json().is_null()) state.next = entry.at("next").text();
   }
-  manifest.models = read_by_rank(root.at("models"), manifest.mesh.size(), "file", read_file);
+  manifest.models = read_by_rank(root.at("models"), manifest.mesh.size(), "file", read_model_file);
   if (manifest.models.empty()) root.at("models").wrong("is empty");
   manifest.weights = read_by_rank(root.at("weights"), manifest.mesh.size(), "file", read_weights_file);
   if (manifest.weights.empty() && !manifest.states.empty()) root.at("weights").wrong("is empty, but there are states");
