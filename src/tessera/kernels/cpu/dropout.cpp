@@ -14,7 +14,7 @@ std::unique_ptr<Kernel> prepare_dropout(const PrepareContext& context) {
   return make_kernel([=, bytes = context.inputs[0].bytes(), count = context.inputs[0].count(),
                       label = context.node.label()](const KernelArgs& args) {
     if (has_flag && *args.in<bool>(2))
-      fail_running("kernel", "{}: training_mode is true; dropping elements is not supported, only inference is", label);
+      fail("kernel", "{}: training_mode is true; dropping elements is not supported, only inference is", label);
     if (wants_result && bytes > 0 && args.outputs[0] != args.inputs[0])
       std::memcpy(args.outputs[0], args.inputs[0], bytes);
     if (wants_mask) std::fill_n(args.out<bool>(1), count, true);

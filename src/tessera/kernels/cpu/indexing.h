@@ -25,10 +25,11 @@ class Indices {
 /// A user error naming the node unless the operand holds int32 or int64 elements.
 void check_index_type(const PrepareContext& context, size_t operand);
 
-/// Throws a running error naming the operator and the index unless -extent <= index < extent.
+/// Throws a user error, for indices come with inputs, that names the operator and the index, unless -extent <= index <
+/// extent.
 inline void check_index(const std::string& label, int64_t index, int64_t extent) {
   if (index < -extent || index >= extent)
-    fail_running("kernel", "{}: the index {} is outside [{}, {})", label, index, -extent, extent);
+    fail("kernel", "{}: the index {} is outside [{}, {})", label, index, -extent, extent);
 }
 
 /// For each index tuple (the last dimension of the indices), the tuple's place in the operand, in slices.

@@ -75,8 +75,7 @@ std::unique_ptr<Kernel> prepare_rotary_embedding(const PrepareContext& context) 
       if (ids)
         for (int64_t i = 0; i < rotary.batch * rotary.positions; ++i)
           if (ids[i] < 0 || ids[i] >= rotary.cache_rows)
-            fail_running("kernel", "{}: position {} lies outside the caches' {} rows", label, ids[i],
-                         rotary.cache_rows);
+            fail("kernel", "{}: position {} lies outside the caches' {} rows", label, ids[i], rotary.cache_rows);
       rotate(rotary, args.in<T>(0), args.in<T>(1), args.in<T>(2), ids, args.out<T>());
     });
   });
