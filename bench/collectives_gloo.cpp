@@ -146,7 +146,7 @@ int main(int argc, char** argv) {
       const bool moves = body.target_type() != meet.target_type();
       count = static_cast<size_t>(bytes) / 4;
       block = count / static_cast<size_t>(ranks);
-      const double seconds = tessera::comm::slowest_median(options, body, meet, [&](double mine) {
+      const tessera::comm::Timing timing = tessera::comm::slowest_median(options, body, meet, [&](double mine) {
         double slowest = mine;
         gloo::AllreduceOptions call(context);
         call.setOutput(&slowest, 1);
@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
         gloo::allreduce(call);
         return slowest;
       });
-      if (rank == 0) std::printf("%s %ld %.3f\n", name, moves ? bytes : 0, seconds * 1e6);
+      if (rank == 0) std::printf("%s %ld %.3f\n", name, moves ? bytes : 0, timing.seconds * 1e6);
       if (!moves) break;
     }
   return 0;

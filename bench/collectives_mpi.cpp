@@ -71,14 +71,14 @@ int main(int argc, char** argv) {
       const bool moves = name != "barrier";
       count = static_cast<int>(bytes / 4);
       block = count / ranks;
-      const double seconds = tessera::comm::slowest_median(
+      const tessera::comm::Timing timing = tessera::comm::slowest_median(
           options, body, [&] { MPI_Barrier(all); },
           [&](double mine) {
             double most_of_all = 0;
             MPI_Allreduce(&mine, &most_of_all, 1, MPI_DOUBLE, MPI_MAX, all);
             return most_of_all;
           });
-      if (rank == 0) std::printf("%s %ld %.3f\n", call.name, moves ? bytes : 0, seconds * 1e6);
+      if (rank == 0) std::printf("%s %ld %.3f\n", call.name, moves ? bytes : 0, timing.seconds * 1e6);
       if (!moves) break;
     }
   }

@@ -37,19 +37,22 @@ struct CollectiveTime {
   std::vector<std::string> axes;  ///< that members of a group differ along; none of "copy"
   int64_t members = 1;            ///< of a group
   int64_t bytes = 0;              ///< of the whole tensor, as nccl-tests counts it; 0 of barrier
-  double seconds = 0;             ///< the median over batches of the slowest rank
+  double seconds = 0;             ///< of the slowest rank: the fastest round's median over batches
+  double scatter = 0;             ///< how much longer the slowest round took, as a share of that
   double bandwidth = 0;           ///< bytes/s
   double bus_bandwidth = 0;       ///< bytes/s times what nccl-tests multiplies with: all_reduce 2(n-1)/n, …
   /// Seconds in which all ranks copy what they get, the memory's floor where ranks share a machine: of reduce and
-  /// gather one rank in n gets all, of broadcast all but one. 0 of barrier.
+  /// gather one rank in n gets all, of broadcast all but one. 0 of barrier. Copies are timed before and after the
+  /// collectives of each group, and the fastest count.
   double floor = 0;
 };
 
 /// What was fitted to the times over one axis, or a sub-axis between hosts or inside them.
 struct LinkFit {
   std::string axes;
-  LinkLevel level;   ///< its bandwidth is 0 if times did not grow with the bytes
-  double error = 0;  ///< the root of the mean square of relative errors
+  LinkLevel level;     ///< its bandwidth is 0 if times did not grow with the bytes
+  double error = 0;    ///< the root of the mean square of relative errors
+  double scatter = 0;  ///< the same of the scatter of the times that it was fitted to
 };
 
 struct CollectiveTimes {

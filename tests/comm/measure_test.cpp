@@ -25,7 +25,7 @@ class CountedWorld : public World {
   std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
     return std::make_unique<Counted>(world_.join(rank, members), *this);
   }
-  void abort(int rank, std::string_view message) override { world_.abort(rank, message); }
+  void abort(int rank, std::string_view message, ErrorKind kind) override { world_.abort(rank, message, kind); }
 
   std::atomic<int64_t> bytes_into_permutes = 0;
   std::atomic<int> operations = 0;
@@ -54,7 +54,7 @@ class CountedWorld : public World {
 // Every kind, groups of any size, blocks that do not divide: all are legal operations, and all ranks find one time.
 TEST(Meter, times_every_collective_alike_on_all_ranks) {
   const auto world = make_local_world(3);
-  std::array<std::vector<double>, 3> times;
+  std::array<std::vector<Timing>, 3> times;
   on_threads(*world, [&](int rank) {
     Meter meter(*world, rank, 4096, {.seconds = 0});
     const std::vector<int> all = {0, 1, 2}, pair = rank < 2 ? std::vector{0, 1} : std::vector{2};
@@ -65,7 +65,7 @@ TEST(Meter, times_every_collective_alike_on_all_ranks) {
     times[rank].push_back(meter.time_by_levels(all, std::vector{rank}, 1000));
     times[rank].push_back(meter.time_of_copy(4096));
   });
-  for (double time : times[0]) EXPECT_GT(time, 0);
+  for (const Timing& time : times[0]) EXPECT_GT(time.seconds, 0);
   EXPECT_EQ(times[1], times[0]);
   EXPECT_EQ(times[2], times[0]);
 }
@@ -80,6 +80,21 @@ TEST(Meter, moves_the_bytes_that_it_was_asked_for_as_often_as_it_must) {
   EXPECT_EQ(counted.bytes_into_permutes, 4096);
   // Of each rank and batch: a meeting, at least one operation, and the slowest time.
   EXPECT_GE(counted.operations, 2 * 9 * 3);
+}
+
+/// What is timed, where each time is 1 s but those in `slow`, from the first on, that take longer.
+Timing timing_of(const std::vector<double>& batches) {
+  size_t batch = 0;
+  auto next = [&](double) { return batches[std::min(batch++, batches.size() - 1)]; };
+  return slowest_median(
+      {.seconds = 1, .repeats = 1}, [] {}, [] {}, next);
+}
+
+// The first two are for warming up and to find how many make a batch.
+TEST(SlowestMedian, repeats_rounds_until_two_agree_and_takes_the_fastest) {
+  EXPECT_EQ(timing_of({1, 1, 1}), (Timing{1, 0}));
+  EXPECT_EQ(timing_of({1, 1, 1.5, 2, 1, 1}), (Timing{1, 1})) << "1.5, 2 and 1 do not agree, 1 and 1 do";
+  EXPECT_EQ(timing_of({1, 1, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1}), (Timing{1, 1})) << "which ends, too";
 }
 
 }  // namespace

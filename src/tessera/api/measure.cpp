@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <thread>
 
 #include "tessera/api/engines.h"
 #include "tessera/base/error.h"
+#include "tessera/base/error_kind.h"
 #include "tessera/collectives.h"
 #include "tessera/cost/fit.h"
 #include "tessera/mesh/group.h"
@@ -131,10 +133,12 @@ class Measurement {
   CollectiveTimes on_rank(comm::World& world, int rank) const {
     comm::Meter meter(world, rank, options_.most, {.seconds = options_.seconds});
     CollectiveTimes found;
-    std::map<int64_t, double> copies;
-    for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
-      const double seconds = copies[bytes] = meter.time_of_copy(bytes);
-      found.times.push_back(point("copy", {}, 1, bytes, seconds, 1, seconds));
+    std::vector<double> shares;  // of the copied bytes, by time
+    std::map<int64_t, comm::Timing> copies;
+    time_copies(meter, copies);
+    for (const auto& [bytes, timing] : copies) {
+      found.times.push_back(point("copy", {}, 1, bytes, timing, 1));
+      shares.push_back(1);
     }
     for (const Groups& group : groups_) {
       const std::vector<int> members = group_of(rank, group.axes, mesh_);
@@ -142,38 +146,54 @@ class Measurement {
       std::vector<std::string> axes;
       for (const AxisRef& axis : group.axes) axes.push_back(axis.str(mesh_));
       std::vector<cost::TimedCollective> timed;
+      double scatter = 0;
       for (Kind kind : kinds_)
         for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
           const int64_t moved = kind == Kind::barrier ? 0 : bytes;
-          const double seconds = meter.time(kind, members, moved);
-          const double floor = kind == Kind::barrier ? 0 : copies.at(bytes) * share_received(kind, size);
-          found.times.push_back(
-              point(comm::name_of(kind), axes, size, moved, seconds, cost::bus_factor(kind, size), floor));
-          timed.push_back({kind, static_cast<double>(moved), seconds});
+          const comm::Timing timing = meter.time(kind, members, moved);
+          found.times.push_back(point(comm::name_of(kind), axes, size, moved, timing, cost::bus_factor(kind, size)));
+          shares.push_back(kind == Kind::barrier ? 0 : share_received(kind, size));
+          timed.push_back({kind, static_cast<double>(moved), timing.seconds});
+          scatter += timing.scatter * timing.scatter;
           if (kind == Kind::barrier) break;
         }
       const bool sums = std::find(kinds_.begin(), kinds_.end(), Kind::all_reduce) != kinds_.end();
       for (int64_t bytes = options_.least; group.pieces && sums && bytes <= options_.most; bytes *= 4) {
-        const double seconds = meter.time_by_levels(group_of(rank, {group.pieces->first}, mesh_),
-                                                    group_of(rank, {group.pieces->second}, mesh_), bytes);
-        found.times.push_back(point("all_reduce by levels", axes, size, bytes, seconds,
-                                    cost::bus_factor(Kind::all_reduce, size), copies.at(bytes)));
+        const comm::Timing timing = meter.time_by_levels(group_of(rank, {group.pieces->first}, mesh_),
+                                                         group_of(rank, {group.pieces->second}, mesh_), bytes);
+        found.times.push_back(
+            point("all_reduce by levels", axes, size, bytes, timing, cost::bus_factor(Kind::all_reduce, size)));
+        shares.push_back(1);
       }
+      time_copies(meter, copies);
       if (!group.level) continue;
       const cost::Fit fit = cost::fit(size, timed);
-      LinkFit entry{text_of(group.axes, mesh_), *group.level, fit.error};
+      LinkFit entry{text_of(group.axes, mesh_), *group.level, fit.error,
+                    timed.empty() ? 0 : std::sqrt(scatter / static_cast<double>(timed.size()))};
       entry.level.alpha = fit.alpha;
       entry.level.bandwidth = fit.beta > 0 ? static_cast<double>(group.sharing) / fit.beta : 0;
       found.fits.push_back(std::move(entry));
     }
+    for (size_t i = 0; i < shares.size(); ++i)
+      if (shares[i] > 0) found.times[i].floor = copies.at(found.times[i].bytes).seconds * shares[i];
     return found;
   }
 
  private:
+  // Of each size, the fastest so far.
+  void time_copies(comm::Meter& meter, std::map<int64_t, comm::Timing>& copies) const {
+    for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
+      const comm::Timing timing = meter.time_of_copy(bytes);
+      const auto [known, fresh] = copies.emplace(bytes, timing);
+      if (!fresh && timing.seconds < known->second.seconds) known->second = timing;
+    }
+  }
+
   static CollectiveTime point(std::string_view kind, const std::vector<std::string>& axes, int64_t members,
-                              int64_t bytes, double seconds, double bus_factor, double floor) {
-    const double bandwidth = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
-    return {std::string(kind), axes, members, bytes, seconds, bandwidth, bandwidth * bus_factor, floor};
+                              int64_t bytes, const comm::Timing& timing, double bus_factor) {
+    const double bandwidth = timing.seconds > 0 ? static_cast<double>(bytes) / timing.seconds : 0;
+    return {std::string(kind),      axes, members, bytes, timing.seconds, timing.scatter, bandwidth,
+            bandwidth * bus_factor, 0};
   }
 
   const Mesh& mesh_;
@@ -238,7 +258,7 @@ CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& opti
         found[r] = measurement.on_rank(*world, ranks[r]);
       } catch (const std::exception& error) {
         errors[r] = std::current_exception();
-        world->abort(ranks[r], error.what());
+        world->abort(ranks[r], error.what(), error_kind(error));
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -7,6 +7,13 @@
 #include "tessera/io/atomic_file.h"
 
 namespace tessera::cli {
+namespace {
+
+std::string percent_text(double share) {
+  return ratio_text(100 * share) + " %";
+}
+
+}  // namespace
 
 void BenchComm::declare(CLI::App& bench) {
   app_ = bench.add_subcommand("comm", "time collectives over the axes of a mesh, and fit latency and bandwidth");
@@ -61,7 +68,11 @@ std::optional<double> BenchComm::Peer::find(const CollectiveTime& entry, const M
 }
 
 int BenchComm::run(Console& console) {
-  if (std::optional<int> ended = launch_.begin(console, 1)) return *ended;
+  const std::string command = "bench comm --mesh " + mesh_ + " --collectives " + joined(options_.kinds, ",") +
+                              " --min " + std::to_string(options_.least) + " --max " + std::to_string(options_.most) +
+                              " --seconds " + std::to_string(options_.seconds) + " --per-host " +
+                              std::to_string(options_.per_host);
+  if (std::optional<int> ended = launch_.begin(console, 1, command)) return *ended;
   if (!output_.empty() && console.speaks()) require_writable(output_);
   std::vector<Peer> peers;
   for (const std::string& text : beside_) peers.push_back(Peer::read(text));
@@ -85,8 +96,11 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
                       const std::vector<Peer>& peers) const {
   console.say("mesh " + mesh_text(mesh));
   console.say(
-      "times of the slowest rank, medians; bus bandwidth as nccl-tests has it; the floor is copying what ranks get");
-  std::vector<std::string> header = {"collective", "axes", "ranks", "bytes", "time", "bus bandwidth", "floor / time"};
+      "times of the slowest rank, medians of the fastest of several rounds, and how much longer the slowest round "
+      "took; "
+      "bus bandwidth as nccl-tests has it; the floor is copying what ranks get");
+  std::vector<std::string> header = {"collective", "axes",    "ranks",         "bytes",
+                                     "time",       "scatter", "bus bandwidth", "floor / time"};
   for (const Peer& peer : peers) header.insert(header.end(), {peer.name, peer.name + " / time"});
   Table table(header);
   for (const CollectiveTime& entry : found.times) {
@@ -96,6 +110,7 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
                                     std::to_string(entry.members),
                                     moves ? bytes_text(static_cast<double>(entry.bytes)) : "",
                                     time_text(entry.seconds),
+                                    percent_text(entry.scatter),
                                     moves ? bytes_text(entry.bus_bandwidth) + "/s" : "",
                                     moves ? ratio_text(entry.floor / entry.seconds) : ""};
     for (const Peer& peer : peers) {
@@ -106,11 +121,11 @@ void BenchComm::print(const Console& console, const Mesh& mesh, const Collective
     table.add(row);
   }
   table.print(console);
-  Table fits({"links of", "", "latency", "bandwidth", "error"});
+  Table fits({"links of", "", "latency", "bandwidth", "error", "scatter of times"});
   for (const LinkFit& fit : found.fits)
     fits.add({fit.axes, fit.level.name, time_text(fit.level.alpha),
-              fit.level.bandwidth > 0 ? bytes_text(fit.level.bandwidth) + "/s" : "unknown",
-              ratio_text(100 * fit.error) + " %"});
+              fit.level.bandwidth > 0 ? bytes_text(fit.level.bandwidth) + "/s" : "unknown", percent_text(fit.error),
+              percent_text(fit.scatter)});
   if (!fits.empty()) fits.print(console);
   if (!output_.empty()) console.note("wrote " + output_);
 }
@@ -124,6 +139,7 @@ void BenchComm::emit(const Console& console, const Mesh& mesh, const CollectiveT
                      {"ranks", entry.members},
                      {"bytes", entry.bytes},
                      {"seconds", entry.seconds},
+                     {"scatter", entry.scatter},
                      {"bandwidth", entry.bandwidth},
                      {"bus_bandwidth", entry.bus_bandwidth},
                      {"floor_seconds", entry.floor}});
@@ -136,7 +152,8 @@ void BenchComm::emit(const Console& console, const Mesh& mesh, const CollectiveT
                     {"size", fit.level.size},
                     {"alpha", fit.level.alpha},
                     {"bandwidth", fit.level.bandwidth > 0 ? Json(fit.level.bandwidth) : Json()},
-                    {"error", fit.error}});
+                    {"error", fit.error},
+                    {"scatter", fit.scatter}});
   Json object = {{"mesh", mesh_json(mesh)}, {"times", times}, {"fits", fits}};
   if (!output_.empty()) object["written"] = output_;
   console.emit(object);

@@ -12,16 +12,25 @@ namespace tessera::comm {
 
 struct MeasureOptions {
   double seconds = 0.1;  ///< of measuring at each point, at least
-  int repeats = 5;       ///< batches of which the median is taken, at least
+  int repeats = 5;       ///< batches of a round, at least
 };
 
-/// Seconds of one `body`: the median over batches of the slowest rank, the operations of a batch following each other
-/// at once. Called by all ranks together: `meet()` lets nobody leave before all have come, and `slowest(seconds)` is
-/// the largest of all ranks' arguments, on every rank. Batches last about a millisecond, long against what starting
-/// together costs.
+struct Timing {
+  double seconds = 0;
+  double scatter = 0;  ///< how much longer the slowest round took than the fastest, as a share of that
+
+  bool operator==(const Timing&) const = default;
+};
+
+/// Seconds of one `body`. A batch is operations that follow each other at once, for about a millisecond, which is long
+/// against what starting together costs, and takes as long as it does on the slowest rank. A round is batches, of which
+/// the median counts. Rounds are repeated until two that follow each other agree within a twentieth, or for eight times
+/// as long as was asked for; the fastest is the answer, for what disturbs a machine only slows it down. Called by all
+/// ranks together: `meet()` lets nobody leave before all have come, and `slowest(seconds)` is the largest of all ranks'
+/// arguments, on every rank.
 template <typename Body, typename Meet, typename Slowest>
-double slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, Slowest&& slowest) {
-  constexpr double kBatchSeconds = 1e-3, kMostBatches = 1000, kMostInBatch = 1 << 20;
+Timing slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, Slowest&& slowest) {
+  constexpr double kBatchSeconds = 1e-3, kMostBatches = 500, kMostInBatch = 1 << 20, kAgree = 0.05, kPatience = 8;
   auto time = [&](int64_t times) {
     meet();
     const auto start = std::chrono::steady_clock::now();
@@ -32,12 +41,24 @@ double slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, S
   // All ranks know the slowest time, so all find the same numbers.
   const double once = std::max(time(1), 1e-9);
   const double in_batch = std::clamp(std::ceil(kBatchSeconds / once), 1.0, kMostInBatch);
-  const double batches =
-      std::clamp(std::ceil(options.seconds / (once * in_batch)), static_cast<double>(options.repeats), kMostBatches);
+  const double batches = std::clamp(std::ceil(options.seconds / 2 / (once * in_batch)),
+                                    static_cast<double>(options.repeats), kMostBatches);
   std::vector<double> times(static_cast<size_t>(batches));
-  for (double& entry : times) entry = time(static_cast<int64_t>(in_batch)) / in_batch;
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  double fastest = 0, slowest_round = 0, spent = 0;
+  for (double before = 0;;) {
+    for (double& entry : times) {
+      entry = time(static_cast<int64_t>(in_batch)) / in_batch;
+      spent += entry * in_batch;
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2), times.end());
+    const double round = times[times.size() / 2];
+    const bool agrees = std::abs(round - before) <= kAgree * std::min(round, before);
+    fastest = before == 0 ? round : std::min(fastest, round);
+    slowest_round = std::max(slowest_round, round);
+    if (before > 0 && (agrees || spent >= kPatience * options.seconds)) break;
+    before = round;
+  }
+  return {fastest, fastest > 0 ? slowest_round / fastest - 1 : 0};
 }
 
 }  // namespace tessera::comm

@@ -27,7 +27,7 @@ Meter::Meter(World& world, int rank, int64_t largest, const MeasureOptions& opti
   std::memset(out_.get(), 0, bytes);
 }
 
-double Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
+Timing Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
   const auto communicator = world_.join(rank_, members);
   const int size = communicator->size(), me = communicator->member();
   Operation operation;
@@ -48,14 +48,14 @@ double Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
   return median([&] { communicator->run(operation); });
 }
 
-double Meter::time_of_copy(int64_t bytes) {
+Timing Meter::time_of_copy(int64_t bytes) {
   return median([&] {
     std::memcpy(out_.get(), in_.get(), static_cast<size_t>(bytes));
     asm volatile("" ::: "memory");  // a copy that nobody reads is a copy all the same
   });
 }
 
-double Meter::time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes) {
+Timing Meter::time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes) {
   const auto inside = world_.join(rank_, near), across = world_.join(rank_, far);
   const std::vector<int64_t> counts = balanced(bytes / static_cast<int64_t>(sizeof(float)), inside->size());
   Operation scatter;
@@ -80,7 +80,7 @@ double Meter::time_by_levels(std::span<const int> near, std::span<const int> far
   });
 }
 
-double Meter::median(const std::function<void()>& body) {
+Timing Meter::median(const std::function<void()>& body) {
   return slowest_median(
       options_, body, [&] { all_->run({}); }, [&](double seconds) { return slowest(seconds); });
 }

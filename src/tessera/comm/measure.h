@@ -16,21 +16,21 @@ class Meter {
   /// `largest`: bytes of the largest tensor to come.
   Meter(World& world, int rank, int64_t largest, const MeasureOptions& options);
 
-  /// Seconds of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds them
+  /// The time of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds them
   /// over all ranks of the world. `bytes` is the whole tensor's, as nccl-tests counts: of the output of all_gather and
   /// gather, else of a member's input. Members' blocks differ by one element at most. Kinds: all but send and recv;
   /// permute goes to the next member.
-  double time(Kind kind, std::span<const int> members, int64_t bytes);
+  Timing time(Kind kind, std::span<const int> members, int64_t bytes);
 
   /// The same of an all_reduce by levels: a reduce_scatter among `near`, an all_reduce among `far`, an all_gather among
   /// `near`. Every pair of a near and a far group has one rank.
-  double time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes);
+  Timing time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes);
 
-  /// Seconds in which each rank copies `bytes` to memory of its own, all ranks at once.
-  double time_of_copy(int64_t bytes);
+  /// The time in which each rank copies `bytes` to memory of its own, all ranks at once.
+  Timing time_of_copy(int64_t bytes);
 
  private:
-  double median(const std::function<void()>& body);
+  Timing median(const std::function<void()>& body);
   double slowest(double seconds);
 
   World& world_;
