@@ -51,20 +51,23 @@ struct ConnectOptions {
 /// a failure on one rank ends the runs of all.
 class Connection {
  public:
-  /// Meets the other ranks. Throws a user error for an engine that there is not, and a running error if the others do
-  /// not come in time.
+  /// Meets the other ranks, all of them. Throws a user error for an engine that there is not, and if they have another
+  /// version of tessera, or do not all share memory; a running error if they do not come in time.
   static std::shared_ptr<Connection> make(const Launch& launch, const ConnectOptions& options = {});
   ~Connection();
 
   const Launch& launch() const;
-  /// Ends what all ranks do, now and later, with this message. The first call wins.
-  void abort(std::string_view message);
+  /// Ends what all ranks do, now and later, with this message, and an error of that kind. The first call wins.
+  void abort(std::string_view message, ErrorKind kind = ErrorKind::running);
   /// Whether rank 0 has heard of a failure that this rank has told, or was told of, so that it can speak for all; waits
   /// a second for that. Else it is dead, or hangs, or is at work for long.
   bool first_has_heard();
   /// What this rank was doing, in words, for a process that is told to end in the middle of a run; what it did last is
   /// written to the file ("": to none). Empty: there is no run. From any thread.
   std::string last_words(std::string_view why, const std::string& flight_record) const;
+  /// Throws a user error, on all ranks, unless all say the same of what they are given ("the command", "run"); every
+  /// rank calls it.
+  void require_same(std::string_view what, std::string_view words);
   /// Rank 0's value, on all; every rank calls it.
   int64_t from_first(int64_t value);
 

@@ -4,8 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "tessera/base/descriptor.h"
@@ -57,6 +60,40 @@ TEST(FailedSpawn, leaves_no_descriptor_where_there_is_no_room_to_share) {
   }
   EXPECT_THAT(error, testing::HasSubstr("no memory for ranks to share"));
   EXPECT_EQ(open_descriptors(), before);
+}
+
+/// A program whose ranks do nothing for so long.
+std::vector<std::string> asleep(const char* seconds) {
+  setenv("TESSERA_TEST_SLEEP", seconds, 1);
+  return {"api_test", "--gtest_filter=SpawnedRank.sleeps"};
+}
+
+// As a rank of the tests below; else there is nothing to do.
+TEST(SpawnedRank, sleeps) {
+  if (getenv("TESSERA_RANK") != nullptr) sleep(static_cast<unsigned>(atoi(getenv("TESSERA_TEST_SLEEP"))));
+}
+
+// Each call has ranks of its own: the first to end, well or by a failure, leaves those of the other alone.
+TEST(Spawn, may_be_called_from_several_threads_at_once) {
+  std::string slow;
+  std::vector<std::string> fast(3);
+  std::thread first([&, arguments = asleep("3")] {
+    slow = error_of([&] { EXPECT_EQ(spawn({.ranks = 2, .arguments = arguments}).code, 0); });
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  for (std::string& error : fast)
+    error = error_of([] { spawn({.ranks = 2, .arguments = {"api_test", "--gtest_no_such_option", "--help"}}); });
+  EXPECT_THAT(fast, testing::Each(""));
+  EXPECT_THAT(error_of([] {
+                spawn({.ranks = 2, .arguments = {"api_test", "--gtest_filter=SpawnedRank.fails"}});
+              }),
+              testing::HasSubstr("rank 0 died"));
+  first.join();
+  EXPECT_EQ(slow, "");
+}
+
+TEST(SpawnedRank, fails) {
+  if (getenv("TESSERA_RANK") != nullptr) raise(SIGKILL);
 }
 
 #ifndef __SANITIZE_ADDRESS__  // its looks at objects take descriptors, too

@@ -552,6 +552,33 @@ TEST_F(DamagedProgram, file_outside_of_the_folder_is_refused) {
   EXPECT_THAT(error(), HasSubstr("leads out of the program's folder"));
 }
 
+// What leads elsewhere may be changed by others, or be none of ours to read.
+TEST_F(DamagedProgram, links_out_of_the_folder_are_refused) {
+  const fs::path elsewhere = folder_ / "elsewhere";
+  const auto link_away = [&](const fs::path& entry) {
+    fs::rename(entry, elsewhere);
+    fs::create_symlink(elsewhere, entry);
+  };
+  const auto put_back = [&](const fs::path& entry) {
+    fs::remove(entry);
+    fs::rename(elsewhere, entry);
+  };
+  std::vector<fs::path> entries;
+  for (const auto& entry : fs::recursive_directory_iterator(path_)) entries.push_back(entry.path());
+  ASSERT_GT(entries.size(), 6u) << "a manifest, models, a folder of weights, weights";
+  for (const fs::path& entry : entries) {
+    link_away(entry);
+    EXPECT_THAT(error(), HasSubstr("leads out of the program's folder through a symbolic link")) << entry;
+    put_back(entry);
+  }
+  EXPECT_EQ(error(), "no error");
+  fs::create_symlink(path_, folder_ / "link");
+  EXPECT_EQ(error_of_reading(folder_ / "link"), "no error") << "the folder itself may be linked to";
+  fs::rename(path_ / "rank_0.onnx", path_ / "other.onnx");
+  fs::create_symlink("other.onnx", path_ / "rank_0.onnx");
+  EXPECT_EQ(error(), "no error") << "a link within";
+}
+
 TEST_F(DamagedProgram, tensor_that_the_model_lacks_is_named) {
   change_manifest([](auto& manifest) { manifest["outputs"][0]["value"] = "z"; });
   EXPECT_THAT(error(), AllOf(HasSubstr("rank_0.onnx"), HasSubstr("there is no tensor 'z'")));

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "api/small_model.h"
 #include "run_command.h"
+#include "tessera/io/npz.h"
 
 namespace tessera {
 namespace {
@@ -29,14 +31,15 @@ class Fault : public testing::TestWithParam<Engine> {
   Ran run(const std::string& act, const std::string& options, const std::string& record) {
     const std::string model = test::write_model(folder_, test::kPair).string();
     return run_command("env TESSERA_FAULT=rank=1,operation=1,do=" + act + " " + TESSERA_BINARY + " run " + model +
-                           " --mesh tp=3 --shapes batch=7 --threads 1 --quiet --timeout 0.5 --flight-record '" +
-                           record + "' " + options + " " + GetParam().option,
+                           " --mesh tp=3 --shapes batch=7 --threads 1 --quiet --timeout " + timeout_ +
+                           " --flight-record '" + record + "' " + options + " " + GetParam().option,
                        folder_);
   }
   std::string record() const { return (folder_ / "flight.json").string(); }
   nlohmann::json flights() const { return nlohmann::json::parse(contents(record())); }
 
   TemporaryFolder folder_;
+  std::string timeout_ = "0.5";
 };
 
 TEST_P(Fault, names_a_rank_that_throws) {
@@ -73,6 +76,50 @@ TEST_P(Fault, leaves_no_record_if_none_is_wanted) {
   EXPECT_THAT(ran.err, testing::Not(HasSubstr("what ranks did last")));
 }
 
+// By default in the system's temporary folder, never where the command was run.
+TEST_P(Fault, is_recorded_where_temporary_files_go) {
+  const std::filesystem::path work = folder_ / "work", temporary = folder_ / "temporary";
+  std::filesystem::create_directory(work);
+  std::filesystem::create_directory(temporary);
+  const std::string model = test::write_model(folder_, test::kPair).string();
+  const Ran ran = run_command("cd " + work.string() + " && env TMPDIR=" + temporary.string() +
+                                  " TESSERA_FAULT=rank=1,operation=1,do=throw " + TESSERA_BINARY + " run " + model +
+                                  " --mesh tp=3 --shapes batch=7 --threads 1 --quiet " + GetParam().option,
+                              folder_);
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_TRUE(std::filesystem::is_empty(work));
+  const std::vector<std::filesystem::path> files(std::filesystem::directory_iterator(temporary), {});
+  ASSERT_EQ(files.size(), 1u) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("what ranks did last is in " + files[0].string()));
+}
+
+// What an input holds is the user's: no rank has failed, and there is nothing to record.
+TEST_P(Fault, is_none_where_an_input_names_what_there_is_not) {
+  const std::filesystem::path temporary = folder_ / "temporary";
+  std::filesystem::create_directory(temporary);
+  const std::string model = test::write_model(folder_, R"(
+      table (int64[n] rows, float[batch, 8] x) => (float[n, 8] g, float[batch, 8] y)
+        <float[8, 32] up, float[32, 8] down, float[12, 8] table> {
+        g = Gather (table, rows)
+        hidden = MatMul (x, up)
+        y = MatMul (hidden, down)
+      })")
+                                .string();
+  for (const int64_t row : {int64_t{12}, int64_t{-13}, int64_t{1} << 40})
+    for (const char* annotation : {"", " --annotate 'table=[tp,-]'"}) {
+      write_npz(folder_ / "in.npz", {{"rows", Tensor::of<int64_t>(DType::int64, {3}, {0, row, 11})},
+                                     {"x", Tensor::zeros(DType::float32, {7, 8})}});
+      const Ran ran = run_command("env TMPDIR=" + temporary.string() + " " + TESSERA_BINARY + " run " + model +
+                                      " --mesh tp=3 --threads 1 --quiet --inputs " + (folder_ / "in.npz").string() +
+                                      annotation + " " + GetParam().option,
+                                  folder_);
+      EXPECT_EQ(ran.code, 2) << ran.err;
+      EXPECT_THAT(ran.err, HasSubstr("the index " + std::to_string(row) + " is outside [-12, 12)")) << annotation;
+      EXPECT_THAT(ran.err, testing::Not(HasSubstr("what ranks did last")));
+      EXPECT_TRUE(std::filesystem::is_empty(temporary));
+    }
+}
+
 TEST_P(Fault, is_not_made_of_other_words) {
   const Ran ran = run("explode");
   EXPECT_EQ(ran.code, 2);
@@ -101,6 +148,21 @@ TEST_P(FaultOfProcesses, names_a_rank_that_dies) {
   EXPECT_EQ(ran.code, 3);
   EXPECT_THAT(ran.err, HasSubstr("rank 1 died (killed by signal 9, Killed) in AllReduce 'y'"));
   EXPECT_EQ(flights()["ranks"][1]["in"], "AllReduce 'y'");
+}
+
+// By a signal, as SIGSTOP does: nothing in it goes on, and it can say nothing of itself.
+TEST_P(FaultOfProcesses, names_a_rank_that_is_stopped_once_the_timeout_is_over) {
+  timeout_ = "4";
+  for (const char* rank : {"0", "1"}) {
+    const auto start = std::chrono::steady_clock::now();
+    const Ran ran = run("stop,rank=" + std::string(rank));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 7.5) << "not twice the timeout";
+    EXPECT_EQ(ran.code, 3);
+    EXPECT_THAT(ran.err, AllOf(HasSubstr("not come: rank " + std::string(rank)),
+                               HasSubstr("rank " + std::string(rank) + " waits for nobody and is in AllReduce 'y'"),
+                               HasSubstr("what ranks did last is in " + record())));
+  }
 }
 INSTANTIATE_TEST_SUITE_P(OnProcesses, FaultOfProcesses, testing::Values(kProcesses), name_of);
 #endif

@@ -199,5 +199,17 @@ TEST(LaunchedEngines, are_refused_where_they_contradict_the_launcher) {
   EXPECT_THAT(mistake("RANK=0", "--engine threads"), HasSubstr("none.onnx"));
 }
 
+TEST(Plugin, of_another_build_is_refused) {
+  TemporaryFolder folder;
+  const std::string environment = std::string("env TESSERA_PLUGIN_PATH=") + TESSERA_OTHER_BUILD +
+                                  " RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999 " + kBinary;
+  const Ran ran = run_command(environment + " run " + kData + "/models/mlp/model.onnx", folder);
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("libtessera_gloo.so is of another build of tessera"),
+                             HasSubstr("its interface is 0123456789abcdef, this one's "),
+                             HasSubstr("install the one that came with it")));
+  EXPECT_THAT(run_command(environment + " info", folder).out, HasSubstr("is of another build of tessera"));
+}
+
 }  // namespace
 }  // namespace tessera

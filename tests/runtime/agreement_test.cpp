@@ -22,7 +22,8 @@ std::vector<std::string> agree_on(const std::vector<std::string>& given) {
   for (int rank : all)
     threads.emplace_back([&, rank] {
       try {
-        if (auto error = agree(*world->join(rank, all), nullptr, given[rank])) std::rethrow_exception(error);
+        if (auto error = agree(*world->join(rank, all), nullptr, {"inputs", given[rank]}))
+          std::rethrow_exception(error);
       } catch (const Error& error) {
         errors[rank] = error.what();
       }

@@ -26,7 +26,7 @@ class CheckedWorld : public comm::World {
 
   int size() const override { return inner_->size(); }
   bool advances_by_tests() const override { return advances_by_tests_; }
-  void abort(int rank, std::string_view message) override { inner_->abort(rank, message); }
+  void abort(int rank, std::string_view message, ErrorKind kind) override { inner_->abort(rank, message, kind); }
   std::unique_ptr<comm::Communicator> join(int rank, std::span<const int> members) override {
     return std::make_unique<Checked>(*this, rank, inner_->join(rank, members));
   }

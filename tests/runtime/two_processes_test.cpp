@@ -28,7 +28,7 @@ class Share : public comm::World {
     EXPECT_THAT(here_, testing::Contains(rank));
     return world_->join(rank, members);
   }
-  void abort(int rank, std::string_view message) override { world_->abort(rank, message); }
+  void abort(int rank, std::string_view message, ErrorKind kind) override { world_->abort(rank, message, kind); }
 
  private:
   std::shared_ptr<comm::World> world_;

@@ -31,6 +31,7 @@ inline namespace v1 {
 struct Connection::Impl {
   Launch launch;
   std::shared_ptr<comm::World> world;
+  std::unique_ptr<comm::Communicator> everyone;  ///< for what is not of a program
 };
 
 }  // namespace v1

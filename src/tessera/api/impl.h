@@ -14,7 +14,8 @@ inline namespace v1 {
 
 struct Model::Impl {
   std::filesystem::path path;
-  OnnxModel model;  ///< as read
+  OnnxModel model;              ///< as read
+  std::vector<uint64_t> files;  ///< that it was read from (MappedFile::identity)
 
   /// The same after all rewrites, made once. Throws what rewriting throws.
   const OnnxModel& rewritten() const;

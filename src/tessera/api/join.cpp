@@ -31,6 +31,7 @@ class Joiner {
     for (const Model& model : models) {
       names_.push_back(model.path().filename().string());
       sources_.push_back(model.impl().model.clone());
+      files_.insert(files_.end(), model.impl().files.begin(), model.impl().files.end());
       open_parallel_for(sources_.back(), names_.back());
       by_rank_ |= !sources_.back().functions.empty() || api::asks_for_rank(sources_.back());
       api::flatten(sources_.back());
@@ -46,6 +47,7 @@ class Joiner {
   std::shared_ptr<const runtime::RankPrograms> run() {
     auto programs = std::make_shared<runtime::RankPrograms>();
     programs->placed = false;
+    programs->files = files_;
     const int64_t count = by_rank_ ? mesh_.size() : 1;
     std::vector<OnnxModel> models;
     for (int64_t rank = 0; rank < count; ++rank) models.push_back(settled(rank));
@@ -179,6 +181,7 @@ class Joiner {
   Mesh mesh_;
   std::vector<std::string> names_;
   std::vector<OnnxModel> sources_;
+  std::vector<uint64_t> files_;
   bool by_rank_ = false;
   std::vector<JoinedPort> inputs_, outputs_;
 };

@@ -11,6 +11,8 @@
 #include "tessera/api/processes.h"
 #include "tessera/base/error.h"
 #include "tessera/comm/hosts.h"
+#include "tessera/runtime/agreement.h"
+#include "tessera/tessera.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -33,6 +35,15 @@ std::vector<EngineInfo> engines() {
   return all;
 }
 
+namespace {
+
+void say_the_same(comm::Communicator& everyone, const std::string& words) {
+  if (const std::exception_ptr error = runtime::agree(everyone, nullptr, {"launch", words, true}))
+    std::rethrow_exception(error);
+}
+
+}  // namespace
+
 Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Connection::~Connection() = default;
 
@@ -49,23 +60,34 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
   const comm::WorldOptions waits{.timeout = options.timeout,
                                  .join_timeout = options.join_timeout.value_or(std::max(options.timeout, kMinute)),
                                  .spin = options.spin};
-  auto world = engine->connect(launch, waits);
+  std::shared_ptr<comm::World> world = engine->connect(launch, waits);
+  std::vector<int> ranks(static_cast<size_t>(world->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto everyone = world->join(launch.rank, ranks);
+  try {
+    say_the_same(*everyone, fmt::format("tessera {}{}", version(), options.share_memory ? " with shared memory" : ""));
+  } catch (const Error& error) {  // which others may not have found out yet
+    world->abort(launch.rank, error.what(), error.kind());
+    throw;
+  }
   if (options.share_memory && launch.engine != "processes")  // which do already
     world = comm::share_memory_within_hosts(std::move(world), launch.rank, waits);
   Launch complete = launch;
   complete.size = world->size();
-  return std::shared_ptr<Connection>(new Connection(std::make_unique<Impl>(Impl{complete, std::move(world)})));
+  return std::shared_ptr<Connection>(
+      new Connection(std::make_unique<Impl>(Impl{complete, std::move(world), std::move(everyone)})));
 }
 
 const Launch& Connection::launch() const {
   return impl_->launch;
 }
 
+void Connection::require_same(std::string_view what, std::string_view words) {
+  say_the_same(*impl_->everyone, fmt::format("{} '{}'", what, words));
+}
+
 int64_t Connection::from_first(int64_t value) {
-  std::vector<int> all(impl_->launch.size);
-  std::iota(all.begin(), all.end(), 0);
-  impl_->world->join(impl_->launch.rank, all)
-      ->run({.kind = comm::Kind::broadcast, .dtype = DType::int64, .in = &value, .out = &value, .count = 1});
+  impl_->everyone->run({.kind = comm::Kind::broadcast, .dtype = DType::int64, .in = &value, .out = &value, .count = 1});
   return value;
 }
 
@@ -82,8 +104,8 @@ std::string Connection::last_words(std::string_view why, const std::string& flig
   return fmt::format("rank {} was {}{}", rank, place, api::record_flights(flight_record, why, {log}));
 }
 
-void Connection::abort(std::string_view message) {
-  impl_->world->abort(impl_->launch.rank, message);
+void Connection::abort(std::string_view message, ErrorKind kind) {
+  impl_->world->abort(impl_->launch.rank, message, kind);
 }
 
 }  // namespace v1

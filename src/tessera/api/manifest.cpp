@@ -6,6 +6,7 @@
 
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/base/path_within.h"
 #include "tessera/onnx/mapped_file.h"
 
 namespace tessera::api {
@@ -333,11 +334,33 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   return manifest;
 }
 
+namespace {
+
+// What a folder's files are taken for, its stamps say; a link out of it names a file that somebody else may change.
+void require_within(const std::filesystem::path& folder, const std::string& file) {
+  std::optional<std::filesystem::path> found;
+  try {
+    found = path_within(folder, file);
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail("program", "'{}': cannot examine '{}': {}", folder.string(), file, error.code().message());
+  }
+  if (!found)
+    fail("program", "'{}' leads out of the program's folder through a symbolic link; put the file itself there",
+         (folder / file).string());
+}
+
+}  // namespace
+
 Manifest read_manifest(const std::filesystem::path& folder) {
   if (!is_written_program(folder))
     fail("program", "'{}' holds no {}: it is no written program; name a folder that `tessera shard -o` wrote",
          folder.string(), kManifestFile);
-  return Manifest::from_json(MappedFile::open(folder / kManifestFile, "program")->view(), folder / kManifestFile);
+  require_within(folder, std::string(kManifestFile));
+  Manifest manifest =
+      Manifest::from_json(MappedFile::open(folder / kManifestFile, "program")->view(), folder / kManifestFile);
+  for (const auto* files : {&manifest.models, &manifest.weights})
+    for (const Manifest::RankFile& file : *files) require_within(folder, file.stamp.file);
+  return manifest;
 }
 
 }  // namespace tessera::api

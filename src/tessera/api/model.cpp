@@ -49,7 +49,7 @@ Model Model::load(const std::filesystem::path& path) {
          path.string());
   auto impl = std::make_shared<Impl>();
   impl->path = path;
-  impl->model = import_model(path);
+  impl->model = import_model(path, &impl->files);
   Model model;
   model.impl_ = std::move(impl);
   return model;
@@ -96,6 +96,7 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
   api::require_symbols(impl_->model, sizes);
   auto impl = std::make_shared<Impl>();
   impl->path = impl_->path;
+  impl->files = impl_->files;
   impl->model = impl_->model.clone();
   for (const auto& value : impl->model.graph->values()) {
     if (!value->has_shape()) continue;
@@ -113,6 +114,7 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
 Model Model::with_outputs(const std::vector<std::string>& names) const {
   auto impl = std::make_shared<Impl>();
   impl->path = impl_->path;
+  impl->files = impl_->files;
   impl->model = impl_->model.clone();
   Graph& graph = *impl->model.graph;
   graph.outputs.clear();

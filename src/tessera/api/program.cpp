@@ -82,7 +82,7 @@ class ForSizes {
     try {
       std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_);
       api::share_data(*impl->compiled->program, *all_);
-      impl->programs = runtime::RankPrograms::same(impl->program);
+      impl->programs = runtime::RankPrograms::same(impl->program, model_.impl().files);
       Program program(impl);
       api::require_proof(program, ErrorKind::running);
       return impl->programs;
@@ -116,7 +116,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
   if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
   if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
-  impl->programs = runtime::RankPrograms::same(impl->program);
+  impl->programs = runtime::RankPrograms::same(impl->program, model.impl().files);
   impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, plan, options, impl->program)](
                         const SymbolSizes& fixed) { return (*made)(fixed); };
   impl->summary = api::summarize(*impl->program);

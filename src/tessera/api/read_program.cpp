@@ -80,7 +80,7 @@ class ProgramReader {
 
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
-    OnnxModel model = import_model(path);
+    OnnxModel model = import_model(path, &programs.files);
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
     if (!is_cut())
@@ -191,6 +191,7 @@ class ProgramReader {
     programs.shards_of.resize(programs.program_of.size());
     for (const Manifest::RankFile& file : manifest_.weights) {
       auto mapped = MappedFile::open(folder_ / file.stamp.file, "program");
+      programs.files.push_back(mapped->identity());
       std::map<int, int> known;  // by the rank's model
       for (int rank : file.ranks) {
         int model = programs.program_of[rank];

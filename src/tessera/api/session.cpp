@@ -1,7 +1,7 @@
 #include "tessera/api/session.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
 
 #include "tessera/api/engines.h"
 #include "tessera/api/flight_record.h"
@@ -13,7 +13,8 @@ inline namespace v1 {
 
 namespace {
 
-runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes) {
+runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,
+                                          std::optional<api::SameWeights>& weights) {
   runtime::ExecutorOptions result;
   result.for_sizes = for_sizes;
   result.threads_per_rank = options.threads_per_rank;
@@ -31,6 +32,9 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   if (options.connection) {
     result.connected = options.connection->impl().world;
     result.machine_ranks = options.connection->launch().local_size;
+    result.loaded = [&weights](comm::Communicator& everyone) {
+      if (weights) weights->compare(everyone);
+    };
   }
   return result;
 }
@@ -58,14 +62,14 @@ auto recorded(const Impl& session, Call call) {
 }  // namespace
 
 Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(proved(program).impl().programs, executor_options(options, program.impl().for_sizes)),
+    : executor(proved(program).impl().programs, executor_options(options, program.impl().for_sizes, weights)),
       flight_record(options.flight_record),
       connection(options.connection) {
   if (!options.connection) return;
-  const Launch& launch = options.connection->launch();
-  std::vector<int> all(launch.size);
-  std::iota(all.begin(), all.end(), 0);
-  api::shake_hands(*options.connection->impl().world->join(launch.rank, all), *program.impl().programs, version());
+  const auto& programs = program.impl().programs;
+  const std::vector<uint64_t> copies = api::shake_hands(*options.connection->impl().everyone, *programs, version());
+  if (std::adjacent_find(copies.begin(), copies.end(), std::not_equal_to<>()) != copies.end())
+    weights.emplace(programs, options.connection->launch().rank, copies);
 }
 
 Session::Session(const Program& program, const SessionOptions& options)

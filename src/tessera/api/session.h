@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "tessera/api/same_weights.h"
 #include "tessera/launch.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/tessera.h"
@@ -14,6 +16,7 @@ struct Session::Impl {
   runtime::Executor executor;
   std::string flight_record;
   std::shared_ptr<Connection> connection;
+  std::optional<api::SameWeights> weights;  ///< where ranks have read them from more than one file
 
   Impl(const Program& program, const SessionOptions& options);
 };

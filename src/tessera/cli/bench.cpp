@@ -203,7 +203,9 @@ class Bench : public Command {
     if (model_.empty())
       throw Error(ErrorKind::user, "bench",
                   "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
-    if (std::optional<int> ended = run_.begin(console)) return *ended;
+    if (std::optional<int> ended = run_.begin(
+            console, "bench --iterations " + std::to_string(iterations_) + " --warmup " + std::to_string(warmup_)))
+      return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     if (!trace_.empty() && console.speaks()) require_writable(trace_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console);

@@ -29,7 +29,8 @@ void Console::note(const ProgramSummary& summary) const {
 }
 
 int Console::report(int code, const std::string& message) const {
-  if (connection) connection->abort(message);
+  if (connection)
+    connection->abort(message, code == static_cast<int>(ErrorKind::user) ? ErrorKind::user : ErrorKind::running);
   if (!speaks() && connection->first_has_heard()) return code;
   std::fflush(stdout);
   std::fprintf(stderr, "tessera: %s\n", message.c_str());

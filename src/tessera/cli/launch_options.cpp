@@ -1,5 +1,7 @@
 #include "tessera/cli/launch_options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -42,11 +44,11 @@ void LaunchOptions::declare(CLI::App& app) {
   app.add_option("--spawn", spawn, "start so many processes, one for each rank of the mesh; else ranks are threads")
       ->check(CLI::Range(1, 256));
   app.add_option("--flight-record", flight_record,
-                 "a file for what ranks did last, written when a run fails; '' for none")
-      ->capture_default_str();
+                 "a file for what ranks did last, written when a run fails; '' for none; else one in the system's "
+                 "temporary folder, which the message names");
 }
 
-std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
+std::optional<int> LaunchOptions::begin(Console& console, int threads, const std::string& command) const {
   const bool spawns = spawn > 0;
   if (spawns != (engine == "processes") && engine != "auto")
     throw Error(ErrorKind::user, "launch",
@@ -59,7 +61,7 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
     options.ranks = spawn;
     options.arguments = command_line();
     options.grace = std::min(options.grace, waits());
-    options.flight_record = flight_record;
+    options.flight_record = flight_record_path();
     const Spawned spawned = tessera::spawn(options);
     if (!spawned.note.empty()) std::fprintf(stderr, "tessera: %s\n", spawned.note.c_str());
     return spawned.code;
@@ -69,6 +71,7 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
                                                   .join_timeout = joins(),
                                                   .spin = each * launch->local_size <= cores,
                                                   .share_memory = share_memory});
+  console.connection->require_same("the command", command);
   // Launchers end the other ranks when one has died.
   say_when_interrupted([connection = std::weak_ptr<Connection>(console.connection),
                         file = flight_record_of(console)](const std::string& signal) -> std::string {
@@ -80,12 +83,21 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads) const {
   return std::nullopt;
 }
 
+std::string LaunchOptions::flight_record_path() const {
+  if (flight_record) return *flight_record;
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (error) folder = "/tmp";  // what TMPDIR says is none
+  return folder / ("tessera-flight-" + std::to_string(getpid()) + ".json");
+}
+
 std::string LaunchOptions::flight_record_of(const Console& console) const {
-  if (!console.connection || flight_record.empty()) return flight_record;
+  const std::string all = flight_record_path();
+  if (!console.connection || all.empty()) return all;
   const Launch& launch = console.connection->launch();
   if (launch.engine == "processes") return "";
-  if (launch.rank == 0) return flight_record;
-  const std::filesystem::path path = flight_record;
+  if (launch.rank == 0) return all;
+  const std::filesystem::path path = all;
   const std::string name = path.stem().string() + ".rank" + std::to_string(launch.rank) + path.extension().string();
   return (path.parent_path() / name).string();
 }

@@ -16,9 +16,12 @@ struct LaunchOptions {
   /// returns the command's exit code; each of them comes here again and is connected to the others
   /// (console.connection). Nothing, if the command is to go on. `threads` of each rank, 0: the cores divided among the
   /// machine's ranks.
-  std::optional<int> begin(Console& console, int threads) const;
+  /// `command`: what all ranks must do alike, in words.
+  std::optional<int> begin(Console& console, int threads, const std::string& command) const;
   std::chrono::milliseconds waits() const;
   std::optional<std::chrono::milliseconds> joins() const;
+  /// The file for the flight record of all ranks of this process and of those that it starts; "": none.
+  std::string flight_record_path() const;
   /// The file for this process' flight record; "" where the process that started it writes that of all ranks.
   std::string flight_record_of(const Console& console) const;
 
@@ -26,8 +29,8 @@ struct LaunchOptions {
   std::string engine = "auto";
   bool share_memory = false;
   double timeout = 60;
-  std::optional<double> join_timeout;  // seconds
-  std::string flight_record = "tessera-flight.json";
+  std::optional<double> join_timeout;        // seconds
+  std::optional<std::string> flight_record;  // else one of this process' own in the system's temporary folder
 };
 
 }  // namespace tessera::cli

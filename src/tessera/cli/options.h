@@ -116,7 +116,9 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
 struct RunOptions {
   void declare(CLI::App& app);
   /// See LaunchOptions.
-  std::optional<int> begin(Console& console) const { return launch.begin(console, threads); }
+  std::optional<int> begin(Console& console, const std::string& command) const {
+    return launch.begin(console, threads, command);
+  }
   /// The console must outlive the sessions.
   SessionOptions session(const Console& console) const;
 

@@ -53,7 +53,7 @@ class Run : public Command {
   int run(Console& console) override {
     if (dump_.list(console)) return kGood;
     dump_.check();
-    if (std::optional<int> ended = run_.begin(console)) return *ended;
+    if (std::optional<int> ended = run_.begin(console, "run --repeat " + std::to_string(repeat_))) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);

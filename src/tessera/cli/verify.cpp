@@ -39,7 +39,7 @@ class Verify : public Command {
   int run(Console& console) override {
     if (!expected_.empty() && !inputs_.from_file())
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
-    if (std::optional<int> ended = run_.begin(console)) return *ended;
+    if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     const Model whole = Model::load(model_);
     const Model model = outputs_.empty() ? whole : whole.with_outputs(outputs_);

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/error.h"
 #include "tessera/ir/dtype.h"
 #include "tessera/ir/reduction.h"
 
@@ -89,6 +91,13 @@ class Communicator {
 
 struct Flight;
 
+/// How a run has ended.
+struct End {
+  std::string reason;
+  ErrorKind kind = ErrorKind::running;  ///< user: by a mistake in what was asked, on some rank
+  int rank = -1;                        ///< that failed; -1: none did, or it is not known
+};
+
 /// All ranks of a run, as one backend connects them. Each rank lives in one process; a process may hold several.
 class World {
  public:
@@ -115,10 +124,12 @@ class World {
   /// Ends every wait, now and later, on all ranks with an error of this message. The first call wins. A timeout or a
   /// disagreement does the same. Buffers must outlive all ranks' last wait: a reader may be in the middle of one. Those
   /// of operations that were not waited for to their end must outlive the world, whose library may go on with them.
-  virtual void abort(int rank, std::string_view message) = 0;
+  /// `kind` is that of the errors which they throw.
+  virtual void abort(int rank, std::string_view message, ErrorKind kind = ErrorKind::running) = 0;
 
-  /// Why the run has ended, as abort() was told first; empty while it has not, or where the backend cannot say.
-  virtual std::string reason() const { return ""; }
+  /// How the run has ended, as this process has been told, though its ranks may not have heard of it; nothing while it
+  /// has not, or where the backend cannot say. From any thread.
+  virtual std::optional<End> end() const { return std::nullopt; }
 
   /// Whether rank 0 has heard that the run has ended, so that it can say so; waits for it so long. To be asked after
   /// an abort, by another rank.

@@ -16,7 +16,8 @@ namespace {
 constexpr const char* kVariable = "TESSERA_FAULT";
 
 [[noreturn]] void mistake(std::string_view text) {
-  fail("fault", "{} is '{}'; write rank=1,operation=5,do=die, or do=exit, do=throw, do=stall", kVariable, text);
+  fail("fault", "{} is '{}'; write rank=1,operation=5,do=die, or do=exit, do=throw, do=stall, do=stop", kVariable,
+       text);
 }
 
 int64_t number_of(std::string_view digits, std::string_view text) {
@@ -50,6 +51,8 @@ Fault Fault::parse(std::string_view text) {
       fault.act = Act::fail;
     else if (name == "do" && value == "stall")
       fault.act = Act::stall;
+    else if (name == "do" && value == "stop")
+      fault.act = Act::stop;
     else
       mistake(text);
   }
@@ -76,6 +79,9 @@ void FaultCounter::strike() {
     case Fault::Act::fail:
       fail_running("fault", "rank {} fails at communication {}, in {}, as {} says", rank_, begun_, step_of(flight_),
                    kVariable);
+    case Fault::Act::stop:
+      std::raise(SIGSTOP);
+      break;
     case Fault::Act::stall:
       while (true) pause();
   }

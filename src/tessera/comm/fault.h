@@ -17,6 +17,7 @@ struct Fault {
     leave,  ///< the process ends with exit code 9 and without a farewell ("exit")
     fail,   ///< the rank throws ("throw")
     stall,  ///< the rank does nothing more, for ever
+    stop,   ///< the process is stopped, as by SIGSTOP
   };
   int rank = 0;
   int64_t operation = 1;

@@ -6,16 +6,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tessera/base/descriptor.h"
+#include "tessera/comm/flight.h"
 
 namespace tessera::comm {
 namespace {
+
+constexpr std::chrono::milliseconds kLook{20};
 
 // What ranks tell each other, an int64 each.
 std::vector<int64_t> gathered(Communicator& all, int64_t own) {
@@ -33,7 +39,11 @@ std::vector<int64_t> gathered(Communicator& all, int64_t own) {
 class WorldOfHosts : public World {
  public:
   WorldOfHosts(std::shared_ptr<World> network, std::unique_ptr<World> memory, int rank, std::vector<int> host)
-      : network_(std::move(network)), memory_(std::move(memory)), rank_(rank), host_(std::move(host)) {}
+      : network_(std::move(network)),
+        memory_(std::move(memory)),
+        rank_(rank),
+        host_(std::move(host)),
+        messenger_([this](std::stop_token stop) { pass_on_end(stop); }) {}
 
   int size() const override { return network_->size(); }
   std::vector<int> local_ranks() const override { return {rank_}; }
@@ -46,22 +56,39 @@ class WorldOfHosts : public World {
     return (near ? *memory_ : *network_).join(rank, members);
   }
   bool advances_by_tests() const override { return network_->advances_by_tests(); }
-  void abort(int rank, std::string_view message) override {
-    memory_->abort(rank, message);
-    network_->abort(rank, message);
+  void abort(int rank, std::string_view message, ErrorKind kind) override {
+    memory_->abort(rank, message, kind);
+    network_->abort(rank, message, kind);
   }
-  std::string reason() const override {
-    std::string near = memory_->reason();
-    return near.empty() ? network_->reason() : near;
+  std::optional<End> end() const override {
+    std::optional<End> near = memory_->end();
+    return near ? near : network_->end();
   }
   bool first_has_heard(std::chrono::milliseconds most) override { return network_->first_has_heard(most); }
   Flight* flight(int rank) override { return memory_->flight(rank); }
 
  private:
+  // Who waits in shared memory does not listen to the network, by which one hears that a rank has died.
+  void pass_on_end(std::stop_token stop) {
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    std::unique_lock lock(mutex);
+    while (!changed.wait_for(lock, stop, kLook, [] { return false; }) && !stop.stop_requested()) {
+      if (memory_->end()) return;
+      const std::optional<End> end = network_->end();
+      if (!end) continue;
+      const Flight* flight = end->rank >= 0 ? memory_->flight(end->rank) : nullptr;
+      const std::string step = flight ? step_of(*flight) : "";
+      memory_->abort(-1, step.empty() ? end->reason : end->reason + "; it was in " + step, end->kind);
+      return;
+    }
+  }
+
   std::shared_ptr<World> network_;
   std::unique_ptr<World> memory_;
   int rank_;
   std::vector<int> host_;  // its ranks, ascending
+  std::jthread messenger_;
 };
 
 }  // namespace

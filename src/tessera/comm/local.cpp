@@ -20,8 +20,8 @@ class LocalWorld : public World {
   std::unique_ptr<Communicator> join(int rank, std::span<const int> members) override {
     return std::make_unique<LocalCommunicator>(fabric_, rank, members);
   }
-  void abort(int rank, std::string_view message) override { fabric_->abort(rank, message); }
-  std::string reason() const override { return fabric_->reason(); }
+  void abort(int rank, std::string_view message, ErrorKind kind) override { fabric_->abort(rank, message, kind); }
+  std::optional<End> end() const override { return fabric_->end(); }
   Flight* flight(int rank) override { return &fabric_->flight(rank); }
 
  private:

@@ -95,7 +95,7 @@ Group& Fabric::group_of(int rank, std::span<const int> members) {
   return *made;
 }
 
-void Fabric::abort(int rank, std::string_view message) {
+void Fabric::abort(int rank, std::string_view message, ErrorKind kind) {
   Commons::End state = Commons::End::none;
   if (!commons_->end.compare_exchange_strong(state, Commons::End::reasoning)) {
     // Somebody else ends the run; if that one dies in the middle, this reason serves.
@@ -107,12 +107,19 @@ void Fabric::abort(int rank, std::string_view message) {
   const std::string reason = rank < 0 ? std::string(message) : fmt::format("rank {} ended the run: {}", rank, message);
   const size_t length = std::min(reason.size(), commons_->reason.size() - 1);
   std::copy_n(reason.begin(), length, commons_->reason.begin());
+  commons_->kind = kind;
+  commons_->failed = rank;
   commons_->end.store(Commons::End::ended, std::memory_order_release);
   for (Station& station : commons_->stations) station.bell.ring();
 }
 
+std::optional<End> Fabric::end() const {
+  if (!has_ended()) return std::nullopt;
+  return End{commons_->reason.data(), commons_->kind, commons_->failed};
+}
+
 void Fabric::throw_reason() const {
-  fail_running("comm", "{}", commons_->reason.data());
+  throw Error(commons_->kind, "comm", commons_->reason.data());
 }
 
 }  // namespace tessera::comm

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -103,7 +104,9 @@ struct Commons {
 
   enum class End : uint32_t { none, reasoning, ended };
   alignas(64) std::atomic<End> end{End::none};
-  std::array<char, 4096> reason{};  ///< written once, before `ended`
+  std::array<char, 4096> reason{};  ///< written once, before `ended`, as are the next two
+  ErrorKind kind = ErrorKind::running;
+  int failed = -1;
 };
 
 struct Pending;
@@ -138,10 +141,10 @@ class Fabric {
   std::string blame(int rank);
 
   /// `rank`: -1 for who watches the ranks and is none of them.
-  void abort(int rank, std::string_view message);
+  void abort(int rank, std::string_view message, ErrorKind kind);
   bool has_ended() const { return commons_->end.load(std::memory_order_acquire) == Commons::End::ended; }
-  /// The abort's reason; empty if there is none.
-  std::string reason() const { return has_ended() ? commons_->reason.data() : ""; }
+  /// The abort, if there was one.
+  std::optional<End> end() const;
   /// Throws the abort's reason, if there is one.
   void check_alive() const {
     if (has_ended()) throw_reason();

@@ -7,7 +7,7 @@
 namespace tessera::comm {
 /// Ends the run for all ranks: what the others have published to this one, and this one to them, will not be finished.
 void LocalCommunicator::raise(const std::string& message) {
-  fabric_->abort(rank_, message);
+  fabric_->abort(rank_, message, ErrorKind::running);
   fail_running("comm", "{}", message);
 }
 

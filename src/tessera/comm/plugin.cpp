@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tessera/base/error.h"
+#include "tessera/comm/abi.h"
 
 namespace tessera::comm {
 namespace {
@@ -34,11 +35,13 @@ PluginConnect open_plugin(Engine engine) {
     if (!opened)
       fail("launch", "engine {}: {}; install what it needs (Debian: apt-get install {})", name_of(engine), dlerror(),
            row.package);
-    auto version = reinterpret_cast<PluginVersion>(dlsym(opened, kPluginVersionSymbol));
+    auto abi = reinterpret_cast<PluginAbi>(dlsym(opened, kPluginAbiSymbol));
     auto connect = reinterpret_cast<PluginConnect>(dlsym(opened, kPluginConnectSymbol));
-    if (!version || !connect || std::string_view(version()) != plugin_version())
-      fail("launch", "engine {}: {} is of another version of tessera (this is {}); install the one that came with it",
-           name_of(engine), path.string(), plugin_version());
+    if (!abi || !connect || std::string_view(abi()) != plugin_abi())
+      fail("launch",
+           "engine {}: {} is of another build of tessera (its interface is {}, this one's {}); install the one that "
+           "came with it",
+           name_of(engine), path.string(), abi ? abi() : "unknown", plugin_abi());
     return connect;
   }
   std::vector<std::string> names;
@@ -51,7 +54,11 @@ PluginConnect open_plugin(Engine engine) {
 
 }  // namespace
 
-const char* plugin_version() {
+const char* plugin_abi() {
+  return kAbi;
+}
+
+const char* tessera_version() {
   return TESSERA_VERSION;
 }
 

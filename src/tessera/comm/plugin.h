@@ -11,24 +11,26 @@
 namespace tessera::comm {
 
 /// Engines that need a library which not every machine has are shared modules, libtessera_NAME.so, opened only when one
-/// is asked for. Each exports these two functions, by these names. Both sides are built from one source: the version
-/// says so.
+/// is asked for. Each exports these two functions, by these names. Both sides must see the same classes: a hash of the
+/// headers and of what compiled them says so.
 extern "C" {
-using PluginVersion = const char* (*)();
+using PluginAbi = const char* (*)();
 /// Connects this process to the others of its launch; returns when all have come. The caller owns the world. Throws.
 using PluginConnect = World* (*)(const Launch& launch, const WorldOptions& options);
 }
-constexpr const char* kPluginVersionSymbol = "tessera_plugin_version";
+constexpr const char* kPluginAbiSymbol = "tessera_plugin_abi";
 constexpr const char* kPluginConnectSymbol = "tessera_plugin_connect";
 /// What a plugin must return to be used with this library.
-const char* plugin_version();
+const char* plugin_abi();
+/// By which ranks on several machines compare what they run.
+const char* tessera_version();
 
 /// The folders in which plugins are looked for, in order: those of TESSERA_PLUGIN_PATH (':' between them), the folder
 /// of the command, ../lib/tessera from there, and tessera/ beside the library.
 std::vector<std::filesystem::path> plugin_folders();
 
 /// The world of a launch by MPI or Gloo. Throws a user error with the mend if the plugin, or the library that it needs,
-/// is missing, or the plugin is of another version.
+/// is missing, or the plugin is of another build.
 std::unique_ptr<World> connect_plugin(const Launch& launch, const WorldOptions& options);
 
 /// Why connect_plugin would refuse this engine on this machine; empty: it would not.

@@ -1,8 +1,7 @@
 #include "tessera/onnx/external_files.h"
 
-#include <algorithm>
-
 #include "tessera/base/error.h"
+#include "tessera/base/path_within.h"
 
 namespace tessera::codec {
 namespace fs = std::filesystem;
@@ -15,20 +14,16 @@ fs::path resolve_location(const fs::path& folder, const std::string& location, c
   if (relative.is_absolute())
     fail(stage, "tensor '{}': the external data location '{}' is absolute; it must be relative to the model's folder",
          tensor, location);
-  auto leaves = [&] {
+  std::optional<fs::path> full;
+  try {
+    full = path_within(folder, relative);
+  } catch (const fs::filesystem_error& error) {
+    fail(stage, "tensor '{}': cannot examine '{}': {}", tensor, location, error.code().message());
+  }
+  if (!full)
     fail(stage, "tensor '{}': the external data location '{}' leads out of the model's folder; move the file into it",
          tensor, location);
-  };
-  if (std::find(relative.begin(), relative.end(), "..") != relative.end()) leaves();
-  std::error_code error;
-  fs::path root = fs::weakly_canonical(folder.empty() ? fs::path(".") : folder, error);
-  if (error) fail(stage, "cannot examine the folder '{}': {}", folder.string(), error.message());
-  fs::path full = fs::weakly_canonical(root / relative, error);
-  if (error) fail(stage, "tensor '{}': cannot examine '{}': {}", tensor, location, error.message());
-  // weakly_canonical of "." may end in a separator.
-  if (!root.has_filename()) root = root.parent_path();
-  if (std::mismatch(root.begin(), root.end(), full.begin(), full.end()).first != root.end()) leaves();
-  return full;
+  return *full;
 }
 
 MappedRange ExternalFiles::read(const ExternalRange& range, const std::string& tensor) {
@@ -50,6 +45,10 @@ MappedRange ExternalFiles::read(const ExternalRange& range, const std::string& t
          "truncated or belongs to another model",
          tensor, length, range.offset, range.location, size);
   return {file, {file->data() + range.offset, static_cast<size_t>(length)}};
+}
+
+void ExternalFiles::append_identities(std::vector<uint64_t>& identities) const {
+  for (const auto& [location, file] : opened_) identities.push_back(file->identity());
 }
 
 }  // namespace tessera::codec

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tessera/onnx/mapped_file.h"
 
@@ -37,6 +38,9 @@ class ExternalFiles {
 
   /// User errors, naming `tensor`, for a file that is missing, too short, or outside the folder.
   MappedRange read(const ExternalRange& range, const std::string& tensor);
+
+  /// Of those that were read (MappedFile::identity).
+  void append_identities(std::vector<uint64_t>& identities) const;
 
  private:
   std::filesystem::path folder_;

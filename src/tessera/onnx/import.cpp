@@ -93,7 +93,8 @@ onnx::ModelProto parse(const std::string& bytes, const std::string& source) {
   return proto;
 }
 
-OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::path& folder, std::string source) {
+OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesystem::path& folder, std::string source,
+                     std::vector<uint64_t>* identities) {
   codec::Skeleton skeleton = codec::cut_large_raw(file->view(), source);
   onnx::ModelProto proto = parse(skeleton.bytes, source);
   std::string().swap(skeleton.bytes);
@@ -125,19 +126,23 @@ OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesyst
   proto.clear_functions();
   codec::load_external_within(proto, files);  // training information holds whole graphs
   model.extra = proto.SerializeAsString();
+  if (identities) {
+    identities->push_back(file->identity());
+    files.append_identities(*identities);
+  }
   return model;
 }
 
 }  // namespace
 
-OnnxModel import_model(const std::filesystem::path& path) {
-  OnnxModel model = read_model(MappedFile::open(path, "import"), path.parent_path(), path.string());
+OnnxModel import_model(const std::filesystem::path& path, std::vector<uint64_t>* identities) {
+  OnnxModel model = read_model(MappedFile::open(path, "import"), path.parent_path(), path.string(), identities);
   model.source = path.string();
   return model;
 }
 
 OnnxModel import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir) {
-  return read_model(MappedFile::copy_of(bytes), base_dir, "model in memory");
+  return read_model(MappedFile::copy_of(bytes), base_dir, "model in memory", nullptr);
 }
 
 }  // namespace tessera

@@ -21,7 +21,8 @@ namespace tessera {
 /// - The domain "ai.onnx" reads as "".
 ///
 /// Throws user errors, stage "import" ("graph" for a cycle), for whatever is missing, damaged or not supported.
-OnnxModel import_model(const std::filesystem::path& path);
+/// `identities`, if given, receives those of the files that it was read from (MappedFile::identity).
+OnnxModel import_model(const std::filesystem::path& path, std::vector<uint64_t>* identities = nullptr);
 
 /// The same from memory, which is copied; external data are looked for in `base_dir`.
 OnnxModel import_model_bytes(std::string_view bytes, const std::filesystem::path& base_dir = {});

@@ -9,8 +9,24 @@
 
 #include "tessera/base/descriptor.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/hash.h"
 
 namespace tessera {
+namespace {
+
+uint64_t identity_of(const struct stat& status) {
+  Hash hash;
+  for (const timespec& time : {status.st_mtim, status.st_ctim}) {
+    hash.add(static_cast<uint64_t>(time.tv_sec));
+    hash.add(static_cast<uint64_t>(time.tv_nsec));
+  }
+  hash.add(static_cast<uint64_t>(status.st_dev));
+  hash.add(static_cast<uint64_t>(status.st_ino));
+  hash.add(static_cast<uint64_t>(status.st_size));
+  return hash.value();
+}
+
+}  // namespace
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path, std::string_view stage) {
   // O_NONBLOCK: opening a pipe must not wait for a writer.
@@ -27,13 +43,13 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
     if (mapped == MAP_FAILED) fail(stage, "cannot map '{}' into memory: {}", path.string(), std::strerror(errno));
     data = static_cast<const std::byte*>(mapped);
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, size, true));
+  return std::shared_ptr<const MappedFile>(new MappedFile(data, size, true, identity_of(status)));
 }
 
 std::shared_ptr<const MappedFile> MappedFile::copy_of(std::string_view bytes) {
   auto* copy = new std::byte[bytes.size()];
   if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
-  return std::shared_ptr<const MappedFile>(new MappedFile(copy, bytes.size(), false));
+  return std::shared_ptr<const MappedFile>(new MappedFile(copy, bytes.size(), false, 0));
 }
 
 MappedFile::~MappedFile() {

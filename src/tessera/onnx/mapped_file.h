@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string_view>
@@ -20,14 +21,19 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
+  /// By which this machine knows the file as it was when it was opened: its device, inode, size, and times of change,
+  /// hashed. Two that are equal are one file, whose pages all processes share. 0 for bytes of our own.
+  uint64_t identity() const { return identity_; }
   std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
-  MappedFile(const std::byte* data, size_t size, bool mapped) : data_(data), size_(size), mapped_(mapped) {}
+  MappedFile(const std::byte* data, size_t size, bool mapped, uint64_t identity)
+      : data_(data), size_(size), mapped_(mapped), identity_(identity) {}
 
   const std::byte* data_;
   size_t size_;
   bool mapped_;  ///< else on the heap
+  uint64_t identity_;
 };
 
 }  // namespace tessera

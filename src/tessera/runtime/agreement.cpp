@@ -14,10 +14,16 @@ namespace tessera::runtime {
 namespace {
 
 struct Record {
-  int32_t kind = 0;  // an ErrorKind; 0: no error
-  int64_t mark = 0;  // of what the rank was given; its negative is a number, too
+  int32_t kind = 0;             // an ErrorKind; 0: no error
+  int64_t mark = 0;             // of what the rank was given; its negative is a number, too
+  std::array<char, 40> what{};  // the rank was given
   std::array<char, 500> message{};
 };
+
+template <size_t N>
+void put(std::array<char, N>& to, const std::string& text) {
+  std::strncpy(to.data(), text.c_str(), N - 1);
+}
 
 Record record_of(const std::exception_ptr& error) {
   Record record;
@@ -26,10 +32,10 @@ Record record_of(const std::exception_ptr& error) {
     return record;
   } catch (const Error& known) {
     record.kind = static_cast<int32_t>(known.kind());
-    std::strncpy(record.message.data(), known.what(), record.message.size() - 1);
+    put(record.message, known.what());
   } catch (const std::exception& other) {
     record.kind = static_cast<int32_t>(ErrorKind::running);
-    std::strncpy(record.message.data(), other.what(), record.message.size() - 1);
+    put(record.message, other.what());
   }
   return record;
 }
@@ -43,17 +49,32 @@ std::exception_ptr error_of(int rank, const Record& record) {
                                        fmt::format("rank {}: {}", rank, staged ? text.substr(end + 2) : text)));
 }
 
+/// Rank `rank` has another mark than rank 0.
+Error difference(const Record& first, std::ptrdiff_t rank, const Record& other) {
+  const std::string_view what = first.what.data(), its = other.what.data();
+  if (what == its)
+    return {ErrorKind::user, what,
+            fmt::format("rank {} was given {}, but rank 0 {}; give all ranks the same", rank, other.message.data(),
+                        first.message.data())};
+  return {ErrorKind::user, "run",
+          fmt::format("rank {} has come to its {}, but rank 0 to its {}: ranks do not make the same calls; start all "
+                      "with the same command",
+                      rank, its, what)};
+}
+
 }  // namespace
 
-std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, const std::string& given) {
+std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, const Given& given) {
   // What a library may still read or write if a wait throws.
   KeptIfThrown<std::vector<int64_t>> most;
   KeptIfThrown<std::vector<Record>> records;  // all ranks', then our own
   *records = std::vector<Record>(everyone.size() + 1);
   Record& record = (*records).back() = record_of(own);
-  if (!own) std::strncpy(record.message.data(), given.c_str(), record.message.size() - 1);
+  put(record.what, given.what);
+  if (!own) put(record.message, given.words);
   Hash hash;
-  hash.add(given);
+  hash.add(given.what);
+  hash.add(given.words);
   record.mark = static_cast<int64_t>(hash.value() >> 1);
   *most = {record.kind, record.mark, -record.mark};
   everyone.run({.kind = comm::Kind::all_reduce,
@@ -62,7 +83,8 @@ std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, c
                 .in = (*most).data(),
                 .out = (*most).data(),
                 .count = 3,
-                .label = "errors"});
+                .label = "errors",
+                .joins = given.joins});
   if ((*most)[0] == 0 && (*most)[1] == -(*most)[2]) return nullptr;
   const std::vector<int64_t> counts(everyone.size(), sizeof(Record));
   everyone.run({.kind = comm::Kind::all_gather,
@@ -78,10 +100,7 @@ std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, c
   const auto other =
       std::find_if(all.begin(), all.end(), [&](const Record& each) { return each.mark != all.front().mark; });
   check(other != all.end(), "ranks' marks differed a moment ago");
-  return std::make_exception_ptr(
-      Error(ErrorKind::user, "inputs",
-            fmt::format("rank {} was given {}, but rank 0 {}; give all ranks the same", other - all.begin(),
-                        other->message.data(), all.front().message.data())));
+  return std::make_exception_ptr(difference(all.front(), other - all.begin(), *other));
 }
 
 }  // namespace tessera::runtime

@@ -11,6 +11,7 @@
 
 #include "tessera/base/checked.h"
 #include "tessera/base/error.h"
+#include "tessera/base/error_kind.h"
 #include "tessera/base/keep.h"
 #include "tessera/ir/hash.h"
 #include "tessera/runtime/agreement.h"
@@ -20,8 +21,6 @@
 
 namespace tessera::runtime {
 namespace {
-
-constexpr HashSample kOfInputs{16, 64 << 10};  // all of up to 1 MiB: one element may be all that differs
 
 int team_size(int asked, int64_t ranks) {
 #ifdef TESSERA_THREAD_SANITIZER
@@ -35,7 +34,7 @@ uint64_t hash_of(const Executor::Tensors& inputs) {
   Hash hash;
   for (const auto& [name, tensor] : inputs) {
     hash.add(name);
-    hash.add(tensor, kOfInputs);
+    hash.add(tensor);
   }
   return hash.value();
 }
@@ -80,6 +79,7 @@ struct Executor::Impl {
   std::vector<comm::FlightLog> flights;  ///< of the last run that failed
 
   std::set<const RankPrograms*> joined;  ///< whose groups the ranks have joined in the world
+  bool compared = false;                 ///< what ranks have loaded
 
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
@@ -116,7 +116,7 @@ struct Executor::Impl {
             std::lock_guard lock(mutex);
             if (!first) first = std::current_exception(), message = error.what();
           }
-          world->abort(here[n], error.what());
+          world->abort(here[n], error.what(), error_kind(error));
         }
       });
     const auto failure = [&] {
@@ -157,7 +157,7 @@ struct Executor::Impl {
 
   // Like on_all(), of a task whose error is to be thrown on all ranks, whose world goes on; likewise if they have been
   // `given` different things.
-  void on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const std::string& given = "") {
+  void on_all_in_agreement(const std::function<std::exception_ptr(size_t)>& task, const Given& given) {
     std::vector<std::exception_ptr> errors(ranks.size());
     on_all([&](size_t n) { errors[n] = agree(ranks[n]->everyone(), task(n), given); });
     for (const std::exception_ptr& error : errors)
@@ -179,7 +179,7 @@ struct Executor::Impl {
     // The hash first: words are cut.
     std::string given = fmt::format("inputs with the hash {:016x}", hash_of(inputs));
     for (const auto& [symbol, size] : symbols) given += fmt::format(", {}={}", symbol, size);
-    on_all_in_agreement([&](size_t) { return failed; }, given);
+    on_all_in_agreement([&](size_t) { return failed; }, {"inputs", given});
     return symbols;
   }
 
@@ -211,24 +211,26 @@ struct Executor::Impl {
     join(*chosen);
     if (plans.size() >= kCachedSignatures) drop_oldest_plan();
     PlanSet made(ranks.size());
-    const auto make = [&](size_t n) -> std::exception_ptr {
+    const auto failure_of = [](const auto& step) -> std::exception_ptr {
       try {
-        made[n] =
-            std::make_unique<RankPlan>(*ranks[n], chosen, symbols, PlanOptions{options.keep_all, options.overlap});
+        step();
         return nullptr;
       } catch (...) {
         return std::current_exception();
       }
     };
+    const PlanOptions plan_options{options.keep_all, options.overlap};
     try {
-      on_all_in_agreement(make);
-      std::exception_ptr too_large;
-      try {
-        require_memory(made, symbols);
-      } catch (const Error&) {
-        too_large = std::current_exception();
-      }
-      on_all_in_agreement([&](size_t) { return too_large; });
+      on_all_in_agreement(
+          [&](size_t n) {
+            return failure_of([&] { made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, plan_options); });
+          },
+          {"plan", ""});
+      const std::exception_ptr too_large = failure_of([&] { require_memory(made, symbols); });
+      on_all_in_agreement([&](size_t) { return too_large; }, {"memory", ""});
+      if (options.connected && options.loaded && !std::exchange(compared, true))
+        on_all_in_agreement([&](size_t n) { return failure_of([&] { options.loaded(ranks[n]->everyone()); }); },
+                            {"weights", ""});
     } catch (...) {
       made.clear();
       forget_unused(chosen);

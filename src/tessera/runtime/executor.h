@@ -22,6 +22,9 @@ struct ExecutorOptions {
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
   int machine_ranks = 0;  ///< ranks among which this machine's cores are divided; 0: all
+  /// Called once where ranks are connected, by each rank of this process: when the first plan is made, for which the
+  /// weights were read, and nothing has run. What it throws, all throw.
+  std::function<void(comm::Communicator& everyone)> loaded;
   /// Called once if a rank has failed and another of this process does not end within the grace: a thread that hangs
   /// cannot be ended, and run() does not return. For who would rather end the process.
   std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;

@@ -6,8 +6,10 @@
 
 namespace tessera::runtime {
 
-std::shared_ptr<const RankPrograms> RankPrograms::same(std::shared_ptr<const spmd::Program> program) {
+std::shared_ptr<const RankPrograms> RankPrograms::same(std::shared_ptr<const spmd::Program> program,
+                                                       std::vector<uint64_t> files) {
   auto all = std::make_shared<RankPrograms>();
+  all->files = std::move(files);
   const std::vector<AxisRef> axes = spmd::placed_axes(*program);
   if (axes.empty()) {
     all->programs.push_back(std::move(program));

@@ -24,12 +24,16 @@ struct RankPrograms {
   std::vector<Shards> shards;
   std::vector<int> shards_of;  ///< by rank; empty with `shards`
 
+  /// Of the files from which the programs' data were read (MappedFile::identity); empty if not all are from files.
+  std::vector<uint64_t> files;
+
   /// Whether values say what parts of global ones they are. If not, ports and states alone have placements, as what
   /// each rank has whole.
   bool placed = true;
 
   /// All ranks run `program`, or, where it places values, what is theirs of it (spmd/specialize.h).
-  static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program);
+  static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program,
+                                                  std::vector<uint64_t> files = {});
 
   const Mesh& mesh() const { return programs.front()->mesh; }
   struct Output {

@@ -12,6 +12,7 @@
 #include "tessera/comm/gloo/gloo_world.h"
 #include "tessera/comm/gloo/store_client.h"
 #include "tessera/comm/hosts.h"
+#include "tessera/comm/plugin.h"
 
 namespace tessera::comm {
 namespace {
@@ -274,7 +275,7 @@ TEST(GlooWorld, processes_that_contradict_each_other_are_refused) {
           auto world = make_gloo_world(launch_of(rank, 2 + rank, port));
           world->join(rank, everyone(2));
         },
-        rank == 1 ? ErrorKind::user : ErrorKind::running);
+        ErrorKind::user);
     EXPECT_THAT(error, HasSubstr("rank 1 says that the world has 3 ranks, rank 0 says 2"));
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
@@ -289,18 +290,103 @@ TEST(GlooWorld, what_is_no_rank_0_is_told_from_one) {
               AllOf(HasSubstr("cannot serve the rendezvous"), HasSubstr("MASTER_ADDR")));
 }
 
+/// What a stranger sends: bytes that are no frame, frames of all kinds before a hello, hellos of other programs.
+std::vector<std::string> strangers_words() {
+  std::vector<std::string> all = {"GET / HTTP/1.0\r\n\r\n", std::string("\xff\xff\xff\xffS", 5), "\x01", ""};
+  auto frame = [&](char kind, const std::string& content) {
+    std::string bytes = joined(content, "");
+    bytes.insert(4, 1, kind);
+    all.push_back(bytes);
+  };
+  for (char kind : {kHello, kSet, kGet, kTell, kBye, kPing, kValue, '\0'})
+    for (const std::string& content : {std::string(), std::string("x"), end_notice("enough"), std::string(5000, 'x')})
+      frame(kind, content);
+  for (const char* version : {"0.0.9", "", tessera_version()})
+    for (const char* rank : {"1", "7", "-1", "x"})
+      for (const char* size : {"2", "3"}) frame(kHello, joined(version, joined(rank, size)));
+  return all;
+}
+
 TEST(GlooWorld, strangers_at_the_rendezvous_do_not_disturb_a_run) {
   const int port = free_port();
   const auto codes = fork_ranks(2, [&](int rank) {
     auto world = make_gloo_world(launch_of(rank, 2, port));
-    for (std::string_view said : {"GET / HTTP/1.0\r\n\r\n", "\xff\xff\xff\xffS", "\x01", ""}) {
-      const Socket stranger = connect_to("127.0.0.1", port, milliseconds(1000));
-      ASSERT_EQ(write(stranger.descriptor(), said.data(), said.size()), static_cast<ssize_t>(said.size()));
-    }
+    auto disturb = [&] {
+      for (const std::string& said : strangers_words()) {
+        const Socket stranger = connect_to("127.0.0.1", port, milliseconds(1000));
+        // It may have been refused by what has come so far.
+        send(stranger.descriptor(), said.data(), said.size(), MSG_NOSIGNAL);
+      }
+    };
+    disturb();
     auto group = world->join(rank, everyone(2));
+    disturb();
     group->run({.kind = Kind::barrier});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+// As the ranks of another run that was given the same port.
+TEST(GlooWorld, ranks_of_another_run_do_not_disturb_one_that_is_complete) {
+  const int port = free_port();
+  const auto codes = fork_ranks(2, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, 2, port));
+    auto group = world->join(rank, everyone(2));
+    for (const int size : {2, 3})
+      for (const int other : {0, 1, 2})
+        EXPECT_THAT(
+            error_of([&] { StoreClient("127.0.0.1", port, other, size, milliseconds(1000), milliseconds(1000)); },
+                     ErrorKind::user),
+            HasSubstr("has all its 2 ranks"));
+    group->run({.kind = Kind::barrier});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+// It was given fewer runs, say.
+TEST(GlooWorld, a_rank_that_has_left_in_peace_is_named_by_one_that_waits_for_it) {
+  const int port = free_port();
+  const auto codes = fork_ranks(2, [&](int rank) {
+    auto world = make_gloo_world(launch_of(rank, 2, port), {.timeout = milliseconds(3000)});
+    auto group = world->join(rank, everyone(2));
+    std::vector<float> data(5000);
+    const Operation sum{.kind = Kind::all_reduce, .in = data.data(), .out = data.data(), .count = 5000};
+    group->run(sum);
+    if (rank == 1) return;
+    EXPECT_THAT(error_of([&] { group->run(sum); }, ErrorKind::user), HasSubstr("rank 1 was done and left"));
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+// SIGSTOP stops all threads of a process; of rank 0 that is the store, too.
+TEST(GlooWorld, a_rank_that_is_stopped_is_named_and_no_other) {
+  for (int victim : {0, 2}) {
+    const int port = free_port();
+    const auto codes = fork_ranks(3, [&](int rank) {
+      auto world = make_gloo_world(launch_of(rank, 3, port), kImpatient);
+      auto group = world->join(rank, everyone(3));
+      std::vector<float> data(5000);
+      Operation sum{.kind = Kind::all_reduce, .in = data.data(), .out = data.data(), .count = 5000};
+      group->run(sum);
+      if (rank == victim) {
+        const pid_t stopped = getpid();
+        if (fork() == 0) {  // who ends it in the end
+          std::this_thread::sleep_for(milliseconds(4000));
+          kill(stopped, SIGKILL);
+          _exit(0);
+        }
+        raise(SIGSTOP);
+      }
+      const std::string name = "rank " + std::to_string(victim);
+      EXPECT_THAT(error_of([&] { group->run(sum); }),
+                  victim == 0 ? testing::Matcher<std::string>(AllOf(HasSubstr("rank 0 does not answer: it is stopped"),
+                                                                    testing::Not(HasSubstr("say nothing"))))
+                              : testing::Matcher<std::string>(HasSubstr("rank 2 says nothing")));
+    });
+    std::vector<int> expected(3, 0);
+    expected[victim] = -SIGKILL;
+    EXPECT_EQ(codes, expected);
+  }
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 namespace tessera::comm {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 20;
 constexpr std::chrono::milliseconds kRetry{50};
 
 std::string number_bytes(size_t value) {
@@ -56,10 +55,10 @@ std::pair<std::string, std::string> parted(std::string_view content) {
   return {std::string(content.substr(4, length)), std::string(content.substr(4 + length))};
 }
 
-std::optional<Frame> take_frame(std::string& bytes) {
+std::optional<Frame> take_frame(std::string& bytes, size_t most) {
   if (bytes.size() < 5) return std::nullopt;
   const size_t length = number_of(bytes);
-  if (length > kMostBytes) fail_running("gloo", "a frame of {} bytes, from what is no rank of this run", length);
+  if (length > most) fail_running("gloo", "a frame of {} bytes, from what is no rank of this run", length);
   if (bytes.size() < 5 + length) return std::nullopt;
   Frame frame{bytes[4], bytes.substr(5, length)};
   bytes.erase(0, 5 + length);

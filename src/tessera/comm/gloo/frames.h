@@ -16,12 +16,16 @@ struct Frame {
   std::string content;
 };
 
+/// What a hello begins with: who says anything else is no rank, of any run.
+constexpr std::string_view kRendezvous = "tessera rendezvous 2";
+
 // From a rank to the store.
-constexpr char kHello = 'H';  ///< version, rank and size, once, first; answered by the same without content
+constexpr char kHello = 'H';  ///< rendezvous, version, rank and size, once, first; answered without content
 constexpr char kSet = 'S';    ///< key and value
 constexpr char kGet = 'G';    ///< key; answered when it is set
 constexpr char kTell = 'T';   ///< a notice for all other ranks
 constexpr char kBye = 'B';    ///< this rank is through; answered when all are
+constexpr char kPing = 'P';   ///< answered at once by a list of the ranks that are through, as "1,3"
 // From the store to a rank.
 constexpr char kValue = 'V';    ///< key and value
 constexpr char kNotice = 'N';   ///< rank and notice
@@ -31,8 +35,9 @@ constexpr char kRefused = 'X';  ///< why
 std::string joined(std::string_view first, std::string_view second);
 std::pair<std::string, std::string> parted(std::string_view content);
 
-/// Takes the first frame off `bytes`; nothing if it is not complete.
-std::optional<Frame> take_frame(std::string& bytes);
+/// Takes the first frame off `bytes`; nothing if it is not complete. Its content has `most` bytes at most.
+constexpr size_t kMostBytes = 16 << 20;
+std::optional<Frame> take_frame(std::string& bytes, size_t most = kMostBytes);
 
 /// An open socket.
 class Socket {

@@ -1,6 +1,7 @@
 #include "tessera/comm/gloo/gloo_communicator.h"
 
 #include "tessera/base/error.h"
+#include "tessera/comm/group.h"
 
 namespace tessera::comm {
 namespace {
@@ -18,7 +19,14 @@ void await_cause(Watch& watch, const std::exception& error) {
     if (watch.ended()) return;
     std::this_thread::sleep_for(kLook / 4);
   }
-  watch.abort(error.what());
+  const std::vector<int> left = watch.left(kGrace);
+  const std::string why = left.empty()
+                              ? error.what()
+                              : fmt::format(
+                                    "{} {} done and left, but others were not: ranks do not make the same calls; start "
+                                    "all with the same command",
+                                    rank_text(left), left.size() == 1 ? "was" : "were");
+  watch.abort(why, left.empty() ? ErrorKind::running : ErrorKind::user);
 }
 
 /// A transfer whose failures are explained by the watch.

@@ -14,7 +14,7 @@ class GlooWorld : public World {
   GlooWorld(const Launch& launch, const WorldOptions& options, int most_direct)
       : fabric_(std::make_shared<GlooFabric>(launch, options, most_direct)) {}
   ~GlooWorld() override {
-    if (std::uncaught_exceptions() > 0) fabric_->watch().abort("it gave up");
+    if (std::uncaught_exceptions() > 0) fabric_->watch().abort("it gave up", ErrorKind::running);
   }
 
   int size() const override { return fabric_->size(); }
@@ -26,9 +26,9 @@ class GlooWorld : public World {
     return std::make_unique<GlooCommunicator>(fabric_, members);
   }
 
-  void abort(int, std::string_view message) override { fabric_->watch().abort(message); }
+  void abort(int, std::string_view message, ErrorKind kind) override { fabric_->watch().abort(message, kind); }
   bool first_has_heard(std::chrono::milliseconds most) override { return fabric_->watch().first_has_heard(most); }
-  std::string reason() const override { return fabric_->watch().reason(); }
+  std::optional<End> end() const override { return fabric_->watch().end(); }
 
  private:
   std::shared_ptr<GlooFabric> fabric_;  // lives on in the communicators

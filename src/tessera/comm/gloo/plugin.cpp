@@ -4,8 +4,8 @@
 
 extern "C" {
 
-const char* tessera_plugin_version() {
-  return tessera::comm::plugin_version();
+const char* tessera_plugin_abi() {
+  return tessera::comm::plugin_abi();
 }
 
 tessera::comm::World* tessera_plugin_connect(const tessera::comm::Launch& launch,

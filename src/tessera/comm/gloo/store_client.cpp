@@ -15,12 +15,24 @@ constexpr std::chrono::milliseconds kStoreLook{100};
 /// How long a rank may take to hear that the run has ended: the timeout, but within these.
 constexpr std::chrono::milliseconds kLeastDeaf{2000}, kMostDeaf{5000};
 
+/// "1,3"
+std::vector<int> numbers_in(const std::string& text) {
+  std::vector<int> numbers;
+  for (const char* at = text.c_str(); *at != '\0';) {
+    char* end = nullptr;
+    numbers.push_back(static_cast<int>(std::strtol(at, &end, 10)));
+    at = *end == ',' ? end + 1 : "";
+  }
+  return numbers;
+}
+
 }  // namespace
 
 StoreClient::StoreClient(const std::string& host, int port, int rank, int size, std::chrono::milliseconds timeout,
                          std::chrono::milliseconds join_timeout)
     : rank_(rank), deaf_(std::clamp(timeout, kLeastDeaf, kMostDeaf)), socket_(connect_to(host, port, join_timeout)) {
-  socket_.send(kHello, joined(plugin_version(), joined(std::to_string(rank), std::to_string(size))));
+  socket_.send(kHello,
+               joined(kRendezvous, joined(tessera_version(), joined(std::to_string(rank), std::to_string(size)))));
   thread_ = std::thread([this] { listen(); });
   std::string refusal;
   {
@@ -103,6 +115,8 @@ void StoreClient::take(const Frame& frame) {
     refusal_ = frame.content;
   } else if (frame.kind == kHello) {
     welcome_ = true;
+  } else if (frame.kind == kPing) {
+    if (--unanswered_ == 0) left_ranks_ = numbers_in(frame.content);
   } else if (frame.kind == kBye) {
     through_ = true;
   }
@@ -146,6 +160,27 @@ std::optional<Notice> StoreClient::next() {
   notices_.pop_front();
   if (is_end_notice(notice.text)) heard_ = true, unheard_since_.reset();
   return notice;
+}
+
+std::optional<Notice> StoreClient::end() {
+  std::lock_guard lock(mutex_);
+  auto found = std::find_if(notices_.begin(), notices_.end(), [](const Notice& n) { return is_end_notice(n.text); });
+  return found == notices_.end() ? std::nullopt : std::optional(*found);
+}
+
+void StoreClient::ask_carrier() {
+  {
+    std::lock_guard lock(mutex_);
+    ++unanswered_;
+    left_ranks_.reset();
+  }
+  std::lock_guard lock(sending_);
+  socket_.send(kPing, "");
+}
+
+std::optional<std::vector<int>> StoreClient::carrier_answer() {
+  std::lock_guard lock(mutex_);
+  return left_ranks_;
 }
 
 void StoreClient::farewell(std::chrono::milliseconds wait) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tessera/comm/gloo/frames.h"
 #include "tessera/comm/remote/watch.h"
@@ -29,7 +30,10 @@ class StoreClient : public Notices {
 
   bool tell(const std::string& text) override;
   std::optional<Notice> next() override;
+  std::optional<Notice> end() override;
   int carrier() const override { return 0; }
+  void ask_carrier() override;
+  std::optional<std::vector<int>> carrier_answer() override;
 
   /// Says that this rank is through, and waits so long for all others to say so.
   void farewell(std::chrono::milliseconds wait);
@@ -59,7 +63,9 @@ class StoreClient : public Notices {
   bool closed_ = false;  // the connection is
   bool welcome_ = false;
   std::string refusal_;
-  bool through_ = false;  // all ranks are
+  bool through_ = false;                        // all ranks are
+  int unanswered_ = 0;                          // of our pings
+  std::optional<std::vector<int>> left_ranks_;  // as the last answer has it
   std::thread thread_;
 };
 

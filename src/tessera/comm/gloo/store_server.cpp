@@ -16,6 +16,8 @@ namespace tessera::comm {
 namespace {
 
 constexpr std::chrono::seconds kStoreFarewell{3};
+constexpr std::chrono::seconds kLastFarewell{1};  // where all ranks have come: what they are told has been sent
+constexpr size_t kMostOfStranger = 1024;          // bytes of a frame
 
 }  // namespace
 
@@ -41,7 +43,8 @@ void StoreServer::serve() {
     const size_t first = waits.size();
     for (const Client& client : clients_) waits.push_back({client.socket.descriptor(), POLLIN, 0});
     if (poll(waits.data(), waits.size(), end ? 10 : -1) < 0) continue;
-    if (!end && waits[1].revents != 0) end = std::chrono::steady_clock::now() + kStoreFarewell;
+    if (!end && waits[1].revents != 0)
+      end = std::chrono::steady_clock::now() + (come_ < size_ ? kStoreFarewell : kLastFarewell);
     for (size_t i = first; i < waits.size(); ++i) {
       Client& client = clients_[i - first];
       if (waits[i].revents == 0) continue;
@@ -50,7 +53,8 @@ void StoreServer::serve() {
           drop(client);
           continue;
         }
-        while (auto frame = take_frame(client.bytes)) answer(client, *frame);
+        const size_t most = client.rank < 0 ? kMostOfStranger : kMostBytes;
+        while (auto frame = take_frame(client.bytes, most)) answer(client, *frame);
       } catch (const Error& error) {
         refuse(client, error.what());  // not one of ours: the run goes on without it
       }
@@ -85,6 +89,13 @@ void StoreServer::answer(Client& client, const Frame& frame) {
     }
     case kTell:
       return tell(client.rank, frame.content);
+    case kPing: {
+      std::string left;
+      for (const Client& other : clients_)
+        if (other.through) left += fmt::format("{}{}", left.empty() ? "" : ",", other.rank);
+      client.socket.send(kPing, left);
+      return;
+    }
     case kBye:
       client.through = true;
       return say_bye_if_all_are_through();
@@ -94,12 +105,18 @@ void StoreServer::answer(Client& client, const Frame& frame) {
 }
 
 void StoreServer::welcome(Client& client, const std::string& content) {
-  auto [version, place] = parted(content);
+  auto [rendezvous, greeting] = parted(content);
+  if (rendezvous != kRendezvous) fail_running("gloo", "a stranger at the rendezvous");
+  auto [version, place] = parted(greeting);
   auto [rank_text, size_text] = parted(place);
   const int rank = std::atoi(rank_text.c_str());
-  if (version != plugin_version())
+  if (come_ == size_)
+    return refuse(client, fmt::format("the run at this address has all its {} ranks; give this one a MASTER_PORT of "
+                                      "its own",
+                                      size_));
+  if (version != tessera_version())
     return end_for_all(client, fmt::format("rank {} runs tessera {}, rank 0 {}; install the same everywhere", rank,
-                                           version, plugin_version()));
+                                           version, tessera_version()));
   if (std::atoi(size_text.c_str()) != size_)
     return end_for_all(client,
                        fmt::format("rank {} says that the world has {} ranks, rank 0 says {}; give all processes "
@@ -115,10 +132,10 @@ void StoreServer::welcome(Client& client, const std::string& content) {
   for (const std::string& notice : last_notices_) client.socket.send(kNotice, notice);
 }
 
-/// A rank that cannot take part: the run can never be complete.
+/// A rank that cannot take part, before all have come: the run can never be complete, by a mistake of who started it.
 void StoreServer::end_for_all(Client& client, const std::string& why) {
   refuse(client, why);
-  tell(-1, end_notice(why));
+  tell(-1, end_notice(why, ErrorKind::user));
 }
 
 void StoreServer::refuse(Client& client, const std::string& why) {

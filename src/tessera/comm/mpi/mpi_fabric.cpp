@@ -161,6 +161,13 @@ std::optional<Notice> MpiFabric::next() {
   return notice;
 }
 
+std::optional<Notice> MpiFabric::end() {
+  std::lock_guard lock(mutex_);
+  receive();
+  auto found = std::find_if(notices_.begin(), notices_.end(), [](const Notice& n) { return is_end_notice(n.text); });
+  return found == notices_.end() ? std::nullopt : std::optional(*found);
+}
+
 void MpiFabric::receive() {
   while (true) {
     int come = 0;

@@ -58,6 +58,7 @@ class MpiFabric : public Notices {
 
   bool tell(const std::string& text) override;
   std::optional<Notice> next() override;
+  std::optional<Notice> end() override;
 
   /// Says to all of them that this rank has come to create this group.
   void announce(const std::string& group, std::span<const int> members);

@@ -24,7 +24,7 @@ class MpiWorld : public World {
         finalize_(finalize) {}
 
   ~MpiWorld() override {
-    if (std::uncaught_exceptions() > 0) watch_->abort("it gave up");
+    if (std::uncaught_exceptions() > 0) watch_->abort("it gave up", ErrorKind::running);
     if (watch_->ended()) {
       fabric_->abandon();
       if (finalize_ && fabric_->rank() != 0) std::this_thread::sleep_for(kLinger);
@@ -46,9 +46,9 @@ class MpiWorld : public World {
   }
 
   bool advances_by_tests() const override { return true; }
-  void abort(int, std::string_view message) override { watch_->abort(message); }
+  void abort(int, std::string_view message, ErrorKind kind) override { watch_->abort(message, kind); }
   bool first_has_heard(std::chrono::milliseconds most) override { return watch_->first_has_heard(most); }
-  std::string reason() const override { return watch_->reason(); }
+  std::optional<End> end() const override { return watch_->end(); }
 
  private:
   std::shared_ptr<MpiFabric> fabric_;  // these live on in the communicators

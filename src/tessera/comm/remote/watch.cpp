@@ -14,8 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long after its question a rank waits for answers: ranks that wait look for notices far more often.
-constexpr std::chrono::milliseconds kGrace{1000};
+/// How long after its question a rank waits for answers, as a quarter of its timeout but within these: ranks that wait
+/// look for notices far more often.
+constexpr std::chrono::milliseconds kLeastGrace{250}, kMostGrace{1000};
 
 /// How long ranks that wait tell each other where, once another has failed.
 constexpr std::chrono::milliseconds kLastWords{300};
@@ -24,6 +25,7 @@ constexpr std::chrono::milliseconds kLook{1};
 // Notices begin with their kind.
 constexpr char kEnded = 'E';     // the run; the reason follows
 constexpr char kGaveUp = 'W';    // the run; the reason follows, which says who has come to what
+constexpr char kMistake = 'U';   // the run, by a mistake of the user's; the reason follows
 constexpr char kHeard = 'H';     // rank 0 knows that the run has ended
 constexpr char kQuestion = '?';  // where are you? The asker's place follows
 constexpr char kAnswer = '!';    // the answerer's place
@@ -63,12 +65,12 @@ std::string place_text(const Place& place) {
 
 }  // namespace
 
-std::string end_notice(std::string_view reason) {
-  return std::string(1, kEnded).append(reason);
+std::string end_notice(std::string_view reason, ErrorKind kind) {
+  return std::string(1, kind == ErrorKind::user ? kMistake : kEnded).append(reason);
 }
 
 bool is_end_notice(std::string_view text) {
-  return text.starts_with(kEnded) || text.starts_with(kGaveUp);
+  return text.starts_with(kEnded) || text.starts_with(kGaveUp) || text.starts_with(kMistake);
 }
 
 Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono::milliseconds join_timeout,
@@ -79,12 +81,14 @@ Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono:
       notices_(notices),
       places_(static_cast<size_t>(size)) {}
 
-void Watch::abort(std::string_view message) {
+void Watch::abort(std::string_view message, ErrorKind kind) {
   std::lock_guard lock(mutex_);
+  read_notices();  // another may have been first
   if (!reason_.empty()) return;
   reason_ = fmt::format("rank {} ended the run: {}", rank_, message);
+  kind_ = kind;
   failed_ = rank_;
-  notices_.tell(end_notice(reason_));
+  notices_.tell(end_notice(reason_, kind));
 }
 
 bool Watch::first_has_heard(std::chrono::milliseconds most) {
@@ -106,15 +110,28 @@ bool Watch::ended() {
   return !reason_.empty();
 }
 
-std::string Watch::reason() {
+std::optional<End> Watch::end() {
   std::lock_guard lock(mutex_);
-  return reason_;
+  if (!reason_.empty()) return End{reason_, kind_, failed_};
+  const std::optional<Notice> notice = notices_.end();
+  if (!notice) return std::nullopt;
+  return End{notice->text.substr(1), notice->text[0] == kMistake ? ErrorKind::user : ErrorKind::running, notice->from};
+}
+
+std::vector<int> Watch::left(std::chrono::milliseconds most) {
+  const Clock::time_point deadline = Clock::now() + most;
+  notices_.ask_carrier();
+  while (true) {
+    if (const auto answer = notices_.carrier_answer()) return *answer;
+    if (Clock::now() >= deadline) return {};
+    std::this_thread::sleep_for(kLook);
+  }
 }
 
 void Watch::check_alive() {
   std::lock_guard lock(mutex_);
   read_notices();
-  if (!reason_.empty()) fail_running("comm", "{}", reason_);
+  if (!reason_.empty()) throw Error(kind_, "comm", reason_);
 }
 
 void Watch::check_alive(const std::function<Place()>& place) {
@@ -137,10 +154,12 @@ void Watch::take(const Notice& notice) {
   switch (notice.text[0]) {
     case kEnded:
     case kGaveUp:
+    case kMistake:
       if (notice.from == 0) first_heard_ = true;
       if (!reason_.empty()) return;
       reason_ = text;
-      explained_ = notice.text[0] == kGaveUp;
+      kind_ = notice.text[0] == kMistake ? ErrorKind::user : ErrorKind::running;
+      explained_ = notice.text[0] != kEnded;
       failed_ = notice.from;
       if (rank_ == 0) notices_.tell(std::string(1, kHeard));
       return;
@@ -170,19 +189,21 @@ void Watch::wait_until(const std::function<bool()>& step, const std::function<Pl
     answered = questions_;
   }
   const Clock::time_point deadline = Clock::now() + most;
+  const auto grace = std::clamp(most / 4, kLeastGrace, kMostGrace);
   std::optional<Clock::time_point> asked;
   while (!step()) {
     check_alive(place);
     std::unique_lock lock(mutex_);
     const Clock::time_point now = Clock::now();
     if (!asked && now >= deadline) {
+      notices_.ask_carrier();
       notices_.tell(kQuestion + encode(place()));
       asked = now;
     } else if (answered != questions_) {
       notices_.tell(kAnswer + encode(place()));
     }
     answered = questions_;
-    if (!asked || now < *asked + kGrace) continue;
+    if (!asked || now < *asked + grace) continue;
     if (!reason_.empty()) continue;
     reason_ = fmt::format("rank {} ended the run: {}", rank_, verdict(place(), most));
     explained_ = true;
@@ -217,7 +238,7 @@ void Watch::throw_end(const Place& place) {
     if (told) text += ": " + arrivals(place);
   }
   lock.unlock();
-  fail_running("comm", "{}", text);
+  throw Error(kind_, "comm", text);
 }
 
 bool Watch::has_come(int rank, const Place& place) const {
@@ -236,14 +257,23 @@ std::string Watch::arrivals(const Place& place) const {
 }
 
 std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited) const {
-  std::string text;
-  if (place.message) {
-    text = fmt::format("{} on rank {} gave up after {} ms: {} has not sent message #{} to it in group {}", place.what,
-                       rank_, waited.count(), rank_text(place.awaited), place.number, place.group);
-  } else {
-    text = fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: {}", place.what, place.number, place.group,
-                       rank_, waited.count(), arrivals(place));
+  std::string text =
+      place.message ? place.what : fmt::format("{} (#{} of group {})", place.what, place.number, place.group);
+  text += fmt::format(" on rank {} gave up after {} ms: ", rank_, waited.count());
+  if (!notices_.carrier_answer()) {
+    // Nobody could answer but through it.
+    const int carrier = notices_.carrier();
+    text += fmt::format("rank {} does not answer: it is stopped, or its machine or network is gone", carrier);
+    std::vector<int> others = place.awaited;
+    std::erase(others, carrier);
+    if (!others.empty())
+      text += fmt::format("; where {} {} is not known, because rank {} passes on what ranks tell each other",
+                          rank_text(others), others.size() == 1 ? "is" : "are", carrier);
+    return text;
   }
+  text += place.message ? fmt::format("{} has not sent message #{} to it in group {}", rank_text(place.awaited),
+                                      place.number, place.group)
+                        : arrivals(place);
   // Whom do those wait for that have said where they are? Who has said nothing is at fault.
   std::set<int> known{rank_};
   std::vector<int> ahead = place.awaited, silent;
@@ -261,12 +291,21 @@ std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited)
     ahead.insert(ahead.end(), other->awaited.begin(), other->awaited.end());
   }
   std::sort(silent.begin(), silent.end());
-  if (!silent.empty())
-    text += fmt::format("; {} {} nothing: gone, hanging, or at work for longer than that", rank_text(silent),
-                        silent.size() == 1 ? "says" : "say");
-  const int carrier = notices_.carrier();
-  if (silent.size() > 1 && std::find(silent.begin(), silent.end(), carrier) != silent.end())
-    text += fmt::format("; rank {} passes on what ranks tell each other, so it may be the only one", carrier);
+  return text + silence(silent);
+}
+
+/// What is known of ranks that have not said where they wait.
+std::string Watch::silence(const std::vector<int>& silent) const {
+  const std::vector<int> gone = notices_.carrier_answer().value_or(std::vector<int>());
+  std::vector<int> left, hanging;
+  for (int rank : silent) (std::find(gone.begin(), gone.end(), rank) != gone.end() ? left : hanging).push_back(rank);
+  std::string text;
+  if (!left.empty())
+    text += fmt::format("; {} {} done and left: ranks do not make the same calls", rank_text(left),
+                        left.size() == 1 ? "was" : "were");
+  if (!hanging.empty())
+    text += fmt::format("; {} {} nothing: gone, hanging, or at work for longer than that", rank_text(hanging),
+                        hanging.size() == 1 ? "says" : "say");
   return text;
 }
 

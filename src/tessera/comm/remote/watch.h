@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/comm/communicator.h"
+
 namespace tessera::comm {
 
 /// What one rank tells all others beside the operations.
@@ -20,7 +22,7 @@ struct Notice {
 
 /// The notice that the run has ended, for whoever learns of it on a rank's behalf: it is from the rank that is at
 /// fault, -1 if that is none.
-std::string end_notice(std::string_view reason);
+std::string end_notice(std::string_view reason, ErrorKind kind = ErrorKind::running);
 bool is_end_notice(std::string_view text);
 
 /// A rank's way to tell all others of its world something. Called under the watch's lock.
@@ -29,8 +31,16 @@ class Notices {
   virtual ~Notices() = default;
   /// To all other ranks, without waiting for them. False if nobody can be told anything any more.
   virtual bool tell(const std::string& text) = 0;
-  virtual std::optional<Notice> next() = 0;   ///< what has come, in each sender's order; never waits
+  virtual std::optional<Notice> next() = 0;  ///< what has come, in each sender's order; never waits
+  /// A notice that the run has ended, if one has come; next() still gives it.
+  virtual std::optional<Notice> end() = 0;
+
   virtual int carrier() const { return -1; }  ///< the rank that passes on what others tell each other; -1: none
+  /// Asks the carrier for a sign of life.
+  virtual void ask_carrier() {}
+  /// What it has answered to the last question: the ranks that have left in peace. Nothing: it has not. Where there is
+  /// no carrier, nobody is known to have left.
+  virtual std::optional<std::vector<int>> carrier_answer() { return std::vector<int>(); }
 };
 
 /// Where a rank waits, for itself and for the others' messages.
@@ -60,7 +70,7 @@ class Watch {
         Notices& notices);
 
   /// Ends the run on all ranks for this reason, which this rank gives. The first reason stays.
-  void abort(std::string_view message);
+  void abort(std::string_view message, ErrorKind kind);
   /// Throws a running error with the reason if the run has ended on some rank.
   void check_alive();
   /// The same for a rank that is about to wait there, or that comes by often: it looks for notices once in a
@@ -68,8 +78,10 @@ class Watch {
   void check_alive(const std::function<Place()>& place);
   /// Whether it has, as far as this rank is told by now.
   bool ended();
-  /// Why the run has ended, as far as this rank has heard; empty: it has not.
-  std::string reason();
+  /// How the run has ended, as this process has been told; this rank has not heard of it by that.
+  std::optional<End> end();
+  /// The ranks that have ended their part and left, as the carrier says; waits so long for its answer.
+  std::vector<int> left(std::chrono::milliseconds most);
 
   /// Whether rank 0, which speaks for all, has heard that the run has ended; waits so long for it to say that. To be
   /// asked by a rank that has.
@@ -90,6 +102,7 @@ class Watch {
   bool has_come(int rank, const Place& place) const;
   std::string arrivals(const Place& place) const;
   std::string verdict(const Place& place, std::chrono::milliseconds waited) const;
+  std::string silence(const std::vector<int>& silent) const;
   [[noreturn]] void throw_end(const Place& place);
 
   const int rank_;
@@ -97,8 +110,9 @@ class Watch {
   std::chrono::steady_clock::time_point looked_;  // for notices, last
   std::mutex mutex_;
   Notices& notices_;
-  std::string reason_;      // why the run has ended; empty: it has not
-  bool explained_ = false;  // the reason says who has come
+  std::string reason_;  // why the run has ended; empty: it has not
+  ErrorKind kind_ = ErrorKind::running;
+  bool explained_ = false;  // the reason says who has come, or is no matter of that
   int failed_ = -1;         // the rank that is the reason, if it is known
   bool first_heard_ = false;
   uint64_t questions_ = 0;                    // asked by others so far
