@@ -35,29 +35,20 @@ TEST_F(SharedKernels, the_same_preparation_is_one_kernel) {
 TEST_F(SharedKernels, whatever_differs_is_another_kernel) {
   auto kernel = asked(context);
   std::vector<std::shared_ptr<kernels::Kernel>> held;
-  auto expect_another = [&](const kernels::PrepareContext& changed) {
+  auto expect_another = [&](auto change) {
+    kernels::PrepareContext changed = context;
+    change(changed);
     held.push_back(asked(changed));
     EXPECT_NE(held.back(), kernel);
     EXPECT_EQ(prepared, static_cast<int>(held.size()) + 1);
   };
-  auto changed = context;
-  changed.inputs[0].dims = {2, 8};
-  expect_another(changed);
-  changed = context;
-  changed.inputs[0].strides = {16, 1};
-  expect_another(changed);
-  changed = context;
-  changed.inputs[0].dtype = DType::bfloat16;
-  expect_another(changed);
-  changed = context;
-  changed.outputs[0].block = 8;
-  expect_another(changed);
-  changed = context;
-  changed.known = {&other_weight};
-  expect_another(changed);
-  changed = context;
-  changed.followers.push_back({&follower, {~0}});
-  expect_another(changed);
+  using Context = kernels::PrepareContext;
+  expect_another([](Context& changed) { changed.inputs[0].dims = {2, 8}; });
+  expect_another([](Context& changed) { changed.inputs[0].strides = {16, 1}; });
+  expect_another([](Context& changed) { changed.inputs[0].dtype = DType::bfloat16; });
+  expect_another([](Context& changed) { changed.outputs[0].block = 8; });
+  expect_another([&](Context& changed) { changed.known = {&other_weight}; });
+  expect_another([&](Context& changed) { changed.followers.push_back({&follower, {~0}}); });
   EXPECT_EQ(asked(context), kernel);
 }
 
