@@ -243,7 +243,7 @@ Trials::Edit Trials::edit(const Mutator& mutator, Random& random, bool may_strip
 }
 
 Outcome Trials::run(uint64_t seed, const std::string& mutator, const std::function<void(const Outcome&)>& about_to) {
-  const uint64_t k = seed / kAlike;
+  const uint64_t k = (seed + kAlike - 1) / kAlike;  // of the first seed, 1, and those after it
   about_to({Verdict::broke, "none", subject(k).str() + ": as it is"});
   if (!open(k)) return {Verdict::nothing, "", ""};
   Written& w = *written_;
