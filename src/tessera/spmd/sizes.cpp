@@ -93,6 +93,7 @@ class Solver {
   Sizes run() {
     for (const ExtentEquality& equality : demands_.equal) define(equality);
     settle();
+    for (const auto& [symbol, value] : defined_) unsolved_.push_back({value, 1, symbol, true, false});
     // What one demand changes, others may have needed.
     constexpr int kMostRounds = 3;
     for (int round = 0; round < kMostRounds && (round == 0 || !unmet().empty()); ++round) {
@@ -250,7 +251,7 @@ class Solver {
   const Hints& given_;
   Hints sizes_;
   std::map<std::string, Expr> defined_;         // over free symbols
-  std::vector<SizeDemands::AtLeast> unsolved_;  // equalities that define no symbol
+  std::vector<SizeDemands::AtLeast> unsolved_;  // equalities that define no symbol, and that the defined are sizes
 };
 
 }  // namespace
