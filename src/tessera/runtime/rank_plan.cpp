@@ -39,6 +39,7 @@ RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs
       symbols_(symbols),
       options_(options) {
   const Graph& graph = *program_.graph;
+  for (const Value* output : graph.outputs) bound(output->shape());  // refuses sizes that no input gives
   const kernels::Bound values{[this](const Value* value) { return desc(value); },
                               [this](const Value* value) { return known_ints(value); }};
   kernels::Grouping grouping =
