@@ -1,4 +1,5 @@
 // Real models come back as they were: an equal message, and the same tensor bytes.
+#include <algorithm>
 #include <cstring>
 
 #include "support.h"
@@ -45,6 +46,7 @@ TEST_P(RoundTrip, gives_an_equal_message_and_equal_tensors) {
 std::string test_name(const testing::TestParamInfo<fs::path>& info) {
   fs::path folder = info.param.parent_path();
   std::string name = folder.filename().string();
+  std::replace(name.begin(), name.end(), '-', '_');
   return folder.parent_path().filename() == "training" ? "training_" + name : name;
 }
 

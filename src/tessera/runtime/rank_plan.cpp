@@ -156,12 +156,13 @@ std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) con
 
 kernels::TensorDesc RankPlan::desc(const Value* value) const {
   if (!value) return {};
-  auto [dims, fresh] = dims_.try_emplace(value);
-  if (fresh) {
-    dims->second = bound_dims(value);
-    require_countable(value->dtype(), dims->second, value->name);
+  auto known = dims_.find(value);
+  if (known == dims_.end()) {
+    Dims dims = bound_dims(value);
+    require_countable(value->dtype(), dims, value->name);
+    known = dims_.emplace(value, std::move(dims)).first;
   }
-  kernels::TensorDesc desc{value->dtype(), dims->second};
+  kernels::TensorDesc desc{value->dtype(), known->second};
   if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
   if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
   return desc;
