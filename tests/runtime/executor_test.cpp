@@ -108,7 +108,7 @@ TEST(Executor, EndsTheRunOnAllRanksWhenOneFails) {
   auto rows = [](std::vector<int64_t> values) { return Tensor::of(DType::int64, {4}, values); };
   for (int again = 0; again < 3; ++again) {
     auto start = std::chrono::steady_clock::now();
-    std::string message = error_of(run, {{"table", table}, {"rows", rows({0, 1, 7, 2})}}, ErrorKind::running);
+    std::string message = error_of(run, {{"table", table}, {"rows", rows({0, 1, 7, 2})}}, ErrorKind::user);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
     EXPECT_THAT(message, HasSubstr("7")) << "the failed rank's own message, not that of one that waited for it";
     EXPECT_THAT(message, HasSubstr("Gather"));

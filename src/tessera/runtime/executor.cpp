@@ -221,13 +221,14 @@ struct Executor::Impl {
     };
     const PlanOptions plan_options{options.keep_all, options.overlap};
     try {
-      on_all_in_agreement(
-          [&](size_t n) {
-            return failure_of([&] { made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, plan_options); });
-          },
-          {"plan", ""});
-      const std::exception_ptr too_large = failure_of([&] { require_memory(made, symbols); });
-      on_all_in_agreement([&](size_t) { return too_large; }, {"memory", ""});
+      std::vector<std::exception_ptr> failures(ranks.size());
+      on_all([&](size_t n) {
+        failures[n] =
+            failure_of([&] { made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, plan_options); });
+      });
+      if (std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures))
+        failures.front() = failure_of([&] { require_memory(made, symbols); });
+      on_all_in_agreement([&](size_t n) { return failures[n]; }, {"plan", ""});
       if (options.connected && options.loaded && !std::exchange(compared, true))
         on_all_in_agreement([&](size_t n) { return failure_of([&] { options.loaded(ranks[n]->everyone()); }); },
                             {"weights", ""});
