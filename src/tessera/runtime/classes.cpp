@@ -7,33 +7,43 @@
 namespace tessera::runtime {
 namespace {
 
-// The symbols of what broadcasts although the program has it equal to something else, and their sizes.
+// What a run at sizes that break an equality is told.
+[[noreturn]] void refuse(const spmd::ExtentEquality& equality, const Symbols& symbols,
+                         const std::set<std::string>& ones) {
+  std::string mend = "they must be equal";
+  if (equality.broadcasts && !ones.empty()) {
+    std::string sizes;
+    for (const std::string& name : ones)
+      sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ",", name, symbols.at(name));
+    mend = fmt::format(
+        "the program was written for sizes at which they are equal; write one for the others with tessera shard "
+        "--fix {}",
+        sizes);
+  }
+  fail("inputs", "{} needs {} = {}, but these inputs make them {} and {}; {}", equality.node, equality.a.str(),
+       equality.b.str(), equality.a.evaluate(symbols), equality.b.evaluate(symbols), mend);
+}
+
+// The symbols of what is 1 although the program has it equal to something else, and their sizes. Where no operator
+// broadcasts, one before it may: a value may have the name of an extent that is 1 only because both were taken to be
+// equal there. So an equality is refused only if no class is left to try.
 Symbols ones_of(const spmd::Program& program, const Symbols& symbols, bool may_compile) {
   Symbols fixed;
+  const spmd::ExtentEquality* broken = nullptr;
+  std::set<std::string> ones_of_broken;
   for (const spmd::ExtentEquality& equality : program.equal_extents) {
     const int64_t a = equality.a.evaluate(symbols), b = equality.b.evaluate(symbols);
     if (a == b) continue;
-    const bool broadcasts = equality.broadcasts && (a == 1 || b == 1);
-    if (broadcasts && b == 1 && program.mesh.size() == 1) continue;
-    std::set<std::string> names;
-    if (broadcasts) (a == 1 ? equality.a : equality.b).collect_symbols(names);
-    if (!names.empty() && may_compile) {
-      for (const std::string& name : names) fixed[name] = symbols.at(name);
-      continue;
-    }
-    std::string mend = "they must be equal";
-    if (!names.empty()) {
-      std::string sizes;
-      for (const std::string& name : names)
-        sizes += fmt::format("{}{}={}", sizes.empty() ? "" : ",", name, symbols.at(name));
-      mend = fmt::format(
-          "the program was written for sizes at which they are equal; write one for the others with tessera shard "
-          "--fix {}",
-          sizes);
-    }
-    fail("inputs", "{} needs {} = {}, but these inputs make them {} and {}; {}", equality.node, equality.a.str(),
-         equality.b.str(), a, b, mend);
+    if (equality.broadcasts && b == 1 && program.mesh.size() == 1) continue;
+    std::set<std::string> ones;
+    if (a == 1 || b == 1) (a == 1 ? equality.a : equality.b).collect_symbols(ones);
+    if (may_compile)
+      for (const std::string& name : ones) fixed[name] = symbols.at(name);
+    if (broken || (may_compile && !ones.empty())) continue;
+    broken = &equality;
+    ones_of_broken = ones;
   }
+  if (broken && fixed.empty()) refuse(*broken, symbols, ones_of_broken);
   return fixed;
 }
 

@@ -80,6 +80,7 @@ struct Executor::Impl {
 
   std::set<const RankPrograms*> joined;  ///< whose groups the ranks have joined in the world
   bool compared = false;                 ///< what ranks have loaded
+  std::exception_ptr unlike;             ///< what came of it, if ranks differ: there will be no run
 
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
@@ -138,6 +139,7 @@ struct Executor::Impl {
     times.clear();
     if (options.connected) abandon_memory(lent);
     plans.clear();  // their communicators are of the world that ended
+    for (auto& rank : ranks) rank->forget_values();
     last = nullptr;
     connect();
     std::rethrow_exception(first);
@@ -209,7 +211,6 @@ struct Executor::Impl {
     }
     const std::shared_ptr<const RankPrograms> chosen = programs_for(programs, symbols, options.for_sizes);
     join(*chosen);
-    if (plans.size() >= kCachedSignatures) drop_oldest_plan();
     PlanSet made(ranks.size());
     const auto failure_of = [](const auto& step) -> std::exception_ptr {
       try {
@@ -230,23 +231,29 @@ struct Executor::Impl {
         failures.front() = failure_of([&] { require_memory(made, symbols); });
       on_all_in_agreement([&](size_t n) { return failures[n]; }, {"plan", ""});
       if (options.connected && options.loaded && !std::exchange(compared, true))
-        on_all_in_agreement([&](size_t n) { return failure_of([&] { options.loaded(ranks[n]->everyone()); }); },
-                            {"weights", ""});
+        unlike = failure_of([&] {
+          on_all_in_agreement([&](size_t n) { return failure_of([&] { options.loaded(ranks[n]->everyone()); }); },
+                              {"weights", "", true});
+        });
+      if (unlike) std::rethrow_exception(unlike);
     } catch (...) {
       made.clear();
       forget_unused(chosen);
       throw;
     }
-    return plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
+    PlanSet& kept = plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
+    if (plans.size() > kCachedSignatures) drop_oldest_plan();
+    return kept;
   }
 
   // That arenas and outputs are within the limit, beside what the ranks hold already.
   void require_memory(const PlanSet& made, const Symbols& symbols) const {
     std::map<std::string, size_t> outputs;
-    const spmd::Program& program = programs->of(here.front());
+    const RankPrograms& chosen = *made.front()->programs();
+    const spmd::Program& program = chosen.of(here.front());
     for (size_t i = 0; i < program.outputs.size(); ++i) {
       const std::string& name = program.outputs[i].name;
-      const RankPrograms::Output whole = programs->output(i);
+      const RankPrograms::Output whole = chosen.output(i);
       const Dims dims = bound_dims(*whole.placement->global.shape, symbols);
       require_countable(whole.value->dtype(), dims, name);
       outputs[name] = bytes_of(whole.value->dtype(), count_of(dims));

@@ -25,23 +25,26 @@ void MemoryLimit::require(size_t bytes, std::string_view name) const {
          kMend);
 }
 
-void MemoryLimit::hold(size_t bytes, std::string_view what) {
-  const size_t held = held_ += bytes;
-  if (held <= bytes_) return;
-  held_ -= bytes;
-  fail("memory", "with {} of {} the weights take {}, which is more than the limit of {}; {}", what, text_of(bytes),
-       text_of(held), text_of(bytes_), kMend);
+std::shared_ptr<const void> MemoryLimit::hold(size_t bytes, std::string_view what) {
+  size_t held = *held_;
+  do {
+    if (bytes > bytes_ || held > bytes_ - bytes)
+      fail("memory", "with {} of {} the weights take {}, which is more than the limit of {}; {}", what, text_of(bytes),
+           text_of(held + bytes), text_of(bytes_), kMend);
+  } while (!held_->compare_exchange_weak(held, held + bytes));
+  return {nullptr, [all = held_, bytes](const void*) { *all -= bytes; }};
 }
 
-Tensor MemoryLimit::released_with(Tensor tensor) {
+Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> held) {
   const void* memory = tensor.owner.get();
-  auto release = [this, owner = std::move(tensor.owner), bytes = tensor.bytes](const void*) { held_ -= bytes; };
+  // The memory goes first: what is held is never less than what is there.
+  auto release = [owner = std::move(tensor.owner), held = std::move(held)](const void*) mutable { owner.reset(); };
   tensor.owner = std::shared_ptr<const void>(memory, std::move(release));
   return tensor;
 }
 
 void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces_of) const {
-  const size_t held = held_;
+  const size_t held = *held_;
   if (planned <= bytes_ && held <= bytes_ - planned) return;
   constexpr size_t kShown = 5;
   std::vector<NamedBytes> pieces = pieces_of();

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,18 +29,18 @@ class MemoryLimit {
 
   /// Throws a user error naming the tensor if it alone is more than the limit.
   void require(size_t bytes, std::string_view name) const;
-  /// The same of all that is held from run to run, of which this is one piece more. It counts from now on. `what`: "the
-  /// shard of 'w'".
-  void hold(size_t bytes, std::string_view what);
-  /// The tensor whose bytes are held: they are not any more when its last copy is gone. The limit must outlive it.
-  Tensor released_with(Tensor tensor);
+  /// The same of all that is held from run to run, to which this piece is added: it counts until the last copy of what
+  /// is returned is gone, which may be after the limit. `what`: "the shard of 'w'".
+  [[nodiscard]] std::shared_ptr<const void> hold(size_t bytes, std::string_view what);
+  /// The tensor, whose last copy lets go of what was held for it.
+  static Tensor released_with(Tensor tensor, std::shared_ptr<const void> held);
 
   /// Throws a user error that names the largest of `pieces` if `planned` more bytes than are held exceed the limit.
   void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces) const;
 
  private:
   size_t bytes_;
-  std::atomic<size_t> held_{0};
+  std::shared_ptr<std::atomic<size_t>> held_ = std::make_shared<std::atomic<size_t>>(0);
 };
 
 }  // namespace tessera::runtime

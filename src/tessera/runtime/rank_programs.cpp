@@ -51,9 +51,8 @@ Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, MemoryL
     shard.data = static_cast<const std::byte*>(copy.get());
     shard.owner = std::move(copy);
   } else {
-    if (limit) limit->hold(shard.bytes, fmt::format("'{}'", name));
-    shard = aligned(std::move(shard));
-    if (limit) shard = limit->released_with(std::move(shard));
+    auto held = limit ? limit->hold(shard.bytes, fmt::format("'{}'", name)) : nullptr;
+    shard = MemoryLimit::released_with(aligned(std::move(shard)), std::move(held));
     shared = shard.owner;
   }
   return shard;

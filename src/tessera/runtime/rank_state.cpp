@@ -27,10 +27,8 @@ RankState::RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit
     : mesh_(mesh), rank_(rank), threads_(threads), limit_(limit), coordinates_(mesh.coordinates(rank)) {}
 
 const RankState::Part& RankState::part_of(const RankPrograms& programs, const Value* state) {
-  auto [known, fresh] = parts_.try_emplace(state);
-  Part& part = known->second;
-  if (!fresh) return part;
-  part.name = state->name;
+  if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
+  Part part{.name = state->name, .type = fmt::format("{} {}", name_of(state->dtype()), to_string(state->shape()))};
   if (const Tensor* cut = programs.shard_of(rank_, state->name)) {
     part.data = cut->data;
   } else {
@@ -38,7 +36,7 @@ const RankState::Part& RankState::part_of(const RankPrograms& programs, const Va
     part.data = program.initial.at(state).data;
     part.sharding = program.placement(state).sharding.str(mesh_);
   }
-  return part;
+  return parts_.emplace(state, std::move(part)).first->second;
 }
 
 const Tensor& RankState::shard(const RankPrograms& programs, const Value* state) {
@@ -72,10 +70,10 @@ const Tensor& RankState::shard(const RankPrograms& programs, const Value* state)
       if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
     } else {
       const size_t bytes = bytes_of(whole.dtype, count_of(dims));
-      if (limit_) limit_->hold(bytes, fmt::format("the shard of '{}'", state->name));
+      auto held = limit_ ? limit_->hold(bytes, fmt::format("the shard of '{}'", state->name)) : nullptr;
       shard = Tensor::zeros(whole.dtype, dims);
       copy_from_whole(shard.mutable_data(), whole.data, box, element);
-      if (limit_) shard = limit_->released_with(std::move(shard));
+      shard = MemoryLimit::released_with(std::move(shard), std::move(held));
     }
   }
   constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
@@ -92,7 +90,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   if (!limit_) return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
   bool only_for_this = !shards_.contains(part);
   const Tensor plain = shard(programs, state);
-  limit_->hold(bytes, fmt::format("the packed form of '{}'", state->name));
+  auto held = limit_->hold(bytes, fmt::format("the packed form of '{}'", state->name));
   result.owner = std::shared_ptr<std::byte[]>(allocate_pages(bytes, "a packed weight"));
   result.data = static_cast<const std::byte*>(result.owner.get());
   const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
@@ -106,7 +104,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   void* out = result.mutable_data();
   kernel->run({std::span(&in, 1), std::span(&out, 1), reinterpret_cast<void*>(address)});
   if (only_for_this) shards_.erase(part);
-  result = limit_->released_with(std::move(result));
+  result = MemoryLimit::released_with(std::move(result), std::move(held));
   return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
 }
 
@@ -117,6 +115,11 @@ void RankState::forget(const RankPrograms& programs) {
   for (const auto& [state, part] : parts_) used.insert(part);
   std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.first); });
+  kernels_.drop_unused();
+}
+
+void RankState::forget_values() {
+  parts_.clear();
   kernels_.drop_unused();
 }
 
@@ -174,20 +177,21 @@ std::shared_ptr<std::byte[]> RankState::shared_memory(size_t bytes, const char* 
 }
 
 std::byte* RankState::arena(size_t bytes) {
-  if (bytes > arena_bytes_) {
+  if (bytes > arena_room_) {
     // What has grown once grows again, as the cache of a decoder does: pages that nobody touches are not there.
-    if (arena_bytes_ > 0) bytes = std::max(bytes, arena_bytes_ + arena_bytes_ / 8);
+    const size_t room = arena_room_ > 0 ? std::max(bytes, arena_room_ + arena_room_ / 8) : bytes;
     arena_.reset();
-    arena_bytes_ = 0;
-    arena_ = shared_memory(bytes, "a rank's arena");
-    arena_bytes_ = bytes;
+    arena_room_ = arena_bytes_ = 0;
+    arena_ = shared_memory(room, "a rank's arena");
+    arena_room_ = room;
   }
+  arena_bytes_ = std::max(arena_bytes_, bytes);
   return arena_.get();
 }
 
 void RankState::abandon_memory() {
   keep_for_good(std::exchange(arena_, nullptr));
-  arena_bytes_ = 0;
+  arena_room_ = arena_bytes_ = 0;
   keep_for_good(shards_);
 }
 

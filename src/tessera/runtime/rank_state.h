@@ -38,6 +38,8 @@ class RankState {
                        size_t bytes);
   /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.
   void forget(const RankPrograms& programs);
+  /// To be called where all plans are gone: values of programs may go, too, and others may lie where they lay.
+  void forget_values();
 
   /// Of this rank's plans.
   KernelCache& kernels() { return kernels_; }
@@ -69,12 +71,14 @@ class RankState {
 
   /// Bytes of states that this rank holds: shards (mapped or copied) and packed forms.
   size_t state_bytes() const;
+  /// The most that a run has used of the arena.
   size_t arena_bytes() const { return arena_bytes_; }
 
  private:
   /// Data and the part of it that is the rank's: the same for the same state of several programs.
   struct Part {
     std::string name;  ///< of the state
+    std::string type;  ///< its dtype and the extents of the part
     const std::byte* data = nullptr;
     std::string sharding;
     auto operator<=>(const Part&) const = default;
@@ -96,6 +100,7 @@ class RankState {
   std::unique_ptr<comm::Communicator> everyone_;
   std::optional<comm::FaultCounter> faults_;
   std::shared_ptr<std::byte[]> arena_;
+  size_t arena_room_ = 0;
   size_t arena_bytes_ = 0;
 };
 

@@ -70,17 +70,24 @@ PrepareContext context_of(const PrepareContext& whole, const Rows& rows, int64_t
   return piece;
 }
 
+/// Products of fewer rows may be computed another way, with other bits: a rest of so few joins the piece before it.
+constexpr int64_t kLeastRows = 16;
+
 class RowPieces : public kernels::Kernel {
  public:
   RowPieces(const kernels::KernelEntry& entry, const PrepareContext& context, const Rows& rows, int64_t per_piece,
             std::function<void()> between)
-      : rows_(rows.rows), per_piece_(per_piece), between_(std::move(between)), in_(context.inputs.size()) {
+      : rows_(rows.rows),
+        per_piece_(per_piece),
+        last_rows_(rows.rows % per_piece),
+        between_(std::move(between)),
+        in_(context.inputs.size()) {
     for (size_t i = 0; i < in_.size(); ++i)
       steps_.push_back(rows.cut[i] ? context.inputs[i].bytes() / static_cast<size_t>(rows_) : 0);
     out_step_ = context.outputs[0].bytes() / static_cast<size_t>(rows_);
     kernel_ = kernels::prepare_kernel(entry, context_of(context, rows, per_piece));
-    if (const int64_t rest = rows_ % per_piece; rest > 0)
-      last_ = kernels::prepare_kernel(entry, context_of(context, rows, rest));
+    if (last_rows_ > 0 && last_rows_ < kLeastRows && rows_ > per_piece) last_rows_ += per_piece;
+    if (last_rows_ > 0) last_ = kernels::prepare_kernel(entry, context_of(context, rows, last_rows_));
   }
 
   size_t scratch_bytes() const override {
@@ -89,18 +96,19 @@ class RowPieces : public kernels::Kernel {
   int in_place_operand() const override { return kernel_->in_place_operand(); }
 
   void run(const kernels::KernelArgs& args) override {
-    for (int64_t row = 0; row < rows_; row += per_piece_) {
+    for (int64_t row = 0, count = 0; row < rows_; row += count) {
+      const bool is_last = last_ && row + last_rows_ == rows_;
+      count = is_last ? last_rows_ : per_piece_;
       if (row > 0) between_();
       for (size_t i = 0; i < in_.size(); ++i)
         in_[i] = args.inputs[i] ? args.in<std::byte>(i) + static_cast<size_t>(row) * steps_[i] : nullptr;
       void* out = args.out<std::byte>() + static_cast<size_t>(row) * out_step_;
-      kernels::Kernel& kernel = rows_ - row < per_piece_ ? *last_ : *kernel_;
-      kernel.run({in_, {&out, 1}, args.scratch});
+      (is_last ? *last_ : *kernel_).run({in_, {&out, 1}, args.scratch});
     }
   }
 
  private:
-  int64_t rows_, per_piece_;
+  int64_t rows_, per_piece_, last_rows_;  // the last: 0 where it is like the others
   std::function<void()> between_;
   std::unique_ptr<kernels::Kernel> kernel_, last_;
   std::vector<size_t> steps_;  // bytes of an operand's row; 0: every piece reads it whole
