@@ -37,11 +37,11 @@ TEST(Pipeline, barrier_survives_by_name_and_is_no_output_afterwards) {
   EXPECT_EQ(model.graph->outputs.size(), 1u);
 }
 
-TEST(Pipeline, barrier_may_be_taken_back_once_its_type_is_known) {
+TEST(Pipeline, candidate_is_a_barrier_once_its_type_is_known_or_never) {
   for (size_t rank : {1, 2}) {
     OnnxModel model = swish();
     RewriteOptions options;
-    options.barriers = {"gate"};
+    options.candidates = {"gate"};
     options.is_barrier = [&](const Value& value) { return value.rank() == rank; };
     rewrite_model(model, options);
     EXPECT_EQ(model.graph->find("gate") != nullptr, swish().graph->inputs[0]->rank() == rank) << rank;

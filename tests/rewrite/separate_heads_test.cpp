@@ -167,7 +167,7 @@ TEST(SeparateHeads, an_annotated_weight_stays_whole) {
   std::vector<Value*> pieces;
   split(graph, projected(graph), {24, 8, 8}, -1, pieces);
   graph.outputs = heads_of_pieces(graph, pieces);
-  rewrite_model(model, {{"w"}, nullptr});
+  rewrite_model(model, {.barriers = {"w"}});
   EXPECT_EQ(histogram(graph).at("MatMul"), 1);
   EXPECT_EQ(graph.outputs.size(), 3u);
 }

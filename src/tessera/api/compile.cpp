@@ -138,11 +138,9 @@ class Compiler {
           ranks[name].insert(static_cast<size_t>(count_entries(request.sharding)));
     }
     options.barriers = exact;
-    for (const auto& [name, wanted] : ranks) options.barriers.insert(name);
+    for (const auto& [name, wanted] : ranks) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
-      const auto wanted = ranks.find(value.name);
-      return exact.contains(value.name) || wanted == ranks.end() ||
-             (!value.content && wanted->second.contains(value.rank()));
+      return !value.content && ranks.at(value.name).contains(value.rank());
     };
     options.observe = [this](std::string_view pass, const OnnxModel& model) {
       observe(pass, [&model] { return print_text(model); });

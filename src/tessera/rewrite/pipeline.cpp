@@ -34,13 +34,18 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   Graph& graph = *model.graph;
   // While passes run, a barrier is an output: passes keep outputs' names, and never swallow them.
   const size_t real_outputs = graph.outputs.size();
-  std::vector<std::string> waiting(options.barriers.begin(), options.barriers.end());
+  std::set<std::string> waiting = options.barriers;
+  waiting.insert(options.candidates.begin(), options.candidates.end());
+  auto is_candidate = [&](const Value* value) { return !options.barriers.contains(value->name); };
   auto is_no_barrier = [&](const Value* value) {
-    return options.is_barrier && value->has_shape() && !options.is_barrier(*value);
+    return is_candidate(value) && value->has_shape() && !options.is_barrier(*value);
+  };
+  auto lower_barriers = [&](const auto& lowered) {
+    graph.outputs.erase(std::remove_if(graph.outputs.begin() + real_outputs, graph.outputs.end(), lowered),
+                        graph.outputs.end());
   };
   auto raise_barriers = [&] {
-    graph.outputs.erase(std::remove_if(graph.outputs.begin() + real_outputs, graph.outputs.end(), is_no_barrier),
-                        graph.outputs.end());
+    lower_barriers(is_no_barrier);
     std::erase_if(waiting, [&](const std::string& name) {
       Value* value = graph.find(name);
       bool may_vanish = value && (value->kind == ValueKind::result || value->kind == ValueKind::state);
@@ -55,8 +60,9 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
     graph.verify(pass.name);
     if (options.observe) options.observe(pass.name, model);
   }
-  graph.outputs.resize(real_outputs);
+  lower_barriers(is_candidate);
   graph.erase_dead();  // what was there for its name only
+  graph.outputs.resize(real_outputs);
 }
 
 }  // namespace tessera::rewrite

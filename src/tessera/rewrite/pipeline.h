@@ -19,8 +19,10 @@ struct RewriteOptions {
   /// would vanish into a raised operator blocks that raising. Names that the model does not have are ignored: whoever
   /// named them reports it.
   std::set<std::string> barriers;
-  /// Asked of a barrier once its type is known: whether it is one indeed. Null: every one is. For wildcards, which name
-  /// tensors that whoever wrote them did not think of.
+  /// Names of values that may be barriers, too: those that wildcards reach, of which whoever wrote them did not think.
+  /// `is_barrier` is asked of each once its type is known. One that nothing needs in the end is dropped; a barrier
+  /// stays.
+  std::set<std::string> candidates;
   std::function<bool(const Value&)> is_barrier;
   /// Called after each pass with its name and the model, for `--dump=STAGE`.
   std::function<void(std::string_view pass, const OnnxModel&)> observe;
