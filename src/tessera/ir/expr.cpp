@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "tessera/base/error.h"
 
@@ -443,9 +444,9 @@ struct Fraction {
   }
 };
 
-// expression := term (('+'|'-') term)* ; term := factor (('*'|'/'|'//') factor)* ; factor := number | name | call | '('
-// …
-// ')'
+// expression := term (('+'|'-') term)*
+// term := factor (('*'|'/'|'//') factor)*
+// factor := number | name | call | '(' expression ')'
 class Parser {
  public:
   static constexpr size_t kLongest = 4096;  ///< of the text, in bytes
@@ -550,8 +551,10 @@ class Parser {
   static Read bounded(Expr numerator, int64_t parts, int64_t more) {
     if (numerator.terms().size() > kMostTerms || numerator.str().size() > 4 * kLongest) return std::nullopt;
     if (parts > kFinest / more) return std::nullopt;
-    if (auto whole = Expr::exact_divide(numerator, parts * more)) return Fraction{*whole};
-    return Fraction{std::move(numerator), parts * more};
+    // In lowest terms: (2n - 2)/4 is (n - 1)/2, so that equal fractions have equal floors.
+    int64_t common = parts * more;
+    for (const Term& term : numerator.terms()) common = std::gcd(common, term.coefficient);
+    return Fraction{*Expr::exact_divide(numerator, common), parts * more / common};
   }
 
   static constexpr int kDeepest = 64;
