@@ -29,7 +29,10 @@ namespace fs = std::filesystem;
 /// these the model does not give as outputs), each name ended by a zero. It writes outputs.npz, or problem.txt: a word
 /// that says what failed, a newline, and why.
 constexpr const char* kScript = R"PYTHON(
-import ctypes, os, sys, zipfile
+import sys
+
+sys.path[:] = [entry for entry in sys.path if entry]  # nothing comes from the working directory
+import ctypes, os, zipfile
 
 folder, model = sys.argv[1:3]
 ctypes.CDLL(None).prctl(1, 9)  # ends with the process that started it
@@ -163,12 +166,32 @@ bool is_output(const Model& model, const std::string& name) {
   return model.impl().model.graph->is_output(model.impl().model.graph->find(name));
 }
 
+/// A folder that others can neither guess nor read, which goes with this.
+class PrivateFolder {
+ public:
+  PrivateFolder() : path_((fs::temp_directory_path() / "tessera-onnxruntime-XXXXXX").string()) {
+    if (!mkdtemp(path_.data()))
+      fail("onnxruntime", "cannot make a folder below {}: {}; let TMPDIR name one that can be written",
+           fs::temp_directory_path().string(), std::strerror(errno));
+  }
+  PrivateFolder(const PrivateFolder&) = delete;
+  PrivateFolder& operator=(const PrivateFolder&) = delete;
+  ~PrivateFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  fs::path path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace
 
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names) {
+  const PrivateFolder around;
   // Never committed, so that it is gone after the call, or when the process is interrupted.
-  const AtomicFolder exchange(fs::temp_directory_path() / "tessera-onnxruntime",
-                              [](const fs::path&) { return std::optional<std::string>(); });
+  const AtomicFolder exchange(around.path() / "exchange", [](const fs::path&) { return std::optional<std::string>(); });
   const fs::path& folder = exchange.temporary();
   std::vector<std::string> added;
   for (const std::string& name : names)

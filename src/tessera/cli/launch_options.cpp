@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "tessera/cli/interrupt.h"
 #include "tessera/inspect.h"
@@ -88,7 +89,9 @@ std::string LaunchOptions::flight_record_path() const {
   std::error_code error;
   std::filesystem::path folder = std::filesystem::temp_directory_path(error);
   if (error) folder = "/tmp";  // what TMPDIR says is none
-  return folder / ("tessera-flight-" + std::to_string(getpid()) + ".json");
+  // Nobody else can guess the name, and lay a link there.
+  static const std::string chance = std::to_string(std::random_device()());
+  return folder / ("tessera-flight-" + std::to_string(getpid()) + "-" + chance + ".json");
 }
 
 std::string LaunchOptions::flight_record_of(const Console& console) const {
