@@ -12,17 +12,22 @@ namespace tessera::test {
 
 using testing_io::TemporaryFolder;
 
-inline Tensor ramp(Dims dims) {
+inline Tensor ramp(Dims dims, int64_t first = 0) {
   Tensor tensor = Tensor::zeros(DType::float32, std::move(dims));
   auto* elements = reinterpret_cast<float*>(tensor.mutable_data());
-  for (int64_t i = 0; i < tensor.count(); ++i) elements[i] = static_cast<float>(i % 7 - 3) / 4;
+  for (int64_t i = 0; i < tensor.count(); ++i) elements[i] = static_cast<float>((first + i) % 7 - 3) / 4;
   return tensor;
 }
 
-/// Writes the model of a text, its states filled with values that are not all alike.
-inline std::filesystem::path write_model(const TemporaryFolder& folder, std::string_view text) {
+/// Writes the model of a text, its states filled with values that are not all alike; with a `step`, each state's begin
+/// so much further on than the one's before.
+inline std::filesystem::path write_model(const TemporaryFolder& folder, std::string_view text, int64_t step = 0) {
   OnnxModel model = parse_text(text);
-  for (Value* state : model.graph->values_of(ValueKind::state)) state->data = ramp(state->data.dims);
+  int64_t first = 0;
+  for (Value* state : model.graph->values_of(ValueKind::state)) {
+    state->data = ramp(state->data.dims, first);
+    first += step;
+  }
   std::filesystem::path path = folder / "model.onnx";
   export_model(model, path);
   return path;

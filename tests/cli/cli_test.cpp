@@ -617,7 +617,8 @@ TEST_F(CommandLine, bench_comm_writes_the_links_that_planning_reads) {
   EXPECT_EQ(json::parse(contents(file))["axes"]["tp"].size(), 2u);
   EXPECT_EQ(tessera("shard " + model_ + " --mesh dp=2,tp=4 --dry-run --topology " + file).code, 0);
   EXPECT_THAT(tessera("bench comm --mesh tp=2 --max 1KiB --seconds 0 --collectives broadcast").out,
-              AllOf(HasSubstr("broadcast"), HasSubstr("1.0 KiB"), HasSubstr("bus bandwidth")));
+              AllOf(HasSubstr("  collective   axes"), HasSubstr("broadcast"), HasSubstr("1.0 KiB"),
+                    HasSubstr("bus bandwidth")));
 }
 
 TEST_F(CommandLine, bench_comm_compares_with_times_of_others) {

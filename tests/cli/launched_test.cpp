@@ -208,7 +208,7 @@ TEST(Plugin, of_another_build_is_refused) {
   EXPECT_THAT(ran.err, AllOf(HasSubstr("libtessera_gloo.so is of another build of tessera"),
                              HasSubstr("its interface is 0123456789abcdef, this one's "),
                              HasSubstr("install the one that came with it")));
-  EXPECT_THAT(run_command(environment + " info", folder).out, HasSubstr("is of another build of tessera"));
+  EXPECT_THAT(run_command(environment + " info --json", folder).out, HasSubstr("is of another build of tessera"));
 }
 
 }  // namespace

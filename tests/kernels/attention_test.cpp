@@ -286,7 +286,7 @@ TEST(RotaryEmbedding, ChoosesCacheRowsByPositionInBothForms) {
       },
       testing::Throws<Error>(
           testing::AllOf(testing::Property(&Error::what, testing::HasSubstr("position 3 lies outside")),
-                         testing::Property(&Error::kind, ErrorKind::running))));
+                         testing::Property(&Error::kind, ErrorKind::user))));
 }
 
 }  // namespace

@@ -22,13 +22,13 @@ Attributes axis(int64_t value) {
   return {{"axis", value}};
 }
 
-/// The message of the running error that `body` throws.
+/// The message of the user error that `body` throws.
 template <typename Body>
-std::string running_error(Body&& body) {
+std::string user_error(Body&& body) {
   try {
     body();
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::running);
+    EXPECT_EQ(error.kind(), ErrorKind::user);
     return error.what();
   }
   ADD_FAILURE() << "no error";
@@ -47,13 +47,13 @@ TEST(Indexing, gather_takes_lines_along_an_axis) {
 }
 
 TEST(Indexing, an_index_out_of_range_is_named) {
-  const std::string message = running_error([] { run_indexing("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
+  const std::string message = user_error([] { run_indexing("Gather", {table, ints({2}, {0, 3})}, {2, 2}); });
   EXPECT_THAT(message, HasSubstr("tested"));
   EXPECT_THAT(message, HasSubstr("index 3 is outside [-3, 3)"));
-  running_error([] { run_indexing("GatherElements", {table, ints({1, 2}, {0, -4})}, {1, 2}); });
-  running_error([] { run_indexing("GatherND", {table, ints({1, 2}, {0, 2})}, {1}); });
-  running_error([] { run_indexing("ScatterND", {table, ints({1, 1}, {3}), floats({1, 2}, {0, 0})}, {3, 2}); });
-  running_error([] { run_indexing("ScatterElements", {table, ints({1, 1}, {5}), floats({1, 1}, {0})}, {3, 2}); });
+  user_error([] { run_indexing("GatherElements", {table, ints({1, 2}, {0, -4})}, {1, 2}); });
+  user_error([] { run_indexing("GatherND", {table, ints({1, 2}, {0, 2})}, {1}); });
+  user_error([] { run_indexing("ScatterND", {table, ints({1, 1}, {3}), floats({1, 2}, {0, 0})}, {3, 2}); });
+  user_error([] { run_indexing("ScatterElements", {table, ints({1, 1}, {5}), floats({1, 1}, {0})}, {3, 2}); });
 }
 
 TEST(Indexing, shards_of_a_gather_add_up_to_the_whole) {
@@ -71,7 +71,7 @@ TEST(Indexing, shards_of_a_gather_add_up_to_the_whole) {
 }
 
 TEST(Indexing, a_shard_refuses_what_the_whole_table_lacks) {
-  const std::string message = running_error([] {
+  const std::string message = user_error([] {
     run_kernel_one("GatherShard", {floats({1, 2}, {1, 2}), ints({1}, {3}), ints({}, {0}), ints({}, {3})},
                    DType::float32, {1, 2}, {.domain = "tessera"});
   });

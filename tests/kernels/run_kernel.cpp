@@ -42,6 +42,9 @@ std::vector<Tensor> run_kernel(const std::string& op_type, const std::vector<Ten
   node.domain = options.domain;
   node.name = "tested";
   for (const auto& [name, value] : options.attributes) node.set(name, value);
+  Value result;  // stands for each of them, for messages to name
+  result.name = "result";
+  for (const auto& [dtype, dims] : outputs) node.outputs.push_back(dtype == DType::undefined ? nullptr : &result);
 
   PrepareContext context{.node = node};
 #ifdef TESSERA_THREAD_SANITIZER

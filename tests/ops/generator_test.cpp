@@ -91,7 +91,7 @@ TEST(Range, OfFloatsFollowsExtents) {
   Node* halves = graph.add_node("Range", {scalar(0), width(), scalar(0.5)}, {"halves"});
   infer_types(graph);
   EXPECT_EQ(to_string(whole->output()->shape()), "[floordiv(s, 2)]");
-  EXPECT_EQ(op_of(*whole).rule(*whole).str(), ", ,  -> a  index: a");
+  EXPECT_EQ(op_of(*whole).rule(*whole).str(), ", ,  -> a | a: index");
   EXPECT_EQ(to_string(between->output()->shape()), "[floordiv(s, 2)]");
   EXPECT_EQ(op_of(*between).rule(*between).str(), ", ,  -> 1");
   EXPECT_EQ(to_string(halves->output()->shape()), "[2*floordiv(s, 2)]");

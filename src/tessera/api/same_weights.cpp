@@ -143,7 +143,8 @@ std::vector<int> SameWeights::strangers(comm::Communicator& everyone, const std:
                 .in = sums.data(),
                 .out = all.data(),
                 .counts = counts,
-                .label = "weights"});
+                .label = "weights",
+                .joins = true});
   std::vector<int> ranks;
   for (first = 0; first < sums.size() && ranks.empty(); ++first) {
     std::map<int, uint64_t> of_copy;

@@ -148,24 +148,28 @@ std::optional<double> time_to_bind(Session& session, const Loaded& loaded) {
 }
 
 /// What each run is given: the same inputs, or with --grow inputs whose size of that name is one greater each time, as
-/// the cache of a text that is decoded.
+/// the cache of a text that is decoded. The model has a size of that name: see require_size.
 class RunInputs {
  public:
   RunInputs(const Loaded& loaded, const std::string& grown, uint64_t seed)
       : loaded_(loaded), grown_(grown), seed_(seed) {
     if (grown.empty()) return;
     if (!loaded.model) fail_asked("a program that is written already is not grown; name the ONNX file");
-    const std::vector<std::string> symbols = loaded.model->symbols();
-    if (std::find(symbols.begin(), symbols.end(), grown) == symbols.end())
-      fail_asked("no input has a size '" + grown + "'" +
-                 (symbols.empty() ? "" : "; the sizes are: " + joined(symbols)));
-    sizes_ = loaded.model->complete(loaded.plan.shapes);
+    sizes_ = loaded.plan.shapes;
+    sizes_[grown] = loaded.model->complete(sizes_).at(grown);
+  }
+
+  /// Refuses a size, unless it is empty, that no input of the model has.
+  static void require_size(const Model& model, const std::string& grown) {
+    const std::vector<std::string> symbols = model.symbols();
+    if (grown.empty() || std::find(symbols.begin(), symbols.end(), grown) != symbols.end()) return;
+    fail_asked("no input has a size '" + grown + "'" + (symbols.empty() ? "" : "; the sizes are: " + joined(symbols)));
   }
 
   const Tensors& next() {
     if (grown_.empty()) return loaded_.inputs;
     ++sizes_[grown_];
-    made_ = random_inputs(*loaded_.model, sizes_, seed_);
+    made_ = random_inputs(*loaded_.model, loaded_.model->complete(sizes_), seed_);
     return made_;
   }
 
@@ -208,7 +212,8 @@ class Bench : public Command {
       return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     if (!trace_.empty() && console.speaks()) require_writable(trace_);
-    const Loaded loaded = load_program(model_, plan_, inputs_, console);
+    const Loaded loaded = load_program(model_, plan_, inputs_, console, nullptr, {},
+                                       [this](const Model& model) { RunInputs::require_size(model, grown_); });
     const Program& program = loaded.program;
     SessionOptions options = run_.session(console);
     options.profile = true;

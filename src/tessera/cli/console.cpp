@@ -62,17 +62,29 @@ size_t columns_of_terminal() {
   return std::max<size_t>(size.ws_col, kLeast);
 }
 
-/// Where to cut `text` so that `end` bytes are the most that stay: after the last of `marks`, or before a space, in the
-/// second half; 0 if there is none.
-size_t cut_at(const std::string& text, size_t end, std::string_view marks) {
-  const size_t least = std::max(text.find_first_not_of(' ') + 1, end / 2);
-  for (size_t cut = end; cut > least; --cut)
+constexpr std::string_view kMarks = ",./_-:";  // names may go on in the next line after these
+
+/// Where to cut `text` so that `end` bytes are the most that stay and more than `least`: after the last of `marks`, or
+/// before a space; 0 if there is no such place.
+size_t cut_at(const std::string& text, size_t end, size_t least, std::string_view marks) {
+  for (size_t cut = end; cut > std::max(text.find_first_not_of(' '), least); --cut)
     if (text[cut] == ' ' || marks.find(text[cut - 1]) != std::string_view::npos) return cut;
   return 0;
 }
 
-/// `text` in lines of at most `width` columns, cut at a space, or after a mark, where one is near the end:
-/// "m.layers.0." and "  mlp.weight". Further lines are indented where there is room.
+/// The pieces of a text that stay whole: "m.layers.0 and" has "m.", "layers.", "0", "and".
+std::vector<std::string> pieces_of(const std::string& text) {
+  std::vector<std::string> pieces(1);
+  for (char c : text) {
+    if (c != ' ') pieces.back() += c;
+    if (c == ' ' || kMarks.find(c) != std::string_view::npos) pieces.emplace_back();
+  }
+  return pieces;
+}
+
+/// `text` in lines of at most `width` columns, cut at a space or after a mark, at best in a line's second half:
+/// "m.layers.0." and "  mlp.weight". Further lines are indented where there is room. Only a piece that is wider than a
+/// line is cut itself.
 std::vector<std::string> wrapped(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   std::string rest = text;
@@ -82,16 +94,23 @@ std::vector<std::string> wrapped(const std::string& text, size_t width) {
       columns += (rest[end] & 0xc0) != 0x80 ? 1 : 0;
       if (columns > width) break;
     }
-    size_t cut = cut_at(rest, end, " ");
-    if (cut == 0) cut = cut_at(rest, end, ",./_-:");
+    size_t cut = cut_at(rest, end, end / 2, " ");
+    if (cut == 0) cut = cut_at(rest, end, end / 2, kMarks);
+    if (cut == 0) cut = cut_at(rest, end, 0, kMarks);
     if (cut == 0) cut = end;
     lines.push_back(rest.substr(0, cut));
     rest.erase(0, cut);
     rest.erase(0, rest.find_first_not_of(' '));
-    if (width >= kLeastColumn) rest.insert(0, "  ");
+    if (width >= kLeastColumn && width_of(pieces_of(rest)[0]) + 2 <= width) rest.insert(0, "  ");
   }
   lines.push_back(rest);
   return lines;
+}
+
+size_t longest_piece(const std::string& text) {
+  size_t longest = 0;
+  for (const std::string& piece : pieces_of(text)) longest = std::max(longest, width_of(piece));
+  return longest;
 }
 
 size_t longest_word(const std::string& text) {
@@ -116,18 +135,19 @@ std::string formatted(const char* format, double value, const char* unit) {
 std::vector<Table::Column> Table::columns() const {
   std::vector<Column> columns(rows_[0].size());
   for (size_t c = 0; c < columns.size(); ++c) {
-    size_t widest_number = 0;
+    size_t widest_number = 0, widest_piece = kLeastColumn;
     columns[c].right = !empty();
     for (size_t r = 0; r < rows_.size(); ++r) {
       const std::string& cell = rows_[r][c];
       columns[c].width = std::max(columns[c].width, width_of(cell));
+      widest_piece = std::max(widest_piece, longest_piece(cell));
       if (r == 0 || cell.empty()) continue;
       columns[c].right = columns[c].right && is_number(cell);
       widest_number = std::max(widest_number, width_of(cell));
     }
-    // Numbers and the words above them stay in one piece; other words may be cut.
+    // Numbers and the words above them stay whole; other texts may be cut between their pieces.
     columns[c].least = std::min(columns[c].width,
-                                columns[c].right ? std::max(widest_number, longest_word(rows_[0][c])) : kLeastColumn);
+                                columns[c].right ? std::max(widest_number, longest_word(rows_[0][c])) : widest_piece);
   }
   return columns;
 }

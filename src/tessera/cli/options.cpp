@@ -263,7 +263,8 @@ Tensors InputOptions::given_for_written(const Program& program) const {
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
-                    const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched) {
+                    const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched,
+                    const std::function<void(const Model&)>& check) {
   auto refuse_fetching = [&] {
     if (!fetched.empty()) mistake("run", path + " is split already, so that its outputs are fixed; leave out --fetch");
   };
@@ -290,6 +291,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
   }
   const Model model = fetched.empty() ? models.front() : models.front().with_outputs(fetched);
+  if (check) check(model);
   Plan wanted = plan.plan(model);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), arrays);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -107,10 +108,11 @@ struct Loaded {
 };
 /// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
 /// whose plan cannot be changed any more. `fetched`, if any, are the tensors that a model gives in place of its
-/// outputs.
+/// outputs. `check`, if any, may refuse a model before it is compiled and before anything is said of it.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer = nullptr,
-                    const std::vector<std::string>& fetched = {});
+                    const std::vector<std::string>& fetched = {},
+                    const std::function<void(const Model&)>& check = nullptr);
 
 /// --threads, --memory-limit, and how ranks come to be
 struct RunOptions {

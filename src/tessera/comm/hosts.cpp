@@ -70,6 +70,14 @@ class WorldOfHosts : public World {
  private:
   // Who waits in shared memory does not listen to the network, by which one hears that a rank has died.
   void pass_on_end(std::stop_token stop) {
+    try {
+      wait_for_end(stop);
+    } catch (const std::exception& error) {  // the network's own failure: nobody else hears of it
+      memory_->abort(-1, error.what(), ErrorKind::running);
+    }
+  }
+
+  void wait_for_end(const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any changed;
     std::unique_lock lock(mutex);

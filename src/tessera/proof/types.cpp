@@ -174,6 +174,12 @@ void check_types(const spmd::Program& program, int64_t rank, Report& report) {
     report.findings.insert(report.findings.end(), found.findings.begin(), found.findings.end());
     if (!report.good() || ++looked_at == kSamples) return;
   }
+  if (looked_at == 0 && misfit.good())
+    misfit.findings.push_back(
+        {"type",
+         "not proved: no sizes were found that all stated extents allow; if the program is right, "
+         "write it again with --shapes at which it runs",
+         {{rank, ""}}});
   if (looked_at == 0) report.findings.insert(report.findings.end(), misfit.findings.begin(), misfit.findings.end());
 }
 

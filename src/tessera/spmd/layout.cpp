@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/tensor.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::spmd {
@@ -93,6 +94,7 @@ Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const
 
 void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places) {
   auto add = [&](const Value* value, const std::vector<PlacedAxis>& at) {
+    if (const auto dims = constants_of(value->shape())) require_countable(value->dtype(), *dims, value->name);
     Slot slot;
     slot.value = value;
     slot.at = at;
