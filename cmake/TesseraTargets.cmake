@@ -16,9 +16,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 add_compile_options(-Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
 if(TESSERA_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1")  # builds in half the time of -O2
-  # Instrumented, what is initialized no longer looks so to GCC.
-  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-                      -Wno-maybe-uninitialized)
+  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # instrumented, what is initialized no longer looks so to it
+    add_compile_options(-Wno-maybe-uninitialized)
+  endif()
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
   if(TESSERA_SANITIZE MATCHES thread)
     add_compile_options(-Wno-tsan)  # libgomp's fences are not instrumented; sanitized runs use teams of one
