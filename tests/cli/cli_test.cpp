@@ -642,7 +642,7 @@ TEST_F(CommandLine, bench_comm_compares_with_times_of_others) {
 #ifndef TESSERA_THREAD_SANITIZER  // it keeps for itself the addresses where ranks share memory
 TEST_F(CommandLine, bench_comm_measures_processes) {
   const std::string file = (folder_ / "cluster.json").string();
-  json object = parsed("bench comm --mesh tp=2 --spawn 2 --max 256KiB --seconds 0 --collectives all_reduce -o " + file);
+  json object = parsed("bench comm --mesh tp=2 --spawn 2 --max 8MiB --seconds 0 --collectives all_reduce -o " + file);
   EXPECT_EQ(object["fits"][0]["name"], "processes");
   EXPECT_EQ(json::parse(contents(file))["axes"]["tp"][0]["size"], 2);
   EXPECT_THAT(mistake("bench comm --mesh tp=3 --spawn 2"),
