@@ -94,9 +94,7 @@ TEST_P(CtrlC, ends_all_ranks_soon_and_never_well) {
     ASSERT_EQ(waitpid(shell, &status, 0), shell);
     while (!test::processes_with(model).empty() && std::chrono::steady_clock::now() < interrupted + 3 * kSoon)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    // mpirun takes a while of its own.
-    EXPECT_LT(std::chrono::steady_clock::now() - interrupted, GetParam().launcher.engine == "mpi" ? 2 * kSoon : kSoon)
-        << contents(folder / "out");
+    EXPECT_LT(std::chrono::steady_clock::now() - interrupted, kSoon) << contents(folder / "out");
     EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << contents(folder / "out");
     for (pid_t left : test::processes_with(model)) kill(left, SIGKILL);
   }
