@@ -15,9 +15,10 @@ namespace tessera {
 inline namespace v1 {
 
 struct JoinOptions {
-  /// Inputs that are given to each rank on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it. All
-  /// others are one array, which every rank takes as it is.
-  std::vector<std::string> own_inputs;
+  /// Inputs and outputs that each rank has on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it. All
+  /// other inputs are one array, which every rank takes as it is, and all other outputs have to be the same on all ranks
+  /// that give them, which check_program proves.
+  std::vector<std::string> own;
   SymbolSizes shapes;  ///< sizes that sums of bytes assume
 };
 
@@ -27,7 +28,7 @@ bool has_collectives(const Model& model);
 
 /// The program of ranks that run these models, in their order; or of all ranks of the mesh, if there is one model.
 /// Without axes, the mesh is one axis of as many ranks as there are models, of the name that their nodes give it.
-/// Nothing is split: each rank runs its model, rewritten as any other. An output is that of the lowest rank whose model
+/// Nothing is split: each rank runs its model, rewritten as any other. An output comes from the lowest rank whose model
 /// gives it.
 ///
 /// Throws user errors that name the rank and the node: models that are not as many as the mesh has ranks, groups that

@@ -143,12 +143,12 @@ TEST(Join, BlocksChangePlacesAlongDimensionZero) {
     const auto models =
         on_ranks(folder, 2, std::string("exchange (float[4, 1] x) => (float[4, 1] y) { y = ") + exchange + " (x) }");
     JoinOptions options;
-    options.own_inputs = {"x"};
+    options.own = {"x", "y"};
     const Program program = join(models, {}, options);
-    EXPECT_THAT(run(program, {{"x@0", Tensor::of<float>(DType::float32, {4, 1}, {1, 2, 3, 4})},
-                              {"x@1", Tensor::of<float>(DType::float32, {4, 1}, {5, 6, 7, 8})}}),
-                ElementsAre(1, 2, 5, 6))
-        << exchange;
+    const Tensors outputs = Session(program).run({{"x@0", Tensor::of<float>(DType::float32, {4, 1}, {1, 2, 3, 4})},
+                                                  {"x@1", Tensor::of<float>(DType::float32, {4, 1}, {5, 6, 7, 8})}});
+    EXPECT_THAT(floats(outputs.at("y@0")), ElementsAre(1, 2, 5, 6)) << exchange;
+    EXPECT_THAT(floats(outputs.at("y@1")), ElementsAre(3, 4, 7, 8)) << exchange;
   }
 }
 
@@ -159,12 +159,96 @@ TEST(Join, OutputsComeFromTheLowestRankThatGivesThem) {
       write(folder, 1,
             "second (float[2] x) => (float[2] z, float[2] y) { h = Neg (x) z = com.microsoft.AllReduce (h) "
             "y = Mul (z, z) }"),
-      write(folder, 2, "third (float[2] x) => (float[2] y) { s = com.microsoft.AllReduce (x) y = Neg (s) }")};
+      write(folder, 2, "third (float[2] x) => (float[2] y) { s = com.microsoft.AllReduce (x) y = Mul (s, s) }")};
   const Program program = join(models);
   EXPECT_TRUE(check_program(program).good());
   const Tensors outputs = Session(program).run({{"x", Tensor::of<float>(DType::float32, {2}, {1, 2})}});
   EXPECT_THAT(floats(outputs.at("z")), ElementsAre(2, 4));
   EXPECT_THAT(floats(outputs.at("y")), ElementsAre(4, 16));
+}
+
+// What `check` says of two ranks' models, with RANK in a text for its number; "" if it is good.
+std::string flaw_of(const std::string& text, const std::map<std::string, Tensor>& first = {},
+                    const std::map<std::string, Tensor>& second = {}, std::vector<std::string> own = {}) {
+  TemporaryFolder folder;
+  std::vector<Model> models;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string mine = text;
+    for (size_t at; (at = mine.find("RANK")) != std::string::npos;) mine.replace(at, 4, std::to_string(rank));
+    models.push_back(write(folder, rank, mine, rank == 0 ? first : second));
+  }
+  JoinOptions options;
+  options.own = std::move(own);
+  const CheckReport report = check_program(join(models, Mesh::parse("tp=2"), options));
+  return report.good() ? "" : report.findings.front().rule + ": " + report.findings.front().message;
+}
+
+constexpr const char* kSplitMatMul = R"(
+half (float[b, 8] x) => (float[b, 4] y) <float[8, 4] w> {
+  p = MatMul (x, w)
+)";
+
+TEST(JoinedOutputs, AreTheSameOnAllRanksThatGiveThem) {
+  const std::map<std::string, Tensor> first = {{"w", test::ramp({8, 4})}},
+                                      second = {{"w", slice(test::ramp({16, 4}), 0, 8, 16)}};
+  auto ends_in = [&](const std::string& end) { return flaw_of(kSplitMatMul + end + "}", first, second); };
+  EXPECT_EQ(ends_in("y = com.microsoft.AllReduce (p)\n"), "");
+  EXPECT_THAT(
+      ends_in("y = Identity (p)\n"),
+      AllOf(HasSubstr("output: not proved: the output 'y' is not the same on ranks 0 and 1: the data of 'w' differ, "
+                      "which MatMul producing 'y' uses"),
+            HasSubstr("say --own y")));
+  EXPECT_THAT(ends_in("r = com.microsoft.AllReduce (p)\n y = Add (r, p)\n"), HasSubstr("the data of 'w' differ"));
+  EXPECT_EQ(flaw_of(std::string(kSplitMatMul) + "y = Identity (p)\n}", first, first), "") << "equal data are one";
+  EXPECT_EQ(flaw_of(std::string(kSplitMatMul) + "y = Identity (p)\n}", first, second, {"y"}), "");
+}
+
+TEST(JoinedOutputs, ThatAreOfOneNameAndAnotherComputationAreNotProved) {
+  TemporaryFolder folder;
+  const std::vector<Model> models = {write(folder, 0, "a (float[2] x) => (float[2] y) { y = Neg (x) }"),
+                                     write(folder, 1, "b (float[2] x) => (float[2] y) { y = Abs (x) }")};
+  EXPECT_THAT(check_program(join(models)).findings.front().message,
+              HasSubstr("Neg producing 'y' makes it on rank 0, and Abs producing 'y' on rank 1"));
+  EXPECT_THAT(error_of([&] { Session{join(models)}; }), HasSubstr("is not the same on ranks 0 and 1"));
+}
+
+TEST(JoinedOutputs, MayBeReachedByOtherCollectives) {
+  const std::string header = "g (float[4, 6] x) => (float[4, 6] y) <float[1] own> {\n h = Mul (x, own)\n";
+  const std::map<std::string, Tensor> first = {{"own", Tensor::of<float>(DType::float32, {1}, {2})}},
+                                      second = {{"own", Tensor::of<float>(DType::float32, {1}, {3})}};
+  auto flaw = [&](const std::string& body) { return flaw_of(header + body + "}", first, second); };
+  const std::string axes = R"(<axes = ["tp"], root = 1> )", dim = R"(<axes = ["tp"], dim = 0> )";
+  EXPECT_EQ(flaw("s = tessera.comm.ReduceScatter " + dim + "(h)\n y = tessera.comm.AllGather " + dim + "(s)\n"), "");
+  EXPECT_EQ(flaw("y = tessera.comm.Broadcast " + axes + "(h)\n"), "");
+  EXPECT_THAT(flaw("s = tessera.comm.ReduceScatter " + dim + "(h)\n y = Concat <axis = 0> (s, s)\n"),
+              HasSubstr("output: not proved"));
+}
+
+TEST(JoinedOutputs, AreBroughtTogetherByMessages) {
+  const std::string exchange = R"(
+g (float[2] x) => (float[4] y) <float[1] own, int64 peer, int64[1] shape = {2}> {
+  h = Mul (x, own)
+   = tessera.comm.Send <axes = ["tp"], value = "h"> (h, peer)
+  r = tessera.comm.Recv <axes = ["tp"], value = "h", dtype = 1> (peer, shape)
+)";
+  auto flaw = [&](const std::string& at_first, const std::string& at_second) {
+    TemporaryFolder folder;
+    std::vector<Model> models;
+    for (int rank = 0; rank < 2; ++rank)
+      models.push_back(write(folder, rank, exchange + (rank == 0 ? at_first : at_second) + "}",
+                             {{"own", Tensor::of<float>(DType::float32, {1}, {static_cast<float>(2 + rank)})},
+                              {"peer", Tensor::of<int64_t>(DType::int64, {}, {1 - rank})}}));
+    const CheckReport report = check_program(join(models, Mesh::parse("tp=2")));
+    return report.good() ? "" : report.findings.front().message;
+  };
+  const std::string mine_first = "y = Concat <axis = 0> (h, r)\n", other_first = "y = Concat <axis = 0> (r, h)\n";
+  EXPECT_EQ(flaw(mine_first, other_first), "");
+  EXPECT_THAT(flaw(mine_first, mine_first), HasSubstr("not the same on ranks 0 and 1"));
+}
+
+TEST(JoinedOutputs, OwnPortsMustExist) {
+  EXPECT_THAT(error_of([] { flaw_of("g (float[2] x) => (float[2] y) { y = Neg (x) }", {}, {}, {"yy"}); }),
+              AllOf(HasSubstr("no model has an input or output 'yy'"), HasSubstr("did you mean 'y'")));
 }
 
 TEST(Join, GroupsOfRanksAreAxesOfTheMesh) {
@@ -180,13 +264,16 @@ TEST(Join, GroupsOfRanksAreAxesOfTheMesh) {
     return all;
   };
   JoinOptions options;
-  options.own_inputs = {"x"};
+  options.own = {"x", "y"};
   const Program program = join(models({"0, 2", "1, 3", "0, 2", "1, 3"}), Mesh::parse("a=2,b=2"), options);
   Tensors inputs;
   for (int rank = 0; rank < 4; ++rank)
     inputs["x@" + std::to_string(rank)] =
         Tensor::of<float>(DType::float32, {2}, {static_cast<float>(rank), static_cast<float>(-rank)});
-  EXPECT_THAT(run(program, inputs), ElementsAre(2, 0));
+  const Tensors outputs = Session(program).run(inputs);
+  EXPECT_THAT(floats(outputs.at("y@0")), ElementsAre(2, 0));
+  EXPECT_THAT(floats(outputs.at("y@1")), ElementsAre(3, -1));
+  EXPECT_THAT(floats(outputs.at("y@2")), ElementsAre(2, 0));
   EXPECT_THAT(error_of([&] {
                 join(models({"0, 3", "1, 2", "1, 2", "0, 3"}), Mesh::parse("a=2,b=2"));
               }),

@@ -51,7 +51,10 @@ class Harness {
           program_of(form == Form::functions_of_a_rank ? std::optional<int64_t>(rank) : std::nullopt, form)));
     for (int rank = 0; rank < mesh_.size(); ++rank) programs->program_of.push_back(rank % count);
     const proof::Report report = proof::prove(*programs);
-    EXPECT_TRUE(report.good()) << report.findings.front().message;
+    if (groups_tell_other_things())
+      EXPECT_TRUE(!report.good() && report.findings.front().rule == "output");
+    else
+      EXPECT_TRUE(report.good()) << report.findings.front().message;
     runtime::ExecutorOptions options;
     options.world.timeout = std::chrono::seconds(20);
     runtime::Executor executor(programs, options);
@@ -64,6 +67,11 @@ class Harness {
 
  private:
   int64_t members() const { return dialect::digits_of(trial_.spec.axes, mesh_).size; }
+
+  // Each group's root has something else to scatter, and the result's layout says that groups have the same.
+  bool groups_tell_other_things() const {
+    return trial_.spec.op == "Scatter" && trial_.in == kStacked && members() < mesh_.size();
+  }
 
   // The whole input's or output's type and layout.
   TensorType type_of(int dim) const {

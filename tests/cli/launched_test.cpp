@@ -83,7 +83,7 @@ TEST_P(Launched, ranks_may_have_nothing_to_say) {
                                  R"((float[2] x) => (float[2] y) { y = Neg (x) })"})
     export_model(parse_text(header + text), folder_ / ("rank_" + std::to_string(rank++) + ".onnx").c_str());
   write_npz(folder_ / "in.npz", {{"x", Tensor::of<float>(DType::float32, {2}, {1, 2})}});
-  const Ran ran = run(3, "run --mesh a=3 " + file("rank_{}.onnx") + " --inputs " + file("in.npz") +
+  const Ran ran = run(3, "run --mesh a=3 --own y " + file("rank_{}.onnx") + " --inputs " + file("in.npz") +
                              " --threads 1 --timeout 10 --join-timeout 10");
   EXPECT_EQ(ran.code, 0) << ran.err;
 }

@@ -8,9 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
-#include <set>
 
-#include "mutants/escapes.h"
 #include "mutants/in_child.h"
 #include "mutants/trial.h"
 #include "random/settings.h"
@@ -21,18 +19,10 @@ namespace {
 constexpr uint64_t kMutants = 300;
 constexpr uint64_t kMutantShares = 2;  // so that tests run side by side
 constexpr size_t kMostEscapes = 10;    // that a share prints
-/// So many seeds are tried in search of a mutant that escapes, where the one that is known no longer does.
-constexpr uint64_t kSearched = 300;
 
 bool is_wrong(const Outcome& outcome) {
   return outcome.verdict == Verdict::escaped || outcome.verdict == Verdict::wronged ||
          outcome.verdict == Verdict::broke;
-}
-
-bool is_known(const std::string& mutator) {
-  for (const Escape& escape : known_escapes())
-    if (escape.mutator == mutator) return true;
-  return false;
 }
 
 class EditedPrograms : public testing::TestWithParam<uint64_t> {};
@@ -44,7 +34,7 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
   std::map<Verdict, uint64_t> verdicts;
   std::map<std::string, std::map<Verdict, uint64_t>> by_mutator;
   uint64_t tried = 0;
-  size_t printed = 0, known = 0;
+  size_t printed = 0;
   // A share has programs of its own, so that each is written once.
   auto seed_of = [&](uint64_t n) {
     return first + (n / Trials::kAlike * kMutantShares + GetParam()) * Trials::kAlike + n % Trials::kAlike;
@@ -53,16 +43,14 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
     ++verdicts[outcome.verdict];
     ++by_mutator[outcome.mutator][outcome.verdict];
     tried += outcome.verdict != Verdict::nothing;
-    if (is_wrong(outcome) && is_known(outcome.mutator))
-      ++known;
-    else if (is_wrong(outcome) && ++printed <= kMostEscapes)
+    if (is_wrong(outcome) && ++printed <= kMostEscapes)
       ADD_FAILURE() << name_of(outcome.verdict) << ": " << outcome.message
                     << "\nrepeat it with TESSERA_MUTANTS=2 TESSERA_TEST_SEED=" << seed;
     return tried < count;
   });
   std::cout << "  " << tried << " mutants:";
   for (const auto& [verdict, number] : verdicts) std::cout << " " << number << " " << name_of(verdict);
-  std::cout << ", " << known << " of them as it is known\n";
+  std::cout << "\n";
   if (std::getenv("TESSERA_MUTANTS"))
     for (const auto& [name, of] : by_mutator) {
       std::cout << "    " << name << ":";
@@ -75,32 +63,6 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Share, EditedPrograms, testing::Range(uint64_t{0}, kMutantShares));
-
-TEST(KnownEscapes, StillEscape) {
-  std::set<std::string> found;
-  auto note = [&](const Outcome& outcome) {
-    if (is_wrong(outcome)) found.insert(outcome.mutator);
-  };
-  const std::vector<Escape>& all = known_escapes();
-  uint64_t tried = 0;
-  if (all.empty()) return;
-  in_child([&](uint64_t n) { return all[std::min<uint64_t>(n, all.size() - 1)].seed; }, "",
-           [&](uint64_t, const Outcome& outcome) {
-             note(outcome);
-             return ++tried < all.size();
-           });
-  for (const Escape& escape : all) {
-    const std::string mutator(escape.mutator);
-    uint64_t searched = found.contains(mutator) ? kSearched : 0;
-    if (searched < kSearched)
-      in_child([](uint64_t n) { return n * 5; }, mutator,
-               [&](uint64_t, const Outcome& outcome) {
-                 note(outcome);
-                 return !found.contains(mutator) && ++searched < kSearched;
-               });
-    EXPECT_TRUE(found.contains(mutator)) << "no mutant by '" << mutator << "' escapes any more: take it off the list";
-  }
-}
 
 }  // namespace
 }  // namespace tessera::mutants

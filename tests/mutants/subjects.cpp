@@ -21,7 +21,7 @@ struct Row {
   const char *model, *mesh, *presets;
   bool staged = false;
 };
-constexpr std::array<Row, 14> kRows = {{
+constexpr std::array<Row, 16> kRows = {{
     {"mlp", "tp=2", ""},
     {"mlp", "tp=3", ""},
     {"mlp", "dp=2,tp=2", ""},
@@ -36,6 +36,8 @@ constexpr std::array<Row, 14> kRows = {{
     {"bert", "tp=2", ""},
     {"bert", "dp=2,tp=2", ""},
     {"vit", "tp=3", ""},
+    {"resnet", "tp=2", ""},
+    {"resnet", "dp=2", ""},
 }};
 
 std::filesystem::path path_of(const std::string& model) {
@@ -94,8 +96,10 @@ std::vector<WriteOptions> forms() {
     for (Lower lower : {Lower::collectives, Lower::primitives})
       for (Order order : {Order::tokens, Order::position})
         for (RankIdentity rank_id : {RankIdentity::op, RankIdentity::input, RankIdentity::constant})
-          if (form == Form::mpmd || rank_id != RankIdentity::constant)
-            all.push_back({lower, order, rank_id, RankType::integer, form});
+          for (RankType type : {RankType::integer, RankType::opaque})
+            if ((form == Form::mpmd || rank_id != RankIdentity::constant) &&
+                (type == RankType::integer || rank_id == RankIdentity::op))
+              all.push_back({lower, order, rank_id, type, form});
   return all;
 }
 
@@ -105,7 +109,7 @@ std::string Subject::str() const {
   const auto words = form.words();
   return (random_program ? "random program " + std::to_string(random_program) : name_of(kRows[model])) + " as " +
          words.at("form") + " of " + words.at("lower") + ", order " + words.at("order") + ", rank-id " +
-         words.at("rank_id");
+         words.at("rank_id") + " " + words.at("rank_type");
 }
 
 Subject subject(uint64_t k) {

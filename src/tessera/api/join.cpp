@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/api/glob.h"
 #include "tessera/api/impl.h"
 #include "tessera/api/lone_model.h"
 #include "tessera/api/parallel_for.h"
@@ -36,7 +37,7 @@ class Joiner {
       by_rank_ |= !sources_.back().functions.empty() || api::asks_for_rank(sources_.back());
       api::flatten(sources_.back());
     }
-    by_rank_ |= models.size() > 1 || !options.own_inputs.empty();
+    by_rank_ |= models.size() > 1 || !options.own.empty();
     if (mesh_.axes().empty() && models.size() > 1)
       mesh_ = Mesh(std::vector<MeshAxis>{{the_only_axis(), static_cast<int64_t>(models.size())}});
     if (models.size() > 1 && static_cast<int64_t>(models.size()) != mesh_.size())
@@ -52,6 +53,7 @@ class Joiner {
     std::vector<OnnxModel> models;
     for (int64_t rank = 0; rank < count; ++rank) models.push_back(settled(rank));
     for (int64_t rank = 0; rank < count; ++rank) collect_ports(*models[rank].graph, static_cast<int>(rank));
+    require_own();
     for (int64_t rank = 0; rank < count; ++rank) {
       programs->programs.push_back(std::make_shared<spmd::Program>(program_of(std::move(models[rank]), rank)));
       if (by_rank_) programs->program_of.push_back(static_cast<int>(rank));
@@ -93,8 +95,21 @@ class Joiner {
     return model;
   }
 
-  bool is_own(const std::string& input) const {
-    return std::find(options_.own_inputs.begin(), options_.own_inputs.end(), input) != options_.own_inputs.end();
+  // A port that the rank has on its own has a name that tells so.
+  void rename_own(Graph& graph, Value* port, int rank) {
+    if (std::find(options_.own.begin(), options_.own.end(), port->name) == options_.own.end()) return;
+    own_.insert(port->name);
+    graph.rename(port, fmt::format("{}@{}", port->name, rank));
+  }
+
+  void require_own() const {
+    for (const std::string& name : options_.own)
+      if (!own_.contains(name)) {
+        std::vector<std::string_view> ports;
+        for (const auto* list : {&inputs_, &outputs_})
+          for (const JoinedPort& port : *list) ports.push_back(port.name);
+        fail("join", "no model has an input or output '{}'{}", name, api::nearest_names(ports, name));
+      }
   }
 
   static JoinedPort* find(std::vector<JoinedPort>& ports, const std::string& name) {
@@ -104,7 +119,7 @@ class Joiner {
 
   void collect_ports(Graph& graph, int rank) {
     for (Value* input : graph.inputs) {
-      if (is_own(input->name)) graph.rename(input, fmt::format("{}@{}", input->name, rank));
+      rename_own(graph, input, rank);
       const JoinedPort* known = find(inputs_, input->name);
       if (!known)
         inputs_.push_back({input->name, input->type, rank});
@@ -114,8 +129,10 @@ class Joiner {
              input->name, name_of(known->type.dtype), to_string(*known->type.shape), known->rank,
              name_of(input->dtype()), to_string(input->shape()), rank, input->name, known->rank, input->name, rank);
     }
-    for (const Value* output : graph.outputs)
+    for (Value* output : graph.outputs) {
+      rename_own(graph, output, rank);
       if (!find(outputs_, output->name)) outputs_.push_back({output->name, output->type, rank});
+    }
   }
 
   // Every rank has every port. Inputs that its model does not have are not read. Outputs that it does not give: rank 0
@@ -183,6 +200,7 @@ class Joiner {
   std::vector<OnnxModel> sources_;
   std::vector<uint64_t> files_;
   bool by_rank_ = false;
+  std::set<std::string> own_;
   std::vector<JoinedPort> inputs_, outputs_;
 };
 

@@ -191,6 +191,7 @@ class Bench : public Command {
     comm_.declare(app);
     app.add_option("model", model_, kModelHelp);
     plan_.declare(app);
+    plan_.declare_own(app);
     inputs_.declare(app);
     app.add_option("--iterations", iterations_, "runs that are measured")
         ->check(CLI::Range(1, 10'000'000))

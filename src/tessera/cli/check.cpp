@@ -16,6 +16,7 @@ class Check : public Command {
     app.add_flag("--accept", accept_,
                  "take over models of a written program that have changed since it was written, if they are proved");
     plan_.declare(app);
+    plan_.declare_own(app);
   }
 
   int run(Console& console) override {
@@ -60,7 +61,9 @@ class Check : public Command {
       console.say("WRONG");
     else if (split_)
       console.say(
-          "good: every rank gets to its end (models that come split do not say what their values are parts of)");
+          "good: every rank gets to its end, and all ranks that give an output give the same (models that come split "
+          "do "
+          "not say what their values are parts of)");
     else
       console.say("good: every rank gets to its end, and every value is what it is said to be");
     if (report.good() && !changed_.empty())

@@ -41,12 +41,19 @@ Program one_device(const Model& model, const Plan& plan) {
 
 std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,
                                   const Tensors& inputs) {
-  if (models.size() == 1 && !has_collectives(models[0])) return std::nullopt;
+  if (models.size() == 1 && !has_collectives(models[0])) {
+    if (!plan.own.empty())
+      throw Error(ErrorKind::user, "join",
+                  "--own says what each rank of models that arrive split has on its own, but " + path +
+                      " is a whole model; leave it out");
+    return std::nullopt;
+  }
   plan.refuse_for_split(path);
   JoinOptions options;
   options.shapes = parse_shapes(plan.shapes);
+  options.own = plan.own;
   for (const auto& [name, array] : inputs)
-    if (auto input = owned_input(name)) options.own_inputs.push_back(*input);
+    if (auto input = owned_input(name)) options.own.push_back(*input);
   return join(models, plan.mesh_text.empty() ? Mesh() : Mesh::parse(plan.mesh_text), options);
 }
 

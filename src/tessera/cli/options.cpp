@@ -94,6 +94,15 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option("--dtype", dtype, "what a float32 model computes in: float32 (fp32) or bfloat16 (bf16)");
 }
 
+void PlanOptions::declare_own(CLI::App& app) {
+  app.add_option("--own", own,
+                 "inputs and outputs that each rank of models that arrive split has on its own: with x,y, rank 3 takes "
+                 "the array x@3 and gives y@3")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 Plan PlanOptions::plan() const {
   Plan plan;
   plan.presets = preset;
@@ -136,16 +145,17 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
-         !plan_path.empty() || !dtype.empty() || !shapes.empty();
+         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
   if (any())
-    throw Error(ErrorKind::user, "run",
-                path +
-                    " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
-                    "out --mesh, --topology, --preset, --annotate, --place, --plan, --shapes and --dtype, or run the "
-                    "model itself");
+    throw Error(
+        ErrorKind::user, "run",
+        path +
+            " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
+            "out --mesh, --topology, --preset, --annotate, --place, --plan, --shapes, --own and --dtype, or run the "
+            "model itself");
 }
 
 void PlanOptions::refuse_for_split(const std::string& path) const {

@@ -32,6 +32,8 @@ struct MemoryOption {
 /// --mesh, --topology, --preset, --annotate, --place, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
+  /// --own, of commands that take models that arrive split.
+  void declare_own(CLI::App& app);
   /// What the user said, completed by the plan file.
   Plan plan() const;
   /// The same, completed by the plan that the model carries.
@@ -48,7 +50,7 @@ struct PlanOptions {
   void refuse_for_split(const std::string& path) const;
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
-  std::vector<std::string> annotations, places;
+  std::vector<std::string> annotations, places, own;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.

@@ -38,6 +38,7 @@ class Run : public Command {
   void declare(CLI::App& app) override {
     app.add_option("model", model_, kModelHelp)->required();
     plan_.declare(app);
+    plan_.declare_own(app);
     inputs_.declare(app);
     app.add_option("--outputs", outputs_, "a .npz file to write, one array per output");
     app.add_option("--fetch", fetched_,

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "tessera/ir/hash.h"
+
 namespace tessera {
 
 bool always_equal(const Expr& a, const Expr& b) {
@@ -18,6 +20,25 @@ bool always_equal(const Expr& a, const Expr& b) {
     if (a.evaluate(bound) != b.evaluate(bound)) return false;
   }
   return true;
+}
+
+uint64_t fingerprint(const Expr& expr) {
+  std::set<std::string> symbols;
+  expr.collect_symbols(symbols);
+  // A symbol's values depend on nothing but its name.
+  constexpr std::array<int64_t, 12> kSizes = {1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 211, 1000};
+  Hash hash;
+  for (size_t sample = 0; sample < kSizes.size(); ++sample) {
+    std::map<std::string, int64_t, std::less<>> bound;
+    for (const std::string& symbol : symbols) {
+      Hash drawn;
+      drawn.add(symbol);
+      drawn.add(sample);
+      bound[symbol] = kSizes[drawn.value() % kSizes.size()];
+    }
+    hash.add(static_cast<uint64_t>(expr.evaluate(bound)));
+  }
+  return hash.value();
 }
 
 }  // namespace tessera

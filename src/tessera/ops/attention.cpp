@@ -237,7 +237,13 @@ Expr rotary_flops(const Node& node) {
 
 std::vector<OpDef> attention_ops() {
   return {
-      {"Attention", "", infer_attention, attention_rule, attention_flops},
+      // The keys and values that are kept are the past ones and the new ones, whatever asks for them.
+      {.type = "Attention",
+       .domain = "",
+       .infer = infer_attention,
+       .rule = attention_rule,
+       .flops = attention_flops,
+       .made_of = {{}, {4, 1}, {5, 2}, {}}},
       {"RotaryEmbedding", "", infer_rotary, rotary_rule, rotary_flops, localize_rotary},
   };
 }

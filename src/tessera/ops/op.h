@@ -62,6 +62,8 @@ struct OpDef {
   /// Operands whose elements the shapes, the rule or the kernel's preparation read, before any run. The file's data for
   /// them are constants, whatever their type, and never States.
   std::vector<size_t> values = {};
+  /// By result, the operands that it is made of; where none are listed, all are.
+  std::vector<std::vector<size_t>> made_of = {};
 };
 
 /// Null if the operator is not known.

@@ -127,7 +127,9 @@ class GroupCheck {
   // Who has no operand cannot tell from its own model how what it gets is laid out: the others' models say it too.
   std::optional<Clash> same_layouts() const {
     for (size_t m = 1; m < members_.size(); ++m) {
-      const auto &first = members_[0]->communication->layout, &other = members_[m]->communication->layout;
+      const Communication &one = *members_[0]->communication, &another = *members_[m]->communication;
+      const auto &first = one.layout, &other = another.layout;
+      if ((!first && one.as_written) || (!other && another.as_written)) continue;
       if (!same(first, other))
         return Clash{0, m, "layout", fmt::format("one says that it makes {}, the other {}", str(first), str(other))};
     }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <unordered_map>
 
@@ -12,6 +11,7 @@
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
+#include "tessera/proof/step.h"
 
 namespace tessera::proof {
 namespace {
@@ -19,9 +19,6 @@ namespace {
 uint32_t shortened(const Number& number) {
   return static_cast<uint32_t>(number.low & 0xffffff);
 }
-
-constexpr std::array<std::string_view, 12> kCommutative = {
-    "Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Or"};
 
 class Numbers {
  public:
@@ -87,19 +84,13 @@ class Numbers {
     const Number step = dialect::communicates(node) ? communication(node) : operation(node);
     steps_.emplace_back(step, &node);
     for (size_t r = 0; r < node.outputs.size(); ++r)
-      if (node.outputs[r]) of_[node.outputs[r]] = r == 0 ? step : Mixer().add(step).add(r).number();
-  }
-
-  static Mixer begun(const Node& node) {
-    Mixer mixer;
-    mixer.add(node.domain).add(node.op_type).add(dialect::attributes_text(node));
-    return mixer;
+      if (node.outputs[r]) of_[node.outputs[r]] = result_number(step, r);
   }
 
   // What it is given to move is no part of what it states; whom it speaks to, and what shape it expects, is.
   Number communication(const Node& node) {
     const bool receives = dialect::kind_of(node) == comm::Kind::recv;
-    Mixer stated = begun(node);
+    Mixer stated = Step(node).begun();
     for (size_t i = receives ? 0 : 1; i < node.inputs.size(); ++i) stated.add(of(node.inputs[i]));
     const uint64_t before = alike_[stated.number()]++;
     stated.add(before);
@@ -109,17 +100,9 @@ class Numbers {
   }
 
   Number operation(const Node& node) {
-    if (node.is("Identity")) return of(node.input(0));
     std::vector<Number> operands;
     for (const Value* operand : node.inputs) operands.push_back(of(operand));
-    while (!operands.empty() && operands.back() == Number()) operands.pop_back();  // left out
-    if (node.domain.empty() && std::find(kCommutative.begin(), kCommutative.end(), node.op_type) != kCommutative.end())
-      std::sort(operands.begin(), operands.end());
-    Mixer mixer = begun(node);
-    for (const std::string& capture : node.captures) mixer.add(capture);
-    mixer.add(operands.size());
-    for (const Number& operand : operands) mixer.add(operand);
-    return mixer.number();
+    return Step(node).of(std::move(operands));
   }
 
   const spmd::Program& program_;

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "tessera/proof/layouts.h"
 #include "tessera/proof/order.h"
+#include "tessera/proof/replicas.h"
 #include "tessera/spmd/specialize.h"
 
 namespace tessera::proof {
@@ -42,6 +44,13 @@ void say_whose(Report& report, const runtime::RankPrograms& programs, const std:
     message += fmt::format("; on {} ranks, of which {} is the first", count, first);
 }
 
+// A program that was read and is what was proved and written needs no more; nor does one whose collectives are lowered,
+// as it was proved before that, and its functions are held to what they stand for.
+bool tells_by_replicas(const runtime::RankPrograms& programs) {
+  return std::none_of(programs.programs.begin(), programs.programs.end(),
+                      [](const auto& program) { return program->as_written || program->lowered; });
+}
+
 }  // namespace
 
 Report prove(const runtime::RankPrograms& programs) {
@@ -72,6 +81,7 @@ Report prove(const runtime::RankPrograms& programs) {
       say_whose(report, programs, ranks);
       if (!report.good()) return report;
     }
+  if (tells_by_replicas(programs)) check_replicas(programs, communications, report);
   return report;
 }
 

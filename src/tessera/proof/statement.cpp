@@ -76,6 +76,7 @@ std::vector<Communication> communications_of(const spmd::Program& program) {
   for (const auto& node : program.graph->nodes())
     if (auto kind = dialect::kind_of(*node)) {
       all.push_back(communication_of(*node, *kind));
+      all.back().as_written = program.as_written;
       const auto placed = program.placements.find(node->output(0));
       if (placed != program.placements.end()) all.back().layout = placed->second.sharding;
     }

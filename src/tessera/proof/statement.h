@@ -27,6 +27,7 @@ struct Communication {
   std::string step;                          ///< of messages: which of a lowered collective's
   std::vector<int64_t> targets;              ///< of a permutation: whom each member sends to, members
   std::optional<Sharding> layout;            ///< of the result, if it stands for a global value
+  bool as_written = false;                   ///< Program::as_written: it need not say its layout again
 
   bool is_message() const { return kind == comm::Kind::send || kind == comm::Kind::recv; }
   /// Whether one rank names others.

@@ -31,18 +31,22 @@ std::set<std::string> symbols_of(const spmd::Program& program) {
   return symbols;
 }
 
-// What the program itself demands: extents that must be equal, and tensors that are not empty.
+// What the program itself demands: extents that must be equal, and tensors at its edge that are not empty. What is said
+// of values in between demands nothing, since it is what is to be proved.
 spmd::SizeDemands demands_of(const spmd::Program& program) {
   spmd::SizeDemands demands;
   demands.equal = program.equal_extents;
   std::set<std::string> known;
-  for (const auto& value : program.graph->values()) {
-    auto placed = program.placements.find(value.get());
-    if (placed == program.placements.end() || !placed->second.global.shape) continue;
+  auto demand = [&](const Value* value) {
+    auto placed = value ? program.placements.find(value) : program.placements.end();
+    if (placed == program.placements.end() || !placed->second.global.shape) return;
     for (const Expr& extent : *placed->second.global.shape)
       if (!extent.is_constant() && known.insert(extent.str()).second)
         demands.at_least.push_back({extent, 1, placed->second.name});
-  }
+  };
+  for (const auto& value : program.graph->values())
+    if (!value->producer) demand(value.get());
+  for (const spmd::Port& port : program.outputs) demand(port.value);
   return demands;
 }
 

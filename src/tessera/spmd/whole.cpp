@@ -189,26 +189,48 @@ std::string cuts_text(const std::vector<Cut>& cuts) {
   return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// Nodes and placements are two statements of one thing. The nodes must be those that the placement is made by.
+// Whether two placements say that they are of one value.
+bool are_of_one(const Placement& a, const Placement& b) {
+  return a.name == b.name && *a.global.shape == *b.global.shape;
+}
+
+// What leads from one layout of a value to another.
+std::vector<Cut> cuts_between(const Mesh& mesh, const Value* from, const Placement& whole, const Placement& part,
+                              std::optional<int64_t> rank) {
+  Program plain;
+  plain.mesh = mesh;
+  plain.graph = std::make_unique<Graph>();
+  Value* const source = plain.graph->add_input(from->name, from->type);
+  Value* last = source;
+  for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding))
+    last = emit_reshard(plain, last, step, part.global, part.name);
+  std::vector<Cut> all;
+  for (const Node* node : way_back(last, source)) all.insert(all.begin(), Cut(*node, mesh, rank));
+  return all;
+}
+
+// Nodes and placements are two statements of one thing. From one value that has a placement to the next, the nodes must
+// be those that lead from the one to the other.
 void require_cut_as_placed(const Program& program, const Value* slice, const Value* origin,
                            std::optional<int64_t> rank) {
-  const Placement &whole = program.placement(origin), &part = program.placement(slice);
-  Program plain;
-  plain.mesh = program.mesh;
-  plain.graph = std::make_unique<Graph>();
-  Value* const source = plain.graph->add_input(origin->name, whole.global);
-  Value* wanted = source;
-  for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding))
-    wanted = emit_reshard(plain, wanted, step, part.global, part.name);
-  auto cuts = [&](const Value* last, const Value* first) {
-    std::vector<Cut> all;
-    for (const Node* node : way_back(last, first)) all.insert(all.begin(), Cut(*node, program.mesh, rank));
-    return all;
-  };
-  const auto stated = cuts(slice, origin), expected = cuts(wanted, source);
-  if (stated == expected) return;
-  fail("program", "'{}' is cut from '{}' by {}, but its layout is {}, which is cut by {}; write the program again",
-       slice->name, origin->name, cuts_text(stated), part.sharding.str(program.mesh), cuts_text(expected));
+  const Placement& all = program.placement(origin);
+  std::vector<Cut> stated;
+  const Value* end = slice;
+  for (const Node* node : way_back(slice, origin)) {
+    stated.insert(stated.begin(), Cut(*node, program.mesh, rank));
+    const Value* begin = node->inputs[0];
+    auto placed = program.placements.find(begin);
+    if (placed == program.placements.end() || !are_of_one(placed->second, all)) continue;
+    const Placement &whole = placed->second, &part = program.placement(end);
+    const std::vector<Cut> expected = cuts_between(program.mesh, begin, whole, part, rank);
+    if (stated != expected)
+      fail("program",
+           "'{}' is cut from '{}' by {}, but its layout is {}, which is cut from {} by {}; write the program again",
+           end->name, begin->name, cuts_text(stated), part.sharding.str(program.mesh), whole.sharding.str(program.mesh),
+           cuts_text(expected));
+    stated.clear();
+    end = begin;
+  }
 }
 
 }  // namespace
@@ -230,7 +252,8 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
       auto whole = origin ? program.placements.find(origin) : program.placements.end();
       if (whole == program.placements.end() || !whole->second.sharding.is_replicated()) continue;
       const Placement& shard = placed->second;
-      if (shard.name != whole->second.name || *shard.global.shape != *whole->second.global.shape) continue;
+      if (!are_of_one(shard, whole->second)) continue;
+      if (shard.sharding.is_partial()) continue;  // no slice is
       if (known.emplace(origin, slices.size()).second) slices.emplace_back(origin, std::vector<Value*>());
       slices[known.at(origin)].second.push_back(result);
     }

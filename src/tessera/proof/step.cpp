@@ -1,0 +1,38 @@
+#include "tessera/proof/step.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tessera/dialect/numbering.h"
+
+namespace tessera::proof {
+namespace {
+
+constexpr std::array<std::string_view, 12> kCommutative = {
+    "Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Or"};
+
+}  // namespace
+
+Step::Step(const Node& node)
+    : copies_(node.is("Identity")),
+      commutes_(node.domain.empty() &&
+                std::find(kCommutative.begin(), kCommutative.end(), node.op_type) != kCommutative.end()) {
+  begun_.add(node.domain).add(node.op_type).add(dialect::attributes_text(node));
+  for (const std::string& capture : node.captures) begun_.add(capture);
+}
+
+Number Step::of(std::vector<Number> operands) const {
+  if (copies_ && !operands.empty()) return operands.front();
+  while (!operands.empty() && operands.back() == Number()) operands.pop_back();
+  if (commutes_) std::sort(operands.begin(), operands.end());
+  Mixer mixer = begun_;
+  mixer.add(operands.size());
+  for (const Number& operand : operands) mixer.add(operand);
+  return mixer.number();
+}
+
+Number result_number(const Number& step, size_t index) {
+  return index == 0 ? step : Mixer().add(step).add(index).number();
+}
+
+}  // namespace tessera::proof
