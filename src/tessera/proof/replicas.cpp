@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
@@ -142,26 +143,44 @@ class Replicas {
   }
 
   Number source(const spmd::Program& program, const Value& value, const Rank& rank) {
-    if (const auto elements = ops::content_of(&value)) {
-      Mixer mixer;
-      mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
-      for (const Expr& element : *elements) mixer.add(fingerprint(bind_rank(element, mesh_, rank.coordinates)));
-      return mixer.number();
-    }
+    if (const auto elements = ops::content_of(&value)) return elements_number(value, *elements, rank);
     if (!value.has_data()) return kNothing;
     // Where nothing says what data are a part of, they are what they are; one program's are those of all its ranks.
     const bool by_name = value.kind == ValueKind::state && (programs_.placed || scripts_.size() == 1);
     return by_name ? part(program, &value, rank).add(value.name).number() : hashed(value.data);
   }
 
-  Number hashed(const Tensor& data) {
-    auto [known, fresh] = hashes_.try_emplace({data.data, data.bytes});
+  // Ranks that stand alike along the axes that elements mention have the same.
+  Number elements_number(const Value& value, const std::vector<Expr>& elements, const Rank& rank) {
+    auto [mentioned, unread] = mentioned_.try_emplace(&value);
+    if (unread) {
+      std::set<std::string> symbols;
+      for (const Expr& element : elements) element.collect_symbols(symbols);
+      for (size_t axis = 0; axis < mesh_.axes().size(); ++axis)
+        if (symbols.contains("@" + mesh_.axes()[axis].name)) mentioned->second.push_back(axis);
+    }
+    std::vector<int64_t> stand;
+    for (size_t axis : mentioned->second) stand.push_back(rank.coordinates[axis]);
+    auto [known, fresh] = elements_.try_emplace({&value, std::move(stand)});
     if (fresh) {
-      Hash hash;
-      hash.add(data);
-      known->second = Mixer().add("data").add(hash.value()).number();
+      Mixer mixer;
+      mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
+      for (const Expr& element : elements) mixer.add(fingerprint(bound(element, rank)));
+      known->second = mixer.number();
     }
     return known->second;
+  }
+
+  Expr bound(const Expr& expr, const Rank& rank) const {
+    return expr.is_constant() ? expr : bind_rank(expr, mesh_, rank.coordinates);
+  }
+
+  Number hashed(const Tensor& data) {
+    auto [known, fresh] = hashes_.try_emplace({data.data, data.bytes});
+    if (fresh) known->second = data.data ? hash_of_bytes(data.data, data.bytes) : 0;
+    Hash type;
+    type.add_type(data);
+    return Mixer().add("data").add(type.value()).add(known->second).number();
   }
 
   // Which part a rank has of what a value stands for.
@@ -223,9 +242,7 @@ class Replicas {
 
   // --- pieces
 
-  Expr extent(const Rank& rank, const Value* value, size_t dim) const {
-    return bind_rank(value->shape()[dim], mesh_, rank.coordinates);
-  }
+  Expr extent(const Rank& rank, const Value* value, size_t dim) const { return bound(value->shape()[dim], rank); }
 
   Rope rope_of(const Rank& rank, const Script::Line& line, size_t operand, size_t dim) const {
     const Held& held = rank.held[line.operands[operand]];
@@ -286,7 +303,7 @@ class Replicas {
   Number told(const Script::Line& line, const Rank& rank) const {
     Mixer mixer = line.step.begun();
     if (const Value* result = line.node->output(); result && result->content)
-      for (const Expr& element : *result->content) mixer.add(fingerprint(bind_rank(element, mesh_, rank.coordinates)));
+      for (const Expr& element : *result->content) mixer.add(fingerprint(bound(element, rank)));
     else
       for (int64_t coordinate : rank.coordinates) mixer.add(static_cast<uint64_t>(coordinate));
     return mixer.number();
@@ -326,7 +343,7 @@ class Replicas {
   std::optional<Expr> integer(const Rank& rank, const Value* value) const {
     const auto elements = ops::content_of(value);
     if (!elements || elements->size() != 1) return std::nullopt;
-    return bind_rank(elements->front(), mesh_, rank.coordinates);
+    return bound(elements->front(), rank);
   }
   std::optional<int64_t> constant(const Rank& rank, const Value* value) const {
     const auto known = integer(rank, value);
@@ -377,8 +394,7 @@ class Replicas {
 
   bool pass(int rank, const Communication& communication, Meeting& meeting) {
     const bool sends = communication.kind == comm::Kind::send;
-    const auto named =
-        bind_rank(sends ? communication.to : communication.from, mesh_, ranks_[rank].coordinates).constant();
+    const auto named = bound(sends ? communication.to : communication.from, ranks_[rank]).constant();
     const int peer = static_cast<int>(named.value_or(-1));
     Held received;
     if (peer >= 0 && sends) {
@@ -568,7 +584,9 @@ class Replicas {
   std::deque<int> runnable_;
   std::deque<Meeting> meetings_;
   std::map<std::vector<std::string>, std::vector<Chair>> seats_;  // by axes, then by rank
-  std::map<std::pair<const std::byte*, size_t>, Number> hashes_;
+  std::map<std::pair<const std::byte*, size_t>, uint64_t> hashes_;
+  std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by what elements mention them
+  std::map<std::pair<const Value*, std::vector<int64_t>>, Number> elements_;
 };
 
 }  // namespace
