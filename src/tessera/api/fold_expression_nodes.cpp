@@ -118,8 +118,10 @@ class ExpressionFolder {
     } else if (is_untyped(*node) || is_foldable(*node) || node->is("Shape")) {
       infer(node);
     }
+    const bool of_constants = !is_position(*node) && !is_foldable(*node);
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;
+      if (of_constants && result->dtype() == DType::boolean) continue;  // passes over constants decide by it
       if (rank_ || is_position(*node))
         for (Expr& element : *result->content) element = bind(element);
       become_expression(graph_, result, *result->content);
