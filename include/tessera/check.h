@@ -22,6 +22,7 @@ struct CheckFinding {
   ///   partial    a partial value is reduced before it is used as whole
   ///   function   the functions that collectives are lowered to are those that their metadata say
   ///   meaning    a written program computes what it was proved to compute when it was written
+  ///   output     all ranks that give the same part of an output have the same of it
   ///   type       a node's result is of the type that is stated
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes

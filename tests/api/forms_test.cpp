@@ -88,6 +88,23 @@ TEST(EveryForm, IsReadBackHoweverTheyAreWritten) {
 }
 
 // Each rank's process reads it for itself, with whatever it has allocated before.
+TEST(EveryForm, HasInputsThatNobodyReads) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[4, 7] x, float[2, 3] unread) => (float[4, 5] y) <float[7, 5] w> { y = MatMul (x, w) })"));
+  const Tensors inputs = {{"x", ramp({4, 7})}, {"unread", ramp({2, 3})}};
+  const Program program = compile(model, Mesh::parse("tp=2"), {});
+  const Tensors expected = Session(program, one_thread()).run(inputs);
+  for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for}) {
+    WriteOptions options;
+    options.form = form;
+    program.write(folder / "out", options);
+    const Program read = Program::read(folder / "out");
+    EXPECT_EQ(read.inputs().size(), 2u);
+    expect_same(Session(read, one_thread()).run(inputs), expected);
+  }
+}
+
 TEST(EveryForm, IsReadAlikeWhereverMemoryLies) {
   TemporaryFolder folder;
   const Program program = compile(Model::load(model_at("gpt2")), Mesh::parse("tp=3"), {});

@@ -114,23 +114,29 @@ class RankModelReader {
     return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // Files have zeros there, which a tool may have folded.
+  // Files have zeros there, which a tool may have folded or copied.
   void drop_unread_operands() {
-    std::set<Node*> fillers;
+    std::set<Value*> unread;
     for (const auto& node : graph().nodes()) {
       const Value* operand = node->domain == spmd::kCommDomain ? node->input(0) : nullptr;
       if (!operand) continue;
       auto any_gives = [&] {
         return std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(*node, rank); });
       };
-      Node* const filler = operand->producer;
-      if (filler ? !filler->is("ConstantOfShape") : operand->kind != ValueKind::constant) continue;
+      const Value* filler = operand;
+      while (filler->producer && filler->producer->is("Identity")) filler = filler->producer->input(0);
+      if (filler->producer ? !filler->producer->is("ConstantOfShape") : filler->kind != ValueKind::constant) continue;
       if (any_gives()) continue;
+      unread.insert(node->inputs[0]);
       graph().set_input(node.get(), 0, nullptr);
-      if (filler) fillers.insert(filler);
     }
-    for (Node* filler : fillers)
-      if (filler->output()->uses.empty() && !graph().is_output(filler->output())) graph().erase(filler);
+    while (!unread.empty()) {
+      Value* const value = unread.extract(unread.begin()).value();
+      if (!value->producer || !value->uses.empty() || graph().is_output(value)) continue;
+      Node* const maker = value->producer;
+      if (maker->is("Identity")) unread.insert(maker->input(0));
+      graph().erase(maker);
+    }
   }
 
   Value* take_port(const Manifest::Tensor& tensor, std::vector<spmd::Port>& ports) {

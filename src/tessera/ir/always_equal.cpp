@@ -25,16 +25,16 @@ bool always_equal(const Expr& a, const Expr& b) {
 uint64_t fingerprint(const Expr& expr) {
   std::set<std::string> symbols;
   expr.collect_symbols(symbols);
-  // A symbol's values depend on nothing but its name.
-  constexpr std::array<int64_t, 12> kSizes = {1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 211, 1000};
+  // Each symbol takes all of these sizes, in an order that depends on nothing but its name.
+  constexpr std::array<int64_t, 12> kSizes = {1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 1000, 4099};
+  constexpr std::array<uint64_t, 4> kStrides = {1, 5, 7, 11};
   Hash hash;
-  for (size_t sample = 0; sample < kSizes.size(); ++sample) {
+  for (uint64_t sample = 0; sample < kSizes.size(); ++sample) {
     std::map<std::string, int64_t, std::less<>> bound;
     for (const std::string& symbol : symbols) {
-      Hash drawn;
-      drawn.add(symbol);
-      drawn.add(sample);
-      bound[symbol] = kSizes[drawn.value() % kSizes.size()];
+      Hash name;
+      name.add(symbol);
+      bound[symbol] = kSizes[(name.value() / 4 % kSizes.size() + sample * kStrides[name.value() % 4]) % kSizes.size()];
     }
     hash.add(static_cast<uint64_t>(expr.evaluate(bound)));
   }

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/numbering.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/always_equal.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/proof/step.h"
@@ -55,7 +56,7 @@ class Numbers {
     Mixer mixer;
     if (const auto elements = ops::content_of(&value)) {
       mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
-      for (const Expr& element : *elements) mixer.add(with_axis_bounds(element, program_.mesh).str());
+      for (const Expr& element : *elements) mixer.add(fingerprint(with_axis_bounds(element, program_.mesh)));
     } else if (value.kind == ValueKind::constant) {
       mixer.add("constant").add(dialect::literal_text(value.data));
     } else {

@@ -1,0 +1,28 @@
+#include "tessera/ir/always_equal.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+TEST(Fingerprint, IsThatOfEqualExpressions) {
+  const Expr b = Expr::symbol("batch"), s = Expr::symbol("sequence");
+  EXPECT_EQ(fingerprint(b * s + b), fingerprint(b * (s + 1)));
+  EXPECT_EQ(fingerprint(floordiv(b, 2) + mod(b, 2)), fingerprint(floordiv(b + 1, 2)));
+  EXPECT_EQ(fingerprint(min(b, 5) + max(b, 5)), fingerprint(b + 5));
+  EXPECT_EQ(fingerprint(Expr(7)), fingerprint(Expr(3) + 4));
+}
+
+TEST(Fingerprint, TellsApartWhatDiffersAtSomeSizes) {
+  const Expr b = Expr::symbol("batch"), s = Expr::symbol("sequence");
+  EXPECT_NE(fingerprint(b), fingerprint(s));
+  EXPECT_NE(fingerprint(b), fingerprint(b + 1));
+  EXPECT_NE(fingerprint(b), fingerprint(min(b, 1024))) << "they differ at large sizes only";
+  EXPECT_NE(fingerprint(b), fingerprint(max(b, 2))) << "they differ at 1 only";
+  EXPECT_NE(fingerprint(floordiv(b, 2)), fingerprint(floordiv(b + 1, 2)));
+  EXPECT_NE(fingerprint(Expr(504)), fingerprint(Expr(505)));
+  EXPECT_NE(fingerprint(b * s), fingerprint(b + s));
+}
+
+}  // namespace
+}  // namespace tessera
