@@ -1,13 +1,14 @@
 # The front door. Needs make and a Debian 12 (root or sudo); everything else is installed from apt.txt.
 #   make run       build, verify the example model on five meshes, let it continue a text
 #   make test      build, run every test
-# More: build, bench, fuzz, property, conformance, sanitize, format, install PREFIX=DIR, clean.
+# More: build, bench, fuzz, property, conformance, sanitize, sanitize-short, format, install PREFIX=DIR, clean.
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+SANITIZE_SHORT = Local|Executor|Overlap|Agreement|Messages|RowPieces|SharedKernels
 
-.PHONY: build run test bench fuzz property conformance sanitize format install clean packages
+.PHONY: build run test bench fuzz property conformance sanitize sanitize-short format install clean packages
 
 # What users run: the command with its engines, and the examples. Tests are the larger half and are built by `make test`.
 build: packages
@@ -33,17 +34,24 @@ bench: packages
 	@cmake --build --preset release -j $(JOBS)
 	@scripts/bench.sh
 
-# libFuzzer against the readers, each for FUZZ_SECONDS, under AddressSanitizer.
+# libFuzzer against the readers, and against the whole way from a model to a run, each for FUZZ_SECONDS, under
+# AddressSanitizer and UndefinedBehaviorSanitizer.
 fuzz:
-	@scripts/install_packages.sh clang-16 libclang-rt-16-dev
+	@scripts/install_packages.sh clang-16 libclang-rt-16-dev libomp-16-dev
 	@cmake --preset fuzz --log-level=WARNING
-	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_seeds
+	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_run fuzz_seeds
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 # What others make of written programs: onnx.checker, and ONNX's reference evaluator (from PyPI).
 conformance: build
 	@scripts/install_packages.sh python3-venv
 	@scripts/conformance.sh
+
+# What is quick and has several threads, under ThreadSanitizer; what measures time, or starts processes, is left out.
+sanitize-short: packages
+	@cmake --preset tsan --log-level=WARNING
+	@cmake --build --preset tsan -j $(JOBS) --target comm_test runtime_test
+	@ctest --preset tsan -L 'comm|runtime' -R '$(SANITIZE_SHORT)'
 
 sanitize: packages
 	@for preset in asan tsan; do \

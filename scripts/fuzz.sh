@@ -1,14 +1,28 @@
 #!/bin/sh
-# scripts/fuzz.sh BUILD SECONDS: each fuzzer for so many seconds, from the models at hand. What it finds is left in
+# scripts/fuzz.sh BUILD SECONDS [FUZZER…]: each fuzzer (model, text, values, run; all if none is named) for so many
+# seconds, two side by side where there are two cores, from the models at hand. What one finds is left in
 # BUILD/fuzz/found, and `BUILD/tests/fuzz/fuzz_NAME FILE` repeats it; the corpus in BUILD/fuzz grows from run to run.
 set -e
 build=$1 seconds=$2
+shift 2
 mkdir -p "$build/fuzz/found"
-[ -d "$build/fuzz/model" ] || "$build/tests/fuzz/fuzz_seeds" "$build/fuzz" tests /usr/share/libonnx-testdata/data/node
-for reader in model text values; do
-  echo "fuzz_$reader, $seconds s"
-  "$build/tests/fuzz/fuzz_$reader" "$build/fuzz/$reader" -max_total_time="$seconds" -max_len=65536 -timeout=20 \
-    -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$build/fuzz/found/$reader-" 2>"$build/fuzz/$reader.log" ||
-    { tail -40 "$build/fuzz/$reader.log"; exit 1; }
-  grep -E "number_of_executed_units|new_units_added" "$build/fuzz/$reader.log"
-done
+[ -d "$build/fuzz/run" ] || "$build/tests/fuzz/fuzz_seeds" "$build/fuzz" tests examples \
+  /usr/share/libonnx-testdata/data/node
+if [ $# != 1 ]; then
+  [ $# -gt 1 ] || set -- run model text values
+  side_by_side=$(nproc)
+  [ "$side_by_side" -lt 2 ] || side_by_side=2
+  printf '%s\n' "$@" | xargs -P "$side_by_side" -n 1 "$0" "$build" "$seconds"
+  exit
+fi
+# A model that is run takes more room and time than one that is read.
+longest=65536
+[ "$1" != run ] || longest=262144
+log=$build/fuzz/$1.log
+"$build/tests/fuzz/fuzz_$1" "$build/fuzz/$1" -max_total_time="$seconds" -max_len=$longest -timeout=20 \
+  -rss_limit_mb=4096 -print_final_stats=1 -artifact_prefix="$build/fuzz/found/$1-" 2>"$log" || {
+  tail -40 "$log"
+  exit 255  # xargs starts no other
+}
+echo "fuzz_$1, $seconds s: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs," \
+  "$(sed -n 's/^stat::new_units_added: *//p' "$log") new in the corpus"

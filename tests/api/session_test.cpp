@@ -206,6 +206,20 @@ TEST(Inspect, counts_of_a_table_the_rows_that_a_step_reads) {
   EXPECT_EQ(many.parameter_bytes_read, many.parameter_bytes);
 }
 
+TEST(Inspect, counts_no_more_flops_than_a_number_holds) {
+  TemporaryFolder folder;
+  Model model = Model::load(write_model(folder, R"(
+    g (float[n, n] a) => (float[n, n] y) {
+      b = MatMul (a, a)
+      c = MatMul (b, b)
+      d = MatMul (c, c)
+      e = MatMul (d, d)
+      f = MatMul (e, e)
+      y = MatMul (f, f)
+    })"));
+  EXPECT_EQ(inspect(model, {{"n", 1 << 20}}).flops, std::numeric_limits<int64_t>::max()) << "6·2⁶¹";
+}
+
 TEST(Inspect, names_operators_that_are_not_covered) {
   TemporaryFolder folder;
   Inspection found = inspect(Model::load(write_model(folder, R"(

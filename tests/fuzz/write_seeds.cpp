@@ -1,11 +1,13 @@
-// fuzz_seeds OUT FOLDER…: what the fuzzers begin with, from the .onnx and .npy files below the folders. OUT/model gets
-// small models, OUT/text the text of models, OUT/values arrays and notation.
+// fuzz_seeds OUT FOLDER…: what the fuzzers begin with, from the .onnx and .npy files below the folders. OUT/model
+// and OUT/run get small models, OUT/text the text of models, OUT/values arrays and notation. Large weights of models to
+// be run become inputs: what is left is the graph, in a size at which a fuzzer makes headway.
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <string>
 
+#include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/onnx/import.h"
@@ -14,14 +16,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLargest = 64 << 10;  // larger ones are slow and teach little
+constexpr size_t kLargest = 64 << 10;  // larger ones are slow and teach readers little
+constexpr size_t kLargestRun = 256 << 10;
+constexpr size_t kLargeWeight = 1 << 10;
+
+std::string with_weights_for_inputs(const std::string& bytes) {
+  onnx::ModelProto model;
+  if (!model.ParseFromString(bytes)) return bytes;
+  onnx::GraphProto& graph = *model.mutable_graph();
+  const google::protobuf::RepeatedPtrField<onnx::TensorProto> weights = graph.initializer();
+  graph.clear_initializer();
+  for (const onnx::TensorProto& weight : weights) {
+    if (weight.ByteSizeLong() < kLargeWeight) {
+      *graph.add_initializer() = weight;
+      continue;
+    }
+    onnx::ValueInfoProto& input = *graph.add_input();
+    input.set_name(weight.name());
+    auto& type = *input.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(weight.data_type());
+    type.mutable_shape();
+    for (const int64_t extent : weight.dims()) type.mutable_shape()->add_dim()->set_dim_value(extent);
+  }
+  return model.SerializeAsString();
+}
 
 class Seeds {
  public:
   explicit Seeds(fs::path out) : out_(std::move(out)) {}
 
-  void add(const char* fuzzer, const std::string& bytes) {
-    if (bytes.size() > kLargest) return;
+  void add(const char* fuzzer, const std::string& bytes, size_t largest = kLargest) {
+    if (bytes.size() > largest) return;
     fs::create_directories(out_ / fuzzer);
     std::ofstream(out_ / fuzzer / std::to_string(next_++), std::ios::binary) << bytes;
   }
@@ -32,6 +57,7 @@ class Seeds {
     if (path.extension() == ".npy") add("values", "a" + bytes);
     if (path.extension() != ".onnx") return;
     add("model", bytes);
+    add("run", with_weights_for_inputs(bytes), kLargestRun);
     try {
       add("text", print_text(tessera::import_model(path)));
     } catch (const tessera::Error&) {

@@ -6,6 +6,7 @@
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/base/saturated.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
@@ -74,9 +75,9 @@ void add_costs(Inspection& result, const Graph& graph) {
       most = of_type;
       result.compute = dtype;
     }
-  result.flops = static_cast<int64_t>(flops);
-  result.parameter_bytes_read = static_cast<int64_t>(read);
-  result.moved_bytes = static_cast<int64_t>(bytes);
+  result.flops = saturated(flops);
+  result.parameter_bytes_read = saturated(read);
+  result.moved_bytes = saturated(bytes);
 }
 
 }  // namespace

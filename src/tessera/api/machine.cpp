@@ -17,7 +17,9 @@ std::vector<std::string> instruction_sets() {
   if (__builtin_cpu_supports("avx512f")) found.emplace_back("avx512f");
   if (__builtin_cpu_supports("avx512vnni")) found.emplace_back("avx512_vnni");
   if (__builtin_cpu_supports("avx512bf16")) found.emplace_back("avx512_bf16");
+#if !defined(__clang__)  // clang 16 does not know the name
   if (__builtin_cpu_supports("amx-bf16")) found.emplace_back("amx_bf16");
+#endif
 #endif
   return found;
 }

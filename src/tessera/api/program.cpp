@@ -5,6 +5,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/base/saturated.h"
 #include "tessera/join.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
@@ -194,10 +195,9 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   int64_t parameter_bytes = 0;
   for (const auto& node : program.graph->nodes()) flops += of_rank(ops::flops_of(*node));
   for (const Value* state : program.graph->values_of(ValueKind::state))
-    parameter_bytes +=
-        static_cast<int64_t>(bytes_of(state->dtype(), static_cast<int64_t>(of_rank(product(state->shape())))));
+    parameter_bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(of_rank(product(state->shape())))));
   const size_t peak = runtime::peak_bytes_of_rank(programs, static_cast<int>(rank), all);
-  return {static_cast<int64_t>(peak), parameter_bytes, static_cast<int64_t>(flops)};
+  return {static_cast<int64_t>(peak), parameter_bytes, saturated(flops)};
 }
 
 }  // namespace v1

@@ -5,6 +5,7 @@
 #include "tessera/base/checked.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/base/saturated.h"
 #include "tessera/inspect.h"
 #include "tessera/runtime/memory_limit.h"
 
@@ -58,7 +59,7 @@ class IndexBound {
   }
 
   void limit(const Expr& rows) {
-    auto size = static_cast<int64_t>(spmd::hinted(rows, sizes_));
+    auto size = saturated(spmd::hinted(rows, sizes_));
     bound_ = bound_ ? std::min(*bound_, size) : size;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/api/impl.h"
+#include "tessera/base/saturated.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::api {
@@ -24,7 +25,7 @@ class BytesOfRank0 {
   explicit BytesOfRank0(const spmd::Program& program) : program_(program), origin_(program.mesh.axes().size(), 0) {}
 
   int64_t of(const Expr& expr) const {
-    return static_cast<int64_t>(spmd::hinted(bind_rank(expr, program_.mesh, origin_), program_.hints));
+    return saturated(spmd::hinted(bind_rank(expr, program_.mesh, origin_), program_.hints));
   }
   int64_t of(const Value* value) const {
     return value ? static_cast<int64_t>(bytes_of(value->dtype(), of(product(value->shape())))) : 0;

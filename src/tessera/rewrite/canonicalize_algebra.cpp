@@ -19,19 +19,26 @@ bool is_exactly(const Value* value, double expected) {
          (!is_float(value->dtype()) || std::signbit(*scalar) == std::signbit(expected));
 }
 
+/// Clang 16 takes no numbers with a fraction as template arguments, but names of them.
+enum class Neutral { minus_zero, zero, one };
+
+constexpr double number(Neutral neutral) {
+  return neutral == Neutral::minus_zero ? -0.0 : neutral == Neutral::zero ? 0.0 : 1.0;
+}
+
 /// x ∘ neutral = neutral ∘ x = x. Of floats, -0 is neutral to addition: -0 + 0 is 0.
-template <double neutral>
+template <Neutral neutral>
 bool drop_neutral(Graph& graph, Node* node) {
   if (node->inputs.size() != 2) return false;
   for (size_t i : {0, 1})
-    if (is_exactly(node->inputs[i], neutral)) return becomes(graph, node, node->inputs[1 - i]);
+    if (is_exactly(node->inputs[i], number(neutral))) return becomes(graph, node, node->inputs[1 - i]);
   return false;
 }
 
 /// x ∘ neutral = x
-template <double neutral>
+template <Neutral neutral>
 bool drop_right_neutral(Graph& graph, Node* node) {
-  return is_exactly(node->inputs[1], neutral) && becomes(graph, node, node->inputs[0]);
+  return is_exactly(node->inputs[1], number(neutral)) && becomes(graph, node, node->inputs[0]);
 }
 
 /// And with a constant is the other operand or false; Or likewise.
@@ -101,11 +108,11 @@ std::vector<Rule> algebra_rules() {
           {"Where", decide_where},
           {"And", simplify_logic<true>},
           {"Or", simplify_logic<false>},
-          {"Add", drop_neutral<-0.0>},
-          {"Mul", drop_neutral<1.0>},
-          {"Sub", drop_right_neutral<0.0>},
-          {"Div", drop_right_neutral<1.0>},
-          {"Pow", drop_right_neutral<1.0>},
+          {"Add", drop_neutral<Neutral::minus_zero>},
+          {"Mul", drop_neutral<Neutral::one>},
+          {"Sub", drop_right_neutral<Neutral::zero>},
+          {"Div", drop_right_neutral<Neutral::one>},
+          {"Pow", drop_right_neutral<Neutral::one>},
           {"", fold_constants}};
 }
 

@@ -323,7 +323,8 @@ int Executor::threads_per_rank() const {
 
 Symbols Executor::bind_symbols(const Tensors& inputs) const {
   const spmd::Program& program = this->program();
-  for (const auto& [name, tensor] : inputs) {
+  for (const auto& given : inputs) {
+    const std::string& name = given.first;
     bool known = std::any_of(program.inputs.begin(), program.inputs.end(),
                              [&](const spmd::Port& port) { return port.name == name; });
     if (known) continue;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "tessera/base/saturated.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::spmd {
@@ -25,7 +26,7 @@ std::map<AxisRef, std::vector<SplitNode>> nodes_by_axis(const Layout& layout, co
   for (size_t n = 0; n < layout.nodes.size(); ++n) {
     const NodeLayout& node = layout.nodes[n];
     for (size_t s = 0; s < node.subfactors.size(); ++s) {
-      auto left = static_cast<int64_t>(hinted(node.subfactors[s].size, hints));  // with the first of the major axes
+      auto left = saturated(hinted(node.subfactors[s].size, hints));  // with the first of the major axes
       for (const AxisRef& axis : decisions.nodes[n].axes[s]) {
         found[axis].push_back(
             {node.node, node.subfactors[s].size, std::min(left, axis.size), hinted(ops::flops_of(*node.node), hints)});

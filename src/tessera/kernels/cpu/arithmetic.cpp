@@ -44,13 +44,13 @@ struct Div {
 struct Max {
   template <typename T>
   T operator()(T a, T b) const {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }  // NaN wins
 };
 struct Min {
   template <typename T>
   T operator()(T a, T b) const {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
 };
 

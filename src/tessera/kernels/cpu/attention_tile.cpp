@@ -104,7 +104,7 @@ TESSERA_MULTIVERSION void hide(float* __restrict scores, int64_t count, int64_t 
   for (int32_t j = 0; j < count; ++j) {
 #pragma omp simd
     for (int64_t i = 0; i < lanes; ++i)
-      scores[j * lanes + i] = (j >= low[i]) & (j < high[i]) ? scores[j * lanes + i] : minus_infinity;
+      scores[j * lanes + i] = ((j >= low[i]) & (j < high[i])) ? scores[j * lanes + i] : minus_infinity;
   }
 }
 

@@ -89,7 +89,7 @@ struct GreatestOf {  // NaN wins
   }
   template <typename C>
   static C combine(C a, C b) {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   }
 };
 struct LeastOf {
@@ -103,7 +103,7 @@ struct LeastOf {
   }
   template <typename C>
   static C combine(C a, C b) {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   }
 };
 

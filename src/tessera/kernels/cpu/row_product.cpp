@@ -149,7 +149,9 @@ class RowProduct : public MatrixProduct {
 
   void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
            std::span<const void* const>) override {
-    const auto [rows, stride] = rows_of(static_cast<const T*>(a), static_cast<float*>(scratch));
+    const auto wide = rows_of(static_cast<const T*>(a), static_cast<float*>(scratch));
+    const float* rows = wide.first;  // clang 16 cannot bring structured bindings into an OpenMP region
+    const int64_t stride = wide.second;
     const T* weight = static_cast<const T*>(b);
     const R* row = with_bias_ ? static_cast<const R*>(bias) : nullptr;
     R* result = static_cast<R*>(c);

@@ -32,13 +32,13 @@ struct MulUpdate {
 struct MaxUpdate {
   template <typename C>
   C operator()(C old, C update) const {
-    return (old > update) | (old != old) ? old : update;
+    return ((old > update) | (old != old)) ? old : update;
   }
 };
 struct MinUpdate {
   template <typename C>
   C operator()(C old, C update) const {
-    return (old < update) | (old != old) ? old : update;
+    return ((old < update) | (old != old)) ? old : update;
   }
 };
 
@@ -85,25 +85,52 @@ T* start_from_data(const KernelArgs& args, size_t bytes) {
   return args.out<T>();
 }
 
+// Templates of their own: clang 16 does not emit a lambda of a generic lambda.
+template <typename T, typename Op>
+std::unique_ptr<Kernel> scatter_slices(const PrepareContext& context, const TuplePlan& plan) {
+  return make_kernel([plan, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
+                      label = context.node.label()](const KernelArgs& args) {
+    const Indices indices(args.inputs[1], dtype);
+    T* out = start_from_data<T>(args, bytes);
+    const T* updates = args.in<T>(2);
+    for (int64_t i = 0; i < plan.total(); ++i) {
+      T* to = out + plan.slice_of(label, indices, i) * plan.slice;
+      const T* from = updates + i * plan.slice;
+      for (int64_t k = 0; k < plan.slice; ++k) to[k] = store<T>(Op()(load(to[k]), load(from[k])));
+    }
+  });
+}
+
+template <typename T, typename Op>
+std::unique_ptr<Kernel> scatter_elements(const PrepareContext& context, int64_t axis) {
+  const Dims& data = context.inputs[0].dims;
+  const int64_t extent = data[axis];
+  Dims strides = dense_strides(data);
+  const int64_t step = strides[axis];
+  strides[axis] = 0;
+  return make_kernel([extent, strides, step, dims = context.inputs[1].dims, bytes = context.outputs[0].bytes(),
+                      dtype = context.inputs[1].dtype, label = context.node.label()](const KernelArgs& args) {
+    const Indices indices(args.inputs[1], dtype);
+    T* out = start_from_data<T>(args, bytes);
+    const T* updates = args.in<T>(2);
+    const int64_t count = count_of(dims);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t index = indices[i];
+      check_index(label, index, extent);
+      int64_t rest = i, to = (index < 0 ? index + extent : index) * step;
+      for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) to += rest % dims[d] * strides[d];
+      out[to] = store<T>(Op()(load(out[to]), load(updates[i])));
+    }
+  });
+}
+
 std::unique_ptr<Kernel> prepare_scatter_nd(const PrepareContext& context) {
   check_index_type(context, 1);
   const TuplePlan plan(context.node, context.inputs[0].dims, context.inputs[1].dims, 0);
   if (context.inputs[2].count() != plan.total() * plan.slice)
     fail("kernel", "{}: {} updates for {} indexed elements", context.node.label(), context.inputs[2].count(),
          plan.total() * plan.slice);
-  return with_reduction(context, [&]<typename T, typename Op>() -> std::unique_ptr<Kernel> {
-    return make_kernel([plan, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
-                        label = context.node.label()](const KernelArgs& args) {
-      const Indices indices(args.inputs[1], dtype);
-      T* out = start_from_data<T>(args, bytes);
-      const T* updates = args.in<T>(2);
-      for (int64_t i = 0; i < plan.total(); ++i) {
-        T* to = out + plan.slice_of(label, indices, i) * plan.slice;
-        const T* from = updates + i * plan.slice;
-        for (int64_t k = 0; k < plan.slice; ++k) to[k] = store<T>(Op()(load(to[k]), load(from[k])));
-      }
-    });
-  });
+  return with_reduction(context, [&]<typename T, typename Op>() { return scatter_slices<T, Op>(context, plan); });
 }
 
 std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) {
@@ -114,25 +141,7 @@ std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) 
   bool fits = dims.size() == data.size() && context.inputs[2].dims == dims;
   for (size_t d = 0; fits && d < dims.size(); ++d) fits = static_cast<int64_t>(d) == axis || dims[d] <= data[d];
   if (!fits) fail("kernel", "{}: indices and updates differ, or are larger than the data", context.node.label());
-  const int64_t count = count_of(dims), extent = data[axis];
-  Dims strides = dense_strides(data);
-  const int64_t step = strides[axis];
-  strides[axis] = 0;
-  return with_reduction(context, [&]<typename T, typename Op>() -> std::unique_ptr<Kernel> {
-    return make_kernel([=, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
-                        label = context.node.label()](const KernelArgs& args) {
-      const Indices indices(args.inputs[1], dtype);
-      T* out = start_from_data<T>(args, bytes);
-      const T* updates = args.in<T>(2);
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t index = indices[i];
-        check_index(label, index, extent);
-        int64_t rest = i, to = (index < 0 ? index + extent : index) * step;
-        for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) to += rest % dims[d] * strides[d];
-        out[to] = store<T>(Op()(load(out[to]), load(updates[i])));
-      }
-    });
-  });
+  return with_reduction(context, [&]<typename T, typename Op>() { return scatter_elements<T, Op>(context, axis); });
 }
 
 }  // namespace
