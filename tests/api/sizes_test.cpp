@@ -56,8 +56,15 @@ decoder (float[batch, sequence, 8] x, float[batch, past, 8] cache, float[batch, 
   y = MatMul (p, keys)
 })";
 
+// What is added or multiplied by broadcasts to the data: where they have an extent of 1, it has, too.
+constexpr std::string_view kOnes = R"(
+ones (float[batch, 4] x, float[scales] scale, float[biases] bias, float[addends] c) => (float[batch, 1] y) <float[4, 1] w> {
+  thin = Gemm (x, w, c)
+  y = LayerNormalization (thin, scale, bias)
+})";
+
 TEST(Sizes, that_nobody_gave_let_any_model_run) {
-  for (std::string_view text : {kPools, kDecoder}) {
+  for (std::string_view text : {kPools, kDecoder, kOnes}) {
     TemporaryFolder folder;
     const Model model = Model::load(write_model(folder, text));
     const Tensors inputs = random_inputs(model, {}, 3);

@@ -306,6 +306,16 @@ TEST(Elementwise, powers_take_exponents_of_any_type) {
   EXPECT_THAT(values_of<int64_t>(whole), ElementsAre(81, -8, 1, 0));
 }
 
+TEST(Elementwise, powers_of_integers_beyond_their_range_end_there_or_wrap_around) {
+  const Tensor base = ints({4}, {INT64_MAX, -2, 0, 3});
+  auto run = [&](const Tensor& exponent) {
+    return values_of<int64_t>(run_kernel_one("Pow", {base, exponent}, DType::int64, {4}));
+  };
+  EXPECT_THAT(run(floats({4}, {3, 65, -1, 0.5})), ElementsAre(INT64_MAX, INT64_MIN, INT64_MAX, 1));
+  EXPECT_THAT(run(floats({4}, {2, 0.5, 1, 2})), ElementsAre(1, 0, 0, 9)) << "a square wraps around, NaN is 0";
+  EXPECT_THAT(run(floats({}, {2})), ElementsAre(1, 4, 0, 9));
+}
+
 TEST(Elementwise, variadic_operators_take_any_number_of_operands) {
   const std::vector<Tensor> in = {floats({2, 1}, {1, 2}), floats({3}, {10, 20, 30}), floats({}, {100})};
   auto run = [&](const std::string& op) { return values_of<float>(run_kernel_one(op, in, DType::float32, {2, 3})); };

@@ -59,6 +59,16 @@ TEST(Damaged, initializer_of_the_wrong_size) {
                                              "12"));
 }
 
+TEST(Damaged, node_without_results) {
+  onnx::ModelProto model = small_model();
+  onnx::NodeProto& node = *model.mutable_graph()->add_node();
+  node.set_op_type("Max");
+  node.add_input(model.graph().node(0).input(0));
+  EXPECT_THAT(import_error(model), HasSubstr("gives no result"));
+  node.add_output("");
+  EXPECT_THAT(import_error(model), HasSubstr("gives no result"));
+}
+
 TEST(Damaged, extents_that_overflow) {
   onnx::ModelProto model = small_model();
   auto& tensor = *model.mutable_graph()->mutable_initializer(0);

@@ -42,6 +42,21 @@ TEST(Fold, constants_of_all_spellings_become_values) {
   EXPECT_EQ(y->producer->inputs[1]->data.as<float>()[0], 0.5f);
 }
 
+TEST(Fold, a_result_that_the_operator_does_not_have_is_an_error) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Node* two = graph.add_node("Relu", {input(graph, "x", {"4"})}, {"y", "z"});
+  two->outputs[1]->type = two->inputs[0]->type;  // as the file declares it
+  graph.outputs = {two->outputs[1]};
+  try {
+    fold(model);
+    FAIL() << "z is nobody's result";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    EXPECT_THAT(error.what(), HasSubstr("a result 2, 'z', which Relu does not give"));
+  }
+}
+
 TEST(Fold, a_constant_may_be_an_output) {
   OnnxModel model;
   Graph& graph = *model.graph;

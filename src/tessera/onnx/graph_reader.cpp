@@ -1,5 +1,7 @@
 #include "tessera/onnx/graph_reader.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/onnx/attribute_codec.h"
@@ -154,6 +156,9 @@ void GraphReader::read_node(onnx::NodeProto& proto) {
   for (const std::string& input : proto.input()) node->inputs.push_back(input.empty() ? nullptr : operand(input));
   for (const std::string& output : proto.output())
     node->outputs.push_back(output.empty() ? nullptr : graph_->find(output));
+  const bool standard = proto.domain().empty() || proto.domain() == "ai.onnx";
+  if (standard && std::all_of(node->outputs.begin(), node->outputs.end(), [](const Value* value) { return !value; }))
+    fail("import", "{}: {} gives no result, as every operator of ONNX does; the file is damaged", where_, label);
   proto.clear_input();
   proto.clear_output();
 

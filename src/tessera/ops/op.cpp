@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {
@@ -57,6 +58,17 @@ const OpDef& op_of(const Node& node) {
   return *op;
 }
 
+void infer_results(const OpDef& op, Node& node) {
+  // What a file declares of a first result may be all that is known of its shape; of others it counts for nothing.
+  for (size_t r = 1; r < node.outputs.size(); ++r)
+    if (node.outputs[r]) node.outputs[r]->type = {};
+  op.infer(node);
+  for (size_t r = 0; r < node.outputs.size(); ++r)
+    if (const Value* result = node.outputs[r]; result && (result->dtype() == DType::undefined || !result->has_shape()))
+      fail_node(node, "it has a result {}, '{}', which {} does not give; leave it out", r + 1, result->name,
+                node.op_type);
+}
+
 void infer_types(Graph& graph) {
   for (Value* value : graph.values_of(ValueKind::constant))
     if (!value->content && value->rank() <= 1 && value->data.count() <= 64 &&
@@ -64,12 +76,7 @@ void infer_types(Graph& graph) {
       auto elements = value->data.to_int64();
       value->content.emplace(elements.begin(), elements.end());
     }
-  for (const auto& node : graph.nodes()) {
-    op_of(*node).infer(*node);
-    for (const Value* result : node->outputs)
-      check(!result || (result->dtype() != DType::undefined && result->has_shape()),
-            fmt::format("{} has a type after inference", node->label()));
-  }
+  for (const auto& node : graph.nodes()) infer_results(op_of(*node), *node);
 }
 
 Expr flops_of(const Node& node) {

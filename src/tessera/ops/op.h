@@ -77,6 +77,8 @@ std::vector<const OpDef*> all_ops();
 /// Throws a user error naming the node and what would work instead if the operator is not known.
 const OpDef& op_of(const Node& node);
 
+/// Runs the operator's infer; a user error for a result that the operator does not have.
+void infer_results(const OpDef& op, Node& node);
 /// Runs infer over all nodes in order. After it, every result has a dtype and a shape. `stage` is for messages.
 void infer_types(Graph& graph);
 /// Floating-point operations and bytes (operands and results, once each) of a node.

@@ -154,7 +154,7 @@ class Sequences {
 }  // namespace
 
 void fold(OnnxModel& model) {
-  fold(model, [](Node& node) { ops::op_of(node).infer(node); });
+  fold(model, [](Node& node) { ops::infer_results(ops::op_of(node), node); });
 }
 
 void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
@@ -184,7 +184,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     if (sequences.handles(node)) continue;
     settle_values(graph, node);
     if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain))
-      op->infer(*node);
+      ops::infer_results(*op, *node);
     else
       infer_other(*node);
     fold_results(graph, node);

@@ -5,8 +5,8 @@
 namespace tessera::spmd {
 namespace {
 
-// Whether an operand may have an extent of 1 where the result has another. Operators that do not broadcast are taken to,
-// too: they refuse the 1 themselves, when the model is compiled for it.
+// Whether an operand may have an extent of 1 where the result has another. Operators that do not broadcast are taken
+// to, too: they refuse the 1 themselves, when the model is compiled for it.
 bool broadcasts(const Node& node, size_t operand, size_t dim) {
   return !node.is("MatMul") || dim + 2 < node.inputs[operand]->rank();
 }
@@ -25,6 +25,21 @@ class Collector {
     };
     side(rule.operands, node_.inputs, true);
     side(rule.results, node_.outputs, false);
+  }
+
+  // What broadcasts to the result, and not the result to it, is 1 where that is.
+  void along_ones() {
+    const size_t first = node_.is("Gemm")                                                 ? 2
+                         : node_.is("LayerNormalization") || node_.is("RMSNormalization") ? 1
+                                                                                          : SIZE_MAX;
+    const Value* result = node_.output();
+    if (!result || !result->has_shape()) return;
+    for (size_t i = first; i < node_.inputs.size(); ++i) {
+      const Value* operand = node_.inputs[i];
+      if (!operand || !operand->has_shape() || operand->rank() > result->rank()) continue;
+      for (size_t d = 0; d < operand->rank(); ++d)
+        if (result->shape()[result->rank() - operand->rank() + d].is(1)) add(operand->shape()[d], 1, false);
+    }
   }
 
   // Inference is asked again, into values of its own.
@@ -65,6 +80,7 @@ class Collector {
 std::vector<ExtentEquality> equal_extents_of(const Node& node, const ops::Rule& rule) {
   Collector collector(node);
   collector.along_factors(rule);
+  collector.along_ones();
   collector.as_stated();
   return collector.found();
 }

@@ -1,22 +1,8 @@
-#include <cmath>
-#include <limits>
-
+#include "tessera/base/saturated.h"
 #include "tessera/kernels/cpu/elementwise.h"
 
 namespace tessera::kernels {
 namespace {
-
-/// Floats go to integers by truncation; what lies beyond the integer's range goes to its nearest end, NaN to zero.
-template <typename To, typename From>
-To truncated(From value) {
-  using Limits = std::numeric_limits<To>;
-  // The greatest integer may not be a float; the power of two above it is.
-  const From beyond = std::ldexp(From(1), Limits::digits);
-  const From least = std::is_signed_v<To> ? -beyond : From(0);
-  if (value >= beyond) return Limits::max();
-  if (value <= least) return Limits::min();
-  return value == value ? static_cast<To>(value) : To(0);
-}
 
 template <typename To, typename From>
 To converted(From stored) {
@@ -24,7 +10,7 @@ To converted(From stored) {
   if constexpr (std::is_same_v<To, bool>)
     return value != Compute<From>(0);
   else if constexpr (std::is_floating_point_v<Compute<From>> && std::is_integral_v<To>)
-    return truncated<To>(value);
+    return saturated<To>(value);
   else
     return static_cast<To>(static_cast<Compute<To>>(value));
 }

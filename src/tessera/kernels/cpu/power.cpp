@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tessera/base/saturated.h"
 #include "tessera/kernels/cpu/elementwise.h"
 
 namespace tessera::kernels {
@@ -22,15 +23,28 @@ T integer_power(T base, E exponent) {
   return static_cast<T>(result);
 }
 
-/// One element. Squares, which models are full of, have a loop of their own for a scalar exponent; x * x here keeps
-/// both ways alike.
+/// x * x, which wraps around as integer_power does.
+template <typename T>
+T squared(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<uint64_t>(x) * static_cast<uint64_t>(x));
+  else
+    return x * x;
+}
+
+/// One element. Squares, which models are full of, have a loop of their own for a scalar exponent; squared() keeps both
+/// ways alike.
 template <typename T, typename E>
 T power(T base, E exponent) {
   if constexpr (std::is_integral_v<T> && std::is_integral_v<E>) {
     return integer_power(base, exponent);
   } else {
-    if (exponent == E(2)) return base * base;
-    return static_cast<T>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+    if (exponent == E(2)) return squared(base);
+    const double result = std::pow(static_cast<double>(base), static_cast<double>(exponent));
+    if constexpr (std::is_integral_v<T>)
+      return saturated<T>(result);  // as a Cast
+    else
+      return static_cast<T>(result);
   }
 }
 
@@ -46,7 +60,7 @@ std::unique_ptr<Kernel> prepare_pow(const PrepareContext& context) {
         if (scalar_exponent && load(exponent[0]) == Compute<E>(2)) {
           plan.for_each_row(threads, [&](const int64_t* offsets, int64_t begin, int64_t n) {
             const T* a = base + offsets[0];
-            map_binary(a, plan.fixed(0), a, plan.fixed(0), out + begin, n, [](auto x, auto y) { return x * y; });
+            map_binary(a, plan.fixed(0), a, plan.fixed(0), out + begin, n, [](auto x, auto) { return squared(x); });
           });
           return;
         }

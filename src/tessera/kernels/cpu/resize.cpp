@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/base/checked.h"
+#include "tessera/base/saturated.h"
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
@@ -81,13 +82,13 @@ double source_coordinate(Coordinates how, int64_t at, int64_t in, int64_t out, d
 int64_t nearest_position(Rounding rounding, double x) {
   switch (rounding) {
     case Rounding::floor:
-      return static_cast<int64_t>(std::floor(x));
+      return saturated(std::floor(x));
     case Rounding::ceil:
-      return static_cast<int64_t>(std::ceil(x));
+      return saturated(std::ceil(x));
     case Rounding::prefer_ceil:
-      return static_cast<int64_t>(std::floor(x + 0.5));
+      return saturated(std::floor(x + 0.5));
     case Rounding::prefer_floor:
-      return static_cast<int64_t>(std::ceil(x - 0.5));
+      return saturated(std::ceil(x - 0.5));
   }
   return 0;
 }
