@@ -25,11 +25,13 @@ class OneNode {
   }
 
   OneNode& operand(std::string_view extents, DType dtype = DType::float32) {
-    std::istringstream words{std::string(extents)};
-    Shape shape;
-    for (std::string word; words >> word;) shape.push_back(Expr::parse(word).value());
     node_.inputs.push_back(
-        graph_.add_input(std::string(1, static_cast<char>('A' + node_.inputs.size())), {dtype, std::move(shape)}));
+        graph_.add_input(std::string(1, static_cast<char>('A' + node_.inputs.size())), {dtype, parsed(extents)}));
+    return *this;
+  }
+  /// What the model says of the result before it is computed.
+  OneNode& declared(std::string_view extents, DType dtype = DType::float32) {
+    node_.outputs[0]->type = {dtype, parsed(extents)};
     return *this;
   }
   OneNode& absent() {
@@ -154,6 +156,12 @@ class OneNode {
   std::vector<Attribute> last_attributes;
 
  private:
+  static Shape parsed(std::string_view extents) {
+    std::istringstream words{std::string(extents)};
+    Shape shape;
+    for (std::string word; words >> word;) shape.push_back(Expr::parse(word).value());
+    return shape;
+  }
   static std::string text_of(const TensorType& type) {
     return fmt::format("{} {}", name_of(type.dtype), to_string(type.shape.value()));
   }

@@ -103,6 +103,31 @@ TEST(Reshape, RefusesWhatCannotBe) {
   EXPECT_THAT(data.error(), HasSubstr("its shape ('B') depends on data"));
 }
 
+TEST(Reshape, TakesADeclaredShapeOfAsManyElements) {
+  auto error = [](const char* from, const char* declared) {
+    OneNode node("Reshape");
+    return node.operand(from).operand("2", DType::int64).declared(declared).error();
+  };
+  EXPECT_EQ(error("2 3", "3 2"), "no error");
+  EXPECT_EQ(error("2 3", "3 s"), "no error");
+  EXPECT_EQ(error("b 3", "4 2"), "no error");
+  EXPECT_THAT(error("2 3", "4 2"), HasSubstr("6 elements of shape [2, 3] cannot be given the shape [4, 2]"));
+  EXPECT_THAT(error("0 3", "s 2"), HasSubstr("0 elements of shape [0, 3] cannot be given the shape [s, 2]"));
+}
+
+TEST(Expand, TakesADeclaredShapeThatItsOperandBroadcastsTo) {
+  auto error = [](const char* from, const char* declared) {
+    OneNode node("Expand");
+    return node.operand(from).operand("2", DType::int64).declared(declared).error();
+  };
+  EXPECT_EQ(error("2", "5 2"), "no error");
+  EXPECT_EQ(error("1", "5 s"), "no error");
+  EXPECT_EQ(error("b", "5 2"), "no error");
+  EXPECT_THAT(error("2", "5 4"), HasSubstr("[2]"));
+  EXPECT_THAT(error("2", "5 1"), HasSubstr("the shape [2] does not expand to [5, 1], which the model declares"));
+  EXPECT_THAT(error("2 3 4", "3 4"), HasSubstr("does not expand to [3, 4]"));
+}
+
 TEST(Reshape, GetsItsLocalShapeOnARank) {
   OneNode node("Reshape");
   node.operand("b s 192").ints({0, 0, 6, 32});

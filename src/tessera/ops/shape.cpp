@@ -68,12 +68,23 @@ Shape reshaped(const Node& node, const Shape& from, const std::vector<Expr>& tar
   return shape;
 }
 
+// A shape that only the run computes is as the model declares it, if the elements can be given such a one.
+Shape declared_to_reshape(const Node& node, const Shape& from) {
+  Shape shape = declared_shape(node, 1, "shape");
+  const Expr elements = product(from), declared = product(shape);
+  const auto count = elements.constant(), least_count = least(declared);
+  if (count && ((declared.is_constant() && declared != elements) || (least_count && *least_count > *count)))
+    fail_node(node, "{} elements of shape {} cannot be given the shape {}, which the model declares", *count,
+              to_string(from), to_string(shape));
+  return shape;
+}
+
 void infer_reshape(Node& node) {
   const Value& data = operand(node, 0);
   const Value& shape = operand(node, 1);
   if (shape.rank() != 1) fail_node(node, "its shape operand has rank {}; it must be a list", shape.rank());
   auto target = content_of(&shape);
-  Shape result = target ? reshaped(node, data.shape(), *target) : declared_shape(node, 1, "shape");
+  Shape result = target ? reshaped(node, data.shape(), *target) : declared_to_reshape(node, data.shape());
   set_result(node, 0, data.dtype(), std::move(result), content_of(&data));
 }
 
@@ -139,7 +150,14 @@ void infer_expand(Node& node) {
   const Value& data = operand(node, 0);
   auto target = content_of(&operand(node, 1));
   if (!target) {
-    set_result(node, 0, data.dtype(), declared_shape(node, 1, "shape"));
+    Shape declared = declared_shape(node, 1, "shape");
+    const Shape widened = broadcast(node, {&data.shape(), &declared});
+    bool fits = widened.size() == declared.size();
+    for (size_t d = 0; fits && d < declared.size(); ++d) fits = same_extent(widened[d], declared[d]).has_value();
+    if (!fits)
+      fail_node(node, "the shape {} does not expand to {}, which the model declares", to_string(data.shape()),
+                to_string(declared));
+    set_result(node, 0, data.dtype(), std::move(declared));
     return;
   }
   for (const Expr& extent : *target)

@@ -16,6 +16,7 @@ class LossLowering {
   LossLowering(Graph& graph, Node* node) : graph_(graph), node_(node) {}
 
   void run() {
+    check_form();
     Value* x = node_->input(0);
     if (node_->is("SoftmaxCrossEntropyLoss")) {
       x = add("LogSoftmax", {x}, {attribute("axis", int64_t{1})});
@@ -28,6 +29,16 @@ class LossLowering {
   }
 
  private:
+  void check_form() const {
+    if (!node_->input(0) || !node_->input(1))
+      fail("lower", "{}: it needs scores and a target; the file is damaged", node_->label());
+    const size_t most = node_->is("SoftmaxCrossEntropyLoss") ? 2 : 1;
+    for (size_t r = most; r < node_->outputs.size(); ++r)
+      if (node_->outputs[r])
+        fail("lower", "{}: it has a result {}, '{}', which {} does not give; leave it out", node_->label(), r + 1,
+             node_->outputs[r]->name, node_->op_type);
+  }
+
   Value* add(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes = {}) {
     return untyped(graph_, type, std::move(operands), node_, std::move(attributes));
   }

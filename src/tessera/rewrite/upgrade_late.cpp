@@ -15,19 +15,21 @@ void state_axis(Graph&, Node* node, int64_t) {
   if (!node->find_attribute("axis")) node->set("axis", int64_t{-1});
 }
 
-/// Outside training only the first result means anything (and before version 14 the other results meant training).
-void drop_statistics(Graph& graph, Node* node, int64_t version) {
+/// Outside training only the first result means anything: before version 14 the other results meant training, and since
+/// then there are none.
+void drop_statistics(Graph& graph, Node* node, int64_t) {
   bool extra_results = false;
   for (size_t i = 1; i < node->outputs.size(); ++i) {
     Value* result = node->outputs[i];
     extra_results = extra_results || (result && (!result->uses.empty() || graph.is_output(result)));
   }
-  if (node->get_int("training_mode", 0) != 0 || (version < 14 && extra_results))
+  if (node->get_int("training_mode", 0) != 0 || extra_results)
     fail("upgrade",
          "{}: BatchNormalization in training mode is not supported; export the model in evaluation mode (model.eval())",
          node->label());
   node->remove_attribute("training_mode");
   if (node->outputs.size() == 1) return;
+  if (!node->outputs[0]) return graph.erase(node);
   Node* lean = graph.add_node("BatchNormalization", node->inputs, {node->outputs[0]->name}, "", node);
   lean->attributes = node->attributes;
   lean->name = node->name;
