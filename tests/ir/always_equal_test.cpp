@@ -20,6 +20,11 @@ TEST(Fingerprint, TellsApartWhatDiffersAtSomeSizes) {
   EXPECT_NE(fingerprint(b), fingerprint(min(b, 1024))) << "they differ at large sizes only";
   EXPECT_NE(fingerprint(b), fingerprint(max(b, 2))) << "they differ at 1 only";
   EXPECT_NE(fingerprint(floordiv(b, 2)), fingerprint(floordiv(b + 1, 2)));
+  const Expr tp = Expr::symbol("@tp"), dp = Expr::symbol("@dp"), pp = Expr::symbol("@pp");
+  EXPECT_NE(fingerprint(min(tp, 1)), fingerprint(min(dp, 1)));
+  EXPECT_NE(fingerprint(mod(tp, 2)), fingerprint(mod(dp, 2)));
+  EXPECT_NE(fingerprint(min(tp, 1) * 2 + min(dp, 1)), fingerprint(min(dp, 1) * 2 + min(tp, 1)));
+  EXPECT_NE(fingerprint(min(tp, 1) * min(dp, 1)), fingerprint(min(pp, 1) * min(dp, 1)));
   EXPECT_NE(fingerprint(Expr(504)), fingerprint(Expr(505)));
   EXPECT_NE(fingerprint(b * s), fingerprint(b + s));
 }

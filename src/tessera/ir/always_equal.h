@@ -11,7 +11,7 @@ namespace tessera {
 bool always_equal(const Expr& a, const Expr& b);
 
 /// 64 bits by which equal expressions are found among many: the same for all that are equal, however they are written,
-/// and as far as it can be told (by values at a dozen samples) for no others.
+/// and as far as it can be told (by values at 40 samples) for no others.
 uint64_t fingerprint(const Expr& expr);
 
 }  // namespace tessera
