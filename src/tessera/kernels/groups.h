@@ -31,12 +31,6 @@ struct Placed {
   Dims strides;                 ///< in elements; empty: row-major
 };
 
-struct Grouping {
-  std::vector<NodeGroup> groups;            ///< in running order
-  std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks, by TensorDesc::block
-  std::map<const Value*, Placed> views;     ///< values without memory of their own
-};
-
 /// Types of values on bound extents, row-major.
 using DescOf = std::function<TensorDesc(const Value*)>;
 
@@ -44,6 +38,24 @@ using DescOf = std::function<TensorDesc(const Value*)>;
 struct Bound {
   DescOf desc;
   std::function<std::optional<std::vector<int64_t>>(const Value*)> ints;  ///< elements of constants and expressions
+};
+
+/// Where views lie at other extents, if groups stay the same there.
+class Regrouping {
+ public:
+  virtual ~Regrouping() = default;
+  /// The views that were looked at anew, because what decided them is among `changed`: all values whose extents, or
+  /// elements of expressions, differ from those that the groups were made for. None: at these extents there would be
+  /// other groups, or other values would be views. Not for several threads at a time.
+  virtual std::optional<std::map<const Value*, Placed>> views(const std::vector<const Value*>& changed,
+                                                              const Bound& values) = 0;
+};
+
+struct Grouping {
+  std::vector<NodeGroup> groups;            ///< in running order
+  std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks, by TensorDesc::block
+  std::map<const Value*, Placed> views;     ///< values without memory of their own
+  std::shared_ptr<Regrouping> again = {};   ///< null after single_nodes; lives as long as the graph at most
 };
 
 /// The groups of a rank's program. Every node is in one, but those whose results are views, and Transposes of weights

@@ -202,6 +202,14 @@ struct Executor::Impl {
     on_all([&](size_t n) { ranks[n]->forget(*of); });
   }
 
+  // Null: there is none.
+  const PlanSet* latest_plan_of(const std::shared_ptr<const RankPrograms>& of) const {
+    const Cached* latest = nullptr;
+    for (const auto& [symbols, cached] : plans)
+      if (cached.plans.front()->programs() == of && (!latest || cached.used > latest->used)) latest = &cached;
+    return latest ? &latest->plans : nullptr;
+  }
+
   PlanSet& plan(const Symbols& symbols) {
     join(*programs);
     auto known = plans.find(symbols);
@@ -221,11 +229,14 @@ struct Executor::Impl {
       }
     };
     const PlanOptions plan_options{options.keep_all, options.overlap};
+    const PlanSet* like = latest_plan_of(chosen);
     try {
       std::vector<std::exception_ptr> failures(ranks.size());
       on_all([&](size_t n) {
-        failures[n] =
-            failure_of([&] { made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, plan_options); });
+        failures[n] = failure_of([&] {
+          if (like) made[n] = RankPlan::rebound(*(*like)[n], symbols);
+          if (!made[n]) made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, plan_options);
+        });
       });
       if (std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures))
         failures.front() = failure_of([&] { require_memory(made, symbols); });

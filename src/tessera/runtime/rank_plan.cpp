@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/runtime/plan_frame.h"
 #include "tessera/runtime/row_pieces.h"
 
 namespace tessera::runtime {
@@ -37,53 +38,76 @@ RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs
       programs_(std::move(programs)),
       program_(programs_->of(rank.rank())),
       symbols_(symbols),
-      options_(options) {
+      options_(options),
+      frame_(std::make_shared<Frame>()) {
   const Graph& graph = *program_.graph;
+  Frame& frame = *frame_;
+  frame.symbols = symbols;
   for (const Value* output : graph.outputs) bound(output->shape());  // refuses sizes that no input gives
   const kernels::Bound values{[this](const Value* value) { return desc(value); },
                               [this](const Value* value) { return known_ints(value); }};
   kernels::Grouping grouping =
       options.keep_all ? kernels::single_nodes(graph, values) : kernels::group_nodes(graph, values);
-  const std::vector<kernels::NodeGroup>& groups = grouping.groups;
-  views_ = std::move(grouping.views);
-  blocked_ = std::move(grouping.blocked);
+  frame.groups = std::move(grouping.groups);
+  frame.views = std::move(grouping.views);
+  frame.blocked = std::move(grouping.blocked);
+  frame.again = std::move(grouping.again);
   if (!options.keep_all) place_outputs();
-  steps_.resize(groups.size());
-  prepare_communications(groups);
-  order(groups);
-  note_uses(groups);
+  for (size_t g = 0; g < frame.groups.size(); ++g) steps_.push_back(std::make_shared<Step>());
+  frame.asked.resize(steps_.size());
+  for (size_t g = 0; g < frame.groups.size(); ++g)
+    if (is_communication(*frame.groups[g].root)) {
+      prepare_communication_of(static_cast<int>(g));
+      frame.communicates = true;
+    }
+  frame.actions = order();
+  frame.spans = spans_of(frame.actions, steps_.size());
+  note_uses();
   place_sources();
-  infos_->resize(actions_.size());
-  const std::vector<Span> spans = spans_of(actions_, groups.size());
+  frame.infos->resize(frame.actions.size());
   int under_way = 0;  // communications
-  for (size_t a = 0; a < actions_.size(); ++a) {
-    const auto [step, phase] = actions_[a];
-    StepInfo& info = (*infos_)[a];
+  for (size_t a = 0; a < frame.actions.size(); ++a) {
+    const auto [step, phase] = frame.actions[a];
+    StepInfo& info = (*frame.infos)[a];
     if (phase == Phase::wait) {
-      info = steps_[step].info;
-      info.started = spans[step].begin;
+      info = steps_[step]->info;
+      info.started = frame.spans[step].begin;
       --under_way;
     } else {
-      prepare(groups[step], spans[step], under_way > 0, steps_[step]);
-      info = steps_[step].info;
+      steps_[step]->meanwhile = under_way > 0;
+      prepare(frame.groups[step], frame.spans[step], *steps_[step]);
+      info = steps_[step]->info;
       if (phase == Phase::start) ++under_way;
     }
   }
   for (const Value* output : graph.outputs) locate(output);
   if (options.keep_all)
-    for (const auto& [value, view] : views_) locate(value);
+    for (const auto& [value, view] : frame.views) locate(value);
+  for (size_t g = 0; g < frame.groups.size(); ++g)
+    for (const auto* values : {&frame.groups[g].inputs, &frame.groups[g].outputs})
+      for (const Value* value : *values) {
+        if (!value) continue;
+        frame.steps_of[value].push_back(static_cast<int>(g));
+        if (home(value) != value) frame.steps_of[home(value)].push_back(static_cast<int>(g));
+      }
+  frame.dims = std::exchange(dims_, {});
+  frame.locations = std::exchange(locations_, {});
+  frame.bound_expressions = std::exchange(bound_expressions_, {});
+  frame.lifetimes = lifetimes_;
+  frame.copies = copies_;
+  frame.steps = steps_;
   memory_ = plan_memory(lifetimes_);
 }
 
 std::vector<NamedBytes> RankPlan::pieces() const {
   std::vector<NamedBytes> all(lifetimes_.size());
   for (size_t i = 0; i < all.size(); ++i) all[i].bytes = lifetimes_[i].bytes;
-  for (const Step& step : steps_)
-    if (step.scratch >= 0)
-      all[static_cast<size_t>(step.scratch)].name =
-          fmt::format("scratch memory of {} '{}'", step.info.op, step.info.name);
-  for (const auto& [value, location] : locations_)
-    if (location.where == Where::arena && all[location.offset].name.empty() && !views_.contains(value))
+  for (const auto& step : steps_)
+    if (step->scratch >= 0)
+      all[static_cast<size_t>(step->scratch)].name =
+          fmt::format("scratch memory of {} '{}'", step->info.op, step->info.name);
+  for (const auto& [value, location] : frame_->locations)
+    if (location.where == Where::arena && all[location.offset].name.empty() && !frame_->views.contains(value))
       all[location.offset].name = fmt::format("'{}'", value->name);
   return all;
 }
@@ -154,33 +178,53 @@ std::optional<std::vector<int64_t>> RankPlan::known_ints(const Value* value) con
   return std::nullopt;
 }
 
-kernels::TensorDesc RankPlan::desc(const Value* value) const {
+// Row-major.
+kernels::TensorDesc RankPlan::plain_desc(const Value* value) const {
   if (!value) return {};
   auto known = dims_.find(value);
   if (known == dims_.end()) {
+    if (auto same = frame_->dims.find(value); same != frame_->dims.end()) return {value->dtype(), same->second};
     Dims dims = bound_dims(value);
     require_countable(value->dtype(), dims, value->name);
     known = dims_.emplace(value, std::move(dims)).first;
   }
-  kernels::TensorDesc desc{value->dtype(), known->second};
-  if (auto block = blocked_.find(value); block != blocked_.end()) desc.block = block->second;
-  if (auto view = views_.find(value); view != views_.end()) desc.strides = view->second.strides;
+  return {value->dtype(), known->second};
+}
+
+kernels::TensorDesc RankPlan::desc(const Value* value) const {
+  kernels::TensorDesc desc = plain_desc(value);
+  if (!value) return desc;
+  if (auto block = frame_->blocked.find(value); block != frame_->blocked.end()) desc.block = block->second;
+  if (const kernels::Placed* view = view_of(value)) desc.strides = view->strides;
   return desc;
+}
+
+// Null: it is none.
+const kernels::Placed* RankPlan::view_of(const Value* value) const {
+  if (auto view = views_.find(value); view != views_.end()) return &view->second;
+  auto view = frame_->views.find(value);
+  return view == frame_->views.end() ? nullptr : &view->second;
 }
 
 // The value whose memory this one lies in.
 const Value* RankPlan::home(const Value* value) const {
-  auto view = views_.find(value);
-  return view == views_.end() ? value : view->second.base;
+  const kernels::Placed* view = view_of(value);
+  return view ? view->base : value;
+}
+
+// Null: it has no place yet.
+const RankPlan::Location* RankPlan::located(const Value* value) const {
+  if (auto known = locations_.find(value); known != locations_.end()) return &known->second;
+  auto known = frame_->locations.find(value);
+  return known == frame_->locations.end() ? nullptr : &known->second;
 }
 
 // States are sliced only where they are used as they are: most weights are wanted packed.
 const RankPlan::Location& RankPlan::locate(const Value* value) {
-  auto known = locations_.find(value);
-  if (known != locations_.end()) return known->second;
-  if (auto view = views_.find(value); view != views_.end()) {
-    Location location = locate(view->second.base);
-    location.skip += static_cast<size_t>(view->second.offset) * element_bytes(value);
+  if (const Location* known = located(value)) return *known;
+  if (const kernels::Placed* view = view_of(value)) {
+    Location location = locate(view->base);
+    location.skip += static_cast<size_t>(view->offset) * element_bytes(value);
     return locations_[value] = location;
   }
   if (value->kind != ValueKind::state) check(false, fmt::format("'{}' is placed before its use", value->name));
@@ -195,21 +239,25 @@ int RankPlan::new_buffer(size_t bytes, const Span& span) {
 // The action that is the last use of a value; -1: it has none.
 int RankPlan::last_use(const Value* value) const {
   int last = -1;
-  if (auto uses = uses_.find(home(value)); uses != uses_.end())
+  if (auto uses = frame_->uses.find(home(value)); uses != frame_->uses.end())
     for (const Span& use : uses->second) last = std::max(last, use.end);
   return last;
 }
 
 // Before the order, which must know what they need.
-void RankPlan::prepare_communications(const std::vector<kernels::NodeGroup>& groups) {
-  for (size_t g = 0; g < groups.size(); ++g)
-    if (const Node& node = *groups[g].root; is_communication(node))
-      steps_[g].communication = prepare_communication(
-          node, rank_, [this](std::string_view name) { return lookup(name); }, steps_[g].info);
+void RankPlan::prepare_communication_of(int step) {
+  auto& asked = frame_->asked[step];
+  steps_[step]->communication = prepare_communication(
+      *frame_->groups[step].root, rank_,
+      [&](std::string_view name) {
+        asked.emplace(name);
+        return lookup(name);
+      },
+      steps_[step]->info);
 }
 
-// Fills in the steps' order.
-void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
+std::vector<Action> RankPlan::order() const {
+  const std::vector<kernels::NodeGroup>& groups = frame_->groups;
   std::map<const Value*, int> numbers;
   std::vector<Memory> memories;
   auto number_of = [&](const Value* value) {
@@ -220,7 +268,7 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
     if (root->kind == ValueKind::result) {
       const size_t bytes = desc(root).bytes();
       if (const MemoryLimit* limit = rank_.memory_limit()) limit->require(bytes, root->name);
-      if (!direct_.contains(root)) memory.bytes = bytes;
+      if (!frame_->direct.contains(root)) memory.bytes = bytes;
     }
     return known->second;
   };
@@ -231,7 +279,7 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
     task.communicates = is_communication(*group.root);
     task.at_once = group.root->op_type == "Barrier";
     task.in_place = takes_over_operand(*group.root);
-    if (const auto& communication = steps_[g].communication) task.scratch = communication->scratch_bytes();
+    if (const auto& communication = steps_[g]->communication) task.scratch = communication->scratch_bytes();
     for (const Value* operand : group.inputs)
       if (operand && (operand->producer || operand->kind == ValueKind::input)) task.reads.push_back(number_of(operand));
     for (const Value* result : group.outputs)
@@ -243,20 +291,22 @@ void RankPlan::order(const std::vector<kernels::NodeGroup>& groups) {
   for (const spmd::Port& input : program_.inputs)
     if (const Box part = box(input.value); !part.contiguous())
       memories[number_of(input.value)].bytes = bytes_of(input.value->dtype(), part.count());
-  actions_ = options_.overlap ? schedule(tasks, memories) : as_given(tasks);
+  return options_.overlap ? schedule(tasks, memories) : as_given(tasks);
 }
 
-void RankPlan::note_uses(const std::vector<kernels::NodeGroup>& groups) {
+void RankPlan::note_uses() {
   const Graph& graph = *program_.graph;
-  const std::vector<Span> spans = spans_of(actions_, groups.size());
+  const std::vector<kernels::NodeGroup>& groups = frame_->groups;
+  const std::vector<Span>& spans = frame_->spans;
+  auto& uses = frame_->uses;
   for (size_t g = 0; g < groups.size(); ++g)
     for (const Value* operand : groups[g].inputs)
-      if (operand) uses_[home(operand)].push_back(spans[g]);
-  const int end = static_cast<int>(actions_.size());
-  for (const Value* output : graph.outputs) uses_[home(output)].push_back({end, end});
+      if (operand) uses[home(operand)].push_back(spans[g]);
+  const int end = static_cast<int>(frame_->actions.size());
+  for (const Value* output : graph.outputs) uses[home(output)].push_back({end, end});
   for (const auto& value : graph.values()) {
-    if (value->next) uses_[home(value->next)].push_back({end, end});
-    if (options_.keep_all) uses_[home(value.get())].push_back({end, end});
+    if (value->next) uses[home(value->next)].push_back({end, end});
+    if (options_.keep_all) uses[home(value.get())].push_back({end, end});
   }
 }
 
@@ -267,7 +317,7 @@ void RankPlan::place_sources() {
     size_t element = element_bytes(value);
     Box box = this->box(value);
     if (box.contiguous()) {
-      location = {Where::input, i, nullptr, static_cast<size_t>(box.count() ? box.first() : 0) * element};
+      location = {Where::input, i, nullptr, skip_of(box, value)};
     } else {
       constexpr int kBefore = -1;  // the first action
       int buffer = new_buffer(bytes_of(value->dtype(), box.count()), {kBefore, last_use(value)});
@@ -280,19 +330,24 @@ void RankPlan::place_sources() {
     if (value->kind == ValueKind::constant) {
       locations_[value.get()] = {Where::fixed, 0, value->data.data, 0};
     } else if (value->kind == ValueKind::expression) {
-      const std::vector<int64_t> elements = bound(*value->content);
-      Dims dims = value->rank() == 0 ? Dims{} : Dims{static_cast<int64_t>(elements.size())};
-      Tensor tensor;
-      if (value->dtype() == DType::int32)
-        tensor = Tensor::of(DType::int32, dims, std::vector<int32_t>(elements.begin(), elements.end()));
-      else if (value->dtype() == DType::boolean)
-        tensor = Tensor::of(DType::boolean, dims, std::vector<uint8_t>(elements.begin(), elements.end()));
-      else
-        tensor = Tensor::of(DType::int64, dims, elements);
-      bound_expressions_.push_back(tensor);
-      locations_[value.get()] = {Where::fixed, 0, tensor.data, 0};
+      std::vector<int64_t> elements = bound(*value->content);
+      place_expression(value.get(), elements);
+      frame_->elements.emplace(value.get(), std::move(elements));
     }
   }
+}
+
+void RankPlan::place_expression(const Value* value, const std::vector<int64_t>& elements) {
+  Dims dims = value->rank() == 0 ? Dims{} : Dims{static_cast<int64_t>(elements.size())};
+  Tensor tensor;
+  if (value->dtype() == DType::int32)
+    tensor = Tensor::of(DType::int32, dims, std::vector<int32_t>(elements.begin(), elements.end()));
+  else if (value->dtype() == DType::boolean)
+    tensor = Tensor::of(DType::boolean, dims, std::vector<uint8_t>(elements.begin(), elements.end()));
+  else
+    tensor = Tensor::of(DType::int64, dims, elements);
+  bound_expressions_.push_back(tensor);
+  locations_[value] = {Where::fixed, 0, tensor.data, 0};
 }
 
 // A result that is one piece of an output is made where the output lies, if this rank is the one that writes it.
@@ -301,16 +356,14 @@ void RankPlan::place_outputs() {
     const Value* value = program_.outputs[i].value;
     if (!value) continue;  // it lives elsewhere
     const Value* root = home(value);
-    if (root->kind != ValueKind::result || direct_.contains(root) || !writes(value)) continue;
+    if (root->kind != ValueKind::result || frame_->direct.contains(root) || !writes(value)) continue;
     const Box part = box(value);
     if (!part.contiguous()) continue;
-    const size_t element = element_bytes(value);
-    direct_[root] = {Where::output, i, nullptr, static_cast<size_t>(part.count() ? part.first() : 0) * element};
+    frame_->direct[root] = {Where::output, i, nullptr, skip_of(part, value)};
   }
 }
 
-// `meanwhile`: communication is under way when it runs.
-void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool meanwhile, Step& made) {
+void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, Step& made) {
   const Node& node = *group.root;
   require_windows(node);
   kernels::PrepareContext context{node, {}, {}, {}, rank_.threads(), group.followers};
@@ -329,11 +382,20 @@ void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, bool m
     made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;
     made.info.op = node.op_type;
     for (const kernels::Follower& follower : group.followers) made.info.op += "+" + follower.node->op_type;
-    in_place = prepare_kernel(group, meanwhile, made, context);
+    in_place = prepare_kernel(group, made, context);
     scratch = made.kernel->scratch_bytes();
   }
+  for (const Location& operand : made.inputs)
+    made.last_uses.push_back(operand.where == Where::arena ? lifetimes_[operand.offset].last : -1);
+  if (before_) made.last_uses = before_->last_uses;
   place_results(group, span, in_place, context, made);
-  if (scratch > 0) made.scratch = new_buffer(scratch, span);
+  if (before_) {
+    made.scratch = before_->scratch;
+    differs_ |= (scratch > 0) != (made.scratch >= 0);
+    if (made.scratch >= 0) lifetimes_[made.scratch].bytes = scratch;
+  } else if (scratch > 0) {
+    made.scratch = new_buffer(scratch, span);
+  }
   made.in.resize(made.inputs.size());
   made.out.resize(group.outputs.size());
 }
@@ -350,7 +412,7 @@ void RankPlan::settle_operands(const kernels::NodeGroup& group, Step& made, kern
 }
 
 // Gives the operands whose memory the first result may take over.
-std::vector<int> RankPlan::prepare_kernel(const kernels::NodeGroup& group, bool meanwhile, Step& made,
+std::vector<int> RankPlan::prepare_kernel(const kernels::NodeGroup& group, Step& made,
                                           kernels::PrepareContext& context) {
   const Node& node = *group.root;
   std::optional<Node> packed_node;  // NB the operands stay those of the plain node
@@ -384,7 +446,7 @@ std::vector<int> RankPlan::prepare_kernel(const kernels::NodeGroup& group, bool 
     for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
       for (kernels::TensorDesc& desc : *descs)
         if (desc.block) desc = {desc.dtype, desc.stored_dims()};
-  if (meanwhile && rank_.advances_by_tests())
+  if (made.meanwhile && rank_.advances_by_tests())
     made.kernel = in_row_pieces(*entry, of_packed, [this] { advance_communication(); });
   if (!made.kernel) {
     const auto prepared = [&] { return kernels::prepare_kernel(*entry, of_packed); };
@@ -411,25 +473,31 @@ void RankPlan::place_results(const kernels::NodeGroup& group, const Span& span, 
       continue;
     }
     const Value* result = home(group.outputs[r]);
-    if (auto direct = direct_.find(result); direct != direct_.end()) {
-      locations_[result] = direct->second;
-      made.outputs.push_back(direct->second);
+    if (frame_->direct.contains(result)) {
+      if (!before_) locations_[result] = frame_->direct.at(result);
+      made.outputs.push_back(*located(result));
       continue;
     }
-    const int last = std::max(span.end, last_use(result));
-    int buffer = -1;
     if (r == 0)
       for (int index : in_place) {
         if (!can_take_over(group, span, in_place, index, context, made)) continue;
-        buffer = static_cast<int>(made.inputs[index].offset);
+        made.taken_over = index;
         break;
       }
+    if (before_) {
+      made.outputs.push_back(before_->outputs[r]);
+      if (r > 0 || made.taken_over < 0) lifetimes_[made.outputs[r].offset].bytes = context.outputs[r].bytes();
+      continue;
+    }
+    int buffer = r == 0 && made.taken_over >= 0 ? static_cast<int>(made.inputs[made.taken_over].offset) : -1;
+    const int last = std::max(span.end, last_use(result));
     if (buffer < 0) buffer = new_buffer(context.outputs[r].bytes(), span);
     lifetimes_[buffer].last = std::max(lifetimes_[buffer].last, last);
     Location location{Where::arena, static_cast<size_t>(buffer), nullptr, 0};
     locations_[result] = location;
     made.outputs.push_back(location);
   }
+  if (before_) differs_ |= made.taken_over != before_->taken_over;
 }
 
 // Whether the first result may be made in the memory of operand `index`, which the kernel allows.
@@ -442,9 +510,9 @@ bool RankPlan::can_take_over(const kernels::NodeGroup& group, const Span& span, 
   const kernels::TensorDesc &given = context.inputs[index], &wanted = context.outputs[0];
   if (!given.strides.empty() || given.count() != wanted.count() || given.bytes() != wanted.bytes()) return false;
   const Lifetime& life = lifetimes_[operand.offset];
-  if (life.last != span.end || life.bytes != wanted.bytes()) return false;
+  if (made.last_uses[index] != span.end || life.bytes != wanted.bytes()) return false;
   // Nobody else reads it from now on, as a communication under way may.
-  const std::vector<Span>& uses = uses_.at(home(group.inputs[index]));
+  const std::vector<Span>& uses = frame_->uses.at(home(group.inputs[index]));
   if (std::any_of(uses.begin(), uses.end(),
                   [&](const Span& use) { return use.begin != span.begin && use.end >= span.begin; }))
     return false;
@@ -465,6 +533,11 @@ Dims RankPlan::global_dims(const Value* value) const {
 
 Box RankPlan::box(const Value* value) const {
   return held_part(program_, value, rank_.coordinates(), symbols_);
+}
+
+// Bytes of the whole before the first of a contiguous part.
+size_t RankPlan::skip_of(const Box& part, const Value* value) {
+  return static_cast<size_t>(part.count() ? part.first() : 0) * element_bytes(value);
 }
 
 bool RankPlan::writes(const Value* value) const {

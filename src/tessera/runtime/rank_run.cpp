@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/runtime/rank_plan.h"
+#include "tessera/runtime/plan_frame.h"
 
 namespace tessera::runtime {
 namespace {
@@ -28,36 +28,37 @@ std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
 }
 
 void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times) {
+  const std::vector<Action>& actions = frame_->actions;
   if (times) {
-    times->steps = infos_;
-    times->end.resize(actions_.size());
+    times->steps = frame_->infos;
+    times->end.resize(actions.size());
     times->begin = RankTimes::Clock::now();
   }
   inputs_ = inputs;
   outputs_ = outputs;
   std::byte* arena = rank_.arena(memory_.bytes);
-  if (name_of_action_.size() < actions_.size()) write_step_names();
+  if (frame_->name_of_action.size() < actions.size()) write_step_names();
   std::atomic<const char*>& step_name = rank_.flight().step;
   for (const InputCopy& copy : copies_)
     copy_from_whole(arena + memory_.offsets[copy.buffer], inputs[copy.input], copy.box, copy.element);
   if (times) times->inputs = RankTimes::Clock::now();
   under_way_.clear();
-  for (size_t a = 0; a < actions_.size(); ++a) {
-    step_name.store(name_of_action_[a], std::memory_order_release);
-    take(actions_[a], arena);
+  for (size_t a = 0; a < actions.size(); ++a) {
+    step_name.store(frame_->name_of_action[a], std::memory_order_release);
+    take(actions[a], arena);
     if (times) times->end[a] = RankTimes::Clock::now();
   }
   step_name.store(nullptr, std::memory_order_release);
   for (size_t i = 0; i < program_.outputs.size(); ++i) {
     if (!program_.outputs[i].value) continue;  // it lives elsewhere
-    const Location& made = locations_.at(program_.outputs[i].value);
+    const Location& made = *located(program_.outputs[i].value);
     if (made.where != Where::output || made.offset != i) store(program_.outputs[i].value, outputs[i]);
   }
   if (times) times->outputs = RankTimes::Clock::now();
 }
 
 void RankPlan::take(const Action& action, std::byte* arena) {
-  Step& step = steps_[action.task];
+  Step& step = *steps_[action.task];
   if (action.phase != Phase::wait) {
     for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], arena);
     for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], arena);
@@ -84,25 +85,26 @@ void RankPlan::advance_communication() {
   const auto now = std::chrono::steady_clock::now();
   if (now - advanced_ < kBetweenTests) return;
   advanced_ = now;
-  for (int step : under_way_) steps_[step].communication->advance();
+  for (int step : under_way_) steps_[step]->communication->advance();
 }
 
 void RankPlan::write_step_names() {
   std::string all;
   std::vector<size_t> starts;
-  for (const StepInfo& info : *infos_) {
+  for (const StepInfo& info : *frame_->infos) {
     starts.push_back(all.size());
     all += info.op + " '" + info.name + "'";
     all += '\0';
   }
-  names_ = rank_.shared_memory(all.size() + 1, "names");
-  std::memcpy(names_.get(), all.data(), all.size());
-  for (size_t start : starts) name_of_action_.push_back(reinterpret_cast<const char*>(names_.get()) + start);
+  frame_->names = rank_.shared_memory(all.size() + 1, "names");
+  std::memcpy(frame_->names.get(), all.data(), all.size());
+  for (size_t start : starts)
+    frame_->name_of_action.push_back(reinterpret_cast<const char*>(frame_->names.get()) + start);
 }
 
 void RankPlan::store(const Value* value, void* whole) const {
   if (!writes(value)) return;
-  const std::byte* local = resolve(locations_.at(value), rank_.arena(memory_.bytes));
+  const std::byte* local = resolve(*located(value), rank_.arena(memory_.bytes));
   copy_to_whole(whole, local, box(value), static_cast<size_t>(bits_of(value->dtype())) / 8);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/asked.h"
 #include "tessera/kernels/cpu/axes.h"
 #include "tessera/kernels/cpu/elementwise_group.h"
 #include "tessera/kernels/cpu/view.h"
@@ -15,33 +16,95 @@ namespace {
 constexpr size_t kNear = 32;     // groups from a view of a part to its readers at most
 constexpr size_t kDeepest = 64;  // views of views
 
-class Assignment {
+}  // namespace
+
+class Views::Assignment {
  public:
-  Assignment(std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
-             const std::map<const Value*, int64_t>& blocked, const Bound& values)
-      : groups_(groups), kept_(kept), blocked_(blocked), values_(values), dropped_(groups.size(), false) {
-    for (size_t g = 0; g < groups.size(); ++g) {
-      group_of_[groups[g].root] = g;
-      for (const Follower& follower : groups[g].followers) group_of_[follower.node] = g;
+  Assignment(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked)
+      : groups_(std::move(groups)), kept_(std::move(kept)), blocked_(std::move(blocked)), outcomes_(groups_.size()) {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      group_of_[groups_[g].root] = g;
+      for (const Follower& follower : groups_[g].followers) group_of_[follower.node] = g;
     }
   }
 
-  std::map<const Value*, Placed> run(bool whole_only) {
+  Grouping run(const Bound& values, bool whole_only) {
+    const Bound noted = asked_.noted(values);
+    values_ = &noted;
+    whole_only_ = whole_only;
+    std::vector<bool> dropped(groups_.size(), false);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (dropped_[g]) continue;
-      if (!whole_only) transpose_result(groups_[g]);
-      dropped_[g] = make_views(groups_[g], whole_only);
+      if (dropped[g]) continue;
+      asked_.decision = g;
+      Outcome& outcome = outcomes_[g] = decide(groups_[g]);
+      dropped[g] = outcome.drops;
+      if (outcome.transpose) dropped[*outcome.transpose] = true;
+      for (const auto& [value, placed] : outcome.views) views_[value] = placed;
+      outcome.decided = true;
     }
-    size_t g = 0;
-    std::erase_if(groups_, [&](const NodeGroup&) { return dropped_[g++]; });
-    return std::move(views_);
+    Grouping grouping;
+    for (size_t g = 0; g < groups_.size(); ++g)
+      if (!dropped[g]) grouping.groups.push_back(groups_[g]);
+    grouping.blocked = blocked_;
+    grouping.views = views_;
+    values_ = nullptr;
+    return grouping;
+  }
+
+  std::optional<std::map<const Value*, Placed>> again(const std::vector<const Value*>& changed, const Bound& values) {
+    values_ = &values;
+    moved_.clear();
+    std::vector<bool> wanted(groups_.size(), false);
+    for (size_t g : asked_.of(changed)) wanted[g] = true;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const Outcome& before = outcomes_[g];
+      if (!before.decided || (!wanted[g] && (moved_.empty() || !reads_moved(groups_[g])))) continue;
+      const Outcome now = decide(groups_[g]);
+      if (!now.is_like(before)) return std::nullopt;
+      for (const auto& [value, placed] : now.views) moved_[value] = placed;
+    }
+    return std::move(moved_);
   }
 
  private:
+  /// What became of a group: its results as views, and a Transpose, by the number of its group, that it does itself.
+  struct Outcome {
+    bool decided = false;  ///< else an earlier group does it
+    bool drops = false;    ///< the group only makes views
+    std::optional<size_t> transpose;
+    std::vector<std::pair<const Value*, Placed>> views;
+
+    /// But for where the views lie in the memory of others.
+    bool is_like(const Outcome& other) const {
+      return drops == other.drops && transpose == other.transpose &&
+             std::equal(
+                 views.begin(), views.end(), other.views.begin(), other.views.end(),
+                 [](const auto& a, const auto& b) { return a.first == b.first && a.second.base == b.second.base; });
+    }
+  };
+
+  Outcome decide(const NodeGroup& group) const {
+    Outcome outcome;
+    if (!whole_only_) transpose_result(group, outcome);
+    outcome.drops = make_views(group, outcome);
+    return outcome;
+  }
+
+  bool reads_moved(const NodeGroup& group) const {
+    return std::any_of(group.inputs.begin(), group.inputs.end(),
+                       [&](const Value* operand) { return moved_.contains(operand); });
+  }
+
+  const Placed* placed(const Value* value) const {
+    if (auto moved = moved_.find(value); moved != moved_.end()) return &moved->second;
+    auto known = views_.find(value);
+    return known == views_.end() ? nullptr : &known->second;
+  }
+
   const KernelEntry* entry_of(const Node& node) const { return find_kernel(node.op_type, node.domain); }
 
   // A result that only a Transpose reads is made as that one lies.
-  void transpose_result(const NodeGroup& group) {
+  void transpose_result(const NodeGroup& group, Outcome& outcome) const {
     const KernelEntry* entry = entry_of(*group.root);
     const Value* result = group.outputs.empty() ? nullptr : group.outputs[0];
     if (!entry || !entry->strides_result || !group.followers.empty()) return;
@@ -49,7 +112,7 @@ class Assignment {
     const Node& node = *result->uses[0].node;
     auto reader = group_of_.find(&node);
     if (!node.is("Transpose") || !node.domain.empty() || reader == group_of_.end()) return;
-    const TensorDesc desc = values_.desc(result), read = values_.desc(node.outputs[0]);
+    const TensorDesc desc = values_->desc(result), read = values_->desc(node.outputs[0]);
     const View turned = transposed(node, View::dense(desc.dims));
     const std::vector<int64_t> perm = node.get_ints("perm", {});
     if (perm.empty() || turned.dims != read.dims || resolve_axis(node, perm.back(), desc.rank()) != desc.rank() - 1)
@@ -57,20 +120,20 @@ class Assignment {
     Dims strides(perm.size());
     const Dims dense = dense_strides(read.dims);
     for (size_t d = 0; d < perm.size(); ++d) strides[resolve_axis(node, perm[d], desc.rank())] = dense[d];
-    views_[result] = {node.outputs[0], 0, strides};
-    dropped_[reader->second] = true;
+    outcome.views.emplace_back(result, Placed{node.outputs[0], 0, strides});
+    outcome.transpose = reader->second;
   }
 
   // Whether all results of the group are views that their readers take.
-  bool make_views(const NodeGroup& group, bool whole_only) {
+  bool make_views(const NodeGroup& group, Outcome& outcome) const {
     const Node& node = *group.root;
     if (!group.followers.empty() || !makes_view(node)) return false;
     const Value* operand = node.inputs[0];
     if (blocked_.contains(operand)) return false;
     Placed base{operand, 0, {}};
-    View view = view_of(values_.desc(operand));
-    if (auto placed = views_.find(operand); placed != views_.end()) {
-      base = placed->second;
+    View view = view_of(values_->desc(operand));
+    if (const Placed* known = placed(operand)) {
+      base = *known;
       view.offset = base.offset;
       if (!base.strides.empty()) view.strides = base.strides;
     }
@@ -79,17 +142,18 @@ class Assignment {
       auto result = view_by(node, r, view);
       if (!result) return false;
       const bool in_bytes = bits_of(node.outputs[r]->dtype()) % 8 == 0;
-      if (!is_whole(*result, base.base) && (whole_only || !in_bytes || !accepts(node.outputs[r], *result, kDeepest)))
+      if (!is_whole(*result, base.base) && (whole_only_ || !in_bytes || !accepts(node.outputs[r], *result, kDeepest)))
         return false;
       results.push_back(std::move(*result));
     }
     for (size_t r = 0; r < results.size(); ++r)
-      views_[node.outputs[r]] = {base.base, results[r].offset, results[r].is_dense() ? Dims{} : results[r].strides};
+      outcome.views.emplace_back(
+          node.outputs[r], Placed{base.base, results[r].offset, results[r].is_dense() ? Dims{} : results[r].strides});
     return true;
   }
 
   bool is_whole(const View& view, const Value* base) const {
-    return view.offset == 0 && view.is_dense() && count_of(view.dims) == values_.desc(base).count();
+    return view.offset == 0 && view.is_dense() && count_of(view.dims) == values_->desc(base).count();
   }
 
   bool makes_view(const Node& node) const {
@@ -102,7 +166,7 @@ class Assignment {
   std::optional<View> view_by(const Node& node, size_t index, const View& operand) const {
     const Value* result = node.outputs[index];
     if (!result) return std::nullopt;
-    const Dims dims = values_.desc(result).dims;
+    const Dims dims = values_->desc(result).dims;
     std::optional<View> view;
     if (node.is("Transpose")) {
       view = transposed(node, operand);
@@ -130,7 +194,7 @@ class Assignment {
     for (size_t r = 0; r < node.outputs.size(); ++r) {
       if (!node.outputs[r]) return std::nullopt;
       if (r == index) view.offset += end * operand.strides[axis];
-      end += values_.desc(node.outputs[r]).dims[axis];
+      end += values_->desc(node.outputs[r]).dims[axis];
     }
     if (end != operand.dims[axis]) return std::nullopt;  // the kernel says what is wrong
     return view;
@@ -140,7 +204,7 @@ class Assignment {
     Slices slices;
     for (size_t i = 1; i < node.inputs.size(); ++i) {
       if (!node.inputs[i]) continue;
-      auto ints = values_.ints(node.inputs[i]);
+      auto ints = values_->ints(node.inputs[i]);
       if (!ints) return std::nullopt;
       if (i == 1) slices.starts = std::move(*ints);
       if (i == 2) slices.ends = std::move(*ints);
@@ -153,7 +217,7 @@ class Assignment {
   /// Whether all who read the value can step as the view does, without more than `depth` views of views.
   bool accepts(const Value* value, const View& view, size_t depth) const {
     if (kept_.contains(value) || depth == 0) return false;
-    const bool is_part = count_of(view.dims) < values_.desc(value->producer->inputs[0]).count();
+    const bool is_part = count_of(view.dims) < values_->desc(value->producer->inputs[0]).count();
     return std::all_of(value->uses.begin(), value->uses.end(), [&](const Use& use) {
       return takes(*use.node, use.index, view, depth) && (!is_part || is_near(*value->producer, *use.node));
     });
@@ -193,27 +257,34 @@ class Assignment {
       if (view.dims[d] != 1) stride = view.strides[d];
     const Value* result = group.outputs[0];
     return stride == 1 &&
-           has_long_rows(*group.root, values_.desc(result).dims, {{result->dtype(), view.dims, 0, view.strides}});
+           has_long_rows(*group.root, values_->desc(result).dims, {{result->dtype(), view.dims, 0, view.strides}});
   }
 
-  std::vector<NodeGroup>& groups_;
-  const std::set<const Value*>& kept_;
-  const std::map<const Value*, int64_t>& blocked_;
-  const Bound& values_;
+  const std::vector<NodeGroup> groups_;
+  const std::set<const Value*> kept_;
+  const std::map<const Value*, int64_t> blocked_;
+  const Bound* values_ = nullptr;
+  bool whole_only_ = false;
   std::map<const Node*, size_t> group_of_;
-  std::vector<bool> dropped_;
-  std::map<const Value*, Placed> views_;
+  std::vector<Outcome> outcomes_;
+  Asked asked_;                           // by groups
+  std::map<const Value*, Placed> views_;  // of the first time
+  std::map<const Value*, Placed> moved_;  // while it is decided again
 };
 
-}  // namespace
+Views::Views(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked)
+    : assignment_(std::make_unique<Assignment>(std::move(groups), std::move(kept), std::move(blocked))) {}
+Views::~Views() = default;
 
-std::map<const Value*, Placed> assign_views(std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
-                                            const std::map<const Value*, int64_t>& blocked, const Bound& values) {
-  return Assignment(groups, kept, blocked, values).run(false);
+Grouping Views::assign(const Bound& values) {
+  return assignment_->run(values, false);
 }
-
-std::map<const Value*, Placed> assign_whole_views(std::vector<NodeGroup>& groups, const Bound& values) {
-  return Assignment(groups, {}, {}, values).run(true);
+Grouping Views::assign_whole(const Bound& values) {
+  return assignment_->run(values, true);
+}
+std::optional<std::map<const Value*, Placed>> Views::assign_again(const std::vector<const Value*>& changed,
+                                                                  const Bound& values) {
+  return assignment_->again(changed, values);
 }
 
 }  // namespace tessera::kernels

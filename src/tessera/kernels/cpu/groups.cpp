@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/kernels/cpu/asked.h"
 #include "tessera/kernels/cpu/assign_views.h"
 #include "tessera/kernels/cpu/channel_blocks.h"
 #include "tessera/kernels/cpu/elementwise_group.h"
@@ -27,43 +28,74 @@ NodeGroup single(const Node& node, const DescOf& desc_of) {
   return {&node, {}, node.inputs, node.outputs, nullptr, packed_weight(node, desc_of)};
 }
 
-class Grouper {
+class Grouper : public Regrouping {
  public:
-  Grouper(const Graph& graph, const Bound& values)
-      : graph_(graph), values_(values), desc_of_(values.desc), kept_(graph.outputs.begin(), graph.outputs.end()) {
+  explicit Grouper(const Graph& graph) : graph_(graph), kept_(graph.outputs.begin(), graph.outputs.end()) {
     for (const auto& value : graph.values())
       if (value->next) kept_.insert(value->next);
     for (const auto& node : graph.nodes()) order_.emplace(node.get(), order_.size());
   }
 
-  Grouping run() {
+  Grouping run(const Bound& values) {
+    const Bound noted = asked_.noted(values);
+    desc_of_ = noted.desc;
+    asked_.decision = kAll;
     std::map<const Node*, NodeGroup> at;  // by the node in whose place they run
     for (const auto& node : graph_.nodes()) {
-      if (taken_.contains(node.get())) continue;
+      if (is_taken(*node)) continue;
       NodeGroup group = rooted_at(*node);
       const Node* place = node.get();
       if (is_root(group)) place = add_followers(group, *node);
       at.emplace(place, std::move(group));
     }
-    for (auto node = graph_.nodes().rbegin(); node != graph_.nodes().rend(); ++node) {
-      if (taken_.contains(node->get()) || !can_group(**node)) continue;
-      const std::vector<const Node*> members = elementwise_members(**node);
+    for (size_t n = graph_.nodes().size(); n-- > 0;) {
+      const Node& node = *graph_.nodes()[n];
+      asked_.decision = before_ = n;
+      if (is_taken(node) || !can_group(node)) continue;
+      const std::vector<const Node*> members = elementwise_members(node);
       if (members.size() == 1) continue;
-      for (const Node* member : members) at.erase(member);
-      taken_.insert(members.begin(), members.end());
-      at[node->get()] = elementwise_group_of(members);
+      for (const Node* member : members) {
+        at.erase(member);
+        taken_.emplace(member, n);
+      }
+      at[&node] = elementwise_group_of(members);
+      members_[n] = members;
     }
-    Grouping grouping;
+    asked_.decision = kAll;
+    std::vector<NodeGroup> groups;
     for (const auto& node : graph_.nodes()) {
       auto group = at.find(node.get());
-      if (group != at.end() && !is_spare(*node)) grouping.groups.push_back(std::move(group->second));
+      if (group != at.end() && !is_spare(*node)) groups.push_back(std::move(group->second));
     }
-    grouping.blocked = assign_blocks(grouping.groups, kept_, desc_of_);
-    grouping.views = assign_views(grouping.groups, kept_, grouping.blocked, values_);
-    return grouping;
+    std::map<const Value*, int64_t> blocked = assign_blocks(groups, kept_, desc_of_);
+    views_.emplace(std::move(groups), kept_, std::move(blocked));
+    desc_of_ = nullptr;
+    return views_->assign(values);
+  }
+
+  std::optional<std::map<const Value*, Placed>> views(const std::vector<const Value*>& changed,
+                                                      const Bound& values) override {
+    desc_of_ = values.desc;
+    for (size_t n : asked_.of(changed)) {
+      if (n == kAll) return std::nullopt;
+      before_ = n;
+      const std::vector<const Node*> members = elementwise_members(*graph_.nodes()[n]);
+      auto known = members_.find(n);
+      if (known == members_.end() ? members.size() != 1 : members != known->second) return std::nullopt;
+    }
+    return views_->assign_again(changed, values);
   }
 
  private:
+  // Decisions that are not made again one by one: where what they asked for changes, all are.
+  static constexpr size_t kAll = SIZE_MAX;
+
+  // Groups of element-wise nodes are made from the last node to the first, each of what those after it left.
+  bool is_taken(const Node& node) const {
+    auto taken = taken_.find(&node);
+    return taken != taken_.end() && taken->second > before_;
+  }
+
   // A product with the transpose of a weight reads the weight itself, if it can be packed as it lies.
   NodeGroup rooted_at(const Node& node) {
     NodeGroup group = single(node, desc_of_);
@@ -110,7 +142,7 @@ class Grouper {
       const Value* value = last->outputs[0];
       if (value->uses.size() != 1 || kept_.contains(value)) break;
       const Node& node = *value->uses[0].node;
-      if (!can_follow(node) || taken_.contains(&node)) break;
+      if (!can_follow(node) || is_taken(node)) break;
       const TensorDesc result = desc_of_(node.outputs[0]);
       if (result.dtype != desc.dtype || result.dims != desc.dims) break;
       Follower follower{&node, std::vector<int>(node.inputs.size(), ~static_cast<int>(group.followers.size()))};
@@ -126,7 +158,7 @@ class Grouper {
         group.inputs.push_back(other);
       }
       group.followers.push_back(follower);
-      taken_.insert(&node);
+      taken_.emplace(&node, kAll);
       last = &node;
     }
     group.outputs = last->outputs;
@@ -140,8 +172,7 @@ class Grouper {
     const auto is_member = [&](const Node* node) { return std::count(members.begin(), members.end(), node) > 0; };
     const auto may_join = [&](const Value* operand) {
       const Node* node = operand ? operand->producer : nullptr;
-      if (!node || taken_.contains(node) || is_member(node) || !can_group(*node) || kept_.contains(operand))
-        return false;
+      if (!node || is_taken(*node) || is_member(node) || !can_group(*node) || kept_.contains(operand)) return false;
       if (order_.at(&last) - order_.at(node) > kNear) return false;
       return desc_of_(operand).dims == dims && std::all_of(operand->uses.begin(), operand->uses.end(),
                                                            [&](const Use& use) { return is_member(use.node); });
@@ -197,25 +228,30 @@ class Grouper {
   }
 
   const Graph& graph_;
-  const Bound& values_;
-  const DescOf& desc_of_;
-  std::map<const Node*, size_t> order_;   // in running order
-  std::set<const Value*> kept_;           // read after the run: outputs, and states' next values
-  std::set<const Node*> taken_;           // in groups of several
-  std::map<const Node*, size_t> spared_;  // readers of a Transpose that do without it
+  DescOf desc_of_;                       // while nodes are dealt
+  std::map<const Node*, size_t> order_;  // in running order
+  std::set<const Value*> kept_;          // read after the run: outputs, and states' next values
+  std::map<const Node*, size_t> taken_;  // nodes in groups of several: the last one of element-wise ones, else kAll
+  size_t before_ = 0;                    // the node whose group is made now; 0: that of a product
+  std::map<size_t, std::vector<const Node*>> members_;  // of groups of element-wise nodes, by their last one
+  std::map<const Node*, size_t> spared_;                // readers of a Transpose that do without it
+  Asked asked_;                                         // by last nodes of element-wise groups
+  std::optional<Views> views_;
 };
 
 }  // namespace
 
 Grouping group_nodes(const Graph& graph, const Bound& values) {
-  return Grouper(graph, values).run();
+  auto grouper = std::make_shared<Grouper>(graph);
+  Grouping grouping = grouper->run(values);
+  grouping.again = std::move(grouper);
+  return grouping;
 }
 
 Grouping single_nodes(const Graph& graph, const Bound& values) {
-  Grouping grouping;
-  for (const auto& node : graph.nodes()) grouping.groups.push_back(single(*node, values.desc));
-  grouping.views = assign_whole_views(grouping.groups, values);
-  return grouping;
+  std::vector<NodeGroup> groups;
+  for (const auto& node : graph.nodes()) groups.push_back(single(*node, values.desc));
+  return Views(std::move(groups), {}, {}).assign_whole(values);
 }
 
 }  // namespace tessera::kernels

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/kernels/groups.h"
+
+namespace tessera::kernels {
+
+/// Which of a number of decisions, made one after the other, asked for which values: where only some values change,
+/// only the decisions that asked for these can turn out otherwise.
+///
+/// Example: decision 0 asks for the extents of x and y, decision 1 for those of y. When x changes, 0 is to be made
+/// again; when y changes, both are.
+class Asked {
+ public:
+  /// `values`, whose askers are noted from now on under `decision`. Both must outlive what is returned.
+  Bound noted(const Bound& values) {
+    return {[this, &values](const Value* value) {
+              note(value);
+              return values.desc(value);
+            },
+            [this, &values](const Value* value) {
+              note(value);
+              return values.ints(value);
+            }};
+  }
+  size_t decision = 0;
+
+  /// The decisions that asked for one of these, in order.
+  std::vector<size_t> of(const std::vector<const Value*>& values) const {
+    std::vector<size_t> decisions;
+    for (const Value* value : values)
+      if (auto found = by_value_.find(value); found != by_value_.end())
+        decisions.insert(decisions.end(), found->second.begin(), found->second.end());
+    std::sort(decisions.begin(), decisions.end());
+    decisions.erase(std::unique(decisions.begin(), decisions.end()), decisions.end());
+    return decisions;
+  }
+
+ private:
+  void note(const Value* value) {
+    if (!value || value->has_data()) return;  // those stay what they are
+    std::vector<size_t>& askers = by_value_[value];
+    if (askers.empty() || askers.back() != decision) askers.push_back(decision);
+  }
+
+  std::unordered_map<const Value*, std::vector<size_t>> by_value_;
+};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,250 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/runtime/plan_frame.h"
+
+/// A plan for other sizes, of what it has in common with a plan that is there.
+///
+/// Example: a decoder reads a cache of 128 positions, then one of 129. Of its 300 steps 24 join the cache with what is
+/// new, 12 attend to it, and one makes the mask. Only their values have other extents; every other step is the same
+/// object in both plans, and all steps lie in the same buffers, of which some are longer.
+///
+/// What a plan decides, one thing after the other, hangs on extents and on what was decided before. So if every
+/// decision that looks at an extent which is another one now comes out as before, all decisions do. These are made
+/// again here; as soon as one comes out otherwise, the plan is made from nothing. Numbers (extents, bytes, where views
+/// begin) are made again without being compared, and places in the arena come last, from the bytes of all buffers.
+namespace tessera::runtime {
+namespace {
+
+std::set<std::string> symbols_of(const Shape& expressions) {
+  std::set<std::string> symbols;
+  for (const Expr& expression : expressions) expression.collect_symbols(symbols);
+  return symbols;
+}
+
+bool names_one(const std::set<std::string>& symbols, const std::vector<std::string>& of) {
+  return std::any_of(of.begin(), of.end(), [&](const std::string& symbol) { return symbols.contains(symbol); });
+}
+
+// The symbols that are other numbers; none if they are not the same symbols.
+std::optional<std::vector<std::string>> changed_symbols(const Symbols& a, const Symbols& b) {
+  std::vector<std::string> changed;
+  if (a.size() != b.size()) return std::nullopt;
+  for (auto one = a.begin(), other = b.begin(); one != a.end(); ++one, ++other) {
+    if (one->first != other->first) return std::nullopt;
+    if (one->second != other->second) changed.push_back(one->first);
+  }
+  return changed;
+}
+
+}  // namespace
+
+RankPlan::RankPlan(const RankPlan& like, const Symbols& symbols)
+    : rank_(like.rank_),
+      programs_(like.programs_),
+      program_(like.program_),
+      symbols_(symbols),
+      options_(like.options_),
+      frame_(like.frame_),
+      lifetimes_(frame_->lifetimes),
+      copies_(frame_->copies),
+      steps_(frame_->steps) {}
+
+std::unique_ptr<RankPlan> RankPlan::rebound(const RankPlan& like, const Symbols& symbols) {
+  // Kernels in pieces let the communications of their own plan advance.
+  if (!like.frame_->again || (like.frame_->communicates && like.rank_.advances_by_tests())) return nullptr;
+  std::unique_ptr<RankPlan> plan(new RankPlan(like, symbols));
+  try {
+    if (!plan->rebind()) return nullptr;
+  } catch (const Error&) {
+    return nullptr;  // what is wrong with these sizes, a plan from nothing says in its own order
+  }
+  return plan;
+}
+
+bool RankPlan::rebind() {
+  const auto symbols = changed_symbols(frame_->symbols, symbols_);
+  if (!symbols || !bind_changed(*symbols)) return false;
+  std::vector<int> again(touched_.begin(), touched_.end());
+  std::sort(again.begin(), again.end(),
+            [this](int a, int b) { return frame_->spans[a].begin < frame_->spans[b].begin; });
+  for (int step : again)
+    if (!prepare_again(step)) return false;
+  memory_ = plan_memory(lifetimes_);
+  return true;
+}
+
+const RankPlan::Change& RankPlan::change_of(const std::vector<std::string>& symbols) const {
+  auto [known, fresh] = frame_->changes.try_emplace(symbols);
+  Change& change = known->second;
+  if (!fresh) return change;
+  for (const auto& [value, dims] : frame_->dims)
+    if (names_one(symbols_of(value->shape()), symbols)) change.extents.push_back(value);
+  for (const auto& [value, elements] : frame_->elements)
+    if (names_one(symbols_of(*value->content), symbols)) change.elements.push_back(value);
+  const auto parts_change = [&](const Value* value) {
+    if (!value) return false;  // it lives elsewhere
+    Shape sizes;
+    for (const DimSharding& dim : program_.placement(value).sharding.dims)
+      for (const Part& part : dim.parts) sizes.push_back(part.size);
+    return names_one(symbols_of(sizes), symbols);
+  };
+  for (size_t i = 0; i < program_.inputs.size(); ++i)
+    if (parts_change(program_.inputs[i].value)) change.inputs.push_back(i);
+  for (size_t i = 0; i < program_.outputs.size(); ++i)
+    if (parts_change(program_.outputs[i].value)) change.outputs.push_back(i);
+  for (size_t step = 0; step < frame_->asked.size(); ++step)
+    if (std::any_of(symbols.begin(), symbols.end(),
+                    [&](const std::string& symbol) { return frame_->asked[step].contains(symbol); }))
+      change.communications.push_back(static_cast<int>(step));
+  return change;
+}
+
+// Finds what has other numbers, and the steps that see them. False: a decision comes out otherwise.
+bool RankPlan::bind_changed(const std::vector<std::string>& symbols) {
+  const Change& change = change_of(symbols);
+  std::vector<const Value*> changed;
+  for (const Value* value : change.extents) {
+    Dims dims = bound_dims(value);
+    if (dims == frame_->dims.at(value)) continue;
+    require_countable(value->dtype(), dims, value->name);
+    dims_.emplace(value, std::move(dims));
+    changed.push_back(value);
+  }
+  for (const Value* value : change.elements) {
+    const std::vector<int64_t> elements = bound(*value->content);
+    if (elements == frame_->elements.at(value)) continue;
+    place_expression(value, elements);
+    if (!dims_.contains(value)) changed.push_back(value);
+  }
+  const auto moved = frame_->again->views(changed, {[this](const Value* value) { return plain_desc(value); },
+                                                    [this](const Value* value) { return known_ints(value); }});
+  if (!moved) return false;
+  for (const auto& [value, placed] : *moved) {
+    const kernels::Placed& before = frame_->views.at(value);
+    if (placed.offset == before.offset && placed.strides == before.strides) continue;
+    views_[value] = placed;
+    touch(value);
+  }
+  for (const Value* value : changed) touch(value);
+  if (!place_changed_outputs(change) || !place_changed_inputs(change)) return false;
+  move_views();
+  for (int step : change.communications) {
+    steps_[step] = std::make_shared<Step>();
+    prepare_communication_of(step);
+    touched_.insert(step);
+  }
+  if (frame_->communicates) return order() == frame_->actions;
+  if (const MemoryLimit* limit = rank_.memory_limit())
+    for (const Value* value : changed)
+      if (value->kind == ValueKind::result && home(value) == value) limit->require(desc(value).bytes(), value->name);
+  return true;
+}
+
+bool RankPlan::place_changed_outputs(const Change& change) {
+  for (size_t i : change.outputs) {
+    const Value* value = program_.outputs[i].value;
+    const Value* root = home(value);
+    const auto direct = frame_->direct.find(root);
+    const bool here = direct != frame_->direct.end();
+    if (here ? direct->second.offset != i : root->kind != ValueKind::result || !writes(value)) continue;
+    const Box part = box(value);
+    if (part.contiguous() != here) return false;
+    if (!here) continue;
+    Location location = direct->second;
+    location.skip = skip_of(part, value);
+    if (location.skip != direct->second.skip) move(root, location);
+  }
+  return true;
+}
+
+bool RankPlan::place_changed_inputs(const Change& change) {
+  for (size_t i : change.inputs) {
+    const Value* value = program_.inputs[i].value;
+    Location location = frame_->locations.at(value);
+    Box part = box(value);
+    if (part.contiguous() != (location.where == Where::input)) return false;
+    if (location.where == Where::input) {
+      const size_t skip = skip_of(part, value);
+      if (skip == location.skip) continue;
+      location.skip = skip;
+      move(value, location);
+    } else {
+      lifetimes_[location.offset].bytes = bytes_of(value->dtype(), part.count());
+      auto copy = std::find_if(copies_.begin(), copies_.end(), [&](const InputCopy& copy) { return copy.input == i; });
+      copy->box = std::move(part);
+    }
+  }
+  return true;
+}
+
+// Those that are elsewhere in their base's memory, or whose base is elsewhere.
+void RankPlan::move_views() {
+  if (views_.empty() && locations_.empty()) return;
+  for (const auto& [value, view] : frame_->views) {
+    if (!frame_->locations.contains(value) || (!views_.contains(value) && !locations_.contains(view.base))) continue;
+    Location location = *located(view.base);
+    location.skip += static_cast<size_t>(view_of(value)->offset) * static_cast<size_t>(bits_of(value->dtype())) / 8;
+    move(value, location);
+  }
+}
+
+void RankPlan::move(const Value* value, const Location& to) {
+  locations_[value] = to;
+  touch(value);
+}
+
+// Has all steps prepared again that see the value.
+void RankPlan::touch(const Value* value) {
+  if (auto steps = frame_->steps_of.find(value); steps != frame_->steps_of.end())
+    touched_.insert(steps->second.begin(), steps->second.end());
+}
+
+// False: it wants other buffers.
+bool RankPlan::prepare_again(int step) {
+  auto made = std::make_shared<Step>();
+  before_ = frame_->steps[step].get();
+  made->meanwhile = before_->meanwhile;
+  made->communication = steps_[step]->communication;
+  made->info = steps_[step]->info;
+  prepare(frame_->groups[step], frame_->spans[step], *made);
+  steps_[step] = std::move(made);
+  before_ = nullptr;
+  return !differs_;
+}
+
+std::string RankPlan::text() const {
+  std::string text = fmt::format("arena {}\n", memory_.bytes);
+  const auto add = [&](const Location& at) {
+    const size_t offset = at.where == Where::arena ? memory_.offsets[at.offset] : at.offset;
+    text += fmt::format(" {}:{}+{}", static_cast<int>(at.where), offset, at.skip);
+  };
+  for (const Action& action : frame_->actions) {
+    const Step& step = *steps_[action.task];
+    text += fmt::format("{} {} '{}'", static_cast<int>(action.phase), step.info.op, step.info.name);
+    for (const Location& operand : step.inputs) add(operand);
+    text += " ->";
+    for (const Location& result : step.outputs) add(result);
+    if (step.scratch >= 0)
+      text += fmt::format(" scratch {} of {}", memory_.offsets[step.scratch], lifetimes_[step.scratch].bytes);
+    for (const auto* values : {&frame_->groups[action.task].inputs, &frame_->groups[action.task].outputs})
+      for (const Value* value : *values) {
+        const kernels::TensorDesc desc = this->desc(value);
+        text += fmt::format(" [{};{}]", fmt::join(desc.dims, "x"), fmt::join(desc.strides, ","));
+      }
+    text += '\n';
+  }
+  for (const InputCopy& copy : copies_)
+    text +=
+        fmt::format("copy {} to {}: {} {} {}\n", copy.input, memory_.offsets[copy.buffer],
+                    fmt::join(copy.box.dims, "x"), fmt::join(copy.box.offsets, ","), fmt::join(copy.box.extents, "x"));
+  for (const spmd::Port& output : program_.outputs)
+    if (output.value) add(*located(output.value));
+  for (const auto& [value, elements] : frame_->elements)
+    text += fmt::format("\n'{}' {}", value->name, fmt::join(bound(*value->content), ","));
+  return text;
+}
+
+}  // namespace tessera::runtime
