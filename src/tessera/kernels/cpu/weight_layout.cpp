@@ -51,10 +51,15 @@ std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, 
   // The machine's answer stays the same, and every plan asks for all weights.
   static std::mutex mutex;
   static auto& known = *new std::map<std::tuple<DType, Dims, bool>, std::optional<WeightLayout>>;
+  const std::tuple asked(dtype, dims, transposed);
+  {
+    std::lock_guard lock(mutex);
+    if (auto layout = known.find(asked); layout != known.end()) return layout->second;
+  }
+  // Ranks that ask at the same time find the same, and none waits for another.
+  auto layout = chosen_layout(dtype, dims, transposed);
   std::lock_guard lock(mutex);
-  auto [entry, fresh] = known.try_emplace({dtype, dims, transposed});
-  if (fresh) entry->second = chosen_layout(dtype, dims, transposed);
-  return entry->second;
+  return known.try_emplace(asked, std::move(layout)).first->second;
 }
 
 TensorDesc packed_weight_desc(const Node& node) {
