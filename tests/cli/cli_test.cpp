@@ -142,6 +142,20 @@ TEST_F(CommandLine, bench_grows_a_size_at_each_run) {
   EXPECT_EQ(object["grow"], "batch");
   EXPECT_TRUE(parsed("bench " + model_ + " --iterations 1")["grow"].is_null());
   EXPECT_THAT(mistake("bench " + model_ + " --grow length"), AllOf(HasSubstr("'length'"), HasSubstr("batch")));
+  EXPECT_THAT(mistake("bench " + model_ + " --grow batch --inputs none.npz"),
+              AllOf(HasSubstr("--grow"), HasSubstr("--inputs"), HasSubstr("--shapes")));
+}
+
+// A row takes 4 KiB, so that the limit is 256 of them.
+TEST_F(CommandLine, bench_grows_inputs_within_the_limit_on_memory) {
+  const test::TemporaryFolder other;
+  const std::string model =
+      test::write_model(other, "most (float[batch, 1024] x) => (float y) { y = ReduceMax <keepdims = 0> (x) }")
+          .string();
+  const std::string words =
+      "bench " + model + " --shapes batch=200 --grow batch --memory-limit 1M --quiet --iterations ";
+  EXPECT_EQ(tessera(words + "20").code, 0);
+  EXPECT_THAT(mistake(words + "100"), AllOf(HasSubstr("'x'"), HasSubstr("--memory-limit")));
 }
 
 TEST_F(CommandLine, bench_takes_written_programs_on_given_inputs) {

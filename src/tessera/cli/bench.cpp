@@ -132,12 +132,12 @@ struct Preparation {
 
 /// How long a plan for other shapes takes: the first symbol one greater. None where nothing is symbolic, for a written
 /// program, and where the model does not take such a size.
-std::optional<double> time_to_bind(Session& session, const Loaded& loaded) {
+std::optional<double> time_to_bind(Session& session, const Loaded& loaded, size_t memory_limit) {
   if (!loaded.model || loaded.model->symbols().empty()) return std::nullopt;
   SymbolSizes sizes = loaded.model->complete(loaded.plan.shapes);
   ++sizes[loaded.model->symbols().front()];
   try {
-    const Tensors inputs = random_inputs(*loaded.model, sizes, 0);
+    const Tensors inputs = random_inputs(*loaded.model, sizes, 0, memory_limit);
     const Clock::time_point start = Clock::now();
     session.peak_bytes(inputs);
     return milliseconds_since(start);
@@ -151,12 +151,20 @@ std::optional<double> time_to_bind(Session& session, const Loaded& loaded) {
 /// the cache of a text that is decoded. The model has a size of that name: see require_size.
 class RunInputs {
  public:
-  RunInputs(const Loaded& loaded, const std::string& grown, uint64_t seed)
-      : loaded_(loaded), grown_(grown), seed_(seed) {
+  RunInputs(const Loaded& loaded, const std::string& grown, const InputOptions& random)
+      : loaded_(loaded), grown_(grown), random_(random) {
     if (grown.empty()) return;
     if (!loaded.model) fail_asked("a program that is written already is not grown; name the ONNX file");
     sizes_ = loaded.plan.shapes;
     sizes_[grown] = loaded.model->complete(sizes_).at(grown);
+  }
+
+  /// Refuses to grow what is given.
+  static void require_random(const InputOptions& inputs, const std::string& grown) {
+    if (!grown.empty() && inputs.from_file())
+      fail_asked(
+          "inputs that --inputs gives have the sizes that they have; leave it out, and say with --shapes where '" +
+          grown + "' begins");
   }
 
   /// Refuses a size, unless it is empty, that no input of the model has.
@@ -169,7 +177,8 @@ class RunInputs {
   const Tensors& next() {
     if (grown_.empty()) return loaded_.inputs;
     ++sizes_[grown_];
-    made_ = random_inputs(*loaded_.model, loaded_.model->complete(sizes_), seed_);
+    made_.clear();  // before the next ones take memory
+    made_ = random_inputs(*loaded_.model, loaded_.model->complete(sizes_), random_.seed, random_.memory_limit);
     return made_;
   }
 
@@ -180,7 +189,7 @@ class RunInputs {
 
   const Loaded& loaded_;
   std::string grown_;
-  uint64_t seed_;
+  const InputOptions& random_;
   SymbolSizes sizes_;
   Tensors made_;
 };
@@ -208,6 +217,7 @@ class Bench : public Command {
     if (model_.empty())
       throw Error(ErrorKind::user, "bench",
                   "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
+    RunInputs::require_random(inputs_, grown_);
     if (std::optional<int> ended = run_.begin(
             console, "bench --iterations " + std::to_string(iterations_) + " --warmup " + std::to_string(warmup_)))
       return *ended;
@@ -224,8 +234,8 @@ class Bench : public Command {
     Session session(program, options);
     const std::vector<int64_t> peaks = session.peak_bytes(loaded.inputs);
     prepared.load = milliseconds_since(start);
-    prepared.bind = time_to_bind(session, loaded);
-    RunInputs given(loaded, grown_, inputs_.seed);
+    prepared.bind = time_to_bind(session, loaded, inputs_.memory_limit);
+    RunInputs given(loaded, grown_, inputs_);
     const int threads = session.threads_per_rank() * static_cast<int>(program.mesh().size());
     Floor floor = floor_of(loaded);
     floor.cores = std::min(threads, machine().cores);
