@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <string>
 
 #include "api/small_model.h"
+#include "tessera/inspect.h"
 
 namespace tessera {
 namespace {
@@ -98,6 +100,54 @@ TEST(MemoryLimit, counts_packed_weights) {
   const Model model = Model::load(test::write_model(folder, chain(4, 512)));
   const std::string said = refusal(compile(model, Mesh()), {{"x0", test::ramp({4, 512})}}, size_t{2} << 20);
   EXPECT_NE(said.find("'w"), std::string::npos) << said;
+}
+
+// A weight that is computed in float32 is widened before it is packed.
+TEST(MemoryLimit, counts_what_packing_needs_meanwhile) {
+  const std::vector<std::string> sets = machine().instruction_sets;
+  if (std::find(sets.begin(), sets.end(), "avx512_fp16") != sets.end())
+    GTEST_SKIP() << "this machine computes in float16, and packs without scratch memory";
+  test::TemporaryFolder folder;
+  OnnxModel text = parse_text(
+      "half (float16[batch, 512] x) => (float16[batch, 512] y) <float16[512, 512] w> {\n"
+      "  y = MatMul (x, w)\n"
+      "}");
+  Value* weight = text.graph->find("w");
+  weight->data = Tensor::zeros(DType::float16, {512, 512});
+  export_model(text, folder / "model.onnx");
+  const Program program = compile(Model::load(folder / "model.onnx"), Mesh());
+  const Tensors inputs = {{"x", Tensor::zeros(DType::float16, {1, 512})}};
+  // 1 MiB packed, and as much while it is packed.
+  EXPECT_EQ(refusal(program, inputs, size_t{3} << 20), "");
+  const std::string said = refusal(program, inputs, size_t{3} << 19);
+  EXPECT_NE(said.find("scratch memory in which 'w' is packed"), std::string::npos) << said;
+}
+
+TEST(MemoryLimit, counts_outputs_that_somebody_has) {
+  test::TemporaryFolder folder;
+  const Model model = Model::load(
+      test::write_model(folder, "twice (float[batch, 1024] x) => (float[batch, 1024] y) { y = Add (x, x) }"));
+  SessionOptions options;
+  options.memory_limit = size_t{4} << 20;
+  for (const char* mesh : {"", "dp=2"}) {
+    Session session(compile(model, *mesh ? Mesh::parse(mesh) : Mesh()), options);
+    const Tensors inputs = {{"x", test::ramp({256, 1024})}};
+    std::vector<Tensors> held;
+    std::string said;
+    try {
+      while (held.size() < 5) held.push_back(session.run(inputs));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      said = error.what();
+    }
+    EXPECT_GE(held.size(), 2u) << mesh;
+    EXPECT_LE(held.size(), 4u) << mesh << ": each takes 1 MiB";
+    EXPECT_NE(said.find("the output 'y'"), std::string::npos) << said;
+    held.clear();
+    EXPECT_NO_THROW(session.run(inputs)) << "it comes back";
+    // What lies idle makes room for another size.
+    for (int64_t rows : {600, 300, 700, 100}) EXPECT_NO_THROW(session.run({{"x", test::ramp({rows, 1024})}})) << rows;
+  }
 }
 
 TEST(MemoryLimit, is_for_plans_too) {

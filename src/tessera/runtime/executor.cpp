@@ -70,7 +70,7 @@ struct Executor::Impl {
   };
   std::map<Symbols, Cached> plans;
   /// Of outputs, where the ranks that make them can reach.
-  TensorPool pool{[this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
+  TensorPool pool{memory, [this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
   uint64_t calls = 0;
   PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;          ///< of the last run, with profile
@@ -257,6 +257,36 @@ struct Executor::Impl {
     return kept;
   }
 
+  // Of this process' ranks, when these plans run.
+  size_t arenas_of(const PlanSet& made) const {
+    size_t bytes = 0;
+    for (size_t n = 0; n < made.size(); ++n)
+      bytes = checked_add(bytes, std::max(ranks[n]->arena_bytes(), made[n]->arena_bytes()), "the ranks' arenas");
+    return bytes;
+  }
+
+  // Memory for a run's outputs. Where there is none, processes that wait for this one are told.
+  Tensors take_outputs(const PlanSet& set, const Symbols& symbols) {
+    Tensors outputs;
+    try {
+      const RankPrograms& chosen = *set.front()->programs();
+      const spmd::Program& program = chosen.of(here.front());
+      const size_t arenas = arenas_of(set);
+      for (size_t i = 0; i < program.outputs.size(); ++i) {
+        const std::string& name = program.outputs[i].name;
+        const RankPrograms::Output whole = chosen.output(i);
+        if (Tensor& output = outputs[name]; !output.data)
+          output = pool.take(whole.value->dtype(), bound_dims(*whole.placement->global.shape, symbols),
+                             fmt::format("the output '{}'", name), arenas);
+      }
+      return outputs;
+    } catch (...) {
+      if (here.size() < static_cast<size_t>(world->size()))
+        on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
+      throw;
+    }
+  }
+
   // That arenas and outputs are within the limit, beside what the ranks hold already.
   void require_memory(const PlanSet& made, const Symbols& symbols) const {
     std::map<std::string, size_t> outputs;
@@ -269,17 +299,18 @@ struct Executor::Impl {
       require_countable(whole.value->dtype(), dims, name);
       outputs[name] = bytes_of(whole.value->dtype(), count_of(dims));
     }
-    size_t bytes = 0;
-    for (size_t n = 0; n < made.size(); ++n)
-      bytes = checked_add(bytes, std::max(ranks[n]->arena_bytes(), made[n]->arena_bytes()), "the ranks' arenas");
+    size_t bytes = arenas_of(made);
     for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
-    memory.require_plan(bytes, [&] {
-      std::vector<NamedBytes> pieces;
-      for (const auto& plan : made)
-        for (NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
-      for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
-      return pieces;
-    });
+    memory.require_plan(
+        bytes,
+        [&] {
+          std::vector<NamedBytes> pieces;
+          for (const auto& plan : made)
+            for (NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
+          for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
+          return pieces;
+        },
+        pool.idle());
   }
 };
 
@@ -395,16 +426,12 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
   if (impl_->options.profile) impl_->times.resize(impl_->ranks.size());
   std::vector<const void*> given;
   for (const spmd::Port& port : program.inputs) given.push_back(inputs.at(port.name).data);
-  Tensors outputs;
+  Tensors outputs = impl_->take_outputs(plans, symbols);
   std::vector<void*> made;
   std::vector<std::string> called;  // outputs, in the ranks' programs
   for (size_t i = 0; i < program.outputs.size(); ++i) {
-    const RankPrograms::Output whole = programs.output(i);
-    Tensor& output = outputs[program.outputs[i].name];
-    if (!output.data)
-      output = impl_->pool.take(whole.value->dtype(), bound_dims(*whole.placement->global.shape, symbols));
-    made.push_back(output.mutable_data());
-    called.push_back(whole.value->name);
+    made.push_back(outputs.at(program.outputs[i].name).mutable_data());
+    called.push_back(programs.output(i).value->name);
   }
   impl_->on_all(
       [&](size_t n) {

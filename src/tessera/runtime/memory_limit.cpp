@@ -25,14 +25,18 @@ void MemoryLimit::require(size_t bytes, std::string_view name) const {
          kMend);
 }
 
-std::shared_ptr<const void> MemoryLimit::hold(size_t bytes, std::string_view what) {
+std::shared_ptr<const void> MemoryLimit::hold(size_t bytes, std::string_view what, size_t beside) {
+  if (auto held = hold_if_there_is_room(bytes, beside)) return held;
+  fail("memory", "with {} of {} weights, buffers and outputs take {}, which is more than the limit of {}; {}", what,
+       text_of(bytes), text_of(*held_ + beside + bytes), text_of(bytes_), kMend);
+}
+
+std::shared_ptr<const void> MemoryLimit::hold_if_there_is_room(size_t bytes, size_t beside) {
   size_t held = *held_;
   do {
-    if (bytes > bytes_ || held > bytes_ - bytes)
-      fail("memory", "with {} of {} the weights take {}, which is more than the limit of {}; {}", what, text_of(bytes),
-           text_of(held + bytes), text_of(bytes_), kMend);
+    if (beside > bytes_ || bytes > bytes_ - beside || held > bytes_ - beside - bytes) return nullptr;
   } while (!held_->compare_exchange_weak(held, held + bytes));
-  return {nullptr, [all = held_, bytes](const void*) { *all -= bytes; }};
+  return {held_.get(), [all = held_, bytes](const void*) { *all -= bytes; }};
 }
 
 Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> held) {
@@ -43,12 +47,13 @@ Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> hel
   return tensor;
 }
 
-void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces_of) const {
-  const size_t held = *held_;
+void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces_of,
+                               size_t idle) const {
+  const size_t all = *held_, held = all - std::min(idle, all);
   if (planned <= bytes_ && held <= bytes_ - planned) return;
   constexpr size_t kShown = 5;
   std::vector<NamedBytes> pieces = pieces_of();
-  if (held > 0) pieces.push_back({"weights", held});
+  if (held > 0) pieces.push_back({"weights, and outputs that somebody has", held});
   std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   std::string largest;
   for (size_t i = 0; i < std::min(kShown, pieces.size()); ++i)

@@ -18,7 +18,8 @@ struct NamedBytes {
   size_t bytes = 0;
 };
 
-/// What one process may hold for all ranks in it: buffers, weights that are not mapped from files, outputs. Whatever
+/// What one process may hold for all ranks in it: buffers, weights that are not mapped from files, outputs for
+/// as long as somebody has them or the session keeps their memory. Whatever
 /// exceeds it is refused before it is allocated. Ranks share one; its members may be called from several threads.
 class MemoryLimit {
  public:
@@ -31,12 +32,17 @@ class MemoryLimit {
   void require(size_t bytes, std::string_view name) const;
   /// The same of all that is held from run to run, to which this piece is added: it counts until the last copy of what
   /// is returned is gone, which may be after the limit. `what`: "the shard of 'w'".
-  [[nodiscard]] std::shared_ptr<const void> hold(size_t bytes, std::string_view what);
+  [[nodiscard]] std::shared_ptr<const void> hold(size_t bytes, std::string_view what) { return hold(bytes, what, 0); }
+  /// Likewise where so many bytes `beside` are in use that nobody holds: arenas.
+  [[nodiscard]] std::shared_ptr<const void> hold(size_t bytes, std::string_view what, size_t beside);
+  /// The same, but null where hold() throws.
+  [[nodiscard]] std::shared_ptr<const void> hold_if_there_is_room(size_t bytes, size_t beside);
   /// The tensor, whose last copy lets go of what was held for it.
   static Tensor released_with(Tensor tensor, std::shared_ptr<const void> held);
 
   /// Throws a user error that names the largest of `pieces` if `planned` more bytes than are held exceed the limit.
-  void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces) const;
+  /// `idle`: bytes that are held, and would be let go of where they are wanted.
+  void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces, size_t idle = 0) const;
 
  private:
   size_t bytes_;

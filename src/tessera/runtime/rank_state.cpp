@@ -98,11 +98,13 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   kernels::PrepareContext context{
       pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {plain.data}, threads_};
   auto kernel = entry->prepare(context);
-  std::vector<std::byte> scratch(kernel->scratch_bytes() + 64);
-  auto address = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
+  const size_t scratch_bytes = kernel->scratch_bytes();
+  const auto meanwhile =
+      limit_->hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
+  const Pages scratch = allocate_pages(scratch_bytes, "scratch memory");
   const void* in = plain.data;
   void* out = result.mutable_data();
-  kernel->run({std::span(&in, 1), std::span(&out, 1), reinterpret_cast<void*>(address)});
+  kernel->run({std::span(&in, 1), std::span(&out, 1), scratch.get()});
   if (only_for_this) shards_.erase(part);
   result = MemoryLimit::released_with(std::move(result), std::move(held));
   return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;

@@ -19,6 +19,7 @@ size_t with_room(size_t bytes) {
 // What lies there was taken and given back; what has lain unused the longest leaves first.
 struct TensorPool::Shelf {
   struct Piece {
+    std::shared_ptr<const void> held;  // of the limit: the memory goes first
     Block memory;
     size_t bytes = 0;
   };
@@ -45,13 +46,27 @@ struct TensorPool::Shelf {
       return piece;
     }
     auto small = std::find_if(pieces.begin(), pieces.end(), outgrown);
-    const Piece wanted{nullptr, small == pieces.end() ? bytes : with_room(bytes)};
+    const Piece wanted{nullptr, nullptr, small == pieces.end() ? bytes : with_room(bytes)};
     if (small != pieces.end()) drop(small);
     // Other sizes are wanted now: what lies here from before makes room for them, beyond what was once out at a time.
     out += wanted.bytes;
     most_out = std::max(most_out, out);
     while (idle + out > most_out && !pieces.empty()) drop(pieces.begin());
     return wanted;
+  }
+
+  /// A piece that was wanted cannot be had.
+  void give_up(size_t bytes) {
+    std::lock_guard lock(mutex);
+    out -= bytes;
+  }
+
+  /// Whether there was a piece to be dropped.
+  bool drop_one() {
+    std::lock_guard lock(mutex);
+    if (pieces.empty()) return false;
+    drop(pieces.begin());
+    return true;
   }
 
   void put_back(Piece piece) {
@@ -68,15 +83,32 @@ struct TensorPool::Shelf {
   }
 };
 
-TensorPool::TensorPool(Allocate allocate) : allocate_(std::move(allocate)), shelf_(std::make_shared<Shelf>()) {}
+TensorPool::TensorPool(MemoryLimit& limit, Allocate allocate)
+    : limit_(limit), allocate_(std::move(allocate)), shelf_(std::make_shared<Shelf>()) {}
 
-Tensor TensorPool::take(DType dtype, Dims dims) {
+size_t TensorPool::idle() const {
+  std::lock_guard lock(shelf_->mutex);
+  return shelf_->idle;
+}
+
+Tensor TensorPool::take(DType dtype, Dims dims, std::string_view what, size_t beside) {
   Tensor tensor;
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
   Shelf::Piece piece = shelf_->take(tensor.bytes);
-  if (!piece.memory) piece.memory = allocate_(piece.bytes);
+  try {
+    while (!piece.held && !(piece.held = limit_.hold_if_there_is_room(piece.bytes, beside))) {
+      if (shelf_->drop_one()) continue;
+      shelf_->give_up(piece.bytes - tensor.bytes);
+      piece.bytes = tensor.bytes;  // without room to grow
+      piece.held = limit_.hold(piece.bytes, what, beside);
+    }
+    if (!piece.memory) piece.memory = allocate_(piece.bytes);
+  } catch (...) {
+    shelf_->give_up(piece.bytes);
+    throw;
+  }
   std::byte* first = piece.memory.get();
   auto give_back = [shelf = std::weak_ptr(shelf_), piece = std::move(piece)](std::byte*) mutable {
     if (auto alive = shelf.lock()) alive->put_back(std::move(piece));
