@@ -272,9 +272,9 @@ struct SessionOptions {
   /// Called with the error if a rank has failed and a rank of this process hangs: a thread cannot be ended, and run()
   /// does not return. For who would rather end the process.
   std::function<void(const std::string& message)> abandoned;
-  /// Bytes that this process may hold for all of its ranks: buffers, outputs, and weights but where they stay mapped
-  /// from files. A run that needs more is a user error that names its largest tensors, before they are allocated. 0:
-  /// what the machine has, or the control group that the process is in.
+  /// Bytes that this process may hold for all of its ranks: buffers, outputs (those of earlier runs that somebody still
+  /// has, too), and weights but where they stay mapped from files. A run that needs more is a user error that names its
+  /// largest tensors, before they are allocated. 0: what the machine has, or the control group that the process is in.
   size_t memory_limit = 0;
   bool overlap = true;    ///< run what does not depend on a communication while it is under way
   bool profile = false;   ///< note the times of each operator; see profile.h

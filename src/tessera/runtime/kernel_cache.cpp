@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "tessera/ir/hash.h"
+
 namespace tessera::runtime {
 namespace {
+
+constexpr size_t kMostEntries = 32;  // of one node, before those without a kernel are looked for
 
 bool same_desc(const kernels::TensorDesc& a, const kernels::TensorDesc& b) {
   return a.dtype == b.dtype && a.dims == b.dims && a.block == b.block && a.strides == b.strides;
@@ -18,21 +22,33 @@ bool same_followers(const std::vector<const Node*>& nodes, const std::vector<ker
                     [](const Node* node, const kernels::Follower& follower) { return node == follower.node; });
 }
 
+uint64_t hash_of(const kernels::PrepareContext& context) {
+  Hash hash;
+  hash.add(context.node.op_type);
+  for (const auto* descs : {&context.inputs, &context.outputs})
+    for (const kernels::TensorDesc& desc : *descs)
+      for (const Dims* numbers : {&desc.dims, &desc.strides})
+        for (int64_t number : *numbers) hash.add(static_cast<uint64_t>(number));
+  return hash.value();
+}
+
 }  // namespace
 
 std::shared_ptr<kernels::Kernel> KernelCache::kernel(const Value* result, const kernels::PrepareContext& context,
                                                      const Prepare& prepare) {
   std::vector<Entry>& entries = entries_[result];
-  std::erase_if(entries, [](const Entry& entry) { return entry.kernel.expired(); });
+  // Lists of what differs lie all over the memory, and a decoder has a dozen plans of which none is alike.
+  const uint64_t hash = hash_of(context);
   for (const Entry& entry : entries) {
-    if (entry.op_type != context.node.op_type || entry.known != context.known ||
+    if (entry.hash != hash || entry.op_type != context.node.op_type || entry.known != context.known ||
         !same_descs(entry.inputs, context.inputs) || !same_descs(entry.outputs, context.outputs) ||
         !same_followers(entry.followers, context.followers))
       continue;
     if (auto kernel = entry.kernel.lock()) return kernel;
   }
   std::shared_ptr<kernels::Kernel> kernel = prepare();
-  Entry entry{context.node.op_type, {}, context.inputs, context.outputs, context.known, kernel};
+  if (entries.size() >= kMostEntries) std::erase_if(entries, [](const Entry& entry) { return entry.kernel.expired(); });
+  Entry entry{hash, context.node.op_type, {}, context.inputs, context.outputs, context.known, kernel};
   for (const kernels::Follower& follower : context.followers) entry.followers.push_back(follower.node);
   entries.push_back(std::move(entry));
   return kernel;

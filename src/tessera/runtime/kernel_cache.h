@@ -11,7 +11,7 @@ namespace tessera::runtime {
 
 /// The kernels of a rank's plans, by what they were prepared from: a plan for other sizes takes over those whose
 /// extents are the same, since to prepare a kernel can take as long as to run it. Plans of a rank run one after the
-/// other, so they can share. Holds no kernel that no plan holds.
+/// other, so they can share. Holds no kernel itself.
 class KernelCache {
  public:
   using Prepare = std::function<std::unique_ptr<kernels::Kernel>()>;
@@ -26,6 +26,7 @@ class KernelCache {
 
  private:
   struct Entry {
+    uint64_t hash = 0;  ///< of the rest but the kernel
     std::string op_type;
     std::vector<const Node*> followers;
     std::vector<kernels::TensorDesc> inputs, outputs;

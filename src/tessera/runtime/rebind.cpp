@@ -86,6 +86,7 @@ const RankPlan::Change& RankPlan::change_of(const std::vector<std::string>& symb
     if (names_one(symbols_of(*value->content), symbols)) change.elements.push_back(value);
   const auto parts_change = [&](const Value* value) {
     if (!value) return false;  // it lives elsewhere
+    if (program_.placement(value).sharding.is_whole()) return false;
     Shape sizes;
     for (const DimSharding& dim : program_.placement(value).sharding.dims)
       for (const Part& part : dim.parts) sizes.push_back(part.size);
