@@ -93,7 +93,8 @@ TEST(Spawn, may_be_called_from_several_threads_at_once) {
 }
 
 TEST(SpawnedRank, fails) {
-  if (getenv("TESSERA_RANK") != nullptr) raise(SIGKILL);
+  const char* rank = getenv("TESSERA_RANK");
+  if (rank != nullptr && std::string_view(rank) == "0") raise(SIGKILL);
 }
 
 #ifndef __SANITIZE_ADDRESS__  // its looks at objects take descriptors, too

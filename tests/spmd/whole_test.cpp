@@ -56,7 +56,7 @@ TEST(TakeSlicesOnly, RefusesASliceThatIsNotOfItsLayout) {
     ADD_FAILURE() << "taken";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("is cut from 'w' by Slice [0] [4] [1], but its layout is [-, 12{tp}]"),
-                                    HasSubstr("cut by Slice [4*@tp] [4*@tp + 4] [1]")));
+                                    HasSubstr("cut from [-, -] by Slice [4*@tp] [4*@tp + 4] [1]")));
   }
 }
 

@@ -41,15 +41,17 @@ std::optional<std::vector<Expr>> quotients_of(const Node& node) {
   return result;
 }
 
-// Whether all operands are known, and one of them is an expression: constants alone are left to the model.
-bool is_foldable(const Node& node) {
-  bool symbolic = false;
-  for (const Value* operand : node.inputs) {
-    if (!operand) continue;
-    if (!ops::content_of(operand)) return false;
-    symbolic |= operand->kind == ValueKind::expression;
-  }
-  return symbolic && ops::find_op(node.op_type, node.domain);
+// Whether the elements of all operands are known.
+bool is_known(const Node& node) {
+  return !node.inputs.empty() && ops::find_op(node.op_type, node.domain) &&
+         std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [](const Value* operand) { return !operand || ops::content_of(operand); });
+}
+
+// Whether they are numbers of the model's own.
+bool is_of_constants(const Node& node) {
+  return std::none_of(node.inputs.begin(), node.inputs.end(),
+                      [](const Value* operand) { return operand && operand->kind == ValueKind::expression; });
 }
 
 void become_expression(Graph& graph, Value* result, const std::vector<Expr>& content) {
@@ -115,13 +117,14 @@ class ExpressionFolder {
   void visit(Node* node) {
     if (node->domain == spmd::kCommDomain) {
       if (is_position(*node) || is_untyped(*node)) dialect::infer_node(*node, mesh_);
-    } else if (is_untyped(*node) || is_foldable(*node) || node->is("Shape")) {
+    } else if (is_untyped(*node)) {
       infer(node);
+    } else if (is_known(*node) || node->is("Shape")) {
+      infer(node);
+      if (!node->is("Shape") && is_of_constants(*node)) return;  // left to the model
     }
-    const bool of_constants = !is_position(*node) && !is_foldable(*node);
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;
-      if (of_constants && result->dtype() == DType::boolean) continue;  // passes over constants decide by it
       if (rank_ || is_position(*node))
         for (Expr& element : *result->content) element = bind(element);
       become_expression(graph_, result, *result->content);

@@ -7,6 +7,7 @@
 #include "tessera/api/lowering.h"
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/always_equal.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
@@ -74,11 +75,13 @@ void close_shapes(Graph& graph) {
   }
 }
 
-// The only extent that is no number follows from the operand, whatever expression says it.
+// The only extent that is no number follows from the operand, however an expression says it.
 void open_shapes(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
     auto shape = node->is("Reshape") ? ops::content_of(node->input(1)) : std::nullopt;
-    if (!shape) continue;
+    if (!shape || !node->input(0)->has_shape() ||
+        !always_equal(product(*shape), product(node->input(0)->shape())))
+      continue;
     std::vector<int64_t> extents;
     for (const Expr& extent : *shape) extents.push_back(extent.constant().value_or(-1));
     if (std::count(extents.begin(), extents.end(), -1) != 1 || std::count(extents.begin(), extents.end(), 0) > 0)

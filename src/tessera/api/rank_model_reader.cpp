@@ -50,6 +50,7 @@ class RankModelReader {
 
   spmd::Program run() {
     settle_kinds();
+    forget_foreign_sizes();
     for (const auto& value : graph().values()) place(*value);
     fold_expression_nodes(graph(), manifest_.mesh, rank_);
     drop_unread_operands();
@@ -112,6 +113,20 @@ class RankModelReader {
     for (const std::string& axis : *axes) group.push_back(parse_axis(axis, manifest_.mesh));
     const std::vector<int> members = group_of(rank, group, manifest_.mesh);
     return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
+  }
+
+  // Tools name sizes that they cannot follow. What such a size is follows from the nodes; nothing else says it.
+  void forget_foreign_sizes() {
+    std::set<std::string> known;
+    for (const Manifest::Tensor& input : manifest_.inputs)
+      for (const Expr& extent : *input.global.shape) extent.collect_symbols(known);
+    for (const MeshAxis& axis : manifest_.mesh.axes()) known.insert("@" + axis.name);
+    for (const auto& value : graph().values()) {
+      if (!value->producer || !value->has_shape()) continue;
+      std::set<std::string> symbols;
+      for (const Expr& extent : value->shape()) extent.collect_symbols(symbols);
+      if (!std::includes(known.begin(), known.end(), symbols.begin(), symbols.end())) value->type.shape.reset();
+    }
   }
 
   // Files have zeros there, which a tool may have folded or copied.

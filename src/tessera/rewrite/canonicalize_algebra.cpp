@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tessera/ops/infer.h"
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/scalar.h"
@@ -52,8 +53,13 @@ bool simplify_logic(Graph& graph, Node* node) {
 }
 
 bool decide_where(Graph& graph, Node* node) {
-  auto condition = scalar_of(node->inputs[0]);
-  return condition && becomes(graph, node, node->inputs[*condition != 0 ? 1 : 2]);
+  std::optional<bool> condition;
+  if (const auto stored = scalar_of(node->inputs[0]))
+    condition = *stored != 0;
+  else if (const auto known = ops::content_of(node->inputs[0]);
+           known && known->size() == 1 && (*known)[0].is_constant())
+    condition = *(*known)[0].constant() != 0;
+  return condition && becomes(graph, node, node->inputs[*condition ? 1 : 2]);
 }
 
 bool drop_double_not(Graph& graph, Node* node) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
@@ -233,6 +234,43 @@ void require_cut_as_placed(const Program& program, const Value* slice, const Val
   }
 }
 
+// The axes that steer a cut.
+std::vector<AxisRef> axes_of(const Node& slice, const Mesh& mesh) {
+  std::set<std::string> symbols;
+  for (size_t i = 1; i < slice.inputs.size(); ++i)
+    if (const auto content = ops::content_of(slice.inputs[i]))
+      for (const Expr& element : *content) element.collect_symbols(symbols);
+  std::vector<AxisRef> axes;
+  for (const MeshAxis& axis : mesh.axes())
+    if (axis.size > 1 && symbols.contains("@" + axis.name)) axes.push_back(AxisRef::whole(axis));
+  return axes;
+}
+
+// A cut by indices along axes tells its layout, whether anybody says it or not: files may have lost what they said.
+void place_cuts(Program& program) {
+  for (const auto& node : program.graph->nodes()) {
+    Value* result = node->output();
+    if (!node->is("Slice") || program.placements.contains(result) || !origin_of(result)) continue;
+    const auto placed = program.placements.find(node->input(0));
+    if (placed == program.placements.end()) continue;
+    const Placement whole = placed->second;
+    std::vector<AxisRef> axes = axes_of(*node, program.mesh);
+    const auto is_used = [&](const AxisRef& axis) { return whole.sharding.uses(axis); };
+    if (axes.empty() || std::any_of(axes.begin(), axes.end(), is_used)) continue;
+    const Cut stated(*node, program.mesh, std::nullopt);
+    std::sort(axes.begin(), axes.end());
+    do {
+      for (size_t dim = 0; dim < whole.sharding.dims.size() && !program.placements.contains(result); ++dim) {
+        Placement part = whole;
+        if (part.sharding.dims[dim].is_split()) continue;
+        part.sharding.dims[dim].parts.back().axes = axes;
+        const auto cuts = cuts_between(program.mesh, node->input(0), whole, part, std::nullopt);
+        if (cuts.size() == 1 && cuts[0] == stated) program.placements[result] = std::move(part);
+      }
+    } while (!program.placements.contains(result) && std::next_permutation(axes.begin(), axes.end()));
+  }
+}
+
 }  // namespace
 
 Program with_whole_edge(const Program& program, const WholeEdge& edge) {
@@ -241,6 +279,7 @@ Program with_whole_edge(const Program& program, const WholeEdge& edge) {
 
 void take_slices_only(Program& program, std::optional<int64_t> rank) {
   Graph& graph = *program.graph;
+  if (!rank) place_cuts(program);
   // Of each origin, those that are its shards; in the order of the graph, which all ranks' processes agree on.
   std::vector<std::pair<Value*, std::vector<Value*>>> slices;
   std::map<const Value*, size_t> known;
