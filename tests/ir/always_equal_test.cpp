@@ -20,13 +20,19 @@ TEST(Fingerprint, TellsApartWhatDiffersAtSomeSizes) {
   EXPECT_NE(fingerprint(b), fingerprint(min(b, 1024))) << "they differ at large sizes only";
   EXPECT_NE(fingerprint(b), fingerprint(max(b, 2))) << "they differ at 1 only";
   EXPECT_NE(fingerprint(floordiv(b, 2)), fingerprint(floordiv(b + 1, 2)));
-  const Expr tp = Expr::symbol("@tp"), dp = Expr::symbol("@dp"), pp = Expr::symbol("@pp");
-  EXPECT_NE(fingerprint(min(tp, 1)), fingerprint(min(dp, 1)));
-  EXPECT_NE(fingerprint(mod(tp, 2)), fingerprint(mod(dp, 2)));
-  EXPECT_NE(fingerprint(min(tp, 1) * 2 + min(dp, 1)), fingerprint(min(dp, 1) * 2 + min(tp, 1)));
-  EXPECT_NE(fingerprint(min(tp, 1) * min(dp, 1)), fingerprint(min(pp, 1) * min(dp, 1)));
+  EXPECT_NE(fingerprint(b), fingerprint(min(b, 8192)));
+  EXPECT_NE(fingerprint(max(b - 1024, 0)), fingerprint(Expr(0)));
+  EXPECT_NE(fingerprint(b * 2 + s), fingerprint(s * 2 + b));
   EXPECT_NE(fingerprint(Expr(504)), fingerprint(Expr(505)));
   EXPECT_NE(fingerprint(b * s), fingerprint(b + s));
+}
+
+TEST(AlwaysEqual, LooksAtSizesBeyondLimits) {
+  const Expr n = Expr::symbol("n");
+  EXPECT_FALSE(always_equal(max(n - 1024, 0), 0));
+  EXPECT_FALSE(always_equal(min(n, 8192), n));
+  EXPECT_TRUE(always_equal(min(n, 3) * n * n * n * n, n * n * n * n * min(n, 3)))
+      << "though it overflows at large sizes";
 }
 
 }  // namespace

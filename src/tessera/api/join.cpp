@@ -135,8 +135,8 @@ class Joiner {
     }
   }
 
-  // Every rank has every port. Inputs that its model does not have are not read. Outputs that it does not give: rank 0
-  // gets them from the first rank that does; on others nothing is read from them.
+  // Every rank has every port. Inputs that its model does not have are not read. Outputs that it does not give live
+  // elsewhere; rank 0 gets them from the first rank that gives them.
   spmd::Program program_of(OnnxModel model, int64_t rank) const {
     spmd::Program program;
     program.mesh = mesh_;
@@ -154,10 +154,11 @@ class Joiner {
     for (const JoinedPort& port : outputs_) {
       Value* own = among(outputs, port.name);
       if (own && rank == port.rank && rank != 0) send_to_first(graph, own, port);
-      program.outputs.push_back({port.name, own ? own : received(graph, port, rank)});
+      program.outputs.push_back({port.name, own || rank != 0 ? own : received(graph, port)});
     }
     for (const auto* ports : {&program.inputs, &program.outputs})
-      for (const spmd::Port& port : *ports) place(program, port.value, port.name);
+      for (const spmd::Port& port : *ports)
+        if (port.value) place(program, port.value, port.name);
     for (Value* state : graph.values_of(ValueKind::state)) {
       place(program, state, state->name);
       program.initial[state] = state->data;
@@ -185,8 +186,8 @@ class Joiner {
     add_message(graph, "Send", {value, graph.constant_int64({0}, true)}, {}, port);
   }
 
-  Value* received(Graph& graph, const JoinedPort& port, int64_t rank) const {
-    Value* peer = graph.constant_int64({rank == 0 ? port.rank : -1}, true);
+  Value* received(Graph& graph, const JoinedPort& port) const {
+    Value* peer = graph.constant_int64({port.rank}, true);
     Node* node = add_message(graph, "Recv", {peer, rewrite::shape_operand(graph, *port.type.shape)}, {port.name}, port);
     node->set("dtype", static_cast<int64_t>(port.type.dtype));
     node->outputs[0]->type = port.type;

@@ -116,8 +116,10 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
   // What the body does not read is an input all the same.
   const std::set<const Value*> read(loop.inputs.begin(), loop.inputs.end());
   for (const Value* input : outer.inputs)
-    if (!read.contains(input) && !body->find(input->name))
+    if (!read.contains(input)) {
+      if (Value* other = body->find(input->name)) body->rename(other, "");
       body->add_input(input->name, input->type)->extra = input->extra;
+    }
   // First out of one another's way, then as they are called outside.
   std::map<Value*, std::string> named;
   for (size_t k = 0; k < body->outputs.size(); ++k)

@@ -139,7 +139,8 @@ class RankModelReader {
         return std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(*node, rank); });
       };
       const Value* filler = operand;
-      while (filler->producer && filler->producer->is("Identity")) filler = filler->producer->input(0);
+      while (filler->producer && filler->producer->is("Identity") && filler->producer->input(0))
+        filler = filler->producer->input(0);
       if (filler->producer ? !filler->producer->is("ConstantOfShape") : filler->kind != ValueKind::constant) continue;
       if (any_gives()) continue;
       unread.insert(node->inputs[0]);
@@ -149,7 +150,7 @@ class RankModelReader {
       Value* const value = unread.extract(unread.begin()).value();
       if (!value->producer || !value->uses.empty() || graph().is_output(value)) continue;
       Node* const maker = value->producer;
-      if (maker->is("Identity")) unread.insert(maker->input(0));
+      if (maker->is("Identity") && maker->input(0)) unread.insert(maker->input(0));
       graph().erase(maker);
     }
   }

@@ -7,11 +7,12 @@
 namespace tessera {
 
 /// Whether the expressions are equal for all values of their symbols, as far as it can be told: the same polynomial, or
-/// equal in all of a dozen samples.
+/// equal in all of some samples, of sizes up to a million.
 bool always_equal(const Expr& a, const Expr& b);
 
-/// 64 bits by which equal expressions are found among many: the same for all that are equal, however they are written,
-/// and as far as it can be told (by values at 40 samples) for no others.
+/// 64 bits by which equal expressions over sizes are found among many: the same for all that are equal, however they
+/// are written, and as far as it can be told (by samples of up to a million) for no others. Indices along axes are to
+/// be bound before, since a sample tells little about each of them.
 uint64_t fingerprint(const Expr& expr);
 
 }  // namespace tessera

@@ -61,8 +61,10 @@ class FactorCheck {
            std::all_of(node.outputs.begin(), node.outputs.end(), stands);
   }
 
-  // What makes another part of the same value of one part is a step between layouts, and no operator on whole values.
+  // A slice or reshape that makes another part of the same value is a step between layouts, and no operator on whole
+  // values.
   bool changes_layout(const Node& node) const {
+    if (!node.is("Slice") && !node.is("Reshape")) return false;
     const spmd::Placement *before = node.input(0) ? placement(node.input(0)) : nullptr,
                           *after = node.output() ? placement(node.output()) : nullptr;
     return before && after && before->name == after->name && *before->global.shape == *after->global.shape;

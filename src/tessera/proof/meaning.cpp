@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
@@ -56,12 +57,40 @@ class Numbers {
     Mixer mixer;
     if (const auto elements = ops::content_of(&value)) {
       mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
-      for (const Expr& element : *elements) mixer.add(fingerprint(with_axis_bounds(element, program_.mesh)));
+      for (const Expr& element : *elements) mixer.add(number_of(element));
     } else if (value.kind == ValueKind::constant) {
       mixer.add("constant").add(dialect::literal_text(value.data));
     } else {
       mixer.add(value.kind == ValueKind::state ? "state" : "input").add(value.name).add(layout_of(&value));
     }
+    return mixer.number();
+  }
+
+  // What an expression is on all ranks that differ in the indices it mentions; where these are many, how it is written.
+  Number number_of(const Expr& expr) const {
+    constexpr int64_t kMostRanks = 64;
+    const std::vector<MeshAxis>& axes = program_.mesh.axes();
+    std::set<std::string> symbols;
+    expr.collect_symbols(symbols);
+    std::vector<size_t> mentioned;
+    int64_t count = 1;
+    for (size_t axis = 0; axis < axes.size(); ++axis)
+      if (symbols.contains("@" + axes[axis].name)) {
+        mentioned.push_back(axis);
+        count *= axes[axis].size;
+      }
+    Mixer mixer;
+    if (count > kMostRanks) return mixer.add(with_axis_bounds(expr, program_.mesh).str()).number();
+    for (int64_t index = 0; index < count; ++index) {
+      std::vector<int64_t> coordinates(axes.size());
+      int64_t rest = index;
+      for (size_t axis : mentioned) {
+        coordinates[axis] = rest % axes[axis].size;
+        rest /= axes[axis].size;
+      }
+      mixer.add(fingerprint(mentioned.empty() ? expr : bind_rank(expr, program_.mesh, coordinates)));
+    }
+    for (size_t axis : mentioned) mixer.add(axes[axis].name);
     return mixer.number();
   }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "tessera/mesh/group.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
+#include "tessera/ops/slice.h"
 #include "tessera/proof/rope.h"
 #include "tessera/proof/step.h"
 
@@ -111,6 +111,8 @@ class Replicas {
       while (ranks_[rank].at < script(rank).lines.size() && advance(rank)) {
       }
     }
+    for (int rank = 0; rank < mesh_.size(); ++rank)
+      check(ranks_[rank].at == script(rank).lines.size(), "ranks that fit together get to their ends");
     for (size_t port = 0; port < programs_.programs.front()->outputs.size(); ++port) compare_output(port);
     compare_states();
   }
@@ -270,13 +272,11 @@ class Replicas {
     if (!begin || !end || !axis || step != 1) return std::nullopt;
     const size_t dim = ops::normalize_axis(node, *axis, node.input(0)->rank());
     const Expr all = extent(rank, node.input(0), dim);
-    auto place = [&](const Expr& stated) {
-      const auto number = stated.constant();
-      if (number && *number < 0) return all + *number;
-      const auto beyond = (stated - all).constant();
-      return (beyond && *beyond > 0) || number > std::numeric_limits<int32_t>::max() ? all : stated;
-    };
-    return rope_of(rank, line, 0, dim).cut(place(*begin), place(*end));
+    for (const Expr& bound : {*begin, *end})
+      if (!bound.is_constant() && bound.lower_bound().value_or(-1) < 0)
+        return std::nullopt;  // it may count from the end
+    const ops::SliceRange range = ops::slice_range(*begin, *end, 1, all);
+    return rope_of(rank, line, 0, dim).cut(range.start, range.start + range.count);
   }
 
   // Split cuts its operand up.
@@ -319,22 +319,29 @@ class Replicas {
     return chosen && chosen->type == node.output()->type ? chosen : nullptr;
   }
 
-  std::optional<bool> truth(const Rank& rank, const Value* value) const {
+  std::optional<bool> truth(const Rank& rank, const Value* value, int depth = 0) const {
+    constexpr int kDeepest = 10;
+    if (depth > kDeepest) return std::nullopt;
     if (const auto known = constant(rank, value)) return *known != 0;
     if (!value || !value->has_shape() || value->rank() > 0) return std::nullopt;
     const Node* node = value->producer;
     if (!node || !node->domain.empty()) return std::nullopt;
     if (node->is("Not")) {
-      const auto denied = truth(rank, node->input(0));
+      const auto denied = truth(rank, node->input(0), depth + 1);
       return denied ? std::optional(!*denied) : std::nullopt;
     }
-    if (node->is("And")) {
-      const auto one = truth(rank, node->input(0)), other = truth(rank, node->input(1));
-      return one && other ? std::optional(*one && *other) : std::nullopt;
+    if (node->is("And") || node->is("Or")) {
+      const bool decides = node->is("Or");  // alone, whatever the other one is
+      const auto one = truth(rank, node->input(0), depth + 1), other = truth(rank, node->input(1), depth + 1);
+      if (one == decides || other == decides) return decides;
+      return one && other ? std::optional(!decides) : std::nullopt;
     }
     const auto a = constant(rank, node->input(0)), b = constant(rank, node->input(1));
     if (!a || !b) return std::nullopt;
     if (node->is("Less")) return *a < *b;
+    if (node->is("LessOrEqual")) return *a <= *b;
+    if (node->is("Greater")) return *a > *b;
+    if (node->is("GreaterOrEqual")) return *a >= *b;
     if (node->is("Equal")) return *a == *b;
     return std::nullopt;
   }
@@ -395,8 +402,9 @@ class Replicas {
   bool pass(int rank, const Communication& communication, Meeting& meeting) {
     const bool sends = communication.kind == comm::Kind::send;
     const auto named = bound(sends ? communication.to : communication.from, ranks_[rank]).constant();
-    const int peer = static_cast<int>(named.value_or(-1));
-    Held received;
+    check(named.has_value(), "a bound rank knows its peers");
+    const int peer = static_cast<int>(*named);
+    Held received = zeros(rank);
     if (peer >= 0 && sends) {
       meeting.messages[{rank, peer}].push_back(given(rank));
       runnable_.push_back(peer);
@@ -412,7 +420,8 @@ class Replicas {
 
   // By member. A gather puts pieces together, and what scatters cuts them off, each of its own extent.
   std::vector<Held> results_of(const Communication& communication, const std::vector<int>& members) const {
-    std::vector<Held> results(members.size());
+    std::vector<Held> results;
+    for (int member : members) results.push_back(zeros(member));
     const auto root = static_cast<size_t>(communication.root);
     switch (communication.kind) {
       case comm::Kind::all_reduce:
@@ -445,6 +454,16 @@ class Replicas {
         break;
     }
     return results;
+  }
+
+  // What a member gets that gets nothing from anybody; of a node without a result, nothing.
+  Held zeros(int rank) const {
+    const Value* result = line_of(rank).node->output();
+    if (!result || !result->has_shape()) return {};
+    Mixer mixer;
+    mixer.add("zeros").add(name_of(result->dtype()));
+    for (size_t dim = 0; dim < result->rank(); ++dim) mixer.add(fingerprint(extent(ranks_[rank], result, dim)));
+    return mixer.number();
   }
 
   Number reduced(const Communication& communication, const std::vector<int>& members) const {
@@ -514,15 +533,33 @@ class Replicas {
     for (int rank = 0; rank < mesh_.size() && report_.good(); ++rank) {
       const spmd::Program& program = script(rank).program;
       const Value* value = program.outputs[port].value;
-      if (number(rank, value) == kNothing) continue;
+      if (!value) continue;
       const auto [other, fresh] = first.emplace(part(program, value, ranks_[rank]).number(), rank);
-      if (fresh || number(other->second, output(other->second, port)) == number(rank, value)) continue;
+      if (fresh) continue;
+      const Value* known = output(other->second, port);
+      if (number(other->second, known) == number(rank, value)) {
+        if (same_type(ranks_[other->second], known, ranks_[rank], value)) continue;
+        report_.findings.push_back(
+            {"output",
+             fmt::format("the output '{}' is {}{} on rank {}, and {}{} on rank {}; give them one type",
+                         program.outputs[port].name, name_of(known->dtype()), to_string(known->shape()), other->second,
+                         name_of(value->dtype()), to_string(value->shape()), rank),
+             {{other->second, ""}, {rank, ""}}});
+        return;
+      }
       report(other->second, output(other->second, port), rank, value,
              fmt::format("the output '{}'", program.outputs[port].name),
              programs_.placed
                  ? ""
                  : fmt::format("; gather it, or, if it is each rank's own, say --own {}", program.outputs[port].name));
     }
+  }
+
+  bool same_type(const Rank& at_a, const Value* a, const Rank& at_b, const Value* b) const {
+    if (a->dtype() != b->dtype() || !a->has_shape() || !b->has_shape() || a->rank() != b->rank()) return false;
+    for (size_t dim = 0; dim < a->rank(); ++dim)
+      if (!always_equal(extent(at_a, a, dim), extent(at_b, b, dim))) return false;
+    return true;
   }
 
   const Value* output(int rank, size_t port) const { return script(rank).program.outputs[port].value; }

@@ -24,7 +24,7 @@ Step::Step(const Node& node)
 Number Step::of(std::vector<Number> operands) const {
   if (copies_ && !operands.empty()) return operands.front();
   while (!operands.empty() && operands.back() == Number()) operands.pop_back();
-  if (commutes_) std::sort(operands.begin(), operands.end());
+  if (commutes_ && operands.size() == 2) std::sort(operands.begin(), operands.end());
   Mixer mixer = begun_;
   mixer.add(operands.size());
   for (const Number& operand : operands) mixer.add(operand);

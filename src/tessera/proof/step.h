@@ -7,8 +7,8 @@
 
 namespace tessera::proof {
 
-/// What a node does by itself, as a factor in numbers: its operator and attributes. Operands of commutative operators
-/// count in any order, and a copy (Identity) is what it copies.
+/// What a node does by itself, as a factor in numbers: its operator and attributes. Two operands of
+/// commutative operators count in any order, and a copy (Identity) is what it copies.
 class Step {
  public:
   explicit Step(const Node& node);

@@ -58,7 +58,8 @@ std::unique_ptr<RankPlan> RankPlan::rebound(const RankPlan& like, const Symbols&
   std::unique_ptr<RankPlan> plan(new RankPlan(like, symbols));
   try {
     if (!plan->rebind()) return nullptr;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
     return nullptr;  // what is wrong with these sizes, a plan from nothing says in its own order
   }
   return plan;

@@ -50,9 +50,14 @@ struct TensorPool::Shelf {
     if (small != pieces.end()) drop(small);
     // Other sizes are wanted now: what lies here from before makes room for them, beyond what was once out at a time.
     out += wanted.bytes;
-    most_out = std::max(most_out, out);
-    while (idle + out > most_out && !pieces.empty()) drop(pieces.begin());
+    while (idle + out > std::max(most_out, out) && !pieces.empty()) drop(pieces.begin());
     return wanted;
+  }
+
+  /// A piece that was wanted is had.
+  void taken() {
+    std::lock_guard lock(mutex);
+    most_out = std::max(most_out, out);
   }
 
   /// A piece that was wanted cannot be had.
@@ -105,6 +110,10 @@ Tensor TensorPool::take(DType dtype, Dims dims, std::string_view what, size_t be
       piece.held = limit_.hold(piece.bytes, what, beside);
     }
     if (!piece.memory) piece.memory = allocate_(piece.bytes);
+    // Where a piece lay here already, too: what is left makes room for the arenas.
+    while (!limit_.hold_if_there_is_room(0, beside) && shelf_->drop_one()) {
+    }
+    shelf_->taken();
   } catch (...) {
     shelf_->give_up(piece.bytes);
     throw;
