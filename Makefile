@@ -6,7 +6,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
-SANITIZE_SHORT = Local|Executor|Overlap|Agreement|Messages|RowPieces|SharedKernels
+FUZZERS ?= run model text values
 
 .PHONY: build run test bench fuzz property conformance sanitize sanitize-short format install clean packages
 
@@ -39,8 +39,8 @@ bench: packages
 fuzz:
 	@scripts/install_packages.sh clang-16 libclang-rt-16-dev libomp-16-dev
 	@cmake --preset fuzz --log-level=WARNING
-	@cmake --build --preset fuzz -j $(JOBS) --target fuzz_model fuzz_text fuzz_values fuzz_run fuzz_seeds
-	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+	@cmake --build --preset fuzz -j $(JOBS) --target $(addprefix fuzz_,$(FUZZERS)) fuzz_seeds
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(FUZZERS)
 
 # What others make of written programs: onnx.checker, and ONNX's reference evaluator (from PyPI).
 conformance: build
@@ -50,8 +50,8 @@ conformance: build
 # What is quick and has several threads, under ThreadSanitizer; what measures time, or starts processes, is left out.
 sanitize-short: packages
 	@cmake --preset tsan --log-level=WARNING
-	@cmake --build --preset tsan -j $(JOBS) --target comm_test runtime_test
-	@ctest --preset tsan -L 'comm|runtime' -R '$(SANITIZE_SHORT)' \
+	@cmake --build --preset tsan -j $(JOBS) --target comm_test
+	@ctest --preset tsan -L '^comm$$' -R Local \
 	  -E 'timeout|times_out|later_than|no_more_than|OverlapProfile'
 
 sanitize: packages

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Written programs, as outsiders meet them: every form of a few models passes onnx.checker's full check, and what is made
 # of Send and Recv alone runs under ONNX's reference evaluator with the answers that we give; and programs whose models
-# tools have saved anew are taken over. The packages onnx, onnxscript and numpy of PyPI are put into build/onnx-venv.
+# tools have saved anew are taken over. The packages onnx, onnxscript and numpy of PyPI are put into build/onnx-venv;
+# `scripts/conformance.sh packages` does no more than that.
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv
@@ -9,6 +10,7 @@ if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c 'import onnx, onnxscript, 
   python3 -m venv $venv
   $venv/bin/pip install -q 'onnx>=1.19' onnxscript numpy
 fi
+[ "${1:-}" != packages ] || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/forms"

@@ -224,6 +224,51 @@ TEST(JoinedOutputs, MayBeReachedByOtherCollectives) {
               HasSubstr("output: not proved"));
 }
 
+TEST(JoinedOutputs, AreNotZerosOnSomeRanks) {
+  const std::string header = "g (float[4] x) => (float[4] y) {\n";
+  for (const char* collective : {R"(y = tessera.comm.Reduce <axes = ["tp"], root = 1> (x))",
+                                 R"(y = tessera.comm.Permute <axes = ["tp"], targets = [1, -1]> (x))"})
+    EXPECT_THAT(flaw_of(header + collective + "\n}"), HasSubstr("'y' is not the same on ranks 0 and 1")) << collective;
+  EXPECT_THAT(flaw_of(R"(
+g (float[4] x) => (float[4] y) {
+  part = tessera.comm.Reduce <axes = ["tp"], root = 1> (x)
+  y = Identity (part)
+})"),
+              HasSubstr("'y' is not the same on ranks 0 and 1"));
+}
+
+TEST(JoinedOutputs, OfSlicesAreWhatSlicesTake) {
+  auto flaw = [](const std::string& first, const std::string& second) {
+    TemporaryFolder folder;
+    std::vector<Model> models;
+    for (const std::string& body : {first, second})
+      models.push_back(write(folder, static_cast<int>(models.size()),
+                             R"(g (float[n] x, float[8] z) => (float[m] y)
+  <int64[1] c0 = {0}, int64[1] c3 = {3}, int64[1] c5 = {5}, int64[1] c8 = {8}, int64[1] low = {-5}, int64[1] far = {100}> {
+)" + body + "\n}"));
+    const CheckReport report = check_program(join(models, Mesh::parse("tp=2")));
+    return report.good() ? "" : report.findings.front().message;
+  };
+  EXPECT_EQ(flaw("a = Slice (z, c0, c3) b = Slice (z, c3, c8) y = Concat <axis = 0> (a, b)", "y = Identity (z)"), "");
+  EXPECT_EQ(flaw("y = Slice (z, low, far)", "y = Slice (z, c3, c8)"), "") << "from the end, and cut off";
+  EXPECT_NE(flaw("a = Slice (z, c5, c3) b = Slice (z, c3, c8) c = Concat <axis = 0> (a, b) y = Slice (c, c0, c3)",
+                 "y = Slice (z, c5, c8)"),
+            "")
+      << "what ends before it begins is empty";
+  EXPECT_NE(
+      flaw("a = Slice (x, c0, far) b = Concat <axis = 0> (a, z) y = Slice (b, far, low)", "y = Slice (z, c0, c3)"), "")
+      << "how much is cut off depends on the size";
+}
+
+TEST(JoinedOutputs, AreOfOneType) {
+  TemporaryFolder folder;
+  const std::vector<Model> models = {
+      write(folder, 0, "a (float[4] x) => (float[4] y) { y = Identity (x) }"),
+      write(folder, 1,
+            "b (float[4] x) => (float[2] y) <int64[1] c0 = {0}, int64[1] c2 = {2}> { y = Slice (x, c0, c2) }")};
+  EXPECT_FALSE(check_program(join(models)).good());
+}
+
 TEST(JoinedOutputs, AreBroughtTogetherByMessages) {
   const std::string exchange = R"(
 g (float[2] x) => (float[4] y) <float[1] own, int64 peer, int64[1] shape = {2}> {

@@ -144,5 +144,30 @@ TEST(Meaning, NamesTheFirstNodeThatDoesSomethingNew) {
   EXPECT_THAT(found->why, HasSubstr("not proved from here on: Sigmoid producing 't'"));
 }
 
+// What an operand's only element is, over axis indices and sizes, counts as it is on each rank.
+Number number_with(const Expr& element, std::string_view mesh) {
+  spmd::Program program = program_of(kModel);
+  program.mesh = Mesh::parse(mesh);
+  Graph& graph = *program.graph;
+  Node* node = graph.add_node("Slice", {graph.find("r"), graph.add_expression("at", {element})}, {"cut"});
+  node->output()->type = graph.find("r")->type;
+  graph.outputs.push_back(node->output());
+  program.outputs.push_back({"cut", node->output()});
+  return meaning_of(program).whole;
+}
+
+TEST(MeaningOfExpressions, IsWhatTheyAreOnEachRank) {
+  const Expr dp = Expr::symbol("@dp"), tp = Expr::symbol("@tp"), n = Expr::symbol("n");
+  for (const char* mesh : {"dp=32,tp=2", "dp=128,tp=2"}) {
+    EXPECT_NE(number_with(4 * floordiv(dp, 16), mesh), number_with(0, mesh)) << mesh;
+    EXPECT_NE(number_with(min(dp, 20), mesh), number_with(dp, mesh)) << mesh;
+    EXPECT_NE(number_with(tp, mesh), number_with(min(dp, 1), mesh)) << mesh;
+  }
+  EXPECT_NE(number_with(tp, "dp=2,tp=2"), number_with(dp, "dp=2,tp=2"));
+  EXPECT_NE(number_with(min(n, 8192), "tp=2"), number_with(n, "tp=2"));
+  EXPECT_EQ(number_with(floordiv(n, 2) + mod(n, 2), "tp=2"), number_with(floordiv(n + 1, 2), "tp=2"));
+  EXPECT_EQ(number_with(min(dp, 40), "dp=32,tp=2"), number_with(dp, "dp=32,tp=2")) << "there is no index 40";
+}
+
 }  // namespace
 }  // namespace tessera::proof

@@ -14,6 +14,7 @@ std::unique_ptr<spmd::Program> clone(const spmd::Program& program) {
   std::map<const Value*, Value*> map;
   copy->mesh = program.mesh;
   copy->graph = program.graph->clone(&map);
+  copy->lowered = program.lowered;
   for (const auto& [from, to] : {std::pair(&program.inputs, &copy->inputs), {&program.outputs, &copy->outputs}})
     for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
   for (const auto& value : program.graph->values()) {

@@ -62,8 +62,7 @@ class Check : public Command {
     else if (split_)
       console.say(
           "good: every rank gets to its end, and all ranks that give an output give the same (models that come split "
-          "do "
-          "not say what their values are parts of)");
+          "do not say what their values are parts of)");
     else
       console.say("good: every rank gets to its end, and every value is what it is said to be");
     if (report.good() && !changed_.empty())

@@ -130,8 +130,7 @@ void RankPlan::refuse_unknown(std::string_view name) const {
         if (!symbols.contains(std::string(name))) continue;
         fail("bind",
              "{}: the extent '{}' of '{}' depends on data, so that no size of an input gives it (these are: {}); "
-             "compute it "
-             "from shapes, or declare it in these",
+             "compute it from shapes, or declare it in these",
              node->label(), name, result->name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
       }
     }

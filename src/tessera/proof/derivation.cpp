@@ -1,0 +1,505 @@
+#include "tessera/proof/derivation.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/always_equal.h"
+#include "tessera/ir/hash.h"
+#include "tessera/mesh/group.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/slice.h"
+#include "tessera/proof/script.h"
+
+namespace tessera::proof {
+namespace {
+
+// Of a rank that has nothing: what is left out, what lives elsewhere.
+const Number kNothing;
+
+std::vector<AxisRef> axes_of(const Communication& communication, const Mesh& mesh) {
+  std::vector<AxisRef> axes;
+  for (const std::string& axis : communication.axes) axes.push_back(parse_axis(axis, mesh));
+  return axes;
+}
+
+}  // namespace
+
+class Derivation::Walk {
+ public:
+  Walk(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications)
+      : programs_(programs), mesh_(programs.mesh()) {
+    for (size_t p = 0; p < programs.programs.size(); ++p)
+      scripts_.emplace_back(*programs.programs[p], communications[p]);
+    for (int rank = 0; rank < mesh_.size(); ++rank) ranks_.push_back(begun(rank));
+    for (int rank = 0; rank < mesh_.size(); ++rank) runnable_.push_back(rank);
+    while (!runnable_.empty()) {
+      const int rank = runnable_.front();
+      runnable_.pop_front();
+      while (ranks_[rank].at < script(rank).lines.size() && advance(rank)) {
+      }
+    }
+    for (int rank = 0; rank < mesh_.size(); ++rank)
+      check(ranks_[rank].at == script(rank).lines.size(), "ranks that fit together get to their ends");
+  }
+
+  Number number(int rank, const Value* value) const {
+    return value ? ranks_[rank].held[script(rank).index.at(value)].number : kNothing;
+  }
+  Number part(int rank, const Value* value) const { return part(script(rank).program, value, ranks_[rank]).number(); }
+  Expr extent(int rank, const Value* value, size_t dim) const { return extent(ranks_[rank], value, dim); }
+
+ private:
+  // A group of ranks, and which of them have come to its next collective.
+  struct Meeting {
+    std::vector<int> members;
+    std::vector<char> here;
+    size_t here_count = 0;
+    std::map<std::pair<int, int>, std::deque<Held>> messages;  // by sender and receiver
+  };
+
+  // A rank's place in a group.
+  struct Chair {
+    Meeting* meeting = nullptr;
+    size_t member = 0;
+  };
+
+  struct Rank {
+    size_t at = 0;  // the line that is next
+    std::vector<Held> held;
+    std::vector<int64_t> coordinates;
+  };
+
+  const Script& script(int rank) const {
+    return scripts_[programs_.program_of.empty() ? 0 : programs_.program_of[rank]];
+  }
+
+  // --- what ranks begin with
+
+  Rank begun(int rank) {
+    Rank made;
+    made.coordinates = mesh_.coordinates(rank);
+    const Script& own = script(rank);
+    made.held.resize(own.index.size());
+    for (const Value* value : own.sources) made.held[own.index.at(value)] = source(own.program, *value, made);
+    for (const spmd::Port& port : own.program.inputs)
+      if (port.value) made.held[own.index.at(port.value)] = part(own.program, port.value, made).add(port.name).number();
+    return made;
+  }
+
+  Number source(const spmd::Program& program, const Value& value, const Rank& rank) {
+    if (const auto elements = ops::content_of(&value)) return elements_number(value, *elements, rank);
+    if (!value.has_data()) return kNothing;
+    // Where nothing says what data are a part of, they are what they are; one program's are those of all its ranks.
+    const bool by_name = value.kind == ValueKind::state && (programs_.placed || scripts_.size() == 1);
+    return by_name ? part(program, &value, rank).add(value.name).number() : hashed(value.data);
+  }
+
+  // Ranks that stand alike along the axes that elements mention have the same.
+  Number elements_number(const Value& value, const std::vector<Expr>& elements, const Rank& rank) {
+    auto [mentioned, unread] = mentioned_.try_emplace(&value);
+    if (unread) {
+      std::set<std::string> symbols;
+      for (const Expr& element : elements) element.collect_symbols(symbols);
+      for (size_t axis = 0; axis < mesh_.axes().size(); ++axis)
+        if (symbols.contains("@" + mesh_.axes()[axis].name)) mentioned->second.push_back(axis);
+    }
+    std::vector<int64_t> stand;
+    for (size_t axis : mentioned->second) stand.push_back(rank.coordinates[axis]);
+    auto [known, fresh] = elements_.try_emplace({&value, std::move(stand)});
+    if (fresh) {
+      Mixer mixer;
+      mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
+      for (const Expr& element : elements) mixer.add(fingerprint(bound(element, rank)));
+      known->second = mixer.number();
+    }
+    return known->second;
+  }
+
+  Expr bound(const Expr& expr, const Rank& rank) const {
+    return expr.is_constant() ? expr : bind_rank(expr, mesh_, rank.coordinates);
+  }
+
+  Number hashed(const Tensor& data) {
+    auto [known, fresh] = hashes_.try_emplace({data.data, data.bytes});
+    if (fresh) known->second = data.data ? hash_of_bytes(data.data, data.bytes) : 0;
+    Hash type;
+    type.add_type(data);
+    return Mixer().add("data").add(type.value()).add(known->second).number();
+  }
+
+  // Which part a rank has of what a value stands for.
+  Mixer part(const spmd::Program& program, const Value* value, const Rank& rank) const {
+    Mixer mixer;
+    auto placed = program.placements.find(value);
+    if (placed == program.placements.end()) return mixer;
+    for (const DimSharding& dim : placed->second.sharding.dims)
+      for (const Part& part : dim.parts)
+        for (const AxisRef& axis : part.axes)
+          mixer.add(static_cast<uint64_t>(digit_along(axis, mesh_, rank.coordinates)));
+    return mixer;
+  }
+
+  // --- what they make of it
+
+  // False where the rank has to wait for others.
+  bool advance(int rank) {
+    Rank& own = ranks_[rank];
+    const Script::Line& line = script(rank).lines[own.at];
+    if (line.communication) return communicate(rank, *line.communication);
+    const Node& node = *line.node;
+    if (node.is("Split") && cut_up(own, line)) return true;
+    if (const Value* copied = node.is("Identity") ? node.input(0) : choice(own, node))
+      finish(own, line, own.held[line.operands[copied == node.input(0) ? 0 : copied == node.input(1) ? 1 : 2]]);
+    else if (auto rope = spliced(own, line))
+      finish(own, line, std::move(*rope));
+    else if (node.domain == spmd::kCommDomain)
+      finish(own, line, told(line, own));
+    else
+      finish(own, line, operation(own, line));
+    return true;
+  }
+
+  static Number operation(const Rank& rank, const Script::Line& line) {
+    std::vector<Number> operands;
+    for (int operand : line.operands) operands.push_back(operand < 0 ? kNothing : rank.held[operand].number);
+    return line.step.of(std::move(operands));
+  }
+
+  static void finish(Rank& rank, const Script::Line& line, Held made) {
+    ++rank.at;
+    for (size_t r = line.results.size(); r-- > 1;)
+      if (line.results[r] >= 0 && made.number != kNothing)
+        rank.held[line.results[r]] = result_of(rank, line, made.number, r);
+    if (!line.results.empty() && line.results[0] >= 0) rank.held[line.results[0]] = std::move(made);
+  }
+
+  // Another result than the first, which may be made of some operands only.
+  static Number result_of(const Rank& rank, const Script::Line& line, const Number& made, size_t result) {
+    if (result >= line.made_of.size() || line.made_of[result].empty()) return result_number(made, result);
+    Mixer mixer = line.step.begun();
+    mixer.add(result);
+    for (size_t operand : line.made_of[result])
+      mixer.add(operand < line.operands.size() && line.operands[operand] >= 0 ? rank.held[line.operands[operand]].number
+                                                                              : kNothing);
+    return mixer.number();
+  }
+
+  // --- pieces
+
+  Expr extent(const Rank& rank, const Value* value, size_t dim) const { return bound(value->shape()[dim], rank); }
+
+  Rope rope_of(const Rank& rank, const Script::Line& line, size_t operand, size_t dim) const {
+    const Held& held = rank.held[line.operands[operand]];
+    if (held.rope && held.rope->dim() == dim) return *held.rope;
+    return {held.number, dim, extent(rank, line.node->input(operand), dim)};
+  }
+
+  // What Concat and Slice make of pieces.
+  std::optional<Rope> spliced(const Rank& rank, const Script::Line& line) const {
+    const Node& node = *line.node;
+    if (node.is("Concat") && node.output()->has_shape()) {
+      const size_t dim = ops::normalize_axis(node, node.get_int("axis", 0), node.output()->rank());
+      std::optional<Rope> rope;
+      for (size_t i = 0; i < node.inputs.size(); ++i)
+        if (rope)
+          rope->append(rope_of(rank, line, i, dim));
+        else
+          rope = rope_of(rank, line, i, dim);
+      return rope;
+    }
+    if (!node.is("Slice") || !node.input(0)->has_shape()) return std::nullopt;
+    const auto begin = integer(rank, node.input(1)), end = integer(rank, node.input(2));
+    const auto axis = node.input(3) ? constant(rank, node.input(3)) : std::optional<int64_t>(0);
+    const auto step = node.input(4) ? constant(rank, node.input(4)) : std::optional<int64_t>(1);
+    if (!begin || !end || !axis || step != 1) return std::nullopt;
+    const size_t dim = ops::normalize_axis(node, *axis, node.input(0)->rank());
+    const Expr all = extent(rank, node.input(0), dim);
+    for (const Expr& bound : {*begin, *end})
+      if (!bound.is_constant() && bound.lower_bound().value_or(-1) < 0)
+        return std::nullopt;  // it may count from the end
+    const ops::SliceRange range = ops::slice_range(*begin, *end, 1, all);
+    return rope_of(rank, line, 0, dim).cut(range.start, range.start + range.count);
+  }
+
+  // Split cuts its operand up.
+  bool cut_up(Rank& rank, const Script::Line& line) const {
+    const Node& node = *line.node;
+    const size_t dim = ops::normalize_axis(node, node.get_int("axis", 0), node.input(0)->rank());
+    const Rope all = rope_of(rank, line, 0, dim);
+    std::vector<Rope> parts;
+    Expr at = 0;
+    for (const Value* result : node.outputs) {
+      if (!result || !result->has_shape()) return false;
+      const Expr next = at + extent(rank, result, dim);
+      auto part = all.cut(at, next);
+      if (!part) return false;
+      parts.push_back(std::move(*part));
+      at = next;
+    }
+    ++rank.at;
+    for (size_t r = 0; r < parts.size(); ++r) rank.held[line.results[r]] = std::move(parts[r]);
+    return true;
+  }
+
+  // What a node says of the rank's own place.
+  Number told(const Script::Line& line, const Rank& rank) const {
+    Mixer mixer = line.step.begun();
+    if (const Value* result = line.node->output(); result && result->content)
+      for (const Expr& element : *result->content) mixer.add(fingerprint(bound(element, rank)));
+    else
+      for (int64_t coordinate : rank.coordinates) mixer.add(static_cast<uint64_t>(coordinate));
+    return mixer.number();
+  }
+
+  // --- what a rank chooses by its own place
+
+  // The operand that a Where is on this rank; null if that is not known.
+  const Value* choice(const Rank& rank, const Node& node) const {
+    if (!node.is("Where")) return nullptr;
+    const auto condition = truth(rank, node.input(0));
+    const Value* chosen = condition ? node.input(*condition ? 1 : 2) : nullptr;
+    return chosen && chosen->type == node.output()->type ? chosen : nullptr;
+  }
+
+  std::optional<bool> truth(const Rank& rank, const Value* value, int depth = 0) const {
+    constexpr int kDeepest = 10;
+    if (depth > kDeepest) return std::nullopt;
+    if (const auto known = constant(rank, value)) return *known != 0;
+    if (!value || !value->has_shape() || value->rank() > 0) return std::nullopt;
+    const Node* node = value->producer;
+    if (!node || !node->domain.empty()) return std::nullopt;
+    if (node->is("Not")) {
+      const auto denied = truth(rank, node->input(0), depth + 1);
+      return denied ? std::optional(!*denied) : std::nullopt;
+    }
+    if (node->is("And") || node->is("Or")) {
+      const bool decides = node->is("Or");  // alone, whatever the other one is
+      const auto one = truth(rank, node->input(0), depth + 1), other = truth(rank, node->input(1), depth + 1);
+      if (one == decides || other == decides) return decides;
+      return one && other ? std::optional(!decides) : std::nullopt;
+    }
+    const auto a = constant(rank, node->input(0)), b = constant(rank, node->input(1));
+    if (!a || !b) return std::nullopt;
+    if (node->is("Less")) return *a < *b;
+    if (node->is("LessOrEqual")) return *a <= *b;
+    if (node->is("Greater")) return *a > *b;
+    if (node->is("GreaterOrEqual")) return *a >= *b;
+    if (node->is("Equal")) return *a == *b;
+    return std::nullopt;
+  }
+
+  // The only element of an operand that is known before a run.
+  std::optional<Expr> integer(const Rank& rank, const Value* value) const {
+    const auto elements = ops::content_of(value);
+    if (!elements || elements->size() != 1) return std::nullopt;
+    return bound(elements->front(), rank);
+  }
+  std::optional<int64_t> constant(const Rank& rank, const Value* value) const {
+    const auto known = integer(rank, value);
+    return known ? known->constant() : std::nullopt;
+  }
+
+  // --- what they make together
+
+  // Where a rank sits in the group that a communication is of.
+  const Chair& seat(int rank, const Communication& communication) {
+    auto [found, fresh] = seats_.try_emplace(communication.axes);
+    std::vector<Chair>& seats = found->second;
+    if (!fresh) return seats[rank];
+    const std::vector<AxisRef> axes = axes_of(communication, mesh_);
+    seats.resize(mesh_.size());
+    for (int first = 0; first < mesh_.size(); ++first) {
+      if (seats[first].meeting) continue;
+      Meeting& meeting = meetings_.emplace_back();
+      meeting.members = group_of(first, axes, mesh_);
+      meeting.here.resize(meeting.members.size());
+      for (size_t m = 0; m < meeting.members.size(); ++m) seats[meeting.members[m]] = {&meeting, m};
+    }
+    return seats[rank];
+  }
+
+  bool communicate(int rank, const Communication& communication) {
+    const auto [meeting, member] = seat(rank, communication);
+    if (communication.is_message()) return pass(rank, communication, *meeting);
+    if (meeting->here[member]) return false;
+    meeting->here[member] = 1;
+    if (++meeting->here_count < meeting->members.size()) return false;
+    const std::vector<Held> results = results_of(communication, meeting->members);
+    for (size_t m = 0; m < results.size(); ++m) {
+      const int each = meeting->members[m];
+      finish(ranks_[each], line_of(each), results[m]);
+      if (each != rank) runnable_.push_back(each);
+    }
+    meeting->here.assign(meeting->members.size(), 0);
+    meeting->here_count = 0;
+    return true;
+  }
+
+  const Script::Line& line_of(int rank) const { return script(rank).lines[ranks_[rank].at]; }
+  Held given(int rank) const {
+    const Script::Line& line = line_of(rank);
+    return line.operands.empty() || line.operands[0] < 0 ? Held() : ranks_[rank].held[line.operands[0]];
+  }
+
+  bool pass(int rank, const Communication& communication, Meeting& meeting) {
+    const bool sends = communication.kind == comm::Kind::send;
+    const auto named = bound(sends ? communication.to : communication.from, ranks_[rank]).constant();
+    check(named.has_value(), "a bound rank knows its peers");
+    const int peer = static_cast<int>(*named);
+    Held received = zeros(rank);
+    if (peer >= 0 && sends) {
+      meeting.messages[{rank, peer}].push_back(given(rank));
+      runnable_.push_back(peer);
+    } else if (peer >= 0) {
+      auto& queue = meeting.messages[{peer, rank}];
+      if (queue.empty()) return false;
+      received = std::move(queue.front());
+      queue.pop_front();
+    }
+    finish(ranks_[rank], line_of(rank), std::move(received));
+    return true;
+  }
+
+  // By member. A gather puts pieces together, and what scatters cuts them off, each of its own extent.
+  std::vector<Held> results_of(const Communication& communication, const std::vector<int>& members) const {
+    std::vector<Held> results;
+    for (int member : members) results.push_back(zeros(member));
+    const auto root = static_cast<size_t>(communication.root);
+    switch (communication.kind) {
+      case comm::Kind::all_reduce:
+        results.assign(members.size(), reduced(communication, members));
+        break;
+      case comm::Kind::reduce:
+        results[root] = reduced(communication, members);
+        break;
+      case comm::Kind::all_gather:
+        results.assign(members.size(), gathered(communication, members));
+        break;
+      case comm::Kind::gather:
+        results[root] = gathered(communication, members);
+        break;
+      case comm::Kind::broadcast:
+        results.assign(members.size(), given(members[root]));
+        break;
+      case comm::Kind::reduce_scatter:
+        return scattered(reduced(communication, members), communication, members);
+      case comm::Kind::scatter:
+        return scattered(given(members[root]), communication, members);
+      case comm::Kind::all_to_all:
+        return exchanged(communication, members);
+      case comm::Kind::permute:
+        for (size_t m = 0; m < members.size(); ++m)
+          if (const int64_t to = communication.targets[m]; to >= 0)
+            results[static_cast<size_t>(to)] = given(members[m]);
+        break;
+      default:
+        break;
+    }
+    return results;
+  }
+
+  // What a member gets that gets nothing from anybody; of a node without a result, nothing.
+  Held zeros(int rank) const {
+    const Value* result = line_of(rank).node->output();
+    if (!result || !result->has_shape()) return {};
+    Mixer mixer;
+    mixer.add("zeros").add(name_of(result->dtype()));
+    for (size_t dim = 0; dim < result->rank(); ++dim) mixer.add(fingerprint(extent(ranks_[rank], result, dim)));
+    return mixer.number();
+  }
+
+  Number reduced(const Communication& communication, const std::vector<int>& members) const {
+    Mixer mixer;
+    mixer.add("reduced").add(name_of(communication.reduction));
+    for (int member : members) mixer.add(given(member).number);
+    return mixer.number();
+  }
+
+  Rope piece(int rank, int64_t dim) const { return rope_of(ranks_[rank], line_of(rank), 0, static_cast<size_t>(dim)); }
+
+  Rope gathered(const Communication& communication, const std::vector<int>& members) const {
+    Rope all = piece(members.front(), communication.dim);
+    for (size_t m = 1; m < members.size(); ++m) all.append(piece(members[m], communication.dim));
+    return all;
+  }
+
+  // The extents that members take of a dimension, as the results say.
+  std::vector<Expr> taken(const std::vector<int>& members, int64_t dim) const {
+    std::vector<Expr> extents;
+    for (int member : members)
+      extents.push_back(extent(ranks_[member], line_of(member).node->output(), static_cast<size_t>(dim)));
+    return extents;
+  }
+
+  std::vector<Held> scattered(const Held& all, const Communication& communication,
+                              const std::vector<int>& members) const {
+    const auto dim = static_cast<size_t>(communication.dim);
+    const std::vector<Expr> extents = taken(members, communication.dim);
+    Expr total = 0;
+    for (const Expr& each : extents) total = total + each;
+    return cut_up(all.rope && all.rope->dim() == dim ? *all.rope : Rope(all.number, dim, total), extents);
+  }
+
+  static std::vector<Held> cut_up(const Rope& all, const std::vector<Expr>& extents) {
+    std::vector<Held> parts;
+    Expr at = 0;
+    for (size_t m = 0; m < extents.size(); ++m) {
+      const auto part = all.cut(at, at + extents[m]);
+      parts.push_back(part ? Held(*part) : Held(Mixer().add("part").add(all.number()).add(m).number()));
+      at = at + extents[m];
+    }
+    return parts;
+  }
+
+  std::vector<Held> exchanged(const Communication& communication, const std::vector<int>& members) const {
+    const std::vector<Expr> extents = taken(members, communication.split_dim);
+    const auto dim = static_cast<size_t>(communication.concat_dim);
+    std::vector<std::optional<Rope>> ropes(members.size());
+    for (int member : members) {
+      const std::vector<Held> parts = cut_up(piece(member, communication.split_dim), extents);
+      const Expr own = extent(ranks_[member], line_of(member).node->input(0), dim);
+      for (size_t m = 0; m < members.size(); ++m) {
+        const Rope part(parts[m].number, dim, own);
+        ropes[m] ? ropes[m]->append(part) : void(ropes[m] = part);
+      }
+    }
+    std::vector<Held> results;
+    for (auto& rope : ropes) results.emplace_back(std::move(*rope));
+    return results;
+  }
+
+  const runtime::RankPrograms& programs_;
+  const Mesh& mesh_;
+  std::deque<Script> scripts_;  // by program
+  std::vector<Rank> ranks_;
+  std::deque<int> runnable_;
+  std::deque<Meeting> meetings_;
+  std::map<std::vector<std::string>, std::vector<Chair>> seats_;  // by axes, then by rank
+  std::map<std::pair<const std::byte*, size_t>, uint64_t> hashes_;
+  std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by what elements mention them
+  std::map<std::pair<const Value*, std::vector<int64_t>>, Number> elements_;
+};
+
+Derivation::Derivation(const runtime::RankPrograms& programs,
+                       const std::vector<std::vector<Communication>>& communications)
+    : walk_(std::make_unique<const Walk>(programs, communications)) {}
+
+Derivation::~Derivation() = default;
+
+Number Derivation::number(int rank, const Value* value) const {
+  return walk_->number(rank, value);
+}
+
+Number Derivation::part(int rank, const Value* value) const {
+  return walk_->part(rank, value);
+}
+
+Expr Derivation::extent(int rank, const Value* value, size_t dim) const {
+  return walk_->extent(rank, value, dim);
+}
+
+}  // namespace tessera::proof
