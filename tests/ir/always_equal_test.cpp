@@ -27,6 +27,15 @@ TEST(Fingerprint, TellsApartWhatDiffersAtSomeSizes) {
   EXPECT_NE(fingerprint(b * s), fingerprint(b + s));
 }
 
+TEST(NeverNegative, LooksAtSmallSizesAndLargeOnes) {
+  const Expr n = Expr::symbol("n");
+  EXPECT_TRUE(never_negative(n - floordiv(n, 3)));
+  EXPECT_TRUE(never_negative(n - floordiv(n + 2, 3) - floordiv(n + 1, 3)));
+  EXPECT_FALSE(never_negative(n - 1));
+  EXPECT_FALSE(never_negative(n - 1024));
+  EXPECT_FALSE(never_negative(65536 - n));
+}
+
 TEST(AlwaysEqual, LooksAtSizesBeyondLimits) {
   const Expr n = Expr::symbol("n");
   EXPECT_FALSE(always_equal(max(n - 1024, 0), 0));

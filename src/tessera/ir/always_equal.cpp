@@ -40,6 +40,18 @@ bool always_equal(const Expr& a, const Expr& b) {
   return true;
 }
 
+bool never_negative(const Expr& expr) {
+  if (const auto bound = expr.lower_bound(); bound && *bound >= 0) return true;
+  std::set<std::string> symbols;
+  expr.collect_symbols(symbols);
+  for (size_t sample = 0; sample < kSizes.size(); ++sample) {
+    std::map<std::string, int64_t, std::less<>> bound;
+    for (const std::string& symbol : symbols) bound[symbol] = kSizes[(sample + 5 * bound.size()) % kSizes.size()];
+    if (value_at(expr, bound).value_or(0) < 0) return false;
+  }
+  return true;
+}
+
 uint64_t fingerprint(const Expr& expr) {
   std::set<std::string> symbols;
   expr.collect_symbols(symbols);

@@ -219,8 +219,7 @@ class Derivation::Walk {
     const size_t dim = ops::normalize_axis(node, *axis, node.input(0)->rank());
     const Expr all = extent(rank, node.input(0), dim);
     for (const Expr& bound : {*begin, *end})
-      if (!bound.is_constant() && bound.lower_bound().value_or(-1) < 0)
-        return std::nullopt;  // it may count from the end
+      if (!bound.is_constant() && !never_negative(bound)) return std::nullopt;  // it may count from the end
     const ops::SliceRange range = ops::slice_range(*begin, *end, 1, all);
     return rope_of(rank, line, 0, dim).cut(range.start, range.start + range.count);
   }
