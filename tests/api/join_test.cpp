@@ -291,6 +291,20 @@ g (float[2] x) => (float[4] y) <float[1] own, int64 peer, int64[1] shape = {2}> 
   EXPECT_THAT(flaw(mine_first, mine_first), HasSubstr("not the same on ranks 0 and 1"));
 }
 
+// Rings and trees of messages, over blocks of sizes that nobody knows yet.
+TEST(JoinedOutputs, AreProvedOfLoweredCollectives) {
+  TemporaryFolder folder;
+  const Model model = Model::load(std::string(TESSERA_TEST_DATA) + "/models/mlp/model.onnx");
+  WriteOptions options;
+  options.form = Form::parallel_for;
+  options.lower = Lower::primitives;
+  for (const char* mesh : {"tp=2", "tp=3", "dp=2,tp=2", "dp=3,tp=3"}) {
+    compile(model, Mesh::parse(mesh), {}).write(folder / "out", options);
+    const CheckReport report = check_program(join({Model::load(folder / "out/model.onnx")}, Mesh::parse(mesh)));
+    EXPECT_TRUE(report.good()) << mesh << ": " << report.findings.front().message;
+  }
+}
+
 TEST(JoinedOutputs, OwnPortsMustExist) {
   EXPECT_THAT(error_of([] { flaw_of("g (float[2] x) => (float[2] y) { y = Neg (x) }", {}, {}, {"yy"}); }),
               AllOf(HasSubstr("no model has an input or output 'yy'"), HasSubstr("did you mean 'y'")));
