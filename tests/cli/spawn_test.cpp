@@ -138,10 +138,10 @@ TEST(Spawn, names_a_rank_that_is_killed) {
   for (int killed : {0, 1}) {
     TemporaryFolder folder;
     const std::string model = model_in(folder), err = (folder / "stderr").string();
-    const pid_t shell = test::start(
-        folder,
-        {"/bin/sh", "-c",
-         "exec " + kCommand + " run " + model + " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 2>" + err});
+    const pid_t shell =
+        test::start(folder, {"/bin/sh", "-c",
+                             "exec " + kCommand + " run " + model +
+                                 " --mesh tp=2 --spawn 2 --repeat 1000000 --quiet --threads 1 2>" + err});
     ASSERT_TRUE(soon([&] { return process_of(killed, model).has_value(); }));
     kill(*process_of(killed, model), SIGKILL);
     int status = 0;

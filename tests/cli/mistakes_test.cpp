@@ -1,0 +1,126 @@
+// What the commands say of mistakes.
+#include "cli/command_line.h"
+
+namespace tessera {
+namespace {
+
+TEST_F(CommandLine, mistakes_with_written_programs) {
+  std::string written = (folder_ / "out").string();
+  ASSERT_EQ(tessera("shard " + model_ + " --mesh tp=2 --quiet -o " + written).code, 0);
+  EXPECT_THAT(mistake("run " + written + " --mesh tp=4"), HasSubstr("is a written program"));
+  EXPECT_THAT(mistake("run " + written), HasSubstr("give --inputs with x float32 [batch, 8]"));
+  std::filesystem::create_directory(folder_ / "home");
+  testing_io::put(folder_ / "home/letter.txt", "dear");
+  EXPECT_THAT(mistake("shard " + model_ + " --mesh tp=2 -o " + (folder_ / "home").string()), HasSubstr("home"));
+  EXPECT_EQ(contents(folder_ / "home/letter.txt"), "dear");
+}
+
+TEST_F(CommandLine, mistakes_in_the_model) {
+  EXPECT_THAT(mistake("inspect /nowhere/model.onnx"), HasSubstr("/nowhere/model.onnx"));
+  testing_io::put(folder_ / "broken.onnx", "\xff\xff not a model");
+  EXPECT_THAT(mistake("run " + (folder_ / "broken.onnx").string()), HasSubstr("broken.onnx"));
+  TemporaryFolder other;
+  std::string unknown =
+      write_model(other, "g (float[4] x) => (float[4] y) { [odd] y = com.example.Frobnicate (x) }").string();
+  EXPECT_THAT(mistake("run " + unknown), HasSubstr("Frobnicate"));
+}
+
+TEST_F(CommandLine, mistakes_in_the_mesh) {
+  std::string run = "run " + model_;
+  EXPECT_THAT(mistake(run + " --mesh tp"), HasSubstr("[mesh]"));
+  EXPECT_THAT(mistake(run + " --mesh tp=two"), HasSubstr("'two' of axis 'tp' is no whole number"));
+  EXPECT_THAT(mistake(run + " --mesh tp=0"), HasSubstr("a size is at least 1"));
+  EXPECT_THAT(mistake(run + " --mesh tp=2,tp=2"), HasSubstr("'tp' is named twice"));
+  EXPECT_THAT(mistake(run + " --mesh zz=2"), AllOf(HasSubstr("'zz' implies no preset"), HasSubstr("dp:zz")));
+}
+
+TEST_F(CommandLine, mistakes_in_the_topology) {
+  std::string file = (folder_ / "cluster.json").string();
+  testing_io::put(file, R"({"axes": {"tp": [{"size": 3, "alpha": 0, "bandwidth": 1}]}})");
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology " + file),
+              HasSubstr("[topology] " + file + ": the levels of axis 'tp' join 3 ranks, but the mesh has tp=2"));
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology /nowhere.json"),
+              HasSubstr("[topology] /nowhere.json cannot be read"));
+  testing_io::put(file, "tp=2");
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --topology " + file), HasSubstr("is no JSON"));
+}
+
+TEST_F(CommandLine, mistakes_in_presets) {
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --preset magatron"),
+              AllOf(HasSubstr("there is no preset 'magatron'"), HasSubstr("megatron")));
+  EXPECT_THAT(mistake("run " + model_ + " --mesh tp=2 --preset megatron:x"), HasSubstr("no axis 'x'"));
+}
+
+TEST_F(CommandLine, mistakes_in_annotations) {
+  std::string run = "run " + model_ + " --mesh tp=2 --annotate ";
+  EXPECT_THAT(mistake(run + "'upp=[-,tp]'"), HasSubstr("'upp' matches no tensor of the model; did you mean 'up'? "
+                                                       "(tessera inspect --weights lists the parameters)"));
+  EXPECT_THAT(mistake(run + "'h.*.q=[-,tp]'"), HasSubstr("'h.*.q' matches no tensor"));
+  EXPECT_THAT(mistake(run + "up"), HasSubstr("'up' is no annotation; write NAME=[d, …]"));
+  EXPECT_THAT(mistake(run + "'up=[tp,tp]'"), HasSubstr("'up'"));
+  EXPECT_THAT(mistake(run + "'up=[-,x]'"), HasSubstr("x"));
+  EXPECT_THAT(mistake(run + "'up=[-]'"), HasSubstr("'up'"));
+  EXPECT_THAT(mistake(run + "'u*=[-,-,tp]'"), HasSubstr("none with 3 dimensions"));
+}
+
+TEST_F(CommandLine, mistakes_in_places) {
+  const std::string run = "run " + model_ + " --mesh pp=4 --place ";
+  EXPECT_THAT(mistake(run + "nothing=pp:1"), HasSubstr("'nothing' matches no node"));
+  EXPECT_THAT(mistake(run + "'hiden=pp:1'"), HasSubstr("did you mean 'hidden'?"));
+  EXPECT_THAT(mistake("run " + std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx --mesh pp=2 --place layers.5=pp:1"),
+              HasSubstr("did you mean 'm.model.layers.5'"))
+      << "modules are named, too";
+  EXPECT_THAT(mistake(run + "hidden=pp:4"), HasSubstr("axis 'pp' has no index 4; its indices are 0 to 3"));
+  EXPECT_THAT(mistake(run + "'hidden=pp:(2)2=2'"), HasSubstr("'hidden': axis 'pp:(2)2' has no index 2"));
+  EXPECT_EQ(tessera(run + "'hidden=pp:(2)2=1'").code, 0) << "as Tessera prints it";
+}
+
+TEST_F(CommandLine, mistakes_in_inputs) {
+  std::string run = "run " + model_ + " --mesh tp=2 --inputs ";
+  EXPECT_THAT(mistake(run + (folder_ / "none.npz").string()), HasSubstr("none.npz does not exist"));
+  EXPECT_THAT(mistake(run + npz("a.npz", "z", test::ramp({2, 8}))), HasSubstr("no input 'z'; its inputs are: x"));
+  EXPECT_THAT(mistake(run + npz("b.npz", "x", Tensor::zeros(DType::int64, {2, 8}))),
+              HasSubstr("input 'x' has dtype int64, but the model wants float32"));
+  EXPECT_THAT(mistake(run + npz("c.npz", "x", test::ramp({2, 9}))), HasSubstr("dimension 1 has extent 9"));
+  EXPECT_THAT(mistake(run + npz("d.npz", "x", test::ramp({8}))), HasSubstr("'x' has 1 dimensions"));
+  write_npz(folder_ / "e.npz", {});
+  EXPECT_EQ(tessera(run + (folder_ / "e.npz").string()).code, 2);
+}
+
+TEST_F(CommandLine, mistakes_in_sizes) {
+  EXPECT_THAT(mistake("run " + model_ + " --shapes batch"), HasSubstr("'batch' is no size"));
+  EXPECT_THAT(mistake("run " + model_ + " --shapes time=3"), HasSubstr("no symbol 'time'; its symbols are: batch"));
+  EXPECT_THAT(mistake("run " + model_ + " --shapes batch=2,batch=3"), HasSubstr("given twice"));
+  std::string in = " --inputs " + npz("in.npz", "x", test::ramp({5, 8}));
+  for (const char* command : {"run ", "verify --mesh tp=2 "}) {
+    EXPECT_THAT(mistake(command + model_ + in + " --shapes batch=4"),
+                HasSubstr("--shapes says batch=4, but dimension 0 of the input 'x' is 5"));
+    EXPECT_EQ(tessera(command + model_ + in + " --shapes batch=5").code, 0);
+  }
+}
+
+TEST_F(CommandLine, mistakes_in_the_plan_file) {
+  std::string plan = (folder_ / "plan.json").string(), run = "run " + model_ + " --mesh tp=2 --plan " + plan;
+  EXPECT_THAT(mistake(run), HasSubstr("plan.json cannot be read"));
+  testing_io::put(plan, R"({"preset": "megatron"})");
+  EXPECT_THAT(mistake(run), HasSubstr("a plan has no key 'preset'; its keys are: mesh, presets"));
+  testing_io::put(plan, "{");
+  EXPECT_THAT(mistake(run), HasSubstr("is no JSON"));
+}
+
+TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {
+  EXPECT_THAT(mistake("run"), HasSubstr("see tessera run --help"));
+  EXPECT_THAT(mistake("run " + model_ + " --nonsense"), HasSubstr("--nonsense"));
+  EXPECT_THAT(mistake("frobnicate"), AllOf(HasSubstr("no command 'frobnicate'; the commands are: inspect, run, shard"),
+                                           HasSubstr("see tessera --help")));
+  EXPECT_THAT(mistake("--nonsense"), HasSubstr("see tessera --help"));
+  for (const char* number : {"inf", "-1", "nan", "x"})
+    EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --rtol=" + number), HasSubstr("is no number from 0 on"));
+  EXPECT_THAT(parsed("run " + model_ + " --mesh tp", 2)["error"], HasSubstr("[mesh]"));
+  EXPECT_THAT(parsed("run " + model_ + " --nonsense", 2)["error"], HasSubstr("--nonsense"));
+  EXPECT_THAT(mistake("verify " + model_), HasSubstr("--mesh"));
+  EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --expected x.npz"), HasSubstr("--inputs"));
+}
+
+}  // namespace
+}  // namespace tessera
