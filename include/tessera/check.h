@@ -46,8 +46,9 @@ struct CheckReport {
 
 /// Follows all ranks through their communications, on classes of like ranks, and proves that members of a group meet
 /// the same collectives in the same order and with matching types and shapes, that sends meet receives, that no ranks
-/// wait in a circle, and that every value's layout follows from how it was made. What comes after a clash means little,
-/// so one clash is reported, of a circle the shortest.
+/// wait in a circle, that every value's layout follows from how it was made, and that ranks which give the same part of
+/// an output, or keep the same part of a state, have the same of it. What comes after a clash means little, so one
+/// clash is reported, of a circle the shortest.
 CheckReport check_program(const Program& program);
 
 /// Model files of a written program that are not as they were written, relative to its folder.

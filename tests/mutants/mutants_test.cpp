@@ -17,6 +17,7 @@ namespace tessera::mutants {
 namespace {
 
 constexpr uint64_t kMutants = 300;
+constexpr uint64_t kSubjects = 160;
 constexpr uint64_t kMutantShares = 2;  // so that tests run side by side
 constexpr size_t kMostEscapes = 10;    // that a share prints
 
@@ -60,6 +61,23 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
   if (!mutator && tried > 50) {
     EXPECT_GT(verdicts[Verdict::refused] * 3, tried);  // else the edits prove little
   }
+}
+
+// What tools drop when they save a model follows from its nodes: of each program, one in four a random one, in one
+// form. TESSERA_SUBJECTS=N takes N of them, from the one that TESSERA_TEST_SEED belongs to on.
+TEST_P(EditedPrograms, MayLoseTypesAndMetadata) {
+  const uint64_t first = random::number_from("TESSERA_TEST_SEED", random::kFirstSeed) / Trials::kAlike;
+  const uint64_t count = random::number_from("TESSERA_SUBJECTS", kSubjects);
+  Trials trials;
+  uint64_t equal = 0;
+  for (uint64_t k = first + GetParam(); k < first + count; k += kMutantShares) {
+    const uint64_t seed = k * Trials::kAlike + 1;
+    const Outcome outcome = trials.run(seed, "take types and metadata away");
+    equal += outcome.verdict == Verdict::equal;
+    EXPECT_FALSE(is_wrong(outcome)) << outcome.message << "\nrepeat it with TESSERA_SUBJECTS=" << kMutantShares
+                                    << " TESSERA_TEST_SEED=" << seed;
+  }
+  EXPECT_GT(equal * kMutantShares * 2, count);
 }
 
 INSTANTIATE_TEST_SUITE_P(Share, EditedPrograms, testing::Range(uint64_t{0}, kMutantShares));

@@ -30,9 +30,26 @@ TEST(Content, DividesTowardsZero) {
   EXPECT_EQ(content("Div", {{64 * s}, {16}}), "[4*s]");
   EXPECT_EQ(content("Div", {{s}, {2}}), "[floordiv(s, 2)]");
   EXPECT_EQ(content("Div", {{-7}, {2}}), "[-3]");
-  EXPECT_EQ(content("Div", {{0 - s}, {2}}), "unknown") << "floordiv would round downwards";
+  EXPECT_EQ(content("Div", {{0 - s}, {2}}), "[-floordiv(s, 2)]") << "floordiv alone would round downwards";
+  EXPECT_EQ(content("Div", {{s}, {0 - b}}), "unknown");
   EXPECT_EQ(content("Div", {{s}, {0}}), "unknown");
   EXPECT_EQ(content("Mod", {{-7}, {4}}), "[1]") << "the divisor gives the sign";
+}
+
+// As C divides, whatever the signs turn out to be.
+TEST(Content, DividesWhatMayBeNegative) {
+  const auto divided = [](std::string_view type) {
+    OneNode node(type);
+    node.expressions({s - 5}).ints({2});
+    if (type == "Mod") node.set("fmod", int64_t{1});
+    const std::string text = node.content();
+    return Expr::parse(text.substr(1, text.size() - 2)).value();
+  };
+  const Expr quotient = divided("Div"), remainder = divided("Mod");
+  for (int64_t size = 1; size < 12; ++size) {
+    EXPECT_EQ(quotient.evaluate({{"s", size}}), (size - 5) / 2) << quotient.str();
+    EXPECT_EQ(remainder.evaluate({{"s", size}}), (size - 5) % 2) << remainder.str();
+  }
 }
 
 TEST(Content, ClipsBetweenTheBoundsThatAreThere) {

@@ -49,6 +49,8 @@ void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t>
 /// nodes, and whatever is computed from them and from shapes become values of kind expression; over axis indices, or of
 /// one rank if it is given. Results whose types the file does not state get them. What cannot be followed stays as it
 /// is.
-void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt);
+/// `ranks`: that run it, if they are not all.
+void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt,
+                           const std::vector<int>& ranks = {});
 
 }  // namespace tessera::api

@@ -42,7 +42,7 @@ std::optional<std::vector<Expr>> quotients_of(const Node& node) {
 }
 
 // Whether the elements of all operands are known.
-bool is_known(const Node& node) {
+bool results_are_known(const Node& node) {
   return !node.inputs.empty() && ops::find_op(node.op_type, node.domain) &&
          std::all_of(node.inputs.begin(), node.inputs.end(),
                      [](const Value* operand) { return !operand || ops::content_of(operand); });
@@ -78,8 +78,8 @@ bool is_untyped(const Node& node) {
 
 class ExpressionFolder {
  public:
-  ExpressionFolder(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank)
-      : graph_(graph), mesh_(mesh), rank_(rank) {
+  ExpressionFolder(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank, const std::vector<int>& ranks)
+      : graph_(graph), mesh_(mesh), rank_(rank), ranks_(ranks) {
     if (rank) coordinates_ = mesh.coordinates(*rank);
   }
 
@@ -116,10 +116,13 @@ class ExpressionFolder {
 
   void visit(Node* node) {
     if (node->domain == spmd::kCommDomain) {
-      if (is_position(*node) || is_untyped(*node)) dialect::infer_node(*node, mesh_);
+      if (is_position(*node) || is_untyped(*node)) {
+        dialect::infer_node(*node, mesh_);
+        settle(*node);
+      }
     } else if (is_untyped(*node)) {
       infer(node);
-    } else if (is_known(*node) || node->is("Shape")) {
+    } else if (results_are_known(*node) || node->is("Shape")) {
       infer(node);
       if (!node->is("Shape") && is_of_constants(*node)) return;  // left to the model
     }
@@ -131,11 +134,20 @@ class ExpressionFolder {
     }
   }
 
+  // Extents that ranks compute from their indices may come out alike on all of them, as operators may need them to be.
+  void settle(const Node& node) const {
+    for (Value* result : node.outputs)
+      if (result && result->has_shape())
+        for (Expr& extent : *result->type.shape)
+          extent = rank_ ? bind(extent) : without_idle_axes(where_alike(extent, mesh_, ranks_), mesh_);
+  }
+
   // Types stay as the model states them, if it does.
-  static void infer(Node* node) {
+  void infer(Node* node) const {
     std::vector<TensorType> stated;
     for (const Value* result : node->outputs) stated.push_back(result ? result->type : TensorType{});
     ops::op_of(*node).infer(*node);
+    settle(*node);
     for (size_t r = 0; r < stated.size(); ++r)
       if (Value* result = node->outputs[r]; result && !result->content && is_known(stated[r])) result->type = stated[r];
     if (node->is("Div"))
@@ -145,6 +157,7 @@ class ExpressionFolder {
   Graph& graph_;
   const Mesh& mesh_;
   const std::optional<int64_t> rank_;
+  const std::vector<int>& ranks_;
   std::optional<std::vector<int64_t>> coordinates_;
 };
 
@@ -165,8 +178,8 @@ void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t>
   });
 }
 
-void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) {
-  ExpressionFolder(graph, mesh, rank).run();
+void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank, const std::vector<int>& ranks) {
+  ExpressionFolder(graph, mesh, rank, ranks).run();
 }
 
 }  // namespace tessera::api

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera program";
 // Counts changes of what is in a manifest, and of how programs are numbered (proof/meaning.h).
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 
 Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
   Json shape = Json::array();
@@ -290,7 +290,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (json.is_discarded()) root.wrong("is no JSON: it is damaged or truncated");
   if (root.at("format").text() != kFormat) root.wrong("is no manifest of a written program");
   if (int64_t version = root.at("version").number(); version != kVersion)
-    root.wrong("has format version {}, but this tessera reads version {}", version, kVersion);
+    root.wrong("has format version {}, but this tessera reads version {}; write the program again", version, kVersion);
   root.expect({"format", "version", "tessera", "source", "mesh", "form", "hints", "equal_extents", "inputs", "outputs",
                "states", "models", "weights", "meanings"});
   Manifest manifest;

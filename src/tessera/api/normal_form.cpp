@@ -66,6 +66,13 @@ void bound_indices(Graph& graph, const Mesh& mesh) {
   }
 }
 
+// Some tools leave to nodes what others compute: numbers are constants, however they came about.
+void settle_numbers(Graph& graph) {
+  for (Value* value : graph.values_of(ValueKind::expression))
+    if (constants_of(*value->content))
+      if (Value* known = rewrite::known_value(graph, *value)) graph.replace_uses(value, known);
+}
+
 // A shape may leave an extent open, which follows from the operand.
 void close_shapes(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
@@ -79,8 +86,7 @@ void close_shapes(Graph& graph) {
 void open_shapes(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
     auto shape = node->is("Reshape") ? ops::content_of(node->input(1)) : std::nullopt;
-    if (!shape || !node->input(0)->has_shape() ||
-        !always_equal(product(*shape), product(node->input(0)->shape())))
+    if (!shape || !node->input(0)->has_shape() || !always_equal(product(*shape), product(node->input(0)->shape())))
       continue;
     std::vector<int64_t> extents;
     for (const Expr& extent : *shape) extents.push_back(extent.constant().value_or(-1));
@@ -95,6 +101,7 @@ void normalize(spmd::Program& program) {
   model.graph = std::move(program.graph);
   Graph& graph = *model.graph;
   bound_indices(graph, program.mesh);
+  settle_numbers(graph);
   expand_local_operators(model);
   // What communicates stays, whoever reads its result: passes keep what they take to be outputs.
   const size_t outputs = graph.outputs.size();

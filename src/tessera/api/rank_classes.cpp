@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/axis_bounds.h"
 #include "tessera/spmd/specialize.h"
 
 namespace tessera::api {
@@ -24,22 +25,12 @@ struct Split {
 };
 
 Split split_by(const Expr& expr, const Mesh& mesh) {
-  Split split;
-  for (const std::string& symbol : symbols_of(expr))
-    if (symbol.starts_with('@')) {
-      auto axis = mesh.find(std::string_view(symbol).substr(1));
-      check(axis.has_value(), fmt::format("mesh '{}' has the axis of {}", mesh.str(), symbol));
-      split.axes.push_back(static_cast<size_t>(*axis));
-    }
-  std::sort(split.axes.begin(), split.axes.end());
-  std::vector<int64_t> at(mesh.axes().size(), 0);
+  Split split{mentioned_axes({expr}, mesh), {}};
+  const auto settings = settings_of(split.axes, mesh, static_cast<size_t>(mesh.size()));
   std::map<Expr, int> known;
-  while (true) {
+  for (const std::vector<int64_t>& at : settings.value())
     split.outcome.push_back(known.emplace(bind_rank(expr, mesh, at), static_cast<int>(known.size())).first->second);
-    size_t i = split.axes.size();
-    while (i > 0 && ++at[split.axes[i - 1]] == mesh.axes()[split.axes[i - 1]].size) at[split.axes[--i]] = 0;
-    if (i == 0) return split;
-  }
+  return split;
 }
 
 // Every expression that a rank's model is made of: extents, and elements of shape operands.

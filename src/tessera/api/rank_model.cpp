@@ -209,9 +209,7 @@ class RankModel {
     Shape shape = bind(node.output()->shape());
     if (node.op_type == "Scatter") {
       const auto dim = static_cast<size_t>(node.get_int("dim", 0));
-      std::vector<AxisRef> axes;
-      for (const std::string& axis : *node.get<std::vector<std::string>>("axes"))
-        axes.push_back(parse_axis(axis, program_.mesh));
+      const std::vector<AxisRef> axes = parse_axes(*node.get<std::vector<std::string>>("axes"), program_.mesh);
       shape[dim] = 0;
       for (int member : group_of(program_.mesh.rank_of(coordinates_), axes, program_.mesh))
         shape[dim] = shape[dim] + names_.rename(bind_rank(node.output()->shape()[dim], program_.mesh,

@@ -52,7 +52,7 @@ class RankModelReader {
     settle_kinds();
     forget_foreign_sizes();
     for (const auto& value : graph().values()) place(*value);
-    fold_expression_nodes(graph(), manifest_.mesh, rank_);
+    fold_expression_nodes(graph(), manifest_.mesh, rank_, ranks_);
     drop_unread_operands();
     std::vector<Value*> listed = graph().inputs;
     for (const Manifest::Tensor& input : manifest_.inputs) {
@@ -109,9 +109,7 @@ class RankModelReader {
   bool gives(const Node& node, int rank) const {
     const auto* axes = node.get<std::vector<std::string>>("axes");
     if (!axes) return true;
-    std::vector<AxisRef> group;
-    for (const std::string& axis : *axes) group.push_back(parse_axis(axis, manifest_.mesh));
-    const std::vector<int> members = group_of(rank, group, manifest_.mesh);
+    const std::vector<int> members = group_of(rank, parse_axes(*axes, manifest_.mesh), manifest_.mesh);
     return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
@@ -141,7 +139,8 @@ class RankModelReader {
       const Value* filler = operand;
       while (filler->producer && filler->producer->is("Identity") && filler->producer->input(0))
         filler = filler->producer->input(0);
-      if (filler->producer ? !filler->producer->is("ConstantOfShape") : filler->kind != ValueKind::constant) continue;
+      const bool stored = filler->kind == ValueKind::constant || filler->kind == ValueKind::expression;
+      if (filler->producer ? !filler->producer->is("ConstantOfShape") : !stored) continue;
       if (any_gives()) continue;
       unread.insert(node->inputs[0]);
       graph().set_input(node.get(), 0, nullptr);

@@ -142,7 +142,7 @@ class ProgramReader {
 
   // Before slices are taken from whole tensors: that reads what nodes do, too.
   void hold_to_meaning(spmd::Program& program, const std::vector<int>& ranks) {
-    const proof::Number found = proof::meaning_of(program).whole;
+    const proof::Number found = proof::meaning_of(program, ranks).whole;
     if (manifest_.meanings.empty()) return add_meaning(found, program, ranks);
     std::optional<spmd::Program> normal;
     for (const Manifest::RankMeaning& meaning : manifest_.meanings) {
@@ -151,17 +151,19 @@ class ProgramReader {
       });
       if (!any || found == meaning.written) continue;
       if (!normal) normal = normal_form(program);
-      program.departure = proof::departure(*normal, meaning.normal);
+      program.departure = proof::departure(*normal, meaning.normal, ranks);
       if (program.departure) return;
     }
     program.as_written = true;
   }
 
   void add_meaning(const proof::Number& found, const spmd::Program& program, const std::vector<int>& ranks) {
-    auto known = std::find_if(meanings_.begin(), meanings_.end(),
-                              [&](const Manifest::RankMeaning& other) { return other.written == found; });
-    if (known == meanings_.end())
-      known = meanings_.insert(meanings_.end(), {found, proof::meaning_of(normal_form(program)), {}});
+    proof::Meaning normal = proof::meaning_of(normal_form(program), ranks);
+    // Ranks that run the same written program may know more of it than others.
+    auto known = std::find_if(meanings_.begin(), meanings_.end(), [&](const Manifest::RankMeaning& other) {
+      return other.written == found && other.normal.whole == normal.whole;
+    });
+    if (known == meanings_.end()) known = meanings_.insert(meanings_.end(), {found, std::move(normal), {}});
     known->ranks.insert(known->ranks.end(), ranks.begin(), ranks.end());
     std::sort(known->ranks.begin(), known->ranks.end());
   }

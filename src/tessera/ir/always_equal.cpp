@@ -13,8 +13,17 @@ namespace {
 // Small sizes, and such as are beyond limits that models have: windows, positions, vocabularies.
 constexpr std::array<int64_t, 17> kSizes = {0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 130, 1000, 4099, 20011, 65537, 1048583};
 
+using Sizes = std::map<std::string, int64_t, std::less<>>;
+
+// Each symbol another size in each sample, and all of them once.
+Sizes sizes_in(size_t sample, const std::set<std::string>& symbols) {
+  Sizes sizes;
+  for (const std::string& symbol : symbols) sizes[symbol] = kSizes[(sample + 5 * sizes.size()) % kSizes.size()];
+  return sizes;
+}
+
 // Nothing where the expression has no value: it overflows, or divides by zero.
-std::optional<int64_t> value_at(const Expr& expr, const std::map<std::string, int64_t, std::less<>>& sizes) {
+std::optional<int64_t> value_at(const Expr& expr, const Sizes& sizes) {
   try {
     return expr.evaluate(sizes);
   } catch (const Error&) {
@@ -30,11 +39,9 @@ bool always_equal(const Expr& a, const Expr& b) {
   a.collect_symbols(symbols);
   b.collect_symbols(symbols);
   if (symbols.empty()) return false;
-  // Each symbol another value in each sample, and all of them once.
   for (size_t sample = 0; sample < kSizes.size(); ++sample) {
-    std::map<std::string, int64_t, std::less<>> bound;
-    for (const std::string& symbol : symbols) bound[symbol] = kSizes[(sample + 5 * bound.size()) % kSizes.size()];
-    const auto left = value_at(a, bound), right = value_at(b, bound);
+    const Sizes sizes = sizes_in(sample, symbols);
+    const auto left = value_at(a, sizes), right = value_at(b, sizes);
     if (left && right && *left != *right) return false;
   }
   return true;
@@ -44,11 +51,8 @@ bool never_negative(const Expr& expr) {
   if (const auto bound = expr.lower_bound(); bound && *bound >= 0) return true;
   std::set<std::string> symbols;
   expr.collect_symbols(symbols);
-  for (size_t sample = 0; sample < kSizes.size(); ++sample) {
-    std::map<std::string, int64_t, std::less<>> bound;
-    for (const std::string& symbol : symbols) bound[symbol] = kSizes[(sample + 5 * bound.size()) % kSizes.size()];
-    if (value_at(expr, bound).value_or(0) < 0) return false;
-  }
+  for (size_t sample = 0; sample < kSizes.size(); ++sample)
+    if (value_at(expr, sizes_in(sample, symbols)).value_or(0) < 0) return false;
   return true;
 }
 
@@ -57,7 +61,7 @@ uint64_t fingerprint(const Expr& expr) {
   expr.collect_symbols(symbols);
   Hash hash;
   for (size_t sample = 0; sample < 2 * kSizes.size(); ++sample) {
-    std::map<std::string, int64_t, std::less<>> bound;
+    Sizes bound;
     for (const std::string& symbol : symbols) {
       // Each symbol takes all sizes, twice, in an order that depends on nothing but its name.
       Hash name;

@@ -29,6 +29,12 @@ AxisRef parse_axis(std::string_view text, const Mesh& mesh) {
   return axis;
 }
 
+std::vector<AxisRef> parse_axes(const std::vector<std::string>& texts, const Mesh& mesh) {
+  std::vector<AxisRef> axes;
+  for (const std::string& text : texts) axes.push_back(parse_axis(text, mesh));
+  return axes;
+}
+
 std::vector<int> group_of(int64_t rank, const std::vector<AxisRef>& axes, const Mesh& mesh) {
   std::vector<std::vector<int64_t>> members = {mesh.coordinates(rank)};
   for (const AxisRef& axis : axes) {

@@ -27,6 +27,15 @@ Expr per_head(const Node& node, const Expr& hidden, const Expr& heads, std::stri
   return *width;
 }
 
+// How many query heads share each key and value head.
+Expr heads_per_key(const Node& node, const AttentionDims& dims) {
+  if (dims.heads.is(0)) return 0;
+  auto each = Expr::exact_divide(dims.heads, dims.kv_heads);
+  if (!each)
+    fail_node(node, "{} query heads cannot share {} key and value heads evenly", dims.heads.str(), dims.kv_heads.str());
+  return *each;
+}
+
 AttentionDims attention_dims(const Node& node) {
   const Shape &q = shape_of(node, kQuery), &k = shape_of(node, kKey), &v = shape_of(node, kValue);
   if ((q.size() != 3 && q.size() != 4) || k.size() != q.size() || v.size() != q.size())
@@ -57,8 +66,7 @@ AttentionDims attention_dims(const Node& node) {
     dims.value_width = v[3];
   }
   dims.width = require_equal(node, dims.width, key_width, "the query's width per head", "the key's");
-  if (!dims.heads.is(0) && !Expr::exact_divide(dims.heads, dims.kv_heads))
-    fail_node(node, "{} query heads cannot share {} key and value heads evenly", dims.heads.str(), dims.kv_heads.str());
+  if (dims.heads.is_constant() && dims.kv_heads.is_constant()) (void)heads_per_key(node, dims);
   if (has_operand(node, kPastKey) != has_operand(node, kPastValue))
     fail_node(node, "past_key and past_value must be given together");
   if (has_operand(node, kPastKey)) {
@@ -122,7 +130,7 @@ Rule attention_rule(const Node& node) {
   if (dims.packed) return packed_attention_rule(node, dims);
   Rule rule = blank_rule(node);
   DimFactors b{rule.add("b", dims.batch)}, kv{rule.add("kv", dims.kv_heads)}, heads = kv;
-  if (dims.heads != dims.kv_heads) heads.push_back(rule.add("g", *Expr::exact_divide(dims.heads, dims.kv_heads)));
+  if (dims.heads != dims.kv_heads) heads.push_back(rule.add("g", heads_per_key(node, dims)));
   DimFactors s{rule.add("s", dims.queries, is_positional(node) ? FactorKind::whole : FactorKind::pass)};
   DimFactors d{rule.add("d", dims.width, FactorKind::whole)}, t{rule.add("t", dims.keys, FactorKind::whole)};
   DimFactors w{rule.add("w", dims.value_width)};

@@ -23,6 +23,11 @@ Expr pieces(const Node& node, const Expr& extent, int64_t groups, std::string_vi
   return *each;
 }
 
+// Of our own domain: ranks differ in how many groups they have, which their extents say.
+bool is_of_any_groups(const Node& node) {
+  return !node.domain.empty() && node.get_int("group", 1) == 0;
+}
+
 ConvDims conv_dims(const Node& node) {
   bool transposed = node.op_type == "ConvTranspose";
   const Shape &data = shape_of(node, 0), &weight = shape_of(node, 1);
@@ -34,18 +39,19 @@ ConvDims conv_dims(const Node& node) {
   Dims stated = node.get_ints("kernel_shape", *kernel);
   if (stated != *kernel) fail_node(node, "kernel_shape differs from the weight's window {}", to_string(weight));
   int64_t groups = node.get_int("group", 1);
-  if (groups < 1) fail_node(node, "group is {}; at least 1 is needed", groups);
+  const bool differ = is_of_any_groups(node);
+  if (groups < 1 && !differ) fail_node(node, "group is {}; at least 1 is needed", groups);
 
   ConvDims dims;
   dims.n = data[0];
-  dims.g = groups;
-  dims.c = pieces(node, data[1], groups, "channels");
+  dims.g = differ ? 1 : groups;
+  dims.c = differ ? weight[1] : pieces(node, data[1], groups, "channels");
   if (transposed) {
     require_equal(node, data[1], weight[0], "the data's channels", "the weight's first dimension");
     dims.m = weight[1];
   } else {
     dims.c = require_equal(node, dims.c, weight[1], "the data's channels in a group", "the weight's second dimension");
-    dims.m = pieces(node, weight[0], groups, "output channels");
+    dims.m = differ ? weight[0] : pieces(node, weight[0], groups, "output channels");
   }
   if (node.input(2))
     require_equal(node, require_rank(node, 2, "the bias", 1)[0], dims.g * dims.m, "the bias's elements",
@@ -72,6 +78,10 @@ ConvDims conv_dims(const Node& node) {
 
 void infer_conv(Node& node) {
   DType dtype = require_same_dtype(node, {0, 1, 2});
+  if (node.op_type == "ConvTranspose" && is_of_any_groups(node)) {
+    if (node.output()->has_shape()) return;  // as it is stated
+    fail_node(node, "its channels do not follow from its operands; keep the types that the model stated");
+  }
   ConvDims dims = conv_dims(node);
   Shape shape{dims.n, dims.g * dims.m};
   shape.insert(shape.end(), dims.out.begin(), dims.out.end());
@@ -128,7 +138,9 @@ Expr conv_flops(const Node& node) {
 
 std::vector<OpDef> convolution_ops() {
   return {{"Conv", "", infer_conv, conv_rule, conv_flops, localize_conv, true},
-          {"ConvTranspose", "", infer_conv, conv_rule, conv_flops, localize_conv, true}};
+          {"ConvTranspose", "", infer_conv, conv_rule, conv_flops, localize_conv, true},
+          {"Conv", "tessera", infer_conv, conv_rule, conv_flops},
+          {"ConvTranspose", "tessera", infer_conv, conv_rule, conv_flops}};
 }
 
 }  // namespace tessera::ops

@@ -35,20 +35,25 @@ Expr is_equal(const Expr& a, const Expr& b) {
 }
 
 // ONNX divides integers towards zero, floordiv downwards: the same where neither is negative.
+Folded towards_zero(const Expr& a, const Expr& b) {
+  if (!at_least(least(b), 1)) return std::nullopt;
+  return at_least(least(a), 0) ? floordiv(a, b) : floordiv(max(a, 0), b) - floordiv(max(0 - a, 0), b);
+}
+
 Folded divide(const Expr& a, const Expr& b) {
   auto x = a.constant(), y = b.constant();
   if (b.is(0)) return std::nullopt;
   if (x && y) return *y == -1 ? 0 - a : Expr(*x / *y);
   if (auto exact = Expr::exact_divide(a, b)) return exact;
-  if (at_least(least(a), 0) && at_least(least(b), 1)) return floordiv(a, b);
-  return std::nullopt;
+  return towards_zero(a, b);
 }
 
 Folded modulo(const Node& node, const Expr& a, const Expr& b) {
   if (b.is(0)) return std::nullopt;
-  bool like_c = node.get_int("fmod", 0) != 0;
-  if (like_c && !(at_least(least(a), 0) && at_least(least(b), 1))) return std::nullopt;
-  return mod(a, b);
+  const bool like_c = node.get_int("fmod", 0) != 0;  // the dividend gives the sign
+  if (!like_c || (at_least(least(a), 0) && at_least(least(b), 1))) return mod(a, b);
+  const auto quotient = towards_zero(a, b);
+  return quotient ? std::optional(a - *quotient * b) : std::nullopt;
 }
 
 Folded power(const Expr& base, const Expr& exponent) {

@@ -9,10 +9,11 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
 #include "tessera/ir/hash.h"
-#include "tessera/mesh/group.h"
+#include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/slice.h"
 #include "tessera/proof/script.h"
+#include "tessera/proof/seats.h"
 
 namespace tessera::proof {
 namespace {
@@ -20,18 +21,12 @@ namespace {
 // Of a rank that has nothing: what is left out, what lives elsewhere.
 const Number kNothing;
 
-std::vector<AxisRef> axes_of(const Communication& communication, const Mesh& mesh) {
-  std::vector<AxisRef> axes;
-  for (const std::string& axis : communication.axes) axes.push_back(parse_axis(axis, mesh));
-  return axes;
-}
-
 }  // namespace
 
 class Derivation::Walk {
  public:
   Walk(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications)
-      : programs_(programs), mesh_(programs.mesh()) {
+      : programs_(programs), mesh_(programs.mesh()), seats_(mesh_) {
     for (size_t p = 0; p < programs.programs.size(); ++p)
       scripts_.emplace_back(*programs.programs[p], communications[p]);
     for (int rank = 0; rank < mesh_.size(); ++rank) ranks_.push_back(begun(rank));
@@ -53,18 +48,11 @@ class Derivation::Walk {
   Expr extent(int rank, const Value* value, size_t dim) const { return extent(ranks_[rank], value, dim); }
 
  private:
-  // A group of ranks, and which of them have come to its next collective.
+  // Which ranks of a group have come to its next collective, and what they have sent each other.
   struct Meeting {
-    std::vector<int> members;
     std::vector<char> here;
     size_t here_count = 0;
     std::map<std::pair<int, int>, std::deque<Held>> messages;  // by sender and receiver
-  };
-
-  // A rank's place in a group.
-  struct Chair {
-    Meeting* meeting = nullptr;
-    size_t member = 0;
   };
 
   struct Rank {
@@ -101,12 +89,7 @@ class Derivation::Walk {
   // Ranks that stand alike along the axes that elements mention have the same.
   Number elements_number(const Value& value, const std::vector<Expr>& elements, const Rank& rank) {
     auto [mentioned, unread] = mentioned_.try_emplace(&value);
-    if (unread) {
-      std::set<std::string> symbols;
-      for (const Expr& element : elements) element.collect_symbols(symbols);
-      for (size_t axis = 0; axis < mesh_.axes().size(); ++axis)
-        if (symbols.contains("@" + mesh_.axes()[axis].name)) mentioned->second.push_back(axis);
-    }
+    if (unread) mentioned->second = mentioned_axes(elements, mesh_);
     std::vector<int64_t> stand;
     for (size_t axis : mentioned->second) stand.push_back(rank.coordinates[axis]);
     auto [known, fresh] = elements_.try_emplace({&value, std::move(stand)});
@@ -151,9 +134,9 @@ class Derivation::Walk {
     const Script::Line& line = script(rank).lines[own.at];
     if (line.communication) return communicate(rank, *line.communication);
     const Node& node = *line.node;
-    if (node.is("Split") && cut_up(own, line)) return true;
+    if (node.is("Split") && split(own, line)) return true;
     if (const Value* copied = node.is("Identity") ? node.input(0) : choice(own, node))
-      finish(own, line, own.held[line.operands[copied == node.input(0) ? 0 : copied == node.input(1) ? 1 : 2]]);
+      finish(own, line, own.held[script(rank).index.at(copied)]);
     else if (auto rope = spliced(own, line))
       finish(own, line, std::move(*rope));
     else if (node.domain == spmd::kCommDomain)
@@ -224,24 +207,40 @@ class Derivation::Walk {
     return rope_of(rank, line, 0, dim).cut(range.start, range.start + range.count);
   }
 
-  // Split cuts its operand up.
-  bool cut_up(Rank& rank, const Script::Line& line) const {
+  // False where its results' extents are not known.
+  bool split(Rank& rank, const Script::Line& line) const {
     const Node& node = *line.node;
+    if (!node.input(0)->has_shape()) return false;
     const size_t dim = ops::normalize_axis(node, node.get_int("axis", 0), node.input(0)->rank());
-    const Rope all = rope_of(rank, line, 0, dim);
-    std::vector<Rope> parts;
-    Expr at = 0;
+    std::vector<Expr> extents;
     for (const Value* result : node.outputs) {
       if (!result || !result->has_shape()) return false;
-      const Expr next = at + extent(rank, result, dim);
-      auto part = all.cut(at, next);
-      if (!part) return false;
-      parts.push_back(std::move(*part));
-      at = next;
+      extents.push_back(extent(rank, result, dim));
     }
+    std::vector<Held> parts = cut_up(rope_of(rank, line, 0, dim), extents);
     ++rank.at;
     for (size_t r = 0; r < parts.size(); ++r) rank.held[line.results[r]] = std::move(parts[r]);
     return true;
+  }
+
+  // One piece after the other.
+  static std::vector<Held> cut_up(const Rope& all, const std::vector<Expr>& extents) {
+    std::vector<Held> parts;
+    Expr at = 0;
+    for (const Expr& extent : extents) {
+      if (auto part = all.cut(at, at + extent))
+        parts.push_back(std::move(*part));
+      else
+        parts.push_back(Mixer()
+                            .add("part")
+                            .add(all.number())
+                            .add(all.dim())
+                            .add(fingerprint(at))
+                            .add(fingerprint(extent))
+                            .number());
+      at = at + extent;
+    }
+    return parts;
   }
 
   // What a node says of the rank's own place.
@@ -304,37 +303,23 @@ class Derivation::Walk {
 
   // --- what they make together
 
-  // Where a rank sits in the group that a communication is of.
-  const Chair& seat(int rank, const Communication& communication) {
-    auto [found, fresh] = seats_.try_emplace(communication.axes);
-    std::vector<Chair>& seats = found->second;
-    if (!fresh) return seats[rank];
-    const std::vector<AxisRef> axes = axes_of(communication, mesh_);
-    seats.resize(mesh_.size());
-    for (int first = 0; first < mesh_.size(); ++first) {
-      if (seats[first].meeting) continue;
-      Meeting& meeting = meetings_.emplace_back();
-      meeting.members = group_of(first, axes, mesh_);
-      meeting.here.resize(meeting.members.size());
-      for (size_t m = 0; m < meeting.members.size(); ++m) seats[meeting.members[m]] = {&meeting, m};
-    }
-    return seats[rank];
-  }
-
   bool communicate(int rank, const Communication& communication) {
-    const auto [meeting, member] = seat(rank, communication);
-    if (communication.is_message()) return pass(rank, communication, *meeting);
-    if (meeting->here[member]) return false;
-    meeting->here[member] = 1;
-    if (++meeting->here_count < meeting->members.size()) return false;
-    const std::vector<Held> results = results_of(communication, meeting->members);
-    for (size_t m = 0; m < results.size(); ++m) {
-      const int each = meeting->members[m];
-      finish(ranks_[each], line_of(each), results[m]);
-      if (each != rank) runnable_.push_back(each);
+    const auto [group, member] = seats_.along(communication.axes)[rank];
+    meetings_.resize(seats_.groups().size());
+    const std::vector<int>& members = seats_.groups()[group];
+    Meeting& meeting = meetings_[group];
+    if (communication.is_message()) return pass(rank, communication, meeting);
+    meeting.here.resize(members.size());
+    if (meeting.here[member]) return false;
+    meeting.here[member] = 1;
+    if (++meeting.here_count < members.size()) return false;
+    std::vector<Held> results = results_of(communication, members);
+    for (size_t m = 0; m < members.size(); ++m) {
+      finish(ranks_[members[m]], line_of(members[m]), std::move(results[m]));
+      if (members[m] != rank) runnable_.push_back(members[m]);
     }
-    meeting->here.assign(meeting->members.size(), 0);
-    meeting->here_count = 0;
+    meeting.here.assign(members.size(), 0);
+    meeting.here_count = 0;
     return true;
   }
 
@@ -349,11 +334,13 @@ class Derivation::Walk {
     const auto named = bound(sends ? communication.to : communication.from, ranks_[rank]).constant();
     check(named.has_value(), "a bound rank knows its peers");
     const int peer = static_cast<int>(*named);
-    Held received = zeros(rank);
-    if (peer >= 0 && sends) {
+    Held received;
+    if (peer < 0) {
+      received = zeros(rank);
+    } else if (sends) {
       meeting.messages[{rank, peer}].push_back(given(rank));
       runnable_.push_back(peer);
-    } else if (peer >= 0) {
+    } else {
       auto& queue = meeting.messages[{peer, rank}];
       if (queue.empty()) return false;
       received = std::move(queue.front());
@@ -365,25 +352,29 @@ class Derivation::Walk {
 
   // By member. A gather puts pieces together, and what scatters cuts them off, each of its own extent.
   std::vector<Held> results_of(const Communication& communication, const std::vector<int>& members) const {
-    std::vector<Held> results;
-    for (int member : members) results.push_back(zeros(member));
     const auto root = static_cast<size_t>(communication.root);
+    const auto all = [&](const Held& held) { return std::vector<Held>(members.size(), held); };
+    const auto others_have_zeros = [&] {
+      std::vector<Held> results;
+      for (int member : members) results.push_back(zeros(member));
+      return results;
+    };
+    std::vector<Held> results;
     switch (communication.kind) {
       case comm::Kind::all_reduce:
-        results.assign(members.size(), reduced(communication, members));
-        break;
+        return all(reduced(communication, members));
       case comm::Kind::reduce:
+        results = others_have_zeros();
         results[root] = reduced(communication, members);
-        break;
+        return results;
       case comm::Kind::all_gather:
-        results.assign(members.size(), gathered(communication, members));
-        break;
+        return all(gathered(communication, members));
       case comm::Kind::gather:
+        results = others_have_zeros();
         results[root] = gathered(communication, members);
-        break;
+        return results;
       case comm::Kind::broadcast:
-        results.assign(members.size(), given(members[root]));
-        break;
+        return all(given(members[root]));
       case comm::Kind::reduce_scatter:
         return scattered(reduced(communication, members), communication, members);
       case comm::Kind::scatter:
@@ -391,14 +382,14 @@ class Derivation::Walk {
       case comm::Kind::all_to_all:
         return exchanged(communication, members);
       case comm::Kind::permute:
+        results = others_have_zeros();
         for (size_t m = 0; m < members.size(); ++m)
           if (const int64_t to = communication.targets[m]; to >= 0)
             results[static_cast<size_t>(to)] = given(members[m]);
-        break;
+        return results;
       default:
-        break;
+        return all(Held());
     }
-    return results;
   }
 
   // What a member gets that gets nothing from anybody; of a node without a result, nothing.
@@ -443,17 +434,6 @@ class Derivation::Walk {
     return cut_up(all.rope && all.rope->dim() == dim ? *all.rope : Rope(all.number, dim, total), extents);
   }
 
-  static std::vector<Held> cut_up(const Rope& all, const std::vector<Expr>& extents) {
-    std::vector<Held> parts;
-    Expr at = 0;
-    for (size_t m = 0; m < extents.size(); ++m) {
-      const auto part = all.cut(at, at + extents[m]);
-      parts.push_back(part ? Held(*part) : Held(Mixer().add("part").add(all.number()).add(m).number()));
-      at = at + extents[m];
-    }
-    return parts;
-  }
-
   std::vector<Held> exchanged(const Communication& communication, const std::vector<int>& members) const {
     const std::vector<Expr> extents = taken(members, communication.split_dim);
     const auto dim = static_cast<size_t>(communication.concat_dim);
@@ -476,8 +456,8 @@ class Derivation::Walk {
   std::deque<Script> scripts_;  // by program
   std::vector<Rank> ranks_;
   std::deque<int> runnable_;
-  std::deque<Meeting> meetings_;
-  std::map<std::vector<std::string>, std::vector<Chair>> seats_;  // by axes, then by rank
+  Seats seats_;
+  std::vector<Meeting> meetings_;  // by group
   std::map<std::pair<const std::byte*, size_t>, uint64_t> hashes_;
   std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by what elements mention them
   std::map<std::pair<const Value*, std::vector<int64_t>>, Number> elements_;

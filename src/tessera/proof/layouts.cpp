@@ -280,9 +280,7 @@ class LayoutCheck {
   }
 
   std::vector<AxisRef> axes_of(const Communication& communication) const {
-    std::vector<AxisRef> axes;
-    for (const std::string& axis : communication.axes) axes.push_back(parse_axis(axis, mesh_));
-    return axes;
+    return parse_axes(communication.axes, mesh_);
   }
 
   // Of an operand without a placement: what is partial after the communication.

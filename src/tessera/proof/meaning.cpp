@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
@@ -24,7 +23,7 @@ uint32_t shortened(const Number& number) {
 
 class Numbers {
  public:
-  explicit Numbers(const spmd::Program& program) : program_(program) {
+  Numbers(const spmd::Program& program, const std::vector<int>& ranks) : program_(program), ranks_(ranks) {
     for (const auto& node : program.graph->nodes()) number(*node);
   }
 
@@ -66,31 +65,17 @@ class Numbers {
     return mixer.number();
   }
 
-  // What an expression is on all ranks that differ in the indices it mentions; where these are many, how it is written.
+  // What an expression is on all ranks that differ in the indices it depends on; where these are many, how it is
+  // written.
   Number number_of(const Expr& expr) const {
-    constexpr int64_t kMostRanks = 64;
-    const std::vector<MeshAxis>& axes = program_.mesh.axes();
-    std::set<std::string> symbols;
-    expr.collect_symbols(symbols);
-    std::vector<size_t> mentioned;
-    int64_t count = 1;
-    for (size_t axis = 0; axis < axes.size(); ++axis)
-      if (symbols.contains("@" + axes[axis].name)) {
-        mentioned.push_back(axis);
-        count *= axes[axis].size;
-      }
+    const Expr used = without_idle_axes(where_alike(expr, program_.mesh, ranks_), program_.mesh);
+    const std::vector<size_t> axes = mentioned_axes({used}, program_.mesh);
+    const auto settings = settings_of(axes, program_.mesh, kMostSettings);
     Mixer mixer;
-    if (count > kMostRanks) return mixer.add(with_axis_bounds(expr, program_.mesh).str()).number();
-    for (int64_t index = 0; index < count; ++index) {
-      std::vector<int64_t> coordinates(axes.size());
-      int64_t rest = index;
-      for (size_t axis : mentioned) {
-        coordinates[axis] = rest % axes[axis].size;
-        rest /= axes[axis].size;
-      }
-      mixer.add(fingerprint(mentioned.empty() ? expr : bind_rank(expr, program_.mesh, coordinates)));
-    }
-    for (size_t axis : mentioned) mixer.add(axes[axis].name);
+    if (!settings) return mixer.add(with_axis_bounds(used, program_.mesh).str()).number();
+    for (size_t axis : axes) mixer.add(program_.mesh.axes()[axis].name);
+    for (const std::vector<int64_t>& at : *settings)
+      mixer.add(fingerprint(axes.empty() ? used : bind_rank(used, program_.mesh, at)));
     return mixer.number();
   }
 
@@ -136,6 +121,7 @@ class Numbers {
   }
 
   const spmd::Program& program_;
+  const std::vector<int>& ranks_;
   std::unordered_map<const Value*, Number> of_;
   std::vector<std::pair<Number, const Node*>> steps_;
   std::vector<Number> communications_;
@@ -144,8 +130,8 @@ class Numbers {
 
 }  // namespace
 
-Meaning meaning_of(const spmd::Program& program) {
-  Numbers numbers(program);
+Meaning meaning_of(const spmd::Program& program, const std::vector<int>& ranks) {
+  Numbers numbers(program, ranks);
   Meaning meaning{numbers.whole(), {}};
   for (const auto& [number, node] : numbers.steps()) meaning.steps.push_back(shortened(number));
   std::sort(meaning.steps.begin(), meaning.steps.end());
@@ -153,8 +139,9 @@ Meaning meaning_of(const spmd::Program& program) {
   return meaning;
 }
 
-std::optional<spmd::Departure> departure(const spmd::Program& program, const Meaning& was) {
-  Numbers numbers(program);
+std::optional<spmd::Departure> departure(const spmd::Program& program, const Meaning& was,
+                                         const std::vector<int>& ranks) {
+  Numbers numbers(program, ranks);
   if (numbers.whole() == was.whole) return std::nullopt;
   for (const auto& [number, node] : numbers.steps())
     if (!std::binary_search(was.steps.begin(), was.steps.end(), shortened(number)))

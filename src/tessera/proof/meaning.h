@@ -32,10 +32,12 @@ struct Meaning {
   bool operator==(const Meaning&) const = default;
 };
 
-Meaning meaning_of(const spmd::Program& program);
+/// `ranks`: that run it, if they are not all.
+Meaning meaning_of(const spmd::Program& program, const std::vector<int>& ranks = {});
 
 /// Where a program departs from what it was: the first node, in its order, that does what none did then. Nullopt if it
 /// is still the same.
-std::optional<spmd::Departure> departure(const spmd::Program& program, const Meaning& was);
+std::optional<spmd::Departure> departure(const spmd::Program& program, const Meaning& was,
+                                         const std::vector<int>& ranks = {});
 
 }  // namespace tessera::proof

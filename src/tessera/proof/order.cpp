@@ -7,8 +7,8 @@
 #include <map>
 
 #include "tessera/base/error.h"
-#include "tessera/mesh/group.h"
 #include "tessera/proof/agreement.h"
+#include "tessera/proof/seats.h"
 
 namespace tessera::proof {
 namespace {
@@ -30,12 +30,6 @@ struct Group {
   }
 };
 
-// Where a rank stands in a group, by the axes that nodes name.
-struct Seat {
-  int group = -1;
-  int member = -1;
-};
-
 class Walk {
  public:
   Walk(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications,
@@ -44,7 +38,8 @@ class Walk {
         mesh_(programs.mesh()),
         communications_(communications),
         statements_(mesh_, communications),
-        report_(report) {
+        report_(report),
+        seats_(mesh_) {
     for (int rank = 0; rank < mesh_.size(); ++rank) coordinates_.push_back(mesh_.coordinates(rank));
     at_.resize(mesh_.size());
     seat_ranks();
@@ -71,24 +66,16 @@ class Walk {
     return {rank, at_[rank] < trace(rank).size() ? next(rank).node->label() : std::string()};
   }
   // Of a rank that has not ended.
-  const Seat& seat(int rank) const { return (*seats_of_[program_of(rank)][at_[rank]])[rank]; }
+  const Seats::Seat& seat(int rank) const { return (*seats_of_[program_of(rank)][at_[rank]])[rank]; }
 
   void seat_ranks() {
     for (const auto& program : communications_) {
       auto& seats = seats_of_.emplace_back();
       for (const Communication& communication : program) {
-        auto [found, fresh] = seats_.try_emplace(communication.axes);
-        seats.push_back(&found->second);
-        if (!fresh) continue;
-        std::vector<AxisRef> axes;
-        for (const std::string& axis : communication.axes) axes.push_back(parse_axis(axis, mesh_));
-        found->second.resize(mesh_.size());
-        for (int rank = 0; rank < mesh_.size(); ++rank) {
-          if (found->second[rank].group >= 0) continue;
-          Group group{communication.axes, group_of(rank, axes, mesh_), 0, {}, 0, {}};
+        seats.push_back(&seats_.along(communication.axes));
+        while (groups_.size() < seats_.groups().size()) {
+          Group group{communication.axes, seats_.groups()[groups_.size()], 0, {}, 0, {}};
           group.here.resize(group.members.size());
-          for (size_t m = 0; m < group.members.size(); ++m)
-            found->second[group.members[m]] = {static_cast<int>(groups_.size()), static_cast<int>(m)};
           groups_.push_back(std::move(group));
         }
       }
@@ -98,7 +85,7 @@ class Walk {
   // Whether the rank gets past its next communication; if not, it is one of those that wait.
   bool step(int rank) {
     const Communication& communication = next(rank);
-    const Seat& at = seat(rank);
+    const Seats::Seat& at = seat(rank);
     Group& group = groups_[at.group];
     if (communication.kind == comm::Kind::send) return send(rank, group, at.member);
     if (communication.kind == comm::Kind::recv) return receive(rank, group, at.member);
@@ -220,7 +207,7 @@ class Walk {
   template <typename Visit>
   void for_each_awaited(int rank, Visit visit) {
     const Communication& communication = next(rank);
-    const Seat& at = seat(rank);
+    const Seats::Seat& at = seat(rank);
     const Group& group = groups_[at.group];
     if (communication.kind == comm::Kind::recv) {
       visit(group.members[statements_[statement(rank)].from]);
@@ -312,8 +299,8 @@ class Walk {
   std::vector<std::vector<int64_t>> coordinates_;  // by rank
   std::vector<size_t> at_;                         // by rank: its next communication
   std::deque<int> runnable_;
-  std::map<std::vector<std::string>, std::vector<Seat>> seats_;  // by axes, then rank
-  std::vector<std::vector<const std::vector<Seat>*>> seats_of_;  // by program and communication
+  Seats seats_;
+  std::vector<std::vector<const std::vector<Seats::Seat>*>> seats_of_;  // by program and communication, then rank
   std::vector<Group> groups_;
   std::set<std::pair<int, std::vector<int>>> agreed_;  // what members stated together, and was compared
   std::set<std::pair<int, int>> matched_;              // the same of what was sent and received

@@ -4,7 +4,6 @@
 
 #include <map>
 
-#include "tessera/ir/always_equal.h"
 #include "tessera/proof/derivation.h"
 
 namespace tessera::proof {
@@ -43,7 +42,7 @@ class Replicas {
              {{other->second, ""}, {rank, ""}}});
         return;
       }
-      report(other->second, output(other->second, port), rank, value, fmt::format("the output '{}'", name),
+      report(other->second, known, rank, value, fmt::format("the output '{}'", name),
              programs_.placed ? "" : fmt::format("; gather it, or, if it is each rank's own, say --own {}", name));
     }
   }
@@ -51,7 +50,7 @@ class Replicas {
   bool same_type(int at_a, const Value* a, int at_b, const Value* b) const {
     if (a->dtype() != b->dtype() || !a->has_shape() || !b->has_shape() || a->rank() != b->rank()) return false;
     for (size_t dim = 0; dim < a->rank(); ++dim)
-      if (!always_equal(derivation_.extent(at_a, a, dim), derivation_.extent(at_b, b, dim))) return false;
+      if (!same_extent(derivation_.extent(at_a, a, dim), derivation_.extent(at_b, b, dim))) return false;
     return true;
   }
 

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/always_equal.h"
 
 namespace tessera::proof {
 namespace {
@@ -94,11 +96,12 @@ std::string Communication::str() const {
   return text;
 }
 
-bool always_equal(const Shape& a, const Shape& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t d = 0; d < a.size(); ++d)
-    if (!always_equal(a[d], b[d])) return false;
-  return true;
+bool same_extent(const Expr& a, const Expr& b) {
+  return always_equal(a, b) || always_equal(max(a, 0), max(b, 0));
+}
+
+bool same_shape(const Shape& a, const Shape& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_extent);
 }
 
 }  // namespace tessera::proof

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/ir/always_equal.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::proof {
@@ -42,8 +41,9 @@ Communication statement_of(const Node& node, comm::Kind kind);
 /// All communication nodes of a program, in order. User errors, stage "check", for nodes that no reader understands.
 std::vector<Communication> communications_of(const spmd::Program& program);
 
+/// Whether they are equal at all sizes at which both can be extents: at others one is negative, and nothing runs.
+bool same_extent(const Expr& a, const Expr& b);
 /// Whether all extents are.
-using tessera::always_equal;
-bool always_equal(const Shape& a, const Shape& b);
+bool same_shape(const Shape& a, const Shape& b);
 
 }  // namespace tessera::proof

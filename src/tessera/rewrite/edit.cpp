@@ -168,4 +168,26 @@ std::optional<Shape> broadcast(const Shape& a, const Shape& b) {
   return result;
 }
 
+Value* known_value(Graph& graph, const Value& value) {
+  auto extents = constants_of(*value.content);
+  bool scalar = value.rank() == 0;
+  if (value.dtype() == DType::int64 && !extents)
+    return graph.add_expression(value.name + "_value", *value.content, scalar);
+  if (!extents) return nullptr;
+  Dims dims = scalar ? Dims{} : Dims{static_cast<int64_t>(extents->size())};
+  std::string name = value.name + "_value";
+  switch (value.dtype()) {
+    case DType::int64:
+      return graph.add_constant(name, Tensor::of(DType::int64, dims, *extents));
+    case DType::int32:
+      return graph.add_constant(name,
+                                Tensor::of(DType::int32, dims, std::vector<int32_t>(extents->begin(), extents->end())));
+    case DType::boolean:
+      return graph.add_constant(
+          name, Tensor::of(DType::boolean, dims, std::vector<uint8_t>(extents->begin(), extents->end())));
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace tessera::rewrite

@@ -56,4 +56,7 @@ bool is_elementwise(const Node& node);
 /// Shape of the broadcast of two shapes; nullopt if constants contradict.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 
+/// The content of a value as a constant, or, over symbols, as an expression; null for types that neither holds.
+Value* known_value(Graph& graph, const Value& value);
+
 }  // namespace tessera::rewrite

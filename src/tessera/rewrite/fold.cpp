@@ -32,29 +32,6 @@ bool becomes_state(Graph& graph, Node* node, const Tensor& data) {
   return true;
 }
 
-/// The elements as a constant or an expression; null for types that neither holds.
-Value* known_value(Graph& graph, const Value& result) {
-  auto extents = constants_of(*result.content);
-  bool scalar = result.rank() == 0;
-  if (result.dtype() == DType::int64 && !extents)
-    return graph.add_expression(result.name + "_value", *result.content, scalar);
-  if (!extents) return nullptr;
-  Dims dims = scalar ? Dims{} : Dims{static_cast<int64_t>(extents->size())};
-  std::string name = result.name + "_value";
-  switch (result.dtype()) {
-    case DType::int64:
-      return graph.add_constant(name, Tensor::of(DType::int64, dims, *extents));
-    case DType::int32:
-      return graph.add_constant(name,
-                                Tensor::of(DType::int32, dims, std::vector<int32_t>(extents->begin(), extents->end())));
-    case DType::boolean:
-      return graph.add_constant(
-          name, Tensor::of(DType::boolean, dims, std::vector<uint8_t>(extents->begin(), extents->end())));
-    default:
-      return nullptr;
-  }
-}
-
 /// Makes constants of what the file stores for operands whose elements are read before any run: importing takes lists
 /// of floats, as the scales of a Resize, for parameters.
 void settle_values(Graph& graph, Node* node) {

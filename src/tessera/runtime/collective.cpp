@@ -55,9 +55,7 @@ class Collective : public Communication {
     const auto* axes = node.get<std::vector<std::string>>("axes");
     if (!axes) fail("communication", "{} names no axes; give it the attribute axes", node.label());
     axes_ = *axes;
-    std::vector<AxisRef> group;
-    for (const std::string& axis : axes_) group.push_back(parse_axis(axis, mesh));
-    members_ = group_of(rank.rank(), group, mesh);
+    members_ = group_of(rank.rank(), parse_axes(axes_, mesh), mesh);
     info = {label_, node.op_type, true, axes_, members_.front()};
     operation_.kind = kind_of(node);
     operation_.label = label_;

@@ -18,9 +18,9 @@ struct NamedBytes {
   size_t bytes = 0;
 };
 
-/// What one process may hold for all ranks in it: buffers, weights that are not mapped from files, outputs for
-/// as long as somebody has them or the session keeps their memory. Whatever
-/// exceeds it is refused before it is allocated. Ranks share one; its members may be called from several threads.
+/// What one process may hold for all ranks in it: buffers, weights that are not mapped from files, outputs for as long
+/// as somebody has them or the session keeps their memory. Whatever exceeds it is refused before it is allocated. Ranks
+/// share one; its members may be called from several threads.
 class MemoryLimit {
  public:
   /// 0: what the machine has.

@@ -25,8 +25,7 @@ struct RankPlan::Frame {
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
   std::map<const Value*, Location> direct;                ///< results that are made where outputs lie
   std::map<const Value*, Location> locations;
-  std::map<const Value*, std::vector<Span>>
-      uses;  ///< of a value's memory by its readers, and after the run, in actions
+  std::map<const Value*, std::vector<Span>> uses;  ///< of a value's memory, in actions; some end after the run
   std::vector<Tensor> bound_expressions;
   std::vector<Lifetime> lifetimes;
   std::vector<InputCopy> copies;

@@ -135,11 +135,8 @@ void RankState::connect(comm::World* world) {
 
 comm::Communicator& RankState::communicator(const std::vector<std::string>& axes) {
   auto& communicator = communicators_[axes];
-  if (!communicator) {
-    std::vector<AxisRef> group;
-    for (const std::string& axis : axes) group.push_back(parse_axis(axis, mesh_));
-    communicator = join(group_of(rank_, group, mesh_), fmt::format("{}", fmt::join(axes, ",")));
-  }
+  if (!communicator)
+    communicator = join(group_of(rank_, parse_axes(axes, mesh_), mesh_), fmt::format("{}", fmt::join(axes, ",")));
   return *communicator;
 }
 

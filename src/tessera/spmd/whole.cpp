@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
@@ -236,13 +235,12 @@ void require_cut_as_placed(const Program& program, const Value* slice, const Val
 
 // The axes that steer a cut.
 std::vector<AxisRef> axes_of(const Node& slice, const Mesh& mesh) {
-  std::set<std::string> symbols;
+  std::vector<Expr> steering;
   for (size_t i = 1; i < slice.inputs.size(); ++i)
     if (const auto content = ops::content_of(slice.inputs[i]))
-      for (const Expr& element : *content) element.collect_symbols(symbols);
+      steering.insert(steering.end(), content->begin(), content->end());
   std::vector<AxisRef> axes;
-  for (const MeshAxis& axis : mesh.axes())
-    if (axis.size > 1 && symbols.contains("@" + axis.name)) axes.push_back(AxisRef::whole(axis));
+  for (size_t axis : mentioned_axes(steering, mesh)) axes.push_back(AxisRef::whole(mesh.axes()[axis]));
   return axes;
 }
 

@@ -54,16 +54,9 @@ class Views::Assignment {
   std::optional<std::map<const Value*, Placed>> again(const std::vector<const Value*>& changed, const Bound& values) {
     values_ = &values;
     moved_.clear();
-    std::vector<bool> wanted(groups_.size(), false);
-    for (size_t g : asked_.of(changed)) wanted[g] = true;
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      const Outcome& before = outcomes_[g];
-      if (!before.decided || (!wanted[g] && (moved_.empty() || !reads_moved(groups_[g])))) continue;
-      const Outcome now = decide(groups_[g]);
-      if (!now.is_like(before)) return std::nullopt;
-      for (const auto& [value, placed] : now.views) moved_[value] = placed;
-    }
-    return std::move(moved_);
+    const bool alike = decide_again(asked_.of(changed));
+    values_ = nullptr;
+    return alike ? std::optional(std::move(moved_)) : std::nullopt;
   }
 
  private:
@@ -88,6 +81,21 @@ class Views::Assignment {
     if (!whole_only_) transpose_result(group, outcome);
     outcome.drops = make_views(group, outcome);
     return outcome;
+  }
+
+  // False where an outcome is not like the one before.
+  template <typename Numbers>
+  bool decide_again(const Numbers& asked) {
+    std::vector<bool> wanted(groups_.size(), false);
+    for (size_t g : asked) wanted[g] = true;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const Outcome& before = outcomes_[g];
+      if (!before.decided || (!wanted[g] && (moved_.empty() || !reads_moved(groups_[g])))) continue;
+      const Outcome now = decide(groups_[g]);
+      if (!now.is_like(before)) return false;
+      for (const auto& [value, placed] : now.views) moved_[value] = placed;
+    }
+    return true;
   }
 
   bool reads_moved(const NodeGroup& group) const {

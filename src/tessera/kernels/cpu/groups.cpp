@@ -76,19 +76,25 @@ class Grouper : public Regrouping {
   std::optional<std::map<const Value*, Placed>> views(const std::vector<const Value*>& changed,
                                                       const Bound& values) override {
     desc_of_ = values.desc;
-    for (size_t n : asked_.of(changed)) {
-      if (n == kAll) return std::nullopt;
-      before_ = n;
-      const std::vector<const Node*> members = elementwise_members(*graph_.nodes()[n]);
-      auto known = members_.find(n);
-      if (known == members_.end() ? members.size() != 1 : members != known->second) return std::nullopt;
-    }
-    return views_->assign_again(changed, values);
+    const bool stay = groups_stay(changed);
+    desc_of_ = nullptr;
+    return stay ? views_->assign_again(changed, values) : std::nullopt;
   }
 
  private:
   // Decisions that are not made again one by one: where what they asked for changes, all are.
   static constexpr size_t kAll = SIZE_MAX;
+
+  bool groups_stay(const std::vector<const Value*>& changed) {
+    for (size_t n : asked_.of(changed)) {
+      if (n == kAll) return false;
+      before_ = n;
+      const std::vector<const Node*> members = elementwise_members(*graph_.nodes()[n]);
+      auto known = members_.find(n);
+      if (known == members_.end() ? members.size() != 1 : members != known->second) return false;
+    }
+    return true;
+  }
 
   // Groups of element-wise nodes are made from the last node to the first, each of what those after it left.
   bool is_taken(const Node& node) const {

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/mesh/mesh.h"
+
+namespace tessera::proof {
+
+/// Which group each rank is in, and as which member, by the axes that communication names.
+class Seats {
+ public:
+  struct Seat {
+    int group = -1;  ///< of groups()
+    int member = -1;
+  };
+
+  explicit Seats(const Mesh& mesh) : mesh_(mesh) {}
+
+  /// By rank. Stays where it is. A user error if the mesh has no such axes.
+  const std::vector<Seat>& along(const std::vector<std::string>& axes);
+  /// The members of the groups along all axes so far, ranks.
+  const std::vector<std::vector<int>>& groups() const { return groups_; }
+
+ private:
+  const Mesh& mesh_;
+  std::vector<std::vector<int>> groups_;
+  std::map<std::vector<std::string>, std::vector<Seat>> seats_;
+};
+
+}  // namespace tessera::proof
