@@ -80,8 +80,8 @@ void StoreClient::listen() {
     if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
     if (!through_)
       add_notice(
-          {-1, end_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
-                          "a farewell")});
+          {0, death_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
+                           "a farewell")});
     changed_.notify_all();
   }
   while (!end_if_unheard()) std::this_thread::sleep_for(kStoreLook);

@@ -151,7 +151,8 @@ void StoreServer::drop(Client& client) {
   client.rank = -1;
   client.socket = Socket();
   if (died)
-    tell(rank, end_notice(fmt::format("rank {} has died: its process or its network ended without a farewell", rank)));
+    tell(rank,
+         death_notice(fmt::format("rank {} has died: its process or its network ended without a farewell", rank)));
 }
 
 void StoreServer::tell(int from, const std::string& text) {

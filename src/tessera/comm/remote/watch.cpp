@@ -24,6 +24,7 @@ constexpr std::chrono::milliseconds kLook{1};
 
 // Notices begin with their kind.
 constexpr char kEnded = 'E';     // the run; the reason follows
+constexpr char kDied = 'X';      // the rank that it is from, and the run with it; the reason follows
 constexpr char kGaveUp = 'W';    // the run; the reason follows, which says who has come to what
 constexpr char kMistake = 'U';   // the run, by a mistake of the user's; the reason follows
 constexpr char kHeard = 'H';     // rank 0 knows that the run has ended
@@ -69,8 +70,12 @@ std::string end_notice(std::string_view reason, ErrorKind kind) {
   return std::string(1, kind == ErrorKind::user ? kMistake : kEnded).append(reason);
 }
 
+std::string death_notice(std::string_view reason) {
+  return std::string(1, kDied).append(reason);
+}
+
 bool is_end_notice(std::string_view text) {
-  return text.starts_with(kEnded) || text.starts_with(kGaveUp) || text.starts_with(kMistake);
+  return text.starts_with(kEnded) || text.starts_with(kDied) || text.starts_with(kGaveUp) || text.starts_with(kMistake);
 }
 
 Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono::milliseconds join_timeout,
@@ -153,13 +158,14 @@ void Watch::take(const Notice& notice) {
   const std::string_view text = std::string_view(notice.text).substr(1);
   switch (notice.text[0]) {
     case kEnded:
+    case kDied:
     case kGaveUp:
     case kMistake:
-      if (notice.from == 0) first_heard_ = true;
+      if (notice.from == 0 && notice.text[0] != kDied) first_heard_ = true;
       if (!reason_.empty()) return;
       reason_ = text;
       kind_ = notice.text[0] == kMistake ? ErrorKind::user : ErrorKind::running;
-      explained_ = notice.text[0] != kEnded;
+      explained_ = notice.text[0] != kEnded && notice.text[0] != kDied;
       failed_ = notice.from;
       if (rank_ == 0) notices_.tell(std::string(1, kHeard));
       return;

@@ -23,6 +23,8 @@ struct Notice {
 /// The notice that the run has ended, for whoever learns of it on a rank's behalf: it is from the rank that is at
 /// fault, -1 if that is none.
 std::string end_notice(std::string_view reason, ErrorKind kind = ErrorKind::running);
+/// Likewise, from a rank that has died: it says nothing itself.
+std::string death_notice(std::string_view reason);
 bool is_end_notice(std::string_view text);
 
 /// A rank's way to tell all others of its world something. Called under the watch's lock.
