@@ -5,6 +5,7 @@
 
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/sharding.h"
+#include "tessera/onnx/metadata.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"
@@ -66,6 +67,12 @@ class Chooser {
     return true;
   }
 
+  // What a branch gives has to be a result of its own: that is what copies are for, unless they say that they stand for
+  // something else than what they copy.
+  static bool is_copy(const Node& node) {
+    return node.is("Identity") && (node.input(0)->producer || all_metadata(*node.output()).empty());
+  }
+
   void unfold(Node* node, const Graph& branch) {
     std::set<const Value*> made;
     std::map<const Value*, Value*> outside;
@@ -73,8 +80,7 @@ class Chooser {
       if (const Value* inside = branch.find(node->captures[c]))
         outside[inside] = node->inputs[node->operand_count() + c];
     for (const auto& value : branch.values()) {
-      const bool is_copy = value->producer && value->producer->is("Identity");
-      if (outside.contains(value.get()) || is_copy) continue;
+      if (outside.contains(value.get()) || (value->producer && is_copy(*value->producer))) continue;
       Value* twin = graph_.add_value(value->name, value->kind, value->type);
       twin->data = value->data;
       twin->content = value->content;
@@ -83,7 +89,7 @@ class Chooser {
       outside[value.get()] = twin;
     }
     for (const auto& inner : branch.nodes()) {
-      if (inner->is("Identity")) {
+      if (is_copy(*inner)) {
         outside[inner->output()] = outside.at(inner->input(0));
         continue;
       }
