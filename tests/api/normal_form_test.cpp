@@ -73,6 +73,28 @@ TEST(NormalForm, HasTheBodiesOfLocalOperators) {
   EXPECT_NE(kept, proof::meaning_of(program_of(model(false))).whole);
 }
 
+// A slice of all is what it is cut from, of which metadata may say a layout, or nothing.
+TEST(NormalForm, OutputsKeepTheirLayouts) {
+  const auto number = [](bool operand_has_one, const char* sharding) {
+    spmd::Program program = program_of(parse_text(R"(<ir_version: 10, opset_import: ["" : 24]>
+      m (float[4, 2] x) => (float[4, 2] y) {
+        p = Relu (x)
+        y = Slice (p, {0}, {4}, {0})
+      })"));
+    const TensorType whole{DType::float32, Shape{4, 4}};
+    const auto placed = [&](const char* text) {
+      return spmd::Placement{"y", whole, parse_sharding(text, *whole.shape, program.mesh, "y")};
+    };
+    program.placements[program.outputs[0].value] = placed(sharding);
+    if (operand_has_one) program.placements[program.outputs[0].value->producer->input(0)] = placed("[tp, -]");
+    const spmd::Program normal = normal_form(program);
+    EXPECT_EQ(normal.graph->nodes().size(), 1u);
+    return proof::meaning_of(normal).whole;
+  };
+  EXPECT_EQ(number(false, "[-, tp]"), number(true, "[-, tp]"));
+  EXPECT_NE(number(true, "[tp, -]"), number(true, "[-, tp]"));
+}
+
 TEST(NormalForm, KeepsWhatComputesSomethingElseApart) {
   EXPECT_NE(normal_number("y = MatMul (x, w)"), normal_number("r = Relu (x)  y = MatMul (r, w)"));
   EXPECT_NE(normal_number("y = Gemm (x, w, c)"), normal_number("y = Gemm <alpha = 2.0> (x, w, c)"));

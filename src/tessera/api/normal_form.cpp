@@ -97,6 +97,7 @@ void open_shapes(Graph& graph) {
 }
 
 void normalize(spmd::Program& program) {
+  std::map<const Value*, spmd::Placement> placements;  // of outputs
   OnnxModel model;
   model.graph = std::move(program.graph);
   Graph& graph = *model.graph;
@@ -116,8 +117,13 @@ void normalize(spmd::Program& program) {
   open_shapes(graph);
   graph.outputs.resize(outputs);
   size_t next = 0;
-  for (spmd::Port& port : program.outputs)
-    if (port.value) port.value = graph.outputs[next++];
+  for (spmd::Port& port : program.outputs) {
+    if (!port.value) continue;
+    Value* now = graph.outputs[next++];  // whatever its layout was said to be: the port's is that of the output
+    if (auto placed = program.placements.extract(port.value)) placements.emplace(now, std::move(placed.mapped()));
+    port.value = now;
+  }
+  for (auto& [value, placement] : placements) program.placements.insert_or_assign(value, std::move(placement));
   program.graph = std::move(model.graph);
 }
 
