@@ -100,6 +100,18 @@ TEST(Types, ResultsAreOfTheStatedExtents) {
   EXPECT_THAT(finding.message, AllOf(HasSubstr("MatMul"), HasSubstr("on rank 0"), HasSubstr("5] is stated")));
 }
 
+TEST(Types, WhatIsReadBeforeTheRunIsKnownByThen) {
+  Spoilt spoilt("m (float[4] x, int64[1] i) => (float[2] y, int64[1] j) { y = Slice (x, {1}, {3}, {0})  j = Neg (i) }\n",
+                "tp=2", {});
+  Graph& graph = *spoilt.program->graph;
+  for (Value* unknown : {spoilt.find("Neg")->inputs[0], spoilt.find("Neg")->outputs[0]}) {
+    graph.set_input(spoilt.find("Slice"), 1, unknown);
+    const Finding finding = spoilt.clash();
+    EXPECT_EQ(finding.rule, "type");
+    EXPECT_THAT(finding.message, AllOf(HasSubstr("Slice"), HasSubstr("operand 1"), HasSubstr("before the run")));
+  }
+}
+
 // Ranks of which those at pp=0 make h and those at pp=1 make y, to be spoilt one by one.
 struct TwoPlaces {
   std::vector<std::shared_ptr<spmd::Program>> ranks;

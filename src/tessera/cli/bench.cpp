@@ -264,7 +264,7 @@ class Bench : public Command {
     Trace trace;
     double at = 0;
     for (int i = 0; i < profiled; ++i) {
-      const Tensors outputs = session.run(loaded.inputs);
+      const Tensors outputs = session.run(given.next());
       if (i == 0)
         for (const auto& [name, tensor] : outputs) floor.bytes += static_cast<double>(tensor.bytes);
       const Profile profile = session.profile();

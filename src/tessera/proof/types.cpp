@@ -164,9 +164,27 @@ class TypeCheck {
   bool fits_ = true;
 };
 
+// What kernels read before a run has to be known by then.
+void check_values(const spmd::Program& program, int64_t rank, Report& report) {
+  for (const auto& node : program.graph->nodes())
+    for (size_t i = 0; i < node->operand_count(); ++i) {
+      const Value* operand = node->inputs[i];
+      if (!operand || !ops::reads_values(*node, i)) continue;
+      if (!operand->producer && operand->kind != ValueKind::input && !operand->next) continue;
+      return report.findings.push_back(
+          {"type",
+           fmt::format("{} reads its operand {} ('{}') before the run, but it is computed during the run; make it a "
+                       "constant, or compute it from shapes",
+                       node->label(), i, operand->name),
+           {{rank, node->label()}}});
+    }
+}
+
 }  // namespace
 
 void check_types(const spmd::Program& program, int64_t rank, Report& report) {
+  check_values(program, rank, report);
+  if (!report.good()) return;
   size_t looked_at = 0;
   Report misfit;
   for (const Symbols& symbols : samples_of(program)) {
