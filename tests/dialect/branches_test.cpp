@@ -50,22 +50,26 @@ class Branches : public testing::Test {
 };
 
 // One that says that it stands for something else than what it copies stays, so that who moves it moves that.
-TEST_F(Branches, ACopyWithMetadataStaysANode) {
-  for (bool says_so : {false, true}) {
-    Graph graph;
-    Value* x = graph.add_input("x", kType);
-    Branch branch;
-    Value* same = branch.node("Identity", branch.x, "same");
-    if (says_so) set_metadata(*same, "tessera.value", "y");
-    branch.graph->outputs = {same};
-    Node* node = choice(graph, x, branch, {"y"});
-    graph.outputs = {graph.add_node("Tanh", {node->output()}, {"z"})->outputs[0]};
-    graph.outputs[0]->type = kType;
-    choose_branches(graph, kMesh, 0);
-    graph.verify("test");
-    EXPECT_EQ(graph.nodes().size(), says_so ? 2u : 1u);
-    EXPECT_EQ(graph.nodes().back()->input(0) == x, !says_so);
-  }
+TEST_F(Branches, ACopyWithMetadataOfItsOwnStaysANode) {
+  for (bool of_a_result : {false, true})
+    for (const char* says : {"", "x", "y"}) {
+      Graph graph;
+      Value* x = graph.add_input("x", kType);
+      Branch branch;
+      Value* from = of_a_result ? branch.node("Relu", branch.x, "relu") : branch.x;
+      set_metadata(*from, "tessera.value", "x");
+      Value* same = branch.node("Identity", from, "same");
+      if (*says) set_metadata(*same, "tessera.value", says);
+      branch.graph->outputs = {same};
+      Node* node = choice(graph, x, branch, {"y"});
+      graph.outputs = {graph.add_node("Tanh", {node->output()}, {"z"})->outputs[0]};
+      graph.outputs[0]->type = kType;
+      choose_branches(graph, kMesh, 0);
+      graph.verify("test");
+      EXPECT_EQ(graph.nodes().back()->input(0)->producer && graph.nodes().back()->input(0)->producer->is("Identity"),
+                says == std::string("y"))
+          << says;
+    }
 }
 
 TEST_F(Branches, AnOutputThatIsHandedOnKeepsItsName) {

@@ -44,5 +44,16 @@ TEST(AlwaysEqual, LooksAtSizesBeyondLimits) {
       << "though it overflows at large sizes";
 }
 
+TEST(AlwaysEqual, ExtentsAreComparedWhereBothCanBe) {
+  const Expr past = Expr::symbol("past"), s = Expr::symbol("sequence");
+  const Expr windows = floordiv(floordiv(s - 1, 2), 3);
+  EXPECT_FALSE(always_equal(windows, max(0, windows)));
+  EXPECT_TRUE(equal_as_extents(windows, max(0, windows)));
+  for (int64_t window : {130, 512, 1024, 4096})
+    EXPECT_FALSE(equal_as_extents(past - s, past - min(s, window))) << window;
+  EXPECT_FALSE(equal_as_extents(s - 2000000, 2 * s - 4000000)) << "nothing is known of where both can be";
+  EXPECT_FALSE(equal_as_extents(2, -1));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -29,15 +29,5 @@ TEST(AxisBounds, MakeEqualWhatAgreesOnAllRanks) {
   EXPECT_TRUE(always_equal(with_axis_bounds(next, kMesh), with_axis_bounds(also, kMesh)));
 }
 
-TEST(AxisBounds, DropIndicesOnWhichNothingDepends) {
-  EXPECT_TRUE(without_idle_axes(max(0, kDp - 2) + mod(kTp, 4) - kTp, kMesh).is(0));
-  EXPECT_EQ(without_idle_axes(Expr::symbol("b") * min(1, kDp + 1) + 2 * kTp, kMesh).str(), "2*@tp + b");
-  const Expr uses_both = mod(kTp + kDp, 3);
-  EXPECT_EQ(without_idle_axes(uses_both, kMesh), uses_both);
-  const Mesh large = Mesh::parse("dp=100");
-  const Expr idle = max(0, kDp - 99);
-  EXPECT_EQ(without_idle_axes(idle, large), idle) << "ranks are looked at one by one only where they are few";
-}
-
 }  // namespace
 }  // namespace tessera

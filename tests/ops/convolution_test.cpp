@@ -49,9 +49,26 @@ TEST(Conv, ARanksGroupsAreItsOwn) {
   node.operand("n 8 9").operand("8 1 3").set("group", int64_t{8});
   EXPECT_EQ(node.localized("g", 4), "Conv(A, B) -> float32 [n, 2, 7]\n");
   EXPECT_EQ(std::get<int64_t>(node.last_attributes.at(0).value), 2);
-  // Ranks that differ in their groups read them off their channels; 0 says so.
-  EXPECT_THAT(node.localized("g", 3), HasSubstr("Conv(A, B)"));
-  EXPECT_EQ(std::get<int64_t>(node.last_attributes.at(0).value), 0);
+  // Ranks that differ in their groups have their number as an operand.
+  EXPECT_EQ(node.localized("g", 3),
+            "Conv(A, B, _, [floordiv(-@x + 10, 3)]) -> float32 [n, floordiv(-@x + 10, 3), 7]\n");
+  EXPECT_TRUE(node.last_attributes.empty());
+}
+
+TEST(Conv, ARanksGroupsSayItsChannels) {
+  OneNode conv("Conv", "tessera");
+  conv.operand("n 6 9").operand("4 3 3").operand("4").ints({2}, true);
+  EXPECT_EQ(conv.type(), "float32 [n, 4, 7]");
+  EXPECT_EQ(conv.flops(), "504*n");
+  for (int64_t groups : {2, 3}) {
+    OneNode transposed("ConvTranspose", "tessera");
+    transposed.operand("n 6 9").operand("6 2 3").absent().ints({groups}, true);
+    EXPECT_EQ(transposed.type(), fmt::format("float32 [n, {}, 11]", 2 * groups));
+    EXPECT_EQ(transposed.flops(), "648*n");
+  }
+  OneNode wrong("Conv", "tessera");
+  wrong.operand("n 6 9").operand("4 3 3").absent().ints({3}, true);
+  EXPECT_THAT(wrong.error(), HasSubstr("the data's channels (6) and those of all groups (9) must be equal"));
 }
 
 TEST(Conv, PadsAutomatically) {

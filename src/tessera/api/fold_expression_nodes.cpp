@@ -6,6 +6,7 @@
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/axis_bounds.h"
+#include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/program.h"

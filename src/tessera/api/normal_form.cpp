@@ -26,8 +26,10 @@ spmd::Program clone_of(const spmd::Program& program) {
   copy.graph = program.graph->clone(&map);
   for (const auto& [from, to] : {std::pair(&program.inputs, &copy.inputs), {&program.outputs, &copy.outputs}})
     for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
+  // Others are made anew, and may lie where one was whose layout is known.
+  const auto stays = [&](const Value* value) { return !value->producer || program.graph->is_output(value); };
   for (const auto& value : program.graph->values())
-    if (auto placed = program.placements.find(value.get()); placed != program.placements.end())
+    if (auto placed = program.placements.find(value.get()); placed != program.placements.end() && stays(value.get()))
       copy.placements[map.at(value.get())] = placed->second;
   return copy;
 }

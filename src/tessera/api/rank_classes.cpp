@@ -5,7 +5,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/mesh/axis_bounds.h"
+#include "tessera/mesh/axis_use.h"
 #include "tessera/spmd/specialize.h"
 
 namespace tessera::api {

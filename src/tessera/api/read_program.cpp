@@ -133,7 +133,7 @@ class ProgramReader {
       for (const Manifest::State& state : manifest_.states) whole[state.value] = model.graph->find(state.value)->data;
     auto program = std::make_shared<spmd::Program>(program_of(std::move(model), manifest_, path, ranks, bound));
     program->lowered = lowered_;
-    hold_to_meaning(*program, ranks);
+    hold_to_meaning(*program, ranks, bound);
     for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
     if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
     for (int rank : ranks) programs.program_of[rank] = static_cast<int>(programs.programs.size());
@@ -141,9 +141,9 @@ class ProgramReader {
   }
 
   // Before slices are taken from whole tensors: that reads what nodes do, too.
-  void hold_to_meaning(spmd::Program& program, const std::vector<int>& ranks) {
+  void hold_to_meaning(spmd::Program& program, const std::vector<int>& ranks, bool bound) {
     const proof::Number found = proof::meaning_of(program, ranks).whole;
-    if (manifest_.meanings.empty()) return add_meaning(found, program, ranks);
+    if (manifest_.meanings.empty()) return add_meaning(found, program, ranks, bound);
     std::optional<spmd::Program> normal;
     for (const Manifest::RankMeaning& meaning : manifest_.meanings) {
       const bool any = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
@@ -157,13 +157,18 @@ class ProgramReader {
     program.as_written = true;
   }
 
-  void add_meaning(const proof::Number& found, const spmd::Program& program, const std::vector<int>& ranks) {
-    proof::Meaning normal = proof::meaning_of(normal_form(program), ranks);
-    // Ranks that run the same written program may know more of it than others.
+  void add_meaning(const proof::Number& found, const spmd::Program& program, const std::vector<int>& ranks,
+                   bool bound) {
+    // Of a program over indices along axes, each class of ranks may know more than others do.
+    std::optional<proof::Meaning> normal;
+    if (!bound) normal = proof::meaning_of(normal_form(program), ranks);
     auto known = std::find_if(meanings_.begin(), meanings_.end(), [&](const Manifest::RankMeaning& other) {
-      return other.written == found && other.normal.whole == normal.whole;
+      return other.written == found && (!normal || other.normal.whole == normal->whole);
     });
-    if (known == meanings_.end()) known = meanings_.insert(meanings_.end(), {found, std::move(normal), {}});
+    if (known == meanings_.end()) {
+      if (!normal) normal = proof::meaning_of(normal_form(program), ranks);
+      known = meanings_.insert(meanings_.end(), {found, *std::move(normal), {}});
+    }
     known->ranks.insert(known->ranks.end(), ranks.begin(), ranks.end());
     std::sort(known->ranks.begin(), known->ranks.end());
   }

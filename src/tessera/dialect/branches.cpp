@@ -70,7 +70,9 @@ class Chooser {
   // What a branch gives has to be a result of its own: that is what copies are for, unless they say that they stand for
   // something else than what they copy.
   static bool is_copy(const Node& node) {
-    return node.is("Identity") && (node.input(0)->producer || all_metadata(*node.output()).empty());
+    if (!node.is("Identity")) return false;
+    const auto metadata = all_metadata(*node.output());
+    return metadata.empty() || metadata == all_metadata(*node.input(0));
   }
 
   void unfold(Node* node, const Graph& branch) {

@@ -15,10 +15,10 @@ constexpr std::array<int64_t, 17> kSizes = {0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 
 
 using Sizes = std::map<std::string, int64_t, std::less<>>;
 
-// Each symbol another size in each sample, and all of them once.
-Sizes sizes_in(size_t sample, const std::set<std::string>& symbols) {
+// Each symbol another size in each sample, and all of them once; a symbol's are `apart` from the one's before it.
+Sizes sizes_in(size_t sample, const std::set<std::string>& symbols, size_t apart = 5) {
   Sizes sizes;
-  for (const std::string& symbol : symbols) sizes[symbol] = kSizes[(sample + 5 * sizes.size()) % kSizes.size()];
+  for (const std::string& symbol : symbols) sizes[symbol] = kSizes[(sample + apart * sizes.size()) % kSizes.size()];
   return sizes;
 }
 
@@ -45,6 +45,23 @@ bool always_equal(const Expr& a, const Expr& b) {
     if (left && right && *left != *right) return false;
   }
   return true;
+}
+
+bool equal_as_extents(const Expr& a, const Expr& b) {
+  if (always_equal(a, b)) return true;
+  std::set<std::string> symbols;
+  a.collect_symbols(symbols);
+  b.collect_symbols(symbols);
+  bool any = false;
+  for (size_t apart = 0; apart < (symbols.size() > 1 ? kSizes.size() : 1); ++apart)
+    for (size_t sample = 0; sample < kSizes.size(); ++sample) {
+      const Sizes sizes = sizes_in(sample, symbols, apart);
+      const auto left = value_at(a, sizes), right = value_at(b, sizes);
+      if (!left || !right || *left < 0 || *right < 0) continue;
+      if (*left != *right) return false;
+      any |= *left > 0;
+    }
+  return any;
 }
 
 bool never_negative(const Expr& expr) {

@@ -10,8 +10,11 @@ namespace tessera {
 /// equal in all of some samples, of sizes up to a million.
 bool always_equal(const Expr& a, const Expr& b);
 
-/// Whether the expression is below zero for no values of its symbols, as far as it can be told: by its bounds, or by the
-/// same samples.
+/// The same of two extents at all sizes at which both can be extents: elsewhere one is negative, and nothing runs.
+bool equal_as_extents(const Expr& a, const Expr& b);
+
+/// Whether the expression is below zero for no values of its symbols, as far as it can be told: by its bounds, or by
+/// the same samples.
 bool never_negative(const Expr& expr);
 
 /// 64 bits by which equal expressions over sizes are found among many: the same for all that are equal, however they

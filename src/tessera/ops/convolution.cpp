@@ -10,7 +10,8 @@ namespace {
 // The extents of a Conv (weight [g·m, c, kernel…]) or a ConvTranspose (weight [g·c, m, kernel…]) from data
 // [n, g·c, in…] to [n, g·m, out…].
 struct ConvDims {
-  Expr n, g, c, m;
+  Expr n, g, c, m;  // c and m, of a group, where the groups are no operand
+  Expr channels;    // of the result
   Shape in, out;
   Windows windows;
 };
@@ -23,10 +24,8 @@ Expr pieces(const Node& node, const Expr& extent, int64_t groups, std::string_vi
   return *each;
 }
 
-// Of our own domain: ranks differ in how many groups they have, which their extents say.
-bool is_of_any_groups(const Node& node) {
-  return !node.domain.empty() && node.get_int("group", 1) == 0;
-}
+// Of our own domain, where ranks differ in how many groups they have, that number is an operand.
+constexpr size_t kGroups = 3;
 
 ConvDims conv_dims(const Node& node) {
   bool transposed = node.op_type == "ConvTranspose";
@@ -38,23 +37,29 @@ ConvDims conv_dims(const Node& node) {
     fail_node(node, "the weight's window {} must be known; export the model with fixed weights", to_string(weight));
   Dims stated = node.get_ints("kernel_shape", *kernel);
   if (stated != *kernel) fail_node(node, "kernel_shape differs from the weight's window {}", to_string(weight));
-  int64_t groups = node.get_int("group", 1);
-  const bool differ = is_of_any_groups(node);
-  if (groups < 1 && !differ) fail_node(node, "group is {}; at least 1 is needed", groups);
-
   ConvDims dims;
   dims.n = data[0];
-  dims.g = differ ? 1 : groups;
-  dims.c = differ ? weight[1] : pieces(node, data[1], groups, "channels");
-  if (transposed) {
-    require_equal(node, data[1], weight[0], "the data's channels", "the weight's first dimension");
-    dims.m = weight[1];
+  if (transposed) require_equal(node, data[1], weight[0], "the data's channels", "the weight's first dimension");
+  if (node.input(kGroups)) {
+    dims.g = content_operand(node, kGroups, "groups").front();
+    dims.channels = transposed ? dims.g * weight[1] : weight[0];
+    if (!transposed) require_equal(node, data[1], dims.g * weight[1], "the data's channels", "those of all groups");
   } else {
-    dims.c = require_equal(node, dims.c, weight[1], "the data's channels in a group", "the weight's second dimension");
-    dims.m = differ ? weight[0] : pieces(node, weight[0], groups, "output channels");
+    int64_t groups = node.get_int("group", 1);
+    if (groups < 1) fail_node(node, "group is {}; at least 1 is needed", groups);
+    dims.g = groups;
+    dims.c = pieces(node, data[1], groups, "channels");
+    if (transposed) {
+      dims.m = weight[1];
+    } else {
+      dims.c =
+          require_equal(node, dims.c, weight[1], "the data's channels in a group", "the weight's second dimension");
+      dims.m = pieces(node, weight[0], groups, "output channels");
+    }
+    dims.channels = dims.g * dims.m;
   }
   if (node.input(2))
-    require_equal(node, require_rank(node, 2, "the bias", 1)[0], dims.g * dims.m, "the bias's elements",
+    require_equal(node, require_rank(node, 2, "the bias", 1)[0], dims.channels, "the bias's elements",
                   "the output channels");
   dims.windows = windows_of(node, *kernel);
   dims.in.assign(data.begin() + 2, data.end());
@@ -78,12 +83,8 @@ ConvDims conv_dims(const Node& node) {
 
 void infer_conv(Node& node) {
   DType dtype = require_same_dtype(node, {0, 1, 2});
-  if (node.op_type == "ConvTranspose" && is_of_any_groups(node)) {
-    if (node.output()->has_shape()) return;  // as it is stated
-    fail_node(node, "its channels do not follow from its operands; keep the types that the model stated");
-  }
   ConvDims dims = conv_dims(node);
-  Shape shape{dims.n, dims.g * dims.m};
+  Shape shape{dims.n, dims.channels};
   shape.insert(shape.end(), dims.out.begin(), dims.out.end());
   set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
 }
@@ -92,6 +93,7 @@ Rule conv_rule(const Node& node) {
   ConvDims dims = conv_dims(node);
   bool transposed = node.op_type == "ConvTranspose", biased = node.input(2);
   Rule rule = blank_rule(node);
+  if (node.input(kGroups)) return rule;  // a rank's own
   DimFactors n{rule.add("n", dims.n)}, g, c, m;
   if (!dims.g.is(1)) g = {rule.add("g", dims.g)};
   if (g.empty() || !dims.c.is(1)) c = {rule.add("c", dims.c, FactorKind::reduction)};  // depthwise: nothing to sum
@@ -121,9 +123,11 @@ std::vector<Value*> localize_conv(Localizer& local) {
   Node* conv = results[0]->producer;
   if (auto groups = local.extents[g].constant()) {
     conv->set("group", *groups);
-  } else {  // ranks differ in their groups: our own operator, which reads them off the extents
+  } else {
     conv->domain = "tessera";
-    conv->set("group", int64_t{0});
+    conv->remove_attribute("group");
+    local.graph.set_input(conv, kGroups,
+                          local.graph.add_expression(results[0]->name + ".groups", {local.extents[g]}, true));
   }
   return results;
 }
@@ -131,7 +135,8 @@ std::vector<Value*> localize_conv(Localizer& local) {
 Expr conv_flops(const Node& node) {
   ConvDims dims = conv_dims(node);
   const Shape& windows = node.op_type == "ConvTranspose" ? dims.in : dims.out;
-  return 2 * dims.n * dims.g * dims.m * dims.c * product(windows) * count_of(dims.windows.kernel);
+  const Shape& weight = node.input(1)->shape();
+  return 2 * dims.n * weight[0] * weight[1] * product(windows) * count_of(dims.windows.kernel);
 }
 
 }  // namespace
@@ -139,8 +144,18 @@ Expr conv_flops(const Node& node) {
 std::vector<OpDef> convolution_ops() {
   return {{"Conv", "", infer_conv, conv_rule, conv_flops, localize_conv, true},
           {"ConvTranspose", "", infer_conv, conv_rule, conv_flops, localize_conv, true},
-          {"Conv", "tessera", infer_conv, conv_rule, conv_flops},
-          {"ConvTranspose", "tessera", infer_conv, conv_rule, conv_flops}};
+          {.type = "Conv",
+           .domain = "tessera",
+           .infer = infer_conv,
+           .rule = conv_rule,
+           .flops = conv_flops,
+           .values = {kGroups}},
+          {.type = "ConvTranspose",
+           .domain = "tessera",
+           .infer = infer_conv,
+           .rule = conv_rule,
+           .flops = conv_flops,
+           .values = {kGroups}}};
 }
 
 }  // namespace tessera::ops

@@ -36,7 +36,9 @@ Expr is_equal(const Expr& a, const Expr& b) {
 
 // ONNX divides integers towards zero, floordiv downwards: the same where neither is negative.
 Folded towards_zero(const Expr& a, const Expr& b) {
+  constexpr size_t kLongest = 300;  // characters: the dividend stands twice in the quotient
   if (!at_least(least(b), 1)) return std::nullopt;
+  if (!at_least(least(a), 0) && a.str().size() > kLongest) return std::nullopt;
   return at_least(least(a), 0) ? floordiv(a, b) : floordiv(max(a, 0), b) - floordiv(max(0 - a, 0), b);
 }
 

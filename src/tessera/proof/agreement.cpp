@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/always_equal.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::proof {
@@ -75,7 +76,7 @@ std::optional<std::string> difference(const Communication& a, const Communicatio
 bool equal_but(const Shape& a, const Shape& b, std::initializer_list<int64_t> dims) {
   if (a.size() != b.size()) return false;
   for (size_t d = 0; d < a.size(); ++d)
-    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) == dims.end() && !same_extent(a[d], b[d]))
+    if (std::find(dims.begin(), dims.end(), static_cast<int64_t>(d)) == dims.end() && !equal_as_extents(a[d], b[d]))
       return false;
   return true;
 }
@@ -146,9 +147,9 @@ class GroupCheck {
 
   std::optional<Clash> same_shapes() const {
     for (size_t m = 0; m < members_.size(); ++m) {
-      if (!same_shape(members_[0]->in, members_[m]->in))
+      if (!equal_as_shapes(members_[0]->in, members_[m]->in))
         return Clash{0, m, "shape", shapes_differ(members_[0]->in, members_[m]->in)};
-      if (members_[m]->communication->kind != comm::Kind::reduce && !same_shape(members_[m]->in, members_[m]->out))
+      if (members_[m]->communication->kind != comm::Kind::reduce && !equal_as_shapes(members_[m]->in, members_[m]->out))
         return Clash{m, m, "shape", shapes_differ(members_[m]->in, members_[m]->out)};
     }
     return std::nullopt;
@@ -171,7 +172,7 @@ class GroupCheck {
         return Clash{0, m, "shape", shapes_differ(members_[0]->*part, members_[m]->*part)};
       if (one_has_all && static_cast<int64_t>(m) != first.root) continue;
       const Shape& all = members_[m]->*whole;
-      if (!equal_but(members_[0]->*part, all, {dim}) || !same_extent(all[dim], total))
+      if (!equal_but(members_[0]->*part, all, {dim}) || !equal_as_extents(all[dim], total))
         return Clash{m, m, "shape",
                      fmt::format("the members' blocks of {} make {} in dimension {}, not {}",
                                  to_string(members_[0]->*part), total.str(), dim, to_string(all))};
@@ -189,7 +190,7 @@ class GroupCheck {
       const Communication& communication = *members_[other]->communication;
       if (!asked.insert(&communication).second) continue;
       Expr stated = of_member(communication.*extent, m);
-      if (!same_extent(stated, shape[dim]))
+      if (!equal_as_extents(stated, shape[dim]))
         return Clash{other, m, "shape",
                      fmt::format("the first takes the other's extent in dimension {} to be {}, but it is {}", dim,
                                  stated.str(), shape[dim].str())};
@@ -210,8 +211,8 @@ class GroupCheck {
       const Statement& member = *members_[m];
       if (!equal_but(members_[0]->in, member.in, {concat}))
         return Clash{0, m, "shape", shapes_differ(members_[0]->in, member.in)};
-      if (!equal_but(member.in, member.out, {split, concat}) || !same_extent(member.in[split], split_total) ||
-          !same_extent(member.out[concat], concat_total))
+      if (!equal_but(member.in, member.out, {split, concat}) || !equal_as_extents(member.in[split], split_total) ||
+          !equal_as_extents(member.out[concat], concat_total))
         return Clash{m, m, "shape", shapes_differ(member.in, member.out)};
     }
     return std::nullopt;
@@ -227,7 +228,7 @@ class GroupCheck {
       if (receiver.from != static_cast<int64_t>(m))
         return Clash{m, static_cast<size_t>(to), "message",
                      fmt::format("the first sends to the other, which receives from member {}", receiver.from)};
-      if (!same_shape(members_[m]->in, receiver.out))
+      if (!equal_as_shapes(members_[m]->in, receiver.out))
         return Clash{m, static_cast<size_t>(to), "shape", shapes_differ(members_[m]->in, receiver.out)};
     }
     for (size_t m = 0; m < members_.size(); ++m) {
@@ -379,7 +380,7 @@ std::optional<std::string> mismatch(const Statement& sent, const Statement& rece
     return fmt::format("step {} of '{}' is sent where step {} is expected", send.step, send.value, recv.step);
   if (send.dtype != recv.dtype)
     return fmt::format("{} is sent where {} is expected", name_of(send.dtype), name_of(recv.dtype));
-  if (!same_shape(sent.in, received.out))
+  if (!equal_as_shapes(sent.in, received.out))
     return fmt::format("{} is sent where {} is expected", to_string(sent.in), to_string(received.out));
   return std::nullopt;
 }

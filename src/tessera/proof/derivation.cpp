@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
 #include "tessera/ir/hash.h"
-#include "tessera/mesh/axis_bounds.h"
+#include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/slice.h"
 #include "tessera/proof/script.h"

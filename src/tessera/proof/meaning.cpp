@@ -11,6 +11,7 @@
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/always_equal.h"
 #include "tessera/mesh/axis_bounds.h"
+#include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
 #include "tessera/proof/step.h"
 
@@ -52,7 +53,7 @@ class Numbers {
   }
 
   // Of what no node makes.
-  Number source(const Value& value) const {
+  Number source(const Value& value) {
     Mixer mixer;
     if (const auto elements = ops::content_of(&value)) {
       mixer.add("elements").add(name_of(value.dtype())).add(value.rank());
@@ -67,7 +68,13 @@ class Numbers {
 
   // What an expression is on all ranks that differ in the indices it depends on; where these are many, how it is
   // written.
-  Number number_of(const Expr& expr) const {
+  Number number_of(const Expr& expr) {
+    auto [known, fresh] = of_expressions_.try_emplace(expr);
+    if (fresh) known->second = fresh_number_of(expr);
+    return known->second;
+  }
+
+  Number fresh_number_of(const Expr& expr) const {
     const Expr used = without_idle_axes(where_alike(expr, program_.mesh, ranks_), program_.mesh);
     const std::vector<size_t> axes = mentioned_axes({used}, program_.mesh);
     const auto settings = settings_of(axes, program_.mesh, kMostSettings);
@@ -122,6 +129,7 @@ class Numbers {
 
   const spmd::Program& program_;
   const std::vector<int>& ranks_;
+  std::map<Expr, Number> of_expressions_;
   std::unordered_map<const Value*, Number> of_;
   std::vector<std::pair<Number, const Node*>> steps_;
   std::vector<Number> communications_;

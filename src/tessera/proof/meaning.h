@@ -12,7 +12,7 @@ namespace tessera::proof {
 /// What a rank's program computes, derived from its nodes alone: each value has a number, made of its operator, the
 /// attributes and the operands' numbers, from inputs and states on. What values are called, what metadata say of them
 /// and how independent nodes are sorted does not count; what nodes do on this rank (offsets, extents, indices along
-/// axes, peers) does, as the expressions or integers that steer them.
+/// axes, peers) does: integers, and expressions by what they are on each rank that runs the program.
 ///
 /// A communication's number has its place among those that state the same, since that is how ranks' communications find
 /// each other. So two programs of a rank that have equal numbers for their outputs, the states' next values and all

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "tessera/ir/always_equal.h"
 #include "tessera/proof/derivation.h"
 
 namespace tessera::proof {
@@ -50,7 +51,7 @@ class Replicas {
   bool same_type(int at_a, const Value* a, int at_b, const Value* b) const {
     if (a->dtype() != b->dtype() || !a->has_shape() || !b->has_shape() || a->rank() != b->rank()) return false;
     for (size_t dim = 0; dim < a->rank(); ++dim)
-      if (!same_extent(derivation_.extent(at_a, a, dim), derivation_.extent(at_b, b, dim))) return false;
+      if (!equal_as_extents(derivation_.extent(at_a, a, dim), derivation_.extent(at_b, b, dim))) return false;
     return true;
   }
 

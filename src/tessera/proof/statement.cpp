@@ -96,12 +96,8 @@ std::string Communication::str() const {
   return text;
 }
 
-bool same_extent(const Expr& a, const Expr& b) {
-  return always_equal(a, b) || always_equal(max(a, 0), max(b, 0));
-}
-
-bool same_shape(const Shape& a, const Shape& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_extent);
+bool equal_as_shapes(const Shape& a, const Shape& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal_as_extents);
 }
 
 }  // namespace tessera::proof

@@ -41,9 +41,7 @@ Communication statement_of(const Node& node, comm::Kind kind);
 /// All communication nodes of a program, in order. User errors, stage "check", for nodes that no reader understands.
 std::vector<Communication> communications_of(const spmd::Program& program);
 
-/// Whether they are equal at all sizes at which both can be extents: at others one is negative, and nothing runs.
-bool same_extent(const Expr& a, const Expr& b);
-/// Whether all extents are.
-bool same_shape(const Shape& a, const Shape& b);
+/// Whether all extents are equal_as_extents().
+bool equal_as_shapes(const Shape& a, const Shape& b);
 
 }  // namespace tessera::proof

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
 #include "tessera/mesh/axis_bounds.h"
+#include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
 #include "tessera/spmd/reshard.h"
 

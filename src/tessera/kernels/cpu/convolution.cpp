@@ -236,25 +236,22 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
   });
 }
 
-/// The local forms, of our domain: with float32 sums of 16-bit operands; and with group = 0 where groups are split
-/// unevenly, so that their number differs between ranks: channels / channels of a group say it.
+/// The local forms, of our domain: with float32 sums of 16-bit operands; and where groups are split unevenly, with
+/// their number, which differs between ranks, as operand 3.
 template <auto Prepare>
 std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
   check(context.followers.empty(), "operators of our domain have no followers");
   Node node = context.node;
   node.domain = "";
-  if (node.get_int("group", 1) == 0) {
+  PrepareContext plain{node, context.inputs, context.outputs, context.known, context.threads};
+  if (context.has_input(3)) {
     if (context.outputs.at(0).count() == 0) return make_kernel([](const KernelArgs&) {});
-    const TensorDesc& weight = context.inputs.at(1);
-    const TensorDesc& grouped = node.op_type == "Conv" ? context.inputs.at(0) : context.outputs.at(0);
-    const int64_t each = weight.rank() > 1 ? weight.dims[1] : 0, channels = grouped.rank() > 1 ? grouped.dims[1] : 0;
-    // Without channels there is nothing to add up, whatever the groups are: zeros, or the bias.
-    const bool nothing = each == 0 && channels == 0;
-    if (!nothing && (each < 1 || channels % each != 0))
-      fail("kernel", "{}: {} channels do not divide into groups of {}", node.label(), channels, each);
-    node.set("group", nothing ? int64_t{1} : channels / each);
+    node.set("group", context.known_ints(3).at(0));
+    node.inputs.resize(3);
+    plain.inputs.resize(3);
+    plain.known.resize(3);
   }
-  return Prepare({node, context.inputs, context.outputs, context.known, context.threads});
+  return Prepare(plain);
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ bool is_weight(const Value* value) {
 }
 
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {
-  // Of our domain: those that sum in float32, and not the convolutions whose groups only a rank's shapes tell.
-  const bool ours = node.domain == "tessera" && node.get_int("group", 1) != 0;
+  // Of our domain: those that sum in float32, and not the convolutions whose groups are an operand.
+  const bool ours = node.domain == "tessera" && !node.input(3);
   if (!node.domain.empty() && !ours) return std::nullopt;
   const auto layout = weight_layout(node, node.op_type, weight);
   if (!layout) return std::nullopt;
