@@ -47,9 +47,9 @@ struct Inspection {
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
 
-/// Inputs to try a model with, the same for the same seed: floats ~ N(0, 1), bools random. Integers that index a table
-/// are rows that it has, masks are ones, other integers are 0 or 1. A user error names the input with which they take
-/// more than `memory_limit` bytes (0: what the machine has).
+/// Inputs to try a model with, the same for the same seed: floats ~ N(0, 1), of which large tensors repeat the first
+/// 16,381, bools random. Integers that index a table are rows that it has, masks are ones, other integers are 0 or 1. A
+/// user error names the input with which they take more than `memory_limit` bytes (0: what the machine has).
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit = 0);
 
 struct PresetInfo {

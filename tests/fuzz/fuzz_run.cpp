@@ -1,12 +1,17 @@
-// A model's bytes on the whole way: read, looked at, compiled for one rank and for two, proved, and run once. What
-// would take much time or memory to run, as `inspect` and the program say, is not run.
+// A model's bytes on the whole way: read, looked at, compiled for one rank and for two, proved, run, and run again with
+// one size a little larger, which has to give what a session gives that knew no other sizes. What would take much time
+// or memory to run, as `inspect` and the program say, is not run.
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <optional>
 #include <string>
 
 #include "fuzz/reader.h"
 #include "tessera/base/descriptor.h"
+#include "tessera/base/error.h"
 #include "tessera/check.h"
 #include "tessera/inspect.h"
 #include "tessera/tessera.h"
@@ -45,18 +50,62 @@ void annotate(const std::vector<TensorInfo>& tensors, Plan& plan) {
   }
 }
 
-void check_and_run(const Program& program, const Tensors& inputs, const SymbolSizes& sizes) {
+struct Sized {
+  SymbolSizes sizes;
+  Tensors inputs;
+};
+
+/// With one size larger by one; nullopt if the model has no sizes, or runs at no such ones.
+std::optional<Sized> grown(const Model& model, const SymbolSizes& sizes) {
+  for (const std::string& symbol : model.symbols()) try {
+      Sized larger{model.complete({{symbol, sizes.at(symbol) + 1}}), {}};
+      compile(model.with_sizes(larger.sizes), Mesh(), {});
+      larger.inputs = random_inputs(model, larger.sizes, 2, kMostBytes);
+      return larger;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::user) throw;
+    }
+  return std::nullopt;
+}
+
+/// Nullopt where the inputs are refused.
+std::optional<Tensors> outputs_of(Session& session, const Tensors& inputs) {
+  try {
+    return session.run(inputs);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user) throw;
+    return std::nullopt;
+  }
+}
+
+bool same_bits(const Tensors& a, const Tensors& b) {
+  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const auto& entry) {
+           const Tensor &one = entry.second, &other = b.at(entry.first);
+           return one.dims == other.dims && one.bytes == other.bytes &&
+                  (one.bytes == 0 || std::memcmp(one.data, other.data, one.bytes) == 0);
+         });
+}
+
+void check_and_run(const Program& program, const Sized& first, const std::optional<Sized>& larger) {
   const CheckReport report = check_program(program);
   if (!report.good()) {
     const CheckFinding& finding = report.findings.front();
     std::fprintf(stderr, "what was compiled is not proved: %s: %s\n", finding.rule.c_str(), finding.message.c_str());
     std::abort();
   }
-  if (program.peak_bytes(0, sizes) > kMostBytes) return;
+  if (program.peak_bytes(0, first.sizes) > kMostBytes) return;
   SessionOptions options;
   options.threads_per_rank = 1;
   options.timeout = std::chrono::seconds(10);
-  Session(program, options).run(inputs);
+  Session session(program, options);
+  session.run(first.inputs);
+  if (!larger || program.peak_bytes(0, larger->sizes) > kMostBytes) return;
+  const std::optional<Tensors> again = outputs_of(session, larger->inputs);
+  Session fresh(program, options);
+  const std::optional<Tensors> expected = outputs_of(fresh, larger->inputs);
+  if (again.has_value() == expected.has_value() && (!again || same_bits(*again, *expected))) return;
+  std::fprintf(stderr, "at larger sizes a session gives something else than one that had no others before\n");
+  std::abort();
 }
 
 void go(const uint8_t* data, size_t size) {
@@ -66,7 +115,7 @@ void go(const uint8_t* data, size_t size) {
   const Inspection seen = inspect(model, sizes);
   const bool small = seen.rewrite_error.empty() && seen.flops <= kMostFlops && seen.moved_bytes <= kMostBytes;
   if (!small) return;
-  const Tensors inputs = random_inputs(model, sizes, 1, kMostBytes);
+  const Sized first{sizes, random_inputs(model, sizes, 1, kMostBytes)};
   Plan annotated;
   annotated.shapes = sizes;
   annotate(model.inputs(), annotated);
@@ -75,9 +124,10 @@ void go(const uint8_t* data, size_t size) {
   usual.shapes = sizes;
   // A model that does not run at these sizes is refused here, when they are numbers.
   compile(model.with_sizes(sizes), Mesh(), {});
+  const std::optional<Sized> larger = grown(model, sizes);
   // Each by itself: one may be refused for what another allows.
   for (const auto& [mesh, plan] : {std::pair("tp=1", &usual), {"tp=2", &usual}, {"tp=2", &annotated}})
-    run([&, mesh = mesh, plan = plan] { check_and_run(compile(model, Mesh::parse(mesh), *plan), inputs, sizes); });
+    run([&, mesh = mesh, plan = plan] { check_and_run(compile(model, Mesh::parse(mesh), *plan), first, larger); });
 }
 
 }  // namespace

@@ -77,6 +77,24 @@ TEST(Sizes, a_model_traced_for_one_token_gets_one) {
   EXPECT_THAT(sizes.unmet, IsEmpty());
 }
 
+// Whatever an operator requires, by its inference or its rule.
+TEST(Sizes, operators_get_the_extents_that_they_require) {
+  const Sizes recurrent = of_model(
+      "m (float[t, n, i] x, float[1, rows, columns] w, float[1, 12, 3] r) => (float[t, 1, n, 3] y) {\n"
+      "  y = LSTM <hidden_size = 3> (x, w, r)\n"
+      "}\n",
+      {}, {{"t", 5}, {"n", 2}, {"i", 4}, {"rows", 16}, {"columns", 16}});
+  EXPECT_EQ(recurrent.of.at("rows"), 12);
+  EXPECT_EQ(recurrent.of.at("columns"), recurrent.of.at("i"));
+  EXPECT_THAT(recurrent.unmet, IsEmpty());
+  const Sizes masked = of_model(
+      "m (float[2, 4, s, 8] q, float[2, 4, 6, 8] k, float[2, 4, 6, 8] v, float[rows, 6] mask)"
+      " => (float[2, 4, s, 8] y) { y = Attention (q, k, v, mask) }\n",
+      {}, {{"s", 5}, {"rows", 16}});
+  EXPECT_TRUE(masked.of.at("rows") == 1 || masked.of.at("rows") == masked.of.at("s")) << masked.of.at("rows");
+  EXPECT_THAT(masked.unmet, IsEmpty());
+}
+
 TEST(Sizes, windows_get_something_to_look_at) {
   const Sizes sizes = sizes_that_run(at_least_one({"floordiv(width - 30, 4) + 1", "floordiv(height, 32)"}), {},
                                      {{"height", 16}, {"width", 16}, {"batch", 2}});

@@ -3,6 +3,23 @@
 #include "tessera/ops/infer.h"
 
 namespace tessera::ops {
+namespace {
+
+thread_local EqualityNotes* notes = nullptr;
+
+}  // namespace
+
+EqualityNotes::EqualityNotes() : before_(notes) {
+  notes = this;
+}
+
+EqualityNotes::~EqualityNotes() {
+  notes = before_;
+}
+
+void EqualityNotes::note(const Expr& a, const Expr& b, bool broadcasts) {
+  if (notes && !(a == b)) notes->all_.push_back({a, b, broadcasts});
+}
 
 const Shape& require_rank(const Node& node, size_t index, std::string_view what, size_t rank) {
   const Shape& shape = shape_of(node, index);
@@ -14,6 +31,7 @@ const Shape& require_rank(const Node& node, size_t index, std::string_view what,
 Expr require_equal(const Node& node, const Expr& a, const Expr& b, std::string_view what_a, std::string_view what_b) {
   auto extent = same_extent(a, b);
   if (!extent) fail_node(node, "{} ({}) and {} ({}) must be equal", what_a, a.str(), what_b, b.str());
+  EqualityNotes::note(a, b, false);
   return *extent;
 }
 
@@ -36,6 +54,7 @@ void require_broadcast_to(const Node& node, size_t index, std::string_view what,
   for (size_t d = 0; fits && d < given.size(); ++d) {
     const Expr& full = shape[shape.size() - given.size() + d];
     fits = given[d].is(1) || same_extent(given[d], full).has_value();
+    if (fits && !given[d].is(1)) EqualityNotes::note(given[d], full, true);
   }
   if (!fits)
     fail_node(node, "{} {} does not broadcast to {}; its extents must be 1 or equal, aligned at the right", what,

@@ -20,4 +20,26 @@ DType require_same_dtype(const Node& node, const std::vector<size_t>& indices);
 /// Operand `index` must broadcast to `shape` without widening it.
 void require_broadcast_to(const Node& node, size_t index, std::string_view what, const Shape& shape);
 
+/// Notes what operators require to be equal (require_equal, require_broadcast_to) where that is not known: while it
+/// lives, of this thread.
+class EqualityNotes {
+ public:
+  struct Equality {
+    Expr a, b;
+    bool broadcasts = false;  ///< `a` may be 1 instead
+  };
+
+  EqualityNotes();
+  ~EqualityNotes();
+  EqualityNotes(const EqualityNotes&) = delete;
+  EqualityNotes& operator=(const EqualityNotes&) = delete;
+
+  const std::vector<Equality>& all() const { return all_; }
+  static void note(const Expr& a, const Expr& b, bool broadcasts);
+
+ private:
+  std::vector<Equality> all_;
+  EqualityNotes* before_;
+};
+
 }  // namespace tessera::ops

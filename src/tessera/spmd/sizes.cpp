@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
+#include "tessera/ops/require.h"
 #include "tessera/rewrite/affine.h"
 #include "tessera/spmd/equal_extents.h"
 
@@ -32,6 +33,7 @@ class DemandReader {
       const std::string label = node->label();
       for (ExtentEquality& equality : equal_extents_of(*node, ops::op_of(*node).rule(*node)))
         demands_.equal.push_back(std::move(equality));
+      requires_equal(*node);
       for (const Value* result : node->outputs)
         if (result) not_empty(*result, label, has_windows(*node));
       if (node->is("Gather") && node->input(0)->has_shape())
@@ -42,6 +44,17 @@ class DemandReader {
   }
 
  private:
+  // What inference requires: of results of its own, since those of the graph have been given names.
+  void requires_equal(const Node& node) {
+    Graph scratch;
+    Node twin = node;
+    for (Value*& result : twin.outputs)
+      if (result) result = scratch.add_value(result->name, ValueKind::result, result->type);
+    const ops::EqualityNotes required;
+    ops::op_of(node).infer(twin);
+    for (const auto& [a, b, broadcasts] : required.all()) demands_.equal.push_back({a, b, node.label(), broadcasts});
+  }
+
   void not_empty(const Value& value, const std::string& label, bool needed) {
     if (!value.has_shape()) return;
     for (const Expr& extent : value.shape()) at_least({extent, 1, label, needed});
