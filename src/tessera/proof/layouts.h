@@ -34,4 +34,7 @@ void check_factors(const spmd::Program& program, int64_t rank, Report& report);
 /// follow from it, on a rank and for a few sizes of the symbols.
 void check_types(const spmd::Program& program, int64_t rank, Report& report);
 
+/// What kernels read before a run, as the bounds of a Slice, is not computed in the run.
+void check_values(const spmd::Program& program, int64_t rank, Report& report);
+
 }  // namespace tessera::proof

@@ -74,6 +74,9 @@ Report prove(const runtime::RankPrograms& programs) {
       // the last: the largest and the smallest shards.
       for (int rank : std::set<int>{ranks.front(), ranks.back()})
         if (report.good()) check_types(*programs.programs[p], rank, report);
+      // Of a model that is compiled here, the session says it.
+      const bool was_read = !programs.placed || programs.programs[p]->as_written;
+      if (was_read && report.good()) check_values(*programs.programs[p], ranks.front(), report);
       if (programs.placed && report.good()) check_layouts(*programs.programs[p], communications[p], ranks, report);
       if (programs.placed && report.good()) check_factors(*programs.programs[p], ranks.front(), report);
       if (const auto& departure = programs.programs[p]->departure; departure && report.good())
