@@ -145,18 +145,20 @@ class Measurement {
       const auto size = static_cast<int64_t>(members.size());
       std::vector<std::string> axes;
       for (const AxisRef& axis : group.axes) axes.push_back(axis.str(mesh_));
-      std::vector<cost::TimedCollective> timed;
+      Series series = time_kinds(meter, members);
+      std::optional<cost::Fit> fit;
+      if (group.level) fit = fit_of(size, series);
+      // Something else kept the machine busy: of several rounds, the fastest times.
+      for (int round = 1; fit && !is_good(*fit) && round < kMostRounds; ++round) {
+        keep_fastest(series, time_kinds(meter, members));
+        fit = fit_of(size, series);
+      }
       double scatter = 0;
-      for (Kind kind : kinds_)
-        for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
-          const int64_t moved = kind == Kind::barrier ? 0 : bytes;
-          const comm::Timing timing = meter.time(kind, members, moved);
-          found.times.push_back(point(comm::name_of(kind), axes, size, moved, timing, cost::bus_factor(kind, size)));
-          shares.push_back(kind == Kind::barrier ? 0 : share_received(kind, size));
-          timed.push_back({kind, static_cast<double>(moved), timing.seconds});
-          scatter += timing.scatter * timing.scatter;
-          if (kind == Kind::barrier) break;
-        }
+      for (const auto& [kind, bytes, timing] : series) {
+        found.times.push_back(point(comm::name_of(kind), axes, size, bytes, timing, cost::bus_factor(kind, size)));
+        shares.push_back(kind == Kind::barrier ? 0 : share_received(kind, size));
+        scatter += timing.scatter * timing.scatter;
+      }
       const bool sums = std::find(kinds_.begin(), kinds_.end(), Kind::all_reduce) != kinds_.end();
       for (int64_t bytes = options_.least; group.pieces && sums && bytes <= options_.most; bytes *= 4) {
         const comm::Timing timing = meter.time_by_levels(group_of(rank, {group.pieces->first}, mesh_),
@@ -166,12 +168,11 @@ class Measurement {
         shares.push_back(1);
       }
       time_copies(meter, copies);
-      if (!group.level) continue;
-      const cost::Fit fit = cost::fit(size, timed);
-      LinkFit entry{text_of(group.axes, mesh_), *group.level, fit.error,
-                    timed.empty() ? 0 : std::sqrt(scatter / static_cast<double>(timed.size()))};
-      entry.level.alpha = fit.alpha;
-      entry.level.bandwidth = fit.beta > 0 ? static_cast<double>(group.sharing) / fit.beta : 0;
+      if (!fit) continue;
+      LinkFit entry{text_of(group.axes, mesh_), *group.level, fit->error,
+                    series.empty() ? 0 : std::sqrt(scatter / static_cast<double>(series.size()))};
+      entry.level.alpha = fit->alpha;
+      entry.level.bandwidth = fit->beta > 0 ? static_cast<double>(group.sharing) / fit->beta : 0;
       found.fits.push_back(std::move(entry));
     }
     for (size_t i = 0; i < shares.size(); ++i)
@@ -180,6 +181,43 @@ class Measurement {
   }
 
  private:
+  struct Timed {
+    Kind kind;
+    int64_t bytes;
+    comm::Timing timing;
+  };
+  using Series = std::vector<Timed>;
+
+  static constexpr int kMostRounds = 3;
+
+  static bool is_good(const cost::Fit& fit) {
+    constexpr double kMostError = 0.2;
+    return fit.beta > 0 && fit.error <= kMostError;
+  }
+
+  Series time_kinds(comm::Meter& meter, const std::vector<int>& members) const {
+    Series series;
+    for (Kind kind : kinds_)
+      for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
+        const int64_t moved = kind == Kind::barrier ? 0 : bytes;
+        series.push_back({kind, moved, meter.time(kind, members, moved)});
+        if (kind == Kind::barrier) break;
+      }
+    return series;
+  }
+
+  static void keep_fastest(Series& series, const Series& again) {
+    for (size_t i = 0; i < series.size(); ++i)
+      if (again[i].timing.seconds < series[i].timing.seconds) series[i].timing = again[i].timing;
+  }
+
+  static cost::Fit fit_of(int64_t size, const Series& series) {
+    std::vector<cost::TimedCollective> timed;
+    for (const auto& [kind, bytes, timing] : series)
+      timed.push_back({kind, static_cast<double>(bytes), timing.seconds});
+    return cost::fit(size, timed);
+  }
+
   // Of each size, the fastest so far.
   void time_copies(comm::Meter& meter, std::map<int64_t, comm::Timing>& copies) const {
     for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
