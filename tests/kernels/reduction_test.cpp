@@ -97,6 +97,17 @@ TEST(Reduction, agrees_with_a_sum_in_double_over_any_axes) {
   }
 }
 
+TEST(Reduction, logarithms_of_integers_that_are_none_go_to_the_nearest) {
+  const auto reduced = [](const Tensor& tensor) {
+    return run_kernel_one("ReduceLogSum", {tensor, ints({1}, {1})}, tensor.dtype, {3, 1}).to_int64();
+  };
+  // Of 0, -inf; of -2, NaN; of 8, 2.08.
+  EXPECT_THAT(reduced(Tensor::of(DType::int64, {3, 2}, std::vector<int64_t>{0, 0, -1, -1, 4, 4})),
+              ElementsAre(std::numeric_limits<int64_t>::min(), 0, 2));
+  EXPECT_THAT(reduced(Tensor::of(DType::int32, {3, 2}, std::vector<int32_t>{0, 0, -1, -1, 4, 4})),
+              ElementsAre(std::numeric_limits<int32_t>::min(), 0, 2));
+}
+
 TEST(Reduction, sixteen_bit_floats_are_summed_in_float32) {
   const std::vector<float> ones(3000, 1.0f);
   for (DType dtype : {DType::bfloat16, DType::float16}) {

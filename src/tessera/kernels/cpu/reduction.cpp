@@ -1,3 +1,4 @@
+#include "tessera/base/saturated.h"
 #include "tessera/kernels/cpu/reduce.h"
 #include "tessera/kernels/registry.h"
 
@@ -49,6 +50,15 @@ ReducePlan plan_for(const PrepareContext& context) {
   return plan;
 }
 
+/// The logarithm of a sum of integers may be no integer's: such go to the nearest one, as in a Cast.
+template <typename R, typename C>
+R as_result(C value) {
+  if constexpr (std::is_integral_v<R> && std::is_floating_point_v<C>)
+    return saturated<R>(value);
+  else
+    return static_cast<R>(value);
+}
+
 /// Elements → total in C → finish → result of type R.
 template <typename Op, typename T, typename C, typename R, typename Finish>
 std::unique_ptr<Kernel> reduce_kernel(const PrepareContext& context, Finish finish) {
@@ -56,7 +66,7 @@ std::unique_ptr<Kernel> reduce_kernel(const PrepareContext& context, Finish fini
     R* out = args.out<R>();
     const int64_t n = plan.reduced();
     plan.template run<Op, C, T>(args.in<T>(0), nullptr, threads,
-                                [&](int64_t i, C total) { out[i] = static_cast<R>(finish(total, n)); });
+                                [&](int64_t i, C total) { out[i] = as_result<R>(finish(total, n)); });
   });
 }
 
