@@ -16,8 +16,8 @@ inline namespace v1 {
 
 struct JoinOptions {
   /// Inputs and outputs that each rank has on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it. All
-  /// other inputs are one array, which every rank takes as it is, and all other outputs have to be the same on all ranks
-  /// that give them, which check_program proves.
+  /// other inputs are one array, which every rank takes as it is, and all other outputs have to be the same on all
+  /// ranks that give them, which check_program proves.
   std::vector<std::string> own;
   SymbolSizes shapes;  ///< sizes that sums of bytes assume
 };

@@ -72,7 +72,8 @@ TEST(Plan, refuses_what_is_not_its_own) {
   EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a text"));
   EXPECT_THAT(error_of(R"({"shapes": ["batch"]})"), HasSubstr("must map symbols to sizes"));
   EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"), HasSubstr("'batch' is number, but must be a whole number"));
-  EXPECT_THAT(error_of(R"({"dtype": "int3"})"), HasSubstr("plan.json: models compute in float32 (fp32) or bfloat16 (bf16), not in 'int3'"));
+  EXPECT_THAT(error_of(R"({"dtype": "int3"})"),
+              HasSubstr("plan.json: models compute in float32 (fp32) or bfloat16 (bf16), not in 'int3'"));
   EXPECT_THAT(error_of("[]"), HasSubstr("a plan is an object"));
   EXPECT_THAT(error_of("{\"presets\": "), HasSubstr("plan.json is no JSON: parse error at line 1"));
 }

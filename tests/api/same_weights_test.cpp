@@ -32,9 +32,7 @@ std::shared_ptr<const runtime::RankPrograms> program_of(const char* mesh, std::s
     if (state->name == weight) reinterpret_cast<float*>(state->data.mutable_data())[element] += 1;
   }
   export_model(model, folder / "model.onnx");
-  return compile(Model::load(folder / "model.onnx"), Mesh::parse(mesh), Plan{.presets = "dp+megatron"})
-      .impl()
-      .programs;
+  return compile(Model::load(folder / "model.onnx"), Mesh::parse(mesh), Plan{.presets = "dp+megatron"}).impl().programs;
 }
 
 using Programs = std::vector<std::shared_ptr<const runtime::RankPrograms>>;  // by rank

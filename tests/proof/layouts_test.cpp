@@ -101,8 +101,9 @@ TEST(Types, ResultsAreOfTheStatedExtents) {
 }
 
 TEST(Types, WhatIsReadBeforeTheRunIsKnownByThen) {
-  Spoilt spoilt("m (float[4] x, int64[1] i) => (float[2] y, int64[1] j) { y = Slice (x, {1}, {3}, {0})  j = Neg (i) }\n",
-                "tp=2", {});
+  Spoilt spoilt(
+      "m (float[4] x, int64[1] i) => (float[2] y, int64[1] j) { y = Slice (x, {1}, {3}, {0})  j = Neg (i) }\n", "tp=2",
+      {});
   spoilt.program->as_written = true;
   Graph& graph = *spoilt.program->graph;
   for (Value* unknown : {spoilt.find("Neg")->inputs[0], spoilt.find("Neg")->outputs[0]}) {

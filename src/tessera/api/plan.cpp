@@ -22,8 +22,8 @@ struct ComputeName {
   DType dtype;
 };
 constexpr std::array kComputeNames = {
-    ComputeName{"float32", DType::float32},   ComputeName{"fp32", DType::float32},
-    ComputeName{"float", DType::float32},     ComputeName{"bfloat16", DType::bfloat16},
+    ComputeName{"float32", DType::float32}, ComputeName{"fp32", DType::float32},
+    ComputeName{"float", DType::float32},   ComputeName{"bfloat16", DType::bfloat16},
     ComputeName{"bf16", DType::bfloat16},
 };
 

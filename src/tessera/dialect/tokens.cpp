@@ -141,8 +141,8 @@ bool thread_tokens(OnnxModel& model) {
   }
   Graph& graph = *model.graph;
   Value* last = thread(
-      graph, ordered, [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {kFirstElement})); },
-      "token");
+      graph, ordered,
+      [&] { return graph.add_constant(kFirstToken, Tensor::of<int64_t>(DType::int64, {}, {kFirstElement})); }, "token");
   if (!last) return false;
   graph.rename(last, kLastToken);
   if (last->name != kLastToken)

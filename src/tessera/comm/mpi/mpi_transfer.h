@@ -12,8 +12,8 @@
 namespace tessera::comm {
 
 /// An operation as requests of MPI's, which advance when somebody looks at them. Who waits for one, or tests it, or
-/// joins a group, looks at all of the process' that have parts of their own to begin: in whatever order ranks wait, nobody waits in a
-/// circle.
+/// joins a group, looks at all of the process' that have parts of their own to begin: in whatever order ranks wait,
+/// nobody waits in a circle.
 class MpiTransfer : public Transfer {
  public:
   ~MpiTransfer() override;
