@@ -100,7 +100,7 @@ TEST_P(Launched, a_killed_rank_ends_the_others) {
   // Rank 1 kills itself in the middle of its runs.
   const std::string script = file("rank.sh");
   put(script, "if [ \"${OMPI_COMM_WORLD_RANK-$RANK}\" = 1 ]; then (sleep 1; kill -9 $$) & fi\nexec " + kBinary +
-                  " run " + mlp_ + " --mesh tp=3 --threads 1 --repeat 1000000 --timeout 20\n");
+                  " run " + mlp_ + " --mesh tp=3 --threads 1 --repeat 100000000 --timeout 20\n");
   const Ran ran = run_command(GetParam().start(3, "sh " + script), folder_);
   EXPECT_NE(ran.code, 0);
   EXPECT_THAT(ran.err, HasSubstr("rank 1"));
