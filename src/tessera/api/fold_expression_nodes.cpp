@@ -140,7 +140,7 @@ class ExpressionFolder {
     for (Value* result : node.outputs)
       if (result && result->has_shape())
         for (Expr& extent : *result->type.shape)
-          extent = rank_ ? bind(extent) : without_idle_axes(where_alike(extent, mesh_, ranks_), mesh_);
+          extent = rank_ ? bind(extent) : without_idle_axes(extent, mesh_, ranks_);
   }
 
   // Types stay as the model states them, if it does.

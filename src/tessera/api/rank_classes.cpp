@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "tessera/base/error.h"
 #include "tessera/mesh/axis_use.h"
 #include "tessera/spmd/specialize.h"
 

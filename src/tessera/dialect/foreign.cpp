@@ -33,9 +33,7 @@ const EngineEntry* engine_of(const Node& node) {
 
 Outgoing outgoing(Graph& graph, Node& node, const Mesh& mesh, int64_t rank) {
   Outgoing result{graph, node, mesh, {}};
-  std::vector<AxisRef> axes;
-  for (const std::string& axis : *node.get<std::vector<std::string>>("axes")) axes.push_back(parse_axis(axis, mesh));
-  result.members = group_of(rank, axes, mesh);
+  result.members = group_of(rank, parse_axes(*node.get<std::vector<std::string>>("axes"), mesh), mesh);
   result.of_all = static_cast<int64_t>(result.members.size()) == mesh.size() &&
                   std::is_sorted(result.members.begin(), result.members.end());
   return result;

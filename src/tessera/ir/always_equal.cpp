@@ -15,7 +15,8 @@ constexpr std::array<int64_t, 17> kSizes = {0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 
 
 using Sizes = std::map<std::string, int64_t, std::less<>>;
 
-// Each symbol another size in each sample, and all of them once; a symbol's are `apart` from the one's before it.
+// Each symbol takes another size in each sample, and all of them once: the one that is `apart` places on from the size
+// of the symbol before it.
 Sizes sizes_in(size_t sample, const std::set<std::string>& symbols, size_t apart = 5) {
   Sizes sizes;
   for (const std::string& symbol : symbols) sizes[symbol] = kSizes[(sample + apart * sizes.size()) % kSizes.size()];

@@ -8,6 +8,27 @@
 #include "tessera/mesh/sharding.h"
 
 namespace tessera {
+namespace {
+
+// What the expression is on these ranks, if that is the same on all.
+Expr where_alike(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks) {
+  const std::vector<size_t> axes = mentioned_axes({expr}, mesh);
+  if (axes.empty() || ranks.empty()) return expr;
+  std::set<std::vector<int64_t>> seen;
+  std::optional<uint64_t> first;
+  for (int rank : ranks) {
+    const std::vector<int64_t> coordinates = mesh.coordinates(rank);
+    std::vector<int64_t> at(coordinates.size());
+    for (size_t axis : axes) at[axis] = coordinates[axis];
+    if (!seen.insert(at).second) continue;
+    const uint64_t here = fingerprint(bind_rank(expr, mesh, at));
+    if (!first) first = here;
+    if (here != *first || seen.size() > kMostSettings) return expr;
+  }
+  return bind_rank(expr, mesh, *seen.begin());
+}
+
+}  // namespace
 
 std::vector<size_t> mentioned_axes(const std::vector<Expr>& expressions, const Mesh& mesh) {
   std::set<std::string> symbols;
@@ -35,8 +56,9 @@ std::optional<std::vector<std::vector<int64_t>>> settings_of(const std::vector<s
   return settings;
 }
 
-Expr without_idle_axes(const Expr& expr, const Mesh& mesh) {
-  if (expr.is_constant()) return expr;
+Expr without_idle_axes(const Expr& given, const Mesh& mesh, const std::vector<int>& ranks) {
+  if (given.is_constant()) return given;
+  const Expr expr = where_alike(given, mesh, ranks);
   std::vector<size_t> axes = mentioned_axes({expr}, mesh);
   const auto settings = axes.empty() ? std::nullopt : settings_of(axes, mesh, kMostSettings);
   if (!settings) return expr;
@@ -55,23 +77,6 @@ Expr without_idle_axes(const Expr& expr, const Mesh& mesh) {
     });
     return idle ? std::optional<Expr>(0) : std::nullopt;
   });
-}
-
-Expr where_alike(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks) {
-  const std::vector<size_t> axes = mentioned_axes({expr}, mesh);
-  if (axes.empty() || ranks.empty()) return expr;
-  std::set<std::vector<int64_t>> seen;
-  std::optional<uint64_t> first;
-  for (int rank : ranks) {
-    const std::vector<int64_t> coordinates = mesh.coordinates(rank);
-    std::vector<int64_t> at(coordinates.size());
-    for (size_t axis : axes) at[axis] = coordinates[axis];
-    if (!seen.insert(at).second) continue;
-    const uint64_t here = fingerprint(bind_rank(expr, mesh, at));
-    if (!first) first = here;
-    if (here != *first || seen.size() > kMostSettings) return expr;
-  }
-  return bind_rank(expr, mesh, *seen.begin());
 }
 
 }  // namespace tessera

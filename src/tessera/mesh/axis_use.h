@@ -22,12 +22,9 @@ std::vector<size_t> mentioned_axes(const std::vector<Expr>& expressions, const M
 std::optional<std::vector<std::vector<int64_t>>> settings_of(const std::vector<size_t>& axes, const Mesh& mesh,
                                                              size_t most);
 
-/// The expression without the indices that it mentions and does not depend on: @x - @x*min(1, @y + 1) is 0. Unchanged
-/// where too many would have to be looked at.
-Expr without_idle_axes(const Expr& expr, const Mesh& mesh);
-
-/// What the expression is on these ranks, if that is the same on all: of 0 and 2 on dp=2,tp=2, @tp is 0. Unchanged if
-/// it is not, or too many would have to be looked at.
-Expr where_alike(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks);
+/// The expression without the indices that it mentions and does not depend on: @x - @x*min(1, @y + 1) is 0. If only
+/// these ranks use it and it is the same on all of them, what it is there: on ranks 0 and 2 of dp=2,tp=2, @tp is 0.
+/// Unchanged where too many would have to be looked at.
+Expr without_idle_axes(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks = {});
 
 }  // namespace tessera

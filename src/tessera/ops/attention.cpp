@@ -66,7 +66,7 @@ AttentionDims attention_dims(const Node& node) {
     dims.value_width = v[3];
   }
   dims.width = require_equal(node, dims.width, key_width, "the query's width per head", "the key's");
-  // Of ranks whose shares differ, expressions do not say it; their kernels look, too.
+  // Where ranks have different shares, the expressions may not show it; kernels check the numbers.
   if (dims.heads.is_constant() && dims.kv_heads.is_constant()) (void)heads_per_key(node, dims);
   if (has_operand(node, kPastKey) != has_operand(node, kPastValue))
     fail_node(node, "past_key and past_value must be given together");

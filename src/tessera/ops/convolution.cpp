@@ -93,7 +93,7 @@ Rule conv_rule(const Node& node) {
   ConvDims dims = conv_dims(node);
   bool transposed = node.op_type == "ConvTranspose", biased = node.input(2);
   Rule rule = blank_rule(node);
-  if (node.input(kGroups)) return rule;  // a rank's own
+  if (node.input(kGroups)) return rule;  // a rank's own node, which is not split again
   DimFactors n{rule.add("n", dims.n)}, g, c, m;
   if (!dims.g.is(1)) g = {rule.add("g", dims.g)};
   if (g.empty() || !dims.c.is(1)) c = {rule.add("c", dims.c, FactorKind::reduction)};  // depthwise: nothing to sum

@@ -76,7 +76,7 @@ class Rewriter {
     if (!kinds || !axes || node->inputs.size() != 1) return std::nullopt;
     Site site{node, node->inputs[0], node->outputs[0], kinds->second, {kinds->first}};
     if (!is_placed(site.in) || !is_placed(site.out)) return std::nullopt;
-    for (const std::string& axis : *axes) site.step.axes.push_back(parse_axis(axis, program_.mesh));
+    site.step.axes = parse_axes(*axes, program_.mesh);
     site.step.before = program_.placement(site.in).sharding;
     site.step.after = program_.placement(site.out).sharding;
     const std::string reduction = node->get_string("reduction", "sum");

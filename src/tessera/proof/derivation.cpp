@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
@@ -354,25 +353,25 @@ class Derivation::Walk {
   std::vector<Held> results_of(const Communication& communication, const std::vector<int>& members) const {
     const auto root = static_cast<size_t>(communication.root);
     const auto all = [&](const Held& held) { return std::vector<Held>(members.size(), held); };
-    const auto others_have_zeros = [&] {
+    const auto nothing = [&] {
       std::vector<Held> results;
       for (int member : members) results.push_back(zeros(member));
       return results;
     };
-    std::vector<Held> results;
+    const auto only_root = [&](Held held) {
+      std::vector<Held> results = nothing();
+      results[root] = std::move(held);
+      return results;
+    };
     switch (communication.kind) {
       case comm::Kind::all_reduce:
         return all(reduced(communication, members));
       case comm::Kind::reduce:
-        results = others_have_zeros();
-        results[root] = reduced(communication, members);
-        return results;
+        return only_root(reduced(communication, members));
       case comm::Kind::all_gather:
         return all(gathered(communication, members));
       case comm::Kind::gather:
-        results = others_have_zeros();
-        results[root] = gathered(communication, members);
-        return results;
+        return only_root(gathered(communication, members));
       case comm::Kind::broadcast:
         return all(given(members[root]));
       case comm::Kind::reduce_scatter:
@@ -381,12 +380,13 @@ class Derivation::Walk {
         return scattered(given(members[root]), communication, members);
       case comm::Kind::all_to_all:
         return exchanged(communication, members);
-      case comm::Kind::permute:
-        results = others_have_zeros();
+      case comm::Kind::permute: {
+        std::vector<Held> results = nothing();
         for (size_t m = 0; m < members.size(); ++m)
           if (const int64_t to = communication.targets[m]; to >= 0)
             results[static_cast<size_t>(to)] = given(members[m]);
         return results;
+      }
       default:
         return all(Held());
     }

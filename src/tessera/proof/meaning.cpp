@@ -75,7 +75,7 @@ class Numbers {
   }
 
   Number fresh_number_of(const Expr& expr) const {
-    const Expr used = without_idle_axes(where_alike(expr, program_.mesh, ranks_), program_.mesh);
+    const Expr used = without_idle_axes(expr, program_.mesh, ranks_);
     const std::vector<size_t> axes = mentioned_axes({used}, program_.mesh);
     const auto settings = settings_of(axes, program_.mesh, kMostSettings);
     Mixer mixer;

@@ -241,7 +241,8 @@ std::vector<AxisRef> axes_of(const Node& slice, const Mesh& mesh) {
     if (const auto content = ops::content_of(slice.inputs[i]))
       steering.insert(steering.end(), content->begin(), content->end());
   std::vector<AxisRef> axes;
-  for (size_t axis : mentioned_axes(steering, mesh)) axes.push_back(AxisRef::whole(mesh.axes()[axis]));
+  for (size_t axis : mentioned_axes(steering, mesh))
+    if (mesh.axes()[axis].size > 1) axes.push_back(AxisRef::whole(mesh.axes()[axis]));
   return axes;
 }
 
