@@ -46,7 +46,7 @@ class Run : public Command {
                    "nodes make")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(CLI::Range(1, 1000000));
+    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(CLI::PositiveNumber);
     dump_.declare(app);
     run_.declare(app);
   }
