@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tessera/base/tolerance.h"
+#include "tessera/ir/tolerance.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/io/npz.h"
 #include "tessera/onnx/import.h"

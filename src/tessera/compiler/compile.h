@@ -7,7 +7,7 @@
 
 #include "tessera/mesh/topology.h"
 #include "tessera/spmd/decide.h"
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::compiler {

@@ -1,4 +1,4 @@
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 
 #include <algorithm>
 
