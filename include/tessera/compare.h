@@ -12,7 +12,7 @@ inline namespace v1 {
 
 /// What differs between two tensors is fine if |a − b| ≤ absolute + relative·max|expected| for every element that is
 /// finite in both, and if NaN and each infinity are where they are expected. Values not set are those of the dtype: see
-/// tessera/base/tolerance.h.
+/// tessera/ir/tolerance.h.
 struct Tolerance {
   std::optional<double> absolute;
   std::optional<double> relative;
@@ -44,7 +44,7 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
 
 /// Lets pass what failed by no more than rounding does to the model on one device: `exact` is one device's answer in
 /// the model's own type, `expected` its answer in the narrower type that `actual` is computed in, too. The bounds are
-/// in tessera/base/tolerance.h. Sets own_loss and loss of what had failed.
+/// in tessera/ir/tolerance.h. Sets own_loss and loss of what had failed.
 void judge_by_own_loss(std::vector<Difference>& differences, const Tensors& exact, const Tensors& expected,
                        const Tensors& actual);
 

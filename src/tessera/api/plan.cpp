@@ -1,8 +1,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "tessera/api/open_mesh.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/open_mesh.h"
 #include "tessera/tessera.h"
 
 namespace tessera {
@@ -51,7 +51,7 @@ void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
 
 // Each axis of `mesh` is that of `open` in its place, with the size there unless that is open.
 void require_fits(const std::string& mesh, const std::string& open) {
-  const Mesh given = Mesh::parse(mesh), ones = api::close_sizes(open, 1), twos = api::close_sizes(open, 2);
+  const Mesh given = Mesh::parse(mesh), ones = compiler::close_sizes(open, 1), twos = compiler::close_sizes(open, 2);
   bool fits = given.axes().size() == ones.axes().size();
   for (size_t a = 0; fits && a < ones.axes().size(); ++a) {
     const bool any = ones.axes()[a].size != twos.axes()[a].size;
@@ -126,7 +126,7 @@ std::string Plan::to_json() const {
 
 Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
-  if (!mesh.empty() && api::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
+  if (!mesh.empty() && compiler::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 
-#include "tessera/api/engines.h"
-#include "tessera/api/flight_record.h"
-#include "tessera/api/handshake.h"
 #include "tessera/api/impl.h"
+#include "tessera/launch/engines.h"
+#include "tessera/launch/flight_record.h"
+#include "tessera/launch/handshake.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -15,7 +15,7 @@ namespace {
 
 runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,
                                           std::shared_ptr<runtime::StateStore> states,
-                                          std::optional<api::SameWeights>& weights) {
+                                          std::optional<launch::SameWeights>& weights) {
   runtime::ExecutorOptions result;
   result.states = std::move(states);
   result.for_sizes = for_sizes;
@@ -29,7 +29,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   if (options.abandoned)
     result.abandoned = [file = options.flight_record, told = options.abandoned](const std::string& message,
                                                                                 const auto& flights) {
-      told(message + api::record_flights(file, message, flights));
+      told(message + launch::record_flights(file, message, flights));
     };
   if (options.connection) {
     result.connected = options.connection->impl().world;
@@ -57,7 +57,7 @@ auto recorded(const Impl& session, Call call) {
     const std::string text = error.what();
     const size_t end = text.find("] ");  // an Error puts its stage there
     throw Error(ErrorKind::running, text.substr(1, end - 1),
-                text.substr(end + 2) + api::record_flights(session.flight_record, text, session.executor.flights()));
+                text.substr(end + 2) + launch::record_flights(session.flight_record, text, session.executor.flights()));
   }
 }
 
@@ -70,7 +70,7 @@ Session::Impl::Impl(const Program& program, const SessionOptions& options, std::
       connection(options.connection) {
   if (!options.connection) return;
   const auto& programs = program.impl().programs;
-  const std::vector<uint64_t> copies = api::shake_hands(*options.connection->impl().everyone, *programs, version());
+  const std::vector<uint64_t> copies = launch::shake_hands(*options.connection->impl().everyone, *programs, version());
   if (std::adjacent_find(copies.begin(), copies.end(), std::not_equal_to<>()) != copies.end())
     weights.emplace(programs, options.connection->launch().rank, copies);
 }

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "tessera/api/glob.h"
+#include "tessera/ir/glob.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 

@@ -24,7 +24,7 @@ namespace tessera::proof {
 /// w, y's number is another.
 ///
 /// The operands of commutative operators count in any order, and copies (Identity) are what they copy. Other spellings
-/// of one computation have other numbers (see api/normal_form.h).
+/// of one computation have other numbers (see program_io/normal_form.h).
 struct Meaning {
   Number whole;                 ///< of outputs, next values and all that is communicated, and of the ports' layouts
   std::vector<uint32_t> steps;  ///< of the nodes' numbers the last 24 bits, sorted, each once: to tell where it changed
