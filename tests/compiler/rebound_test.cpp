@@ -34,7 +34,8 @@ class PlansInTurn {
   Planned follow(const std::vector<spmd::Hints>& sequence) {
     Planned counts;
     for (int rank = 0; rank < static_cast<int>(programs_->mesh().size()); ++rank) {
-      runtime::RankState state(programs_->mesh(), rank, 2, nullptr);
+      runtime::RankStates states;
+      runtime::RankState state(programs_->mesh(), rank, 2, nullptr, states);
       std::unique_ptr<RankPlan> last;
       for (const spmd::Hints& sizes : sequence) {
         std::unique_ptr<RankPlan> fresh = planned(state, sizes);

@@ -26,6 +26,10 @@ void Model::write_annotated(const std::filesystem::path& path, const Plan& plan)
   for (const Plan::Annotation& place : plan.places)
     places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   compile(*this, compiler::close_sizes(plan.mesh, compiler::size_with_places(plan.mesh, places)), plan);
+  for (const auto& value : impl_->model.graph->values())
+    if (value->changing)
+      fail("write", "the state '{}' changes, which a model's file cannot say; say it in the plan (Plan::states)",
+           value->name);
   OnnxModel annotated = impl_->model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
   for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first has its way

@@ -40,6 +40,8 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
     asked.annotations.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by));
   for (const Plan::Annotation& place : plan.places)
     asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
+  for (const Plan::Annotation& store : plan.storage)
+    asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by));
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
@@ -109,6 +111,11 @@ class ForSizes {
 }  // namespace
 
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  if (!plan.states.empty()) {
+    Plan rest = plan;
+    rest.states.clear();
+    return compile(model.with_states(plan.states), mesh, rest, options);
+  }
   if (has_collectives(model))
     fail(
         "compile",
@@ -151,6 +158,23 @@ std::vector<TensorInfo> Program::outputs() const {
   std::vector<TensorInfo> all;
   for (size_t i = 0; i < impl_->program->outputs.size(); ++i)
     all.push_back(compiler::info_of(impl_->program->outputs[i].name, impl_->programs->output(i).placement->global));
+  return all;
+}
+std::vector<StateInfo> Program::states() const {
+  std::vector<StateInfo> all;
+  std::set<std::string> seen;
+  for (const auto& program : impl_->programs->programs)
+    for (const Value* value : program->graph->values_of(ValueKind::state)) {
+      if (!seen.insert(value->name).second) continue;
+      const spmd::Placement& placement = program->placement(value);
+      StateInfo& state = all.emplace_back();
+      state.tensor = compiler::info_of(placement.name, placement.global);
+      state.changes = value->changing;
+      state.storage = placement.sharding.str(program->mesh);
+      state.bytes = static_cast<int64_t>(spmd::hinted(largest_shard(placement.sharding, program->mesh), {})) *
+                    bits_of(value->dtype()) / 8;
+      state.compute = spmd::layouts_in_use(*program, placement.name);
+    }
   return all;
 }
 const ProgramSummary& Program::summary() const {

@@ -14,8 +14,10 @@ inline namespace v1 {
 namespace {
 
 runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,
+                                          std::shared_ptr<runtime::StateStore> states,
                                           std::optional<launch::SameWeights>& weights) {
   runtime::ExecutorOptions result;
+  result.states = std::move(states);
   result.for_sizes = for_sizes;
   result.threads_per_rank = options.threads_per_rank;
   result.keep_all = options.keep_all;
@@ -61,8 +63,9 @@ auto recorded(const Impl& session, Call call) {
 
 }  // namespace
 
-Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(proved(program).impl().programs, executor_options(options, program.impl().for_sizes, weights)),
+Session::Impl::Impl(const Program& program, const SessionOptions& options, std::shared_ptr<runtime::StateStore> states)
+    : executor(proved(program).impl().programs,
+               executor_options(options, program.impl().for_sizes, std::move(states), weights)),
       flight_record(options.flight_record),
       connection(options.connection) {
   if (!options.connection) return;
@@ -73,13 +76,22 @@ Session::Impl::Impl(const Program& program, const SessionOptions& options)
 }
 
 Session::Session(const Program& program, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(program, options)) {}
+    : impl_(std::make_unique<Impl>(program, options,
+                                   options.share_states ? options.share_states->impl_->executor.store() : nullptr)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 Tensors Session::run(const Tensors& inputs) {
   return recorded(*impl_, [&] { return impl_->executor.run(inputs); });
+}
+
+Tensors Session::states() {
+  return recorded(*impl_, [&] { return impl_->executor.states(); });
+}
+
+void Session::set_states(const Tensors& states) {
+  recorded(*impl_, [&] { impl_->executor.set_states(states); });
 }
 
 std::vector<int64_t> Session::peak_bytes(const Tensors& inputs) {

@@ -18,7 +18,8 @@ struct Session::Impl {
   std::shared_ptr<Connection> connection;
   std::optional<launch::SameWeights> weights;  ///< where ranks have read them from more than one file
 
-  Impl(const Program& program, const SessionOptions& options);
+  /// `states`: of another session; null: the session has its own.
+  Impl(const Program& program, const SessionOptions& options, std::shared_ptr<runtime::StateStore> states);
 };
 
 }  // namespace v1

@@ -164,10 +164,13 @@ class Compiler {
       if (!input->has_shape() || input->dtype() == DType::undefined)
         fail("import", "input '{}' has no element type or no rank in the file; state them (dimensions may be symbols)",
              input->name);
-    for (const auto& value : graph().values())
-      if (value->next)
-        fail("compile", "'{}' is a state that changes from step to step; only states that stay as they are can be run",
-             value->name);
+    for (const auto& value : graph().values()) {
+      const Value* next = value->next;
+      if (next && (next->dtype() != value->dtype() || !next->has_shape() || next->shape() != value->shape()))
+        fail("state", "the state '{}' is {} {}, but its next value '{}' is {} {}; they must have one type", value->name,
+             name_of(value->dtype()), to_string(value->shape()), next->name, name_of(next->dtype()),
+             next->has_shape() ? to_string(next->shape()) : "of unknown shape");
+    }
   }
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {

@@ -38,6 +38,7 @@ struct CompileOptions {
   std::string presets;  ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   std::vector<PlaceRequest> places;            ///< those of higher precedence first
+  std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
   std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
