@@ -401,8 +401,8 @@ class LayoutCheck {
     follow_place(node);
     if (!report_.good()) return;
     Partials seen;
-    for (const Value* operand : node.inputs)
-      if (operand && !(node.is("CastLike") && operand == node.input(1)))  // its type alone counts
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (const Value* operand = node.inputs[i]; operand && ops::reads_elements(node, i))
         for (const PartialAxis& axis : partials(operand))
           if (std::find(seen.begin(), seen.end(), axis) == seen.end()) seen.push_back(axis);
     if (seen.empty()) return;
