@@ -49,7 +49,7 @@ std::string print_text(const Graph& graph, const TextOptions& options = {});
 
 /// Reads a model: a header, a graph, functions. Without a header it is IR version 10 and opset 20. Values declared
 /// without data that no node produces are initializers of zeros. Errors name the line, the column, and what was
-/// expected.
-OnnxModel parse_text(std::string_view text);
+/// expected; and `source`, the file that the text is from, if one is given.
+OnnxModel parse_text(std::string_view text, std::string_view source = {});
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
 #include "tessera/spmd/reshard.h"
 
 namespace tessera::spmd {
@@ -132,7 +133,7 @@ class WholeEdgeMaker {
 Value* origin_of(Value* value) {
   while (value->producer) {
     const Node& node = *value->producer;
-    if (!node.domain.empty() || (node.op_type != "Slice" && node.op_type != "Reshape")) return nullptr;
+    if (!ops::is_layout_step(node)) return nullptr;
     for (size_t i = 1; i < node.inputs.size(); ++i)
       if (node.inputs[i] && node.inputs[i]->kind != ValueKind::expression &&
           node.inputs[i]->kind != ValueKind::constant)
