@@ -306,6 +306,9 @@ struct SessionOptions {
   /// the other sees. Runs of the two take turns. Null: the session has its own.
   const class Session* share_states = nullptr;
   bool overlap = true;    ///< run what does not depend on a communication while it is under way
+  /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
+  /// fetched that many uses ahead; its gathered form is let go of after the use.
+  int prefetch = 4;
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
 };

@@ -72,6 +72,32 @@ TEST_P(Launched, runs_written_programs) {
   EXPECT_THAT(ran.out, HasSubstr("mesh tp=3 (3 ranks)"));
 }
 
+// Steps on states that are stored split, with the states saved and loaded again by ranks of their own.
+TEST_P(Launched, steps_as_threads_do) {
+  const std::string model = kData + "/models/steps/mlp-sgd/model.onnx";
+  const std::string options = " --mesh dp=2 --threads 1 --steps 3 --seed 5";
+  const std::string states = " --state '*=next.*' --store '*=[dp,...]'";
+  ASSERT_EQ(run_command(kBinary + " run " + model + states + options + " --outputs " + file("threads.npz") +
+                            " --save-states " + file("threads_after.npz"),
+                        folder_)
+                .code,
+            0);
+  const Ran ran = run(2, "run " + model + states + options + " --outputs " + file("ranks.npz") + " --save-states " +
+                             file("ranks_after.npz"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(contents(file("threads.npz")), contents(file("ranks.npz")));
+  EXPECT_EQ(contents(file("threads_after.npz")), contents(file("ranks_after.npz")));
+  const Ran again = run(2, "run " + model + states + options + " --load-states " + file("ranks_after.npz") +
+                               " --save-states " + file("twice.npz"));
+  EXPECT_EQ(again.code, 0) << again.err;
+  ASSERT_EQ(run_command(kBinary + " run " + model + " --state '*=next.*' --mesh dp=2 --threads 1 --steps 6 --seed 5" +
+                            " --store '*=[dp,...]' --save-states " + file("six.npz"),
+                        folder_)
+                .code,
+            0);
+  EXPECT_EQ(contents(file("twice.npz")), contents(file("six.npz")));
+}
+
 // Ranks join groups in which others communicate, whether they have something to say there or not.
 TEST_P(Launched, ranks_may_have_nothing_to_say) {
   const std::string header = R"(<ir_version: 10, opset_import: ["" : 20, "tessera.comm" : 1]> g )";

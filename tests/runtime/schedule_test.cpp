@@ -138,6 +138,12 @@ TEST(Schedule, exchanges_ahead_as_far_as_scratch_does_not_grow) {
   }
 }
 
+TEST(Schedule, starts_no_more_ahead_than_is_asked) {
+  std::vector<Task> tasks;
+  for (int i = 0; i < 8; ++i) tasks.push_back(communicate({2 * i}, {2 * i + 1}));
+  for (int most : {1, 2, 6}) EXPECT_EQ(under_way(schedule(tasks, std::vector<Memory>(16), most)), most);
+}
+
 TEST(Schedule, gathers_ahead_as_far_as_memory_does_not_grow) {
   for (const auto& [bytes, expected] : {std::pair{kMiB / 8, 4}, {kMiB / 2, 3}, {kMiB, 2}, {10 * kMiB, 1}}) {
     std::vector<Task> tasks;

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tessera/api/impl.h"
+#include "tessera/base/error.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
 #include "tessera/launch/handshake.h"
@@ -23,6 +24,9 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   result.keep_all = options.keep_all;
   result.profile = options.profile;
   result.overlap = options.overlap;
+  if (options.prefetch < 1)
+    fail("session", "prefetch is {}; let at least one communication be under way", options.prefetch);
+  result.prefetch = options.prefetch;
   result.memory_limit = options.memory_limit;
   result.world.timeout = options.timeout;
   result.grace = std::min(result.grace, options.timeout);

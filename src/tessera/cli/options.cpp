@@ -361,6 +361,11 @@ void RunOptions::declare(CLI::App& app) {
       ->check(CLI::Range(0, 1024));
   app.add_flag("--no-overlap", no_overlap,
                "wait for each communication where it starts, and compute nothing meanwhile");
+  app.add_option("--prefetch", prefetch,
+                 "communications that a rank starts before it needs their results, at most: so many uses ahead, stored "
+                 "states (--store) are gathered")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   memory.declare(app,
                  "bytes, as 512M or 4G, that each process may hold for all of its ranks; else what the machine has");
   launch.declare(app);
@@ -370,6 +375,7 @@ SessionOptions RunOptions::session(const Console& console) const {
   SessionOptions options;
   options.threads_per_rank = threads;
   options.overlap = !no_overlap;
+  options.prefetch = prefetch;
   options.memory_limit = memory.bytes();
   options.timeout = launch.waits();
   options.connection = console.connection;

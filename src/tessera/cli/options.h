@@ -134,6 +134,7 @@ struct RunOptions {
 
   int threads = 0;
   bool no_overlap = false;
+  int prefetch = 4;
   MemoryOption memory;
   LaunchOptions launch;
 };

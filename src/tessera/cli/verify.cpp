@@ -42,8 +42,9 @@ class Verify : public Command {
     if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     const Model whole = Model::load(model_);
-    const Model model = outputs_.empty() ? whole : whole.with_outputs(outputs_);
-    Plan plan = plan_.plan(model);
+    Plan plan = plan_.plan(whole);
+    const Model stepped = with_states(whole, plan);
+    const Model model = outputs_.empty() ? stepped : stepped.with_outputs(outputs_);
     Mesh mesh = plan_.mesh(plan);
     if (expected_.empty() && against_.empty() && mesh.axes().empty())
       throw Error(ErrorKind::user, "verify",
@@ -64,17 +65,18 @@ class Verify : public Command {
     }();
     if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
     Progress progress(console, "verifying");
-    Tensors actual = Session(program, run_.session(console)).run(inputs);
+    const bool steps = expected_.empty() && against_.empty();  // then states are compared, too, after the step
+    Tensors actual = answers(program, run_.session(console), inputs, steps);
     std::vector<Difference> differences;
     if (console.speaks()) {  // one device is rank 0's
       if (!against_.empty())
         expected = run_onnxruntime(whole, inputs, names_of(program.outputs()));
       else if (expected_.empty())
-        expected = Session(one_device(model, plan), alone(console)).run(inputs);
-      differences = in_order(compare(expected, actual, tolerance(plan)), program.outputs());
+        expected = answers(one_device(model, plan), alone(console), inputs, steps);
+      differences = in_order(compare(expected, actual, tolerance(plan)), answered(program, steps));
       if (lowers(plan) && expected_.empty() && against_.empty() && !rtol_option_->count() && !atol_option_->count() &&
           !all_pass(differences))
-        judge_by_own_loss(differences, Session(one_device(model, in_own_type(plan)), alone(console)).run(inputs),
+        judge_by_own_loss(differences, answers(one_device(model, in_own_type(plan)), alone(console), inputs, steps),
                           expected, actual);
     }
     bool pass = all_pass(differences);
@@ -90,6 +92,24 @@ class Verify : public Command {
   }
 
  private:
+  // The outputs, and the states that the step leaves if `states`.
+  static Tensors answers(const Program& program, const SessionOptions& options, const Tensors& inputs, bool states) {
+    Session session(program, options);
+    Tensors all = session.run(inputs);
+    const std::vector<StateInfo> known = program.states();
+    if (states && std::any_of(known.begin(), known.end(), [](const StateInfo& state) { return state.changes; }))
+      all.merge(session.states());
+    return all;
+  }
+
+  // What answers() gives, in the model's order.
+  static std::vector<TensorInfo> answered(const Program& program, bool states) {
+    std::vector<TensorInfo> all = program.outputs();
+    for (const StateInfo& state : program.states())
+      if (states && state.changes) all.push_back(state.tensor);
+    return all;
+  }
+
   // What is not expected is not compared, and would pass whatever it is.
   void require_all(const Tensors& expected, const std::vector<TensorInfo>& outputs) const {
     for (const TensorInfo& output : outputs)

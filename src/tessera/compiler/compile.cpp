@@ -217,6 +217,12 @@ class Compiler {
     if (options_.compute != DType::bfloat16)
       fail("precision", "models compute in float32 or bfloat16, not in {}; name one of these",
            name_of(options_.compute));
+    for (const auto& value : graph().values())
+      if (value->next)
+        fail("precision",
+             "the state '{}' steps, and would be rounded in each step; leave out --dtype, or let the model say what is "
+             "computed in {} (by Casts of its states)",
+             value->name, name_of(options_.compute));
     rewrite::lower_precision(*result_.model, options_.compute);
     observe("lower_precision", [this] { return print_text(*result_.model); });
   }

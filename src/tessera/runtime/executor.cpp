@@ -257,7 +257,7 @@ struct Executor::Impl {
         return std::current_exception();
       }
     };
-    const PlanOptions plan_options{options.keep_all, options.overlap};
+    const PlanOptions plan_options{options.keep_all, options.overlap, options.prefetch};
     const PlanSet* like = latest_plan_of(chosen);
     try {
       std::vector<std::exception_ptr> failures(ranks.size());

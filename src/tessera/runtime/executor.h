@@ -16,6 +16,7 @@ struct ExecutorOptions {
   bool profile = false;      ///< note when each step of a run begins and ends
   bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
   bool overlap = true;       ///< compute while communications are under way (schedule.h)
+  int prefetch = kUnderWay;  ///< so many of them at most
   size_t memory_limit = 0;   ///< bytes that this process may hold for its ranks; 0: what the machine has
   comm::WorldOptions world;  ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and

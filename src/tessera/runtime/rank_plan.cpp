@@ -298,7 +298,7 @@ std::vector<Action> RankPlan::order() const {
   for (const spmd::Port& input : program_.inputs)
     if (const Box part = box(input.value); !part.contiguous())
       memories[number_of(input.value)].bytes = bytes_of(input.value->dtype(), part.count());
-  return options_.overlap ? schedule(tasks, memories) : as_given(tasks);
+  return options_.overlap ? schedule(tasks, memories, options_.prefetch) : as_given(tasks);
 }
 
 void RankPlan::note_uses() {

@@ -18,6 +18,7 @@ namespace tessera::runtime {
 struct PlanOptions {
   bool keep_all = false;  ///< no buffer is reused, so that every value can be read after a run
   bool overlap = true;    ///< run what does not depend on a communication while it is under way (schedule.h)
+  int prefetch = kUnderWay;  ///< communications that may be under way at once
 };
 
 /// A program bound to one rank and to values of all symbols: kernels prepared, every buffer placed. run() allocates

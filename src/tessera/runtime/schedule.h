@@ -70,8 +70,12 @@ std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector
 size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
                   const std::vector<Memory>& memories);
 
-/// overlapped() with 4 communications under way, and a twentieth more memory than the tasks as given need, or 1 MiB
-/// more if that is more; as_given() where that gets beyond this limit all the same.
-std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories);
+/// Communications that may be under way at once, unless somebody says another number.
+inline constexpr int kUnderWay = 4;
+
+/// overlapped() with so many communications under way, and a twentieth more memory than the tasks as given need, or
+/// 1 MiB more if that is more; as_given() where that gets beyond this limit all the same.
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                             int under_way = kUnderWay);
 
 }  // namespace tessera::runtime
