@@ -91,7 +91,7 @@ class FaultOnEngine : public OnEngine {
     const std::string rank = std::to_string(failure.rank), act = failure.act;
     const std::string come = failure.rank == 0 ? "ranks 1,2" : failure.rank == 1 ? "ranks 0,2" : "ranks 0,1";
     const auto arrivals =
-        AllOf(HasSubstr("(#1 of group {0,1,2})"), HasSubstr("not come: rank " + rank + "; come: " + come));
+        AllOf(HasSubstr("(#1 of group {0,1,2})"), HasSubstr("missing: rank " + rank + "; arrived: " + come));
     if (act == "throw")
       return AllOf(HasSubstr("rank " + rank + " fails at communication 1, in AllReduce 'y'"),
                    failure.rank == 0 ? Matcher<std::string>(testing::_) : Matcher<std::string>(arrivals));
@@ -188,7 +188,7 @@ TEST_P(StartOnEngine, gives_up_on_a_rank_that_never_comes) {
     EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("gave up after 1000 ms"));
     EXPECT_THAT(ran.err,
-                HasSubstr(is(test::kMpirun) ? "not all ranks have come" : "not come: rank 1; come: ranks 0,2"));
+                HasSubstr(is(test::kMpirun) ? "not all ranks have joined" : "missing: rank 1; arrived: ranks 0,2"));
     expect_nothing_left();
   }
 }
@@ -314,7 +314,7 @@ TEST_P(OnGloo, a_rank_that_dies_is_named_where_ranks_share_memory) {
     });
     EXPECT_LT(seconds, 15);
     EXPECT_THAT(ran.err, AllOf(HasSubstr(rank), HasSubstr("has died"), HasSubstr("all_reduce 'y'"),
-                               HasSubstr("it was in AllReduce 'y'"), HasSubstr("not come: " + rank)));
+                               HasSubstr("it was in AllReduce 'y'"), HasSubstr("missing: " + rank)));
     EXPECT_THAT(ran.err, testing::Not(HasSubstr("has not heard")));
     for (int other = 0; other < kRanks; ++other)
       if (other != failed) {

@@ -55,7 +55,7 @@ TEST_P(Fault, names_a_rank_that_stalls) {
   const Ran ran = run("stall");
   EXPECT_EQ(ran.code, 3);
   EXPECT_THAT(ran.err, AllOf(HasSubstr("all_reduce sum float32[56] 'y' (#1 of group {0,1,2})"),
-                             HasSubstr("gave up after 500 ms: not come: rank 1; come: ranks 0,2"),
+                             HasSubstr("gave up after 500 ms: missing: rank 1; arrived: ranks 0,2"),
                              HasSubstr("rank 1 waits for nobody and is in AllReduce 'y'")));
   const nlohmann::json record = flights();
   ASSERT_EQ(record["ranks"].size(), 3u);
@@ -159,7 +159,7 @@ TEST_P(FaultOfProcesses, names_a_rank_that_is_stopped_once_the_timeout_is_over) 
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     EXPECT_LT(took.count(), 7.5) << "not twice the timeout";
     EXPECT_EQ(ran.code, 3);
-    EXPECT_THAT(ran.err, AllOf(HasSubstr("not come: rank " + std::string(rank)),
+    EXPECT_THAT(ran.err, AllOf(HasSubstr("missing: rank " + std::string(rank)),
                                HasSubstr("rank " + std::string(rank) + " waits for nobody and is in AllReduce 'y'"),
                                HasSubstr("what ranks did last is in " + record())));
   }

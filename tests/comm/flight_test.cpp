@@ -65,7 +65,7 @@ TEST(Blame, falls_on_the_rank_that_waits_for_nobody) {
     world.flight(rank)->step = "MatMul 'h.3'";
     std::this_thread::sleep_for(milliseconds(500));
   });
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("not come: rank 1"),
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("missing: rank 1"),
                                HasSubstr("rank 1 waits for rank 2 at barrier 'late', #1 of group {1,2}"),
                                HasSubstr("rank 2 waits for nobody and is in MatMul 'h.3'")));
   EXPECT_THAT(errors[1], HasSubstr("rank 0 ended the run")) << "all have the same reason";

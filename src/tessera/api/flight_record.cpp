@@ -32,7 +32,7 @@ std::string record_flights(const std::string& path, std::string_view reason, con
   if (path.empty()) return "";
   std::string note;
   // A wait that gave up has said it.
-  if (logs.size() > 1 && reason.find("not come: ") == std::string_view::npos)
+  if (logs.size() > 1 && reason.find("; arrived: ") == std::string_view::npos)
     if (const std::string arrivals = comm::arrivals_of(logs); !arrivals.empty()) note = "; " + arrivals;
   const int64_t now = comm::steady_nanoseconds();
   Json ranks = Json::array();

@@ -152,7 +152,7 @@ std::string arrivals_at(const FlightEntry& begun, const std::vector<FlightLog>& 
     (here ? come : missing).push_back(log.rank);
   }
   if (missing.empty()) return "";
-  return fmt::format("{}: not come: {}; come: {}", text_of(begun), rank_text(missing), rank_text(come));
+  return fmt::format("{}: missing: {}; arrived: {}", text_of(begun), rank_text(missing), rank_text(come));
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ std::string step_of(const Flight& flight);
 /// all_reduce … under way"; empty: in no operator.
 std::string place_of(const FlightLog& log);
 /// Who has come to the first collective that some rank waits for, or else has begun, and others have not begun:
-/// "all_reduce 'y' (#2 of group {0,1,2}): not come: rank 1; come: ranks 0,2"; empty: there is none, or its group is too
+/// "all_reduce 'y' (#2 of group {0,1,2}): missing: rank 1; arrived: ranks 0,2"; empty: there is none, or its group is too
 /// long a text.
 std::string arrivals_of(const std::vector<FlightLog>& logs);
 

@@ -71,7 +71,7 @@ std::string LocalCommunicator::late_operation(const Pending& pending) {
     (here ? come : missing).push_back(group_.rank_of(member));
     if (here && !finished && member != me_) busy.push_back(group_.rank_of(member));
   }
-  return fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: not come: {}; come: {}; not finished: {}",
+  return fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: missing: {}; arrived: {}; not finished: {}",
                      describe(operation), pending.number, group_.str(), rank_, waited, rank_text(missing),
                      rank_text(come), rank_text(busy));
 }
@@ -83,7 +83,7 @@ std::string LocalCommunicator::late_start(uint64_t number) {
     if (group_.slot(oldest).entries[member].arrived.load(std::memory_order_acquire) < oldest)
       missing.push_back(group_.rank_of(member));
   return fmt::format(
-      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; to #{} have not come: {}",
+      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; missing at #{}: {}",
       number, group_.str(), rank_, patience(false).count(), kWindow, oldest, rank_text(missing));
 }
 

@@ -170,7 +170,7 @@ TEST(GlooWorld, a_rank_that_does_not_come_is_named_on_all_others) {
     } else {
       EXPECT_THAT(error_of([&] { group->run(sum); }),
                   AllOf(HasSubstr("all_reduce sum float32[5000] 'y' (#2 of group {0,1,2,3})"),
-                        HasSubstr("not come: rank 2; come: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
+                        HasSubstr("missing: rank 2; arrived: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
     }
   });
   EXPECT_EQ(codes, std::vector<int>(4, 0));

@@ -34,7 +34,7 @@ class Patience {
     if (changed_.wait_for(lock, timeout, [this] { return begun_; })) return;
     std::fprintf(
         stderr,
-        "tessera: [mpi] rank %d gave up after %lld ms: MPI does not begin, so not all ranks have come; one was "
+        "tessera: [mpi] rank %d gave up after %lld ms: MPI does not start, so not all ranks have joined; one was "
         "started late, ended before, or runs something else\n",
         rank, static_cast<long long>(timeout.count()));
     std::_Exit(static_cast<int>(tessera::ErrorKind::running));

@@ -253,13 +253,13 @@ bool Watch::has_come(int rank, const Place& place) const {
          (other && other->message == place.message && other->group == place.group && other->number >= place.number);
 }
 
-/// "not come: rank 1; come: ranks 0,2"; of a message, who has not sent it.
+/// "missing: rank 1; arrived: ranks 0,2"; of a message, who has not sent it.
 std::string Watch::arrivals(const Place& place) const {
   if (place.message) return fmt::format("{} has not sent it", rank_text(place.awaited));
   std::vector<int> come{rank_}, missing;
   for (int rank : place.awaited) (has_come(rank, place) ? come : missing).push_back(rank);
   std::sort(come.begin(), come.end());
-  return fmt::format("not come: {}; come: {}", rank_text(missing), rank_text(come));
+  return fmt::format("missing: {}; arrived: {}", rank_text(missing), rank_text(come));
 }
 
 std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited) const {

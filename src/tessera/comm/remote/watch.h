@@ -59,11 +59,11 @@ struct Place {
 /// A wait that reaches its deadline asks all ranks where they are. A rank that waits, too, answers with its place; one
 /// that computes, hangs or is gone says nothing. After a grace the asker gives up, and its reason names who has come to
 /// the operation, who waits elsewhere, and who says nothing. For example, rank 0 awaits rank 1, which awaits rank 2,
-/// which hangs: rank 0 reports "not come: rank 1; …; rank 1 waits at …; rank 2 says nothing".
+/// which hangs: rank 0 reports "missing: rank 1; …; rank 1 waits at …; rank 2 says nothing".
 ///
 /// A rank that gives up, or that is told to abort, tells its reason to all; every wait there throws it. Where the
 /// reason is that a rank has failed, those that wait tell each other their places first, so that each can add who had
-/// come to its own: "rank 1 has died: …; rank 0 waited at all_reduce … (#2 of group {0,1,2}): not come: rank 1; come:
+/// come to its own: "rank 1 has died: …; rank 0 waited at all_reduce … (#2 of group {0,1,2}): missing: rank 1; arrived:
 /// …".
 class Watch {
  public:
