@@ -8,14 +8,14 @@
 
 namespace tessera::ops {
 
-/// What a node becomes on one rank, for operators whose local form is more than the same node on local operands.
+/// Builds a node's local form on one rank, for operators whose local form is more than the same node on local operands.
 /// Extents, offsets and shapes are expressions over symbols and axis indices.
 class Localizer {
  public:
   const Node& node;                 ///< the global node
   const Rule& rule;                 ///< its rule
   Graph& graph;                     ///< the local program being built; append here
-  std::vector<Value*> inputs;       ///< local operands, already in the form the rule asks for
+  std::vector<Value*> inputs;       ///< local operands, already in the layout that the rule requires
   std::vector<TensorType> outputs;  ///< local types of the results
   /// Per factor of the rule: this rank's first element and extent, and whether it is split at all.
   std::vector<Expr> offsets;
@@ -24,17 +24,17 @@ class Localizer {
   /// Per factor: zero on the rank that holds its first shard, positive on all others.
   std::vector<Expr> shards;
 
-  /// Appends a node with one result of that type, named after the global result (fresh where several).
+  /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
               std::vector<Attribute> attributes = {}, std::string_view domain = "");
-  /// The node itself on the local operands: same attributes, local result types. Returns its results. Where the partial
-  /// sum of 16-bit operands is to be float32 (outputs), it is the operator of that name in our domain.
+  /// Appends the node itself on the local operands: same attributes, local result types. Returns its results. If
+  /// `outputs` asks for float32 partial sums of 16-bit operands, appends the operator of that name in our domain.
   std::vector<Value*> same();
-  /// The same with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
+  /// As same(), with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
   std::vector<Value*> same_with(size_t index, std::vector<Expr> content, bool scalar = false);
   int factor(std::string_view name) const;  ///< index in the rule; -1 if there is none
-  /// `addend` on the rank that holds the first shard of factor `f`, zeros on all others: what is added to a partial sum
-  /// is so added once. Selected, not multiplied, so that infinities do not become NaN.
+  /// `addend` on the rank that holds the first shard of factor `f`, zeros on all others, so that it is added to a
+  /// partial sum only once. Selects instead of multiplying, so that infinities do not become NaN.
   Value* on_first_shard(Value* addend, int f);
 };
 
@@ -50,31 +50,31 @@ struct OpDef {
   void (*infer)(Node& node);
   /// The rule of this node; shapes are known.
   Rule (*rule)(const Node& node);
-  /// Floating-point operations of the whole node, as an expression; null: none worth counting.
+  /// Floating-point operations of the whole node; null: none worth counting.
   Expr (*flops)(const Node& node) = nullptr;
   /// Null: the same node on local operands.
   LocalizeFn localize = nullptr;
-  /// Its sums over ranks of 16-bit operands are float32, so that they are rounded once, after the reduction. Its kernel
-  /// is registered in our domain too, with accumulate = "float32".
+  /// Its partial sums of 16-bit operands are float32, so that they are rounded once, after the reduction over ranks.
+  /// Its kernel is registered in our domain too, with accumulate = "float32".
   bool wide_sums = false;
-  /// Element by element, or a mere change of shape: propagation goes through these first.
+  /// It works element by element, or only changes the shape; propagation goes through such operators first.
   bool pass_through = false;
-  /// Operands whose elements the shapes, the rule or the kernel's preparation read, before any run. The file's data for
-  /// them are constants, whatever their type, and never States.
+  /// Operands whose elements must be known before any run, because the shapes, the rule or the kernel's preparation
+  /// read them. The file's data for them are constants, whatever their type, and never States.
   std::vector<size_t> values = {};
-  /// By result, the operands that it is made of; where none are listed, all are.
+  /// For each result, the operands that it is computed from; an empty list means all.
   std::vector<std::vector<size_t>> made_of = {};
 };
 
-/// Null if the operator is not known.
+/// Null for an unknown operator.
 const OpDef* find_op(std::string_view type, std::string_view domain);
-/// Whether this node yields its sums over ranks in float32 though its operands are 16-bit (OpDef::wide_sums).
+/// Whether this node gives float32 partial sums of 16-bit operands (OpDef::wide_sums).
 bool has_wide_sums(const Node& node);
 /// Whether the operator reads the elements of that operand before any run (OpDef::values).
 bool reads_values(const Node& node, size_t operand);
-/// Every operator that is known, by domain and type.
+/// Every known operator, by domain and type.
 std::vector<const OpDef*> all_ops();
-/// Throws a user error naming the node and what would work instead if the operator is not known.
+/// Throws a user error for an unknown operator that names the node and a way out.
 const OpDef& op_of(const Node& node);
 
 /// Runs the operator's infer; a user error for a result that the operator does not have.

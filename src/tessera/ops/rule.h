@@ -9,12 +9,11 @@
 
 namespace tessera::ops {
 
-/// What splitting a factor over ranks means for an operator.
+/// The effect of splitting a factor over ranks.
 enum class FactorKind {
   pass,       ///< in operands and result: each rank computes its own part, nothing else
   reduction,  ///< in operands only: each rank's result is partial by `reduction`
-  lookup,     ///< an indexed dimension of a table: each rank looks up what falls into its part, the result is a partial
-              ///< sum
+  lookup,     ///< an indexed dimension of a table: each rank looks up indices in its part, the result is a partial sum
   index,      ///< like pass, but the local operator takes its global offset
   whole,      ///< must be gathered
 };
@@ -27,16 +26,16 @@ struct Factor {
   Reduction reduction = Reduction::sum;
 };
 
-/// One dimension of an operand or result: the factors whose product it is, major to minor. Empty: no factor runs along
-/// it (extent 1, broadcast, or of no interest); it must be whole.
+/// One dimension of an operand or result as a product of factors, major to minor. Empty: it has no factor (extent 1,
+/// broadcast, or of no interest) and must be whole.
 using DimFactors = std::vector<int>;
 
-/// Operands that may be partial together under a reduction, the result then being partial the same way: for Add and sum
-/// {0, 1}; for MatMul {0} and {1}. Anything else is reduced first.
+/// Operands that may be partial together under a reduction; the result is then partial under the same one. Add has the
+/// set {0, 1} for sum; MatMul has {0} and {1}. Any other partial operand is reduced first.
 struct PartialSet {
   Reduction reduction = Reduction::sum;
   std::vector<int> operands;
-  /// Operands that must be finite for that: a rank that holds nothing of a sum has zeros, and 0·inf is NaN.
+  /// Operands that must be finite for that: a rank without a term of the sum holds zeros, and 0·inf is NaN.
   std::vector<int> finite = {};
 };
 
@@ -48,9 +47,10 @@ struct Rule {
   std::vector<std::vector<DimFactors>> results;
   std::vector<PartialSet> partials;
 
-  /// Builds from a line: names separated by spaces, operands by commas, "1" for a dimension without a factor, "(b s)"
-  /// for a product, "_" for an absent operand. A name only in operands is a sum; only in results, pass. Sizes come from
-  /// `operand_shapes`/`result_shapes` where a dimension is a lone name, except where `sizes` are given.
+  /// Builds a rule from a line: names separated by spaces, operands by commas, "1" for a dimension without a factor,
+  /// "(b s)" for a product, "_" for an absent operand. A name that occurs only in operands is a sum; one that occurs
+  /// only in results passes. `sizes` gives a factor's size; without it, the size comes from `operand_shapes` or
+  /// `result_shapes` if a dimension is a lone name.
   static Rule parse(std::string_view line, const std::vector<const Shape*>& operand_shapes,
                     const std::vector<const Shape*>& result_shapes);
 
@@ -59,7 +59,7 @@ struct Rule {
   Rule& kind(std::string_view name, FactorKind kind, Reduction reduction = Reduction::sum);
   Rule& partial(Reduction reduction, std::vector<int> operands, std::vector<int> finite = {});
 
-  /// "b m k, b k n -> b m n"; after a bar what is special: "| k: sum", "| v: lookup", "| a: whole".
+  /// "b m k, b k n -> b m n"; the special factors follow a bar: "| k: sum", "| v: lookup", "| a: whole".
   std::string str() const;
 };
 
