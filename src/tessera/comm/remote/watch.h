@@ -14,34 +14,33 @@
 
 namespace tessera::comm {
 
-/// What one rank tells all others beside the operations.
+/// A message from one rank to all others, apart from the operations.
 struct Notice {
   int from = 0;
   std::string text;
 };
 
-/// The notice that the run has ended, for whoever learns of it on a rank's behalf: it is from the rank that is at
-/// fault, -1 if that is none.
+/// The notice that the run has ended, sent on a rank's behalf. The sender is the rank at fault; -1: none is.
 std::string end_notice(std::string_view reason, ErrorKind kind = ErrorKind::running);
-/// Likewise, from a rank that has died: it says nothing itself.
+/// The same for a rank that has died, and so cannot send it.
 std::string death_notice(std::string_view reason);
 bool is_end_notice(std::string_view text);
 
-/// A rank's way to tell all others of its world something. Called under the watch's lock.
+/// A rank's channel for notices to all others of its world. Called under the watch's lock.
 class Notices {
  public:
   virtual ~Notices() = default;
-  /// To all other ranks, without waiting for them. False if nobody can be told anything any more.
+  /// Sends to all other ranks, without waiting for them. False if nobody can receive notices any more.
   virtual bool tell(const std::string& text) = 0;
-  virtual std::optional<Notice> next() = 0;  ///< what has come, in each sender's order; never waits
-  /// A notice that the run has ended, if one has come; next() still gives it.
+  virtual std::optional<Notice> next() = 0;  ///< the next one received, in each sender's order; never waits
+  /// A received notice that the run has ended, if there is one; next() still returns it.
   virtual std::optional<Notice> end() = 0;
 
-  virtual int carrier() const { return -1; }  ///< the rank that passes on what others tell each other; -1: none
+  virtual int carrier() const { return -1; }  ///< the rank that passes on the others' notices; -1: none
   /// Asks the carrier for a sign of life.
   virtual void ask_carrier() {}
-  /// What it has answered to the last question: the ranks that have left in peace. Nothing: it has not. Where there is
-  /// no carrier, nobody is known to have left.
+  /// The carrier's answer to the last question: the ranks that have left regularly; nullopt if it has not answered.
+  /// Without a carrier, nobody is known to have left.
   virtual std::optional<std::vector<int>> carrier_answer() { return std::vector<int>(); }
 };
 
