@@ -12,7 +12,7 @@ inline namespace v1 {
 
 /// Two tensors agree if |a − b| ≤ absolute + relative·max|expected| for every element that is finite in both, and if
 /// NaN and each infinity are where they are expected. A value that is not set is that of the dtype; see
-/// tessera/base/tolerance.h.
+/// tessera/ir/tolerance.h.
 struct Tolerance {
   std::optional<double> absolute;
   std::optional<double> relative;
@@ -44,7 +44,7 @@ std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, 
 
 /// Lets a failed tensor pass if its error is no larger than what rounding already costs on one device. `exact` is one
 /// device's answer in the model's own type; `expected` is its answer in the narrower type of `actual`. The bounds are
-/// in tessera/base/tolerance.h. Sets own_loss and loss of the tensors that had failed.
+/// in tessera/ir/tolerance.h. Sets own_loss and loss of the tensors that had failed.
 void judge_by_own_loss(std::vector<Difference>& differences, const Tensors& exact, const Tensors& expected,
                        const Tensors& actual);
 

@@ -64,6 +64,13 @@ class Model {
   /// "tessera.annotation". Throws a user error for a plan that cannot be followed, or a path that cannot be written.
   void write_annotated(const std::filesystem::path& path, const struct Plan& plan) const;
 
+  /// This model with states that change from run to run. "w=next.w": the initializer w takes the value of the output
+  /// next.w after each run, and next.w is an output no longer. "*=next.*" pairs all initializers with outputs of such
+  /// names, '*' being the same text in both; those without a partner stay as they are. "w*", without "=": another
+  /// program that shares the states changes these (SessionOptions::share_states). Throws a user error for a pattern
+  /// that pairs nothing, and for a pair of unequal types.
+  Model with_states(const std::vector<std::string>& patterns) const;
+
   struct Impl;
   const Impl& impl() const { return *impl_; }
 
@@ -78,7 +85,9 @@ struct Plan {
   std::string presets;
 
   struct Annotation {
-    std::string text;  ///< "NAME=[-, tp]"; one entry per dimension; NAME may hold '*'; see tessera run --help
+    /// "NAME=[-, tp]": one entry per dimension. NAME may hold '*'. An entry "..." stands for any number of dimensions
+    /// that stay whole; tensors with fewer dimensions than the other entries are left alone. See tessera run --help.
+    std::string text;
     std::string by = "annotation";  ///< who said so, for explain and messages
   };
   std::vector<Annotation> annotations;
@@ -87,6 +96,11 @@ struct Plan {
   /// weights are stored only there; NAME may hold '*'. The first that names a node wins. Their tensors are split over
   /// other axes as ever.
   std::vector<Annotation> places;
+  /// Initializers that change from run to run, as Model::with_states takes them: "*=next.*".
+  std::vector<std::string> states;
+  /// "NAME=[dp, ...]": how parameters and other states are stored between runs, whatever layout their uses compute in.
+  /// Written as annotations are; the first that names a state wins. What none names is stored as its uses want it.
+  std::vector<Annotation> storage;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
@@ -98,8 +112,8 @@ struct Plan {
   std::string mesh;
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
-  /// "shapes": {"batch": 8}, "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything
-  /// else.
+  /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "shapes": {"batch": 8}, "dtype": "bfloat16"}, each key optional.
+  /// Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16". Throws a user error
@@ -164,6 +178,15 @@ struct Explanation {
   std::vector<ReshardSummary> reshards;  ///< of this tensor
 };
 
+/// A parameter or other state of a program.
+struct StateInfo {
+  TensorInfo tensor;                 ///< whole
+  bool changes = false;              ///< from run to run; see Model::with_states
+  int64_t bytes = 0;                 ///< of the largest shard that a rank stores
+  std::string storage;               ///< the layout between runs, as annotations are written
+  std::vector<std::string> compute;  ///< the layouts in which its uses take it, in order of first use
+};
+
 /// What one rank holds and does in a step.
 struct RankFigures {
   int64_t peak_bytes = 0;       ///< at its peak, weights included
@@ -218,6 +241,8 @@ class Program {
   const Mesh& mesh() const;
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;
+  /// Parameters and other states, in the order of the model.
+  std::vector<StateInfo> states() const;
   const ProgramSummary& summary() const;
   /// The text form: ONNX text syntax, with each value's sharding as a comment.
   std::string text() const;
@@ -276,6 +301,9 @@ struct SessionOptions {
   /// has, too), and weights but where they stay mapped from files. A run that needs more is a user error that names its
   /// largest tensors, before they are allocated. 0: what the machine has, or the control group that the process is in.
   size_t memory_limit = 0;
+  /// A session on the same mesh and connection whose states that change are this one's, too: what one steps or sets,
+  /// the other sees. Runs of the two take turns. Null: the session has its own.
+  const class Session* share_states = nullptr;
   bool overlap = true;    ///< run what does not depend on a communication while it is under way
   bool profile = false;   ///< note the times of each operator; see profile.h
   bool keep_all = false;  ///< keep every intermediate tensor of a run, for comparisons
@@ -292,11 +320,19 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
-  /// Whole inputs to whole outputs. Throws a user error for an input that is missing, unknown, or of the wrong dtype or
-  /// shape, and a running error if a rank fails; the session can be used again after both. With a connection, all
-  /// processes give the same inputs; outputs are in that of rank 0, and there are none in the others; and a rank that
-  /// fails ends the connection.
+  /// Whole inputs to whole outputs; then all states step on all ranks, or, if a rank fails, on none. (If it fails while
+  /// ranks write over states, set_states() has to give all of them values before the next run.) Throws a user error for
+  /// an input that is missing, unknown, or of the wrong dtype or shape, and a running error if a rank fails; the
+  /// session can be used again after both. With a connection, all processes give the same inputs; outputs are in that
+  /// of rank 0, and there are none in the others; and a rank that fails ends the connection.
   Tensors run(const Tensors& inputs);
+
+  /// The states that change (Model::with_states), whole, by name, as the last run left them. With a connection, all
+  /// processes call it; the states are in that of rank 0, and there are none in the others.
+  Tensors states();
+  /// Gives states that change these whole values; with a connection, all processes give the same. Throws a user error
+  /// for a name that no such state has, or another dtype or shape; no state has changed then.
+  void set_states(const Tensors& states);
 
   /// Bytes of each rank at its peak, weights included, for inputs of these shapes. Loads what a run would load.
   std::vector<int64_t> peak_bytes(const Tensors& inputs);

@@ -10,11 +10,11 @@
 
 #include "api/same_bits.h"
 #include "api/small_model.h"
-#include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/check.h"
 #include "tessera/inspect.h"
 #include "tessera/onnx/import.h"
+#include "tessera/program_io/written_program.h"
 
 namespace tessera::test {
 namespace {

@@ -109,6 +109,7 @@ TEST_P(CtrlC, ends_all_ranks_soon_and_never_well) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_LT(std::chrono::steady_clock::now() - interrupted, kSoon) << contents(folder / "out");
     EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << contents(folder / "out");
+    EXPECT_THAT(contents(folder / "out"), testing::Not(testing::HasSubstr("--help"))) << "the command is no mistake";
     for (pid_t left : test::processes_with(model)) kill(left, SIGKILL);
   }
 }

@@ -1,8 +1,8 @@
 #include "conformance/run_case.h"
 
-#include "tessera/api/compile.h"
 #include "tessera/base/error.h"
 #include "tessera/compare.h"
+#include "tessera/compiler/compile.h"
 #include "tessera/runtime/executor.h"
 
 namespace tessera::conformance {
@@ -21,10 +21,10 @@ bool is_small(const Tensor& tensor) {
 }
 
 Tensors run(const NodeCase& node_case, const std::string& mesh, const std::string& annotation) {
-  api::CompileOptions options;
+  compiler::CompileOptions options;
   options.mesh = Mesh::parse(mesh);
-  if (!annotation.empty()) options.annotations.push_back(api::AnnotationRequest::parse(annotation, "annotation"));
-  api::Compiled compiled = api::compile(node_case.model, options);
+  if (!annotation.empty()) options.annotations.push_back(compiler::AnnotationRequest::parse(annotation, "annotation"));
+  compiler::Compiled compiled = compiler::compile(node_case.model, options);
   runtime::ExecutorOptions executor_options;
   executor_options.threads_per_rank = 1;
   executor_options.world.timeout = std::chrono::seconds(20);

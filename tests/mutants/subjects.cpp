@@ -6,8 +6,8 @@
 #include "io/temporary_folder.h"
 #include "random/random_program.h"
 #include "random/reference.h"
-#include "tessera/api/places.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/places.h"
 #include "tessera/inspect.h"
 #include "tessera/onnx/export.h"
 
@@ -82,7 +82,7 @@ std::shared_ptr<const Source> source_of_random(uint64_t seed) {
   for (const random::Order& order : program.orders)
     source->plan.annotations.push_back({order.name + "=" + order.sharding.str(program.mesh), "annotation"});
   for (const random::Placing& placing : program.places)
-    source->plan.places.push_back({placing.name + "=" + api::request_of(placing.place, program.mesh), "place"});
+    source->plan.places.push_back({placing.name + "=" + compiler::request_of(placing.place, program.mesh), "place"});
   if (program.orders.empty()) source->plan.presets = "dp:" + program.mesh.axes().front().name;
   source->inputs = program.inputs;
   for (const auto& [name, facts] : program.facts)

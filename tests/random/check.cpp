@@ -6,10 +6,10 @@
 #include "random/random_program.h"
 #include "random/reference.h"
 #include "runtime/checked_world.h"
-#include "tessera/api/compile.h"
-#include "tessera/api/places.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/compiler/compile.h"
+#include "tessera/compiler/places.h"
 #include "tessera/ir/text.h"
 #include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
@@ -31,7 +31,7 @@ runtime::ExecutorOptions options(bool apart = false) {
 }
 
 Tensors run_sharded(const Program& program) {
-  api::CompileOptions compile;
+  compiler::CompileOptions compile;
   compile.mesh = program.mesh;
   for (const auto& [symbol, value] : program.symbols) compile.shapes[symbol] = value;
   for (const Order& order : program.orders)
@@ -39,7 +39,7 @@ Tensors run_sharded(const Program& program) {
   for (const Placing& placing : program.places)
     compile.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
   if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
-  auto programs = runtime::RankPrograms::same(api::compile(program.model, compile).program);
+  auto programs = runtime::RankPrograms::same(compiler::compile(program.model, compile).program);
   proof::Report proof = proof::prove(*programs);
   if (!proof.good()) fail_running("proof", "{}", proof.findings.front().message);
   runtime::ExecutorOptions checked = options();
@@ -176,7 +176,7 @@ std::string describe(const Program& program) {
   for (const Order& order : program.orders)
     text += fmt::format("\n--annotate '{}={}'", order.name, order.sharding.str(program.mesh));
   for (const Placing& placing : program.places)
-    text += fmt::format("\n--place '{}={}'", placing.name, api::request_of(placing.place, program.mesh));
+    text += fmt::format("\n--place '{}={}'", placing.name, compiler::request_of(placing.place, program.mesh));
   return text;
 }
 

@@ -13,9 +13,9 @@
 #include "random/mutate.h"
 #include "random/random_program.h"
 #include "random/settings.h"
-#include "tessera/api/compile.h"
-#include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/compile.h"
+#include "tessera/program_io/written_program.h"
 #include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
 
@@ -29,7 +29,7 @@ using Programs = std::shared_ptr<const runtime::RankPrograms>;
 using Tensors = runtime::Executor::Tensors;
 
 std::shared_ptr<spmd::Program> compile(const Program& program) {
-  api::CompileOptions options;
+  compiler::CompileOptions options;
   options.mesh = program.mesh;
   for (const auto& [symbol, value] : program.symbols) options.shapes[symbol] = value;
   for (const Order& order : program.orders)
@@ -37,7 +37,7 @@ std::shared_ptr<spmd::Program> compile(const Program& program) {
   for (const Placing& placing : program.places)
     options.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
   if (program.orders.empty()) options.presets = "dp:" + program.mesh.axes().front().name;
-  return api::compile(program.model, options).program;
+  return compiler::compile(program.model, options).program;
 }
 
 // The same over Send and Recv.
@@ -45,8 +45,8 @@ Programs lowered(const spmd::Program& program) {
   testing_io::TemporaryFolder folder;
   WriteOptions options;
   options.lower = Lower::primitives;
-  api::write_program(program, "random", folder / "out", options);
-  return api::read_program(folder / "out");
+  program_io::write_program(program, "random", folder / "out", options);
+  return program_io::read_program(folder / "out");
 }
 
 Tensors run(const Programs& programs, const Program& program, std::chrono::milliseconds patience) {

@@ -14,7 +14,7 @@
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
 #include "tessera/spmd/partition.h"
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 #include "tessera/spmd/print.h"
 
 namespace tessera::spmd {

@@ -1,4 +1,4 @@
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-#include "tessera/api/compile.h"
-#include "tessera/api/glob.h"
 #include "tessera/api/impl.h"
-#include "tessera/api/open_mesh.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/compile.h"
+#include "tessera/compiler/open_mesh.h"
+#include "tessera/ir/glob.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/metadata.h"
 
@@ -22,15 +22,20 @@ Plan Model::plan() const {
 
 void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
   // Whether it can be followed shows on any size that has its places.
-  std::vector<api::PlaceRequest> places;
-  for (const Plan::Annotation& place : plan.places) places.push_back(api::PlaceRequest::parse(place.text, place.by));
-  compile(*this, api::close_sizes(plan.mesh, api::size_with_places(plan.mesh, places)), plan);
+  std::vector<compiler::PlaceRequest> places;
+  for (const Plan::Annotation& place : plan.places)
+    places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
+  compile(*this, compiler::close_sizes(plan.mesh, compiler::size_with_places(plan.mesh, places)), plan);
+  for (const auto& value : impl_->model.graph->values())
+    if (value->changing)
+      fail("write", "the state '{}' changes, which a model's file cannot say; say it in the plan (Plan::states)",
+           value->name);
   OnnxModel annotated = impl_->model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
   for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first has its way
-    const auto request = api::AnnotationRequest::parse(entry->text, entry->by);
+    const auto request = compiler::AnnotationRequest::parse(entry->text, entry->by);
     for (const auto& value : annotated.graph->values())
-      if (api::glob_matches(request.pattern, value->name)) set_metadata(*value, kAnnotationKey, request.sharding);
+      if (glob_matches(request.pattern, value->name)) set_metadata(*value, kAnnotationKey, request.sharding);
   }
   constexpr size_t kInline = 1024;
   ExportOptions options;

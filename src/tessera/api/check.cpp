@@ -1,8 +1,8 @@
 #include "tessera/check.h"
 
 #include "tessera/api/impl.h"
-#include "tessera/api/manifest.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/program_io/manifest.h"
 #include "tessera/proof/prove.h"
 
 namespace tessera {
@@ -14,22 +14,22 @@ CheckReport check_program(const Program& program) {
 
 std::vector<std::string> changed_models(const std::filesystem::path& folder) {
   std::vector<std::string> changed;
-  for (const api::Manifest::RankFile& file : api::read_manifest(folder).models)
-    if (api::stamp_of(folder, file.stamp.file) != file.stamp) changed.push_back(file.stamp.file);
+  for (const program_io::Manifest::RankFile& file : program_io::read_manifest(folder).models)
+    if (program_io::stamp_of(folder, file.stamp.file) != file.stamp) changed.push_back(file.stamp.file);
   return changed;
 }
 
 CheckReport accept_changed_models(const std::filesystem::path& folder) {
-  api::Manifest manifest = api::read_manifest(folder);
+  program_io::Manifest manifest = program_io::read_manifest(folder);
   // Before the models are read: what changes after that is not accepted.
   bool changed = false;
-  for (api::Manifest::RankFile& file : manifest.models) {
-    api::FileStamp now = api::stamp_of(folder, file.stamp.file);
+  for (program_io::Manifest::RankFile& file : manifest.models) {
+    program_io::FileStamp now = program_io::stamp_of(folder, file.stamp.file);
     changed |= now != file.stamp;
     file.stamp = std::move(now);
   }
   CheckReport report = check_program(Program::read(folder, true));
-  if (changed && report.good()) write_file(folder / api::kManifestFile, manifest.to_json());
+  if (changed && report.good()) write_file(folder / program_io::kManifestFile, manifest.to_json());
   return report;
 }
 

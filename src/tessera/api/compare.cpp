@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
-#include "tessera/base/tolerance.h"
+#include "tessera/ir/tolerance.h"
 
 namespace tessera {
 inline namespace v1 {

@@ -7,6 +7,7 @@
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/base/saturated.h"
+#include "tessera/compiler/tensor_info.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
@@ -97,7 +98,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
     result.parameters += data.count();
     result.parameter_bytes += bytes;
     const TensorType type{data.dtype, Shape(data.dims.begin(), data.dims.end())};
-    WeightInfo weight{api::info_of(value.name, type), bytes, {}};
+    WeightInfo weight{compiler::info_of(value.name, type), bytes, {}};
     for (const Use& use : value.uses)
       if (const std::string op = op_name(*use.node);
           std::find(weight.used_by.begin(), weight.used_by.end(), op) == weight.used_by.end())

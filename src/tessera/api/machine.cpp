@@ -1,7 +1,7 @@
 #include <thread>
 
 #include "tessera/inspect.h"
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 
 namespace tessera {
 inline namespace v1 {

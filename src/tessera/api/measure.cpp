@@ -11,11 +11,11 @@
 #include <map>
 #include <thread>
 
-#include "tessera/api/engines.h"
 #include "tessera/base/error.h"
 #include "tessera/base/error_kind.h"
 #include "tessera/collectives.h"
 #include "tessera/cost/fit.h"
+#include "tessera/launch/engines.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera {

@@ -2,29 +2,15 @@
 
 #include <set>
 
-#include "tessera/api/glob.h"
 #include "tessera/api/impl.h"
-#include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/tensor_info.h"
+#include "tessera/ir/glob.h"
 #include "tessera/onnx/import.h"
+#include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
 
 namespace tessera {
-namespace api {
-
-TensorInfo info_of(std::string_view name, const TensorType& type) {
-  TensorInfo info{std::string(name), type.dtype, {}};
-  if (type.shape)
-    for (const Expr& extent : *type.shape) info.shape.push_back(extent.str());
-  return info;
-}
-
-TensorInfo info_of(const Value& value) {
-  return info_of(value.name, value.type);
-}
-
-}  // namespace api
-
 inline namespace v1 {
 
 std::string_view version() {
@@ -42,7 +28,7 @@ const OnnxModel& Model::Impl::rewritten() const {
 }
 
 Model Model::load(const std::filesystem::path& path) {
-  if (api::is_written_program(path))
+  if (program_io::is_written_program(path))
     fail("import",
          "'{}' is a written program, which `tessera run`, `check` and `bench` take (and Program::read); this wants the "
          "model that it was made from, an ONNX file",
@@ -61,13 +47,13 @@ const std::filesystem::path& Model::path() const {
 
 std::vector<TensorInfo> Model::inputs() const {
   std::vector<TensorInfo> all;
-  for (const Value* value : impl_->model.graph->inputs) all.push_back(api::info_of(*value));
+  for (const Value* value : impl_->model.graph->inputs) all.push_back(compiler::info_of(*value));
   return all;
 }
 
 std::vector<TensorInfo> Model::outputs() const {
   std::vector<TensorInfo> all;
-  for (const Value* value : impl_->model.graph->outputs) all.push_back(api::info_of(*value));
+  for (const Value* value : impl_->model.graph->outputs) all.push_back(compiler::info_of(*value));
   return all;
 }
 
@@ -87,13 +73,13 @@ SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
     if (error.kind() != ErrorKind::user) throw;  // a model that cannot be run has no sizes at which it runs
   }
   std::vector<std::string> notes;
-  SymbolSizes all = api::symbol_values(impl_->model, rewritten, sizes, &notes);
+  SymbolSizes all = compiler::symbol_values(impl_->model, rewritten, sizes, &notes);
   if (note) *note = fmt::format("{}", fmt::join(notes, "; "));
   return all;
 }
 
 Model Model::with_sizes(const SymbolSizes& sizes) const {
-  api::require_symbols(impl_->model, sizes);
+  compiler::require_symbols(impl_->model, sizes);
   auto impl = std::make_shared<Impl>();
   impl->path = impl_->path;
   impl->files = impl_->files;
@@ -124,7 +110,7 @@ Model Model::with_outputs(const std::vector<std::string>& names) const {
       std::vector<std::string_view> results;
       for (const Value* result : graph.values_of(ValueKind::result)) results.push_back(result->name);
       fail("outputs", "no node of the model makes a tensor '{}'{}; name an output, or another result of a node", name,
-           api::nearest_names(results, name));
+           nearest_names(results, name));
     }
     if (graph.is_output(value)) fail("outputs", "'{}' is named twice; name it once", name);
     graph.outputs.push_back(value);

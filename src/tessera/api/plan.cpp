@@ -1,8 +1,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "tessera/api/open_mesh.h"
 #include "tessera/base/error.h"
+#include "tessera/compiler/open_mesh.h"
 #include "tessera/tessera.h"
 
 namespace tessera {
@@ -27,11 +27,15 @@ constexpr std::array kComputeNames = {
     ComputeName{"bf16", DType::bfloat16},
 };
 
-void read_list(std::vector<Plan::Annotation>& into, const Json& list, std::string_view source, std::string_view key,
-               std::string_view example) {
+const Json& list_of(const Json& list, std::string_view source, std::string_view key, std::string_view example) {
   if (!list.is_array())
     fail("plan", "{}: '{}' is {}, but must be a list of texts, as {}", source, key, list.type_name(), example);
-  for (const Json& entry : list)
+  return list;
+}
+
+void read_list(std::vector<Plan::Annotation>& into, const Json& list, std::string_view source, std::string_view key,
+               std::string_view example) {
+  for (const Json& entry : list_of(list, source, key, example))
     into.push_back({text_of(entry, source, key, example), fmt::format("plan file {}", source)});
 }
 
@@ -47,7 +51,7 @@ void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
 
 // Each axis of `mesh` is that of `open` in its place, with the size there unless that is open.
 void require_fits(const std::string& mesh, const std::string& open) {
-  const Mesh given = Mesh::parse(mesh), ones = api::close_sizes(open, 1), twos = api::close_sizes(open, 2);
+  const Mesh given = Mesh::parse(mesh), ones = compiler::close_sizes(open, 1), twos = compiler::close_sizes(open, 2);
   bool fits = given.axes().size() == ones.axes().size();
   for (size_t a = 0; fits && a < ones.axes().size(); ++a) {
     const bool any = ones.axes()[a].size != twos.axes()[a].size;
@@ -79,12 +83,19 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       read_list(plan.annotations, value, source, key, R"(["h.*.weight=[-,tp]"])");
     else if (key == "places")
       read_list(plan.places, value, source, key, R"(["h.1.*=pp:1"])");
+    else if (key == "states")
+      for (const Json& entry : list_of(value, source, key, R"(["*=next.*"])"))
+        plan.states.push_back(text_of(entry, source, key, R"(["*=next.*"])"));
+    else if (key == "store")
+      read_list(plan.storage, value, source, key, R"(["*=[dp,...]"])");
     else if (key == "shapes")
       read_shapes(plan, value, source);
     else if (key == "dtype")
       plan.dtype = dtype_named(text_of(value, source, key, R"("bfloat16")"), source);
     else
-      fail("plan", "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, shapes, dtype",
+      fail("plan",
+           "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
+           "store, shapes, dtype",
            source, key);
   }
   return plan;
@@ -102,6 +113,8 @@ std::string Plan::to_json() const {
   if (!presets.empty()) json["presets"] = presets;
   for (const Annotation& annotation : annotations) json["annotations"].push_back(annotation.text);
   for (const Annotation& place : places) json["places"].push_back(place.text);
+  if (!states.empty()) json["states"] = states;
+  for (const Annotation& store : storage) json["store"].push_back(store.text);
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
   try {
@@ -113,12 +126,14 @@ std::string Plan::to_json() const {
 
 Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
-  if (!mesh.empty() && api::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
+  if (!mesh.empty() && compiler::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());
   both.places.insert(both.places.end(), weaker.places.begin(), weaker.places.end());
+  both.states.insert(both.states.end(), weaker.states.begin(), weaker.states.end());
+  both.storage.insert(both.storage.end(), weaker.storage.begin(), weaker.storage.end());
   both.shapes.insert(weaker.shapes.begin(), weaker.shapes.end());
   return both;
 }

@@ -4,10 +4,10 @@
 #include <map>
 #include <thread>
 
-#include "tessera/api/engines.h"
-#include "tessera/api/gather_times.h"
 #include "tessera/api/session.h"
 #include "tessera/kernels/peak.h"
+#include "tessera/launch/engines.h"
+#include "tessera/launch/gather_times.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -113,7 +113,7 @@ Profile Session::profile() const {
   Profile profile;
   if (times.empty()) return profile;
   if (const auto& connection = impl_->connection)
-    times = api::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
+    times = launch::gather_times(*connection->impl().world, connection->launch().rank, times[0]);
   TimePoint start = times[0].begin, end = times[0].outputs;
   for (const runtime::RankTimes& rank : times) {
     start = std::min(start, rank.begin);

@@ -3,12 +3,15 @@
 #include <set>
 
 #include "tessera/api/impl.h"
-#include "tessera/api/written_program.h"
 #include "tessera/base/error.h"
 #include "tessera/base/saturated.h"
+#include "tessera/compiler/explain.h"
+#include "tessera/compiler/summary.h"
+#include "tessera/compiler/tensor_info.h"
 #include "tessera/join.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/pipeline.h"
+#include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/spmd/print.h"
@@ -30,13 +33,15 @@ namespace {
 
 std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, const Plan& plan,
                                         const CompileOptions& options) {
-  api::CompileOptions asked;
+  compiler::CompileOptions asked;
   asked.mesh = mesh;
   asked.presets = plan.presets;
   for (const Plan::Annotation& annotation : plan.annotations)
-    asked.annotations.push_back(api::AnnotationRequest::parse(annotation.text, annotation.by));
+    asked.annotations.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by));
   for (const Plan::Annotation& place : plan.places)
-    asked.places.push_back(api::PlaceRequest::parse(place.text, place.by));
+    asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
+  for (const Plan::Annotation& store : plan.storage)
+    asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by));
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
@@ -45,8 +50,8 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   asked.topology.require_fits(mesh);
   auto impl = std::make_shared<Program::Impl>();
   bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe;
-  impl->compiled = as_rewritten ? api::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
-                                : api::compile(model.impl().model, asked);
+  impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
+                                : compiler::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
   return impl;
 }
@@ -82,7 +87,7 @@ class ForSizes {
     for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
     try {
       std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_);
-      api::share_data(*impl->compiled->program, *all_);
+      compiler::share_data(*impl->compiled->program, *all_);
       impl->programs = runtime::RankPrograms::same(impl->program, model_.impl().files);
       Program program(impl);
       api::require_proof(program, ErrorKind::running);
@@ -106,6 +111,11 @@ class ForSizes {
 }  // namespace
 
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  if (!plan.states.empty()) {
+    Plan rest = plan;
+    rest.states.clear();
+    return compile(model.with_states(plan.states), mesh, rest, options);
+  }
   if (has_collectives(model))
     fail(
         "compile",
@@ -120,7 +130,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->programs = runtime::RankPrograms::same(impl->program, model.impl().files);
   impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, plan, options, impl->program)](
                         const SymbolSizes& fixed) { return (*made)(fixed); };
-  impl->summary = api::summarize(*impl->program);
+  impl->summary = compiler::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
   if (options.memory_limit > 0) {
@@ -141,13 +151,30 @@ const Mesh& Program::mesh() const {
 std::vector<TensorInfo> Program::inputs() const {
   std::vector<TensorInfo> all;
   for (const spmd::Port& port : impl_->program->inputs)
-    all.push_back(api::info_of(port.name, impl_->program->placement(port.value).global));
+    all.push_back(compiler::info_of(port.name, impl_->program->placement(port.value).global));
   return all;
 }
 std::vector<TensorInfo> Program::outputs() const {
   std::vector<TensorInfo> all;
   for (size_t i = 0; i < impl_->program->outputs.size(); ++i)
-    all.push_back(api::info_of(impl_->program->outputs[i].name, impl_->programs->output(i).placement->global));
+    all.push_back(compiler::info_of(impl_->program->outputs[i].name, impl_->programs->output(i).placement->global));
+  return all;
+}
+std::vector<StateInfo> Program::states() const {
+  std::vector<StateInfo> all;
+  std::set<std::string> seen;
+  for (const auto& program : impl_->programs->programs)
+    for (const Value* value : program->graph->values_of(ValueKind::state)) {
+      if (!seen.insert(value->name).second) continue;
+      const spmd::Placement& placement = program->placement(value);
+      StateInfo& state = all.emplace_back();
+      state.tensor = compiler::info_of(placement.name, placement.global);
+      state.changes = value->changing;
+      state.storage = placement.sharding.str(program->mesh);
+      state.bytes = static_cast<int64_t>(spmd::hinted(largest_shard(placement.sharding, program->mesh), {})) *
+                    bits_of(value->dtype()) / 8;
+      state.compute = spmd::layouts_in_use(*program, placement.name);
+    }
   return all;
 }
 const ProgramSummary& Program::summary() const {
@@ -160,26 +187,26 @@ std::string Program::text() const {
 Explanation Program::explain(const std::string& tensor) const {
   if (!impl_->compiled)
     fail("explain", "'{}': a written program does not tell why its layouts are as they are; explain the model", tensor);
-  return api::explain(*impl_->compiled, tensor);
+  return compiler::explain(*impl_->compiled, tensor);
 }
 
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl_->compiled)
     fail("write", "'{}': a program that was read is written already; copy its folder", folder.string());
   api::require_proof(*this, ErrorKind::running);
-  api::write_program(*impl_->program, impl_->source, folder, options);
+  program_io::write_program(*impl_->program, impl_->source, folder, options);
 }
 
 Program Program::read(const std::filesystem::path& folder, bool changed_models) {
   auto impl = std::make_shared<Program::Impl>();
-  impl->programs = api::read_program(folder, changed_models);
+  impl->programs = program_io::read_program(folder, changed_models);
   impl->program = impl->programs->programs.front();
-  impl->summary = api::summarize(*impl->program);
+  impl->summary = compiler::summarize(*impl->program);
   return Program(std::move(impl));
 }
 
 bool Program::is_written(const std::filesystem::path& path) {
-  return api::is_written_program(path);
+  return program_io::is_written_program(path);
 }
 
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {

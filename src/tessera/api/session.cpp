@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 
-#include "tessera/api/engines.h"
-#include "tessera/api/flight_record.h"
-#include "tessera/api/handshake.h"
 #include "tessera/api/impl.h"
+#include "tessera/launch/engines.h"
+#include "tessera/launch/flight_record.h"
+#include "tessera/launch/handshake.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -14,8 +14,10 @@ inline namespace v1 {
 namespace {
 
 runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,
-                                          std::optional<api::SameWeights>& weights) {
+                                          std::shared_ptr<runtime::StateStore> states,
+                                          std::optional<launch::SameWeights>& weights) {
   runtime::ExecutorOptions result;
+  result.states = std::move(states);
   result.for_sizes = for_sizes;
   result.threads_per_rank = options.threads_per_rank;
   result.keep_all = options.keep_all;
@@ -27,7 +29,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   if (options.abandoned)
     result.abandoned = [file = options.flight_record, told = options.abandoned](const std::string& message,
                                                                                 const auto& flights) {
-      told(message + api::record_flights(file, message, flights));
+      told(message + launch::record_flights(file, message, flights));
     };
   if (options.connection) {
     result.connected = options.connection->impl().world;
@@ -55,31 +57,41 @@ auto recorded(const Impl& session, Call call) {
     const std::string text = error.what();
     const size_t end = text.find("] ");  // an Error puts its stage there
     throw Error(ErrorKind::running, text.substr(1, end - 1),
-                text.substr(end + 2) + api::record_flights(session.flight_record, text, session.executor.flights()));
+                text.substr(end + 2) + launch::record_flights(session.flight_record, text, session.executor.flights()));
   }
 }
 
 }  // namespace
 
-Session::Impl::Impl(const Program& program, const SessionOptions& options)
-    : executor(proved(program).impl().programs, executor_options(options, program.impl().for_sizes, weights)),
+Session::Impl::Impl(const Program& program, const SessionOptions& options, std::shared_ptr<runtime::StateStore> states)
+    : executor(proved(program).impl().programs,
+               executor_options(options, program.impl().for_sizes, std::move(states), weights)),
       flight_record(options.flight_record),
       connection(options.connection) {
   if (!options.connection) return;
   const auto& programs = program.impl().programs;
-  const std::vector<uint64_t> copies = api::shake_hands(*options.connection->impl().everyone, *programs, version());
+  const std::vector<uint64_t> copies = launch::shake_hands(*options.connection->impl().everyone, *programs, version());
   if (std::adjacent_find(copies.begin(), copies.end(), std::not_equal_to<>()) != copies.end())
     weights.emplace(programs, options.connection->launch().rank, copies);
 }
 
 Session::Session(const Program& program, const SessionOptions& options)
-    : impl_(std::make_unique<Impl>(program, options)) {}
+    : impl_(std::make_unique<Impl>(program, options,
+                                   options.share_states ? options.share_states->impl_->executor.store() : nullptr)) {}
 Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
 Tensors Session::run(const Tensors& inputs) {
   return recorded(*impl_, [&] { return impl_->executor.run(inputs); });
+}
+
+Tensors Session::states() {
+  return recorded(*impl_, [&] { return impl_->executor.states(); });
+}
+
+void Session::set_states(const Tensors& states) {
+  recorded(*impl_, [&] { impl_->executor.set_states(states); });
 }
 
 std::vector<int64_t> Session::peak_bytes(const Tensors& inputs) {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "tessera/api/same_weights.h"
 #include "tessera/launch.h"
+#include "tessera/launch/same_weights.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/tessera.h"
 
@@ -16,9 +16,10 @@ struct Session::Impl {
   runtime::Executor executor;
   std::string flight_record;
   std::shared_ptr<Connection> connection;
-  std::optional<api::SameWeights> weights;  ///< where ranks have read them from more than one file
+  std::optional<launch::SameWeights> weights;  ///< where ranks have read them from more than one file
 
-  Impl(const Program& program, const SessionOptions& options);
+  /// `states`: of another session; null: the session has its own.
+  Impl(const Program& program, const SessionOptions& options, std::shared_ptr<runtime::StateStore> states);
 };
 
 }  // namespace v1

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "tessera/base/checked.h"
 #include "tessera/cli/command.h"
@@ -79,7 +80,8 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option("--annotate", annotations,
                  "NAME=[d,…] lays out the tensors of that name ('*' matches anything), one d per dimension: '-' whole, "
                  "'?' open, an axis 'tp', axes '{dp,tp}' major to minor, parts '3*192{tp}'; a suffix '?' opens a "
-                 "dimension; ' partial(sum:tp)' may follow. May be repeated; the first wins")
+                 "dimension, or ... for any number of whole ones; ' partial(sum:tp)' may follow. May be repeated; the "
+                 "first wins")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--place", places,
@@ -88,8 +90,22 @@ void PlanOptions::declare(CLI::App& app) {
                  "h.1.*=pp:1; their weights are stored there only. May be repeated; the first wins")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--plan", plan_path,
-                 "JSON file with mesh, presets, annotations, places, shapes, dtype; options come before it");
+  app.add_option(
+         "--state", states,
+         "STATE=NEXT makes the initializer STATE a state that takes the value of the output NEXT after each run, "
+         "as '*=next.*', where '*' is the same text on both sides; initializers without a partner stay as they "
+         "are. STATE alone may be changed by --load-states. May be repeated")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--store", storage,
+                 "NAME=[d, …] as for --annotate, but for how parameters and other states are stored between runs: "
+                 "'*=[dp,...]' stores all along their first dimension (FSDP, ZeRO-3), and gathers each for its use. "
+                 "May be repeated; the first wins")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option(
+      "--plan", plan_path,
+      "JSON file with mesh, presets, annotations, places, states, store, shapes, dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype, "what a float32 model computes in: float32 (fp32) or bfloat16 (bf16)");
 }
@@ -108,6 +124,8 @@ Plan PlanOptions::plan() const {
   plan.presets = preset;
   for (const std::string& annotation : annotations) plan.annotations.push_back({annotation, "annotation"});
   for (const std::string& place : places) plan.places.push_back({place, "place"});
+  plan.states = states;
+  for (const std::string& store : storage) plan.storage.push_back({store, "store"});
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
   if (!dtype.empty()) plan.dtype = Plan::dtype_named(dtype, "--dtype");
@@ -145,25 +163,25 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
-         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
+         !states.empty() || !storage.empty() || !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
   if (any())
-    throw Error(
-        ErrorKind::user, "run",
-        path +
-            " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
-            "out --mesh, --topology, --preset, --annotate, --place, --plan, --shapes, --own and --dtype, or run the "
-            "model itself");
+    throw Error(ErrorKind::user, "run",
+                path +
+                    " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
+                    "out --mesh, --topology, --preset, --annotate, --place, --state, --store, --plan, --shapes, --own "
+                    "and --dtype, or run the "
+                    "model itself");
 }
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
-  if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !plan_path.empty() ||
-      !dtype.empty())
+  if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !states.empty() ||
+      !storage.empty() || !plan_path.empty() || !dtype.empty())
     mistake("join", path +
                         " is split already, so that its layouts are fixed; leave out --topology, --preset, "
-                        "--annotate, --place, --plan and --dtype");
+                        "--annotate, --place, --state, --store, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {
@@ -259,6 +277,26 @@ Tensors InputOptions::given(const std::vector<TensorInfo>& ports) const {
   return path.empty() ? Tensors{} : read_tensors(path, "input", ports, memory_limit);
 }
 
+Tensors InputOptions::at_step(const Tensors& arrays, const std::vector<TensorInfo>& ports, int step) const {
+  if (steps == 0) return arrays;
+  Tensors sliced = arrays;
+  for (const TensorInfo& port : ports) {
+    auto array = sliced.find(port.name);
+    if (array == sliced.end() || array->second.dims.size() != port.shape.size() + 1) continue;
+    Tensor& tensor = array->second;
+    if (tensor.dims.front() != steps)
+      mistake("inputs", "input '" + port.name + "' has arrays for " + std::to_string(tensor.dims.front()) +
+                            " steps, but --steps is " + std::to_string(steps) + "; give as many of both");
+    if (bits_of(tensor.dtype) % 8 != 0 || tensor.dtype == DType::string)
+      mistake("inputs", "input '" + port.name + "' has elements of " + std::to_string(bits_of(tensor.dtype)) +
+                            " bits, which cannot be cut into steps; give one array for all steps");
+    tensor.dims.erase(tensor.dims.begin());
+    tensor.bytes /= static_cast<size_t>(steps);
+    if (tensor.bytes > 0) tensor.data += static_cast<size_t>(step) * tensor.bytes;
+  }
+  return sliced;
+}
+
 Tensors InputOptions::random(const Model& model, const SymbolSizes& sizes, const Console& console) const {
   console.note("note: random inputs (--seed " + std::to_string(seed) + "); give your own with --inputs");
   return random_inputs(model, sizes, seed, memory_limit);
@@ -270,6 +308,11 @@ Tensors InputOptions::given_for_written(const Program& program) const {
   for (const TensorInfo& port : program.inputs()) names.push_back(port.name + " " + type_text(port));
   throw Error(ErrorKind::user, "inputs",
               "a program that was split before runs on given inputs; give --inputs with " + joined(names));
+}
+
+Model with_states(const Model& model, Plan& plan) {
+  const std::vector<std::string> states = std::exchange(plan.states, {});
+  return states.empty() ? model : model.with_states(states);
 }
 
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
@@ -300,11 +343,12 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
     return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
   }
-  const Model model = fetched.empty() ? models.front() : models.front().with_outputs(fetched);
+  Plan wanted = plan.plan(models.front());
+  const Model stepped = with_states(models.front(), wanted);
+  const Model model = fetched.empty() ? stepped : stepped.with_outputs(fetched);
   if (check) check(model);
-  Plan wanted = plan.plan(model);
   const Mesh mesh = plan.mesh(wanted);
-  plan.add_sizes(wanted, model.inputs(), arrays);
+  plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
   start = Clock::now();
   Program program = compile(model, mesh, wanted, {{}, observer, plan.topology()});
   const double compiled = milliseconds_since(start);
@@ -394,6 +438,20 @@ Json reshards_json(const std::vector<ReshardSummary>& reshards) {
                     {"to", entry.to},
                     {"steps", entry.steps},
                     {"bytes", entry.bytes}});
+  return list;
+}
+
+Json states_json(const Program& program) {
+  Json list = Json::array();
+  for (const StateInfo& state : program.states()) {
+    Json entry = port_json(state.tensor);
+    entry["bytes"] = state.bytes;
+    entry["storage"] = state.storage;
+    entry["compute"] = state.compute.empty() ? Json(nullptr) : Json(state.compute.front());
+    entry["uses"] = state.compute;
+    entry["changes"] = state.changes;
+    list.push_back(std::move(entry));
+  }
   return list;
 }
 

@@ -50,7 +50,7 @@ struct PlanOptions {
   void refuse_for_split(const std::string& path) const;
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
-  std::vector<std::string> annotations, places, own;
+  std::vector<std::string> annotations, places, states, storage, own;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.
@@ -93,17 +93,23 @@ struct InputOptions {
   /// Those of a written program, which cannot be random: its tables are cut up, so that what indexes them cannot be
   /// traced as in a model. Throws a user error if there are none.
   Tensors given_for_written(const Program& program) const;
+  /// What one of `steps` takes: of arrays with one more leading dimension, of `steps`, its slice; others as they are.
+  Tensors at_step(const Tensors& arrays, const std::vector<TensorInfo>& ports, int step) const;
   bool from_file() const { return !path.empty(); }
 
   std::string path;
   uint64_t seed = 0;
+  int steps = 0;            ///< 0: a run, whose inputs are as the model has them
   size_t memory_limit = 0;  ///< bytes that the arrays may take; 0: what the machine has
 };
+
+/// The model with the states that the plan names, which then does not name them any more.
+Model with_states(const Model& model, Plan& plan);
 
 /// A program to run, and what to run it on.
 struct Loaded {
   Program program;
-  Tensors inputs;
+  Tensors inputs;              ///< for all steps
   std::optional<Model> model;  ///< none for a written program, or models that are split
   Plan plan;                   ///< completed by the sizes of the inputs
   double compile_ms = 0;       ///< reading and compiling, without the inputs
@@ -140,6 +146,8 @@ void print_collectives(const Console& console, const ProgramSummary& summary);
 void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most);
 Json collectives_json(const ProgramSummary& summary);
 Json reshards_json(const std::vector<ReshardSummary>& reshards);
+/// States with the bytes of a rank's shard, and with how they are stored and used.
+Json states_json(const Program& program);
 Json ports_json(const std::vector<TensorInfo>& ports);
 /// {"name": "x", "dtype": "float32", "shape": ["batch", 128]}: numbers are numbers, expressions over symbols texts.
 Json port_json(const TensorInfo& port);

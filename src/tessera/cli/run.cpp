@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <cstring>
 
+#include "tessera/base/checked.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
+#include "tessera/ir/pages.h"
 
 namespace tessera::cli {
 namespace {
@@ -33,6 +36,47 @@ TensorInfo info_of(const std::string& name, const Tensor& tensor) {
   return info;
 }
 
+/// The outputs of all steps, one after the other along a new first dimension.
+class StackedOutputs {
+ public:
+  StackedOutputs(int steps, size_t memory_limit)
+      : steps_(steps), limit_(memory_limit ? memory_limit : machine_memory()) {}
+
+  void put(int step, const Tensors& outputs) {
+    for (const auto& [name, output] : outputs) {
+      Tensor& all = all_[name];
+      if (step == 0) all = room_for(name, output);
+      const size_t bytes = all.bytes / static_cast<size_t>(steps_);
+      if (bytes > 0) std::memcpy(all.mutable_data() + static_cast<size_t>(step) * bytes, output.data, bytes);
+    }
+  }
+
+  const Tensors& all() const { return all_; }
+
+ private:
+  Tensor room_for(const std::string& name, const Tensor& output) {
+    if (bits_of(output.dtype) % 8 != 0 || output.dtype == DType::string)
+      throw Error(ErrorKind::user, "run",
+                  "the output '" + name + "' has elements of " + std::to_string(bits_of(output.dtype)) +
+                      " bits, which cannot be stacked; leave it out with --fetch");
+    const auto bytes = multiply_if_fits(output.bytes, static_cast<size_t>(steps_));
+    taken_ += bytes.value_or(limit_);
+    if (!bytes || taken_ > limit_)
+      throw Error(ErrorKind::user, "run",
+                  "the outputs of all steps need more than " + bytes_text(static_cast<double>(limit_)) + ", and '" +
+                      name + "' alone " + bytes_text(static_cast<double>(output.bytes)) +
+                      " a step; run fewer steps, "
+                      "or leave it out with --fetch");
+    Dims dims = output.dims;
+    dims.insert(dims.begin(), steps_);
+    return Tensor::zeros(output.dtype, dims);
+  }
+
+  int steps_;
+  size_t limit_, taken_ = 0;
+  Tensors all_;
+};
+
 class Run : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -46,7 +90,16 @@ class Run : public Command {
                    "nodes make")
         ->delimiter(',')
         ->allow_extra_args(false);
-    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(CLI::Range(1, 1000000));
+    app.add_option(
+           "--steps", inputs_.steps,
+           "runs one after the other, each on the states that the one before left (--state): an input with one "
+           "more leading dimension, of as many, gives a slice to each, others are the same for all; outputs are "
+           "stacked")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--load-states", loaded_states_, "a .npz file with all states that change, to begin with");
+    app.add_option("--save-states", saved_states_,
+                   "a .npz file to write, with all states that change, after the last run");
+    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(CLI::PositiveNumber);
     dump_.declare(app);
     run_.declare(app);
   }
@@ -56,11 +109,16 @@ class Run : public Command {
     dump_.check();
     if (std::optional<int> ended = run_.begin(console, "run --repeat " + std::to_string(repeat_))) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
-    if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
+    if (inputs_.steps > 0 && repeat_ > 1)
+      throw Error(ErrorKind::user, "run", "--repeat and --steps both say how often to run; give one of them");
+    for (const std::string* path : {&outputs_, &saved_states_})
+      if (!path->empty() && console.speaks()) require_writable(*path);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
     const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_);
     const Program& program = loaded.program;
-    const Tensors& inputs = loaded.inputs;
+    const std::vector<TensorInfo> ports = program.inputs();
+    Tensors inputs = inputs_.at_step(loaded.inputs, ports, 0);
+    const Tensors states = given_states(program);
     Session session = [&] {
       Progress progress(console, "loading");
       return Session(program, run_.session(console));
@@ -73,17 +131,25 @@ class Run : public Command {
     console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
                  (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; at its peak a rank needs " +
                  bytes_text(static_cast<double>(*std::max_element(peaks.begin(), peaks.end()))));
+    if (!loaded_states_.empty()) session.set_states(states);
     Tensors outputs;
+    StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
     double best = 0;
-    for (int i = 0; i < repeat_; ++i) {
+    const int runs = std::max(inputs_.steps, repeat_);
+    for (int i = 0; i < runs; ++i) {
       Progress progress(console, "running");
+      if (i > 0) inputs = inputs_.at_step(loaded.inputs, ports, i);
       const Clock::time_point start = Clock::now();
       outputs = session.run(inputs);
       const double seconds = milliseconds_since(start) * 1e-3;
       best = i == 0 ? seconds : std::min(best, seconds);
+      if (inputs_.steps > 0) stacked.put(i, outputs);
     }
+    const Tensors after = saved_states_.empty() ? Tensors{} : session.states();
     if (!console.speaks()) return kGood;  // outputs are where rank 0 is
+    if (inputs_.steps > 0) outputs = stacked.all();
     if (!outputs_.empty()) write_tensors(outputs_, outputs);
+    if (!saved_states_.empty()) write_tensors(saved_states_, after);
     if (console.json)
       emit(console, program, session, peaks, outputs, best);
     else
@@ -92,18 +158,45 @@ class Run : public Command {
   }
 
  private:
+  // Those of --load-states: all that change, and nothing else.
+  Tensors given_states(const Program& program) const {
+    std::vector<TensorInfo> changing;
+    for (const StateInfo& state : program.states())
+      if (state.changes) changing.push_back(state.tensor);
+    if (changing.empty() && (!loaded_states_.empty() || !saved_states_.empty()))
+      throw Error(
+          ErrorKind::user, "state",
+          model_ + " has no states that change, so that there are none to load or save; name them with --state");
+    if (loaded_states_.empty()) return {};
+    Tensors states = read_tensors(loaded_states_, "state", changing, inputs_.memory_limit);
+    std::vector<std::string> missing;
+    for (const TensorInfo& state : changing)
+      if (!states.contains(state.name)) missing.push_back("'" + state.name + "'");
+    if (!missing.empty()) {
+      const size_t count = missing.size();
+      missing.resize(std::min<size_t>(count, 3));
+      throw Error(ErrorKind::user, "state",
+                  loaded_states_ + " has no array for " + std::to_string(count) + " of the states that change: " +
+                      joined(missing) + (count > 3 ? ", …" : "") + "; load what --save-states wrote");
+    }
+    return states;
+  }
+
   // What was asked for is in the file of --outputs; the rest is for who looks on.
   void print(const Console& console, const Program& program, const Tensors& outputs, double seconds) const {
     if (console.quiet) return;
     print_collectives(console, program.summary());
-    console.say("ran in " + time_text(seconds));
+    console.say(inputs_.steps > 0
+                    ? "ran " + std::to_string(inputs_.steps) + " steps, the fastest in " + time_text(seconds)
+                    : "ran in " + time_text(seconds));
     Table table({"output", "type", ""});
     for (const TensorInfo& port : program.outputs()) {
       const Tensor& tensor = outputs.at(port.name);
       table.add({port.name, type_text(info_of(port.name, tensor)), glance(tensor)});
     }
     table.print(console);
-    if (!outputs_.empty()) console.say("wrote " + outputs_);
+    for (const std::string* path : {&outputs_, &saved_states_})
+      if (!path->empty()) console.say("wrote " + *path);
   }
 
   void emit(const Console& console, const Program& program, const Session& session, const std::vector<int64_t>& peaks,
@@ -124,15 +217,18 @@ class Run : public Command {
                    {"reshards", reshards_json(summary.reshards)},
                    {"ranks", ranks},
                    {"outputs", produced},
+                   {"states", states_json(program)},
                    {"notes", summary.notes},
                    {"warnings", summary.warnings}};
     if (!inputs_.from_file()) object["seed"] = inputs_.seed;
+    if (inputs_.steps > 0) object["steps"] = inputs_.steps;
     if (!outputs_.empty()) object["written"] = outputs_;
+    if (!saved_states_.empty()) object["written_states"] = saved_states_;
     dump_.add_to(object);
     console.emit(object);
   }
 
-  std::string model_, outputs_;
+  std::string model_, outputs_, loaded_states_, saved_states_;
   std::vector<std::string> fetched_;
   int repeat_ = 1;
   PlanOptions plan_;

@@ -241,6 +241,7 @@ void Graph::set_next(Value* state, Value* next) {
   std::erase(stepped_, state);
   if (next) stepped_.push_back(state);
   state->next = next;
+  state->changing |= next != nullptr;
 }
 
 void Graph::rename(Value* value, std::string_view new_name) {

@@ -72,12 +72,18 @@ struct Value {
   Tensor data;               ///< initial data of a state, data of a constant
   /// Elements, where shape computation knows them: rank 0 (one element) or rank 1. For integers, int64 semantics.
   std::optional<std::vector<Expr>> content;
-  /// Of a state: the result that becomes its value after a step; null if it never changes. Set by Graph::set_next.
+  /// Of a state: the result that becomes its value after a step; null if the graph does not step it. Set by
+  /// Graph::set_next.
   Value* next = nullptr;
+  /// Of a state: its value may differ from run to run, because the graph steps it or because another program that
+  /// shares it does. Its initial data say nothing about a run.
+  bool changing = false;
   std::string extra;  ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
   std::string data_extra;  ///< the same of its initializer (storage form, external location), serialized
 
   bool has_data() const { return kind == ValueKind::state || kind == ValueKind::constant; }
+  /// Whether `data` is what every run sees.
+  bool is_fixed() const { return has_data() && !changing; }
   bool has_shape() const { return type.shape.has_value(); }
   /// The extents; an internal error if they are not known.
   const Shape& shape() const;

@@ -39,8 +39,7 @@ bool visit_floats(const Tensor& stored, Visit visit) {
 }
 
 bool holds_data(const Value& value) {
-  const bool known = value.kind == ValueKind::constant || (value.kind == ValueKind::state && !value.next);
-  return known && value.data.data != nullptr;
+  return value.is_fixed() && value.data.data != nullptr;
 }
 
 // Their elements are those of the first operand.

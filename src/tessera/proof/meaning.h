@@ -24,7 +24,7 @@ namespace tessera::proof {
 /// the state v in place of w.
 ///
 /// The operands of commutative operators count in any order, and a copy (Identity) has its operand's number. Other
-/// spellings of one computation have other numbers (see api/normal_form.h).
+/// spellings of one computation have other numbers (see program_io/normal_form.h).
 struct Meaning {
   Number whole;                 ///< of outputs, next values, communications, and of the ports' layouts
   std::vector<uint32_t> steps;  ///< the last 24 bits of the nodes' numbers, sorted, each once: to find a change

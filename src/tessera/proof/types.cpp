@@ -171,7 +171,7 @@ void check_values(const spmd::Program& program, int64_t rank, Report& report) {
     for (size_t i = 0; i < node->operand_count(); ++i) {
       const Value* operand = node->inputs[i];
       if (!operand || !ops::reads_values(*node, i)) continue;
-      if (!operand->producer && operand->kind != ValueKind::input && !operand->next) continue;
+      if (!operand->producer && operand->kind != ValueKind::input && !operand->changing) continue;
       return report.findings.push_back(
           {"type",
            fmt::format("{} reads its operand {} ('{}') before the run, but it is computed during the run; make it a "

@@ -37,7 +37,7 @@ bool becomes_state(Graph& graph, Node* node, const Tensor& data) {
 void settle_values(Graph& graph, Node* node) {
   for (size_t i = 0; i < node->operand_count(); ++i) {
     Value* stored = node->inputs[i];
-    if (!stored || stored->kind != ValueKind::state || stored->next || !ops::reads_values(*node, i)) continue;
+    if (!stored || stored->kind != ValueKind::state || stored->changing || !ops::reads_values(*node, i)) continue;
     const bool parameter =
         graph.is_output(stored) || std::any_of(stored->uses.begin(), stored->uses.end(),
                                                [](auto& use) { return !ops::reads_values(*use.node, use.index); });

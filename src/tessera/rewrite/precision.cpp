@@ -106,7 +106,7 @@ class PrecisionLowering {
   Value* narrow(Value* value, const Node& before) {
     Value*& known = narrow_[value];
     if (known) return known;
-    if (value->kind == ValueKind::state) {
+    if (value->kind == ValueKind::state && !value->changing) {
       // The parameter itself becomes narrow where nothing light reads it, so that its name stays.
       known = graph_.add_state(value->name + ".bfloat16", narrowed(value->data));
     } else if (value->kind == ValueKind::constant) {
@@ -121,7 +121,7 @@ class PrecisionLowering {
   void restore_outputs() {
     // States whose wide form nobody reads any more pass their name on.
     for (auto& [wide, narrow] : narrow_)
-      if (wide->kind == ValueKind::state && wide->uses.empty() && !wide->next) {
+      if (wide->kind == ValueKind::state && wide->uses.empty() && !wide->changing) {
         std::string name = wide->name;
         graph_.rename(wide, name + ".float32");
         graph_.rename(narrow, name);

@@ -72,7 +72,8 @@ struct Projection {
 };
 
 bool is_parameter(const Graph& graph, const Value* value) {
-  return value->kind == ValueKind::state && !value->next && used_once(graph, value) && bits_of(value->dtype()) % 8 == 0;
+  return value->kind == ValueKind::state && !value->changing && used_once(graph, value) &&
+         bits_of(value->dtype()) % 8 == 0;
 }
 
 /// A bias [n] of a product's columns.

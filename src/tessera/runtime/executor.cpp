@@ -1,6 +1,9 @@
 #include "tessera/runtime/executor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -43,6 +46,28 @@ std::string ranks_text(int64_t ranks) {
   return fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
 }
 
+// The rank's part of a state, to and from the whole.
+void store_part(const StateSlot& slot, const Box& box, std::byte* whole) {
+  if (slot.bytes == 0) return;
+  if (box.count() == count_of(box.dims))
+    std::memcpy(whole, slot.current.get(), slot.bytes);
+  else
+    copy_to_whole(whole, slot.current.get(), box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+}
+void load_part(StateSlot& slot, const Box& box, const std::byte* whole) {
+  if (slot.bytes == 0) return;
+  if (box.count() == count_of(box.dims))
+    std::memcpy(slot.current.get(), whole, slot.bytes);
+  else
+    copy_from_whole(slot.current.get(), whole, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+}
+
+std::string names_of(const std::map<std::string, RankPrograms::Output>& states) {
+  std::vector<std::string> names;
+  for (const auto& [name, state] : states) names.push_back("'" + name + "'");
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
 Dims bound_dims(const Shape& shape, const Symbols& symbols) {
   Dims dims;
   for (const Expr& extent : shape) dims.push_back(extent.evaluate(symbols));
@@ -52,11 +77,15 @@ Dims bound_dims(const Shape& shape, const Symbols& symbols) {
 }  // namespace
 
 struct Executor::Impl {
-  explicit Impl(const ExecutorOptions& asked) : options(asked), memory(asked.memory_limit) {}
+  explicit Impl(const ExecutorOptions& asked)
+      : options(asked),
+        memory(asked.memory_limit),
+        store(asked.states ? asked.states : std::make_shared<StateStore>()) {}
 
   std::shared_ptr<const RankPrograms> programs;
   ExecutorOptions options;
   MemoryLimit memory;
+  std::shared_ptr<StateStore> store;
   int threads = 1;
   std::mutex running;
   std::shared_ptr<comm::World> world;
@@ -340,7 +369,8 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   impl_->programs = std::move(programs);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
-    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory));
+    impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
+                                                       impl_->store->of(rank)));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -414,8 +444,11 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
 }
 
 Executor::Tensors Executor::run(const Tensors& inputs) {
-  std::lock_guard lock(impl_->running);
-  Symbols symbols = impl_->alike(inputs, [&] { return bind_symbols(inputs); });
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  Symbols symbols = impl_->alike(inputs, [&] {
+    impl_->store->require_whole();
+    return bind_symbols(inputs);
+  });
   auto& plans = impl_->plan(symbols);
   const RankPrograms& programs = *plans.front()->programs();
   // Ranks of a written program may have values of their own, so it is that of the first rank here.
@@ -433,18 +466,86 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
     made.push_back(outputs.at(program.outputs[i].name).mutable_data());
     called.push_back(programs.output(i).value->name);
   }
-  impl_->on_all(
-      [&](size_t n) {
-        plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
-        for (size_t i = 0; i < made.size(); ++i)
-          bring_parts(*impl_->ranks[n], programs, symbols, impl_->here, called[i], made[i]);
-      },
-      {&inputs, &outputs});
+  try {
+    impl_->on_all(
+        [&](size_t n) {
+          plans[n]->run(given, made, impl_->options.profile ? &impl_->times[n] : nullptr);
+          for (size_t i = 0; i < made.size(); ++i)
+            bring_parts(*impl_->ranks[n], programs, symbols, impl_->here, called[i], made[i]);
+        },
+        {&inputs, &outputs});
+  } catch (...) {
+    impl_->store->note_failure();
+    throw;
+  }
+  for (auto& plan : plans) plan->commit();
   return impl_->is_whole() ? std::move(outputs) : Tensors{};
 }
 
+Executor::Tensors Executor::states() {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->store->require_whole();
+  const RankPrograms& programs = *impl_->programs;
+  impl_->join(programs);
+  const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
+  Tensors states;
+  for (const auto& [name, state] : all) {
+    const Dims dims = bound_dims(*state.placement->global.shape, {});
+    const size_t bytes = bytes_of(state.value->dtype(), count_of(dims));
+    auto held = impl_->memory.hold(bytes, fmt::format("the whole of '{}'", name));
+    states[name] = MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
+  }
+  impl_->on_all(
+      [&](size_t n) {
+        RankState& rank = *impl_->ranks[n];
+        const spmd::Program& program = programs.of(rank.rank());
+        for (auto& [name, whole] : states) {
+          const Value* state = program.graph->find(name);
+          if (state && writes_part(program, state, rank.coordinates()))
+            store_part(rank.slot(programs, state), held_part(program, state, rank.coordinates(), {}),
+                       whole.mutable_data());
+          bring_parts(rank, programs, {}, impl_->here, name, whole.mutable_data());
+        }
+      },
+      {&states});
+  return impl_->is_whole() ? std::move(states) : Tensors{};
+}
+
+void Executor::set_states(const Tensors& given) {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  const RankPrograms& programs = *impl_->programs;
+  const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
+  impl_->alike(given, [&]() -> Symbols {
+    for (const auto& [name, tensor] : given) {
+      auto state = all.find(name);
+      if (state == all.end())
+        fail("state", "the program has no state '{}' that changes; it has: {}", name, names_of(all));
+      const Dims dims = bound_dims(*state->second.placement->global.shape, {});
+      if (tensor.dtype != state->second.value->dtype() || tensor.dims != dims)
+        fail("state", "the state '{}' is {} [{}], but the array is {} [{}]; give one of the state's type", name,
+             name_of(state->second.value->dtype()), fmt::join(dims, ", "), name_of(tensor.dtype),
+             fmt::join(tensor.dims, ", "));
+    }
+    return {};
+  });
+  impl_->on_all(
+      [&](size_t n) {
+        RankState& rank = *impl_->ranks[n];
+        const spmd::Program& program = programs.of(rank.rank());
+        for (const auto& [name, whole] : given)
+          if (const Value* state = program.graph->find(name))
+            load_part(rank.slot(programs, state), held_part(program, state, rank.coordinates(), {}), whole.data);
+      },
+      {&given});
+  if (given.size() == all.size()) impl_->store->note_written();
+}
+
+const std::shared_ptr<StateStore>& Executor::store() const {
+  return impl_->store;
+}
+
 std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
-  std::lock_guard lock(impl_->running);
+  std::scoped_lock lock(impl_->running, impl_->store->running);
   auto& plans = impl_->plan(symbols);
   std::vector<int64_t> bytes(impl_->programs->mesh().size());
   const std::vector<int64_t> one_each(bytes.size(), 1);
@@ -499,7 +600,8 @@ std::vector<Executor::Kept> Executor::kept() {
 
 size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                           size_t limit) {
-  RankState state(programs->mesh(), rank, 1, nullptr);
+  RankStates states;
+  RankState state(programs->mesh(), rank, 1, nullptr, states);
   RankPlan plan(state, programs, symbols, {});
   const size_t bytes = plan.arena_bytes() + state.state_bytes();
   if (limit > 0)

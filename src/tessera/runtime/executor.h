@@ -29,6 +29,8 @@ struct ExecutorOptions {
   /// cannot be ended, and run() does not return. For who would rather end the process.
   std::function<void(const std::string& message, const std::vector<comm::FlightLog>& flights)> abandoned;
   std::chrono::milliseconds grace{5'000};
+  /// Whose states the program's are, where another executor has them, too; null: the executor has its own.
+  std::shared_ptr<StateStore> states;
   ProgramsForSizes for_sizes;  ///< null: the programs run at the sizes of their own class only (classes.h)
 };
 
@@ -46,10 +48,18 @@ class Executor {
 
   using Tensors = std::map<std::string, Tensor>;
 
-  /// Whole inputs by name; whole outputs by name, in the process of rank 0: others get none. Throws a user error for
-  /// inputs that are missing, unknown, or of the wrong dtype or shape. A rank that fails ends the run on all; its error
-  /// is thrown, and where ranks are connected, there will be no other run.
+  /// Whole inputs by name; whole outputs by name, in the process of rank 0: others get none. States that step have
+  /// their next values afterwards. Throws a user error for inputs that are missing, unknown, or of the wrong dtype or
+  /// shape. A rank that fails ends the run on all; its error is thrown, and where ranks are connected, there will be no
+  /// other run. No state has stepped then; if a rank had begun to write over one, all must be set before the next run.
   Tensors run(const Tensors& inputs);
+
+  /// The states that change, whole, by name, in the process of rank 0: others get none.
+  Tensors states();
+  /// Gives states that change these whole values, the same in all processes. Throws a user error for a name that no
+  /// such state has, another dtype or another shape; then none has changed.
+  void set_states(const Tensors& states);
+  const std::shared_ptr<StateStore>& store() const;
 
   /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend,
   /// also where no program runs at these sizes.

@@ -22,7 +22,16 @@ struct RankPlan::Frame {
   std::shared_ptr<kernels::Regrouping> again;
   std::unordered_map<const Value*, Dims> dims;
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
-  std::map<const Value*, Location> direct;                ///< results that are computed in an output's memory
+  std::map<const Value*, Location> direct;    ///< results that are computed in the memory of outputs or states
+  std::vector<StateSlot*> slots;              ///< of states that change
+  std::map<const Value*, size_t> slot_of;     ///< of these states
+  std::map<const Value*, const Value*> over;  ///< results that overwrite a state's value: that state
+  /// States that step otherwise: their next value is in the slot's spare, or is copied there after the last action.
+  struct Exchange {
+    size_t slot = 0;
+    const Value* copied = nullptr;  ///< null: it is computed there
+  };
+  std::vector<Exchange> exchanges;
   std::map<const Value*, Location> locations;
   std::map<const Value*, std::vector<Span>> uses;  ///< of a value's memory, in actions; some end after the run
   std::vector<Tensor> bound_expressions;

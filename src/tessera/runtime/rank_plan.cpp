@@ -53,6 +53,7 @@ RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs
   frame.blocked = std::move(grouping.blocked);
   frame.again = std::move(grouping.again);
   if (!options.keep_all) place_outputs();
+  place_states();
   for (size_t g = 0; g < frame.groups.size(); ++g) steps_.push_back(std::make_shared<Step>());
   frame.asked.resize(steps_.size());
   for (size_t g = 0; g < frame.groups.size(); ++g)
@@ -81,6 +82,8 @@ RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs
     }
   }
   for (const Value* output : graph.outputs) locate(output);
+  for (const Frame::Exchange& exchange : frame.exchanges)
+    if (exchange.copied) locate(exchange.copied);
   if (options.keep_all)
     for (const auto& [value, view] : frame.views) locate(value);
   for (size_t g = 0; g < frame.groups.size(); ++g)
@@ -226,6 +229,8 @@ const RankPlan::Location& RankPlan::locate(const Value* value) {
     location.skip += static_cast<size_t>(view->offset) * element_bytes(value);
     return locations_[value] = location;
   }
+  if (auto slot = frame_->slot_of.find(value); slot != frame_->slot_of.end())
+    return locations_[value] = {Where::state, slot->second, nullptr, 0};
   if (value->kind != ValueKind::state) check(false, fmt::format("'{}' is placed before its use", value->name));
   return locations_[value] = {Where::fixed, 0, rank_.shard(*programs_, value).data, 0};
 }
@@ -261,6 +266,7 @@ std::vector<Action> RankPlan::order() const {
   std::vector<Memory> memories;
   auto number_of = [&](const Value* value) {
     const Value* root = home(value);
+    if (auto over = frame_->over.find(root); over != frame_->over.end()) root = over->second;
     auto [known, fresh] = numbers.emplace(root, static_cast<int>(memories.size()));
     if (!fresh) return known->second;
     Memory& memory = memories.emplace_back();
@@ -280,7 +286,8 @@ std::vector<Action> RankPlan::order() const {
     task.in_place = takes_over_operand(*group.root);
     if (const auto& communication = steps_[g]->communication) task.scratch = communication->scratch_bytes();
     for (const Value* operand : group.inputs)
-      if (operand && (operand->producer || operand->kind == ValueKind::input)) task.reads.push_back(number_of(operand));
+      if (operand && (operand->producer || operand->kind == ValueKind::input || operand->changing))
+        task.reads.push_back(number_of(operand));
     for (const Value* result : group.outputs)
       if (result) task.writes.push_back(number_of(result));
   }
@@ -362,6 +369,73 @@ void RankPlan::place_outputs() {
   }
 }
 
+// Gives each state that changes its slot, and decides where its next value is made: over the value that it has, if
+// nobody reads that any more by then; else aside, and the two change places after the run. What is read after the run,
+// or is a view, is copied.
+void RankPlan::place_states() {
+  Frame& frame = *frame_;
+  const Graph& graph = *program_.graph;
+  for (const auto& value : graph.values())
+    if (value->kind == ValueKind::state && value->changing) {
+      frame.slot_of.emplace(value.get(), frame.slots.size());
+      frame.slots.push_back(&rank_.slot(*programs_, value.get()));
+    }
+  for (const auto& value : graph.values()) {
+    if (!value->next || value->next == value.get()) continue;
+    const size_t slot = frame.slot_of.at(value.get());
+    const Value* root = home(value->next);
+    const bool dense = !frame.blocked.contains(root) && desc(root).bytes() == frame.slots[slot]->bytes;
+    if (options_.keep_all || root->kind != ValueKind::result || frame.direct.contains(root) || !dense) {
+      rank_.need_spare(*frame.slots[slot]);
+      frame.exchanges.push_back({slot, value->next});
+    } else if (can_write_over(value.get(), root)) {
+      frame.direct[root] = {Where::state, slot, nullptr, 0};
+      frame.over.emplace(root, value.get());
+    } else {
+      rank_.need_spare(*frame.slots[slot]);
+      frame.direct[root] = {Where::next, slot, nullptr, 0};
+      frame.exchanges.push_back({slot, nullptr});
+    }
+  }
+}
+
+// Whether all that read the state come before the group that makes `next`, or are that group, which may write over what
+// it reads. (The order of steps may change later, but not that of those that touch one memory.)
+bool RankPlan::can_write_over(const Value* state, const Value* next) const {
+  const auto lies_there = [&](const Value* value) { return value && home(value) == state; };
+  if (std::any_of(program_.graph->outputs.begin(), program_.graph->outputs.end(), lies_there)) return false;
+  for (const auto& value : program_.graph->values())
+    if (value.get() != state && lies_there(value->next)) return false;
+  bool made = false;
+  for (const kernels::NodeGroup& group : frame_->groups) {
+    const bool reads = std::any_of(group.inputs.begin(), group.inputs.end(), lies_there);
+    if (made && reads) return false;
+    made |= std::any_of(group.outputs.begin(), group.outputs.end(),
+                        [&](const Value* result) { return result && home(result) == next; });
+    if (made && reads && !reads_in_place(group, state)) return false;
+  }
+  return made;
+}
+
+// Whether the group's kernel reads each element of the state before it writes the element of its result there.
+bool RankPlan::reads_in_place(const kernels::NodeGroup& group, const Value* state) const {
+  const kernels::KernelEntry* entry = kernel_of(*group.root);
+  if (!entry || group.packed || is_communication(*group.root) || group.outputs.size() != 1) return false;
+  const kernels::TensorDesc wanted = desc(group.outputs[0]);
+  for (size_t i = 0; i < group.inputs.size(); ++i) {
+    const Value* operand = group.inputs[i];
+    if (!operand || home(operand) != state) continue;
+    const bool element_by_element = group.followers.empty() ? std::find(entry->in_place.begin(), entry->in_place.end(),
+                                                                        static_cast<int>(i)) != entry->in_place.end()
+                                                            : entry->elementwise;
+    const kernels::TensorDesc given = desc(operand);
+    if (!element_by_element || operand != state || given.dims != wanted.dims || given.bytes() != wanted.bytes() ||
+        !wanted.strides.empty())
+      return false;
+  }
+  return true;
+}
+
 void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, Step& made) {
   const Node& node = *group.root;
   require_windows(node);
@@ -395,6 +469,7 @@ void RankPlan::prepare(const kernels::NodeGroup& group, const Span& span, Step& 
   } else if (scratch > 0) {
     made.scratch = new_buffer(scratch, span);
   }
+  for (const Location& result : made.outputs) made.writes_state |= result.where == Where::state;
   made.in.resize(made.inputs.size());
   made.out.resize(group.outputs.size());
 }
@@ -405,7 +480,7 @@ void RankPlan::settle_operands(const kernels::NodeGroup& group, Step& made, kern
   for (size_t i = 0; i < group.inputs.size(); ++i) {
     const Value* operand = group.inputs[i];
     if (operand && made.inputs[i].where == Where::none) made.inputs[i] = locate(operand);
-    bool known = operand && operand->kind != ValueKind::input && operand->producer == nullptr && !operand->next;
+    bool known = operand && operand->kind != ValueKind::input && operand->producer == nullptr && !operand->changing;
     context.known[i] = known ? made.inputs[i].address : nullptr;
   }
 }

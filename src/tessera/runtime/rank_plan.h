@@ -33,8 +33,12 @@ class RankPlan {
   static std::unique_ptr<RankPlan> rebound(const RankPlan& like, const Symbols& symbols);
 
   /// Runs all steps on whole inputs (one per program input, extents as bound) and writes this rank's parts of the whole
-  /// outputs (one per program output), from the rank's thread. `times` may be null.
+  /// outputs (one per program output), from the rank's thread. `times` may be null. States have their next values
+  /// after commit(), which is for when all ranks have got so far.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, RankTimes* times = nullptr);
+
+  /// Makes the next values of states their values.
+  void commit();
 
   /// Copies this rank's part of a value, as the last run left it, into the whole tensor `whole`, if this rank is the
   /// one that writes it (the first of those that hold the same part).
@@ -59,10 +63,11 @@ class RankPlan {
   std::string text() const;
 
  private:
-  enum class Where : uint8_t { none, arena, fixed, input, output };
+  enum class Where : uint8_t { none, arena, fixed, input, output, state, next };
   struct Location {
     Where where = Where::none;
-    size_t offset = 0;              // arena: index of the buffer; input, output: index of that of the program
+    // arena: index of the buffer; input, output: of that of the program; state, next: of the frame's slot
+    size_t offset = 0;
     const void* address = nullptr;  // fixed
     size_t skip = 0;                // bytes before the value
   };
@@ -77,6 +82,7 @@ class RankPlan {
     std::vector<void*> out;
     // For who makes it again at other sizes.
     bool meanwhile = false;      // communication is under way when it runs
+    bool writes_state = false;   // over the value that it had before
     int taken_over = -1;         // operand in whose memory the first result is
     std::vector<int> last_uses;  // of operands' buffers, as they were known before the step; -1: no buffer
   };
@@ -104,6 +110,9 @@ class RankPlan {
   static size_t skip_of(const Box& part, const Value* value);
   bool writes(const Value* value) const;
   void place_outputs();
+  void place_states();
+  bool can_write_over(const Value* state, const Value* next) const;
+  bool reads_in_place(const kernels::NodeGroup& group, const Value* state) const;
   void prepare_communication_of(int step);
   std::vector<Action> order() const;
   void note_uses();

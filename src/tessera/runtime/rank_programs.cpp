@@ -35,6 +35,14 @@ RankPrograms::Output RankPrograms::output(size_t index) const {
   return {};
 }
 
+std::map<std::string, RankPrograms::Output> RankPrograms::changing_states() const {
+  std::map<std::string, Output> states;
+  for (const auto& program : programs)
+    for (const Value* value : program->graph->values_of(ValueKind::state))
+      if (value->changing) states.try_emplace(value->name, Output{value, &program->placement(value)});
+  return states;
+}
+
 const Tensor* RankPrograms::shard_of(int rank, const std::string& state) const {
   if (shards.empty()) return nullptr;
   const Shards& own = shards[shards_of[rank]];

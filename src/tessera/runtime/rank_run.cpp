@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tessera/runtime/plan_frame.h"
 
@@ -23,6 +24,10 @@ std::byte* RankPlan::resolve(const Location& location, std::byte* arena) const {
       return static_cast<std::byte*>(const_cast<void*>(inputs_[location.offset])) + location.skip;
     case Where::output:
       return static_cast<std::byte*>(outputs_[location.offset]) + location.skip;
+    case Where::state:
+      return frame_->slots[location.offset]->current.get() + location.skip;
+    case Where::next:
+      return frame_->slots[location.offset]->spare.get() + location.skip;
   }
   return nullptr;
 }
@@ -54,7 +59,20 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
     const Location& made = *located(program_.outputs[i].value);
     if (made.where != Where::output || made.offset != i) store(program_.outputs[i].value, outputs[i]);
   }
+  for (const Frame::Exchange& exchange : frame_->exchanges) {
+    StateSlot& slot = *frame_->slots[exchange.slot];
+    if (exchange.copied && slot.bytes > 0)
+      std::memcpy(slot.spare.get(), resolve(*located(exchange.copied), arena), slot.bytes);
+  }
   if (times) times->outputs = RankTimes::Clock::now();
+}
+
+void RankPlan::commit() {
+  for (const Frame::Exchange& exchange : frame_->exchanges) {
+    StateSlot& slot = *frame_->slots[exchange.slot];
+    std::swap(slot.current, slot.spare);
+  }
+  rank_.states().is_writing = false;
 }
 
 void RankPlan::take(const Action& action, std::byte* arena) {
@@ -63,6 +81,7 @@ void RankPlan::take(const Action& action, std::byte* arena) {
     for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i], arena);
     for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i], arena);
   }
+  if (step.writes_state) rank_.states().is_writing = true;
   const kernels::KernelArgs args{step.in, step.out, step.scratch < 0 ? nullptr : arena + memory_.offsets[step.scratch]};
   switch (action.phase) {
     case Phase::run:

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -23,8 +24,13 @@ std::optional<int64_t> no_symbols(std::string_view) {
 
 }  // namespace
 
-RankState::RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit)
-    : mesh_(mesh), rank_(rank), threads_(threads), limit_(limit), coordinates_(mesh.coordinates(rank)) {}
+RankState::RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit, RankStates& states)
+    : mesh_(mesh),
+      rank_(rank),
+      threads_(threads),
+      limit_(limit),
+      states_(states),
+      coordinates_(mesh.coordinates(rank)) {}
 
 const RankState::Part& RankState::part_of(const RankPrograms& programs, const Value* state) {
   if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
@@ -39,46 +45,97 @@ const RankState::Part& RankState::part_of(const RankPrograms& programs, const Va
   return parts_.emplace(state, std::move(part)).first->second;
 }
 
-const Tensor& RankState::shard(const RankPrograms& programs, const Value* state) {
-  const Part& part = part_of(programs, state);
-  auto known = shards_.find(part);
-  if (known != shards_.end()) return known->second;
-  if (const Tensor* cut = programs.shard_of(rank_, state->name))
-    return shards_.emplace(part, programs.aligned_once(*cut, state->name, limit_)).first->second;
+Dims RankState::shard_dims(const Value* state) const {
+  Dims dims;
+  for (const Expr& extent : state->shape()) dims.push_back(bind_rank(extent, mesh_, coordinates_).evaluate(no_symbols));
+  return dims;
+}
+
+// The shard: a view of the whole data where it lies in one piece there, else a copy.
+Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
+  if (const Tensor* cut = programs.shard_of(rank_, state->name)) return *cut;
   const spmd::Program& program = programs.of(rank_);
   const Tensor& whole = program.initial.at(state);
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
   const Sharding& sharding = program.placement(state).sharding;
-  Dims dims;
-  for (const Expr& extent : state->shape()) {
-    Expr bound = bind_rank(extent, program.mesh, coordinates_);
-    dims.push_back(bound.evaluate(no_symbols));
+  if (sharding.is_whole()) return whole;
+  if (bits_of(whole.dtype) % 8 != 0)
+    fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name, bits_of(whole.dtype));
+  const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
+  const Dims dims = shard_dims(state);
+  const Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
+  if (box.contiguous()) {
+    Tensor shard = whole;
+    shard.dims = dims;
+    shard.bytes = static_cast<size_t>(box.count()) * element;
+    if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
+    return shard;
   }
-  Tensor shard;
-  if (sharding.is_whole()) {
-    shard = whole;
-  } else {
-    if (bits_of(whole.dtype) % 8 != 0)
-      fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name,
-           bits_of(whole.dtype));
-    size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
-    Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
-    if (box.contiguous()) {
-      shard = whole;
-      shard.dims = dims;
-      shard.bytes = static_cast<size_t>(box.count()) * element;
-      if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
-    } else {
-      const size_t bytes = bytes_of(whole.dtype, count_of(dims));
-      auto held = limit_ ? limit_->hold(bytes, fmt::format("the shard of '{}'", state->name)) : nullptr;
-      shard = Tensor::zeros(whole.dtype, dims);
-      copy_from_whole(shard.mutable_data(), whole.data, box, element);
-      shard = MemoryLimit::released_with(std::move(shard), std::move(held));
-    }
-  }
+  auto held = limit_
+                  ? limit_->hold(bytes_of(whole.dtype, count_of(dims)), fmt::format("the shard of '{}'", state->name))
+                  : nullptr;
+  Tensor shard = Tensor::zeros(whole.dtype, dims);
+  copy_from_whole(shard.mutable_data(), whole.data, box, element);
+  return MemoryLimit::released_with(std::move(shard), std::move(held));
+}
+
+const Tensor& RankState::shard(const RankPrograms& programs, const Value* state) {
+  const Part& part = part_of(programs, state);
+  auto known = shards_.find(part);
+  if (known != shards_.end()) return known->second;
+  Tensor shard = cut(programs, state);
   constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
-  if (limit_ || shard.bytes <= kSmall) shard = programs.aligned_once(std::move(shard), state->name, limit_);
+  const bool comes_cut = programs.shard_of(rank_, state->name) != nullptr;
+  if (limit_ || comes_cut || shard.bytes <= kSmall)
+    shard = programs.aligned_once(std::move(shard), state->name, limit_);
   return shards_.emplace(part, std::move(shard)).first->second;
+}
+
+void RankState::copy_initial(const RankPrograms& programs, const Value* state, std::byte* to) const {
+  const spmd::Program& program = programs.of(rank_);
+  const Sharding& sharding = program.placement(state).sharding;
+  const Tensor* given = programs.shard_of(rank_, state->name);
+  if (given || sharding.is_whole()) {
+    const Tensor initial = given ? *given : cut(programs, state);
+    std::memcpy(to, initial.data, initial.bytes);
+    return;
+  }
+  const Tensor& whole = program.initial.at(state);
+  if (!whole.data || bits_of(whole.dtype) % 8 != 0) (void)cut(programs, state);  // refuses it
+  copy_from_whole(to, whole.data, box_of(sharding, program.mesh, coordinates_, no_symbols),
+                  static_cast<size_t>(bits_of(whole.dtype)) / 8);
+}
+
+StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
+  const Sharding& sharding = programs.of(rank_).placement(state).sharding;
+  StateSlot slot{.name = state->name,
+                 .layout = sharding.is_whole() ? "whole" : sharding.str(mesh_),
+                 .dtype = state->dtype(),
+                 .dims = shard_dims(state)};
+  if (StateSlot* known = states_.find(state->name)) {
+    if (known->dtype != slot.dtype || known->dims != slot.dims || known->layout != slot.layout)
+      fail("state",
+           "the programs that share the state '{}' store it in different ways: {} {} and {} {}; store it alike in "
+           "both (--store)",
+           state->name, name_of(known->dtype), known->layout, name_of(slot.dtype), slot.layout);
+    return *known;
+  }
+  slot.bytes = bytes_of(slot.dtype, count_of(slot.dims));
+  if (limit_) {
+    slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the state '{}'", state->name)));
+    slot.current = shared_memory(slot.bytes, "a state");
+    if (slot.bytes > 0) copy_initial(programs, state, slot.current.get());
+  }
+  return states_.add(std::move(slot));
+}
+
+void RankState::need_spare(StateSlot& slot) {
+  if (slot.has_spare) return;
+  if (limit_) {
+    slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the next value of the state '{}'", slot.name)));
+    slot.spare = shared_memory(slot.bytes, "a state's next value");
+  }
+  slot.has_spare = true;
 }
 
 const Tensor& RankState::packed(const RankPrograms& programs, const Value* state, const std::string& key,
@@ -198,7 +255,7 @@ size_t RankState::state_bytes() const {
   size_t sum = 0;
   for (const auto& [state, tensor] : shards_) sum += tensor.bytes;
   for (const auto& [key, tensor] : packed_) sum += tensor.bytes;
-  return sum;
+  return sum + states_.bytes();
 }
 
 }  // namespace tessera::runtime

@@ -11,6 +11,7 @@
 #include "tessera/kernels/kernel.h"
 #include "tessera/runtime/kernel_cache.h"
 #include "tessera/runtime/rank_programs.h"
+#include "tessera/runtime/state_store.h"
 
 namespace tessera::runtime {
 
@@ -20,8 +21,8 @@ namespace tessera::runtime {
 class RankState {
  public:
   /// `limit` must outlive the state, which holds of it the memory of what it keeps. Null: nothing will run, so weights
-  /// are not packed, only sized.
-  RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit);
+  /// are not packed, only sized. `states`: the rank's, which must outlive it, too.
+  RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit, RankStates& states);
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
@@ -33,6 +34,12 @@ class RankState {
   /// The rank's shard of a state of the program that it runs: part of a mapped file where the shard lies in one piece
   /// there, else a copy.
   const Tensor& shard(const RankPrograms& programs, const Value* state);
+  /// The rank's shard of a state that changes, which begins as a copy of the state's initial data. A user error if
+  /// another program that shares the states has the state cut in another way.
+  StateSlot& slot(const RankPrograms& programs, const Value* state);
+  /// Gives the slot a spare.
+  void need_spare(StateSlot& slot);
+  RankStates& states() { return states_; }
   /// `node`'s packed form of the state that is its operand 1, made once by running `pack` (a PackWeight node).
   const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
                        size_t bytes);
@@ -69,7 +76,8 @@ class RankState {
   /// Leaves the arena and the shards in memory for good, for communications that were under way as a run failed.
   void abandon_memory();
 
-  /// Bytes of states that this rank holds: shards (mapped or copied) and packed forms.
+  /// Bytes of states that this rank holds: shards (mapped or copied), with the spares of those that change, and packed
+  /// forms.
   size_t state_bytes() const;
   /// The most that a run has used of the arena.
   size_t arena_bytes() const { return arena_bytes_; }
@@ -84,12 +92,16 @@ class RankState {
     auto operator<=>(const Part&) const = default;
   };
   const Part& part_of(const RankPrograms& programs, const Value* state);
+  Dims shard_dims(const Value* state) const;
+  Tensor cut(const RankPrograms& programs, const Value* state) const;
+  void copy_initial(const RankPrograms& programs, const Value* state, std::byte* to) const;
   std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes);
 
   Mesh mesh_;
   int rank_;
   int threads_;
   MemoryLimit* limit_;
+  RankStates& states_;
   std::vector<int64_t> coordinates_;
   std::map<const Value*, Part> parts_;
   std::map<Part, Tensor> shards_;

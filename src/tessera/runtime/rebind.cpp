@@ -150,7 +150,7 @@ bool RankPlan::place_changed_outputs(const Change& change) {
     const Value* value = program_.outputs[i].value;
     const Value* root = home(value);
     const auto direct = frame_->direct.find(root);
-    const bool here = direct != frame_->direct.end();
+    const bool here = direct != frame_->direct.end() && direct->second.where == Where::output;
     if (here ? direct->second.offset != i : root->kind != ValueKind::result || !writes(value)) continue;
     const Box part = box(value);
     if (part.contiguous() != here) return false;

@@ -70,6 +70,7 @@ class Partitioner {
       value = expression(global);
     } else {
       value = local().add_value(global->name, ValueKind::state, type);
+      value->changing = global->changing;
       program_.initial[value] = global->data;
     }
     value->extra = global->extra;

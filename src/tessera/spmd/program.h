@@ -95,6 +95,10 @@ struct Program {
   const Placement& placement(const Value* value) const { return placements.at(value); }
 };
 
+/// The layouts in which nodes, outputs and next values take the global value of that name, in order of first use.
+/// Layout changes do not count.
+std::vector<std::string> layouts_in_use(const Program& program, std::string_view name);
+
 /// Removes nodes whose results are not used, and the records of values that are gone.
 void erase_dead(Program& program);
 

@@ -78,6 +78,7 @@ class Specializer {
     if (auto placed = program_.placements.find(&was); placed != program_.placements.end())
       result_.placements[value] = placed->second;
     if (auto data = program_.initial.find(&was); data != program_.initial.end()) result_.initial[value] = data->second;
+    value->changing = was.changing;
     check(value->name == was.name, fmt::format("'{}' keeps its name", was.name));
   }
 

@@ -67,6 +67,7 @@ class WholeEdgeMaker {
       made->type.dtype = value.dtype();
     } else {
       made = graph().add_value(value.name, value.kind, type);
+      made->changing = value.changing;
       if (auto data = program_.initial.find(&value); data != program_.initial.end())
         result_.initial[made] = data->second;
     }

@@ -29,7 +29,7 @@ std::string key_of(const Attribute& attribute) {
 }  // namespace
 
 bool is_weight(const Value* value) {
-  return value && value->kind == ValueKind::state && !value->next;
+  return value && value->kind == ValueKind::state && !value->changing;
 }
 
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {

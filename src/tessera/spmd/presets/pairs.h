@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 
 namespace tessera::spmd {
 

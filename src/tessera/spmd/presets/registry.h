@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 
 /// The one visible list of presets: each file of this folder gives one.
 namespace tessera::spmd {

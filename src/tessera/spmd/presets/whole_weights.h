@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tessera/spmd/presets.h"
+#include "tessera/spmd/presets/presets.h"
 
 namespace tessera::spmd {
 

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "tessera/ir/glob.h"
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+
+namespace tessera {
+namespace api {
+namespace {
+
+/// "w*=next.w*": two names that hold '*' at most once, both or none.
+struct Pairing {
+  std::string state;
+  std::optional<std::string> next;
+
+  static Pairing parse(const std::string& text) {
+    const size_t equals = text.find('=');
+    Pairing pairing{text.substr(0, equals), std::nullopt};
+    if (equals != std::string::npos) pairing.next = text.substr(equals + 1);
+    const auto stars = [](const std::string& name) { return std::count(name.begin(), name.end(), '*'); };
+    if (pairing.state.empty() || (pairing.next && pairing.next->empty()) || stars(pairing.state) > 1 ||
+        (pairing.next && stars(*pairing.next) != stars(pairing.state)))
+      fail("state",
+           "'{}' is no pair of a state and its next value; write STATE=NEXT, as 'w=next.w', or '*=next.*' with one '*' "
+           "on each side",
+           text);
+    return pairing;
+  }
+
+  /// The name of the next value of the state `name`, which matches.
+  std::string next_of(const std::string& name) const {
+    const size_t star = state.find('*');
+    if (star == std::string::npos) return *next;
+    const std::string same = name.substr(star, name.size() - (state.size() - 1));
+    std::string found = *next;
+    return found.replace(found.find('*'), 1, same);
+  }
+};
+
+class StateMaker {
+ public:
+  explicit StateMaker(Graph& graph) : graph_(graph) {}
+
+  void make(const std::string& text) {
+    const Pairing pairing = Pairing::parse(text);
+    std::vector<Value*> matched;
+    for (const auto& value : graph_.values())
+      if (value->has_data() && glob_matches(pairing.state, value->name)) matched.push_back(value.get());
+    if (matched.empty())
+      fail("state", "'{}' matches no initializer of the model{}", pairing.state, nearest_names(names(), pairing.state));
+    size_t made = 0;
+    for (Value* value : matched) {
+      if (!pairing.next) {
+        change(*value);
+        ++made;
+      } else if (Value* next = graph_.find(pairing.next_of(value->name)); next && graph_.is_output(next)) {
+        pair(*value, *next);
+        ++made;
+      }
+    }
+    if (made == 0)
+      fail("state",
+           "'{}' pairs no initializer with an output: '{}', for one, would have the output '{}', and the model's "
+           "outputs are: {}",
+           text, matched.front()->name, pairing.next_of(matched.front()->name), outputs());
+  }
+
+  void drop_outputs() {
+    std::erase_if(graph_.outputs, [&](const Value* output) {
+      return std::any_of(graph_.values().begin(), graph_.values().end(),
+                         [&](const auto& value) { return value->next == output; });
+    });
+  }
+
+ private:
+  static void change(Value& state) {
+    if (state.dtype() == DType::string) fail("state", "'{}' holds strings, which cannot change", state.name);
+    state.kind = ValueKind::state;
+    state.content.reset();
+    state.changing = true;
+  }
+
+  void pair(Value& state, Value& next) {
+    if (state.next && state.next != &next)
+      fail("state", "'{}' has two next values, '{}' and '{}'; name one", state.name, state.next->name, next.name);
+    const auto differ = [](const Expr& a, const Expr& b) { return a.is_constant() && b.is_constant() && !(a == b); };
+    const bool shaped = state.has_shape() && next.has_shape();
+    if ((next.dtype() != DType::undefined && next.dtype() != state.dtype()) ||
+        (shaped &&
+         (state.rank() != next.rank() || !std::equal(state.shape().begin(), state.shape().end(), next.shape().begin(),
+                                                     [&](const Expr& a, const Expr& b) { return !differ(a, b); }))))
+      fail("state", "the state '{}' is {} {}, but its next value '{}' is {} {}; they must have one type", state.name,
+           name_of(state.dtype()), to_string(state.shape()), next.name, name_of(next.dtype()),
+           next.has_shape() ? to_string(next.shape()) : "");
+    change(state);
+    graph_.set_next(&state, &next);
+  }
+
+  std::vector<std::string_view> names() const {
+    std::vector<std::string_view> names;
+    for (const auto& value : graph_.values())
+      if (value->has_data()) names.push_back(value->name);
+    return names;
+  }
+
+  std::string outputs() const {
+    constexpr size_t kMost = 8;
+    std::string text;
+    for (size_t i = 0; i < graph_.outputs.size() && i < kMost; ++i)
+      text += fmt::format("{}'{}'", i ? ", " : "", graph_.outputs[i]->name);
+    return text + (graph_.outputs.size() > kMost ? ", …" : "");
+  }
+
+  Graph& graph_;
+};
+
+}  // namespace
+}  // namespace api
+
+inline namespace v1 {
+
+Model Model::with_states(const std::vector<std::string>& patterns) const {
+  auto impl = std::make_shared<Impl>();
+  impl->path = impl_->path;
+  impl->files = impl_->files;
+  impl->model = impl_->model.clone();
+  api::StateMaker maker(*impl->model.graph);
+  for (const std::string& pattern : patterns) maker.make(pattern);
+  maker.drop_outputs();
+  Model model;
+  model.impl_ = std::move(impl);
+  return model;
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,297 @@
+#include "tessera/compiler/compile.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/compiler/places.h"
+#include "tessera/ir/glob.h"
+#include "tessera/ir/text.h"
+#include "tessera/onnx/file_facts.h"
+#include "tessera/passes/pipeline.h"
+#include "tessera/rewrite/pipeline.h"
+#include "tessera/rewrite/precision.h"
+#include "tessera/spmd/idle.h"
+#include "tessera/spmd/partition.h"
+#include "tessera/spmd/print.h"
+
+namespace tessera::compiler {
+
+AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_view by) {
+  size_t bracket = text.find_last_of('[');
+  size_t equals = bracket == std::string_view::npos ? std::string_view::npos : text.rfind('=', bracket);
+  if (equals == std::string_view::npos || equals == 0)
+    fail("annotate", "'{}' is no annotation; write NAME=[d, …] with one entry per dimension, as 'h.*.weight=[-, tp]'",
+         text);
+  auto trim = [](std::string_view piece) {
+    while (piece.ends_with(' ')) piece.remove_suffix(1);
+    while (piece.starts_with(' ')) piece.remove_prefix(1);
+    return std::string(piece);
+  };
+  return {trim(text.substr(0, equals)), trim(text.substr(equals + 1)), std::string(by)};
+}
+
+PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
+  size_t equals = text.find('=');
+  while (equals != std::string_view::npos && !reads_as_place(text.substr(equals + 1)))
+    equals = text.find('=', equals + 1);
+  if (equals == std::string_view::npos) equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0 || equals + 1 == text.size())
+    fail("place", "'{}' is no place; write NAME=AXIS:INDEX, as 'h.1.*=pp:1'", text);
+  return {std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), std::string(by)};
+}
+
+namespace {
+
+// The names that each request means, in the model as it was read.
+std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::vector<AnnotationRequest>& requests) {
+  std::vector<std::vector<std::string>> names;
+  for (const AnnotationRequest& request : requests) {
+    names.emplace_back();
+    for (const auto& value : model.graph->values())
+      if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
+    if (names.back().empty())
+      fail("annotate", "'{}' matches no tensor of the model{} (tessera inspect --weights lists the parameters)",
+           request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));
+  }
+  return names;
+}
+
+class Compiler {
+ public:
+  Compiler(const OnnxModel& model, const OnnxModel* rewritten, const CompileOptions& options)
+      : read_(model), is_rewritten_(rewritten != nullptr), options_(options) {
+    result_.model = std::make_unique<OnnxModel>((rewritten ? *rewritten : model).clone());
+  }
+
+  Compiled run() {
+    auto names = expand(read_, options_.annotations);
+    const NodePlaces asked(*read_.graph, options_.places, options_.mesh);
+    if (!is_rewritten_) rewrite(names);
+    lower_precision();
+    require_supported();
+    hints_ = symbol_values(read_, &graph(), options_.shapes, &result_.notes);
+    note_device_annotations();
+    auto annotations = read_annotations(names);
+    std::multimap<const Value*, Sharding> cuts;
+    for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
+    const spmd::Places places = asked.in(graph());
+    refuse_contradictions(annotations, places, options_.mesh);
+    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places);
+    apply_presets(annotations);
+    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
+    observe("propagate", [this] { return propagated_text(); });
+    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations);
+    review_presets(annotations);
+    for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
+      result_.warnings.push_back(std::move(warning));
+    result_.program = std::make_shared<spmd::Program>(
+        spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
+    observe("partition", [this] { return spmd::print_program(*result_.program); });
+    passes::Context context{options_.topology, result_.notes};
+    for (const passes::Pass& pass : passes::passes()) {
+      pass.run(*result_.program, context);
+      observe(pass.name, [this] { return spmd::print_program(*result_.program); });
+    }
+    return std::move(result_);
+  }
+
+ private:
+  const Graph& graph() const { return *result_.model->graph; }
+
+  void observe(std::string_view stage, const std::function<std::string()>& text) {
+    if (options_.observe) options_.observe(stage, text);
+  }
+
+  void note_device_annotations() {
+    FileFacts facts = file_facts(read_);
+    if (facts.annotated_nodes == 0) return;
+    result_.warnings.push_back(
+        fmt::format("the file's device configurations ({} nodes) are not applied; presets and annotations decide",
+                    facts.annotated_nodes));
+  }
+
+  // The rewritten model, each tensor with the layout that it got; of a source, that of its first use.
+  std::string propagated_text() const {
+    TextOptions text;
+    text.types = true;
+    text.annotate = [this](const Value& value) -> std::string {
+      auto slots = result_.layout->of_value.find(&value);
+      if (slots == result_.layout->of_value.end()) return "";
+      Sharding sharding = result_.layout->slots[slots->second.front()].sharding();
+      return sharding.is_replicated() ? "" : sharding.str(options_.mesh);
+    };
+    return print_text(*result_.model, text);
+  }
+
+  void rewrite(const std::vector<std::vector<std::string>>& names) {
+    rewrite::RewriteOptions options;
+    std::set<std::string> exact(options_.keep.begin(), options_.keep.end());
+    std::map<std::string, std::set<size_t>> ranks;  // that wildcards want of the tensors that they reach
+    for (size_t r = 0; r < names.size(); ++r) {
+      const AnnotationRequest& request = options_.annotations[r];
+      for (const std::string& name : names[r])
+        if (name == request.pattern)
+          exact.insert(name);
+        else
+          ranks[name].insert(static_cast<size_t>(count_entries(request.sharding)));
+    }
+    options.barriers = exact;
+    for (const auto& [name, wanted] : ranks) options.candidates.insert(name);
+    options.is_barrier = [&](const Value& value) {
+      return !value.content && ranks.at(value.name).contains(value.rank());
+    };
+    options.observe = [this](std::string_view pass, const OnnxModel& model) {
+      observe(pass, [&model] { return print_text(model); });
+    };
+    observe("import", [this] { return print_text(*result_.model); });
+    rewrite::rewrite_model(*result_.model, options);
+  }
+
+  void lower_precision() {
+    if (options_.compute == DType::float32) return;
+    if (options_.compute != DType::bfloat16)
+      fail("precision", "models compute in float32 or bfloat16, not in {}; name one of these",
+           name_of(options_.compute));
+    rewrite::lower_precision(*result_.model, options_.compute);
+    observe("lower_precision", [this] { return print_text(*result_.model); });
+  }
+
+  // What later stages take for granted, refused here where the message can name the place.
+  void require_supported() const {
+    for (const Value* input : graph().inputs)
+      if (!input->has_shape() || input->dtype() == DType::undefined)
+        fail("import", "input '{}' has no element type or no rank in the file; state them (dimensions may be symbols)",
+             input->name);
+    for (const auto& value : graph().values()) {
+      const Value* next = value->next;
+      if (next && (next->dtype() != value->dtype() || !next->has_shape() || next->shape() != value->shape()))
+        fail("state", "the state '{}' is {} {}, but its next value '{}' is {} {}; they must have one type", value->name,
+             name_of(value->dtype()), to_string(value->shape()), next->name, name_of(next->dtype()),
+             next->has_shape() ? to_string(next->shape()) : "of unknown shape");
+    }
+  }
+
+  std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {
+    std::vector<spmd::Annotation> annotations;
+    for (size_t r = 0; r < names.size(); ++r) {
+      const AnnotationRequest& request = options_.annotations[r];
+      const size_t before = annotations.size();
+      for (const std::string& name : names[r]) {
+        const Value* value = graph().find(name);
+        bool exact = request.pattern == name;
+        if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
+          if (exact)
+            fail("annotate",
+                 "'{}' takes part in shape computation only, or nothing needs it, so that it has no layout; annotate a "
+                 "tensor that carries data",
+                 name);
+          continue;
+        }
+        // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
+        int entries = count_entries(request.sharding);
+        if (!exact && (value->content || entries != static_cast<int>(value->rank()))) continue;
+        Sharding sharding = parse_sharding(request.sharding, value->shape(), options_.mesh, name);
+        if (!sharding.at.empty())
+          fail("annotate",
+               "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
+               print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
+        annotations.push_back({value, std::move(sharding), request.by});
+      }
+      if (annotations.size() == before)
+        fail("annotate",
+             "'{}' matches {} tensors, but none with {} dimensions, as '{}' has entries{}; write one entry per "
+             "dimension",
+             request.pattern, names[r].size(), count_entries(request.sharding), request.sharding,
+             first_shapes(names[r]));
+    }
+    return annotations;
+  }
+
+  // ": 'up' is [8, 32], 'down' is [32, 8], …" of the first that carry data.
+  std::string first_shapes(const std::vector<std::string>& names) const {
+    constexpr int kMost = 3;
+    std::string text;
+    int listed = 0;
+    for (const std::string& name : names) {
+      const Value* value = graph().find(name);
+      if (!value || !value->has_shape() || value->kind == ValueKind::expression) continue;
+      if (listed++ == kMost) return text + ", …";
+      text += fmt::format("{} '{}' is {}", listed == 1 ? ":" : ",", name, to_string(value->shape()));
+    }
+    return text;
+  }
+
+  void apply_presets(std::vector<spmd::Annotation>& annotations) {
+    std::vector<spmd::PresetRequest>& requests = presets_;
+    if (!options_.presets.empty()) {
+      requests = spmd::parse_presets(options_.presets, options_.mesh);
+    } else if (options_.annotations.empty()) {
+      requests = spmd::implied_presets(options_.mesh, axes_of(options_.places, options_.mesh));
+      std::string implied;
+      for (const auto& request : requests)
+        implied += fmt::format("{}{}:{}", implied.empty() ? "" : "+", request.preset->name, request.axis.axis);
+      if (!implied.empty()) result_.notes.push_back("preset " + implied + " (implied by the mesh)");
+    }
+    for (const spmd::PresetRequest& request : requests) {
+      spmd::PresetContext context = context_of(request, annotations);
+      request.preset->apply(context);
+    }
+  }
+
+  void review_presets(std::vector<spmd::Annotation>& annotations) {
+    for (const spmd::PresetRequest& request : presets_)
+      if (request.preset->review) request.preset->review(context_of(request, annotations), result_.decisions);
+  }
+
+  spmd::PresetContext context_of(const spmd::PresetRequest& request, std::vector<spmd::Annotation>& annotations) {
+    return {graph(),     *result_.layout,  hints_,       request.axis, "preset " + std::string(request.preset->name),
+            annotations, result_.warnings, result_.notes};
+  }
+
+  static int count_entries(std::string_view sharding) {
+    int depth = 0, entries = 0;
+    bool any = false;
+    for (char c : sharding.substr(0, sharding.find(']'))) {
+      if (c == '{' || c == '(') ++depth;
+      if (c == '}' || c == ')') --depth;
+      if (c == ',' && depth == 0) ++entries;
+      any |= c != '[' && c != ' ';
+    }
+    return any ? entries + 1 : 0;
+  }
+
+  const OnnxModel& read_;
+  const bool is_rewritten_;
+  const CompileOptions& options_;
+  spmd::Hints hints_;
+  std::vector<spmd::PresetRequest> presets_;
+  Compiled result_;
+};
+
+}  // namespace
+
+Compiled compile(const OnnxModel& model, const CompileOptions& options) {
+  return Compiler(model, nullptr, options).run();
+}
+
+void share_data(spmd::Program& program, const spmd::Program& like) {
+  std::map<std::string_view, const Tensor*> known;
+  for (const auto& [state, data] : like.initial) known[state->name] = &data;
+  for (auto& [state, data] : program.initial) {
+    auto other = known.find(state->name);
+    if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
+    const Tensor& shared = *other->second;
+    if (shared.data == data.data || shared.bytes != data.bytes) continue;
+    if (std::memcmp(shared.data, data.data, data.bytes) == 0) data = shared;
+  }
+}
+
+Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options) {
+  check(options.annotations.empty() && options.places.empty() && options.keep.empty(),
+        "nothing is asked about names that rewriting may remove");
+  return Compiler(model, &rewritten, options).run();
+}
+
+}  // namespace tessera::compiler

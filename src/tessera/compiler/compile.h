@@ -1,0 +1,82 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/mesh/topology.h"
+#include "tessera/spmd/decide.h"
+#include "tessera/spmd/presets/presets.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::compiler {
+
+/// "NAME=[-, tp]": an order about every value whose name matches.
+struct AnnotationRequest {
+  std::string pattern;  ///< `*` matches any characters
+  std::string sharding;
+  std::string by;  ///< "annotation", "plan file"
+
+  /// Splits at the last '=' before the bracket. A user error if there is none.
+  static AnnotationRequest parse(std::string_view text, std::string_view by);
+};
+
+/// "NAME=pp:1": where the nodes run whose name, a result's, or that of a module that they come from, matches.
+struct PlaceRequest {
+  std::string pattern;  ///< `*` matches any characters
+  std::string place;    ///< as parse_place reads it
+  std::string by;       ///< "place", "plan file"
+
+  /// Splits at the first '=' after which a place is written, maybe of a sub-axis ("pp:(2)2=1"); if none is, at the
+  /// last. A user error if there is no '='.
+  static PlaceRequest parse(std::string_view text, std::string_view by);
+};
+
+struct CompileOptions {
+  Mesh mesh;
+  std::string presets;  ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
+  std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
+  std::vector<PlaceRequest> places;            ///< those of higher precedence first
+  std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first
+  spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
+  DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
+  std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
+  Topology topology;              ///< fits the mesh; empty: nothing is known of its links
+  /// Called after each stage with its name and the text form.
+  std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
+};
+
+/// All that compilation found out.
+struct Compiled {
+  std::unique_ptr<OnnxModel> model;  ///< rewritten, global
+  std::unique_ptr<spmd::Layout> layout;
+  spmd::Propagation propagation;
+  spmd::Decisions decisions;
+  std::shared_ptr<spmd::Program> program;
+  std::vector<std::string> notes;  ///< what was assumed or implied; worth a line of output
+  std::vector<std::string> warnings;
+};
+
+/// Rewrites a copy of the model, annotates, propagates, decides, partitions, and runs the passes on the program. Throws
+/// user errors that name the place.
+Compiled compile(const OnnxModel& model, const CompileOptions& options);
+
+/// The same where the rewritten form of `model` is known. Nothing may be annotated, placed or kept by name, and no
+/// stage before propagation is observed.
+Compiled compile_rewritten(const OnnxModel& model, const OnnxModel& rewritten, const CompileOptions& options);
+
+/// Lets states of `program` that are states of `like` too, with the same data, share its memory.
+void share_data(spmd::Program& program, const spmd::Program& like);
+
+/// Throws a user error for a size of a symbol that no input of the model has, or that is negative.
+void require_symbols(const OnnxModel& model, const spmd::Hints& given);
+
+/// Sizes of all symbols of a model's inputs at which it runs, if such are found: those given; else 2 for symbols named
+/// like a batch and 16 for others, changed as its operators demand (spmd/sizes.h). `rewritten` is its rewritten graph;
+/// null if it cannot be rewritten, so that nothing is demanded. `notes` receives a line about the defaults, and one if
+/// the model does not run at these sizes.
+spmd::Hints symbol_values(const OnnxModel& model, const Graph* rewritten, const spmd::Hints& given,
+                          std::vector<std::string>* notes);
+
+}  // namespace tessera::compiler

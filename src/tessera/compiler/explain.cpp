@@ -1,0 +1,83 @@
+#include "tessera/compiler/explain.h"
+
+#include "tessera/base/error.h"
+#include "tessera/compiler/summary.h"
+#include "tessera/compiler/tensor_info.h"
+#include "tessera/ir/glob.h"
+
+namespace tessera::compiler {
+namespace {
+
+class Explainer {
+ public:
+  Explainer(const Compiled& compiled, const Value* value)
+      : compiled_(compiled), mesh_(compiled.program->mesh), value_(value) {}
+
+  Explanation run() {
+    result_.tensor = info_of(*value_);
+    const auto& layout = *compiled_.layout;
+    if (!value_->producer) stored();
+    for (size_t n = 0; n < layout.nodes.size(); ++n) {
+      const spmd::NodeLayout& node = layout.nodes[n];
+      const spmd::NodeDecision& decision = compiled_.decisions.nodes[n];
+      for (size_t t = 0; t < node.node->outputs.size(); ++t)
+        if (node.node->outputs[t] == value_)
+          add("produced by " + node.node->label(), decision.results[t], node.result_slots[t]);
+      for (size_t t = 0; t < node.node->inputs.size(); ++t)
+        if (node.node->inputs[t] == value_)
+          add("used by " + node.node->label(), decision.operands[t], node.operand_slots[t]);
+    }
+    auto output = compiled_.decisions.outputs.find(value_);
+    if (output != compiled_.decisions.outputs.end()) add("output", output->second, -1);
+    for (const spmd::ReshardRecord& record : compiled_.program->reshards)
+      if (record.value == value_->name) result_.reshards.push_back(summarize(record, *compiled_.program));
+    return std::move(result_);
+  }
+
+ private:
+  void stored() {
+    auto source = compiled_.decisions.sources.find(value_);
+    auto slots = compiled_.layout->of_value.find(value_);
+    if (source == compiled_.decisions.sources.end()) return;
+    bool annotated =
+        slots != compiled_.layout->of_value.end() && compiled_.layout->slots[slots->second.front()].annotated;
+    // What an annotation did not order follows from the uses, which come next.
+    add(value_->kind == ValueKind::input ? "given" : "stored", source->second, annotated ? slots->second.front() : -1);
+  }
+
+  void add(std::string where, const Sharding& sharding, int slot) {
+    Explanation::Place place{std::move(where), sharding.str(mesh_), {}, {}};
+    if (slot >= 0) {
+      const auto& dims = compiled_.layout->slots[slot].dims;
+      for (size_t d = 0; d < dims.size(); ++d)
+        for (const spmd::PartState& part : dims[d].parts)
+          for (size_t a = 0; a < part.axes.size(); ++a)
+            place.axes.push_back({static_cast<int>(d), dims[d].parts.size() > 1 ? part.size.str() : "",
+                                  part.axes[a].str(mesh_), part.origins[a].by, part.origins[a].round});
+      for (const spmd::Lost& lost : compiled_.propagation.lost)
+        if (lost.slot == slot) place.lost.push_back({lost.dim, lost.axis.str(mesh_), lost.reason});
+    }
+    result_.places.push_back(std::move(place));
+  }
+
+  const Compiled& compiled_;
+  const Mesh& mesh_;
+  const Value* value_;
+  Explanation result_;
+};
+
+}  // namespace
+
+Explanation explain(const Compiled& compiled, const std::string& tensor) {
+  const Value* value = compiled.model->graph->find(tensor);
+  if (!value)
+    fail("explain",
+         "the model, as compiled, has no tensor '{}'{} (names are those of the file; what rewriting took up has none)",
+         tensor, nearest_names(tensor_names(*compiled.model->graph), tensor));
+  if (value->kind == ValueKind::expression || !value->has_shape())
+    fail("explain", "'{}' takes part in shape computation only and has no layout; ask about a tensor that carries data",
+         tensor);
+  return Explainer(compiled, value).run();
+}
+
+}  // namespace tessera::compiler

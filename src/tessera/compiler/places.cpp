@@ -1,0 +1,129 @@
+#include "tessera/compiler/places.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/glob.h"
+#include "tessera/onnx/metadata.h"
+
+namespace tessera::compiler {
+namespace {
+
+// By what a node may be named: its name, its results', and those of the modules that PyTorch's exporter notes it to be
+// from, as "['', 'm', 'm.h.1', 'm.h.1.attn', 'matmul']".
+std::vector<std::string> names_of(const Node& node) {
+  std::vector<std::string> names = {node.name};
+  for (const Value* result : node.outputs)
+    if (result) names.push_back(result->name);
+  const std::string scopes = get_metadata(node, "pkg.torch.onnx.name_scopes").value_or("");
+  size_t open = scopes.find('\'');
+  while (open != std::string::npos) {
+    const size_t close = scopes.find('\'', open + 1);
+    if (close == std::string::npos) break;
+    names.push_back(scopes.substr(open + 1, close - open - 1));
+    open = scopes.find('\'', close + 1);
+  }
+  std::erase(names, "");
+  return names;
+}
+
+}  // namespace
+
+NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& requests, const Mesh& mesh)
+    : any_(!requests.empty()) {
+  std::vector<std::vector<PlacedAxis>> places;
+  for (const PlaceRequest& request : requests) {
+    places.push_back(parse_place(request.place, mesh, request.pattern));
+    std::erase_if(places.back(), [](const PlacedAxis& entry) { return entry.axis.size == 1; });  // that is everywhere
+  }
+  std::vector<bool> matched(requests.size(), false);
+  for (const auto& node : read.nodes()) {
+    const std::vector<std::string> names = names_of(*node);
+    std::vector<PlacedAxis> place;
+    bool found = false;
+    for (size_t r = 0; r < requests.size(); ++r) {
+      auto matches = [&](const std::string& name) { return glob_matches(requests[r].pattern, name); };
+      if (std::none_of(names.begin(), names.end(), matches)) continue;
+      matched[r] = true;
+      if (!found) place = places[r];
+      found = true;
+    }
+    for (const Value* result : node->outputs)
+      if (result) of_result_[result->name] = place;
+  }
+  for (size_t r = 0; r < requests.size(); ++r)
+    if (!matched[r]) {
+      std::set<std::string> names;
+      for (const auto& node : read.nodes())
+        for (std::string& name : names_of(*node)) names.insert(std::move(name));
+      fail("place", "'{}' matches no node of the model, nothing that a node makes, and no module that one is from{}",
+           requests[r].pattern, nearest_names({names.begin(), names.end()}, requests[r].pattern));
+    }
+}
+
+spmd::Places NodePlaces::in(const Graph& graph) const {
+  spmd::Places places;
+  if (!any_) return places;
+  auto place_of = [&](const Node* node) {
+    auto found = places.find(node);
+    return found == places.end() ? std::vector<PlacedAxis>() : found->second;
+  };
+  for (auto at = graph.nodes().rbegin(); at != graph.nodes().rend(); ++at) {
+    const Node& node = **at;
+    std::vector<PlacedAxis> place;
+    bool known = false, first = true;
+    for (const Value* result : node.outputs) {
+      if (!result || known) continue;
+      if (auto found = of_result_.find(result->name); found != of_result_.end()) {
+        place = found->second;
+        known = true;
+        continue;
+      }
+      for (const Use& use : result->uses) {
+        if (first)
+          place = place_of(use.node);
+        else if (place != place_of(use.node))
+          place.clear();
+        first = false;
+      }
+    }
+    if (!place.empty()) places[&node] = place;
+  }
+  return places;
+}
+
+void refuse_contradictions(const std::vector<spmd::Annotation>& annotations, const spmd::Places& places,
+                           const Mesh& mesh) {
+  auto refuse = [&](const spmd::Annotation& annotation, const Node* node) {
+    auto placed = places.find(node);
+    if (placed == places.end()) return;
+    for (const AxisRef& axis : annotation.sharding.axes())
+      if (axis.size > 1 && spmd::overlaps(placed->second, axis))
+        fail("place", "'{}': its annotation is over '{}', along which {} is placed (at {}); leave out one of the two",
+             annotation.value->name, axis.str(mesh), node->label(), print_place(placed->second, mesh));
+  };
+  for (const spmd::Annotation& annotation : annotations) {
+    if (annotation.value->producer) {
+      refuse(annotation, annotation.value->producer);
+      continue;
+    }
+    for (const Use& use : annotation.value->uses) refuse(annotation, use.node);
+  }
+}
+
+std::vector<std::string> axes_of(const std::vector<PlaceRequest>& requests, const Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const PlaceRequest& request : requests)
+    for (const PlacedAxis& place : parse_place(request.place, mesh, request.pattern)) axes.push_back(place.axis.axis);
+  return axes;
+}
+
+std::string request_of(const std::vector<PlacedAxis>& place, const Mesh& mesh) {
+  std::string text;
+  for (const PlacedAxis& entry : place)
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", entry.axis.str(mesh), entry.index);
+  return text;
+}
+
+}  // namespace tessera::compiler

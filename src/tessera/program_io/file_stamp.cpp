@@ -1,0 +1,37 @@
+#include "tessera/program_io/file_stamp.h"
+
+#include <zlib.h>
+
+#include "tessera/base/error.h"
+#include "tessera/onnx/mapped_file.h"
+
+namespace tessera::program_io {
+namespace fs = std::filesystem;
+
+uint32_t update_crc32(uint32_t crc, const void* data, size_t bytes) {
+  return static_cast<uint32_t>(crc32_z(crc, static_cast<const Bytef*>(data), bytes));
+}
+
+FileStamp stamp_of(const fs::path& folder, const std::string& file) {
+  auto mapped = MappedFile::open(folder / file, "program");
+  return {file, mapped->size(), update_crc32(0, mapped->data(), mapped->size())};
+}
+
+void check_size(const fs::path& folder, const FileStamp& stamp, std::string_view mend) {
+  std::error_code error;
+  if (!fs::exists(folder / stamp.file, error))
+    fail("program", "'{}' is missing, which the program needs; {}", (folder / stamp.file).string(), mend);
+  if (const uint64_t bytes = fs::file_size(folder / stamp.file, error); !error && bytes != stamp.bytes)
+    fail("program", "'{}' has {} bytes, but was written with {}; {}", (folder / stamp.file).string(), bytes,
+         stamp.bytes, mend);
+}
+
+void check_stamp(const fs::path& folder, const FileStamp& stamp, std::string_view mend) {
+  check_size(folder, stamp, mend);
+  FileStamp found = stamp_of(folder, stamp.file);
+  if (found.crc32 != stamp.crc32)
+    fail("program", "'{}' has changed since it was written (CRC-32 {:08x}, then {:08x}); {}",
+         (folder / stamp.file).string(), found.crc32, stamp.crc32, mend);
+}
+
+}  // namespace tessera::program_io

@@ -1,0 +1,186 @@
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/group.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/mesh/axis_bounds.h"
+#include "tessera/mesh/axis_use.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
+#include "tessera/program_io/expression_nodes.h"
+#include "tessera/program_io/lowering.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::program_io {
+namespace {
+
+// The quotient that Div(x, y) is, where it rounds as floordiv does: of operands that are not negative, and of
+// x = a - mod(a, y), which is how a quotient of others is written.
+std::optional<Expr> quotient_of(const Expr& x, const Expr& y) {
+  if (auto exact = Expr::exact_divide(x, y)) return exact;
+  auto low = x.lower_bound(), divisor_low = y.lower_bound();
+  if (low && *low >= 0 && divisor_low && *divisor_low >= 0) return floordiv(x, y);
+  for (const Expr::Term& term : x.terms()) {
+    if (term.coefficient != -1 || term.factors.size() != 1) continue;
+    const Expr::Atom& atom = *term.factors[0];
+    if (atom.kind != Expr::AtomKind::mod || !(atom.arguments[1] == y)) continue;
+    Expr whole = x + mod(atom.arguments[0], y);
+    if (whole - mod(whole, y) == x) return floordiv(whole, y);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::vector<Expr>> quotients_of(const Node& node) {
+  auto x = ops::content_of(node.input(0)), y = ops::content_of(node.input(1));
+  if (!x || !y || x->size() != y->size()) return std::nullopt;
+  std::vector<Expr> result;
+  for (size_t i = 0; i < x->size(); ++i) {
+    auto quotient = (*y)[i].is(0) ? std::nullopt : quotient_of((*x)[i], (*y)[i]);
+    if (!quotient) return std::nullopt;
+    result.push_back(*quotient);
+  }
+  return result;
+}
+
+// Whether the elements of all operands are known.
+bool results_are_known(const Node& node) {
+  return !node.inputs.empty() && ops::find_op(node.op_type, node.domain) &&
+         std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [](const Value* operand) { return !operand || ops::content_of(operand); });
+}
+
+// Whether they are numbers of the model's own.
+bool is_of_constants(const Node& node) {
+  return std::none_of(node.inputs.begin(), node.inputs.end(),
+                      [](const Value* operand) { return operand && operand->kind == ValueKind::expression; });
+}
+
+void become_expression(Graph& graph, Value* result, const std::vector<Expr>& content) {
+  std::string name = result->name;
+  graph.rename(result, name + ".nodes");
+  Value* known = graph.add_expression(name, content, result->rank() == 0);
+  known->type.dtype = result->dtype();
+  graph.replace_uses(result, known);
+}
+
+// An operator of the dialect whose result is a number of this rank's.
+bool is_position(const Node& node) {
+  return node.domain == spmd::kCommDomain && !dialect::communicates(node);
+}
+
+bool is_known(const TensorType& type) {
+  return type.dtype != DType::undefined && type.shape.has_value();
+}
+
+bool is_untyped(const Node& node) {
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [](const Value* result) { return result && !is_known(result->type); });
+}
+
+class ExpressionFolder {
+ public:
+  ExpressionFolder(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank, const std::vector<int>& ranks)
+      : graph_(graph), mesh_(mesh), rank_(rank), ranks_(ranks) {
+    if (rank) coordinates_ = mesh.coordinates(*rank);
+  }
+
+  void run() {
+    take_position_inputs(graph_, mesh_, rank_);
+    // Over axis indices, sizes of axes tell quotients and remainders.
+    if (!rank_) replace_all([this](const Expr& expr) { return with_axis_bounds(expr, mesh_); });
+    std::vector<Node*> nodes;
+    for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
+    for (Node* node : nodes) visit(node);
+    // What communicates stays, whoever reads its result.
+    const std::vector<Value*> outputs = graph_.outputs;
+    for (const auto& node : graph_.nodes())
+      if (dialect::communicates(*node) && node->output()) graph_.outputs.push_back(node->output());
+    graph_.erase_dead();
+    graph_.outputs = outputs;
+    if (!rank_) replace_all([this](const Expr& expr) { return without_axis_bounds(expr, mesh_); });
+  }
+
+ private:
+  Expr bind(const Expr& expr) const {
+    return coordinates_ ? bind_rank(expr, mesh_, *coordinates_) : with_axis_bounds(expr, mesh_);
+  }
+
+  template <typename Replace>
+  void replace_all(Replace replace) {
+    for (const auto& value : graph_.values()) {
+      if (value->has_shape())
+        for (Expr& extent : *value->type.shape) extent = replace(extent);
+      if (value->content)
+        for (Expr& element : *value->content) element = replace(element);
+    }
+  }
+
+  void visit(Node* node) {
+    if (node->domain == spmd::kCommDomain) {
+      if (is_position(*node) || is_untyped(*node)) {
+        dialect::infer_node(*node, mesh_);
+        settle(*node);
+      }
+    } else if (is_untyped(*node)) {
+      infer(node);
+    } else if (results_are_known(*node) || node->is("Shape")) {
+      infer(node);
+      if (!node->is("Shape") && is_of_constants(*node)) return;  // left to the model
+    }
+    for (Value* result : node->outputs) {
+      if (!result || !result->content || graph_.is_output(result)) continue;
+      if (rank_ || is_position(*node))
+        for (Expr& element : *result->content) element = bind(element);
+      become_expression(graph_, result, *result->content);
+    }
+  }
+
+  // Extents that ranks compute from their indices may come out alike on all of them, as operators may need them to be.
+  void settle(const Node& node) const {
+    for (Value* result : node.outputs)
+      if (result && result->has_shape())
+        for (Expr& extent : *result->type.shape)
+          extent = rank_ ? bind(extent) : without_idle_axes(extent, mesh_, ranks_);
+  }
+
+  // Types stay as the model states them, if it does.
+  void infer(Node* node) const {
+    std::vector<TensorType> stated;
+    for (const Value* result : node->outputs) stated.push_back(result ? result->type : TensorType{});
+    ops::op_of(*node).infer(*node);
+    settle(*node);
+    for (size_t r = 0; r < stated.size(); ++r)
+      if (Value* result = node->outputs[r]; result && !result->content && is_known(stated[r])) result->type = stated[r];
+    if (node->is("Div"))
+      if (auto quotients = quotients_of(*node)) node->output()->content = quotients;
+  }
+
+  Graph& graph_;
+  const Mesh& mesh_;
+  const std::optional<int64_t> rank_;
+  const std::vector<int>& ranks_;
+  std::optional<std::vector<int64_t>> coordinates_;
+};
+
+}  // namespace
+
+void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank) {
+  std::erase_if(graph.inputs, [&](Value* input) {
+    if (input->name == kRankInput) {
+      input->content = {rank ? Expr(*rank) : dialect::rank_expression(mesh)};
+      input->type = {DType::int64, Shape{}};  // a handle, too, is a number here
+    } else if (input->name.starts_with(kSymbolPrefix)) {
+      input->content = {Expr::symbol(std::string_view(input->name).substr(kSymbolPrefix.size()))};
+    } else {
+      return false;
+    }
+    input->kind = ValueKind::expression;
+    return true;
+  });
+}
+
+void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank, const std::vector<int>& ranks) {
+  ExpressionFolder(graph, mesh, rank, ranks).run();
+}
+
+}  // namespace tessera::program_io

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/dialect/lowered.h"
+#include "tessera/ir/graph.h"
+#include "tessera/program_io/manifest.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::program_io {
+
+/// The calls of communicating functions in a model of a written program, in branches too, as the collectives that they
+/// stand for; before calls are inlined. `file`: the ranks that run the model. Throws user errors that name `source` for
+/// placements that cannot be read.
+std::vector<spmd::LoweredCollective> lowered_collectives(const OnnxModel& model, const Manifest& manifest,
+                                                         const Manifest::RankFile& file, const std::string& source,
+                                                         dialect::FunctionCheck& functions);
+
+}  // namespace tessera::program_io

@@ -1,0 +1,173 @@
+#include "tessera/program_io/lowering.h"
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/onnx/opaque_type.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::program_io {
+namespace {
+
+bool is_half(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+}  // namespace
+
+Lowering::Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh, int64_t rank,
+                   const WriteOptions& options, const std::map<std::string, int64_t, std::less<>>& hints)
+    : graph_(graph),
+      expressions_(expressions),
+      mesh_(mesh),
+      number_(rank),
+      options_(options),
+      hints_(hints),
+      library_(mesh, options.rank_type == RankType::opaque) {
+  if (options.rank_type == RankType::opaque && options.rank_id == RankIdentity::constant)
+    fail("write", "a rank that is a handle cannot be folded in; take --rank-type=integer, or another --rank-id");
+}
+
+Value* Lowering::rank() {
+  if (rank_) return rank_;
+  const bool handle = options_.rank_type == RankType::opaque;
+  const TensorType type = handle ? TensorType{} : TensorType{DType::int64, Shape{}};
+  switch (options_.rank_id) {
+    case RankIdentity::op:
+      rank_ = graph_.add_node("RankId", {}, {"rank"}, spmd::kCommDomain)->outputs[0];
+      rank_->type = type;
+      break;
+    case RankIdentity::input:
+      rank_ = graph_.add_input(kRankInput, type);
+      if (rank_->name != kRankInput)
+        fail("write", "the model calls a tensor '{}', which stands for the rank's number; rename it", kRankInput);
+      break;
+    case RankIdentity::constant:
+      rank_ = graph_.add_constant(kRankInput, Tensor::of<int64_t>(DType::int64, {}, {number_}));
+  }
+  if (handle) set_opaque_type(*rank_, spmd::kCommDomain, dialect::kRankType);
+  return rank_;
+}
+
+Value* Lowering::call(const dialect::Spec& spec, std::vector<Value*> operands, const std::string& name) {
+  operands.push_back(rank());
+  return graph_.add_node(library_.name_of(spec), std::move(operands), {name}, spmd::kCommDomain)->outputs[0];
+}
+
+Value* Lowering::axis_index(const std::string& axis) {
+  Value*& known = axis_indices_[axis];
+  if (known) return known;
+  const bool given = options_.lower == Lower::primitives || options_.rank_id == RankIdentity::input;
+  if (given && options_.rank_type == RankType::integer) {
+    dialect::Spec spec;
+    spec.op = "AxisIndex";
+    spec.form = "arithmetic";
+    spec.axes = {axis};
+    known = call(spec, {}, "@" + axis);
+  } else {
+    std::vector<Value*> operands;
+    if (given) operands.push_back(rank());
+    Node* node = graph_.add_node("AxisIndex", operands, {"@" + axis}, spmd::kCommDomain);
+    node->set("axis", axis);
+    known = node->outputs[0];
+  }
+  known->type = {DType::int64, Shape{}};
+  return known;
+}
+
+// The ends of all members' blocks along a dimension, from 0. Those of a balanced split are written by one formula, by
+// which a reader finds any of them from the member's index.
+Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, const Value& whole,
+                        int64_t dim) {
+  const Expr extent = dialect::stated_extent(node, attribute, blocks.shape().at(static_cast<size_t>(dim)));
+  const Expr& total = whole.shape().at(static_cast<size_t>(dim));
+  const auto extents = dialect::on_members(extent, *node.get<std::vector<std::string>>("axes"), mesh_);
+  const auto members = static_cast<int64_t>(extents.size());
+  bool balanced = true;
+  std::vector<Expr> ends = {0};
+  for (int64_t member = 0; member < members; ++member) {
+    const Expr& own = extents[static_cast<size_t>(member)];
+    balanced = balanced && own == split_extent(total, member, members);
+    ends.push_back(ends.back() + own);
+  }
+  if (balanced)
+    for (int64_t member = 0; member <= members; ++member)
+      ends[static_cast<size_t>(member)] = split_offset(total, member, members);
+  return expressions_.value_of(node.get_string("value", "blocks") + ".bounds", ends, false, DType::int64);
+}
+
+void Lowering::lower_collective(const Node& node) {
+  check(dialect::communicates(node), "positions are expressions in a program");
+  const auto& axes = *node.get<std::vector<std::string>>("axes");
+  const int64_t members = dialect::digits_of(axes, mesh_).size;
+  const bool has_blocks = node.find_attribute("dim") || node.find_attribute("split_dim");
+  if (has_blocks && members > dialect::kMostBlocks)
+    fail("write",
+         "{}: its group has {} members; functions of {} list the blocks of up to {}: leave out --lower=primitives",
+         node.label(), members, node.op_type, dialect::kMostBlocks);
+  Value* data = node.input(0);
+  const DType dtype = data ? data->dtype() : DType::int64;
+  const double bytes =
+      data ? spmd::hinted(product(data->shape()), hints_) * static_cast<double>(bits_of(dtype)) / 8 : 0;
+  dialect::Spec spec;
+  spec.op = node.op_type;
+  spec.axes = axes;
+  spec.form = dialect::form_for(spec.op, axes, members, bytes);
+  spec.reduction = dialect::reduction_of(node);
+  const bool sums = spec.reduction == Reduction::sum || spec.reduction == Reduction::mean;
+  spec.float32 = node.find_attribute("reduction") && sums && is_half(dtype);
+  spec.boolean = dtype == DType::boolean;
+  spec.dim = node.get_int("dim", 0);
+  spec.root = node.get_int("root", 0);
+  spec.targets = node.get_ints("targets");
+  std::vector<Value*> operands = node.inputs;
+  if (spec.op == "AllToAll") {
+    spec.dim = node.get_int("split_dim", 0);
+    spec.concat_dim = node.get_int("concat_dim", 0);
+    operands.push_back(bounds(node, spmd::kSplitExtentAttribute, *node.output(), *data, spec.dim));
+    operands.push_back(bounds(node, spmd::kConcatExtentAttribute, *data, *node.output(), spec.concat_dim));
+  } else if (node.find_attribute("dim")) {
+    const bool gathers = spec.op == "AllGather" || spec.op == "Gather";
+    const Value &blocks = gathers ? *data : *node.output(), &whole = gathers ? *node.output() : *data;
+    operands.push_back(bounds(node, spmd::kExtentAttribute, blocks, whole, spec.dim));
+  }
+  operands.push_back(rank());
+  auto call = std::make_unique<Node>();
+  call->op_type = library_.name_of(spec);
+  call->domain = node.domain;
+  call->name = node.name;
+  call->inputs = std::move(operands);
+  call->outputs = node.outputs;
+  call->set("value", node.get_string("value", node.op_type));
+  call->set("dtype", static_cast<int64_t>(dtype));
+  graph_.adopt_node(std::move(call));
+}
+
+void Lowering::define_local(const Node& node) {
+  Function function = local_function(node);
+  bool known = std::any_of(local_functions_.begin(), local_functions_.end(),
+                           [&](const Function& each) { return each.name == function.name; });
+  if (!known) local_functions_.push_back(std::move(function));
+}
+
+void Lowering::add(std::unique_ptr<Node> node) {
+  const bool primitive = node->is("Send", spmd::kCommDomain) || node->is("Recv", spmd::kCommDomain);
+  const bool for_others = options_.lower == Lower::primitives || options_.dialect != Dialect::tessera;
+  if (node->domain == spmd::kLocalDomain) {
+    if (for_others) define_local(*node);
+    graph_.adopt_node(std::move(node));
+  } else if (options_.lower == Lower::collectives || primitive) {
+    graph_.adopt_node(std::move(node));
+  } else {
+    lower_collective(*node);
+  }
+}
+
+std::vector<Function> Lowering::take_functions() {
+  std::vector<Function> functions = library_.take();
+  std::move(local_functions_.begin(), local_functions_.end(), std::back_inserter(functions));
+  return functions;
+}
+
+}  // namespace tessera::program_io

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/program_io/file_stamp.h"
+#include "tessera/proof/meaning.h"
+#include "tessera/spmd/program.h"
+#include "tessera/tessera.h"
+
+namespace tessera::program_io {
+
+/// The name of the file that marks a folder as a written program.
+inline constexpr std::string_view kManifestFile = "manifest.json";
+
+/// The content of a written program's manifest.json.
+struct Manifest {
+  /// An input, output or state: the tensor of the whole model, and its name in the ranks' models.
+  struct Tensor {
+    std::string name;
+    std::string value;
+    TensorType global;
+    Sharding sharding;
+  };
+  struct State : Tensor {
+    std::optional<std::string> next;  ///< the output that becomes its value after a step
+  };
+  /// A file that some ranks read.
+  struct RankFile {
+    FileStamp stamp;
+    std::vector<int> ranks;  ///< ascending
+    /// For a weights file: the hash of each state's shard, by the state's value (weights_file.h).
+    std::map<std::string, uint64_t, std::less<>> hashes;
+  };
+
+  /// The proved meaning of models: as written, and in their normal form (normal_form.h).
+  struct RankMeaning {
+    proof::Number written;
+    proof::Meaning normal;
+    std::vector<int> ranks;  ///< ascending
+  };
+
+  std::string tessera;  ///< version that wrote it
+  std::string source;   ///< a description of the program's source
+  Mesh mesh;
+  std::map<std::string, int64_t, std::less<>> hints;
+  std::vector<spmd::ExtentEquality> equal_extents;
+  WriteOptions form;                 ///< of the models
+  std::optional<std::string> token;  ///< the output that is the last token of every model that communicates
+  std::vector<Tensor> inputs, outputs;
+  std::vector<State> states;
+  std::vector<RankFile> models;       ///< every rank has one
+  std::vector<RankFile> weights;      ///< every rank has one, or there are none: without states
+  std::vector<RankMeaning> meanings;  ///< every rank has one
+
+  std::string to_json() const;
+  /// Throws user errors that name `path`, the entry and the mend: not JSON, another format version, unknown or missing
+  /// entries, impossible values, ranks without files.
+  static Manifest from_json(std::string_view text, const std::filesystem::path& path);
+};
+
+/// The manifest of a written program's folder. Throws a user error if the folder is none.
+Manifest read_manifest(const std::filesystem::path& folder);
+
+/// The meanings of a folder's models, for a manifest that does not hold them yet. An error if they are not proved.
+std::vector<Manifest::RankMeaning> proved_meanings(const std::filesystem::path& folder, const Manifest& manifest);
+
+/// Ascending ranks as "0-3,8", and back; nullopt for text of another form.
+std::string print_ranks(const std::vector<int>& ranks);
+std::optional<std::vector<int>> parse_ranks(std::string_view text, int64_t count);
+
+}  // namespace tessera::program_io

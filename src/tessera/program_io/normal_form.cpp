@@ -1,0 +1,144 @@
+#include "tessera/program_io/normal_form.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
+#include "tessera/ir/always_equal.h"
+#include "tessera/mesh/axis_bounds.h"
+#include "tessera/ops/infer.h"
+#include "tessera/program_io/lowering.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::program_io {
+namespace {
+
+// Under which local operators are functions, so that they are inlined although we know them.
+constexpr std::string_view kExpandedDomain = "tessera.expanded";
+
+spmd::Program clone_of(const spmd::Program& program) {
+  spmd::Program copy;
+  std::map<const Value*, Value*> map;
+  copy.mesh = program.mesh;
+  copy.graph = program.graph->clone(&map);
+  for (const auto& [from, to] : {std::pair(&program.inputs, &copy.inputs), {&program.outputs, &copy.outputs}})
+    for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
+  // Others are made anew, and may lie where one was whose layout is known.
+  const auto stays = [&](const Value* value) { return !value->producer || program.graph->is_output(value); };
+  for (const auto& value : program.graph->values())
+    if (auto placed = program.placements.find(value.get()); placed != program.placements.end() && stays(value.get()))
+      copy.placements[map.at(value.get())] = placed->second;
+  return copy;
+}
+
+bool has_body(const Node& node) {
+  if (node.domain != spmd::kLocalDomain) return false;
+  try {
+    local_function(node);
+    return true;
+  } catch (const Error&) {
+    return false;  // it is compared as a node
+  }
+}
+
+void expand_local_operators(OnnxModel& model) {
+  std::set<std::string> known;
+  for (Node* node : rewrite::nodes_of(*model.graph)) {
+    if (!has_body(*node)) continue;
+    node->domain = kExpandedDomain;
+    if (!known.insert(node->op_type).second) continue;
+    Function function = local_function(*node);
+    function.domain = kExpandedDomain;
+    model.functions.push_back(std::move(function));
+  }
+  rewrite::inline_functions(model);
+  for (Node* node : rewrite::nodes_of(*model.graph)) node->remove_attribute(rewrite::kOpsetStamp);
+}
+
+// Sizes of axes tell quotients and remainders of indices.
+void bound_indices(Graph& graph, const Mesh& mesh) {
+  for (const auto& value : graph.values()) {
+    if (value->has_shape())
+      for (Expr& extent : *value->type.shape) extent = with_axis_bounds(extent, mesh);
+    if (value->content)
+      for (Expr& element : *value->content) element = with_axis_bounds(element, mesh);
+  }
+}
+
+// Some tools leave to nodes what others compute: numbers are constants, however they came about.
+void settle_numbers(Graph& graph) {
+  for (Value* value : graph.values_of(ValueKind::expression))
+    if (constants_of(*value->content))
+      if (Value* known = rewrite::known_value(graph, *value)) graph.replace_uses(value, known);
+}
+
+// A shape may leave an extent open, which follows from the operand.
+void close_shapes(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) {
+    if (!node->is("Reshape") || !ops::content_of(node->input(1))) continue;
+    graph.set_input(node, 1, rewrite::shape_operand(graph, node->output()->shape()));
+    node->set("allowzero", int64_t{1});
+  }
+}
+
+// The only extent that is no number follows from the operand, however an expression says it.
+void open_shapes(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) {
+    auto shape = node->is("Reshape") ? ops::content_of(node->input(1)) : std::nullopt;
+    if (!shape || !node->input(0)->has_shape() || !always_equal(product(*shape), product(node->input(0)->shape())))
+      continue;
+    std::vector<int64_t> extents;
+    for (const Expr& extent : *shape) extents.push_back(extent.constant().value_or(-1));
+    if (std::count(extents.begin(), extents.end(), -1) != 1 || std::count(extents.begin(), extents.end(), 0) > 0)
+      continue;
+    graph.set_input(node, 1, graph.constant_int64(extents));
+  }
+}
+
+void normalize(spmd::Program& program) {
+  std::map<const Value*, spmd::Placement> placements;  // of outputs
+  OnnxModel model;
+  model.graph = std::move(program.graph);
+  Graph& graph = *model.graph;
+  bound_indices(graph, program.mesh);
+  settle_numbers(graph);
+  expand_local_operators(model);
+  // What communicates stays, whoever reads its result: passes keep what they take to be outputs.
+  const size_t outputs = graph.outputs.size();
+  for (const auto& node : graph.nodes())
+    if (dialect::communicates(*node) && node->output() && !graph.is_output(node->output()))
+      graph.outputs.push_back(node->output());
+  rewrite::fold(model, [&](Node& node) {
+    if (dialect::communicates(node) && node.input(0)) dialect::infer_node(node, program.mesh);
+  });
+  close_shapes(graph);
+  rewrite::canonicalize(model);
+  open_shapes(graph);
+  graph.outputs.resize(outputs);
+  size_t next = 0;
+  for (spmd::Port& port : program.outputs) {
+    if (!port.value) continue;
+    Value* now = graph.outputs[next++];  // whatever its layout was said to be: the port's is that of the output
+    if (auto placed = program.placements.extract(port.value)) placements.emplace(now, std::move(placed.mapped()));
+    port.value = now;
+  }
+  for (auto& [value, placement] : placements) program.placements.insert_or_assign(value, std::move(placement));
+  program.graph = std::move(model.graph);
+}
+
+}  // namespace
+
+spmd::Program normal_form(const spmd::Program& program) {
+  try {
+    spmd::Program normal = clone_of(program);
+    normalize(normal);
+    return normal;
+  } catch (const Error&) {
+    return clone_of(program);
+  }
+}
+
+}  // namespace tessera::program_io

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/ir/graph.h"
+#include "tessera/mesh/mesh.h"
+
+/// The models of programs that arrive with collectives in them.
+namespace tessera::program_io {
+
+/// Whether any node of the model, functions included, is a collective of ours or of another engine.
+bool has_collectives(const OnnxModel& model);
+
+/// Whether any node of the model, functions included, computes from the number of the rank that runs it.
+bool asks_for_rank(const OnnxModel& model);
+
+/// The first half of reading such a model, which needs no mesh: inlines functions, brings operators to their newest
+/// form, puts nodes in the order of communication and drops tokens.
+void flatten(OnnxModel& model);
+
+/// The second half: makes collectives ours, infers types, and raises exporters' decompositions. Contents are those of
+/// `rank` or, without it, over axis indices. Throws user errors that name the node, also if a result is not as the file
+/// declares it.
+void settle_collectives(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank);
+
+}  // namespace tessera::program_io

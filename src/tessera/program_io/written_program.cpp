@@ -1,0 +1,230 @@
+#include "tessera/program_io/written_program.h"
+
+#include <numeric>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/dialect/foreign.h"
+#include "tessera/dialect/tokens.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/ir/text_header.h"
+#include "tessera/onnx/export.h"
+#include "tessera/onnx/mapped_file.h"
+#include "tessera/program_io/manifest.h"
+#include "tessera/program_io/parallel_for.h"
+#include "tessera/program_io/rank_classes.h"
+#include "tessera/program_io/rank_model.h"
+#include "tessera/program_io/weights_file.h"
+#include "tessera/spmd/specialize.h"
+#include "tessera/spmd/whole.h"
+
+namespace tessera::program_io {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kWeightsFolder = "weights";
+
+/// Only a written program is replaced by another one, and only if its folder holds nothing else.
+std::optional<std::string> objection_to_replacing(const fs::path& folder) {
+  if (!is_written_program(folder)) return fmt::format("holds other files and no {}", kManifestFile);
+  std::set<fs::path> own = {kManifestFile};
+  try {
+    const Manifest manifest =
+        Manifest::from_json(MappedFile::open(folder / kManifestFile, "write")->view(), folder / kManifestFile);
+    for (const auto* files : {&manifest.models, &manifest.weights})
+      for (const Manifest::RankFile& file : *files)
+        for (fs::path path = file.stamp.file; !path.empty(); path = path.parent_path()) own.insert(path);
+  } catch (const Error&) {
+    return fmt::format("holds a {} that is not of a written program of this version", kManifestFile);
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (fs::path path = entry.path().lexically_relative(folder); !own.contains(path))
+      return fmt::format("holds '{}', which is no part of the program there", path.string());
+  return std::nullopt;
+}
+
+// Only our dialect has operators that give the rank.
+WriteOptions settled(WriteOptions options) {
+  if (options.dialect == Dialect::tessera) return options;
+  if (options.lower == Lower::primitives)
+    fail("write", "other engines have no Send and Recv; leave out --lower=primitives, or --dialect");
+  if (options.rank_type == RankType::opaque)
+    fail("write",
+         "other engines' models have their rank folded in, which a handle cannot be; leave out "
+         "--rank-type=opaque, or --dialect");
+  options.order = Order::position;
+  options.rank_id = RankIdentity::constant;
+  return options;
+}
+
+class ProgramWriter {
+ public:
+  ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder,
+                const WriteOptions& options)
+      : program_(program),
+        options_(settled(options)),
+        placed_(!spmd::placed_axes(program).empty()),
+        names_(program),
+        folder_(folder, objection_to_replacing) {
+    manifest_.tessera = TESSERA_VERSION;
+    manifest_.source = source;
+    manifest_.mesh = program.mesh;
+    manifest_.form = options_;
+    for (const auto& [symbol, value] : program.hints) manifest_.hints[names_.rename(symbol)] = value;
+    for (const spmd::ExtentEquality& equality : program.equal_extents)
+      manifest_.equal_extents.push_back(
+          {names_.rename(equality.a), names_.rename(equality.b), equality.node, equality.broadcasts});
+  }
+
+  void run() {
+    describe_ports();
+    write_weights();
+    write_models();
+    manifest_.meanings = proved_meanings(folder_.temporary(), manifest_);
+    write_file(folder_.temporary() / kManifestFile, manifest_.to_json());
+    folder_.commit();
+  }
+
+ private:
+  void describe(const Value* value, Manifest::Tensor& tensor) const {
+    const spmd::Placement& placement = program_.placement(value);
+    tensor.name = placement.name;
+    tensor.value = value->name;
+    tensor.global = {placement.global.dtype, names_.rename(*placement.global.shape)};
+    tensor.sharding = names_.rename(placement.sharding);
+  }
+
+  void describe_ports() {
+    for (const spmd::Port& port : program_.inputs) describe(port.value, manifest_.inputs.emplace_back());
+    for (const spmd::Port& port : program_.outputs) {
+      describe(port.value, manifest_.outputs.emplace_back());
+      manifest_.outputs.back().name = port.name;
+    }
+    for (const auto& value : program_.graph->values()) {
+      if (value->kind != ValueKind::state) continue;
+      Manifest::State& state = manifest_.states.emplace_back();
+      describe(value.get(), state);
+      if (value->next) state.next = value->next->name;
+    }
+  }
+
+  std::vector<StoredShard> shards_of(int rank) const {
+    return lay_out_shards(program_, program_.mesh.coordinates(rank));
+  }
+
+  static std::vector<Manifest::RankFile> files_of(const RankClasses& classes) {
+    std::vector<Manifest::RankFile> files(classes.count());
+    for (size_t rank = 0; rank < classes.of_rank.size(); ++rank)
+      files[classes.of_rank[rank]].ranks.push_back(static_cast<int>(rank));
+    return files;
+  }
+
+  void write_weights() {
+    if (manifest_.states.empty()) return;
+    fs::create_directory(folder_.temporary() / kWeightsFolder);
+    manifest_.weights = files_of(weights_ = shard_classes(program_));
+    for (size_t k = 0; k < weights_.count(); ++k) {
+      Manifest::RankFile& file = manifest_.weights[k];
+      const std::vector<StoredShard> shards = shards_of(weights_.first_rank[k]);
+      file.stamp = write_shards(program_, shards, folder_.temporary(), fmt::format("{}/{}.bin", kWeightsFolder, k));
+      const auto written = MappedFile::open(folder_.temporary() / file.stamp.file, "write");
+      for (const StoredShard& shard : shards)
+        file.hashes[shard.state->name] =
+            hash_of_shard({shard.state->dtype(), shard.dims, written, written->data() + shard.offset, shard.bytes});
+    }
+  }
+
+  void write_models() {
+    const bool constant = options_.rank_id == RankIdentity::constant;
+    if (options_.form != Form::mpmd) {  // no axis index is bound, and ranks are told apart by what they compute
+      std::vector<std::string> all;
+      std::vector<int> ranks(static_cast<size_t>(program_.mesh.size()));
+      std::iota(ranks.begin(), ranks.end(), 0);
+      for (const MeshAxis& axis : program_.mesh.axes()) all.push_back(axis.name);
+      write_model(model_of(0, all), ranks);
+      return;
+    }
+    auto unbound = constant ? std::vector<std::string>{} : unbound_axes(program_);
+    RankClasses classes = model_classes(program_, unbound);
+    for (const Manifest::RankFile& alike : files_of(classes)) {
+      WrittenModel first = model_of(alike.ranks[0], unbound);
+      if (!constant || !first.uses_rank) {
+        write_model(std::move(first), alike.ranks);
+        continue;
+      }
+      for (int rank : alike.ranks) write_model(model_of(rank, unbound), {rank});
+    }
+  }
+
+  WrittenModel model_of(int rank, const std::vector<std::string>& unbound) const {
+    const std::vector<int64_t> coordinates = program_.mesh.coordinates(rank);
+    std::optional<spmd::Program> part;
+    if (placed_ && options_.form == Form::mpmd) part = spmd::specialize(program_, coordinates);
+    const spmd::Program& own = part ? *part : program_;
+    WrittenModel written = rank_model(own, coordinates, unbound, lay_out_shards(own, coordinates), names_, options_);
+    if (options_.dialect != Dialect::tessera) {
+      const auto engine = options_.dialect == Dialect::ort ? dialect::Engine::ort : dialect::Engine::tensorrt;
+      written.uses_rank |= dialect::to_foreign(written.model, program_.mesh, rank, engine);
+    } else if (options_.order == Order::tokens) {
+      written.ordered = dialect::thread_tokens(written.model);
+    } else {
+      dialect::state_positions(written.model);
+    }
+    return written;
+  }
+
+  void write_model(WrittenModel written, std::vector<int> ranks) {
+    OnnxModel& model = written.model;
+    if (written.ordered) manifest_.token = dialect::kLastToken;
+    text::HeaderExtras header;
+    header.producer_name = "tessera";
+    header.producer_version = TESSERA_VERSION;
+    model.extra = text::serialize_extras(header);
+    ExportOptions options;
+    options.value_info = true;
+    const int rank = ranks[0];
+    for (const StoredShard& shard : shards_of(rank))
+      options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
+    if (options_.form == Form::parallel_for) model = wrap_parallel_for(std::move(model), program_.mesh);
+    std::string file = options_.form == Form::mpmd ? fmt::format("rank_{}.onnx", rank) : "model.onnx";
+    export_model(model, folder_.temporary() / file, options);
+    manifest_.models.push_back({stamp_of(folder_.temporary(), file), std::move(ranks)});
+  }
+
+  const spmd::Program& program_;
+  const WriteOptions options_;
+  const bool placed_;  ///< ranks run parts of the program
+  SymbolNames names_;
+  AtomicFolder folder_;
+  RankClasses weights_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+void write_program(const spmd::Program& program, const std::string& source, const fs::path& folder,
+                   const WriteOptions& options) {
+  if (options.form == Form::mpmd) {
+    ProgramWriter(program, source, folder, options).run();
+    return;
+  }
+  if (options.dialect != Dialect::tessera)
+    fail("write",
+         "other engines' models have their rank folded in, and this form is one model for all; ask for "
+         "--form=mpmd, or leave out --dialect");
+  if (options.rank_id == RankIdentity::constant)
+    fail("write",
+         "a constant rank makes one model per rank, and this form is one model for all; ask for --form=mpmd, or "
+         "leave out --rank-id=constant");
+  const bool ports = options.form == Form::parallel_for;
+  WriteOptions one = options;
+  if (ports) one.rank_id = RankIdentity::input;  // the body's
+  ProgramWriter(spmd::with_whole_edge(program, {.states = true, .ports = ports}), source, folder, one).run();
+}
+
+bool is_written_program(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path / kManifestFile, error);
+}
+
+}  // namespace tessera::program_io
