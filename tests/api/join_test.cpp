@@ -506,7 +506,7 @@ TEST(Join, SharesWithoutTheirManifestAreRefused) {
   TemporaryFolder of_rows, of_all, of_five;
   const auto rows = written(of_rows, "dp=2", {.form = Form::spmd});
   EXPECT_THAT(error_of([&] { join({Model::load(rows / "model.onnx")}, Mesh::parse("dp=2")); }),
-              AllOf(HasSubstr("'model.onnx' is of a written program, and its 'x' is a share, [batch{dp}, -]"),
+              AllOf(HasSubstr("'model.onnx' belongs to a written program, and its 'x' is a share, [batch{dp}, -]"),
                     HasSubstr("name the program's folder")));
   const auto all = written(of_all, "tp=2", {});
   EXPECT_THAT(error_of([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),

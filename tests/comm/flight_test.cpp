@@ -81,7 +81,7 @@ TEST(Blame, sees_a_circle) {
     group->run({.kind = Kind::recv, .out = &element, .count = 1, .from = 1 - rank});
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 waits for rank 0 at message #1 with rank 0"),
-                               HasSubstr("they wait for one another in a circle")));
+                               HasSubstr("they wait for one another in a cycle")));
 }
 
 // All have come, but one does not get to its part of the work.

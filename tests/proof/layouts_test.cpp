@@ -203,7 +203,7 @@ TEST(Places, NoneOfTheRanksOfAProgramGivesWhatItHasNot) {
 TEST(Places, WhatIsMadeAtAPlaceLivesThere) {
   TwoPlaces spoilt;
   spoilt.ranks[1]->placements[spoilt.ranks[1]->graph->outputs[0]].sharding.at.clear();
-  EXPECT_THAT(spoilt.clash(), HasSubstr("makes 'y' of what lives at(pp=1) only"));
+  EXPECT_THAT(spoilt.clash(), HasSubstr("makes 'y' from a value only at(pp=1)"));
 }
 
 TEST(Places, ACommunicationLeadsWhereItSays) {
@@ -225,14 +225,14 @@ TEST(Places, GiverAndReceiverStateOneLayout) {
     graph.erase(reduce);
   }
   EXPECT_THAT(spoilt.clash(),
-              AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("one says that it makes [-, -] partial(sum:tp) at(pp=1), "
+              AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("one states [-, -] partial(sum:tp) at(pp=1) as the result, "
                                                           "the other [-, -] at(pp=1)")));
 }
 
 TEST(Places, AReceiverStatesALayout) {
   TwoPlaces spoilt;
   spoilt.ranks[1]->placements.erase(spoilt.permute(1)->outputs[0]);
-  EXPECT_THAT(spoilt.clash(), HasSubstr("the other nothing of its layout"));
+  EXPECT_THAT(spoilt.clash(), HasSubstr("the other no layout"));
 }
 
 }  // namespace

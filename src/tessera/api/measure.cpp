@@ -246,8 +246,7 @@ Topology CollectiveTimes::topology() const {
   Topology topology;
   for (const LinkFit& fit : fits) {
     if (fit.level.bandwidth <= 0)
-      fail("bench",
-           "times over {} do not grow with the bytes, so that its bandwidth cannot be told; give a larger --max",
+      fail("bench", "times over {} do not grow with the bytes, so the bandwidth cannot be fitted; give a larger --max",
            fit.axes);
     const std::string axis = fit.axes.substr(0, fit.axes.find(':'));
     if (topology.axes.empty() || topology.axes.back().name != axis) topology.axes.push_back({axis, {}});

@@ -186,13 +186,13 @@ std::string Program::text() const {
 
 Explanation Program::explain(const std::string& tensor) const {
   if (!impl_->compiled)
-    fail("explain", "'{}': a written program does not tell why its layouts are as they are; explain the model", tensor);
+    fail("explain", "'{}': a written program does not record why its layouts were chosen; explain the model", tensor);
   return compiler::explain(*impl_->compiled, tensor);
 }
 
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl_->compiled)
-    fail("write", "'{}': a program that was read is written already; copy its folder", folder.string());
+    fail("write", "'{}': a program that was read is already written; copy its folder", folder.string());
   api::require_proof(*this, ErrorKind::running);
   program_io::write_program(*impl_->program, impl_->source, folder, options);
 }

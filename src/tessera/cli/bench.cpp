@@ -154,7 +154,7 @@ class RunInputs {
   RunInputs(const Loaded& loaded, const std::string& grown, const InputOptions& random)
       : loaded_(loaded), grown_(grown), random_(random) {
     if (grown.empty()) return;
-    if (!loaded.model) fail_asked("a program that is written already is not grown; name the ONNX file");
+    if (!loaded.model) fail_asked("--grow needs a model, not a written program; name the ONNX file");
     sizes_ = loaded.plan.shapes;
     sizes_[grown] = loaded.model->complete(sizes_).at(grown);
   }
@@ -163,8 +163,9 @@ class RunInputs {
   static void require_random(const InputOptions& inputs, const std::string& grown) {
     if (!grown.empty() && inputs.from_file())
       fail_asked(
-          "inputs that --inputs gives have the sizes that they have; leave it out, and say with --shapes where '" +
-          grown + "' begins");
+          "--inputs fixes the sizes of its arrays, so that they cannot grow; leave it out, and give with --shapes the "
+          "first size of '" +
+          grown + "'");
   }
 
   /// Refuses a size, unless it is empty, that no input of the model has.
@@ -215,8 +216,9 @@ class Bench : public Command {
   int run(Console& console) override {
     if (comm_.asked()) return comm_.run(console);
     if (model_.empty())
-      throw Error(ErrorKind::user, "bench",
-                  "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
+      throw Error(
+          ErrorKind::user, "bench",
+          "no model is named; name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
     RunInputs::require_random(inputs_, grown_);
     if (std::optional<int> ended = run_.begin(
             console, "bench --iterations " + std::to_string(iterations_) + " --warmup " + std::to_string(warmup_)))

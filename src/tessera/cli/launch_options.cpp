@@ -33,7 +33,7 @@ void LaunchOptions::declare(CLI::App& app) {
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--join-timeout", join_timeout,
-                 "longest wait for all ranks to come, before the first run, in seconds [60, or --timeout if longer]")
+                 "longest wait for all ranks to join, before the first run, in seconds [60, or --timeout if longer]")
       ->check(CLI::Range(0.001, 1e6));
   app.add_option(
          "--engine", engine,

@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
     takers.push_back(sub);
     for (CLI::App* taker : takers) {
       taker->add_flag("--json", console.json, "print one JSON object on standard output and nothing else there");
-      taker->add_flag("--quiet", console.quiet, "print nothing but errors and what was asked for");
+      taker->add_flag("--quiet", console.quiet, "print only the answer and errors");
     }
   }
   if (int code = parsed(app, argc, argv, console); code != kGood) return delivered(std::max(code, kGood));

@@ -29,7 +29,8 @@ class Shard : public Command {
     if (dump_.list(console)) return kGood;
     dump_.check();
     if (folder_.empty() && !dry_)
-      throw Error(ErrorKind::user, "shard", "where to? name a folder with -o, or ask for the plan with --dry-run");
+      throw Error(ErrorKind::user, "shard",
+                  "no place to write to; name a folder with -o, or ask for the plan with --dry-run");
     Model model = Model::load(model_);
     Plan plan = plan_.plan(model);
     if (const SymbolSizes fixed = parse_shapes(fixed_); !fixed.empty()) {

@@ -66,7 +66,7 @@ std::string Fabric::blame(int rank) {
     for (int other : wait.awaited)
       if (seen.insert(other).second) next.push_back(other);
   }
-  if (idle.empty()) return chain.empty() ? "" : chain + "they wait for one another in a circle";
+  if (idle.empty()) return chain.empty() ? "" : chain + "they wait for one another in a cycle";
   for (int at : idle) {
     const std::string step = step_of(flight(at));
     chain += fmt::format("rank {} waits for nobody and {}; ", at, step.empty() ? "runs no operator" : "is in " + step);

@@ -89,7 +89,7 @@ namespace {
 int of_full_size(int file) {
   struct stat facts {};
   if (fstat(file, &facts) != 0 || static_cast<size_t>(facts.st_size) != kBytes)
-    fail_running("comm", "file {} is not what ranks share", file);
+    fail_running("comm", "file {} is not the memory that ranks share", file);
   return file;
 }
 
@@ -97,8 +97,9 @@ int of_full_size(int file) {
 
 SharedRegion::SharedRegion(int file, int rank) : own_(std::make_shared<Own>(of_full_size(file))) {
   header_ = reinterpret_cast<Header*>(own_->base);
-  if (header_->magic != kMagic) fail_running("comm", "file {} is not what ranks share", file);
-  if (rank >= header_->ranks) fail_running("comm", "rank {} is none of the {} that share", rank, header_->ranks);
+  if (header_->magic != kMagic) fail_running("comm", "file {} is not the memory that ranks share", file);
+  if (rank >= header_->ranks)
+    fail_running("comm", "rank {} is not one of the {} ranks that share the memory", rank, header_->ranks);
   const size_t part = header_->part, first = part * (static_cast<size_t>(std::max(rank, 0)) + 1);
   if (rank >= 0) own_->free = FreeRanges(first, first + part);
 }

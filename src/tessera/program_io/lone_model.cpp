@@ -57,13 +57,13 @@ bool says_shares(const OnnxModel& model) {
 void require_whole(const OnnxModel& model, const Mesh& mesh, int64_t rank, bool one_for_all, const std::string& file) {
   auto refuse = [&](const Value& value, const std::string& sharding, std::string_view why) {
     fail("join",
-         "'{}' is of a written program, and its '{}' is a share, {}, {}; name the program's folder, which knows", file,
+         "'{}' belongs to a written program, and its '{}' is a share, {}, {}; name the program's folder instead", file,
          value.name, sharding, why);
   };
   for (const auto* ports : {&model.graph->inputs, &model.graph->outputs})
     for (const Value* port : *ports)
       if (const auto sharding = share_of(*port))
-        refuse(*port, *sharding, "which a file alone cannot be given or put together from");
+        refuse(*port, *sharding, "which cannot be cut or assembled without the manifest");
   for (const Value* state : model.graph->values_of(ValueKind::state)) {
     const auto sharding = share_of(*state);
     if (!sharding) continue;

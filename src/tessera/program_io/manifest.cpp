@@ -168,7 +168,7 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
     auto parsed = Expr::parse(extent.text());
     if (!parsed) extent.wrong("'{}' is no extent", extent.text());
     if (extent.text().find('@') != std::string::npos)
-      extent.wrong("'{}' speaks of a rank, but whole tensors are the same on all", extent.text());
+      extent.wrong("'{}' depends on the rank, but whole tensors are the same on all ranks", extent.text());
     shape.push_back(*parsed);
   }
   try {

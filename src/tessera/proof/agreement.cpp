@@ -34,8 +34,7 @@ struct Standing {
   int64_t peer(const Expr& named) const {
     auto rank = bind_rank(named, mesh, coordinates).constant();
     if (!rank)
-      fail("check", "{}: whom it speaks to, {}, does not follow from the rank alone", communication.node->label(),
-           named.str());
+      fail("check", "{}: its peer, {}, does not follow from the rank alone", communication.node->label(), named.str());
     return *rank == -1 ? -1 : member_of(*rank);
   }
 
@@ -98,11 +97,10 @@ class GroupCheck {
     for (size_t m = 1; m < members_.size(); ++m)
       if (auto why = difference(first, *members_[m]->communication)) return Clash{0, m, "order", *why};
     if (first.root < 0 || first.root >= static_cast<int64_t>(members_.size()))
-      return Clash{0, 0, "shape",
-                   fmt::format("member {} is to be its root, in a group of {}", first.root, members_.size())};
+      return Clash{0, 0, "shape", fmt::format("its root is member {}, in a group of {}", first.root, members_.size())};
     for (size_t m = 0; m < members_.size(); ++m)
       if (dialect::gives(*members_[m]->communication->node, m) && !members_[m]->communication->has_operand)
-        return Clash{m, m, "shape", "it has nothing to give, but is asked to"};
+        return Clash{m, m, "shape", "it has no operand, but must give one"};
     switch (first.kind) {
       case comm::Kind::all_reduce:
       case comm::Kind::broadcast:
@@ -130,7 +128,7 @@ class GroupCheck {
       const auto &first = one.layout, &other = another.layout;
       if ((!first && one.as_written) || (!other && another.as_written)) continue;
       if (!same(first, other))
-        return Clash{0, m, "layout", fmt::format("one says that it makes {}, the other {}", str(first), str(other))};
+        return Clash{0, m, "layout", fmt::format("one states {} as the result, the other {}", str(first), str(other))};
     }
     return std::nullopt;
   }
@@ -139,9 +137,7 @@ class GroupCheck {
     return a && b ? same_layout(*a, *b) : !a && !b;
   }
 
-  std::string str(const std::optional<Sharding>& layout) const {
-    return layout ? layout->str(mesh_) : "nothing of its layout";
-  }
+  std::string str(const std::optional<Sharding>& layout) const { return layout ? layout->str(mesh_) : "no layout"; }
 
   Expr of_member(const Expr& extent, size_t member) const { return bind_rank(extent, mesh_, coordinates_[member]); }
 

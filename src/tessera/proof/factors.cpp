@@ -81,7 +81,7 @@ class FactorCheck {
     } catch (const Error& error) {
       // Of a local form, the attributes may not go with whole values.
       if (!op->localize)
-        report(node, fmt::format("{} does not fit the whole values that it is said to work on: {}", node.label(),
+        report(node, fmt::format("{} does not fit the whole values that its operands stand for: {}", node.label(),
                                  error.what()));
       return;
     }
@@ -100,7 +100,7 @@ class FactorCheck {
   void check_reshape(const Node& node) {
     const spmd::Placement *before = placement(node.input(0)), *after = placement(node.output());
     if (!before || !after || split_alike(flattened(before->sharding), flattened(after->sharding))) return;
-    report(node, fmt::format("{} takes {} of '{}' for {} of '{}', which are other elements", node.label(),
+    report(node, fmt::format("{} turns {} of '{}' into {} of '{}', which has other elements", node.label(),
                              before->sharding.str(mesh_), before->name, after->sharding.str(mesh_), after->name));
   }
 

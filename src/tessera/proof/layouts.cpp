@@ -82,8 +82,8 @@ class LayoutCheck {
           std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(communication, rank); });
       if (has_part && !collective.operand.empty() && program_.graph->find(collective.operand))
         report("layout", node,
-               fmt::format("{} is given '{}' and gives what is of no known layout: their metadata have been lost; keep "
-                           "tessera.value, tessera.global and tessera.sharding",
+               fmt::format("{} takes '{}' and gives a result, both of unknown layout, since they lost their metadata; "
+                           "keep tessera.value, tessera.global and tessera.sharding",
                            node.label(), collective.operand));
     }
   }
@@ -172,9 +172,9 @@ class LayoutCheck {
     const spmd::Placement* placed = placement(*absent);
     report_.findings.push_back(
         {"layout",
-         fmt::format("{} uses '{}' on rank {}, but that {}: bring it there first", node.label(),
+         fmt::format("{} uses '{}' on rank {}, but that {}; bring it there first", node.label(),
                      placed ? placed->name : (*absent)->name, user,
-                     placed ? "is " + placed->sharding.str(mesh_) : "is made of what lives elsewhere"),
+                     placed ? "is " + placed->sharding.str(mesh_) : "is made from a value that lives elsewhere"),
          {{user, node.label()}}});
     return false;
   }
@@ -191,7 +191,7 @@ class LayoutCheck {
             continue;
           }
           return report("layout", node,
-                        fmt::format("{} makes '{}' of what lives at({}) only, but it is said to be {}", node.label(),
+                        fmt::format("{} makes '{}' from a value only at({}), but states it as {}", node.label(),
                                     placement(result)->name, print_place({entry}, mesh_),
                                     placement(result)->sharding.str(mesh_)));
         }
@@ -300,8 +300,7 @@ class LayoutCheck {
         if (!take(result.partial, axis, communication.reduction)) {
           report(
               "layout", *communication.node,
-              fmt::format("{} reduces by {} over {}, but its operand is {}: what is whole would be counted more than "
-                          "once",
+              fmt::format("{} reduces by {} over {}, but its operand is {}: replicas would be counted more than once",
                           communication.node->label(), name_of(communication.reduction), axis.str(mesh_),
                           before.str(mesh_)));
           return std::nullopt;
@@ -336,9 +335,9 @@ class LayoutCheck {
     if (good) return result;
     report(
         "layout", *communication.node,
-        fmt::format("{} ({}) over {} cannot be run on {}: no part of that dimension is split so, or it lives elsewhere",
-                    communication.node->label(), communication.str(), fmt::join(communication.axes, ","),
-                    before.str(mesh_)));
+        fmt::format(
+            "{} ({}) over {} does not fit {}: no part of that dimension is split that way, or it lives elsewhere",
+            communication.node->label(), communication.str(), fmt::join(communication.axes, ","), before.str(mesh_)));
     return std::nullopt;
   }
 
@@ -426,7 +425,7 @@ class LayoutCheck {
         Partials stated = placed->sharding.partial;
         if (!take(stated, axis.axis, axis.reduction)) {
           report("partial", node,
-                 fmt::format("{} makes '{}' of {}, which is {}, but '{}' is said to be {}", node.label(), result->name,
+                 fmt::format("{} makes '{}' from {}, which is {}, but '{}' is stated as {}", node.label(), result->name,
                              partial_operand(node, axis), shown(axis), placed->name, placed->sharding.str(mesh_)));
           return;
         }

@@ -133,8 +133,8 @@ class Walk {
         int sender = group.members[wanted.from];
         report_.findings.push_back(
             {"message",
-             fmt::format("rank {} receives from rank {} what that did not send as its next message of group {}: {}: {} "
-                         "at the one, {} at the other",
+             fmt::format("rank {} expects from rank {} another message of group {} than that sends next: {}: {} at the "
+                         "receiver, {} at the sender",
                          rank, sender, group.str(), *why, described(wanted), described(sent)),
              {{rank, wanted.communication->node->label()}, {sender, sent.communication->node->label()}}});
         return false;
@@ -149,7 +149,7 @@ class Walk {
   bool is_member(int rank, const Group& group, int64_t peer) {
     if (peer >= -1 && peer < static_cast<int64_t>(group.members.size())) return true;
     report_.findings.push_back({"message",
-                                fmt::format("rank {}: {} speaks to a rank that is not in the group {}", rank,
+                                fmt::format("rank {}: {} names a rank that is not in the group {}", rank,
                                             next(rank).node->label(), group.str()),
                                 {place(rank)}});
     return false;
@@ -231,14 +231,14 @@ class Walk {
       const Group& group = groups_[seat(rank).group];
       report_.findings.push_back(
           {"cycle",
-           fmt::format("rank {} waits for rank {} at {} ({}), {} of group {}, but rank {} ends without coming to it",
+           fmt::format("rank {} waits for rank {} at {} ({}), {} of group {}, but rank {} ends without reaching it",
                        rank, ended, next(rank).node->label(), next(rank).str(), position(rank, group), group.str(),
                        ended),
            {place(rank), {ended, ""}}});
       return;
     }
     std::vector<int> cycle = shortest_cycle(stuck);
-    Finding finding{"cycle", fmt::format("{} ranks wait in a circle:", cycle.size()), {}};
+    Finding finding{"cycle", fmt::format("{} ranks wait in a cycle:", cycle.size()), {}};
     for (size_t i = 0; i < cycle.size(); ++i) {
       int rank = cycle[i];
       const Group& group = groups_[seat(rank).group];
@@ -287,7 +287,7 @@ class Walk {
         });
       }
     }
-    check(!best.empty(), "ranks that all wait for one another wait in a circle");
+    check(!best.empty(), "ranks that all wait for one another wait in a cycle");
     return best;
   }
 

@@ -93,13 +93,13 @@ class Replicas {
       for (size_t i = 0; i < one.inputs.size() && !next_a; ++i)
         if (one.inputs[i] && other.inputs[i] && number(a, one.inputs[i]) != number(b, other.inputs[i]))
           next_a = one.inputs[i], next_b = other.inputs[i];
-      if (!next_a) return {fmt::format("{} gives each another part, or does something else on each", user), user};
+      if (!next_a) return {fmt::format("{} gives each rank another part, or computes differently on each", user), user};
       at_a = next_a;
       at_b = next_b;
     }
     const std::string_view kind = at_a->kind == ValueKind::state      ? "the data of '{}' differ"
                                   : at_a->kind == ValueKind::constant ? "the constant '{}' differs"
-                                  : at_a->kind == ValueKind::input    ? "each takes its own part of the input '{}'"
+                                  : at_a->kind == ValueKind::input    ? "each rank takes its own part of the input '{}'"
                                                                       : "'{}' differs with the rank";
     const std::string by = user.empty() ? "" : fmt::format(", which {} uses", user);
     return {fmt::format(fmt::runtime(kind), at_a->name) + by, user};

@@ -97,7 +97,7 @@ class TypeCheck {
       if (!own->has_shape() || own->shape() == expected) continue;
       return report(
           own->producer,
-          fmt::format("'{}' is said to be {} of '{}' {}, which is {} on rank {}, but has the shape {}{}", own->name,
+          fmt::format("'{}' is stated as {} of '{}' {}, which is {} on rank {}, but has the shape {}{}", own->name,
                       placed.sharding.str(program_.mesh), placed.name, to_string(*placed.global.shape),
                       to_string(expected), rank_, to_string(own->shape()), sizes()));
     }

@@ -43,8 +43,8 @@ StoreClient::StoreClient(const std::string& host, int port, int rank, int size, 
   }
   hang_up();
   if (refusal.empty())
-    refusal = fmt::format(
-        "what listens at {}:{} does not answer as rank 0 of this run; give a MASTER_PORT that is free", host, port);
+    refusal = fmt::format("the server at {}:{} does not answer as rank 0 of this run; give a MASTER_PORT that is free",
+                          host, port);
   fail("gloo", "{}", refusal);
 }
 
@@ -77,7 +77,7 @@ void StoreClient::listen() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
+    if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 left before this rank joined";
     if (!through_)
       add_notice(
           {0, death_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
