@@ -56,7 +56,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   return impl;
 }
 
-// Compiles a model for certain sizes of some symbols, and keeps what it made last.
+// Compiles a model for fixed sizes of some symbols, and keeps the latest results.
 class ForSizes {
  public:
   ForSizes(Model model, Mesh mesh, Plan plan, CompileOptions options, std::shared_ptr<const spmd::Program> all)
@@ -136,7 +136,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   if (options.memory_limit > 0) {
     const auto& hints = impl->program->hints;
     const auto programs = runtime::programs_for(impl->programs, hints, impl->for_sizes);
-    const std::vector<int>& classes = programs->program_of;  // ranks of a class are as large, or a unit smaller
+    const std::vector<int>& classes = programs->program_of;  // ranks of a class are equally large, or differ by a unit
     std::set<int> seen;
     for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
       if (classes.empty() || seen.insert(classes[rank]).second)

@@ -41,7 +41,7 @@ class Explainer {
     if (source == compiled_.decisions.sources.end()) return;
     bool annotated =
         slots != compiled_.layout->of_value.end() && compiled_.layout->slots[slots->second.front()].annotated;
-    // What an annotation did not order follows from the uses, which come next.
+    // Layouts that no annotation orders follow from the uses, which come next.
     add(value_->kind == ValueKind::input ? "given" : "stored", source->second, annotated ? slots->second.front() : -1);
   }
 

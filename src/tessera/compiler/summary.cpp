@@ -37,7 +37,7 @@ class BytesOfRank0 {
   std::vector<int64_t> origin_;
 };
 
-// What one member receives, of the algorithms that move the least.
+// The bytes that one member receives, with the algorithms that move the least.
 int64_t received(const Node& node, int64_t members, const BytesOfRank0& bytes) {
   int64_t in = 0, out = 0;
   for (const Value* value : node.inputs) in += bytes.of(value);

@@ -10,12 +10,12 @@
 namespace tessera::program_io {
 namespace {
 
-// What the value says that it is a share of.
+// The whole tensor of which the value states to be a share.
 std::optional<TensorType> global_type(const Value& value) {
   return read_global_type(get_metadata(value, kGlobalKey).value_or(""));
 }
 
-// Whether the sharding names an axis, whatever the mesh, or cannot be read.
+// Whether the sharding names an axis, on any mesh, or cannot be read.
 bool divides(const std::string& sharding, const Value& value) {
   const auto whole = global_type(value);
   if (!whole) return true;
@@ -38,7 +38,7 @@ bool is_share_of(const Value& state, const std::string& sharding, const Mesh& me
   });
 }
 
-// The sharding that a value says it has, if it divides.
+// The sharding that a value states, if it divides.
 std::optional<std::string> share_of(const Value& value) {
   auto sharding = get_metadata(value, kShardingKey);
   return sharding && divides(*sharding, value) ? sharding : std::nullopt;

@@ -62,7 +62,7 @@ class CallReader {
     }
   }
 
-  // Whether a value is the number of the rank that runs the model, however a model learns it.
+  // Whether a value is the number of the rank that runs the model, in any way of learning it.
   bool is_own_rank(const Value* value, const Names& around) const {
     if (!value) return false;
     const Node* maker = value->producer;
