@@ -82,7 +82,7 @@ void LocalCommunicator::publish(Pending& pending, const Operation& operation) {
   if (permute && operation.to >= 0) ring(operation.to);
 }
 
-/// Room for what the others are to see of a buffer that is not in the region.
+/// Room for a copy of a buffer that is outside the region, so that the others can see it.
 std::byte* LocalCommunicator::stage(Staged& staged, size_t bytes) {
   staged.used = true;
   if (staged.room < bytes) {
@@ -128,8 +128,8 @@ void LocalCommunicator::post_message(Pending& pending) {
   }
 }
 
-/// Takes all steps that need no other rank; true once the operation is done. A send is left alone until its own wait:
-/// until then the receiver may still come and save the copy.
+/// Takes all steps that need no other rank; true once the operation is done. Leaves a send alone until its own wait,
+/// since the receiver may still arrive before that and save the copy.
 bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
   switch (pending.stage) {
     case Stage::arrival:
@@ -142,7 +142,7 @@ bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
       return advance_receive(pending);
     case Stage::sending:
       if (!waited_for || !outbox(pending.operation->to).detach(pending.number)) return false;
-      ring(pending.operation->to);  // which may have come in the middle of it
+      ring(pending.operation->to);  // which may have arrived meanwhile
       pending.stage = Stage::done;
       return true;
     case Stage::done:
@@ -185,7 +185,7 @@ bool LocalCommunicator::advance_collective(Pending& pending) {
   return pending.stage == Stage::done;
 }
 
-/// A permutation waits for its two neighbours only, so that a ring of them does not keep the whole group in step.
+/// A permutation waits only for its two neighbours, so that a ring of them does not keep the whole group in step.
 bool LocalCommunicator::advance_permute(Pending& pending) {
   const Operation& operation = *pending.operation;
   auto& entries = group_.slot(pending.number).entries;
@@ -216,12 +216,12 @@ bool LocalCommunicator::advance_receive(Pending& pending) {
   if (sent == nullptr) return false;
   check_message(pending, *sent);
   if (!inbox(operation.from).take(pending.number, operation.out)) return false;
-  ring(operation.from);  // which may wait to have its buffer back
+  ring(operation.from);  // which may wait for its buffer
   pending.stage = Stage::done;
   return true;
 }
 
-/// This member reads nothing any more.
+/// This member no longer reads.
 void LocalCommunicator::finish(Pending& pending) {
   finished_[pending.number % kWindow] = pending.number;
   group_.slot(pending.number).entries[me_].finished.store(pending.number, std::memory_order_release);

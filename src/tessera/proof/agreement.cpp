@@ -18,7 +18,7 @@ Shape bind_shape(const Shape& shape, const Mesh& mesh, const std::vector<int64_t
   return bound;
 }
 
-// Where a rank stands in the group of a communication.
+// A rank's member index in the group of a communication.
 struct Standing {
   Standing(const Communication& communication, const Mesh& mesh, const std::vector<int64_t>& coordinates)
       : communication(communication), mesh(mesh), coordinates(coordinates) {
@@ -55,7 +55,7 @@ struct Standing {
   std::vector<int> members;
 };
 
-// What every member must state alike, whatever its shapes. The first difference, in words.
+// Statements that must be equal on all members, whatever their shapes. Returns the first difference, in words.
 std::optional<std::string> difference(const Communication& a, const Communication& b) {
   const bool reduces =
       a.kind == comm::Kind::all_reduce || a.kind == comm::Kind::reduce_scatter || a.kind == comm::Kind::reduce;
@@ -121,7 +121,8 @@ class GroupCheck {
     }
   }
 
-  // Who has no operand cannot tell from its own model how what it gets is laid out: the others' models say it too.
+  // A member without an operand cannot derive the layout of its result from its own model, so the others' models must
+  // state it too.
   std::optional<Clash> same_layouts() const {
     for (size_t m = 1; m < members_.size(); ++m) {
       const Communication &one = *members_[0]->communication, &another = *members_[m]->communication;
@@ -176,7 +177,7 @@ class GroupCheck {
     return std::nullopt;
   }
 
-  // The extent that each states of member `m` is the one that it has.
+  // Whether the extent that each member states for member `m` is that member's own.
   std::optional<Clash> every_member_knows(size_t m, int64_t dim, const Shape& shape,
                                           Expr Communication::*extent) const {
     if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
@@ -314,9 +315,8 @@ const Shape& Statements::bound(BoundShape& shape, const std::vector<int64_t>& co
   return *known;
 }
 
-// Whether the peer is the same member, or nobody, whatever the rank's coordinates along axes that are not the group's:
-// then it is a rank that moves with them as this one does. On dp=64,tp=8, at tp=3: 8*@dp + 4 does so, 8*@dp and a half
-// of @dp do not.
+// Whether the peer is the same member, or nobody, for all coordinates along axes that are not the group's: the peer's
+// rank then moves with them as this one does. On dp=64,tp=8, at tp=3, 8*@dp + 4 does so; 8*@dp and half of @dp do not.
 bool Statements::is_alike(const Site& site, const std::vector<int64_t>& coordinates) const {
   const bool sends = site.communication->kind == comm::Kind::send;
   Expr own = 0;  // the rank's number, with coordinates along the group's axes bound

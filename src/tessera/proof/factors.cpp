@@ -54,14 +54,14 @@ class FactorCheck {
     return found == program_.placements.end() ? nullptr : &found->second;
   }
 
-  // Nodes of which some operand or result stands for no global value are steps of an operator's local form.
+  // A node with an operand or result that stands for no global value is a step of an operator's local form.
   bool is_placed(const Node& node) const {
     auto stands = [&](const Value* value) { return !value || placement(value); };
     return std::all_of(node.inputs.begin(), node.inputs.end(), stands) &&
            std::all_of(node.outputs.begin(), node.outputs.end(), stands);
   }
 
-  // A slice or reshape that makes another part of the same value is a step between layouts, and no operator on whole
+  // A slice or reshape that makes another part of the same value is a step between layouts, not an operator on whole
   // values.
   bool changes_layout(const Node& node) const {
     if (!node.is("Slice") && !node.is("Reshape")) return false;
@@ -79,7 +79,7 @@ class FactorCheck {
     try {
       rule = op->rule(global);
     } catch (const Error& error) {
-      // Of a local form, the attributes may not go with whole values.
+      // The attributes of a local form may not fit whole values.
       if (!op->localize)
         report(node, fmt::format("{} does not fit the whole values that its operands stand for: {}", node.label(),
                                  error.what()));
@@ -89,7 +89,8 @@ class FactorCheck {
     if (!gather_slots(node, node.inputs, rule.operands, false, along)) return;
     if (!gather_slots(node, node.outputs, rule.results, true, along)) return;
     for (size_t f = 0; f < along.size(); ++f) {
-      // A local form may have other attributes (fewer groups), and then another rule; what must be whole, must.
+      // A local form may have other attributes (fewer groups), and so another rule; dimensions that must be whole still
+      // must.
       const FactorKind kind = rule.factors[f].kind;
       const bool whole = kind == FactorKind::whole || kind == FactorKind::lookup;
       if ((whole || !op->localize) && !check_factor(node, rule.factors[f], along[f])) return;
@@ -110,7 +111,7 @@ class FactorCheck {
     return all;
   }
 
-  // The node on the whole values, kept in `values`, that its operands and results are parts of.
+  // The node on the whole values (kept in `values`) whose parts its operands and results are.
   Node of_whole_values(const Node& node, std::deque<Value>& values) const {
     Node global = node;
     for (auto* list : {&global.inputs, &global.outputs})
@@ -123,7 +124,7 @@ class FactorCheck {
     return global;
   }
 
-  // Dimensions by the one factor that runs along them. One without a factor must be whole.
+  // Collects dimensions by their factor. A dimension without a factor must be whole.
   bool gather_slots(const Node& node, const std::vector<Value*>& values,
                     const std::vector<std::vector<ops::DimFactors>>& dims, bool results,
                     std::vector<std::vector<Slot>>& along) {
@@ -140,7 +141,7 @@ class FactorCheck {
     return true;
   }
 
-  // Broadcast: whoever holds the one element has what all have; others hold none.
+  // Broadcast: a rank that holds the one element has what all have; others hold none.
   static bool is_one(const DimSharding& dim) { return dim.size().is(1); }
 
   bool check_factor(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
@@ -157,13 +158,13 @@ class FactorCheck {
     }
   }
 
-  // Sizes may be called differently (Program::equal_extents); then it is the axes that count.
+  // Sizes may have different names (Program::equal_extents); then only the axes count.
   static bool split_alike(const DimSharding& a, const DimSharding& b) {
     if (a.size() == b.size()) return same_layout({{a}, {}}, {{b}, {}});
     return join_axes(axes_of(a)) == join_axes(axes_of(b));
   }
 
-  // What one factor runs along is split in the same way everywhere.
+  // All dimensions of one factor are split alike.
   bool check_same(const Node& node, const std::vector<Slot>& slots) {
     for (const Slot& slot : slots) {
       const Slot& first = slots.front();
@@ -175,7 +176,7 @@ class FactorCheck {
     return true;
   }
 
-  // Every rank reduces what it holds: the result is partial over the axes that split it.
+  // Every rank reduces its own elements: the result is partial over the axes that split the dimension.
   bool check_reduced(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
     if (slots.empty()) return true;
     for (const AxisRef& axis : axes_of(*slots.front().split))

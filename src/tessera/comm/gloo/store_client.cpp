@@ -12,7 +12,7 @@ namespace tessera::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kStoreLook{100};
-/// How long a rank may take to hear that the run has ended: the timeout, but within these.
+/// How long a rank may take to hear that the run has ended: the timeout, clamped to these bounds.
 constexpr std::chrono::milliseconds kLeastDeaf{2000}, kMostDeaf{5000};
 
 /// "1,3"
@@ -92,8 +92,8 @@ void StoreClient::add_notice(Notice notice) {
   notices_.push_back(std::move(notice));
 }
 
-/// A rank that hangs does not hear that the run has ended, and nobody else may be there to end it. True if there is
-/// nothing that it has not heard.
+/// A hanging rank does not hear that the run has ended, and nobody else may be there to end it. True if this rank has
+/// heard everything.
 bool StoreClient::end_if_unheard() {
   std::lock_guard lock(mutex_);
   if (hangs_up_ || !unheard_since_) return true;

@@ -14,8 +14,8 @@
 
 namespace {
 
-/// Ends this process if MPI does not begin in time: it waits for all ranks, and cannot be given up. The launcher then
-/// ends the others.
+/// Ends this process if MPI does not start in time: its start waits for all ranks, and cannot be interrupted. The
+/// launcher then ends the others.
 class Patience {
  public:
   Patience(int rank, std::chrono::milliseconds timeout) : thread_([this, rank, timeout] { watch(rank, timeout); }) {}
