@@ -94,7 +94,7 @@ class Check : public Command {
   std::string path_;
   bool accept_ = false;
   std::vector<std::string> changed_;  // models of a written program, since it was written
-  bool split_ = false;                // the models came with their communication
+  bool split_ = false;                // the models arrived with their communication
   PlanOptions plan_;
 };
 
