@@ -76,7 +76,7 @@ TEST_P(Fault, leaves_no_record_if_none_is_wanted) {
   EXPECT_THAT(ran.err, testing::Not(HasSubstr("what ranks did last")));
 }
 
-// By default in the system's temporary folder, never where the command was run.
+// The default is the system's temporary folder, never the folder where the command runs.
 TEST_P(Fault, is_recorded_where_temporary_files_go) {
   const std::filesystem::path work = folder_ / "work", temporary = folder_ / "temporary";
   std::filesystem::create_directory(work);
@@ -93,7 +93,7 @@ TEST_P(Fault, is_recorded_where_temporary_files_go) {
   EXPECT_THAT(ran.err, HasSubstr("what ranks did last is in " + files[0].string()));
 }
 
-// What an input holds is the user's: no rank has failed, and there is nothing to record.
+// The user is responsible for an input's contents: no rank has failed, and nothing is recorded.
 TEST_P(Fault, is_none_where_an_input_names_what_there_is_not) {
   const std::filesystem::path temporary = folder_ / "temporary";
   std::filesystem::create_directory(temporary);
@@ -150,7 +150,7 @@ TEST_P(FaultOfProcesses, names_a_rank_that_dies) {
   EXPECT_EQ(flights()["ranks"][1]["in"], "AllReduce 'y'");
 }
 
-// By a signal, as SIGSTOP does: nothing in it goes on, and it can say nothing of itself.
+// Stopped by a signal, as by SIGSTOP: the rank does nothing more, and cannot report.
 TEST_P(FaultOfProcesses, names_a_rank_that_is_stopped_once_the_timeout_is_over) {
   timeout_ = "4";
   for (const char* rank : {"0", "1"}) {

@@ -1,4 +1,4 @@
-// What ranks note of their communications, and whom a timeout blames.
+// The ranks' notes of their communications, and the ranks that a timeout blames.
 #include "tessera/comm/flight.h"
 
 #include <gmock/gmock.h>
@@ -84,7 +84,7 @@ TEST(Blame, sees_a_circle) {
                                HasSubstr("they wait for one another in a cycle")));
 }
 
-// All have come, but one does not get to its part of the work.
+// All have arrived, but one does not reach its part of the work.
 TEST(Blame, falls_on_a_member_that_has_come_and_does_not_go_on) {
   auto world = make_local_world(3, {.timeout = milliseconds(300)});
   std::vector<std::vector<float>> in(3, std::vector<float>(9000)), out = in;
@@ -104,7 +104,7 @@ TEST(Blame, falls_on_a_member_that_has_come_and_does_not_go_on) {
 
 #ifndef TESSERA_THREAD_SANITIZER
 
-// Rank 1 is stopped in the middle of a wait: it waits no more, whatever it waited for.
+// Rank 1 is stopped in the middle of a wait: it no longer counts as waiting.
 TEST(Blame, falls_on_a_process_that_is_stopped_while_it_waits) {
   const auto errors = errors_of_processes(3, {.timeout = milliseconds(1000)}, [](World& world, int rank) {
     auto group = world.join(rank, everyone(3));

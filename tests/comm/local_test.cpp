@@ -160,7 +160,7 @@ TEST(LocalWorld, a_full_group_times_out_too) {
   EXPECT_THAT(errors[0], AllOf(HasSubstr("could not start"), HasSubstr("missing at #1: rank 1")));
 }
 
-/// What three ranks throw that run `operations[rank]` together. Buffers outlive the run, whoever throws first.
+/// The errors of three ranks that run `operations[rank]` together. Buffers outlive the run, whoever throws first.
 std::vector<std::string> disagree(std::vector<Operation> operations) {
   auto world = make_local_world(static_cast<int>(operations.size()));
   std::vector<std::vector<float>> in(operations.size(), std::vector<float>(9000)), out = in;

@@ -34,7 +34,7 @@ struct Scope {
   onnx::FunctionProto* function = nullptr;  ///< null in a graph
 };
 
-/// A model that is edited, and what its program is.
+/// A model under edit, and its program.
 struct EditedModel {
   onnx::ModelProto proto;
   WriteOptions form;
@@ -61,7 +61,7 @@ struct Site {
 
 std::vector<Site> sites(EditedModel& model);
 
-/// A node as it is found again in another model of the program: by operator and by name, or by what it makes.
+/// Finds a node again in another model of the program: by operator and by name, or by its results.
 struct NodeKey {
   std::string function, op_type, name, result;
 };
@@ -73,9 +73,9 @@ std::string label(const onnx::NodeProto& node);
 
 /// "AllReduce" of "AllReduce" and of the function "AllReduce_ring_tp_sum".
 std::string base_of(const onnx::NodeProto& node);
-/// Whether it is one of the dialect's that communicate, or a call of a function that does.
+/// Whether it is of the dialect and communicates, or is a call of a function that does.
 bool communicates(const onnx::NodeProto& node);
-/// Whether it gives other ranks its first operand, and makes of what they have a first result.
+/// Whether it gives its first operand to other ranks, and computes its first result from theirs.
 bool has_operand(const onnx::NodeProto& node);
 bool has_result(const onnx::NodeProto& node);
 onnx::AttributeProto* attribute(onnx::NodeProto& node, std::string_view name);
@@ -85,7 +85,7 @@ void set_text(onnx::NodeProto& node, const std::string& name, const std::string&
 
 /// Whether the graph or function gives the value as an output.
 bool is_output(const Scope& scope, const std::string& value);
-/// All that reads `from` in the scope, and in graphs within it, reads `to`. Outputs stay.
+/// Makes all readers of `from` in the scope, and in graphs within it, read `to`. Outputs stay.
 void replace_uses(const Scope& scope, const std::string& from, const std::string& to);
 /// Removes the node; who reads its first result reads `operand`, which is called like it where it is an output.
 void replace_by(const Site& site, const std::string& operand);

@@ -22,9 +22,9 @@ struct Mutator {
   std::string (*edit_model)(EditedModel& model, Random& random) = nullptr;
 };
 
-/// Those that may make a program wrong, or that of another model.
+/// Edits that may make a program wrong, or that of another model.
 const std::vector<Mutator>& mutators();
-/// What good tools do to models: programs stay right, and have to be accepted.
+/// Edits of good tools: programs stay right, and must be accepted.
 const std::vector<Mutator>& harmless();
 
 std::vector<Mutator> communication_mutators();

@@ -29,7 +29,7 @@ class OneNode {
         graph_.add_input(std::string(1, static_cast<char>('A' + node_.inputs.size())), {dtype, parsed(extents)}));
     return *this;
   }
-  /// What the model says of the result before it is computed.
+  /// The model's statement about the result before it is computed.
   OneNode& declared(std::string_view extents, DType dtype = DType::float32) {
     node_.outputs[0]->type = {dtype, parsed(extents)};
     return *this;
@@ -90,7 +90,7 @@ class OneNode {
     infer();
     return flops_of(node_).str();
   }
-  /// What inference complains about.
+  /// The error of inference.
   std::string error() {
     try {
       infer();

@@ -14,7 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A model's program, to be spoilt.
+// A model's program, to be damaged.
 struct Spoilt {
   std::shared_ptr<spmd::Program> program;
 
@@ -114,7 +114,7 @@ TEST(Types, WhatIsReadBeforeTheRunIsKnownByThen) {
   }
 }
 
-// Ranks of which those at pp=0 make h and those at pp=1 make y, to be spoilt one by one.
+// Programs of ranks, in which those at pp=0 make h and those at pp=1 make y, to be damaged one by one.
 struct TwoPlaces {
   std::vector<std::shared_ptr<spmd::Program>> ranks;
 
@@ -212,7 +212,7 @@ TEST(Places, ACommunicationLeadsWhereItSays) {
   EXPECT_THAT(spoilt.clash(), HasSubstr("does not lead from [-, -] at(pp=0) to [-, -] at(pp=0)"));
 }
 
-// The receiver has no operand, so nothing in its own model says how what it gets is laid out.
+// The receiver has no operand, so nothing in its own model states the layout of its result.
 TEST(Places, GiverAndReceiverStateOneLayout) {
   TwoPlaces spoilt("pp=2,tp=2", {{"w", "[tp, -]"}});
   for (int rank : {0, 1}) {

@@ -73,7 +73,7 @@ TEST(Order, FindsTheShortestOfTheCirclesInWhichGroupsWait) {
   EXPECT_THAT(ranks_of(finding), ElementsAre(0, 2, 3, 1));
   EXPECT_THAT(finding.message, HasSubstr("4 ranks wait in a cycle: rank 0 at"));
 
-  // Of a pair that waits for each other and others that wait for the pair, the pair.
+  // If two ranks wait for each other, and others for these, the finding names the two.
   Ranks pair("tp=4");
   pair.recv(0, "tp", "p", 1);
   pair.recv(1, "tp", "q", 2);

@@ -28,7 +28,7 @@ void refill(Subject& subject, Value* value, Fill fill, uint64_t seed) {
   (value->kind == ValueKind::state ? value->data : subject.inputs.at(value->name)) = std::move(data);
 }
 
-/// How a partial value comes about. Sums are not taken of large numbers: whether they overflow depends on their order.
+/// How a partial value is made. Sums of large numbers are left out: whether they overflow depends on their order.
 struct Maker {
   std::string_view op;
   Reduction reduction;

@@ -54,7 +54,7 @@ std::vector<double> widened(const Tensor& tensor) {
   return values;
 }
 
-// The axes of a dimension, whatever parts they are on.
+// The axes of a dimension, on any of its parts.
 std::vector<AxisRef> axes_of(const DimSharding& dim) {
   std::vector<AxisRef> axes;
   for (const Part& part : dim.parts)

@@ -18,7 +18,7 @@
 namespace tessera::random {
 namespace {
 
-/// What is not exact may be off by this part of a magnitude.
+/// An inexact result may be off by this part of a magnitude.
 constexpr double kRelative = 2e-5;
 
 /// `apart`: each node by itself, in memory of its own.
@@ -111,7 +111,7 @@ std::map<std::string, double> tolerances(const Program& program, const Tensors& 
   return found;
 }
 
-/// What every node gives on one rank.
+/// The results of all nodes on one rank.
 Tensors run_apart(const Program& program) {
   auto graph = program.model.graph->clone();
   for (const auto& node : graph->nodes())
@@ -128,7 +128,7 @@ bool is_refusal(const Program& program, const Error& error) {
                        [](const DimSharding& dim) { return dim.parts.size() > 1; });
   };
   if (std::regex_search(error.what(), std::regex("but these inputs make them (1 and|[0-9]+ and 1;)"))) return true;
-  // Rewriting may join a node that is placed with one that uses what an order splits.
+  // Rewriting may merge a placed node with one whose operand an annotation splits.
   const bool contradicts = std::string_view(error.what()).find("leave out one of the two") != std::string_view::npos;
   if (!program.places.empty() && !program.orders.empty() && contradicts) return true;
   if (error.kind() != ErrorKind::user || std::none_of(program.orders.begin(), program.orders.end(), has_parts))

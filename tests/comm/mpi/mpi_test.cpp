@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   ::testing::InitGoogleTest(&argc, argv);
-  // All ranks draw the same operations, and only one reports what passes.
+  // All ranks draw the same operations, and only one reports successes.
   unsigned long long seed = rank == 0 ? tessera::comm::test_seed() : 0;
   MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
   setenv("TESSERA_TEST_SEED", std::to_string(seed).c_str(), 1);
