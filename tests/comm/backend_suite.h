@@ -8,8 +8,8 @@
 #include "tessera/base/error.h"
 #include "trial.h"
 
-/// What every backend must do, whatever carries its bytes. Include this in one file of a test program and instantiate
-/// it there; see backend_test.cpp.
+/// The tests that every backend must pass. Include this in one file of a test program and instantiate it there; see
+/// backend_test.cpp.
 namespace tessera::comm {
 
 /// The body's exception, which must be of that kind; "" if there is none.

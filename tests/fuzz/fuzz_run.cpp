@@ -1,6 +1,6 @@
-// A model's bytes on the whole way: read, looked at, compiled for one rank and for two, proved, run, and run again with
-// one size a little larger, which has to give what a session gives that knew no other sizes. What would take much time
-// or memory to run, as `inspect` and the program say, is not run.
+// Takes a model's bytes along the whole path: reads and inspects the model, compiles it for one rank and for two,
+// proves it, runs it, and runs it again with one size a little larger, which must give the result of a session that
+// knew no other sizes. Skips runs that would take much time or memory according to `inspect` and the program.
 #include <sys/mman.h>
 #include <unistd.h>
 

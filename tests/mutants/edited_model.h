@@ -87,21 +87,22 @@ void set_text(onnx::NodeProto& node, const std::string& name, const std::string&
 bool is_output(const Scope& scope, const std::string& value);
 /// Makes all readers of `from` in the scope, and in graphs within it, read `to`. Outputs stay.
 void replace_uses(const Scope& scope, const std::string& from, const std::string& to);
-/// Removes the node; who reads its first result reads `operand`, which is called like it where it is an output.
+/// Removes the node; readers of its first result read `operand`, which takes over the result's name if that is an
+/// output.
 void replace_by(const Site& site, const std::string& operand);
-/// Takes the node out of the chain of tokens. False where its tokens are the chain's ends.
+/// Takes the node out of the chain of tokens. False if its tokens are the chain's ends.
 bool unthread(const Site& site);
-/// The scope's new node, after the one at `index`; what follows moves on.
+/// Adds a node to the scope, after the one at `index`; later nodes move on.
 onnx::NodeProto& insert_after(const Scope& scope, int index, onnx::NodeProto node);
 /// Puts the node at `index`, which communicates and has tokens as last operand and result, or gets them, into the chain
-/// of tokens after what stands before it. False where there is no chain to join.
+/// of tokens, after the node before it. False if there is no chain to join.
 bool thread(EditedModel& model, const Scope& scope, int index);
 
 struct Interposed {
   std::string from, to;
 };
-/// Makes room between a node's first result and who reads it: a node that is put after it has to make `to` of `from`.
-/// One of both keeps the result's name, and with it its type and metadata; outputs keep theirs.
+/// Makes room between a node's first result and its readers: a node that is then inserted must make `to` from `from`.
+/// One of the two keeps the result's name, and with it its type and metadata; outputs keep theirs.
 Interposed interpose(const Site& site, bool new_one_has_the_name);
 
 /// A node that makes an int64 tensor.

@@ -14,8 +14,8 @@ namespace tessera::ops {
 /// Extents that are not known.
 inline const Expr b = Expr::symbol("b"), s = Expr::symbol("s"), past = Expr::symbol("past");
 
-/// One node on inputs whose extents are written as text ("batch 6 s+1" without spaces inside an extent), and what the
-/// operator's definition says of it.
+/// One node on inputs whose extents are written as text ("batch 6 s+1" without spaces inside an extent), and the
+/// results of the operator's definition for it.
 class OneNode {
  public:
   explicit OneNode(std::string_view type, std::string_view domain = "") {

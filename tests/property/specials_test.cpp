@@ -1,6 +1,6 @@
-// What is partial or masked may hold anything: NaN, infinities, both zeros, denormals, the largest finite numbers.
-// Every operator gets, operand by operand, what comes out of a lookup, a sum or an extreme over a split dimension,
-// ordered to be partial; and every operator runs on such numbers under the shardings of its operands.
+// Partial or masked values may hold anything: NaN, infinities, both zeros, denormals, the largest finite numbers. Every
+// operator gets, operand by operand, the result of a lookup, a sum or an extreme over a split dimension, annotated as
+// partial; and every operator runs on such numbers under the shardings of its operands.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

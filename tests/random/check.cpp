@@ -85,9 +85,9 @@ double magnitude_of(const Tensor& tensor) {
   return largest;
 }
 
-/// Per result that is not exact, how far it may be off: a part of the largest magnitude that it, or what it is made of,
-/// has in this run (what is left of a difference has the roundings of what was subtracted), and of what it may have at
-/// most. `all` holds every result.
+/// The tolerance of each result that is not exact: a part of the largest magnitude that it, or a value it is computed
+/// from, has in this run (a small difference carries the roundings of its large operands), and of its magnitude bound.
+/// `all` holds every result.
 std::map<std::string, double> tolerances(const Program& program, const Tensors& all) {
   std::map<const Value*, double> largest;
   auto of = [&](const Value* value) {

@@ -10,14 +10,14 @@ using Stage = Pending::Stage;
 
 namespace {
 
-/// Whether the members share the work. What is small is faster done by each for itself.
+/// Whether the members share the work. Small operations are faster if each member works for itself.
 bool is_shared(const Operation& operation) {
   return byte_count(operation, shared_elements(operation)) > kEagerBytes;
 }
 
 }  // namespace
 
-/// Whether nobody reads any more what is in the slot of collective `number`; see kSlots.
+/// Whether nobody still reads the slot of collective `number`; see kSlots.
 bool LocalCommunicator::may_start(uint64_t number) {
   if (number <= kWindow) return true;
   return finished_[number % kWindow] == number - kWindow && all_have_come(number - kWindow);
@@ -32,8 +32,8 @@ bool LocalCommunicator::all_have_come(uint64_t number) {
   return true;
 }
 
-/// After this member has set its mark: wakes all if all have set theirs. So each sleeps once per step, however many
-/// come one by one. Of two that set theirs at once, the fence makes at least one see both.
+/// After this member has set its mark: wakes all if all have set theirs. So each sleeps once per step, even if many
+/// arrive one by one. If two set theirs at once, the fence makes at least one of them see both.
 void LocalCommunicator::ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t number) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Entry& entry : group_.slot(number).entries)

@@ -11,8 +11,8 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"
 
-// TensorRT's DistCollective, in ONNX's own domain (docs.nvidia.com, TensorRT operators, DistCollective; attributes as
-// NVIDIA's Polygraphy writes them): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are
+// TensorRT's DistCollective, in ONNX's own domain (docs.nvidia.com, TensorRT operators, DistCollective; attributes in
+// the spelling of NVIDIA's Polygraphy): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are
 // equal and along dimension 0.
 namespace tessera::dialect {
 namespace {
