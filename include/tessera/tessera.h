@@ -35,7 +35,8 @@ std::string_view version();
 /// while the model lives. Immutable; copies share.
 class Model {
  public:
-  /// Throws a user error if the file is missing, damaged or not supported.
+  /// Reads protobuf, or ONNX's text syntax if the name ends with ".onnxtxt". Throws a user error if the file is missing,
+  /// damaged or not supported.
   static Model load(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const;

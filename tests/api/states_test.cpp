@@ -109,20 +109,33 @@ TEST_P(StatesOn, are_what_stepping_by_hand_makes_them) {
   }
 }
 
+int64_t bytes_of(const Program& program, const std::string& name) {
+  for (const StateInfo& state : program.states())
+    if (state.tensor.name == name) return state.bytes;
+  return -1;
+}
+
 TEST_P(StatesOn, of_a_written_program_step_alike) {
   const Model model = this->model();
   const std::vector<Tensors> expected = by_hand(model);
   const Program program = compile(model, Mesh::parse(GetParam().mesh), plan());
   for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
     for (Lower lower : {Lower::collectives, Lower::primitives}) {
-      const auto folder =
-          folder_.path() / ("written" + std::to_string(static_cast<int>(form)) + std::to_string(static_cast<int>(lower)));
+      const auto folder = folder_.path() / ("written" + std::to_string(static_cast<int>(form)) +
+                                            std::to_string(static_cast<int>(lower)));
       SCOPED_TRACE(folder.filename());
       program.write(folder, {.lower = lower, .form = form});
-      Session session(Program::read(folder));
+      const Program read = Program::read(folder);
+      if (lower == Lower::collectives) {
+        for (const StateInfo& state : read.states())
+          EXPECT_EQ(state.bytes, bytes_of(program, state.tensor.name)) << state.tensor.name << " is stored as it was";
+      }
+      Session session(read);
       for (int i = 0; i < kSteps; ++i) {
         EXPECT_EQ(session.run(batch(i)).size(), 2u);
-        for (const auto& [name, state] : session.states())
+        const Tensors states = session.states();
+        ASSERT_EQ(states.size(), 3u);
+        for (const auto& [name, state] : states)
           EXPECT_TRUE(same(state, expected[i].at(name))) << name << " step " << i;
       }
     }
@@ -210,7 +223,8 @@ TEST_F(States, of_sessions_that_share_them_are_the_same) {
   Plan elsewhere = plan;
   elsewhere.storage = {{"*=[dp,...]"}};
   Session other(compile(learner, mesh, elsewhere), {.share_states = &training});
-  EXPECT_THAT(error_of([&] { other.run(batch(0)); }), HasSubstr("the programs that share the state 'w' store it in different ways"));
+  EXPECT_THAT(error_of([&] { other.run(batch(0)); }),
+              HasSubstr("the programs that share the state 'w' store it in different ways"));
 }
 
 TEST_F(States, stay_as_they_are_if_a_step_fails) {
@@ -224,7 +238,7 @@ count (int64[2] ids) => (float[2, 3] rows, float[5, 3] nextt) <float[5, 3] t, fl
   for (const char* mesh : {"", "tp=2"}) {
     Session session(compile(model, Mesh::parse(mesh), plan));
     const auto ids = [](int64_t second) {
-        return Tensors{{"ids", Tensor::of(DType::int64, {2}, std::vector<int64_t>{1, second})}};
+      return Tensors{{"ids", Tensor::of(DType::int64, {2}, std::vector<int64_t>{1, second})}};
     };
     session.run(ids(4));
     const Tensors before = session.states();

@@ -27,6 +27,19 @@ TEST_F(CommandLine, inspect_shows_the_model) {
   EXPECT_EQ(parsed("inspect " + model_)["parameters"], 512);
 }
 
+// Wherever a model is taken, its text is.
+TEST_F(CommandLine, models_may_be_text) {
+  const std::string text = (folder_ / "pair.onnxtxt").string(), out = (folder_ / "out").string();
+  testing_io::put(text, std::string(kPair));
+  for (const std::string& words :
+       {"inspect " + text, "run " + text + " --mesh tp=2", "verify " + text + " --mesh tp=2",
+        "explain " + text + " --mesh tp=2 y", "shard " + text + " --mesh tp=2 -o " + out, "check " + out,
+        "shard " + text + " --mesh tp=? -o " + out + ".onnx", "run " + out + ".onnx --mesh tp=2"}) {
+    const Ran ran = tessera(words);
+    EXPECT_EQ(ran.code, 0) << words << "\n" << ran.err;
+  }
+}
+
 TEST_F(CommandLine, run_writes_whole_outputs) {
   std::string in = npz("in.npz", "x", test::ramp({5, 8})), out = (folder_ / "out.npz").string();
   Ran ran = tessera("run " + model_ + " --mesh tp=2 --inputs " + in + " --outputs " + out);

@@ -19,6 +19,9 @@ TEST_F(CommandLine, mistakes_in_the_model) {
   EXPECT_THAT(mistake("inspect /nowhere/model.onnx"), HasSubstr("/nowhere/model.onnx"));
   testing_io::put(folder_ / "broken.onnx", "\xff\xff not a model");
   EXPECT_THAT(mistake("run " + (folder_ / "broken.onnx").string()), HasSubstr("broken.onnx"));
+  testing_io::put(folder_ / "wrong.onnxtxt", "g (float[4] x) => (float[4] y) {\n  y = Relu (x\n}");
+  EXPECT_THAT(mistake("run " + (folder_ / "wrong.onnxtxt").string()),
+              AllOf(HasSubstr("wrong.onnxtxt', line 3, column 1: "), HasSubstr("expected ',' or ')'")));
   TemporaryFolder other;
   std::string unknown =
       write_model(other, "g (float[4] x) => (float[4] y) { [odd] y = com.example.Frobnicate (x) }").string();

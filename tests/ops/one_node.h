@@ -86,6 +86,12 @@ class OneNode {
     }
     return text;
   }
+  /// The operand that holds indices, and the extents that they stay below: "1: [b, 6]"
+  std::string indices() {
+    infer();
+    const Indices indices = op_of(node_).indices(node_);
+    return fmt::format("{}: {}", indices.operand, to_string(indices.extents));
+  }
   std::string flops() {
     infer();
     return flops_of(node_).str();

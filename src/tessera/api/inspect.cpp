@@ -49,12 +49,12 @@ double value_bytes(const Value* value, const SymbolSizes& sizes) {
   return spmd::hinted(product(value->shape()), sizes) * bits_of(value->dtype()) / 8;
 }
 
-/// Bytes of a parameter that one step reads. Of Gather's table, only the rows that it takes count.
+/// Bytes of a parameter that one step reads; of a table, only those of the rows that are looked up.
 double bytes_read(const Value* state, const SymbolSizes& sizes) {
   double bytes = 0;
   for (const Use& use : state->uses) {
-    const bool rows = use.node->is("Gather") && use.index == 0;
-    bytes += value_bytes(rows ? use.node->output() : state, sizes);
+    const ops::OpDef* op = ops::find_op(use.node->op_type, use.node->domain);
+    bytes += value_bytes(op && op->table == use.index ? use.node->output() : state, sizes);
   }
   return std::min(bytes, static_cast<double>(state->data.bytes));
 }

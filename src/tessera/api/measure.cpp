@@ -24,37 +24,34 @@ namespace {
 
 using comm::Kind;
 
-constexpr std::array kKinds = {Kind::all_reduce, Kind::all_gather, Kind::reduce_scatter, Kind::all_to_all,
-                               Kind::broadcast,  Kind::reduce,     Kind::gather,         Kind::scatter,
-                               Kind::permute,    Kind::barrier};
+// Those of a whole group.
+std::vector<Kind> measured_kinds() {
+  std::vector<Kind> kinds;
+  for (const CollectiveTraits& collective : collectives())
+    if (!collective.message) kinds.push_back(collective.kind);
+  return kinds;
+}
 
 std::vector<Kind> kinds_of(const std::vector<std::string>& names) {
+  const std::vector<Kind> all = measured_kinds();
   std::vector<Kind> kinds;
   std::vector<std::string_view> known;
-  for (Kind kind : kKinds) known.push_back(comm::name_of(kind));
+  for (Kind kind : all) known.push_back(comm::name_of(kind));
   for (const std::string& name : names) {
     auto found = std::find(known.begin(), known.end(), name);
     if (found == known.end())
       fail("bench", "there is no collective '{}' to measure; there are: {}", name, fmt::join(known, ", "));
-    kinds.push_back(kKinds[static_cast<size_t>(found - known.begin())]);
+    kinds.push_back(all[static_cast<size_t>(found - known.begin())]);
   }
-  return kinds.empty() ? std::vector<Kind>(kKinds.begin(), kKinds.end()) : kinds;
+  return kinds.empty() ? all : kinds;
 }
 
 // The average part of the whole tensor that a rank receives.
 double share_received(Kind kind, int64_t members) {
   const auto n = static_cast<double>(members);
-  switch (kind) {
-    case Kind::reduce_scatter:
-    case Kind::scatter:
-    case Kind::reduce:
-    case Kind::gather:
-      return 1 / n;
-    case Kind::broadcast:
-      return (n - 1) / n;
-    default:
-      return 1;
-  }
+  const CollectiveTraits& traits = traits_of(kind);
+  if (traits.block == BlockSide::result || traits.root == RootRole::gets) return 1 / n;
+  return traits.root == RootRole::gives ? (n - 1) / n : 1;
 }
 
 // Groups to measure, and the level of links that their times describe.

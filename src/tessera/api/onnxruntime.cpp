@@ -16,6 +16,8 @@
 #include "tessera/compare.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/io/npz.h"
+#include "tessera/onnx/export.h"
+#include "tessera/onnx/import.h"
 
 // ONNX Runtime runs in the user's Python, in a process of its own; nothing here is linked to either. Arrays travel as
 // .npz files in a folder that lives as long as the call.
@@ -200,7 +202,12 @@ Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::ve
   write_file(folder / "names.txt", zero_ended(names));
   write_file(folder / "added.txt", zero_ended(added));
   const std::string interpreter = python();
-  const int status = status_of({interpreter, "-c", kScript, folder.string(), model.path().string()}, folder);
+  fs::path file = model.path();
+  if (is_text_model(file)) {  // which ONNX Runtime does not read
+    file = folder / "model.onnx";
+    export_model(model.impl().model, file);
+  }
+  const int status = status_of({interpreter, "-c", kScript, folder.string(), file.string()}, folder);
   require_success(status, interpreter, folder, model);
   return read_npz(folder / "outputs.npz");
 }

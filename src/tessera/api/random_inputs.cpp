@@ -7,6 +7,7 @@
 #include "tessera/base/float16.h"
 #include "tessera/base/saturated.h"
 #include "tessera/inspect.h"
+#include "tessera/ops/op.h"
 #include "tessera/runtime/memory_limit.h"
 
 namespace tessera {
@@ -31,31 +32,17 @@ class IndexBound {
   }
 
   void visit(const Node& node, size_t operand) {
-    static const std::set<std::string_view> kPassing = {
-        "Cast",    "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Expand", "Identity", "Slice", "Concat",
-        "Flatten", "Where",   "Tile",      "Split",   "Clip",      "Pad",    "Max",      "Min"};
-    const Value* table = node.input(0);
-    if (!node.domain.empty() || !table || !table->has_shape()) return;
-    auto rank = static_cast<int64_t>(table->rank());
-    auto axis = [&](int64_t otherwise) {
-      int64_t given = node.get_int("axis", otherwise);
-      return given < 0 ? given + rank : given;
-    };
-    bool indexes = node.is("Gather") || node.is("GatherElements") || node.is("ScatterElements");
-    if (indexes && operand == 1) {
-      if (axis(0) < rank) limit(table->shape()[axis(0)]);
-    } else if ((node.is("GatherND") || node.is("ScatterND")) && operand == 1) {
-      for (const Expr& extent : table->shape()) limit(extent);
-    } else if (node.is("RotaryEmbedding") && operand == 3) {
-      if (node.inputs[1]->has_shape()) limit(node.inputs[1]->shape()[0]);
-    } else if (node.is("OneHot") && operand == 0 && node.outputs[0]->has_shape() &&
-               node.outputs[0]->rank() == static_cast<size_t>(rank) + 1) {
-      int64_t given = node.get_int("axis", -1);
-      limit(node.outputs[0]->shape()[given < 0 ? given + rank + 1 : given]);
-    } else if (kPassing.contains(node.op_type) || (indexes && operand == 0)) {
-      for (const Value* result : node.outputs)
-        if (result) follow(result);
-    }
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    if (!op || !node.input(0) || !node.input(0)->has_shape()) return;
+    if (op->indices)
+      if (const ops::Indices indices = op->indices(node); indices.operand == operand) {
+        for (const Expr& extent : indices.extents) limit(extent);
+        return;
+      }
+    if (op->moves == ops::Moves::nothing || !ops::reads_elements(node, operand) || ops::reads_values(node, operand))
+      return;
+    for (const Value* result : node.outputs)
+      if (result) follow(result);
   }
 
   void limit(const Expr& rows) {

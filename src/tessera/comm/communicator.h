@@ -11,26 +11,14 @@
 #include <vector>
 
 #include "tessera/error.h"
+#include "tessera/ir/collective.h"
 #include "tessera/ir/dtype.h"
 #include "tessera/ir/reduction.h"
 
 namespace tessera::comm {
 
-enum class Kind : uint8_t {
-  all_reduce,      ///< every member gets the reduction of all inputs
-  all_gather,      ///< every member gets all members' blocks, in member order
-  reduce_scatter,  ///< member j gets block j of the reduction
-  all_to_all,      ///< member j gets block j of every member's input
-  broadcast,       ///< every member gets the root's input
-  reduce,          ///< the root gets the reduction
-  gather,          ///< the root gets all blocks
-  scatter,         ///< member j gets block j of the root's input
-  permute,         ///< each member sends its input to one member at most and receives from one at most
-  send,            ///< to one member; never waits for the receiver
-  recv,            ///< from one member; pairs with its sends in order
-  barrier,         ///< nobody leaves before all have arrived
-};
-std::string_view name_of(Kind kind);
+using Kind = Collective;
+using tessera::name_of;
 
 /// One communication as one member of a group states it. Buffers are dense and row-major.
 ///

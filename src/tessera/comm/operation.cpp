@@ -12,34 +12,9 @@
 namespace tessera::comm {
 namespace {
 
-struct KindRow {
-  Kind kind;
-  std::string_view name;
-  bool blocked;
-  bool reduces;
-  bool rooted;
-};
-
-/// In the order of the kinds' numbers.
-constexpr std::array kKinds = {
-    KindRow{Kind::all_reduce, "all_reduce", false, true, false},
-    KindRow{Kind::all_gather, "all_gather", true, false, false},
-    KindRow{Kind::reduce_scatter, "reduce_scatter", true, true, false},
-    KindRow{Kind::all_to_all, "all_to_all", false, false, false},
-    KindRow{Kind::broadcast, "broadcast", false, false, true},
-    KindRow{Kind::reduce, "reduce", false, true, true},
-    KindRow{Kind::gather, "gather", true, false, true},
-    KindRow{Kind::scatter, "scatter", true, false, true},
-    KindRow{Kind::permute, "permute", false, false, false},
-    KindRow{Kind::send, "send", false, false, false},
-    KindRow{Kind::recv, "recv", false, false, false},
-    KindRow{Kind::barrier, "barrier", false, false, false},
-};
-
-const KindRow& row_of(Kind kind) {
-  const auto index = static_cast<size_t>(kind);
-  if (index < kKinds.size() && kKinds[index].kind == kind) return kKinds[index];
-  fail("comm", "operation kind {} does not exist", static_cast<int>(kind));
+// Whether it moves blocks of a tensor's one dimension, with one count for each member.
+bool is_blocked(const CollectiveTraits& traits) {
+  return traits.block == BlockSide::operand || traits.block == BlockSide::result;
 }
 
 void validate_counts(const Operation& operation, std::span<const int64_t> counts, std::string_view what, int size) {
@@ -71,27 +46,23 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 
 }  // namespace
 
-std::string_view name_of(Kind kind) {
-  return row_of(kind).name;
-}
-
 int64_t sum_of(std::span<const int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
 std::string describe(const Operation& operation) {
-  const KindRow& row = row_of(operation.kind);
+  const CollectiveTraits& row = traits_of(operation.kind);
   std::string text(row.name);
   if (row.reduces) text += fmt::format(" {}", name_of(operation.reduction));
   if (operation.kind == Kind::all_to_all)
     text += fmt::format(" {}[send {}; recv {}]x{}", name_of(operation.dtype), fmt::join(operation.counts, ","),
                         fmt::join(operation.recv_counts, ","), operation.inner);
-  else if (row.blocked)
+  else if (is_blocked(row))
     text += fmt::format(" {}[{}, {}, {}]", name_of(operation.dtype), operation.outer, fmt::join(operation.counts, "+"),
                         operation.inner);
   else if (operation.kind != Kind::barrier)
     text += fmt::format(" {}[{}]", name_of(operation.dtype), operation.count);
-  if (row.rooted) text += fmt::format(" root {}", operation.root);
+  if (row.root != RootRole::none) text += fmt::format(" root {}", operation.root);
   bool permute = operation.kind == Kind::permute;
   if (permute || operation.kind == Kind::recv) text += fmt::format(" from {}", operation.from);
   if (permute || operation.kind == Kind::send) text += fmt::format(" to {}", operation.to);
@@ -100,22 +71,22 @@ std::string describe(const Operation& operation) {
 }
 
 void validate(const Operation& operation, int member, int size) {
-  const KindRow& row = row_of(operation.kind);
+  const CollectiveTraits& row = traits_of(operation.kind);
   if (operation.kind == Kind::barrier) return;
   if (operation.count < 0 || operation.outer < 0 || operation.inner < 0)
     fail("comm", "{}: a negative extent", describe(operation));
-  if (row.blocked) validate_counts(operation, operation.counts, "counts", size);
+  if (is_blocked(row)) validate_counts(operation, operation.counts, "counts", size);
   if (operation.kind == Kind::all_to_all) {
     validate_counts(operation, operation.counts, "send counts", size);
     validate_counts(operation, operation.recv_counts, "receive counts", size);
   }
-  if (row.rooted && (operation.root < 0 || operation.root >= size))
+  if (row.root != RootRole::none && (operation.root < 0 || operation.root >= size))
     fail("comm", "{}: root {} is not in the group's members 0 to {}", describe(operation), operation.root, size - 1);
   if (operation.kind == Kind::permute || operation.kind == Kind::send)
     validate_peer(operation, operation.to, "the receiver", size);
   if (operation.kind == Kind::permute || operation.kind == Kind::recv)
     validate_peer(operation, operation.from, "the sender", size);
-  validate_bytes(operation, row.blocked);
+  validate_bytes(operation, is_blocked(row));
   if (row.reduces && !can_reduce(operation.dtype, operation.reduction))
     fail("comm", "{}: {} has no {}; cast it to a wider type first", describe(operation), name_of(operation.dtype),
          name_of(operation.reduction));
@@ -128,14 +99,14 @@ void validate(const Operation& operation, int member, int size) {
 uint64_t signature(const Operation& operation) {
   // A receiver sees its sender's operation, so both sides of a pair count as one kind.
   Kind kind = operation.kind == Kind::recv ? Kind::send : operation.kind;
-  const KindRow& row = row_of(kind);
+  const CollectiveTraits& row = traits_of(kind);
   uint64_t hash = mix(0, static_cast<uint64_t>(kind));
   if (kind == Kind::barrier) return hash;
   hash = mix(hash, static_cast<uint64_t>(operation.dtype));
   if (row.reduces) hash = mix(hash, static_cast<uint64_t>(operation.reduction));
-  if (row.rooted) hash = mix(hash, static_cast<uint64_t>(operation.root));
+  if (row.root != RootRole::none) hash = mix(hash, static_cast<uint64_t>(operation.root));
   if (kind == Kind::all_to_all) return mix(hash, static_cast<uint64_t>(operation.inner));
-  if (!row.blocked) return mix(hash, static_cast<uint64_t>(operation.count));
+  if (!is_blocked(row)) return mix(hash, static_cast<uint64_t>(operation.count));
   hash = mix(mix(hash, static_cast<uint64_t>(operation.outer)), static_cast<uint64_t>(operation.inner));
   for (int64_t count : operation.counts) hash = mix(hash, static_cast<uint64_t>(count));
   return hash;

@@ -5,21 +5,11 @@
 #include <algorithm>
 
 #include "tessera/base/saturated.h"
+#include "tessera/ir/collective.h"
 #include "tessera/mesh/group.h"
 
 namespace tessera::compiler {
 namespace {
-
-// "AllReduce" → "all_reduce"
-std::string snake_case(std::string_view name) {
-  std::string result;
-  for (char c : name) {
-    bool upper = c >= 'A' && c <= 'Z';
-    if (upper && !result.empty()) result += '_';
-    result += upper ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return result;
-}
 
 class BytesOfRank0 {
  public:
@@ -37,19 +27,11 @@ class BytesOfRank0 {
   std::vector<int64_t> origin_;
 };
 
-// The bytes that one member receives, with the algorithms that move the least.
-int64_t received(const Node& node, int64_t members, const BytesOfRank0& bytes) {
+int64_t received_by_rank0(Collective kind, const Node& node, int64_t members, const BytesOfRank0& bytes) {
   int64_t in = 0, out = 0;
   for (const Value* value : node.inputs) in += bytes.of(value);
   for (const Value* value : node.outputs) out += bytes.of(value);
-  if (node.op_type == "AllGather" || node.op_type == "Gather") return out - out / members;
-  if (node.op_type == "AllReduce") return 2 * (in - in / members);
-  if (node.op_type == "ReduceScatter" || node.op_type == "AllToAll") return in - in / members;
-  return out;
-}
-
-bool is_local(std::string_view op_type) {
-  return op_type == "RankId" || op_type == "AxisIndex" || op_type == "Neighbor";
+  return received(kind, in, out, members, [](int64_t whole, int64_t parts) { return whole / parts; });
 }
 
 }  // namespace
@@ -68,18 +50,20 @@ ProgramSummary summarize(const spmd::Program& program) {
   summary.shapes = program.hints;
   BytesOfRank0 bytes(program);
   for (const auto& node : program.graph->nodes()) {
-    if (node->domain != spmd::kCommDomain || is_local(node->op_type)) continue;
+    if (node->domain != spmd::kCommDomain) continue;
+    const auto collective = collective_of_op(node->op_type);
+    if (!collective) continue;
     const auto* named = node->get<std::vector<std::string>>("axes");
     std::vector<std::string> axes = named ? *named : std::vector<std::string>{};
     int64_t members = 1;
     for (const std::string& axis : axes) members *= parse_axis(axis, program.mesh).size;
-    std::string kind = snake_case(node->op_type);
+    const std::string kind(name_of(*collective));
     auto same = [&](const CollectiveSummary& known) { return known.kind == kind && known.axes == axes; };
     auto known = std::find_if(summary.collectives.begin(), summary.collectives.end(), same);
     if (known == summary.collectives.end())
       known = summary.collectives.insert(known, CollectiveSummary{kind, axes, 0, 0});
     ++known->count;
-    known->bytes += received(*node, members, bytes);
+    known->bytes += received_by_rank0(*collective, *node, members, bytes);
   }
   for (const spmd::ExtentEquality& equality : program.equal_extents)
     summary.equal_sizes.push_back(fmt::format("{} = {} ({})", equality.a.str(), equality.b.str(), equality.node));

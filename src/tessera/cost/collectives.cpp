@@ -23,26 +23,12 @@ Terms ring(Kind kind, int64_t members, double bytes) {
   if (members <= 1) return {};
   // Every member's share passes all other members.
   const Terms shares{others, bytes * others / static_cast<double>(members)};
-  switch (kind) {
-    case Kind::all_gather:
-    case Kind::reduce_scatter:
-    case Kind::all_to_all:
-    case Kind::gather:
-    case Kind::scatter:
-      return shares;
-    case Kind::all_reduce:  // reduce-scatter, then all-gather
-      return shares + shares;
-    case Kind::broadcast:  // scatter by a tree, then all-gather (van de Geijn)
-    case Kind::reduce:     // reduce-scatter, then gather by a tree (Rabenseifner)
-      return Terms{log2_up(members), shares.bytes} + shares;
-    case Kind::permute:
-    case Kind::send:
-    case Kind::recv:
-      return {1, bytes};
-    case Kind::barrier:
-      return {others, 0};
-  }
-  return {};
+  const CollectiveTraits& traits = traits_of(kind);
+  if (traits.passes == 1) return shares;
+  if (traits.passes == 2) return shares + shares;  // reduce-scatter, then all-gather
+  // Scatter by a tree, then all-gather (van de Geijn); reduce-scatter, then gather by a tree (Rabenseifner).
+  if (traits.root != RootRole::none) return Terms{log2_up(members), shares.bytes} + shares;
+  return kind == Kind::barrier ? Terms{others, 0} : Terms{1, bytes};
 }
 
 Terms tree(Kind kind, int64_t members, double bytes) {
@@ -86,8 +72,7 @@ double flat_time(Kind kind, std::span<const Level> levels, double bytes) {
 }
 
 double hierarchical_time(Kind kind, std::span<const Level> levels, double bytes) {
-  const bool by_levels = kind == Kind::all_reduce || kind == Kind::all_gather || kind == Kind::reduce_scatter;
-  if (!by_levels || levels.empty()) return flat_time(kind, levels, bytes);
+  if (!traits_of(kind).by_levels || levels.empty()) return flat_time(kind, levels, bytes);
   double time = time_on(kind, levels.back(), bytes);
   for (const Level& level : levels.first(levels.size() - 1)) {
     if (kind == Kind::all_reduce)
@@ -99,19 +84,8 @@ double hierarchical_time(Kind kind, std::span<const Level> levels, double bytes)
 }
 
 double bus_factor(Kind kind, int64_t members) {
-  const double share = static_cast<double>(members - 1) / static_cast<double>(members);
-  switch (kind) {
-    case Kind::all_reduce:
-      return 2 * share;
-    case Kind::all_gather:
-    case Kind::reduce_scatter:
-    case Kind::all_to_all:
-    case Kind::gather:
-    case Kind::scatter:
-      return share;
-    default:
-      return 1;
-  }
+  const int passes = traits_of(kind).passes;
+  return passes == 0 ? 1 : passes * static_cast<double>(members - 1) / static_cast<double>(members);
 }
 
 }  // namespace tessera::cost

@@ -44,7 +44,8 @@ const Form& form_of(const Spec& spec) {
 }
 
 bool reduces(const Spec& spec) {
-  return spec.op == "AllReduce" || spec.op == "ReduceScatter" || spec.op == "Reduce";
+  const auto collective = collective_of_op(spec.op);
+  return collective && traits_of(*collective).reduces;
 }
 
 // Everything that distinguishes a function, as a C identifier: "ReduceScatter_ring_tp_sum_dim0".
@@ -55,7 +56,7 @@ std::string key_of(const Spec& spec, Operands operands) {
   if (spec.float32) key += "_float32";
   if (operands == Operands::blocks || operands == Operands::exchange) key += fmt::format("_dim{}", spec.dim);
   if (operands == Operands::exchange) key += fmt::format("_dim{}", spec.concat_dim);
-  if (spec.op == "Broadcast" || spec.op == "Reduce" || spec.op == "Scatter" || spec.op == "Gather")
+  if (const auto collective = collective_of_op(spec.op); collective && traits_of(*collective).root != RootRole::none)
     key += fmt::format("_root{}", spec.root);
   if (spec.op == "Neighbor") key += fmt::format("_offset{}", spec.offset);
   if (spec.op == "Permute") key += fmt::format("_to{}", fmt::join(spec.targets, "_"));

@@ -161,51 +161,36 @@ void check_members(const Node& node, const Mesh& mesh) {
   }
 }
 
+Schema collective(comm::Kind kind, std::vector<std::string_view> operands, std::vector<std::string_view> results,
+                  std::vector<AttributeSchema> attributes, void (*infer)(Node&, const Mesh&)) {
+  return {traits_of(kind).op, std::move(operands), {}, std::move(results), std::move(attributes), kind, infer};
+}
+
 }  // namespace
 
 const std::vector<Schema>& schemas() {
   static const std::vector<Schema> table = {
-      {"Send", {"data", "peer"}, {}, {}, {kAxes, kValue, kStep}, comm::Kind::send, infer_nothing},
-      {"Recv",
-       {"peer", "shape"},
-       {},
-       {"data"},
-       {kAxes, kValue, kStep, {"dtype", kInteger, true}},
-       comm::Kind::recv,
-       infer_recv},
-      {"Broadcast", {"data"}, {}, {"result"}, {kAxes, kRoot, kValue}, comm::Kind::broadcast, infer_same},
-      {"Reduce", {"data"}, {}, {"result"}, {kAxes, kRoot, kReduction, kValue}, comm::Kind::reduce, infer_same},
-      {"Scatter", {"data"}, {}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, comm::Kind::scatter, infer_block},
-      {"Gather", {"block"}, {}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, comm::Kind::gather, infer_gathered},
-      {"AllGather", {"block"}, {}, {"result"}, {kAxes, kDim, kExtent, kValue}, comm::Kind::all_gather, infer_gathered},
-      {"AllReduce", {"data"}, {}, {"result"}, {kAxes, kReduction, kValue}, comm::Kind::all_reduce, infer_same},
-      {"ReduceScatter",
-       {"data"},
-       {},
-       {"block"},
-       {kAxes, kReduction, kDim, kExtent, kValue},
-       comm::Kind::reduce_scatter,
-       infer_block},
-      {"AllToAll",
-       {"data"},
-       {},
-       {"result"},
-       {kAxes,
-        {"split_dim", kInteger, true},
-        {"concat_dim", kInteger, true},
-        {"split_extent", kText, false},
-        {"concat_extent", kText, false},
-        kValue},
-       comm::Kind::all_to_all,
-       infer_exchanged},
-      {"Permute",
-       {"data"},
-       {},
-       {"result"},
-       {kAxes, {"targets", kIntegers, true}, kValue},
-       comm::Kind::permute,
-       infer_same},
-      {"Barrier", {}, {}, {}, {kAxes, kValue}, comm::Kind::barrier, infer_nothing},
+      collective(comm::Kind::send, {"data", "peer"}, {}, {kAxes, kValue, kStep}, infer_nothing),
+      collective(comm::Kind::recv, {"peer", "shape"}, {"data"}, {kAxes, kValue, kStep, {"dtype", kInteger, true}},
+                 infer_recv),
+      collective(comm::Kind::broadcast, {"data"}, {"result"}, {kAxes, kRoot, kValue}, infer_same),
+      collective(comm::Kind::reduce, {"data"}, {"result"}, {kAxes, kRoot, kReduction, kValue}, infer_same),
+      collective(comm::Kind::scatter, {"data"}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, infer_block),
+      collective(comm::Kind::gather, {"block"}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, infer_gathered),
+      collective(comm::Kind::all_gather, {"block"}, {"result"}, {kAxes, kDim, kExtent, kValue}, infer_gathered),
+      collective(comm::Kind::all_reduce, {"data"}, {"result"}, {kAxes, kReduction, kValue}, infer_same),
+      collective(comm::Kind::reduce_scatter, {"data"}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue},
+                 infer_block),
+      collective(comm::Kind::all_to_all, {"data"}, {"result"},
+                 {kAxes,
+                  {"split_dim", kInteger, true},
+                  {"concat_dim", kInteger, true},
+                  {"split_extent", kText, false},
+                  {"concat_extent", kText, false},
+                  kValue},
+                 infer_exchanged),
+      collective(comm::Kind::permute, {"data"}, {"result"}, {kAxes, {"targets", kIntegers, true}, kValue}, infer_same),
+      collective(comm::Kind::barrier, {}, {}, {kAxes, kValue}, infer_nothing),
       {"RankId", {}, {}, {"rank"}, {}, std::nullopt, infer_rank},
       {"AxisIndex", {}, {"rank"}, {"index"}, {{"axis", kText, true}}, std::nullopt, infer_axis_index},
       {"Neighbor",
@@ -238,19 +223,12 @@ bool communicates(const Node& node) {
 bool gives(const Node& node, size_t member) {
   const auto kind = kind_of(node);
   if (!kind) return false;
-  switch (*kind) {
-    case comm::Kind::broadcast:
-    case comm::Kind::scatter:
-      return static_cast<int64_t>(member) == node.get_int("root", 0);
-    case comm::Kind::permute: {
-      const std::vector<int64_t> targets = node.get_ints("targets");
-      return member < targets.size() && targets[member] >= 0;
-    }
-    case comm::Kind::barrier:
-      return false;
-    default:
-      return true;
+  if (traits_of(*kind).root == RootRole::gives) return static_cast<int64_t>(member) == node.get_int("root", 0);
+  if (*kind == comm::Kind::permute) {
+    const std::vector<int64_t> targets = node.get_ints("targets");
+    return member < targets.size() && targets[member] >= 0;
   }
+  return *kind != comm::Kind::barrier;
 }
 
 std::optional<Reduction> reduction_named(std::string_view name) {

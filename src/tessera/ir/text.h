@@ -49,8 +49,8 @@ std::string print_text(const OnnxModel& model, const TextOptions& options = {});
 std::string print_text(const Graph& graph, const TextOptions& options = {});
 
 /// Reads a model: a header, a graph, functions. Without a header the model has IR version 10 and opset 20. A value that
-/// is declared without data and that no node produces is an initializer of zeros. Errors name the line, the column, and
-/// the expected construct.
-OnnxModel parse_text(std::string_view text);
+/// is declared without data and that no node produces is an initializer of zeros. Errors name the line, the column, the
+/// expected construct and, if it is given, `source`, the text's file.
+OnnxModel parse_text(std::string_view text, std::string_view source = {});
 
 }  // namespace tessera

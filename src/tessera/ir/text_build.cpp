@@ -191,8 +191,8 @@ OnnxModel build_model(const Scanner& scanner, ModelSyntax syntax) {
 
 namespace tessera {
 
-OnnxModel parse_text(std::string_view text) {
-  text::Scanner scanner(text);
+OnnxModel parse_text(std::string_view text, std::string_view source) {
+  text::Scanner scanner(text, source);
   return text::build_model(scanner, text::parse_syntax(scanner));
 }
 

@@ -226,7 +226,10 @@ class Parser {
         auto parsed = Expr::parse(text);
         type.shape->push_back(parsed ? *parsed : Expr::symbol(text));
       } else {
-        type.shape->push_back(in_.integer("an extent, a symbol, an expression in quotes or '?'"));
+        const size_t at = in_.position();
+        const int64_t extent = in_.integer("an extent, a symbol, an expression in quotes or '?'");
+        if (extent < 0) in_.fail_at(at, fmt::format("negative extent {}", extent));
+        type.shape->push_back(extent);
       }
     });
     return type;

@@ -52,7 +52,8 @@ void Scanner::fail_at(size_t at, std::string_view message) const {
   auto line = 1 + std::count(before.begin(), before.end(), '\n');
   size_t start = before.rfind('\n');
   size_t column = start == std::string_view::npos ? at + 1 : at - start;
-  fail("text", "line {}, column {}: {}", line, column, message);
+  const std::string file = source_.empty() ? "" : fmt::format("'{}', ", source_);
+  fail("text", "{}line {}, column {}: {}", file, line, column, message);
 }
 
 void Scanner::expected(std::string_view what) {

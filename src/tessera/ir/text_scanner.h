@@ -17,7 +17,8 @@ std::string quote(std::string_view text);
 /// Reads ONNX text piece by piece; blanks and comments between pieces are skipped.
 class Scanner {
  public:
-  explicit Scanner(std::string_view text) : text_(text) {}
+  /// `source`: the file that the text is from, for messages; empty: none.
+  explicit Scanner(std::string_view text, std::string_view source = {}) : text_(text), source_(source) {}
 
   /// Throws a user error that names the place of byte `at`.
   [[noreturn]] void fail_at(size_t at, std::string_view message) const;
@@ -48,7 +49,7 @@ class Scanner {
  private:
   void skip();
 
-  std::string_view text_;
+  std::string_view text_, source_;
   size_t at_ = 0;
 };
 

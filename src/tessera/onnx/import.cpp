@@ -9,6 +9,7 @@
 
 #include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/text.h"
 #include "tessera/onnx/attribute_codec.h"
 #include "tessera/onnx/graph_reader.h"
 #include "tessera/onnx/opset_imports.h"
@@ -21,14 +22,12 @@ namespace {
 constexpr int64_t kFirstIrVersion = 3, kLastIrVersion = 14;
 constexpr int64_t kFirstOpset = 1, kLastOpset = 28;
 
-void check_versions(const onnx::ModelProto& proto, const std::string& source) {
-  if (!proto.has_ir_version() || !proto.has_graph())
-    fail("import", "'{}' is not an ONNX model: it has no {}", source, proto.has_ir_version() ? "graph" : "IR version");
-  if (proto.ir_version() < kFirstIrVersion || proto.ir_version() > kLastIrVersion)
+void check_ir_version(int64_t version, const std::string& source) {
+  if (version < kFirstIrVersion || version > kLastIrVersion)
     fail("import",
          "'{}' has IR version {}; supported are {} to {}: convert it with onnx.version_converter or export "
          "it again",
-         source, proto.ir_version(), kFirstIrVersion, kLastIrVersion);
+         source, version, kFirstIrVersion, kLastIrVersion);
 }
 
 void check_opset(const std::map<std::string, int64_t>& imports, std::string_view what) {
@@ -49,6 +48,13 @@ void check_domains(const Graph& graph, const std::map<std::string, int64_t>& imp
            "{} imports no version of ONNX's operator set, which {} needs; add an opset_import for the domain "
            "\"\"",
            what, node->label());
+}
+
+void check_functions(const std::vector<Function>& functions) {
+  std::set<std::tuple<std::string, std::string, std::string>> known;
+  for (const Function& function : functions)
+    if (!known.emplace(function.domain, function.name, function.overload).second)
+      fail("import", "the function '{}' of domain '{}' is defined twice", function.name, function.domain);
 }
 
 Function read_function(onnx::FunctionProto& proto, codec::ExternalFiles& files) {
@@ -98,7 +104,9 @@ OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesyst
   codec::Skeleton skeleton = codec::cut_large_raw(file->view(), source);
   onnx::ModelProto proto = parse(skeleton.bytes, source);
   std::string().swap(skeleton.bytes);
-  check_versions(proto, source);
+  if (!proto.has_ir_version() || !proto.has_graph())
+    fail("import", "'{}' is not an ONNX model: it has no {}", source, proto.has_ir_version() ? "graph" : "IR version");
+  check_ir_version(proto.ir_version(), source);
 
   OnnxModel model;
   model.ir_version = proto.ir_version();
@@ -114,13 +122,8 @@ OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesyst
   model.graph = codec::GraphReader(files, where).read(*proto.mutable_graph(), cut_raw);
   check_domains(*model.graph, model.opset_imports, where);
 
-  std::set<std::tuple<std::string, std::string, std::string>> known;
-  for (auto& function : *proto.mutable_functions()) {
-    model.functions.push_back(read_function(function, files));
-    const Function& added = model.functions.back();
-    if (!known.emplace(added.domain, added.name, added.overload).second)
-      fail("import", "the function '{}' of domain '{}' is defined twice", added.name, added.domain);
-  }
+  for (auto& function : *proto.mutable_functions()) model.functions.push_back(read_function(function, files));
+  check_functions(model.functions);
   proto.clear_ir_version();
   proto.clear_graph();
   proto.clear_functions();
@@ -133,10 +136,51 @@ OnnxModel read_model(std::shared_ptr<const MappedFile> file, const std::filesyst
   return model;
 }
 
+void shorten_domain(std::map<std::string, int64_t>& imports, const std::string& what) {
+  auto long_form = imports.extract("ai.onnx");
+  if (long_form.empty()) return;
+  long_form.key() = "";
+  if (!imports.insert(std::move(long_form)).inserted)
+    fail("import", "{} imports ONNX's operator set as \"\" and as \"ai.onnx\"; name it once", what);
+}
+
+void shorten_domains(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (node->domain == "ai.onnx") node->domain.clear();
+    for (const Attribute& attribute : node->attributes)
+      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
+        shorten_domains(**body);
+  }
+}
+
+// The text refers to no other files.
+OnnxModel read_text(const MappedFile& file, const std::string& source, std::vector<uint64_t>* identities) {
+  OnnxModel model = parse_text(file.view(), source);
+  check_ir_version(model.ir_version, source);
+  auto settle = [](Graph& graph, std::map<std::string, int64_t>& imports, const std::string& what) {
+    shorten_domains(graph);
+    shorten_domain(imports, what);
+    check_opset(imports, what);
+    check_domains(graph, imports, what);
+  };
+  settle(*model.graph, model.opset_imports, fmt::format("'{}'", source));
+  for (Function& function : model.functions)
+    settle(*function.body, function.opset_imports, fmt::format("function '{}' of '{}'", function.name, source));
+  check_functions(model.functions);
+  if (identities) identities->push_back(file.identity());
+  return model;
+}
+
 }  // namespace
 
+bool is_text_model(const std::filesystem::path& path) {
+  return path.extension() == ".onnxtxt" || path.extension() == ".onnxtext";
+}
+
 OnnxModel import_model(const std::filesystem::path& path, std::vector<uint64_t>* identities) {
-  OnnxModel model = read_model(MappedFile::open(path, "import"), path.parent_path(), path.string(), identities);
+  const auto file = MappedFile::open(path, "import");
+  OnnxModel model = is_text_model(path) ? read_text(*file, path.string(), identities)
+                                        : read_model(file, path.parent_path(), path.string(), identities);
   model.source = path.string();
   return model;
 }

@@ -7,7 +7,12 @@
 
 namespace tessera {
 
-/// Reads an ONNX model: IR versions 3 to 14, operator sets 1 to 28 of the default domain.
+/// Whether the file's name says that it holds ONNX's text syntax (ir/text.h): ".onnxtxt" or ".onnxtext", as onnx.save
+/// has it.
+bool is_text_model(const std::filesystem::path& path);
+
+/// Reads an ONNX model, protobuf or text: IR versions 3 to 14, operator sets 1 to 28 of the default domain.
+/// Initializers that a text declares without data are zeros.
 ///
 /// Nothing in the file is lost: the `extra` strings keep everything that the IR does not model, and exporting the model
 /// unchanged gives an equal message with identical tensor bytes. Files are mapped, not read: large initializers, inline

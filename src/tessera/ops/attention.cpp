@@ -242,18 +242,30 @@ Expr rotary_flops(const Node& node) {
   return 3 * elements_of(*node.input(0));
 }
 
+// Positions are rows of the caches.
+Indices rotary_indices(const Node& node) {
+  Indices indices{.operand = 3};
+  if (node.input(3) && node.input(1)->has_shape() && node.input(1)->rank() > 0)
+    indices.extents = {node.input(1)->shape()[0]};
+  return indices;
+}
+
 }  // namespace
 
 std::vector<OpDef> attention_ops() {
   return {
       // The keys and values that are kept are the past ones and the new ones, whatever asks for them.
       {.type = "Attention",
-       .domain = "",
        .infer = infer_attention,
        .rule = attention_rule,
        .flops = attention_flops,
        .made_of = {{}, {4, 1}, {5, 2}, {}}},
-      {"RotaryEmbedding", "", infer_rotary, rotary_rule, rotary_flops, localize_rotary},
+      {.type = "RotaryEmbedding",
+       .infer = infer_rotary,
+       .rule = rotary_rule,
+       .flops = rotary_flops,
+       .localize = localize_rotary,
+       .indices = rotary_indices},
   };
 }
 

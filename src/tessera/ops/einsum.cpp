@@ -78,7 +78,7 @@ Expr einsum_flops(const Node& node) {
 }  // namespace
 
 std::vector<OpDef> einsum_ops() {
-  return {{"Einsum", "", infer_einsum, einsum_rule, einsum_flops}};
+  return {{.type = "Einsum", .infer = infer_einsum, .rule = einsum_rule, .flops = einsum_flops}};
 }
 
 }  // namespace tessera::ops

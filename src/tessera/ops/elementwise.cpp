@@ -40,6 +40,9 @@ struct Row {
   bool gives_bool = false;
   Partials partials = Partials::none;
   int cost = kFew;
+  bool commutes = false;
+  bool broadcasts = true;
+  Moves moves = Moves::nothing;
 };
 
 constexpr Row unary(std::string_view type, Accepts accepts, int cost = kFew, Partials partials = Partials::none) {
@@ -55,8 +58,17 @@ constexpr Row question(std::string_view type, size_t operands, Accepts accepts) 
   return {type, operands, operands, accepts, true};
 }
 
+constexpr Row commuting(Row row) {
+  row.commutes = true;
+  return row;
+}
+constexpr Row moving(Moves moves, Row row) {
+  row.moves = moves;
+  return row;
+}
+
 constexpr std::array kRows = {
-    unary("Identity", Accepts::any, 0, Partials::first),
+    moving(Moves::all, unary("Identity", Accepts::any, 0, Partials::first)),
     unary("Abs", Accepts::numbers),
     unary("Neg", Accepts::numbers, kFew, Partials::first_integer),
     unary("Sign", Accepts::numbers),
@@ -99,31 +111,41 @@ constexpr std::array kRows = {
     unary("BitwiseNot", Accepts::integers),
     question("IsNaN", 1, Accepts::floats),
     question("IsInf", 1, Accepts::floats),
-    binary("Add", Accepts::numbers, Partials::together),
+    commuting(binary("Add", Accepts::numbers, Partials::together)),
     binary("Sub", Accepts::numbers, Partials::integers_together),
-    binary("Mul", Accepts::numbers, Partials::each_scaled),
+    commuting(binary("Mul", Accepts::numbers, Partials::each_scaled)),
     binary("Div", Accepts::numbers, Partials::first_scaled),
     binary("Mod", Accepts::numbers),
     binary("Pow", Accepts::numbers, Partials::none, kTranscendental),
-    binary("PRelu", Accepts::numbers),
-    binary("And", Accepts::booleans),
-    binary("Or", Accepts::booleans),
-    binary("Xor", Accepts::booleans),
-    binary("BitwiseAnd", Accepts::integers),
-    binary("BitwiseOr", Accepts::integers),
-    binary("BitwiseXor", Accepts::integers),
+    Row{.type = "PRelu", .least_operands = 2, .most_operands = 2, .accepts = Accepts::numbers, .broadcasts = false},
+    commuting(binary("And", Accepts::booleans)),
+    commuting(binary("Or", Accepts::booleans)),
+    commuting(binary("Xor", Accepts::booleans)),
+    commuting(binary("BitwiseAnd", Accepts::integers)),
+    commuting(binary("BitwiseOr", Accepts::integers)),
+    commuting(binary("BitwiseXor", Accepts::integers)),
     binary("BitShift", Accepts::integers),
-    question("Equal", 2, Accepts::any),
+    commuting(question("Equal", 2, Accepts::any)),
     question("Less", 2, Accepts::numbers),
     question("Greater", 2, Accepts::numbers),
     question("LessOrEqual", 2, Accepts::numbers),
     question("GreaterOrEqual", 2, Accepts::numbers),
-    variadic("Max", Accepts::numbers, Partials::max_together),
-    variadic("Min", Accepts::numbers, Partials::min_together),
-    variadic("Sum", Accepts::floats, Partials::together),
-    variadic("Mean", Accepts::floats, Partials::together),
-    Row{"Clip", 1, 3, Accepts::numbers},
-    Row{"Where", 3, 3, Accepts::any, false, Partials::selected},
+    commuting(moving(Moves::some, variadic("Max", Accepts::numbers, Partials::max_together))),
+    commuting(moving(Moves::some, variadic("Min", Accepts::numbers, Partials::min_together))),
+    commuting(variadic("Sum", Accepts::floats, Partials::together)),
+    commuting(variadic("Mean", Accepts::floats, Partials::together)),
+    Row{.type = "Clip",
+        .least_operands = 1,
+        .most_operands = 3,
+        .accepts = Accepts::numbers,
+        .broadcasts = false,
+        .moves = Moves::some},
+    Row{.type = "Where",
+        .least_operands = 3,
+        .most_operands = 3,
+        .accepts = Accepts::any,
+        .partials = Partials::selected,
+        .moves = Moves::some},
 };
 
 const Row& row_of(const Node& node) {
@@ -323,24 +345,32 @@ std::vector<OpDef> elementwise_ops() {
   std::vector<OpDef> ops;
   for (const Row& row : kRows)
     ops.push_back({.type = row.type,
-                   .domain = "",
                    .infer = infer,
                    .rule = rule,
                    .flops = row.cost ? flops : nullptr,
-                   .pass_through = true});
-  ops.push_back({.type = "Cast", .domain = "", .infer = infer_cast, .rule = cast_rule, .pass_through = true});
+                   .pass_through = true,
+                   .elementwise = row.broadcasts,
+                   .commutative = row.commutes,
+                   .moves = row.moves});
+  ops.push_back({.type = "Cast",
+                 .infer = infer_cast,
+                 .rule = cast_rule,
+                 .pass_through = true,
+                 .elementwise = true,
+                 .moves = Moves::all});
   ops.push_back({.type = "CastLike",
-                 .domain = "",
                  .infer = infer_cast,
                  .rule = cast_rule,
                  .localize = localize_cast_like,
-                 .pass_through = true});
+                 .pass_through = true,
+                 .moves = Moves::all,
+                 .elements_unread = {1}});
   ops.push_back({.type = "Dropout",
-                 .domain = "",
                  .infer = infer_dropout,
                  .rule = dropout_rule,
                  .pass_through = true,
-                 .values = {2}});
+                 .values = {2},
+                 .random = true});
   return ops;
 }
 

@@ -161,9 +161,19 @@ std::vector<Value*> localize_tile(Localizer& local) {
 
 std::vector<OpDef> extent_ops() {
   return {
-      {.type = "Slice", .domain = "", .infer = infer_slice, .rule = slice_rule, .values = {1, 2, 3, 4}},
-      {.type = "Pad", .domain = "", .infer = infer_pad, .rule = pad_rule, .values = {1, 3}},
-      {.type = "Tile", .domain = "", .infer = infer_tile, .rule = tile_rule, .localize = localize_tile, .values = {1}},
+      {.type = "Slice",
+       .infer = infer_slice,
+       .rule = slice_rule,
+       .values = {1, 2, 3, 4},
+       .moves = Moves::some,
+       .layout_step = true},
+      {.type = "Pad", .infer = infer_pad, .rule = pad_rule, .values = {1, 3}, .moves = Moves::some},
+      {.type = "Tile",
+       .infer = infer_tile,
+       .rule = tile_rule,
+       .localize = localize_tile,
+       .values = {1},
+       .moves = Moves::some},
   };
 }
 

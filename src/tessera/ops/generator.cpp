@@ -200,20 +200,14 @@ Rule eye_like_rule(const Node& node) {
 
 std::vector<OpDef> generator_ops() {
   return {
-      {.type = "Constant", .domain = "", .infer = infer_constant, .rule = constant_rule},
+      {.type = "Constant", .infer = infer_constant, .rule = constant_rule},
       {.type = "ConstantOfShape",
-       .domain = "",
        .infer = infer_constant_of_shape,
        .rule = constant_of_shape_rule,
        .localize = localize_constant_of_shape,
        .values = {0}},
-      {.type = "Range",
-       .domain = "",
-       .infer = infer_range,
-       .rule = range_rule,
-       .localize = localize_range,
-       .values = {0, 1, 2}},
-      {.type = "EyeLike", .domain = "", .infer = infer_eye_like, .rule = eye_like_rule},
+      {.type = "Range", .infer = infer_range, .rule = range_rule, .localize = localize_range, .values = {0, 1, 2}},
+      {.type = "EyeLike", .infer = infer_eye_like, .rule = eye_like_rule, .elements_unread = {0}},
   };
 }
 

@@ -265,18 +265,70 @@ Rule top_k_rule(const Node& node) {
   return rule_along(node, {static_cast<int>(axis_attribute(node, node.input(0)->rank(), -1))});
 }
 
+Indices axis_indices(const Node& node) {
+  const Shape& table = shape_of(node, 0);
+  return {.extents = {table.at(axis_attribute(node, table.size()))}};
+}
+
+// Each component of an index is below the extent of its dimension, after the batch dimensions.
+Indices point_indices(const Node& node) {
+  const Shape &table = shape_of(node, 0), &points = shape_of(node, 1);
+  const auto batch = static_cast<size_t>(node.get_int("batch_dims", 0));
+  const auto indexed = points.empty() ? 0 : static_cast<size_t>(points.back().constant().value_or(0));
+  Indices indices{.components = true};
+  for (size_t d = batch; d < batch + indexed && d < table.size(); ++d) indices.extents.push_back(table[d]);
+  return indices;
+}
+
+Indices one_hot_indices(const Node& node) {
+  Indices indices{.operand = 0};
+  const size_t rank = shape_of(node, 0).size() + 1;
+  if (const Value* result = node.output(); result && result->has_shape() && result->rank() == rank)
+    indices.extents = {result->shape()[axis_attribute(node, rank, -1)]};
+  return indices;
+}
+
 }  // namespace
 
 std::vector<OpDef> indexing_ops() {
   return {
-      {"Gather", "", infer_gather, gather_rule, nullptr, localize_gather},
-      {"GatherShard", "tessera", infer_gather, gather_rule},
-      {"GatherND", "", infer_gather_nd, gather_nd_rule},
-      {"GatherElements", "", infer_gather_elements, gather_elements_rule},
-      {"ScatterND", "", infer_scatter, scatter_rule},
-      {"ScatterElements", "", infer_scatter, scatter_rule},
-      {.type = "OneHot", .domain = "", .infer = infer_one_hot, .rule = one_hot_rule, .values = {1}},
-      {.type = "TopK", .domain = "", .infer = infer_top_k, .rule = top_k_rule, .values = {1}},
+      {.type = "Gather",
+       .infer = infer_gather,
+       .rule = gather_rule,
+       .localize = localize_gather,
+       .moves = Moves::some,
+       .table = 0,
+       .indices = axis_indices},
+      {.type = "GatherShard", .domain = "tessera", .infer = infer_gather, .rule = gather_rule},
+      {.type = "GatherND",
+       .infer = infer_gather_nd,
+       .rule = gather_nd_rule,
+       .moves = Moves::some,
+       .table = 0,
+       .indices = point_indices},
+      {.type = "GatherElements",
+       .infer = infer_gather_elements,
+       .rule = gather_elements_rule,
+       .moves = Moves::some,
+       .table = 0,
+       .indices = axis_indices},
+      {.type = "ScatterND",
+       .infer = infer_scatter,
+       .rule = scatter_rule,
+       .moves = Moves::some,
+       .indices = point_indices},
+      {.type = "ScatterElements",
+       .infer = infer_scatter,
+       .rule = scatter_rule,
+       .moves = Moves::some,
+       .indices = axis_indices},
+      {.type = "OneHot",
+       .infer = infer_one_hot,
+       .rule = one_hot_rule,
+       .values = {1},
+       .moves = Moves::some,
+       .indices = one_hot_indices},
+      {.type = "TopK", .infer = infer_top_k, .rule = top_k_rule, .values = {1}},
   };
 }
 

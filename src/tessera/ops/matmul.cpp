@@ -121,11 +121,34 @@ Expr gemm_flops(const Node& node) {
 }  // namespace
 
 std::vector<OpDef> matmul_ops() {
+  constexpr size_t kMatrix = 2;  // dimensions
   return {
-      {"MatMul", "", infer_matmul, matmul_rule, matmul_flops, nullptr, true},
-      {"MatMul", "tessera", infer_matmul, matmul_rule, matmul_flops},
-      {"Gemm", "", infer_gemm, gemm_rule, gemm_flops, localize_gemm, true},
-      {"Gemm", "tessera", infer_gemm, gemm_rule, gemm_flops, localize_gemm},
+      {.type = "MatMul",
+       .infer = infer_matmul,
+       .rule = matmul_rule,
+       .flops = matmul_flops,
+       .wide_sums = true,
+       .fixed_dims = kMatrix},
+      {.type = "MatMul",
+       .domain = "tessera",
+       .infer = infer_matmul,
+       .rule = matmul_rule,
+       .flops = matmul_flops,
+       .fixed_dims = kMatrix},
+      {.type = "Gemm",
+       .infer = infer_gemm,
+       .rule = gemm_rule,
+       .flops = gemm_flops,
+       .localize = localize_gemm,
+       .wide_sums = true,
+       .broadcast_one_way = {2}},
+      {.type = "Gemm",
+       .domain = "tessera",
+       .infer = infer_gemm,
+       .rule = gemm_rule,
+       .flops = gemm_flops,
+       .localize = localize_gemm,
+       .broadcast_one_way = {2}},
   };
 }
 

@@ -277,27 +277,31 @@ std::vector<Value*> localize_trilu(Localizer& local) {
   return local.same_with(1, {k}, true);
 }
 
-OpDef op(std::string_view type, void (*infer)(Node&), Rule (*rule)(const Node&), LocalizeFn localize = nullptr,
-         bool pass_through = false, std::vector<size_t> values = {}) {
-  return {.type = type,
-          .domain = "",
-          .infer = infer,
-          .rule = rule,
-          .localize = localize,
-          .pass_through = pass_through,
-          .values = std::move(values)};
-}
-
 }  // namespace
 
 std::vector<OpDef> movement_ops() {
   return {
-      op("Transpose", infer_transpose, transpose_rule, nullptr, true),
-      op("Concat", infer_concat, concat_rule),
-      op("Split", infer_split, split_rule, localize_split, true, {1}),
-      op("DepthToSpace", infer_depth_to_space, depth_to_space_rule),
-      op("SpaceToDepth", infer_space_to_depth, space_to_depth_rule),
-      op("Trilu", infer_trilu, trilu_rule, localize_trilu, false, {1}),
+      {.type = "Transpose",
+       .infer = infer_transpose,
+       .rule = transpose_rule,
+       .pass_through = true,
+       .moves = Moves::all},
+      {.type = "Concat", .infer = infer_concat, .rule = concat_rule, .moves = Moves::some},
+      {.type = "Split",
+       .infer = infer_split,
+       .rule = split_rule,
+       .localize = localize_split,
+       .pass_through = true,
+       .values = {1},
+       .moves = Moves::some},
+      {.type = "DepthToSpace", .infer = infer_depth_to_space, .rule = depth_to_space_rule, .moves = Moves::all},
+      {.type = "SpaceToDepth", .infer = infer_space_to_depth, .rule = space_to_depth_rule, .moves = Moves::all},
+      {.type = "Trilu",
+       .infer = infer_trilu,
+       .rule = trilu_rule,
+       .localize = localize_trilu,
+       .values = {1},
+       .moves = Moves::some},
   };
 }
 

@@ -128,16 +128,27 @@ Rule mean_variance_rule(const Node& node) {
 
 std::vector<OpDef> normalization_ops() {
   return {
-      {"Softmax", "", infer_along_axis, along_axis_rule, softmax_flops},
-      {"LogSoftmax", "", infer_along_axis, along_axis_rule, softmax_flops},
-      {"Hardmax", "", infer_along_axis, along_axis_rule},
-      {"LpNormalization", "", infer_along_axis, along_axis_rule, softmax_flops},
-      {"LayerNormalization", "", infer_layer_norm, layer_norm_rule, norm_flops},
-      {"RMSNormalization", "", infer_layer_norm, layer_norm_rule, norm_flops},
-      {"BatchNormalization", "", infer_channel_norm, channel_norm_rule, batch_norm_flops},
-      {"InstanceNormalization", "", infer_channel_norm, channel_norm_rule, norm_flops},
-      {"GroupNormalization", "", infer_channel_norm, channel_norm_rule, norm_flops},
-      {"MeanVarianceNormalization", "", infer_mean_variance, mean_variance_rule, norm_flops},
+      {.type = "Softmax", .infer = infer_along_axis, .rule = along_axis_rule, .flops = softmax_flops},
+      {.type = "LogSoftmax", .infer = infer_along_axis, .rule = along_axis_rule, .flops = softmax_flops},
+      {.type = "Hardmax", .infer = infer_along_axis, .rule = along_axis_rule},
+      {.type = "LpNormalization", .infer = infer_along_axis, .rule = along_axis_rule, .flops = softmax_flops},
+      {.type = "LayerNormalization",
+       .infer = infer_layer_norm,
+       .rule = layer_norm_rule,
+       .flops = norm_flops,
+       .broadcast_one_way = {1, 2}},
+      {.type = "RMSNormalization",
+       .infer = infer_layer_norm,
+       .rule = layer_norm_rule,
+       .flops = norm_flops,
+       .broadcast_one_way = {1}},
+      {.type = "BatchNormalization", .infer = infer_channel_norm, .rule = channel_norm_rule, .flops = batch_norm_flops},
+      {.type = "InstanceNormalization", .infer = infer_channel_norm, .rule = channel_norm_rule, .flops = norm_flops},
+      {.type = "GroupNormalization", .infer = infer_channel_norm, .rule = channel_norm_rule, .flops = norm_flops},
+      {.type = "MeanVarianceNormalization",
+       .infer = infer_mean_variance,
+       .rule = mean_variance_rule,
+       .flops = norm_flops},
   };
 }
 

@@ -42,6 +42,21 @@ bool reads_values(const Node& node, size_t operand) {
   return op && std::find(op->values.begin(), op->values.end(), operand) != op->values.end();
 }
 
+bool reads_elements(const Node& node, size_t operand) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  return !op || std::find(op->elements_unread.begin(), op->elements_unread.end(), operand) == op->elements_unread.end();
+}
+
+Moves moves_of(const Node& node) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  return op ? op->moves : Moves::nothing;
+}
+
+bool is_layout_step(const Node& node) {
+  const OpDef* op = find_op(node.op_type, node.domain);
+  return op && op->layout_step;
+}
+
 std::vector<const OpDef*> all_ops() {
   std::vector<const OpDef*> ops;
   for (const auto& [key, op] : registry()) ops.push_back(&op);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -44,10 +45,27 @@ Value* on_first(Graph& graph, Value* value, const Expr& place);
 /// Returns the local results, one per result of the node (null for absent ones).
 using LocalizeFn = std::vector<Value*> (*)(Localizer&);
 
-/// Everything the compiler knows about an operator, in one place.
+/// How an operator's results are made of elements of its operands, which at most are cast.
+enum class Moves {
+  nothing,   ///< they are computed
+  some,      ///< every element is one of some operand's, or of a filling
+  all,       ///< the result has all elements of operand 0, in whatever order
+  in_order,  ///< the result has the elements of operand 0 in their row-major order, under another shape
+};
+
+/// An operand whose elements are indices, and the extents that they stay below.
+struct Indices {
+  size_t operand = 1;
+  /// The extent that every element indexes along; of `components`, the one of each component.
+  Shape extents;
+  bool components = false;  ///< the operand's last dimension holds the components of one index
+};
+
+/// Everything the compiler knows about an operator, in one place. Written with designated initializers; what is left
+/// out is not so.
 struct OpDef {
   std::string_view type;
-  std::string_view domain;
+  std::string_view domain = "";
   /// Sets the results' types and contents from the operands' (newest opset form, see rewrite/upgrade). Throws a user
   /// error naming the node if operands are wrong.
   void (*infer)(Node& node);
@@ -67,6 +85,30 @@ struct OpDef {
   std::vector<size_t> values = {};
   /// For each result, the operands that it is computed from; an empty list means all.
   std::vector<std::vector<size_t>> made_of = {};
+  /// Each element of the one result is computed from the operands' elements that broadcasting pairs with it.
+  bool elementwise = false;
+  /// Exchanging its two operands changes nothing.
+  bool commutative = false;
+  /// Two nodes with equal operands and attributes may give different results.
+  bool random = false;
+  Moves moves = Moves::nothing;
+  /// It takes a part of operand 0, or gives it another shape, as the operands after it say: what steps between layouts
+  /// of one value consist of.
+  bool layout_step = false;
+  /// It slides windows over the dimensions after the second, and at least one must fit.
+  bool windows = false;
+  /// Operands of which only the type and the shape count, not the elements.
+  std::vector<size_t> elements_unread = {};
+  /// Operands that are float32 whatever the others are.
+  std::vector<size_t> always_float32 = {};
+  /// Operands that broadcast to the result, which does not broadcast to them.
+  std::vector<size_t> broadcast_one_way = {};
+  /// As many trailing dimensions of the operands do not broadcast.
+  size_t fixed_dims = 0;
+  /// The operand of which the results hold the elements that indices select; a run reads no others.
+  std::optional<size_t> table = {};
+  /// Null: it has no indices.
+  Indices (*indices)(const Node& node) = nullptr;
 };
 
 /// Null for an unknown operator.
@@ -75,6 +117,13 @@ const OpDef* find_op(std::string_view type, std::string_view domain);
 bool has_wide_sums(const Node& node);
 /// Whether the operator reads the elements of that operand before any run (OpDef::values).
 bool reads_values(const Node& node, size_t operand);
+/// Whether the operator reads the elements of that operand at all (OpDef::elements_unread); true for an unknown
+/// operator.
+bool reads_elements(const Node& node, size_t operand);
+/// OpDef::moves; nothing for an unknown operator.
+Moves moves_of(const Node& node);
+/// OpDef::layout_step; false for an unknown operator.
+bool is_layout_step(const Node& node);
 /// Every known operator, by domain and type.
 std::vector<const OpDef*> all_ops();
 /// Throws a user error for an unknown operator that names the node and a way out.

@@ -55,7 +55,11 @@ std::vector<OpDef> pooling_ops() {
   std::vector<OpDef> ops;
   for (std::string_view type :
        {"MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"})
-    ops.push_back({type, "", infer_pool, pool_rule, pool_flops});
+    ops.push_back({.type = type,
+                   .infer = infer_pool,
+                   .rule = pool_rule,
+                   .flops = pool_flops,
+                   .windows = !type.starts_with("Global")});
   return ops;
 }
 

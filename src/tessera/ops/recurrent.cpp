@@ -79,7 +79,7 @@ Expr recurrent_flops(const Node& node) {
 std::vector<OpDef> recurrent_ops() {
   std::vector<OpDef> ops;
   for (std::string_view type : {"RNN", "GRU", "LSTM"})
-    ops.push_back({type, "", infer_recurrent, recurrent_rule, recurrent_flops});
+    ops.push_back({.type = type, .infer = infer_recurrent, .rule = recurrent_rule, .flops = recurrent_flops});
   return ops;
 }
 

@@ -168,7 +168,12 @@ std::vector<OpDef> reduction_ops() {
   for (const Combining& row : kCombining) {
     const bool sums = row.across == Reduction::sum;
     const LocalizeFn localize = row.type == "ReduceMean" ? localize_mean : nullptr;
-    OpDef op{row.type, "", infer_reduce, reduce_rule, reduce_flops, localize, sums};
+    OpDef op{.type = row.type,
+             .infer = infer_reduce,
+             .rule = reduce_rule,
+             .flops = reduce_flops,
+             .localize = localize,
+             .wide_sums = sums};
     if (!row.type.starts_with("Arg")) op.values = {1};  // the axes
     ops.push_back(op);
     if (!sums) continue;
@@ -176,12 +181,8 @@ std::vector<OpDef> reduction_ops() {
     op.wide_sums = false;
     ops.push_back(op);
   }
-  ops.push_back({.type = "CumSum",
-                 .domain = "",
-                 .infer = infer_cumulative,
-                 .rule = cumulative_rule,
-                 .flops = reduce_flops,
-                 .values = {1}});
+  ops.push_back(
+      {.type = "CumSum", .infer = infer_cumulative, .rule = cumulative_rule, .flops = reduce_flops, .values = {1}});
   return ops;
 }
 

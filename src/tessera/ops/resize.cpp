@@ -101,12 +101,12 @@ Expr resize_flops(const Node& node) {
 
 std::vector<OpDef> resize_ops() {
   return {{.type = "Resize",
-           .domain = "",
            .infer = infer_resize,
            .rule = resize_rule,
            .flops = resize_flops,
            .localize = localize_resize,
-           .values = {kScales, kSizes}}};
+           .values = {kScales, kSizes},
+           .always_float32 = {kScales}}};
 }
 
 }  // namespace tessera::ops

@@ -1,6 +1,7 @@
 #include "tessera/ops/rule.h"
 
 #include <algorithm>
+#include <array>
 
 #include "tessera/base/error.h"
 
@@ -47,6 +48,18 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 }
 
 }  // namespace
+
+const FactorTraits& traits_of(FactorKind kind) {
+  // In the order of the enumerators.
+  static constexpr std::array<FactorTraits, 5> kTraits = {{
+      {.name = "pass"},
+      {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
+      {.name = "lookup", .in_result = InResult::partial, .level = 2, .one_interval = true, .own_form = true},
+      {.name = "index", .one_interval = true},
+      {.name = "whole", .in_result = InResult::whole},
+  }};
+  return kTraits[static_cast<size_t>(kind)];
+}
 
 int Rule::add(std::string name, Expr size, FactorKind kind, Reduction reduction) {
   factors.push_back({std::move(name), std::move(size), kind, reduction});
@@ -131,23 +144,9 @@ std::string Rule::str() const {
   std::string text = side(operands) + " -> " + side(results);
   std::string special;
   for (const Factor& factor : factors) {
-    std::string_view kind;
-    switch (factor.kind) {
-      case FactorKind::pass:
-        continue;
-      case FactorKind::reduction:
-        kind = name_of(factor.reduction);
-        break;
-      case FactorKind::lookup:
-        kind = "lookup";
-        break;
-      case FactorKind::index:
-        kind = "index";
-        break;
-      case FactorKind::whole:
-        kind = "whole";
-        break;
-    }
+    if (factor.kind == FactorKind::pass) continue;
+    const std::string_view kind =
+        factor.kind == FactorKind::reduction ? name_of(factor.reduction) : traits_of(factor.kind).name;
     special += fmt::format("{}{}: {}", special.empty() ? " | " : ", ", factor.name, kind);
   }
   return text + special;

@@ -18,12 +18,33 @@ enum class FactorKind {
   whole,      ///< must be gathered
 };
 
+/// What becomes of a result where a factor is split.
+enum class InResult {
+  split,    ///< it is split alike
+  partial,  ///< each rank has a part of the reduction
+  whole,    ///< nothing: the factor cannot be split
+};
+
+/// All that is so of a kind of factor.
+struct FactorTraits {
+  std::string_view name;  ///< in a rule's line; there, a reduction has the name of its Reduction, and pass none
+  InResult in_result = InResult::split;
+  int level = 0;              ///< the level of propagation (spmd/propagate) from which axes spread along it
+  bool one_interval = false;  ///< a rank's part must be one interval, so that only its major-most piece can be split
+  bool own_form = false;      ///< where it is split, the local form is another operator: this one needs it whole
+};
+
+const FactorTraits& traits_of(FactorKind kind);
+
 /// An iteration dimension of an operator.
 struct Factor {
   std::string name;
   Expr size = 1;
   FactorKind kind = FactorKind::pass;
-  Reduction reduction = Reduction::sum;
+  Reduction reduction = Reduction::sum;  ///< of partial results
+
+  bool can_be_split() const { return traits_of(kind).in_result != InResult::whole; }
+  bool makes_partial() const { return traits_of(kind).in_result == InResult::partial; }
 };
 
 /// One dimension of an operand or result as a product of factors, major to minor. Empty: it has no factor (extent 1,

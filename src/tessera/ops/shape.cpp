@@ -212,12 +212,13 @@ std::vector<Value*> localize_to_expression(Localizer& local) {
 
 OpDef view(std::string_view type, void (*infer)(Node&), LocalizeFn localize = nullptr) {
   return {.type = type,
-          .domain = "",
           .infer = infer,
           .rule = same_elements_rule,
           .localize = localize,
           .pass_through = true,
-          .values = {1}};
+          .values = {1},
+          .moves = Moves::in_order,
+          .layout_step = type == "Reshape"};
 }
 
 }  // namespace
@@ -229,18 +230,22 @@ std::vector<OpDef> shape_ops() {
       view("Squeeze", infer_squeeze, localize_squeeze),
       view("Unsqueeze", infer_unsqueeze),
       {.type = "Expand",
-       .domain = "",
        .infer = infer_expand,
        .rule = expand_rule,
        .localize = localize_expand,
        .pass_through = true,
-       .values = {1}},
+       .values = {1},
+       .moves = Moves::some},
       {.type = "Shape",
-       .domain = "",
        .infer = infer_shape,
        .rule = no_factors_rule,
-       .localize = localize_to_expression},
-      {.type = "Size", .domain = "", .infer = infer_size, .rule = no_factors_rule, .localize = localize_to_expression},
+       .localize = localize_to_expression,
+       .elements_unread = {0}},
+      {.type = "Size",
+       .infer = infer_size,
+       .rule = no_factors_rule,
+       .localize = localize_to_expression,
+       .elements_unread = {0}},
   };
 }
 

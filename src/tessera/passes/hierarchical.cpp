@@ -19,10 +19,10 @@ using spmd::ReshardStep;
 constexpr double kWorthwhile = 0.9;
 
 std::optional<std::pair<ReshardKind, comm::Kind>> kind_of(const Node& node) {
-  if (node.is("AllReduce", spmd::kCommDomain)) return {{ReshardKind::all_reduce, comm::Kind::all_reduce}};
-  if (node.is("AllGather", spmd::kCommDomain)) return {{ReshardKind::all_gather, comm::Kind::all_gather}};
-  if (node.is("ReduceScatter", spmd::kCommDomain)) return {{ReshardKind::reduce_scatter, comm::Kind::reduce_scatter}};
-  return std::nullopt;
+  if (node.domain != spmd::kCommDomain) return std::nullopt;
+  const auto collective = collective_of_op(node.op_type);
+  if (!collective || !traits_of(*collective).by_levels) return std::nullopt;
+  return {{*spmd::reshard_by(*collective), *collective}};
 }
 
 std::string time_text(double seconds) {

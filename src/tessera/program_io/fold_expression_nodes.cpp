@@ -49,6 +49,13 @@ bool results_are_known(const Node& node) {
                      [](const Value* operand) { return !operand || ops::content_of(operand); });
 }
 
+// Whether the result follows from the operands' types alone.
+bool results_follow_from_types(const Node& node) {
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    if (ops::reads_elements(node, i)) return false;
+  return !node.inputs.empty();
+}
+
 // Whether all operands are constants of the model.
 bool is_of_constants(const Node& node) {
   return std::none_of(node.inputs.begin(), node.inputs.end(),
@@ -123,9 +130,9 @@ class ExpressionFolder {
       }
     } else if (is_untyped(*node)) {
       infer(node);
-    } else if (results_are_known(*node) || node->is("Shape")) {
+    } else if (const bool of_types = results_follow_from_types(*node); of_types || results_are_known(*node)) {
       infer(node);
-      if (!node->is("Shape") && is_of_constants(*node)) return;  // left to the model
+      if (!of_types && is_of_constants(*node)) return;  // left to the model
     }
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;

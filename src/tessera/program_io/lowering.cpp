@@ -101,8 +101,8 @@ void Lowering::lower_collective(const Node& node) {
   check(dialect::communicates(node), "positions are expressions in a program");
   const auto& axes = *node.get<std::vector<std::string>>("axes");
   const int64_t members = dialect::digits_of(axes, mesh_).size;
-  const bool has_blocks = node.find_attribute("dim") || node.find_attribute("split_dim");
-  if (has_blocks && members > dialect::kMostBlocks)
+  const BlockSide block = traits_of(*dialect::kind_of(node)).block;
+  if (block != BlockSide::none && members > dialect::kMostBlocks)
     fail("write",
          "{}: its group has {} members; functions of {} list the blocks of up to {}: leave out --lower=primitives",
          node.label(), members, node.op_type, dialect::kMostBlocks);
@@ -122,13 +122,13 @@ void Lowering::lower_collective(const Node& node) {
   spec.root = node.get_int("root", 0);
   spec.targets = node.get_ints("targets");
   std::vector<Value*> operands = node.inputs;
-  if (spec.op == "AllToAll") {
+  if (block == BlockSide::both) {
     spec.dim = node.get_int("split_dim", 0);
     spec.concat_dim = node.get_int("concat_dim", 0);
     operands.push_back(bounds(node, spmd::kSplitExtentAttribute, *node.output(), *data, spec.dim));
     operands.push_back(bounds(node, spmd::kConcatExtentAttribute, *data, *node.output(), spec.concat_dim));
-  } else if (node.find_attribute("dim")) {
-    const bool gathers = spec.op == "AllGather" || spec.op == "Gather";
+  } else if (block != BlockSide::none) {
+    const bool gathers = block == BlockSide::operand;
     const Value &blocks = gathers ? *data : *node.output(), &whole = gathers ? *node.output() : *data;
     operands.push_back(bounds(node, spmd::kExtentAttribute, blocks, whole, spec.dim));
   }

@@ -207,7 +207,7 @@ class RankModel {
   // Zeros in place of an operand that this rank lacks and that nobody reads from it.
   Value* absent_operand(const Node& node) {
     Shape shape = bind(node.output()->shape());
-    if (node.op_type == "Scatter") {
+    if (dialect::kind_of(node) == comm::Kind::scatter) {
       const auto dim = static_cast<size_t>(node.get_int("dim", 0));
       const std::vector<AxisRef> axes = parse_axes(*node.get<std::vector<std::string>>("axes"), program_.mesh);
       shape[dim] = 0;
@@ -228,10 +228,11 @@ class RankModel {
     auto state = [&](std::string_view attribute, const Value* value, std::string_view dim) {
       added.set(attribute, names_.rename(value->shape().at(node.get_int(dim, -1))).str());
     };
-    if (node.op_type == "AllGather" || node.op_type == "Gather") state(spmd::kExtentAttribute, node.input(0), "dim");
-    if (node.op_type == "ReduceScatter" || node.op_type == "Scatter")
-      state(spmd::kExtentAttribute, node.output(0), "dim");
-    if (node.op_type == "AllToAll") {
+    const auto kind = dialect::kind_of(node);
+    const BlockSide block = kind ? traits_of(*kind).block : BlockSide::none;
+    if (block == BlockSide::operand) state(spmd::kExtentAttribute, node.input(0), "dim");
+    if (block == BlockSide::result) state(spmd::kExtentAttribute, node.output(0), "dim");
+    if (block == BlockSide::both) {
       state(spmd::kSplitExtentAttribute, node.output(0), "split_dim");
       state(spmd::kConcatExtentAttribute, node.input(0), "concat_dim");
     }

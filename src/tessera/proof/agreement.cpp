@@ -57,16 +57,14 @@ struct Standing {
 
 // Statements that must be equal on all members, whatever their shapes. Returns the first difference, in words.
 std::optional<std::string> difference(const Communication& a, const Communication& b) {
-  const bool reduces =
-      a.kind == comm::Kind::all_reduce || a.kind == comm::Kind::reduce_scatter || a.kind == comm::Kind::reduce;
-  const bool rooted = a.kind == comm::Kind::broadcast || a.kind == comm::Kind::reduce || a.kind == comm::Kind::gather ||
-                      a.kind == comm::Kind::scatter;
+  const CollectiveTraits& traits = traits_of(a.kind);
   if (a.kind != b.kind) return "they are of different kinds";
   if (a.value != b.value) return "they move different values";
   if (a.dtype != b.dtype) return fmt::format("one moves {}, the other {}", name_of(a.dtype), name_of(b.dtype));
-  if (reduces && a.reduction != b.reduction)
+  if (traits.reduces && a.reduction != b.reduction)
     return fmt::format("one reduces by {}, the other by {}", name_of(a.reduction), name_of(b.reduction));
-  if (rooted && a.root != b.root) return fmt::format("their roots are members {} and {}", a.root, b.root);
+  if (traits.root != RootRole::none && a.root != b.root)
+    return fmt::format("their roots are members {} and {}", a.root, b.root);
   if (a.dim != b.dim || a.split_dim != b.split_dim || a.concat_dim != b.concat_dim)
     return "they work along different dimensions";
   return std::nullopt;
@@ -101,24 +99,19 @@ class GroupCheck {
     for (size_t m = 0; m < members_.size(); ++m)
       if (dialect::gives(*members_[m]->communication->node, m) && !members_[m]->communication->has_operand)
         return Clash{m, m, "shape", "it has no operand, but must give one"};
-    switch (first.kind) {
-      case comm::Kind::all_reduce:
-      case comm::Kind::broadcast:
-      case comm::Kind::reduce:
-        return same_shapes();
-      case comm::Kind::all_gather:
-      case comm::Kind::gather:
+    const CollectiveTraits& traits = traits_of(first.kind);
+    switch (traits.block) {
+      case BlockSide::operand:
         return blocks(first.dim, &Statement::in, &Statement::out);
-      case comm::Kind::reduce_scatter:
-      case comm::Kind::scatter:
+      case BlockSide::result:
         return blocks(first.dim, &Statement::out, &Statement::in);
-      case comm::Kind::all_to_all:
+      case BlockSide::both:
         return exchange(first.split_dim, first.concat_dim);
-      case comm::Kind::permute:
-        return neighbours();
-      default:
-        return std::nullopt;
+      case BlockSide::none:
+        break;
     }
+    if (first.kind == comm::Kind::permute) return neighbours();
+    return traits.reduces || traits.root != RootRole::none ? same_shapes() : std::nullopt;
   }
 
   // A member without an operand cannot derive the layout of its result from its own model, so the others' models must
@@ -159,7 +152,7 @@ class GroupCheck {
   // `part` of each member is its block along `dim` of `whole`.
   std::optional<Clash> blocks(int64_t dim, Shape Statement::*part, Shape Statement::*whole) const {
     const Communication& first = *members_[0]->communication;
-    const bool one_has_all = first.kind == comm::Kind::gather || first.kind == comm::Kind::scatter;
+    const bool one_has_all = traits_of(first.kind).root != RootRole::none;
     for (size_t m = 0; m < members_.size(); ++m)
       if (auto clash = every_member_knows(m, dim, members_[m]->*part, &Communication::extent)) return clash;
     Expr total = 0;

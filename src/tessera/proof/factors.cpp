@@ -11,8 +11,6 @@
 namespace tessera::proof {
 namespace {
 
-using ops::FactorKind;
-
 // One dimension of an operand or result.
 struct Slot {
   const Value* value = nullptr;
@@ -38,7 +36,7 @@ class FactorCheck {
     for (const auto& node : program_.graph->nodes()) {
       if (!report_.good()) return;
       if (is_placed(*node) && !changes_layout(*node)) check_node(*node);
-      if (node->op_type == "Reshape" && node->domain.empty()) check_reshape(*node);
+      if (ops::moves_of(*node) == ops::Moves::in_order) check_reshape(*node);
     }
     for (const spmd::Port& port : program_.outputs)
       if (const spmd::Placement* placed = placement(port.value); placed && placed->sharding.is_partial())
@@ -64,7 +62,7 @@ class FactorCheck {
   // A slice or reshape that makes another part of the same value is a step between layouts, not an operator on whole
   // values.
   bool changes_layout(const Node& node) const {
-    if (!node.is("Slice") && !node.is("Reshape")) return false;
+    if (!ops::is_layout_step(node)) return false;
     const spmd::Placement *before = node.input(0) ? placement(node.input(0)) : nullptr,
                           *after = node.output() ? placement(node.output()) : nullptr;
     return before && after && before->name == after->name && *before->global.shape == *after->global.shape;
@@ -91,9 +89,7 @@ class FactorCheck {
     for (size_t f = 0; f < along.size(); ++f) {
       // A local form may have other attributes (fewer groups), and so another rule; dimensions that must be whole still
       // must.
-      const FactorKind kind = rule.factors[f].kind;
-      const bool whole = kind == FactorKind::whole || kind == FactorKind::lookup;
-      if ((whole || !op->localize) && !check_factor(node, rule.factors[f], along[f])) return;
+      if ((must_be_whole(rule.factors[f]) || !op->localize) && !check_factor(node, rule.factors[f], along[f])) return;
     }
   }
 
@@ -145,17 +141,16 @@ class FactorCheck {
   static bool is_one(const DimSharding& dim) { return dim.size().is(1); }
 
   bool check_factor(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
-    switch (factor.kind) {
-      case FactorKind::whole:
-      case FactorKind::lookup:
-        for (const Slot& slot : slots)
-          if (slot.split->is_split()) return misused(node, slot, "needs it whole");
-        return true;
-      case FactorKind::reduction:
-        return check_same(node, slots) && check_reduced(node, factor, slots);
-      default:
-        return check_same(node, slots);
-    }
+    if (!must_be_whole(factor))
+      return check_same(node, slots) && (!factor.makes_partial() || check_reduced(node, factor, slots));
+    for (const Slot& slot : slots)
+      if (slot.split->is_split()) return misused(node, slot, "needs it whole");
+    return true;
+  }
+
+  // By this operator; what splits it may have another in its place.
+  static bool must_be_whole(const ops::Factor& factor) {
+    return !factor.can_be_split() || ops::traits_of(factor.kind).own_form;
   }
 
   // Sizes may have different names (Program::equal_extents); then only the axes count.

@@ -213,11 +213,11 @@ class LayoutCheck {
     for (size_t a = 0; a < axes.size(); ++a) {
       auto entry = along(axes[a]);
       const int64_t root = digit_of(communication.root, axes, a);
-      if (kind == comm::Kind::broadcast || kind == comm::Kind::scatter) {
+      if (traits_of(kind).root == RootRole::gives) {
         if (entry == at.end()) continue;  // all ranks have it
         if (entry->index != root) return false;
         at.erase(entry);
-      } else if (kind == comm::Kind::gather || kind == comm::Kind::reduce) {
+      } else if (traits_of(kind).root == RootRole::gets) {
         if (entry != at.end()) return false;
         at.push_back({axes[a], root});
       } else if (kind == comm::Kind::permute && entry != at.end()) {
@@ -274,10 +274,7 @@ class LayoutCheck {
                          after.sharding.str(mesh_), moved(communication, before.sharding)->str(mesh_)));
   }
 
-  static bool reduces(const Communication& communication) {
-    return communication.kind == comm::Kind::all_reduce || communication.kind == comm::Kind::reduce_scatter ||
-           communication.kind == comm::Kind::reduce;
-  }
+  static bool reduces(const Communication& communication) { return traits_of(communication.kind).reduces; }
 
   std::vector<AxisRef> axes_of(const Communication& communication) const {
     return parse_axes(communication.axes, mesh_);
@@ -318,19 +315,17 @@ class LayoutCheck {
         }
     }
     bool good = move_place(communication, axes, result.at);
-    switch (communication.kind) {
-      case comm::Kind::all_gather:
-      case comm::Kind::gather:
+    switch (traits_of(communication.kind).block) {
+      case BlockSide::operand:
         good = good && gather(result, communication.dim, axes);
         break;
-      case comm::Kind::reduce_scatter:
-      case comm::Kind::scatter:
+      case BlockSide::result:
         good = good && split(result, communication.dim, axes);
         break;
-      case comm::Kind::all_to_all:
+      case BlockSide::both:
         good = good && gather(result, communication.concat_dim, axes) && split(result, communication.split_dim, axes);
         break;
-      default:
+      case BlockSide::none:
         break;
     }
     if (good) return result;
@@ -401,8 +396,8 @@ class LayoutCheck {
     follow_place(node);
     if (!report_.good()) return;
     Partials seen;
-    for (const Value* operand : node.inputs)
-      if (operand && !(node.is("CastLike") && operand == node.input(1)))  // its type alone counts
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (const Value* operand = node.inputs[i]; operand && ops::reads_elements(node, i))
         for (const PartialAxis& axis : partials(operand))
           if (std::find(seen.begin(), seen.end(), axis) == seen.end()) seen.push_back(axis);
     if (seen.empty()) return;

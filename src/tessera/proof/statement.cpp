@@ -30,28 +30,21 @@ Communication communication_of(const Node& node, comm::Kind kind) {
     result.out = out->shape();
     if (!node.input(0)) result.in = result.out;  // for broadcast and permute; others do not use it
   }
-  switch (kind) {
-    case comm::Kind::all_gather:
-    case comm::Kind::gather:
+  switch (traits_of(kind).block) {
+    case BlockSide::operand:
       result.extent = stated_extent(node, spmd::kExtentAttribute, node.input(0), result.dim);
       break;
-    case comm::Kind::reduce_scatter:
-    case comm::Kind::scatter:
+    case BlockSide::result:
       result.extent = stated_extent(node, spmd::kExtentAttribute, node.output(0), result.dim);
       break;
-    case comm::Kind::all_to_all:
+    case BlockSide::both:
       result.split_extent = stated_extent(node, spmd::kSplitExtentAttribute, node.output(0), result.split_dim);
       result.concat_extent = stated_extent(node, spmd::kConcatExtentAttribute, node.input(0), result.concat_dim);
       break;
-    case comm::Kind::send:
-      result.to = dialect::peer_of(node);
-      break;
-    case comm::Kind::recv:
-      result.from = dialect::peer_of(node);
-      break;
-    default:
+    case BlockSide::none:
       break;
   }
+  if (traits_of(kind).message) (kind == comm::Kind::send ? result.to : result.from) = dialect::peer_of(node);
   return result;
 }
 
@@ -86,10 +79,8 @@ std::vector<Communication> communications_of(const spmd::Program& program) {
 }
 
 std::string Communication::str() const {
-  const bool reduces =
-      kind == comm::Kind::all_reduce || kind == comm::Kind::reduce_scatter || kind == comm::Kind::reduce;
   std::string text = node->op_type;
-  if (reduces) text += fmt::format(" {}", name_of(reduction));
+  if (traits_of(kind).reduces) text += fmt::format(" {}", name_of(reduction));
   if (!value.empty()) text += fmt::format(" of '{}'", value);
   if (dtype != DType::undefined)
     text += fmt::format(" {}{}", name_of(dtype), to_string(kind == comm::Kind::recv ? out : in));

@@ -28,7 +28,7 @@ struct Communication {
   std::optional<Sharding> layout;            ///< of the result, if it stands for a global value
   bool as_written = false;                   ///< Program::as_written: it need not state its layout again
 
-  bool is_message() const { return kind == comm::Kind::send || kind == comm::Kind::recv; }
+  bool is_message() const { return traits_of(kind).message; }
   /// Whether one rank names others.
   bool has_peers() const { return is_message() || kind == comm::Kind::permute; }
   /// "AllReduce sum of 'h' float32[2, 8]"

@@ -1,22 +1,21 @@
 #include "tessera/proof/step.h"
 
 #include <algorithm>
-#include <array>
 
 #include "tessera/dialect/numbering.h"
+#include "tessera/ops/op.h"
 
 namespace tessera::proof {
 namespace {
 
-constexpr std::array<std::string_view, 12> kCommutative = {
-    "Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Or"};
+bool commutes(const Node& node) {
+  const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+  return op && op->commutative;
+}
 
 }  // namespace
 
-Step::Step(const Node& node)
-    : copies_(node.is("Identity")),
-      commutes_(node.domain.empty() &&
-                std::find(kCommutative.begin(), kCommutative.end(), node.op_type) != kCommutative.end()) {
+Step::Step(const Node& node) : copies_(node.is("Identity")), commutes_(commutes(node)) {
   begun_.add(node.domain).add(node.op_type).add(dialect::attributes_text(node));
   for (const std::string& capture : node.captures) begun_.add(capture);
 }

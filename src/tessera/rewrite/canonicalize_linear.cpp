@@ -1,5 +1,3 @@
-#include <set>
-
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
 
@@ -33,8 +31,7 @@ bool split_gemm(Graph& graph, Node* node) {
 }
 
 bool is_unary(const Node& node) {
-  static const std::set<std::string_view> types = {"Relu", "Gelu", "Tanh", "Sigmoid", "Erf", "Neg", "Sqrt", "Cast"};
-  return types.contains(node.op_type);
+  return is_elementwise(node) && node.inputs.size() == 1;
 }
 
 /// The operand through which a [rows, columns] value could be computed with its rows in another shape: the left operand

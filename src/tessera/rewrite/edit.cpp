@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
@@ -143,13 +142,8 @@ int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size
 }
 
 bool is_elementwise(const Node& node) {
-  static const std::set<std::string_view> types = {
-      "Abs",  "Neg",     "Exp", "Log",   "Sqrt",  "Reciprocal",  "Sin",     "Cos",
-      "Tanh", "Sigmoid", "Erf", "Relu",  "Floor", "Ceil",        "Not",     "Cast",
-      "Add",  "Sub",     "Mul", "Div",   "Pow",   "Mod",         "Max",     "Min",
-      "And",  "Or",      "Xor", "Equal", "Less",  "LessOrEqual", "Greater", "GreaterOrEqual",
-      "Where"};
-  return node.domain.empty() && types.contains(node.op_type);
+  const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+  return op && op->elementwise;
 }
 
 std::optional<Shape> broadcast(const Shape& a, const Shape& b) {

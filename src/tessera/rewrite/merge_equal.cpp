@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 
@@ -14,9 +15,8 @@ namespace {
 
 /// Two nodes with equal keys compute the same. Nullopt: never merged.
 std::optional<std::string> key_of(const Node& node) {
-  for (std::string_view random : {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
-                                  "Multinomial", "Dropout"})
-    if (node.is(random)) return std::nullopt;
+  const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+  if (!op || op->random) return std::nullopt;
   if (!node.domain.empty()) return std::nullopt;  // a communication that is written twice happens twice
   std::string key = node.op_type;
   for (const Value* operand : node.inputs) key += operand ? ";" + operand->name : ";";

@@ -17,16 +17,9 @@ namespace {
 
 constexpr float kLargest = 0x1.fep127f;  // of bfloat16
 
-/// An operand that is float32 whatever the types of the others.
-struct WideOperand {
-  std::string_view op_type;
-  size_t index;
-};
-constexpr std::array<WideOperand, 1> kWide = {{{"Resize", 2}}};  // its scales
-
 bool stays_wide(const Node& node, size_t index) {
-  return std::any_of(kWide.begin(), kWide.end(),
-                     [&](const WideOperand& wide) { return node.is(wide.op_type) && wide.index == index; });
+  const std::vector<size_t>& wide = ops::op_of(node).always_float32;
+  return std::find(wide.begin(), wide.end(), index) != wide.end();
 }
 
 /// Attributes that name the result's type.

@@ -115,27 +115,23 @@ class Collective : public Communication {
     }
     const Value& out = *node.output(0);
     Dims out_dims = extents_.at(out.shape(), rank_.rank());
-    switch (operation_.kind) {
-      case Kind::all_gather:
-      case Kind::gather:
+    const CollectiveTraits& traits = traits_of(operation_.kind);
+    switch (traits.block) {
+      case BlockSide::operand:
         prepare_blocks(node, in.shape(), in_dims);
         break;
-      case Kind::reduce_scatter:
-      case Kind::scatter:
+      case BlockSide::result:
         prepare_blocks(node, out.shape(), in_dims);
         break;
-      case Kind::all_to_all:
+      case BlockSide::both:
         prepare_exchange(node, in_dims, out_dims);
         break;
-      case Kind::permute:
-        prepare_permute(node);
-        break;
-      default:
+      case BlockSide::none:
         break;
     }
+    if (operation_.kind == Kind::permute) prepare_permute(node);
     // A result that only the root receives is zeros elsewhere.
-    bool to_root = operation_.kind == Kind::reduce || operation_.kind == Kind::gather;
-    if (to_root && me() != operation_.root) clears_ = bytes_of(out.dtype(), count_of(out_dims));
+    if (traits.root == RootRole::gets && me() != operation_.root) clears_ = bytes_of(out.dtype(), count_of(out_dims));
   }
 
   // The member index of the rank that an operand names; -1 is nobody.

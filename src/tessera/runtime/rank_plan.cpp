@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/op.h"
 #include "tessera/runtime/plan_frame.h"
 #include "tessera/runtime/row_pieces.h"
 
@@ -165,8 +166,8 @@ Dims RankPlan::bound_dims(const Value* value) const {
 
 // A convolution or pooling of something has at least one window.
 void RankPlan::require_windows(const Node& node) const {
-  const std::string_view type = node.op_type;
-  if (type != "Conv" && (type.starts_with("Global") || !type.ends_with("Pool"))) return;
+  const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+  if (!op || !op->windows) return;
   const Dims from = bound_dims(node.inputs[0]), to = bound_dims(node.outputs[0]);
   for (size_t d = 2; d < from.size() && d < to.size(); ++d)
     if (from[d] > 0 && to[d] == 0)

@@ -1,10 +1,8 @@
 #include "tessera/runtime/row_pieces.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
-#include <string_view>
 
 namespace tessera::runtime {
 namespace {
@@ -19,9 +17,7 @@ bool is_dense(const TensorDesc& desc) {
   return desc.block == 0 && desc.strides.empty();
 }
 
-bool is_product(const Node& node) {
-  constexpr std::array<std::string_view, 4> kProducts = {"MatMul", "Gemm", "PackedMatMul", "PackedGemm"};
-  if (std::find(kProducts.begin(), kProducts.end(), node.op_type) == kProducts.end()) return false;
+bool has_plain_rows(const Node& node) {
   return node.get_int("transA", 0) == 0 && node.input(1) && node.input(1)->rank() == 2;
 }
 
@@ -31,8 +27,8 @@ struct Rows {
   std::vector<bool> cut;  ///< by operand: it has these rows, too
 };
 
-std::optional<Rows> rows_of(const PrepareContext& context) {
-  if (!is_product(context.node) || context.outputs.size() != 1) return std::nullopt;
+std::optional<Rows> rows_of(const kernels::KernelEntry& entry, const PrepareContext& context) {
+  if (!entry.row_product || !has_plain_rows(context.node) || context.outputs.size() != 1) return std::nullopt;
   const TensorDesc &a = context.inputs[0], &c = context.outputs[0];
   if (a.rank() < 2 || a.rank() != c.rank() || !is_dense(a) || !is_dense(c) || c.count() == 0) return std::nullopt;
   if (!std::equal(a.dims.begin(), a.dims.end() - 1, c.dims.begin())) return std::nullopt;
@@ -120,7 +116,7 @@ class RowPieces : public kernels::Kernel {
 
 std::unique_ptr<kernels::Kernel> in_row_pieces(const kernels::KernelEntry& entry, const PrepareContext& context,
                                                const std::function<void()>& between) {
-  const std::optional<Rows> rows = rows_of(context);
+  const std::optional<Rows> rows = rows_of(entry, context);
   if (!rows) return nullptr;
   const int64_t per_piece = rows_per_piece(*rows, context.inputs[0].dims.back(), context.threads);
   if (rows->rows < 2 * per_piece) return nullptr;

@@ -107,12 +107,10 @@ class Decider {
     if (result)
       for (size_t s = 0; s < node.subfactors.size(); ++s) {
         const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
-        bool reduces = factor.kind == ops::FactorKind::reduction || factor.kind == ops::FactorKind::lookup;
-        if (!reduces) continue;
-        Reduction reduction = factor.kind == ops::FactorKind::lookup ? Reduction::sum : factor.reduction;
+        if (!factor.makes_partial()) continue;
         // An axis of one rank leaves nothing to reduce.
         for (const AxisRef& axis : assignment[s])
-          if (axis.size > 1) sharding.partial.push_back({axis, reduction});
+          if (axis.size > 1) sharding.partial.push_back({axis, factor.reduction});
       }
     return sharding;
   }

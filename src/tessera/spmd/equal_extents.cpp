@@ -8,7 +8,7 @@ namespace {
 // Whether an operand may have an extent of 1 if the result has another. Operators that do not broadcast count, too:
 // they refuse the 1 themselves when the model is compiled for it.
 bool broadcasts(const Node& node, size_t operand, size_t dim) {
-  return !node.is("MatMul") || dim + 2 < node.inputs[operand]->rank();
+  return dim + ops::op_of(node).fixed_dims < node.inputs[operand]->rank();
 }
 
 class Collector {
@@ -30,13 +30,10 @@ class Collector {
   // If an operand broadcasts to the result, but not the result to it, the operand's extent is 1 whenever the result's
   // is.
   void along_ones() {
-    const size_t first = node_.is("Gemm")                                                 ? 2
-                         : node_.is("LayerNormalization") || node_.is("RMSNormalization") ? 1
-                                                                                          : SIZE_MAX;
     const Value* result = node_.output();
     if (!result || !result->has_shape()) return;
-    for (size_t i = first; i < node_.inputs.size(); ++i) {
-      const Value* operand = node_.inputs[i];
+    for (size_t i : ops::op_of(node_).broadcast_one_way) {
+      const Value* operand = node_.input(i);
       if (!operand || !operand->has_shape() || operand->rank() > result->rank()) continue;
       for (size_t d = 0; d < operand->rank(); ++d)
         if (result->shape()[result->rank() - operand->rank() + d].is(1)) add(operand->shape()[d], 1, false);

@@ -183,7 +183,7 @@ void Layout::refine(const std::multimap<const Value*, Sharding>& cuts) {
     for_each_dim(layout, [&](bool, int, int slot, int dim, const ops::DimFactors& factors) {
       for (size_t k = 0; k < factors.size(); ++k) {
         const ops::Factor& factor = layout.rule.factors[factors[k]];
-        if (factor.kind == ops::FactorKind::whole) continue;
+        if (!factor.can_be_split()) continue;
         for (const Expr& cut : relative(of_slot[slot][dim], base_of(layout.rule, factors, k), factor.size))
           add_cut(of_factor[factors[k]], factor.size, cut);
       }
@@ -264,10 +264,10 @@ void Layout::align() {
           first[f] = static_cast<int>(layout.subfactors.size());
           reference[f] = sizes;
           const ops::Factor& factor = layout.rule.factors[f];
-          bool interval = factor.kind == ops::FactorKind::lookup || factor.kind == ops::FactorKind::index;
+          const bool interval = ops::traits_of(factor.kind).one_interval;
           for (size_t i = 0; i < sizes.size(); ++i)
             layout.subfactors.push_back(
-                {f, static_cast<int>(i), sizes[i], factor.kind != ops::FactorKind::whole && (!interval || i == 0), {}});
+                {f, static_cast<int>(i), sizes[i], factor.can_be_split() && (!interval || i == 0), {}});
         }
         // The major-most pieces may print differently (Min(512, s) against s) and still be the same extent.
         bool same =

@@ -252,9 +252,7 @@ class Spreader {
     bool changed = false;
     for (const SubFactor& sub : node.subfactors) {
       if (!sub.splittable || sub.places.size() < 2) continue;
-      ops::FactorKind kind = node.rule.factors[sub.factor].kind;
-      bool passes = kind == ops::FactorKind::pass || kind == ops::FactorKind::index;
-      if (!passes && level < kLast) continue;
+      if (level < ops::traits_of(node.rule.factors[sub.factor].kind).level) continue;
       changed |= spread(node, sub);
     }
     return changed;
@@ -272,8 +270,7 @@ class Spreader {
     const SubFactor* best = nullptr;
     std::tuple<bool, bool, double> best_claim{};
     for (const SubFactor& sub : node.subfactors) {
-      ops::FactorKind kind = node.rule.factors[sub.factor].kind;
-      bool reduces = kind == ops::FactorKind::reduction || kind == ops::FactorKind::lookup;
+      const bool reduces = node.rule.factors[sub.factor].makes_partial();
       for (const Place& place : sub.places)
         for (const AxisRef& used : at(place).axes) {
           const Slot& slot = layout_.slots[place.slot];

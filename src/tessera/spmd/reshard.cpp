@@ -1,6 +1,7 @@
 #include "tessera/spmd/reshard.h"
 
 #include <algorithm>
+#include <array>
 
 #include "tessera/base/error.h"
 
@@ -273,46 +274,46 @@ class Planner {
 
 }  // namespace
 
+namespace {
+
+// In the order of the steps' enumerators.
+constexpr std::array<std::optional<Collective>, 11> kCollectives = {
+    std::nullopt,           Collective::all_gather,     Collective::all_to_all,
+    Collective::all_reduce, Collective::reduce_scatter, std::nullopt,
+    Collective::broadcast,  Collective::reduce,         Collective::gather,
+    Collective::scatter,    Collective::permute};
+
+}  // namespace
+
+std::optional<Collective> collective_of(ReshardKind kind) {
+  return kCollectives.at(static_cast<size_t>(kind));
+}
+
+std::optional<ReshardKind> reshard_by(Collective collective) {
+  const auto found = std::find(kCollectives.begin(), kCollectives.end(), collective);
+  return found == kCollectives.end() ? std::nullopt
+                                     : std::optional(static_cast<ReshardKind>(found - kCollectives.begin()));
+}
+
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) {
   return Planner(from, to).plan();
 }
 
 std::string ReshardStep::str(const Mesh& mesh) const {
-  static constexpr std::string_view kNames[] = {"Slice",         "AllGather", "AllToAll",  "AllReduce",
-                                                "ReduceScatter", "Keep",      "Broadcast", "Reduce",
-                                                "Gather",        "Scatter",   "Permute"};
-  std::string text(kNames[static_cast<int>(kind)]);
+  const auto collective = collective_of(kind);
+  std::string text(collective ? traits_of(*collective).op : kind == ReshardKind::slice ? "Slice" : "Keep");
   for (size_t i = 0; i < axes.size(); ++i) text += (i ? "," : " ") + axes[i].str(mesh);
   return text;
 }
 
 Expr bytes_received(const ReshardStep& step, DType dtype, const Mesh& mesh) {
+  const auto collective = collective_of(step.kind);
+  if (!collective) return 0;
   int64_t ranks = 1;
   for (const AxisRef& axis : step.axes) ranks *= axis.size;
-  int64_t bits = bits_of(dtype);
-  Expr before = largest_shard(step.before, mesh), after = largest_shard(step.after, mesh);
-  auto bytes = [&](const Expr& elements) { return ceildiv(elements * bits, 8); };
-  switch (step.kind) {
-    case ReshardKind::slice:
-    case ReshardKind::forget:
-      return 0;
-    case ReshardKind::broadcast:
-    case ReshardKind::scatter:
-    case ReshardKind::permute:
-      return bytes(after);
-    case ReshardKind::reduce:
-      return bytes(before);
-    case ReshardKind::all_gather:
-    case ReshardKind::gather:
-      return bytes(after - floordiv(after, ranks));
-    case ReshardKind::all_to_all:
-      return bytes(before - floordiv(before, ranks));
-    case ReshardKind::reduce_scatter:
-      return bytes(before - floordiv(before, ranks));
-    case ReshardKind::all_reduce:
-      return bytes(Expr(2) * (before - floordiv(before, ranks)));
-  }
-  return 0;
+  const Expr elements = received(*collective, largest_shard(step.before, mesh), largest_shard(step.after, mesh), ranks,
+                                 [](const Expr& whole, int64_t members) { return floordiv(whole, members); });
+  return ceildiv(elements * bits_of(dtype), 8);
 }
 
 }  // namespace tessera::spmd

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/ir/collective.h"
 #include "tessera/mesh/sharding.h"
 #include "tessera/spmd/program.h"
 
@@ -22,6 +24,11 @@ enum class ReshardKind {
   scatter,
   permute
 };
+
+/// What ranks do together in such a step; nullopt where each has what it needs.
+std::optional<Collective> collective_of(ReshardKind kind);
+/// The step that consists of it; nullopt if there is none.
+std::optional<ReshardKind> reshard_by(Collective collective);
 
 /// One step of a layout change. `before` and `after` have the same parts.
 struct ReshardStep {

@@ -50,12 +50,11 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
   Graph& graph = *program.graph;
   const Mesh& mesh = program.mesh;
   if (step.kind == ReshardKind::forget) return value;
-  const bool along_part = step.kind == ReshardKind::slice || step.kind == ReshardKind::all_gather ||
-                          step.kind == ReshardKind::all_to_all || step.kind == ReshardKind::reduce_scatter ||
-                          step.kind == ReshardKind::gather || step.kind == ReshardKind::scatter;
+  const auto collective = collective_of(step.kind);
+  const BlockSide block = collective ? traits_of(*collective).block : BlockSide::result;  // a slice is one, too
   std::vector<PartAt> wanted;
-  if (along_part) wanted.push_back({step.dim, step.part});
-  if (step.kind == ReshardKind::all_to_all) wanted.push_back({step.to_dim, step.to_part});
+  if (block != BlockSide::none) wanted.push_back({step.dim, step.part});
+  if (block == BlockSide::both) wanted.push_back({step.to_dim, step.to_part});
   Exposed before = expose(step.before, wanted, mesh), after = expose(step.after, wanted, mesh);
 
   auto reshaped = [&](Value* from, const Shape& shape) {
@@ -70,91 +69,43 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
   auto place = [&](Value* view, const Exposed& as) {
     program.placements.try_emplace(view, Placement{global_name, {global.dtype, as.global}, as.sharding});
   };
-  auto communicate = [&](std::string_view kind, Value* from, const Shape& shape) {
-    Node* node = graph.add_node(kind, {from}, {global_name}, kCommDomain, before_node);
+  auto communicate = [&](const CollectiveTraits& traits, Value* from) {
+    Node* node = graph.add_node(traits.op, {from}, {global_name}, kCommDomain, before_node);
     std::vector<std::string> axes;
     for (const AxisRef& axis : step.axes) axes.push_back(axis.str(mesh));
     node->set("axes", axes);
     node->set("value", global_name);
-    node->outputs[0]->type = {from->dtype(), shape};
-    return node;
+    if (traits.reduces) node->set("reduction", std::string(name_of(step.reduction)));
+    if (block == BlockSide::both) {
+      node->set("concat_dim", int64_t{before.at[0]});
+      node->set("split_dim", int64_t{before.at[1]});
+    } else if (block != BlockSide::none) {
+      node->set("dim", int64_t{before.at[0]});
+    }
+    if (traits.root != RootRole::none) node->set("root", step.root);
+    if (traits.kind == Collective::permute) {
+      std::vector<int64_t> targets(static_cast<size_t>(step.axes[0].size), -1);
+      targets[static_cast<size_t>(step.root)] = step.to_root;
+      node->set("targets", targets);
+    }
+    return node->outputs[0];
+  };
+  auto slice = [&](Value* from) {
+    const Part& part = step.before.dims[step.dim].parts[step.part];
+    Expr extent = local_extent(part, mesh), index = index_along(step.axes[0], mesh);
+    Expr start = split_offset(extent, index, step.axes[0].size);
+    Expr count = split_extent(extent, index, step.axes[0].size);
+    Value* starts = graph.add_expression(global_name + ".start", {start});
+    Value* ends = graph.add_expression(global_name + ".end", {start + count});
+    Node* node = graph.add_node("Slice", {from, starts, ends, graph.constant_int64({before.at[0]})},
+                                {global_name + ".shard"}, "", before_node);
+    return node->outputs[0];
   };
 
   Value* view = reshaped(value, before.shape);
   place(view, before);
-  Value* result = nullptr;
-  switch (step.kind) {
-    case ReshardKind::slice: {
-      const Part& part = step.before.dims[step.dim].parts[step.part];
-      Expr extent = local_extent(part, mesh), index = index_along(step.axes[0], mesh);
-      Expr start = split_offset(extent, index, step.axes[0].size);
-      Expr count = split_extent(extent, index, step.axes[0].size);
-      Value* starts = graph.add_expression(global_name + ".start", {start});
-      Value* ends = graph.add_expression(global_name + ".end", {start + count});
-      Node* node = graph.add_node("Slice", {view, starts, ends, graph.constant_int64({before.at[0]})},
-                                  {global_name + ".shard"}, "", before_node);
-      result = node->outputs[0];
-      result->type = {value->dtype(), after.shape};
-      break;
-    }
-    case ReshardKind::all_reduce: {
-      Node* node = communicate("AllReduce", view, after.shape);
-      node->set("reduction", std::string(name_of(step.reduction)));
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::reduce_scatter: {
-      Node* node = communicate("ReduceScatter", view, after.shape);
-      node->set("reduction", std::string(name_of(step.reduction)));
-      node->set("dim", int64_t{before.at[0]});
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::all_gather: {
-      Node* node = communicate("AllGather", view, after.shape);
-      node->set("dim", int64_t{before.at[0]});
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::broadcast: {
-      Node* node = communicate("Broadcast", view, after.shape);
-      node->set("root", step.root);
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::reduce: {
-      Node* node = communicate("Reduce", view, after.shape);
-      node->set("reduction", std::string(name_of(step.reduction)));
-      node->set("root", step.root);
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::gather:
-    case ReshardKind::scatter: {
-      Node* node = communicate(step.kind == ReshardKind::gather ? "Gather" : "Scatter", view, after.shape);
-      node->set("dim", int64_t{before.at[0]});
-      node->set("root", step.root);
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::permute: {
-      Node* node = communicate("Permute", view, after.shape);
-      std::vector<int64_t> targets(static_cast<size_t>(step.axes[0].size), -1);
-      targets[static_cast<size_t>(step.root)] = step.to_root;
-      node->set("targets", targets);
-      result = node->outputs[0];
-      break;
-    }
-    case ReshardKind::forget:
-      break;
-    case ReshardKind::all_to_all: {
-      Node* node = communicate("AllToAll", view, after.shape);
-      node->set("concat_dim", int64_t{before.at[0]});
-      node->set("split_dim", int64_t{before.at[1]});
-      result = node->outputs[0];
-      break;
-    }
-  }
+  Value* result = collective ? communicate(traits_of(*collective), view) : slice(view);
+  result->type = {value->dtype(), after.shape};
   if (result->shape() != local_shape(step.after, mesh)) place(result, after);
   result = reshaped(result, local_shape(step.after, mesh));
   program.placements[result] = {global_name, global, step.after};

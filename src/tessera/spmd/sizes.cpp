@@ -17,12 +17,6 @@
 namespace tessera::spmd {
 namespace {
 
-// Windows that do not fit are refused; other operators take empty tensors.
-bool has_windows(const Node& node) {
-  const std::string_view type = node.op_type;
-  return node.domain.empty() && !type.starts_with("Global") && (type.starts_with("Conv") || type.ends_with("Pool"));
-}
-
 class DemandReader {
  public:
   explicit DemandReader(const Graph& graph) : graph_(graph), affine_(graph) {}
@@ -31,14 +25,13 @@ class DemandReader {
     for (const Value* input : graph_.inputs) not_empty(*input, "input '" + input->name + "'", false);
     for (const auto& node : graph_.nodes()) {
       const std::string label = node->label();
-      for (ExtentEquality& equality : equal_extents_of(*node, ops::op_of(*node).rule(*node)))
+      const ops::OpDef& op = ops::op_of(*node);
+      for (ExtentEquality& equality : equal_extents_of(*node, op.rule(*node)))
         demands_.equal.push_back(std::move(equality));
       requires_equal(*node);
       for (const Value* result : node->outputs)
-        if (result) not_empty(*result, label, has_windows(*node));
-      if (node->is("Gather") && node->input(0)->has_shape())
-        covers(*node, axis_extent(*node), affine_.of(node->input(1)), node->input(1));
-      if (node->is("GatherND")) covers_all(*node);
+        if (result) not_empty(*result, label, op.windows);  // other operators take empty tensors
+      if (op.table && op.indices) covers_all(*node, op.indices(*node));
     }
     return std::move(demands_);
   }
@@ -66,11 +59,6 @@ class DemandReader {
     if (known_.insert(demand.value.str()).second) demands_.at_least.push_back(std::move(demand));
   }
 
-  static Expr axis_extent(const Node& node) {
-    const Shape& table = node.input(0)->shape();
-    return table.at(ops::normalize_axis(node, node.get_int("axis", 0), table.size()));
-  }
-
   // Indices of known positions are below the extent that they index.
   void covers(const Node& node, const Expr& extent, const rewrite::Affine* index, const Value* shaped) {
     if (!index || !shaped->has_shape()) return;
@@ -82,12 +70,15 @@ class DemandReader {
     at_least({extent - 1 - last, 0, node.label(), true, true});
   }
 
-  void covers_all(const Node& node) {
-    auto components = affine_.components(node.input(1));
-    if (!components || node.get_int("batch_dims", 0) != 0) return;
-    const Shape& table = node.input(0)->shape();
-    for (size_t d = 0; d < components->size() && d < table.size(); ++d)
-      covers(node, table[d], &(*components)[d], node.input(1));
+  void covers_all(const Node& node, const ops::Indices& indices) {
+    const Value* value = node.input(indices.operand);
+    if (!indices.components) {
+      for (const Expr& extent : indices.extents) covers(node, extent, affine_.of(value), value);
+      return;
+    }
+    auto components = affine_.components(value);
+    for (size_t c = 0; components && c < components->size() && c < indices.extents.size(); ++c)
+      covers(node, indices.extents[c], &(*components)[c], value);
   }
 
   const Graph& graph_;

@@ -198,13 +198,13 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
 
 std::vector<KernelEntry> matmul_kernels() {
   std::vector<KernelEntry> entries{
-      {"MatMul", "", prepare_matmul, {}},
-      {"MatMul", "tessera", prepare_matmul, {}},
-      {"Gemm", "", prepare_gemm, {}},
-      {"Gemm", "tessera", prepare_gemm, {}},
+      {.op_type = "MatMul", .domain = "", .prepare = prepare_matmul, .row_product = true},
+      {.op_type = "MatMul", .domain = "tessera", .prepare = prepare_matmul, .row_product = true},
+      {.op_type = "Gemm", .domain = "", .prepare = prepare_gemm, .row_product = true},
+      {.op_type = "Gemm", .domain = "tessera", .prepare = prepare_gemm, .row_product = true},
       {"PackWeight", "tessera.cpu", prepare_pack_weight, {}},
-      {"PackedMatMul", "tessera.cpu", prepare_matmul, {}},
-      {"PackedGemm", "tessera.cpu", prepare_gemm, {}},
+      {.op_type = "PackedMatMul", .domain = "tessera.cpu", .prepare = prepare_matmul, .row_product = true},
+      {.op_type = "PackedGemm", .domain = "tessera.cpu", .prepare = prepare_gemm, .row_product = true},
   };
   for (KernelEntry& entry : einsum_kernels()) entries.push_back(std::move(entry));
   return entries;

@@ -13,9 +13,8 @@ constexpr int64_t kRowsPerRank = 16;
 
 // The state that this is, or that it shows in another form; null if it is none.
 const Value* weight_of(const Value* value) {
-  while (value && value->producer && value->producer->inputs.size() >= 1 &&
-         (value->producer->is("Transpose") || value->producer->is("Cast") || value->producer->is("Reshape")))
-    value = value->producer->inputs[0];
+  while (value && value->producer && ops::moves_of(*value->producer) >= ops::Moves::all)
+    value = value->producer->input(0);
   return value && value->kind == ValueKind::state ? value : nullptr;
 }
 
