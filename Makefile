@@ -10,7 +10,7 @@ FUZZERS ?= run model text values
 
 .PHONY: build run test bench fuzz property conformance sanitize sanitize-short format install clean packages
 
-# What users run: the command with its engines, and the examples. Tests are the larger half and are built by `make test`.
+# The targets for users: the command with its engines, and the examples. Tests are the larger half; `make test` builds them.
 build: packages
 	@cmake --preset release --log-level=WARNING
 	@cmake --build --preset release -j $(JOBS) --target tessera_cli continue_text hello
@@ -42,12 +42,12 @@ fuzz:
 	@cmake --build --preset fuzz -j $(JOBS) --target $(addprefix fuzz_,$(FUZZERS)) fuzz_seeds
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(FUZZERS)
 
-# What others make of written programs: onnx.checker, and ONNX's reference evaluator (from PyPI).
+# Checks written programs with other tools: onnx.checker, and ONNX's reference evaluator (from PyPI).
 conformance: build
 	@scripts/install_packages.sh python3-venv
 	@scripts/conformance.sh
 
-# What is quick and has several threads, under ThreadSanitizer; what measures time, or starts processes, is left out.
+# The quick tests that use several threads, under ThreadSanitizer; leaves out tests that measure time or start processes.
 sanitize-short: packages
 	@cmake --preset tsan --log-level=WARNING
 	@cmake --build --preset tsan -j $(JOBS) --target comm_test

@@ -1,5 +1,5 @@
-// What Gloo takes for the collectives that `tessera bench comm` times, over TCP and by the same protocol. One process a
-// rank, which meet in an empty folder:
+// Gloo's times for the collectives of `tessera bench comm`, over TCP and by the same protocol. Start one process per
+// rank; they meet in an empty folder:
 //   bench_collectives_gloo RANK RANKS FOLDER LEAST MOST [SECONDS]      bytes of the smallest and largest tensor, ×4
 //   between
 // GLOO_ADDRESS names the address to listen at, 127.0.0.1 if it is not set. Rank 0 prints a line for each kind and size:

@@ -1,8 +1,8 @@
-// What MPI takes for the collectives that `tessera bench comm` times, by the same protocol:
+// MPI's times for the collectives of `tessera bench comm`, by the same protocol:
 //   mpirun -n RANKS bench_collectives_mpi LEAST MOST [SECONDS [nonblocking]]      bytes of the smallest and largest
 //   tensor, ×4 between
-// A line for each kind and size: "KIND BYTES MICROSECONDS". With `nonblocking`, MPI's nonblocking calls, each waited
-// for at once: MPI's libraries have other algorithms for these.
+// Prints a line for each kind and size: "KIND BYTES MICROSECONDS". With `nonblocking`, uses MPI's nonblocking calls,
+// each with an immediate wait, because MPI libraries have other algorithms for these.
 #include <mpi.h>
 
 #include <cstdio>

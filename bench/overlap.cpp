@@ -1,8 +1,8 @@
-// What a rank gains by computing while an all-reduce is under way: a program with an all-reduce of MIB MiB beside a
-// chain of PRODUCTS products of ROWS×1024 by 1024×1024 matrices, waited for where it starts, and overlapped.
+// Measures the gain from computing while an all-reduce is under way: a program has an all-reduce of MIB MiB beside a
+// chain of PRODUCTS products of ROWS×1024 by 1024×1024 matrices, and runs without and with overlap.
 //   bench_overlap threads|processes MIB ROWS PRODUCTS          two ranks of this machine
 //   mpirun -n RANKS bench_overlap launched MIB ROWS PRODUCTS   or under torchrun's variables, by Gloo
-// Each rank has one thread. Prints medians of runs that take turns, of rank 0.
+// Each rank has one thread. Prints rank 0's medians of runs that take turns.
 #include <sys/wait.h>
 #include <unistd.h>
 

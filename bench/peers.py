@@ -192,7 +192,7 @@ def main():
     arguments = parser.parse_args()
 
     rows = []
-    print("| model | batch×sequence | ONNX Runtime ms | tessera ms | ratio | two ranks ms | of one rank | bfloat16 ms | of float32 |")
+    print("| model | batch×sequence | ONNX Runtime ms | tessera ms | ratio | two ranks ms | one / two | bfloat16 ms | gain |")
     print("|---|---|---|---|---|---|---|---|---|")
     for model, batch, sequence, mesh in CASES:
         if arguments.only not in model:

@@ -9,8 +9,8 @@
 
 namespace {
 
-// The model is causal: what follows a position does not change its answer. So the text is padded to its final length
-// from the start, and every step runs the plan that the first one made.
+// The model is causal: later positions do not change a position's answer. So the text is padded to its final length
+// from the start, and every step runs the plan of the first one.
 std::string continue_text(tessera::Session& session, std::string text, size_t bytes) {
   const size_t length = text.size() + bytes;
   while (text.size() < length) {

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Written programs, as outsiders meet them: every form of a few models passes onnx.checker's full check, and what is made
-# of Send and Recv alone runs under ONNX's reference evaluator with the answers that we give; and programs whose models
-# tools have saved anew are taken over. The packages onnx, onnxscript and numpy of PyPI are put into build/onnx-venv;
-# `scripts/conformance.sh packages` does no more than that.
+# Checks written programs with other tools: every form of a few models passes onnx.checker's full check; programs of Send
+# and Recv alone run under ONNX's reference evaluator with our answers; programs whose models tools have saved anew are
+# accepted. Installs PyPI's onnx, onnxscript and numpy into build/onnx-venv; `scripts/conformance.sh packages` only does
+# that.
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv

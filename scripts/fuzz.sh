@@ -1,7 +1,7 @@
 #!/bin/sh
-# scripts/fuzz.sh BUILD SECONDS [FUZZER…]: each fuzzer (model, text, values, run; all if none is named) for so many
-# seconds, two side by side where there are two cores, from the models at hand. What one finds is left in
-# BUILD/fuzz/found, and `BUILD/tests/fuzz/fuzz_NAME FILE` repeats it; the corpus in BUILD/fuzz grows from run to run.
+# scripts/fuzz.sh BUILD SECONDS [FUZZER…]: runs each fuzzer (model, text, values, run; all if none is named) for SECONDS,
+# two side by side if there are two cores, starting from the repository's models. Findings are left in BUILD/fuzz/found,
+# and `BUILD/tests/fuzz/fuzz_NAME FILE` repeats one; the corpus in BUILD/fuzz grows from run to run.
 set -e
 build=$1 seconds=$2
 shift 2

@@ -12,7 +12,7 @@ int main(int argc, char** argv) try {
   tessera::Model model = tessera::Model::load(argv[1]);
   tessera::Mesh mesh = tessera::Mesh::parse(argc > 2 ? argv[2] : "tp=2");
 
-  // What the mesh's axes are called says how to use them; a plan says more: presets, annotations, sizes.
+  // The names of the mesh's axes imply their presets; a plan can say more: presets, annotations, sizes.
   tessera::Plan plan;
   tessera::Program program = tessera::compile(model, mesh, plan);
   for (const tessera::CollectiveSummary& collective : program.summary().collectives)

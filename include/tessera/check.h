@@ -13,17 +13,17 @@ inline namespace v1 {
 
 /// Why a program is wrong.
 struct CheckFinding {
-  /// What does not hold:
+  /// The rule that does not hold:
   ///   order      members of a group meet the same collectives in the same order
-  ///   shape      what they state about types, shapes and members fits together
+  ///   shape      the types, shapes and members that they state fit together
   ///   message    sends and receives pair up
-  ///   cycle      nobody waits in a circle, or for a rank that has ended
-  ///   layout     a communication changes a tensor's layout as it says
-  ///   partial    a partial value is reduced before it is used as whole
-  ///   function   the functions that collectives are lowered to are those that their metadata say
+  ///   cycle      no ranks wait for each other in a cycle, and none waits for a rank that has ended
+  ///   layout     a communication changes a tensor's layout as it states
+  ///   partial    a partial value is reduced before it is used as a whole value
+  ///   function   the function of a lowered collective does what its metadata state
   ///   meaning    a written program computes what it was proved to compute when it was written
-  ///   output     all ranks that give the same part of an output have the same of it
-  ///   type       a node's result is of the type that is stated
+  ///   output     all ranks that give the same part of an output have equal data there
+  ///   type       a node's result has the stated type
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes
 
@@ -32,30 +32,30 @@ struct CheckFinding {
     int64_t rank = 0;
     std::string node;  ///< "AllReduce 'h'"; "" for a rank that has ended
   };
-  std::vector<Place> places;  ///< that clash; of a cycle, in the order in which each waits for the next
+  std::vector<Place> places;  ///< the nodes that clash; in a cycle, each waits for the next
 };
 
 struct CheckReport {
   int64_t ranks = 0;
-  int64_t models = 0;          ///< that differ; like ranks run the same
+  int64_t models = 0;          ///< different ones; like ranks run the same model
   int64_t communications = 0;  ///< of all ranks, in one step
   std::vector<CheckFinding> findings;
 
   bool good() const { return findings.empty(); }
 };
 
-/// Follows all ranks through their communications, on classes of like ranks, and proves that members of a group meet
-/// the same collectives in the same order and with matching types and shapes, that sends meet receives, that no ranks
-/// wait in a circle, that every value's layout follows from how it was made, and that ranks which give the same part of
-/// an output, or keep the same part of a state, have the same of it. What comes after a clash means little, so one
-/// clash is reported, of a circle the shortest.
+/// Follows all ranks through their communications, one walk per class of like ranks. Proves that members of a group
+/// meet the same collectives in the same order and with matching types and shapes, that sends match receives, that no
+/// ranks wait for each other in a cycle, that every value's layout follows from its computation, and that ranks which
+/// give the same part of an output, or keep the same part of a state, have equal data there. Whatever follows a clash
+/// means little, so the report has only one clash; if that is a cycle, the shortest.
 CheckReport check_program(const Program& program);
 
-/// Model files of a written program that are not as they were written, relative to its folder.
+/// The model files of a written program that have changed since, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);
 
-/// Checks the program with such models, and if it is good takes them over as they are: from now on it is read with
-/// them.
+/// Checks the program with its changed models. If it is good, the manifest accepts them: Program::read takes the
+/// program with these models from now on.
 CheckReport accept_changed_models(const std::filesystem::path& folder);
 
 }  // namespace v1

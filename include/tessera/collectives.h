@@ -20,10 +20,10 @@ struct MeasureOptions {
   /// "barrier"; empty: all of them.
   std::vector<std::string> kinds;
   int64_t least = int64_t{1} << 10,
-          most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; ×4 between
+          most = int64_t{256} << 20;  ///< bytes of the smallest and largest tensor; each is 4 times the one before
   double seconds = 0.1;               ///< at each point, at least
-  /// Ranks of one host, numbered one host after the other: axes that cross hosts are cut there into sub-axes. 0: all
-  /// ranks, or those that a connection's launch tells of.
+  /// Ranks per host, numbered one host after the other; an axis that crosses hosts is cut there into sub-axes. 0: all
+  /// ranks, or the number that the connection's launch states.
   int64_t per_host = 0;
   std::shared_ptr<Connection> connection;     ///< null: all ranks are threads of this process
   std::chrono::milliseconds timeout{60'000};  ///< longest wait of one rank for another, where there is no connection
@@ -31,39 +31,39 @@ struct MeasureOptions {
 
 /// One point: a collective of float32 in all groups over some axes at once.
 struct CollectiveTime {
-  /// As in MeasureOptions; "all_reduce by levels" inside hosts and between them, over an axis that crosses; or "copy":
-  /// each rank copies `bytes` in its own memory.
+  /// As in MeasureOptions; or "all_reduce by levels", over an axis that crosses hosts, inside hosts and between them;
+  /// or "copy": each rank copies `bytes` in its own memory.
   std::string kind;
-  std::vector<std::string> axes;  ///< that members of a group differ along; none of "copy"
+  std::vector<std::string> axes;  ///< members of a group differ along these; none for "copy"
   int64_t members = 1;            ///< of a group
-  int64_t bytes = 0;              ///< of the whole tensor, as nccl-tests counts it; 0 of barrier
+  int64_t bytes = 0;              ///< of the whole tensor, as nccl-tests counts it; 0 for barrier
   double seconds = 0;             ///< of the slowest rank: the fastest round's median over batches
-  double scatter = 0;             ///< how much longer the slowest round took, as a share of that
+  double scatter = 0;             ///< how much longer the slowest round took, as a share of `seconds`
   double bandwidth = 0;           ///< bytes/s
-  double bus_bandwidth = 0;       ///< bytes/s times what nccl-tests multiplies with: all_reduce 2(n-1)/n, …
-  /// Seconds in which all ranks copy what they get, the memory's floor where ranks share a machine: of reduce and
-  /// gather one rank in n gets all, of broadcast all but one. 0 of barrier. Copies are timed before and after the
+  double bus_bandwidth = 0;       ///< bytes/s times the factor of nccl-tests: 2(n-1)/n for all_reduce, …
+  /// Seconds in which all ranks copy what they receive: the memory's floor if ranks share a machine. In reduce and
+  /// gather one rank in n receives all, in broadcast all but one. 0 for barrier. Copies are timed before and after the
   /// collectives of each group, and the fastest count.
   double floor = 0;
 };
 
-/// What was fitted to the times over one axis, or a sub-axis between hosts or inside them.
+/// The link fitted to the times over one axis, or over a sub-axis between hosts or inside them.
 struct LinkFit {
   std::string axes;
   LinkLevel level;     ///< its bandwidth is 0 if times did not grow with the bytes
   double error = 0;    ///< the root of the mean square of relative errors
-  double scatter = 0;  ///< the same of the scatter of the times that it was fitted to
+  double scatter = 0;  ///< the root of the mean square of the scatter of the fitted times
 };
 
 struct CollectiveTimes {
   std::vector<CollectiveTime> times;  ///< groups: each axis, its sub-axes if it is cut, all axes together if several
   std::vector<LinkFit> fits;
-  /// Of all axes of more than one rank. Throws a user error if a bandwidth could not be fitted.
+  /// The links of all axes of more than one rank. Throws a user error if a bandwidth could not be fitted.
   Topology topology() const;
 };
 
-/// Every rank of a connection makes this call, and gets the same answer. Throws a user error for a kind that there is
-/// not, a mesh that is not the connection's, hosts that do not divide an axis, and buffers that memory cannot hold.
+/// Every rank of a connection makes this call, and gets the same answer. Throws a user error for an unknown kind, a
+/// mesh that is not the connection's, hosts that do not divide an axis, and buffers that memory cannot hold.
 CollectiveTimes measure_collectives(const Mesh& mesh, const MeasureOptions& options = {});
 
 }  // namespace v1

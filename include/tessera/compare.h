@@ -10,8 +10,8 @@
 namespace tessera {
 inline namespace v1 {
 
-/// What differs between two tensors is fine if |a − b| ≤ absolute + relative·max|expected| for every element that is
-/// finite in both, and if NaN and each infinity are where they are expected. Values not set are those of the dtype: see
+/// Two tensors agree if |a − b| ≤ absolute + relative·max|expected| for every element that is finite in both, and if
+/// NaN and each infinity are where they are expected. A value that is not set is that of the dtype; see
 /// tessera/ir/tolerance.h.
 struct Tolerance {
   std::optional<double> absolute;
@@ -28,42 +28,42 @@ struct Difference {
   double max_rel = 0;   ///< max_abs / max|expected|
   std::string problem;  ///< why they cannot be compared: another shape or dtype, or missing; else ""
   int64_t elements = 0;
-  int64_t not_finite = 0;       ///< elements that are NaN or infinite in what came
+  int64_t not_finite = 0;       ///< elements that are NaN or infinite in the actual tensor
   int64_t misplaced = 0;        ///< elements that are NaN or infinite in one of the two, and not the same in the other
   std::string first_misplaced;  ///< "[0, 3]: inf was expected, nan came"
-  /// Of judge_by_own_loss: how far one device and the mesh are from the exact answer, relative to its largest
-  /// magnitude.
+  /// Set by judge_by_own_loss: the distances of one device and of the mesh from the exact answer, relative to its
+  /// largest magnitude.
   double own_loss = 0, loss = 0;
 };
 
 Difference compare(const std::string& name, const Tensor& expected, const Tensor& actual,
                    const Tolerance& tolerance = {});
 
-/// One entry per tensor of either; one that the other lacks does not pass.
+/// One entry per tensor of either; a tensor that the other lacks does not pass.
 std::vector<Difference> compare(const Tensors& expected, const Tensors& actual, const Tolerance& tolerance = {});
 
-/// Lets pass what failed by no more than rounding does to the model on one device: `exact` is one device's answer in
-/// the model's own type, `expected` its answer in the narrower type that `actual` is computed in, too. The bounds are
-/// in tessera/ir/tolerance.h. Sets own_loss and loss of what had failed.
+/// Lets a failed tensor pass if its error is no larger than what rounding already costs on one device. `exact` is one
+/// device's answer in the model's own type; `expected` is its answer in the narrower type of `actual`. The bounds are
+/// in tessera/ir/tolerance.h. Sets own_loss and loss of the tensors that had failed.
 void judge_by_own_loss(std::vector<Difference>& differences, const Tensors& exact, const Tensors& expected,
                        const Tensors& actual);
 
-/// The first tensor by running order of `actual` that both sessions kept in their last run and that differs by more
-/// than the tolerance; nullopt if there is none.
+/// The first tensor, in the running order of `actual`, that both sessions kept in their last run and that differs by
+/// more than the tolerance; nullopt if there is none.
 std::optional<Difference> first_diverging(Session& expected, Session& actual, const Tolerance& tolerance = {});
-/// The same where the expected tensors are known; those that are not among them are passed over.
+/// The same with known expected tensors; tensors that are not among them are skipped.
 std::optional<Difference> first_diverging(const Tensors& expected, const std::vector<Session::Kept>& actual,
                                           const Tolerance& tolerance = {});
 
-/// What PyPI's onnxruntime computes from these inputs: the tensors of these names, outputs of the model or other
-/// results of its nodes. `model` is as it was loaded. ONNX Runtime runs on the CPU, in a Python process: that of the
-/// environment variable TESSERA_PYTHON, else the active virtual environment's, else the first python3 in PATH. Throws a
-/// user error with the mend where there is no such Python, where it has no onnxruntime, or where that does not run the
-/// model.
+/// Runs PyPI's onnxruntime on these inputs and returns the tensors of these names: outputs of the model, or other
+/// results of its nodes. `model` must be as it was loaded. ONNX Runtime runs on the CPU, in a Python process: the
+/// Python that the environment variable TESSERA_PYTHON names, else the active virtual environment's, else the first
+/// python3 in PATH. Throws a user error with the mend if there is no such Python, if it has no onnxruntime, or if
+/// onnxruntime does not run the model.
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names);
 
-/// The first tensor in running order that `actual` kept in its last run and that differs from ONNX Runtime's by more
-/// than the tolerance; nullopt if there is none. Tensors that the model's file does not name are passed over.
+/// The first tensor, in running order, that `actual` kept in its last run and that differs from ONNX Runtime's by more
+/// than the tolerance; nullopt if there is none. Tensors that the model's file does not name are skipped.
 std::optional<Difference> first_diverging_from_onnxruntime(const Model& model, const Tensors& inputs, Session& actual,
                                                            const Tolerance& tolerance = {});
 

@@ -13,14 +13,14 @@ inline namespace v1 {
 struct OperatorCount {
   std::string op;  ///< "MatMul", "com.microsoft.Gelu"
   int64_t count = 0;
-  bool covered = true;  ///< the compiler knows it, and the CPU has a kernel for it
+  bool covered = true;  ///< the compiler knows the operator, and the CPU has a kernel for it
 };
 
 /// A parameter of the model, or any other tensor that the file holds and a program keeps between runs.
 struct WeightInfo {
   TensorInfo tensor;
   int64_t bytes = 0;
-  std::vector<std::string> used_by;  ///< types of the operators that read it, as the file has them, each once
+  std::vector<std::string> used_by;  ///< types of the operators that read it, as in the file, each once
 };
 
 struct Inspection {
@@ -28,16 +28,16 @@ struct Inspection {
   int64_t ir_version = 0;
   int64_t opset = 0;
   std::vector<TensorInfo> inputs, outputs;
-  SymbolSizes sizes;  ///< that flops and bytes are for
+  SymbolSizes sizes;  ///< the sizes to which flops and bytes refer
   int64_t parameters = 0;
   int64_t parameter_bytes = 0;
-  std::vector<WeightInfo> weights;       ///< in the file's order: names for annotations
-  int64_t parameter_bytes_read = 0;      ///< by one step: of a table that only Gather uses, the rows that it takes
+  std::vector<WeightInfo> weights;       ///< in the file's order; annotations use these names
+  int64_t parameter_bytes_read = 0;      ///< by one step; of a table that only Gather uses, just the rows it takes
   int64_t flops = 0;                     ///< of one step on one device, after rewriting
-  DType compute = DType::float32;        ///< the type of float that most of these FLOPs are of
+  DType compute = DType::float32;        ///< the float type of most of these FLOPs
   int64_t moved_bytes = 0;               ///< operands and results of all operators, once each
-  std::vector<OperatorCount> read;       ///< as the file has them, most frequent first
-  std::vector<OperatorCount> rewritten;  ///< as the partitioner meets them; empty if rewriting failed
+  std::vector<OperatorCount> read;       ///< as in the file, most frequent first
+  std::vector<OperatorCount> rewritten;  ///< as the partitioner sees them; empty if rewriting failed
   std::string rewrite_error;             ///< why it failed; "" if it did not
   std::vector<std::string> uncovered;    ///< operators that stop the model from running here
   std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
@@ -47,17 +47,18 @@ struct Inspection {
 /// `sizes` may leave symbols out: see Model::complete.
 Inspection inspect(const Model& model, const SymbolSizes& sizes = {});
 
-/// Inputs to try a model with, the same for the same seed: floats ~ N(0, 1), of which large tensors repeat the first
-/// 16,381, bools random. Integers that index a table are rows that it has, masks are ones, other integers are 0 or 1. A
-/// user error names the input with which they take more than `memory_limit` bytes (0: what the machine has).
+/// Inputs to try a model with, the same for the same seed. Floats are ~ N(0, 1); a large tensor repeats its first
+/// 16,381 elements. Bools are random. Integers that index a table are rows of it, masks are ones, other integers are 0
+/// or 1. If the inputs take more than `memory_limit` bytes (0: what the machine has), throws a user error that names
+/// the input that exceeds the limit.
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit = 0);
 
 struct PresetInfo {
-  std::string name, axes, description;  ///< axes: the names of axes that it takes by default
+  std::string name, axes, description;  ///< axes: the axis names that it takes by default
 };
 
 struct MachineInfo {
-  std::vector<std::string> instruction_sets;  ///< found on this CPU, of those we use
+  std::vector<std::string> instruction_sets;  ///< those of this CPU that our kernels use
   int cores = 1;
   std::vector<PresetInfo> presets;
 };

@@ -5,7 +5,7 @@
 
 #include "tessera/tessera.h"
 
-/// Programs that arrive with collectives in them: a framework has split the model already, into one ONNX file per rank,
+/// Programs that arrive with collectives in them: a framework has already split the model into one ONNX file per rank,
 /// or one for all. Collectives may be ours (domain tessera.comm), ONNX Runtime's or TensorRT's; see docs/dialects.md.
 ///
 ///     std::vector<tessera::Model> models = {tessera::Model::load("rank_0.onnx"), tessera::Model::load("rank_1.onnx")};
@@ -15,25 +15,24 @@ namespace tessera {
 inline namespace v1 {
 
 struct JoinOptions {
-  /// Inputs and outputs that each rank has on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it. All
-  /// other inputs are one array, which every rank takes as it is, and all other outputs have to be the same on all
-  /// ranks that give them, which check_program proves.
+  /// Inputs and outputs that each rank has on its own: "x" becomes "x@0", "x@1", …, one for every rank that has it.
+  /// Every other input is one array, which every rank takes as it is. Every other output must be the same on all ranks
+  /// that give it, which check_program proves.
   std::vector<std::string> own;
-  SymbolSizes shapes;  ///< sizes that sums of bytes assume
+  SymbolSizes shapes;  ///< the sizes that byte counts assume
 };
 
-/// Whether the model holds collectives, or is a written program's that says of its tensors that they are shares; and so
-/// is no whole model that compile() could split.
+/// Whether the model holds collectives, or belongs to a written program and states that its tensors are shares.
+/// compile() cannot split such a model.
 bool has_collectives(const Model& model);
 
-/// The program of ranks that run these models, in their order; or of all ranks of the mesh, if there is one model.
-/// Without axes, the mesh is one axis of as many ranks as there are models, of the name that their nodes give it.
-/// Nothing is split: each rank runs its model, rewritten as any other. An output comes from the lowest rank whose model
-/// gives it.
+/// The program in which rank i runs model i; if there is one model, all ranks of the mesh run it. Without axes, the
+/// mesh is one axis with one rank per model, whose name is the one that their nodes give it. Nothing is split: each
+/// rank runs its model, rewritten as any other. An output comes from the lowest rank whose model gives it.
 ///
-/// Throws user errors that name the rank and the node: models that are not as many as the mesh has ranks, groups that
-/// are none of its axes, inputs of one name and two types, and whatever compile() would refuse in them. Whether the
-/// ranks fit together is what check_program proves, and a Session before it runs.
+/// Throws user errors that name the rank and the node: a number of models that differs from the mesh's ranks, groups
+/// that follow none of its axes, inputs of one name and two types, and whatever compile() would refuse in the models.
+/// check_program proves that the ranks fit together, and so does a Session before it runs.
 Program join(const std::vector<Model>& models, const Mesh& mesh = {}, const JoinOptions& options = {});
 
 }  // namespace v1

@@ -6,7 +6,7 @@
 
 #include "tessera/tessera.h"
 
-/// Where the time of a run went, and what the machine could do.
+/// Where the time of a run went, and the machine's peak rates.
 namespace tessera {
 inline namespace v1 {
 
@@ -18,9 +18,9 @@ struct ProfileEvent {
   std::vector<std::string> axes;  ///< of a communication
   double begin = 0;
   double duration = 0;
-  double waiting = 0;  ///< of a communication's duration: until the last rank of the group had come
-  /// Of a communication that was under way while operators ran: what they took. Its start is an event of its own, where
-  /// this is 0, and this event is the wait for its end.
+  double waiting = 0;  ///< the part of a communication's duration until the last rank of the group arrived
+  /// If operators ran while the communication was under way: their time. This event is then the wait for the
+  /// communication's end; its start is an event of its own, where this is 0.
   double under_way = 0;
 };
 
@@ -28,8 +28,8 @@ struct ProfileEvent {
 struct RankProfile {
   std::vector<ProfileEvent> events;  ///< in running order, one after the other
   double compute = 0;                ///< µs in operators, and in taking inputs and storing outputs
-  double overlapped = 0;             ///< µs of these while communication was under way
-  double exposed = 0;                ///< µs in communication that nothing hides, once all ranks have come
+  double overlapped = 0;             ///< µs of `compute` while communication was under way
+  double exposed = 0;                ///< µs in communication that nothing hides, after all ranks have arrived
   double idle = 0;                   ///< µs waiting for other ranks
 };
 
@@ -38,12 +38,13 @@ struct Profile {
   std::vector<RankProfile> ranks;
 };
 
-/// What a number of this machine's cores reach together.
+/// The peak rates that a number of this machine's cores reach together.
 struct MachinePeak {
   double flops = 0;      ///< per second, in a large matrix product with packed weights
   double bandwidth = 0;  ///< bytes per second, reading memory that no cache holds
 };
-/// Measures for about a second. `dtype`: float32, bfloat16 or float16; no FLOP/s if there are no products of it here.
+/// Measures for about a second. `dtype` is float32, bfloat16 or float16; `flops` stays 0 if this machine has no matrix
+/// products of that type.
 MachinePeak measure_peak(DType dtype, int cores);
 
 }  // namespace v1

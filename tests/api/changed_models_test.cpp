@@ -1,4 +1,4 @@
-// Written models that somebody else has saved: what still is the program is taken over, what is not is named.
+// Written models that somebody has saved anew: check takes over those that are still the program, and names the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ TEST_F(ChangedModels, AreTakenOverIfTheyAreStillTheProgram) {
   }
 }
 
-// Two states of one type have each other's data: no type, and no layout, tells.
+// Two states of one type exchange their data; neither types nor layouts show it.
 TEST_F(ChangedModels, KeepTheWeightsOfTheProgram) {
   for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for}) {
     write(Lower::collectives, "tp=2", 2, form);
@@ -132,7 +132,7 @@ TEST_F(ChangedModels, KeepTheWeightsOfTheProgram) {
   }
 }
 
-// As a tool saves a model that it has loaded whole: the weights are in it, or in a file beside it.
+// A tool that loaded a model whole saves it: the weights are in it, or in a file beside it.
 TEST_F(ChangedModels, MayHoldTheWeightsThemselves) {
   for (Form form : {Form::spmd, Form::parallel_for})
     for (bool beside : {false, true}) {
@@ -212,7 +212,7 @@ TEST_P(ChangedCalls, AreFound) {
   EXPECT_EQ(found.findings[0].rule, GetParam().rule) << found.findings[0].message;
 }
 
-// All ranks take the part of the one opposite, so that messages still meet.
+// All ranks take the opposite rank's part, so that messages still match.
 void turn_ranks(OnnxModel& model) {
   Graph& graph = *model.graph;
   Node* call = node_of(graph, "AllReduce");
@@ -223,7 +223,7 @@ void turn_ranks(OnnxModel& model) {
   graph.set_input(call, 1, within);
 }
 
-// The largest where the sum is meant, by a function that says so; nothing is said of the addends.
+// Replaces a sum by max, in a function that states max; the addends carry no metadata.
 void reduce_otherwise(OnnxModel& model) {
   for (Function& function : model.functions) {
     for (const auto& node : function.body->nodes())
@@ -244,7 +244,7 @@ const CallEdit kCalls[] = {
 INSTANTIATE_TEST_SUITE_P(By, ChangedCalls, testing::ValuesIn(kCalls),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// What a function is called, and says of itself, counts for nothing.
+// A function's name and its metadata do not count.
 TEST_F(ChangedModels, AreTheProgramWhateverItsFunctionsSay) {
   const Edit edits[] = {
       [](OnnxModel& model) {

@@ -1,5 +1,5 @@
-// Programs written with other engines' collectives: what the nodes are, that they run as ours do when they are read
-// back, and what cannot be said in them.
+// Programs written with other engines' collectives: their nodes, that they run like ours when read back, and programs
+// that these dialects cannot express.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

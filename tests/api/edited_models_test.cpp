@@ -51,7 +51,7 @@ class EditedModels : public testing::TestWithParam<How> {
 
   using Edit = std::function<void(Graph&)>;
 
-  // All models, saved by somebody who keeps what computes and its types, but no metadata.
+  // All models, saved with computation and types, but without metadata.
   void edit(const Edit& change) {
     for (const auto& entry : std::filesystem::directory_iterator(out()))
       if (entry.path().extension() == ".onnx") save(entry.path(), change);

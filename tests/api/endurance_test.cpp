@@ -34,8 +34,8 @@ int64_t runs_wanted() {
 constexpr int64_t kShapes = 24;
 static_assert(kShapes > static_cast<int64_t>(runtime::kCachedSignatures));
 
-// Runs the session on each shape in turn and compares with its first run on that shape; what a fifth of the runs has
-// made resident is all that there is to come.
+// Runs the session on each shape in turn and compares with its first run on that shape; after a fifth of the runs, the
+// resident memory must not grow any more.
 void endure(Session& session, int64_t runs, const std::function<Tensors(int64_t)>& inputs) {
   constexpr int64_t kMostGrowth = 8 << 20;
   std::vector<Tensors> first;

@@ -56,7 +56,7 @@ std::vector<Model> on_ranks(const TemporaryFolder& folder, int ranks, const std:
   return models;
 }
 
-// What megatron makes of test::kPair, by hand: `up` by columns, `down` by rows, and the sum of both.
+// Megatron's split of test::kPair, by hand: `up` by columns, `down` by rows, and the sum of both.
 std::vector<Model> hand_split(const TemporaryFolder& folder, const std::string& all_reduce) {
   std::vector<Model> models;
   for (int rank = 0; rank < 2; ++rank)
@@ -167,7 +167,7 @@ TEST(Join, OutputsComeFromTheLowestRankThatGivesThem) {
   EXPECT_THAT(floats(outputs.at("y")), ElementsAre(4, 16));
 }
 
-// What `check` says of two ranks' models, with RANK in a text for its number; "" if it is good.
+// check's finding on two ranks' models; RANK in the text stands for the rank's number. "" if the models are good.
 std::string flaw_of(const std::string& text, const std::map<std::string, Tensor>& first = {},
                     const std::map<std::string, Tensor>& second = {}, std::vector<std::string> own = {}) {
   TemporaryFolder folder;
@@ -378,7 +378,7 @@ older (float[1, 4] x) => (float[a, b] y) {
   EXPECT_THAT(run(program, {{"x", Tensor::of<float>(DType::float32, {1, 4}, {1, 2, 3, 4})}}), ElementsAre(2, 4, 6, 8));
 }
 
-// What check and a session say of ranks that do not fit together.
+// Findings of check, and errors of a session, for ranks that do not fit together.
 void expect_refused(const Program& program, const std::string& rule, const std::vector<std::string>& said) {
   const CheckReport report = check_program(program);
   ASSERT_EQ(report.findings.size(), 1u);
@@ -420,7 +420,7 @@ TEST(Join, OtherOrdersAreRefused) {
   expect_refused(join({write(folder, 0, "a (" + kinds + gather + sum + "}"),
                        write(folder, 1, "b (" + kinds + sum + gather + "}")}),
                  "order", {"ranks 0 and 1", "AllGather 'gather'", "AllReduce 'sum'", "different kinds"});
-  // Of one kind and type, only the names of their results tell them apart.
+  // With one kind and type, only the names of their results distinguish them.
   const std::string alike = "float[2] x) => (float[2] y, float[2] z) { n = Neg (x) ";
   const std::string first = "[first] y = com.microsoft.AllReduce (x) ",
                     second = "[second] z = com.microsoft.AllReduce (n) ";
@@ -506,7 +506,7 @@ TEST(Join, SharesWithoutTheirManifestAreRefused) {
   TemporaryFolder of_rows, of_all, of_five;
   const auto rows = written(of_rows, "dp=2", {.form = Form::spmd});
   EXPECT_THAT(error_of([&] { join({Model::load(rows / "model.onnx")}, Mesh::parse("dp=2")); }),
-              AllOf(HasSubstr("'model.onnx' is of a written program, and its 'x' is a share, [batch{dp}, -]"),
+              AllOf(HasSubstr("'model.onnx' belongs to a written program, and its 'x' is a share, [batch{dp}, -]"),
                     HasSubstr("name the program's folder")));
   const auto all = written(of_all, "tp=2", {});
   EXPECT_THAT(error_of([&] { join({Model::load(all / "rank_0.onnx")}, Mesh::parse("tp=2")); }),
@@ -518,7 +518,7 @@ TEST(Join, SharesWithoutTheirManifestAreRefused) {
               HasSubstr("and not that of rank 0 of the mesh tp=2"));
 }
 
-// A file of kPair in which a value says what it is a share of.
+// A file of kPair in which a value states that it is a share.
 Model pair_that_says(const TemporaryFolder& folder, const char* value, const char* whole, const char* sharding) {
   const std::filesystem::path path = test::write_model(folder, test::kPair);
   OnnxModel model = import_model(path);

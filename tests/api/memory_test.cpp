@@ -1,4 +1,4 @@
-// What a session keeps in memory: the model's pages, and what its plan says.
+// The memory that a session keeps: the model's pages, and the planned memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -145,7 +145,7 @@ TEST(MemoryLimit, counts_outputs_that_somebody_has) {
     EXPECT_NE(said.find("the output 'y'"), std::string::npos) << said;
     held.clear();
     EXPECT_NO_THROW(session.run(inputs)) << "it comes back";
-    // What lies idle makes room for another size.
+    // Idle memory makes room for another size.
     for (int64_t rows : {600, 300, 700, 100}) EXPECT_NO_THROW(session.run({{"x", test::ramp({rows, 1024})}})) << rows;
   }
 }

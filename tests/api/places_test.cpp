@@ -75,7 +75,7 @@ TEST_P(Stages, GiveTheSameBitsInEveryForm) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Stages, testing::Values("gpt2", "tiny"));
 
-// Names of what nodes make, those in branches too: each is to be there once.
+// Names of the nodes' results, also in branches; each must occur once.
 void collect(const Graph& graph, std::multiset<std::string>& names) {
   for (const auto& node : graph.nodes()) {
     for (const Value* result : node->outputs)
@@ -170,7 +170,7 @@ TEST(Places, OfAnyNodesGiveTheSameAnswer) {
   }
 }
 
-// A sum that is taken at a place, by a tree of messages: the zeros of the others are cast like what they have.
+// A sum at a place, by a tree of messages: the zeros of the other ranks are cast as data would be.
 TEST(Places, SumsAreTakenThereByMessagesToo) {
   TemporaryFolder folder;
   Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));

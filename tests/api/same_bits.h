@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-/// One thread a rank, so that sums have one order.
+/// One thread per rank, so that sums have one order.
 inline SessionOptions one_thread() {
   SessionOptions options;
   options.threads_per_rank = 1;

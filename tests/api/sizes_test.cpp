@@ -104,7 +104,7 @@ Tensor filled(Dims dims, float scale) {
   return tensor;
 }
 
-// What one rank computes once the smaller operand is spelt out.
+// The result of one rank with the smaller operand expanded.
 Tensor repeated(const Tensor& row, int64_t times) {
   if (times == 1) return row;
   Tensor all = Tensor::zeros(DType::float32, {row.dims[0], times, row.dims[2]});

@@ -33,7 +33,7 @@ inline std::filesystem::path write_model(const TemporaryFolder& folder, std::str
   return path;
 }
 
-/// Whether what a process has resident tells what it holds: sanitizers keep for a while what is freed.
+/// Whether a process' resident memory shows what it holds: sanitizers keep freed memory for a while.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kCountsMemory = false;
 #else

@@ -43,14 +43,14 @@ class OnEngine : public testing::TestWithParam<Launcher> {
     return std::string(TESSERA_BINARY) + " run " + model_ + " --mesh tp=3 --shapes batch=7 --threads 1 --quiet " +
            "--timeout " + timeout + " --flight-record " + (folder_ / "flight.json").string();
   }
-  /// Starts the ranks, with a folder of their own for what they and the launcher leave; within bounds (code 124).
+  /// Starts the ranks, in a folder of their own for their files and the launcher's; within a time limit (code 124).
   Ran launch(const std::string& command, const std::string& variables = "") const {
     const std::string tmp = (folder_ / "tmp").string();
     return run_command("timeout -k 1 30 env TMPDIR=" + tmp + " OMPI_MCA_btl_vader_backing_directory=" + tmp + " " +
                            variables + " " + GetParam().start(kRanks, command),
                        folder_);
   }
-  /// Ranks as a shell script says: `rank` is each one's number.
+  /// Ranks from a shell script; `rank` is each one's number.
   Ran launch_script(const std::string& body) const {
     const std::string script = (folder_ / "rank.sh").string();
     put(script, "rank=${OMPI_COMM_WORLD_RANK-$RANK}\n" + body);
@@ -65,7 +65,7 @@ class OnEngine : public testing::TestWithParam<Launcher> {
       if (rank != failed && flight_of(rank).is_null()) return false;
     return true;
   }
-  /// What the rank did last, by whichever file has it; null: none.
+  /// The rank's flight record, from whichever file has it; null: none.
   nlohmann::json flight_of(int rank) const {
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
       if (entry.path().extension() != ".json") continue;
@@ -91,7 +91,7 @@ class FaultOnEngine : public OnEngine {
     const std::string rank = std::to_string(failure.rank), act = failure.act;
     const std::string come = failure.rank == 0 ? "ranks 1,2" : failure.rank == 1 ? "ranks 0,2" : "ranks 0,1";
     const auto arrivals =
-        AllOf(HasSubstr("(#1 of group {0,1,2})"), HasSubstr("not come: rank " + rank + "; come: " + come));
+        AllOf(HasSubstr("(#1 of group {0,1,2})"), HasSubstr("missing: rank " + rank + "; arrived: " + come));
     if (act == "throw")
       return AllOf(HasSubstr("rank " + rank + " fails at communication 1, in AllReduce 'y'"),
                    failure.rank == 0 ? Matcher<std::string>(testing::_) : Matcher<std::string>(arrivals));
@@ -120,7 +120,7 @@ TEST_P(FaultOnEngine, ends_the_others_which_say_who_it_was_and_leave_records) {
     const std::string fault =
         "TESSERA_FAULT=rank=" + std::to_string(failure.rank) + ",operation=1,after=600,do=" + failure.act;
     Ran ran = launch(command("2"), fault);
-    // mpirun gives ranks a second before it kills them, which on a loaded machine may be too little.
+    // mpirun gives ranks a second before it kills them, which may be too little on a loaded machine.
     for (int again = 0; again < 2 && is(test::kMpirun) && !all_others_have_records(failure.rank); ++again)
       ran = launch(command("2"), fault);
     EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
@@ -170,7 +170,7 @@ TEST_P(FaultOnEngine, of_a_kernel_while_a_communication_is_under_way_is_told) {
 INSTANTIATE_TEST_SUITE_P(Engines, FaultOnEngine, testing::Values(test::kSpawn, test::kMpirun, test::kTorchrun),
                          test::engine_of);
 
-// What can go wrong before the first run only where ranks are started one by one.
+// Failures before the first run that occur only if ranks are started one by one.
 class StartOnEngine : public OnEngine {};
 INSTANTIATE_TEST_SUITE_P(Engines, StartOnEngine, testing::Values(test::kMpirun, test::kTorchrun), test::engine_of);
 
@@ -188,7 +188,7 @@ TEST_P(StartOnEngine, gives_up_on_a_rank_that_never_comes) {
     EXPECT_THAT(ran.code, testing::Not(AnyOf(0, 124))) << ran.err;
     EXPECT_THAT(ran.err, HasSubstr("gave up after 1000 ms"));
     EXPECT_THAT(ran.err,
-                HasSubstr(is(test::kMpirun) ? "not all ranks have come" : "not come: rank 1; come: ranks 0,2"));
+                HasSubstr(is(test::kMpirun) ? "not all ranks have joined" : "missing: rank 1; arrived: ranks 0,2"));
     expect_nothing_left();
   }
 }
@@ -255,7 +255,7 @@ TEST_P(StartOnEngine, refuses_ranks_that_are_to_do_something_else) {
   EXPECT_THAT(ran.err, HasSubstr("with shared memory"));
 }
 
-// Of every weight the first, a middle and the last element, whichever rank holds it.
+// The first, a middle and the last element of every weight, on any rank.
 TEST_P(StartOnEngine, refuses_models_that_differ_in_one_element) {
   for (const char* weight : {"up", "down"})
     for (const double place : {0.0, 0.6, 1.0}) {
@@ -285,7 +285,7 @@ TEST_P(StartOnEngine, takes_copies_of_one_model) {
   EXPECT_EQ(ran.code, 0) << ran.err;
 }
 
-// What can go wrong over Gloo only, whose ranks meet at rank 0.
+// Failures of Gloo only, whose ranks meet at rank 0.
 class OnGloo : public OnEngine {
  protected:
   double seconds_of(const std::function<void()>& call) const {
@@ -314,7 +314,7 @@ TEST_P(OnGloo, a_rank_that_dies_is_named_where_ranks_share_memory) {
     });
     EXPECT_LT(seconds, 15);
     EXPECT_THAT(ran.err, AllOf(HasSubstr(rank), HasSubstr("has died"), HasSubstr("all_reduce 'y'"),
-                               HasSubstr("it was in AllReduce 'y'"), HasSubstr("not come: " + rank)));
+                               HasSubstr("it was in AllReduce 'y'"), HasSubstr("missing: " + rank)));
     EXPECT_THAT(ran.err, testing::Not(HasSubstr("has not heard")));
     for (int other = 0; other < kRanks; ++other)
       if (other != failed) {

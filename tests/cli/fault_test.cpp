@@ -55,7 +55,7 @@ TEST_P(Fault, names_a_rank_that_stalls) {
   const Ran ran = run("stall");
   EXPECT_EQ(ran.code, 3);
   EXPECT_THAT(ran.err, AllOf(HasSubstr("all_reduce sum float32[56] 'y' (#1 of group {0,1,2})"),
-                             HasSubstr("gave up after 500 ms: not come: rank 1; come: ranks 0,2"),
+                             HasSubstr("gave up after 500 ms: missing: rank 1; arrived: ranks 0,2"),
                              HasSubstr("rank 1 waits for nobody and is in AllReduce 'y'")));
   const nlohmann::json record = flights();
   ASSERT_EQ(record["ranks"].size(), 3u);
@@ -76,7 +76,7 @@ TEST_P(Fault, leaves_no_record_if_none_is_wanted) {
   EXPECT_THAT(ran.err, testing::Not(HasSubstr("what ranks did last")));
 }
 
-// By default in the system's temporary folder, never where the command was run.
+// The default is the system's temporary folder, never the folder where the command runs.
 TEST_P(Fault, is_recorded_where_temporary_files_go) {
   const std::filesystem::path work = folder_ / "work", temporary = folder_ / "temporary";
   std::filesystem::create_directory(work);
@@ -93,7 +93,7 @@ TEST_P(Fault, is_recorded_where_temporary_files_go) {
   EXPECT_THAT(ran.err, HasSubstr("what ranks did last is in " + files[0].string()));
 }
 
-// What an input holds is the user's: no rank has failed, and there is nothing to record.
+// The user is responsible for an input's contents: no rank has failed, and nothing is recorded.
 TEST_P(Fault, is_none_where_an_input_names_what_there_is_not) {
   const std::filesystem::path temporary = folder_ / "temporary";
   std::filesystem::create_directory(temporary);
@@ -150,7 +150,7 @@ TEST_P(FaultOfProcesses, names_a_rank_that_dies) {
   EXPECT_EQ(flights()["ranks"][1]["in"], "AllReduce 'y'");
 }
 
-// By a signal, as SIGSTOP does: nothing in it goes on, and it can say nothing of itself.
+// Stopped by a signal, as by SIGSTOP: the rank does nothing more, and cannot report.
 TEST_P(FaultOfProcesses, names_a_rank_that_is_stopped_once_the_timeout_is_over) {
   timeout_ = "4";
   for (const char* rank : {"0", "1"}) {
@@ -159,7 +159,7 @@ TEST_P(FaultOfProcesses, names_a_rank_that_is_stopped_once_the_timeout_is_over) 
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     EXPECT_LT(took.count(), 7.5) << "not twice the timeout";
     EXPECT_EQ(ran.code, 3);
-    EXPECT_THAT(ran.err, AllOf(HasSubstr("not come: rank " + std::string(rank)),
+    EXPECT_THAT(ran.err, AllOf(HasSubstr("missing: rank " + std::string(rank)),
                                HasSubstr("rank " + std::string(rank) + " waits for nobody and is in AllReduce 'y'"),
                                HasSubstr("what ranks did last is in " + record())));
   }

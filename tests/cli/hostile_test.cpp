@@ -40,7 +40,7 @@ class Hostile : public testing::Test {
                              folder_);
   }
 
-  /// What is said about a mistake.
+  /// The error message of a mistake.
   std::string mistake(const std::string& words) {
     Ran ran = tessera(words);
     EXPECT_EQ(ran.code, 2) << words << "\n" << ran.out << ran.err;
@@ -305,11 +305,11 @@ TEST_F(Hostile, meshes) {
   for (const char* mesh : {"tp=0", "tp=-2", "tp=99999999999999", "tp=99999999999999999999999", "tp=2,tp=2", "tp", "=2",
                            "tp=2,", "tp=1e3", "tp=16777216,dp=16777216", "tp=4294967296,dp=4294967296"})
     EXPECT_THAT(mistake(run + mesh), HasSubstr("[mesh]")) << mesh;
-  // What can be planned cannot always be run by threads of one process.
+  // Threads of one process cannot always run what can be planned.
   mistake(run + "tp=4000000");
 }
 
-// Every model of the repository, cut off and with bits turned over; which, a seed says.
+// Every model of the repository, truncated and with flipped bits, chosen by a seed.
 TEST_F(Hostile, damaged_models) {
   constexpr uint64_t kSeed = 20261;
   constexpr int kOfEach = 12;

@@ -1,4 +1,4 @@
-// A run that is interrupted, and one on a full disk: both end soon, and leave what was there before.
+// An interrupted run, and a run on a full disk: both end soon, and leave earlier files alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -81,12 +81,12 @@ constexpr std::chrono::seconds kSoon{10};
 constexpr std::chrono::seconds kSoon{2};
 #endif
 
-// As a terminal sends it: to all processes of the group at once.
+// A terminal sends the signal to all processes of the group at once.
 TEST_P(CtrlC, ends_all_ranks_soon_and_never_well) {
   TemporaryFolder folder;
   if (const std::string why = test::missing(GetParam().launcher.engine, folder); !why.empty()) GTEST_SKIP() << why;
   const std::string model = test::write_model(folder, GetParam().model).string();
-  // A shell lets what it starts in the background ignore the signal; launchers do not.
+  // A shell makes background processes ignore the signal; launchers do not.
   const std::string command =
       GetParam().launcher.start(2, "env --default-signal=INT " + std::string(TESSERA_BINARY) + " " +
                                        GetParam().command + " --mesh tp=2 --threads 1 " + model);

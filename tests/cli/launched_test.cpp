@@ -139,7 +139,7 @@ TEST_P(Launched, a_stalled_rank_is_named_and_ends_too) {
                                               " --flight-record " + file("flight.json")),
                   folder_);
   EXPECT_NE(ran.code, 0);
-  EXPECT_THAT(ran.err, AllOf(HasSubstr("not come: rank 1"), HasSubstr("rank 1 says nothing")));
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("missing: rank 1"), HasSubstr("rank 1 says nothing")));
 }
 
 // Whole models on every engine, against the answers that came with them.

@@ -9,7 +9,7 @@
 
 #include "run_command.h"
 
-/// Who starts a command's ranks.
+/// The launcher of a command's ranks.
 namespace tessera::test {
 
 struct Launcher {

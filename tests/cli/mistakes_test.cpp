@@ -1,4 +1,4 @@
-// What the commands say of mistakes.
+// The commands' messages for mistakes.
 #include "cli/command_line.h"
 
 namespace tessera {

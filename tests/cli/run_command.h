@@ -15,7 +15,7 @@ struct Ran {
   std::string out, err;
 };
 
-/// Runs `command` in a shell, in `folder`, which takes what it prints.
+/// Runs `command` in a shell, in `folder`, where its output goes to files.
 inline Ran run_command(const std::string& command, const testing_io::TemporaryFolder& folder) {
   const std::string out = (folder / "stdout").string(), err = (folder / "stderr").string();
   const int status =

@@ -44,7 +44,7 @@ std::optional<pid_t> process_of(int rank, const std::string& word) {
   return std::nullopt;
 }
 
-/// Whether it comes to be within ten seconds.
+/// Whether the condition becomes true within ten seconds.
 template <typename Condition>
 bool soon(Condition condition) {
   for (int i = 0; i < 1000; ++i) {

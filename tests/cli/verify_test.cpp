@@ -56,7 +56,7 @@ TEST_F(CommandLine, verify_compares_the_tensors_that_it_is_told) {
   EXPECT_THAT(mistake("run " + written + " --inputs " + in + " --fetch y"), HasSubstr("leave out --fetch"));
 }
 
-// A Python of the test's: it takes what the command hands over, and gives `answers`.
+// The test's own Python: keeps the command's files, and returns `answers`.
 class AgainstOnnxRuntime : public CommandLine {
  protected:
   Ran verify(const std::string& python_text, const std::string& words = "") {
@@ -117,7 +117,7 @@ TEST_F(AgainstOnnxRuntime, says_what_is_missing_and_how_to_mend_it) {
   EXPECT_THAT(mistake("verify " + model_ + " --against onnxruntime --expected x.npz"), HasSubstr("--expected"));
 }
 
-// Where the machine has it.
+// If the machine has it.
 TEST_F(AgainstOnnxRuntime, agrees_with_the_real_one) {
   if (std::system("python3 -c 'import onnxruntime' >/dev/null 2>&1") != 0) GTEST_SKIP() << "python3 has no onnxruntime";
   for (const std::string name : {"gpt2", "bert", "mlp"}) {

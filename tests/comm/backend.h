@@ -19,14 +19,14 @@
 namespace tessera::comm {
 
 using RankBody = std::function<void(World& world, int rank)>;
-/// A backend as the suite runs it.
+/// A backend for the suite.
 struct Backend {
   std::string_view name;
-  /// Runs the body on `ranks` ranks at once, and returns when all have ended. A body that throws fails the test. Where
-  /// ranks are processes, it runs the body for its own rank; ranks share nothing but what the body captured.
+  /// Runs the body on `ranks` ranks at once, and returns when all have ended. A body that throws fails the test. If
+  /// ranks are processes, each runs the body for its own rank; ranks share only the body's captures.
   void (*on_ranks)(int ranks, const RankBody& body);
   /// Whether sums are taken in member order. Otherwise the library orders them, the same way in every run, and only
-  /// sums that no order rounds have bits that are known beforehand.
+  /// sums that are exact in any order have predictable bits.
   bool member_order = true;
 
   friend std::ostream& operator<<(std::ostream& stream, const Backend& backend) { return stream << backend.name; }

@@ -8,11 +8,11 @@
 #include "tessera/base/error.h"
 #include "trial.h"
 
-/// What every backend must do, whatever carries its bytes. Include this in one file of a test program and instantiate
-/// it there; see backend_test.cpp.
+/// The tests that every backend must pass. Include this in one file of a test program and instantiate it there; see
+/// backend_test.cpp.
 namespace tessera::comm {
 
-/// What a body throws, which must be of that kind; "" for nothing.
+/// The body's exception, which must be of that kind; "" if there is none.
 template <typename Body>
 std::string error_of(Body body, ErrorKind kind = ErrorKind::running) {
   try {
@@ -239,7 +239,7 @@ TEST_P(BackendSuite, from_and_to_nobody_gives_zeros) {
     group->run({.kind = Kind::recv, .out = out.data(), .count = 3, .from = -1});
     EXPECT_EQ(out, (std::vector<float>{0, 0, 0}));
     group->run({.kind = Kind::send, .in = in.data(), .count = 3, .to = -1});
-    // A shift: rank 0 gives to rank 1, and gets from nobody.
+    // A shift: rank 0 sends to rank 1, and receives from nobody.
     out = {7, 7, 7};
     group->run({.kind = Kind::permute,
                 .in = in.data(),

@@ -1,4 +1,4 @@
-// What ranks note of their communications, and whom a timeout blames.
+// The ranks' notes of their communications, and the ranks that a timeout blames.
 #include "tessera/comm/flight.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +65,7 @@ TEST(Blame, falls_on_the_rank_that_waits_for_nobody) {
     world.flight(rank)->step = "MatMul 'h.3'";
     std::this_thread::sleep_for(milliseconds(500));
   });
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("not come: rank 1"),
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("missing: rank 1"),
                                HasSubstr("rank 1 waits for rank 2 at barrier 'late', #1 of group {1,2}"),
                                HasSubstr("rank 2 waits for nobody and is in MatMul 'h.3'")));
   EXPECT_THAT(errors[1], HasSubstr("rank 0 ended the run")) << "all have the same reason";
@@ -81,10 +81,10 @@ TEST(Blame, sees_a_circle) {
     group->run({.kind = Kind::recv, .out = &element, .count = 1, .from = 1 - rank});
   });
   EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1 waits for rank 0 at message #1 with rank 0"),
-                               HasSubstr("they wait for one another in a circle")));
+                               HasSubstr("they wait for one another in a cycle")));
 }
 
-// All have come, but one does not get to its part of the work.
+// All have arrived, but one does not reach its part of the work.
 TEST(Blame, falls_on_a_member_that_has_come_and_does_not_go_on) {
   auto world = make_local_world(3, {.timeout = milliseconds(300)});
   std::vector<std::vector<float>> in(3, std::vector<float>(9000)), out = in;
@@ -104,7 +104,7 @@ TEST(Blame, falls_on_a_member_that_has_come_and_does_not_go_on) {
 
 #ifndef TESSERA_THREAD_SANITIZER
 
-// Rank 1 is stopped in the middle of a wait: it waits no more, whatever it waited for.
+// Rank 1 is stopped in the middle of a wait: it no longer counts as waiting.
 TEST(Blame, falls_on_a_process_that_is_stopped_while_it_waits) {
   const auto errors = errors_of_processes(3, {.timeout = milliseconds(1000)}, [](World& world, int rank) {
     auto group = world.join(rank, everyone(3));

@@ -126,7 +126,7 @@ TEST(LocalWorld, a_timeout_names_who_has_come_and_who_has_not) {
   });
   for (int rank : {0, 2})
     EXPECT_THAT(errors[rank], AllOf(HasSubstr("all_reduce sum float32[5000] 'grad.w' (#2 of group {2,0,1})"),
-                                    HasSubstr("not come: rank 1; come: ranks 2,0")));
+                                    HasSubstr("missing: rank 1; arrived: ranks 2,0")));
 }
 
 TEST(LocalWorld, ranks_may_come_together_later_than_they_may_wait_for_each_other_then) {
@@ -157,10 +157,10 @@ TEST(LocalWorld, a_full_group_times_out_too) {
     auto group = world->join(rank, everyone(2));
     for (int i = 0; rank == 0 && i < 100; ++i) group->start({.kind = Kind::barrier});
   });
-  EXPECT_THAT(errors[0], AllOf(HasSubstr("could not start"), HasSubstr("to #1 have not come: rank 1")));
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("could not start"), HasSubstr("missing at #1: rank 1")));
 }
 
-/// What three ranks throw that run `operations[rank]` together. Buffers outlive the run, whoever throws first.
+/// The errors of three ranks that run `operations[rank]` together. Buffers outlive the run, whoever throws first.
 std::vector<std::string> disagree(std::vector<Operation> operations) {
   auto world = make_local_world(static_cast<int>(operations.size()));
   std::vector<std::vector<float>> in(operations.size(), std::vector<float>(9000)), out = in;

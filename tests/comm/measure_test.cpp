@@ -78,7 +78,7 @@ TEST(Meter, moves_the_bytes_that_it_was_asked_for_as_often_as_it_must) {
     meter.time(Kind::permute, std::vector{0, 1}, 4096);
   });
   EXPECT_EQ(counted.bytes_into_permutes, 4096);
-  // Of each rank and batch: a meeting, at least one operation, and the slowest time.
+  // For each rank and batch: a meeting, at least one operation, and the slowest time.
   EXPECT_GE(counted.operations, 2 * 9 * 3);
 }
 

@@ -153,7 +153,7 @@ auto with_element(DType dtype, Visit visit) {
   }
 }
 
-/// All inputs, of one length, reduced element by element in their order.
+/// The reduction of all inputs, which have one length, element by element in their order.
 inline Bytes reference_reduction(DType dtype, Reduction reduction, const std::vector<Bytes>& inputs) {
   return with_element(dtype, [&](auto element) { return reduce_as<decltype(element)>(reduction, inputs); });
 }

@@ -57,7 +57,7 @@ inline std::vector<std::string> errors_of_processes(int ranks, const WorldOption
   return errors;
 }
 
-/// The same; a rank that throws ends the others, and fails the test.
+/// The same; a rank that throws ends the others and fails the test.
 inline void run_on_processes(int ranks, const WorldOptions& options, const RankBody& body) {
   const std::vector<std::string> errors = errors_of_processes(ranks, options, [&](World& world, int rank) {
     try {

@@ -76,7 +76,7 @@ TEST(SharedWorld, a_rank_that_is_killed_is_named_at_the_timeout) {
     if (rank == 1) return;
     group->run({.kind = Kind::barrier, .label = "last"});
   });
-  for (int rank : {0, 2}) EXPECT_THAT(errors[rank], AllOf(HasSubstr("'last'"), HasSubstr("not come: rank 1")));
+  for (int rank : {0, 2}) EXPECT_THAT(errors[rank], AllOf(HasSubstr("'last'"), HasSubstr("missing: rank 1")));
 }
 
 TEST(SharedRegion, gives_memory_back_and_uses_it_again) {

@@ -30,7 +30,7 @@ struct Trial {
 /// its own expected result without asking anybody.
 class Case {
  public:
-  /// Draws what the seed decides: root, counts (uneven, some zero), who sends to whom.
+  /// Draws everything that the seed decides: root, counts (uneven, some zero), who sends to whom.
   Case(const Trial& trial, int members) : Case(trial, members, std::mt19937_64(trial.seed)) {}
 
   std::string str() const {
@@ -69,7 +69,7 @@ class Case {
                            trial_.seed * 1000 + member, Trial::whole_numbers);
   }
 
-  /// What member `me` must find in `out`.
+  /// The expected `out` of member `me`.
   Bytes expected(int me) const {
     switch (trial_.kind) {
       case Kind::all_reduce:

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tessera/ir/tolerance.h"
 #include "tessera/compiler/compile.h"
 #include "tessera/io/npz.h"
+#include "tessera/ir/tolerance.h"
 #include "tessera/onnx/import.h"
 #include "tessera/runtime/executor.h"
 
@@ -68,7 +68,7 @@ TEST_P(AllModels, GiveTheSingleDeviceAnswer) {
   expect_answers(model, on.mesh, on.preset);
 }
 
-// One session takes over what it has prepared from length to length, and forgets the first of them.
+// One session reuses its preparations from length to length, and forgets the oldest.
 TEST(Models, AGrowingCacheHasTheBitsOfAFreshStart) {
   for (std::string mesh : {"tp=1", "tp=2", "dp=2"}) {
     Compiled compiled = compile_on("llama-cache", mesh, "");

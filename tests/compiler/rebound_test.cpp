@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// What decoding consists of never starts from nothing.
+// The steps of decoding are never planned from scratch.
 TEST(ReboundCache, grows_and_shrinks_from_plan_to_plan) {
   for (const char* mesh : {"tp=1", "tp=2"}) {
     PlansInTurn plans(whole_model("llama-cache"), mesh, "");

@@ -38,7 +38,7 @@ NodeCase with_constants(const NodeCase& node_case, bool (*is_constant)(const Ten
 /// does.
 bool is_plain(const std::filesystem::path& folder);
 
-/// What is wrong about `actual`; empty if nothing is.
+/// The mismatch of `actual`; empty if there is none.
 std::string mismatch(const std::string& name, const Tensor& expected, const Tensor& actual,
                      const ElementTolerance& tolerance);
 

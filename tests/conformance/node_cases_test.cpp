@@ -15,9 +15,9 @@
 namespace tessera::conformance {
 namespace {
 
-// What the package of ONNX 1.12 holds; fewer would be a damaged installation.
+// The number of cases in ONNX 1.12's package; fewer mean a damaged installation.
 constexpr size_t kCases = 1072;
-// Of the tests on tensors alone, so many in a hundred must pass.
+// This percentage of the tests on tensors alone must pass.
 constexpr size_t kLeastPercent = 90;
 
 bool passes(const Outcome& outcome) {
@@ -67,7 +67,7 @@ TEST(NodeCases, GiveTheSameAnswerHoweverTheyAreSplit) {
   EXPECT_GT(checked, 0);
 }
 
-// The comparison must see what it is for.
+// The comparison must detect differences.
 TEST(Mismatch, IsFoundInShapesTypesAndElements) {
   ElementTolerance tolerance;
   Tensor two = Tensor::of<float>(DType::float32, {2}, {1, 2});

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-/// Where Debian's libonnx-testdata puts ONNX's backend tests, and our lists of them.
+/// The folder of ONNX's backend tests in Debian's libonnx-testdata, and our lists of them.
 namespace tessera::conformance {
 
 inline const std::filesystem::path kData = "/usr/share/libonnx-testdata/data";

@@ -9,7 +9,7 @@ namespace {
 
 using comm::Kind;
 
-// By hand, for 8 members and 800 bytes: a share is 100 bytes, three rounds reach everybody.
+// By hand, for 8 members and 800 bytes: a share is 100 bytes, and three rounds reach everybody.
 TEST(CollectiveCost, rings_move_the_least_bytes) {
   EXPECT_EQ(ring(Kind::all_gather, 8, 800), (Terms{7, 700}));
   EXPECT_EQ(ring(Kind::reduce_scatter, 8, 800), (Terms{7, 700}));

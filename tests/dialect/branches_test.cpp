@@ -1,4 +1,4 @@
-// Of an If whose condition follows from the rank, the branch that the rank takes stands in its place.
+// If an If's condition follows from the rank, the branch that the rank takes replaces it.
 #include "tessera/dialect/branches.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class Branches : public testing::Test {
   Value* x_ = graph_.add_input("x", kType);
 };
 
-// One that says that it stands for something else than what it copies stays, so that who moves it moves that.
+// A copy that states another value than its operand's stays, so that a communication of it moves that value.
 TEST_F(Branches, ACopyWithMetadataOfItsOwnStaysANode) {
   for (bool of_a_result : {false, true})
     for (const char* says : {"", "x", "y"}) {

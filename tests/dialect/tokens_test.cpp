@@ -1,4 +1,4 @@
-// Tokens order communication: threaded through it, they form one chain, and what is no chain is refused by name.
+// Tokens order communication: threaded through it, they form one chain; other patterns are refused by name.
 #include "tessera/dialect/tokens.h"
 
 #include <gmock/gmock.h>

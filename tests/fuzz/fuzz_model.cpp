@@ -1,4 +1,4 @@
-// The importer, and the exporter on what it accepts.
+// Fuzzes the importer, and the exporter on accepted models.
 #include "fuzz/reader.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/import.h"

@@ -1,6 +1,6 @@
-// A model's bytes on the whole way: read, looked at, compiled for one rank and for two, proved, run, and run again with
-// one size a little larger, which has to give what a session gives that knew no other sizes. What would take much time
-// or memory to run, as `inspect` and the program say, is not run.
+// Takes a model's bytes along the whole path: reads and inspects the model, compiles it for one rank and for two,
+// proves it, runs it, and runs it again with one size a little larger, which must give the result of a session that
+// knew no other sizes. Skips runs that would take much time or memory according to `inspect` and the program.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kMostFlops = 20'000'000;
 constexpr int64_t kMostBytes = 64 << 20;
 
-/// A file without a folder: whatever a model says of external data leads out of it, and is refused.
+/// A file without a folder: any external data of a model lead out of it, and are refused.
 class MemoryFile {
  public:
   MemoryFile(const uint8_t* data, size_t size) : file_(memfd_create("model", MFD_CLOEXEC)) {
@@ -55,7 +55,7 @@ struct Sized {
   Tensors inputs;
 };
 
-/// With one size larger by one; nullopt if the model has no sizes, or runs at no such ones.
+/// The sizes with one of them larger by one; nullopt if the model has no sizes, or does not run at such sizes.
 std::optional<Sized> grown(const Model& model, const SymbolSizes& sizes) {
   for (const std::string& symbol : model.symbols()) try {
       Sized larger{model.complete({{symbol, sizes.at(symbol) + 1}}), {}};
@@ -125,7 +125,7 @@ void go(const uint8_t* data, size_t size) {
   // A model that does not run at these sizes is refused here, when they are numbers.
   compile(model.with_sizes(sizes), Mesh(), {});
   const std::optional<Sized> larger = grown(model, sizes);
-  // Each by itself: one may be refused for what another allows.
+  // Each by itself: one may be refused where another is allowed.
   for (const auto& [mesh, plan] : {std::pair("tp=1", &usual), {"tp=2", &usual}, {"tp=2", &annotated}})
     run([&, mesh = mesh, plan = plan] { check_and_run(compile(model, Mesh::parse(mesh), *plan), first, larger); });
 }

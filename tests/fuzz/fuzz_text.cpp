@@ -1,4 +1,4 @@
-// The parser of ONNX's text syntax, and the printer on what it accepts.
+// Fuzzes the parser of ONNX's text syntax, and the printer on accepted models.
 #include "fuzz/reader.h"
 #include "tessera/ir/text.h"
 

@@ -1,4 +1,4 @@
-// The small readers: the first byte says which.
+// Fuzzes the small readers; the first byte chooses one.
 #include "fuzz/reader.h"
 #include "tessera/io/npy.h"
 #include "tessera/mesh/sharding.h"

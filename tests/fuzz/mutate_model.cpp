@@ -114,7 +114,7 @@ std::string changed_bytes(Random& random, std::string bytes) {
 
 class Mutation {
  public:
-  /// `donor` gives what is put in; it may be the model itself.
+  /// `donor` provides the inserted content; it may be the model itself.
   Mutation(onnx::ModelProto& model, onnx::ModelProto& donor, Random& random) : random_(random) {
     collect(*model.mutable_graph(), places_);
     for (auto& function : *model.mutable_functions()) collect(function, places_);

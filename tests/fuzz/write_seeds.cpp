@@ -1,6 +1,6 @@
-// fuzz_seeds OUT FOLDER…: what the fuzzers begin with, from the .onnx and .npy files below the folders. OUT/model
-// and OUT/run get small models, OUT/text the text of models, OUT/values arrays and notation. Large weights of models to
-// be run become inputs: what is left is the graph, in a size at which a fuzzer makes headway.
+// fuzz_seeds OUT FOLDER…: writes the fuzzers' seeds, from the .onnx and .npy files below the folders. OUT/model and
+// OUT/run get small models, OUT/text the text of models, OUT/values arrays and notation. Large weights of models that
+// are run become inputs, which leaves the graph in a size at which a fuzzer makes progress.
 #include <filesystem>
 #include <fstream>
 #include <iostream>

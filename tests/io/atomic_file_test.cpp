@@ -85,7 +85,7 @@ TEST(atomic_file, full_disk_is_a_running_error_and_leaves_no_litter) {
   EXPECT_EQ(folder.entries(), 1u);
 }
 
-// Of a process that ends at once, the number.
+// The number of a process that ends at once.
 pid_t ended_process() {
   const pid_t process = fork();
   if (process == 0) _exit(0);

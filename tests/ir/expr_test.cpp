@@ -121,14 +121,14 @@ TEST(expr, reads_what_exporters_write) {
     EXPECT_EQ(Expr::parse(text), std::nullopt) << text;
   EXPECT_EQ(Expr::parse(std::string(100000, '(')), std::nullopt);
   EXPECT_EQ(Expr::parse(std::string(100000, '-') + "n"), std::nullopt);
-  // What grows beyond bounds is none, and found out in no time.
+  // An expression that grows beyond bounds is none, and this is found out quickly.
   std::string sum = "s0", power = "(a + b + c + d)";
   for (int i = 1; i < 20000; ++i) sum += " + s" + std::to_string(i);
   for (int i = 1; i < 16; ++i) power += "*(a + b + c + d)";
   for (const std::string& text : {sum, power}) EXPECT_EQ(Expr::parse(text), std::nullopt) << text.substr(0, 20);
 }
 
-// Found by fuzzing: bounds of what is divided were asked for twice at each division.
+// Found by fuzzing: each division asked twice for the bounds of its dividend.
 TEST(expr, chains_of_divisions_take_no_longer_than_they_are_long) {
   std::string text = "s";
   for (int i = 0; i < 60; ++i) text += "//2";

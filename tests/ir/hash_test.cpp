@@ -33,7 +33,7 @@ TEST(Hash, tells_every_single_bit) {
   }
 }
 
-// Whatever their distance: also where the two words come to one lane.
+// At any distance, also if the two words reach one lane.
 TEST(Hash, tells_two_signs_that_change) {
   constexpr int64_t kFloats = 512;
   const auto hash_with = [&](int64_t first, int64_t second) {

@@ -156,7 +156,7 @@ TEST(Movement, pad_in_every_mode) {
   EXPECT_THAT(pad(row, {2, 1}, "wrap", {6}), ElementsAre(2, 3, 1, 2, 3, 1));
   EXPECT_THAT(pad(row, {-1, 2}, "constant", {4}), ElementsAre(2, 3, 9, 9));
   EXPECT_THAT(pad(row, {-1, -1}, "reflect", {1}), ElementsAre(2));
-  // What is cropped is gone before anything is repeated.
+  // Cropping comes before repetition.
   EXPECT_THAT(pad(row, {-1, 3}, "wrap", {5}), ElementsAre(2, 3, 2, 3, 2));
   EXPECT_THAT(pad(row, {2, -1}, "wrap", {4}), ElementsAre(1, 2, 1, 2));
   EXPECT_THAT(pad(row, {3, -1}, "reflect", {5}), ElementsAre(2, 1, 2, 1, 2));

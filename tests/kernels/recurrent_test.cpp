@@ -12,7 +12,7 @@ float sigmoid(float x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// One sequence of three numbers, one hidden element: the equations as they stand.
+// One sequence of three numbers, one hidden element: the plain equations.
 const Tensor kSequence = floats({3, 1, 1}, {0.5f, -1, 2});
 constexpr float x[] = {0.5f, -1, 2};
 

@@ -101,7 +101,7 @@ TEST(Reduction, logarithms_of_integers_that_are_none_go_to_the_nearest) {
   const auto reduced = [](const Tensor& tensor) {
     return run_kernel_one("ReduceLogSum", {tensor, ints({1}, {1})}, tensor.dtype, {3, 1}).to_int64();
   };
-  // Of 0, -inf; of -2, NaN; of 8, 2.08.
+  // log gives -inf for 0, NaN for -2, and 2.08 for 8.
   EXPECT_THAT(reduced(Tensor::of(DType::int64, {3, 2}, std::vector<int64_t>{0, 0, -1, -1, 4, 4})),
               ElementsAre(std::numeric_limits<int64_t>::min(), 0, 2));
   EXPECT_THAT(reduced(Tensor::of(DType::int32, {3, 2}, std::vector<int32_t>{0, 0, -1, -1, 4, 4})),

@@ -14,11 +14,11 @@ using Attributes = std::map<std::string, AttributeValue>;
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// What to run beyond operands and results: `RunOptions{.attributes = {{"axis", int64_t{1}}}}`.
+/// Settings beyond operands and results: `RunOptions{.attributes = {{"axis", int64_t{1}}}}`.
 struct RunOptions {
   Attributes attributes;
   std::string domain = "";
-  /// Whether prepare() sees the elements of the operands (as it does of constants) or only their extents.
+  /// Whether prepare() sees the operands' elements (as for constants) or only their extents.
   bool known = true;
   /// The first result is written over this operand; -1 for memory of its own. Must be allowed by the registration.
   int in_place = -1;

@@ -20,7 +20,7 @@ struct Rank {
   std::string version = "1";
 };
 
-/// What each rank throws when they compare.
+/// The errors of each rank when they compare.
 std::vector<std::string> compare(const std::vector<Rank>& ranks) {
   const auto world = comm::make_local_world(static_cast<int>(ranks.size()));
   const std::vector<int> all = world->local_ranks();
@@ -64,7 +64,7 @@ TEST(Handshake, names_the_ranks_and_what_differs) {
   EXPECT_THAT(compare({{usual}, {pair_on("tp=4", "dp:tp")}}), Each(HasSubstr("the program of rank 1")));
 }
 
-// The program's text leaves out what is long.
+// The program's text elides long tensors.
 TEST(Handshake, compares_constants_whole) {
   const auto with_last_row = [](int64_t row) {
     test::TemporaryFolder folder;
@@ -80,7 +80,7 @@ TEST(Handshake, compares_constants_whole) {
               Each(HasSubstr("the constants or the weights' types of rank 1")));
 }
 
-// Who maps the same file has the same bytes; a copy may have others.
+// Ranks that map the same file have the same bytes; a copy may have others.
 TEST(Handshake, tells_copies_of_the_weights) {
   test::TemporaryFolder folder;
   const std::filesystem::path model = test::write_model(folder, test::kPair), copy = folder / "copy.onnx";

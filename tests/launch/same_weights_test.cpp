@@ -37,7 +37,7 @@ std::shared_ptr<const runtime::RankPrograms> program_of(const char* mesh, std::s
 
 using Programs = std::vector<std::shared_ptr<const runtime::RankPrograms>>;  // by rank
 
-/// What each rank throws as they compare what they have of these copies.
+/// The errors of each rank when they compare these copies.
 std::vector<std::string> compare(const Programs& programs, const std::vector<uint64_t>& copies, uint64_t all) {
   const auto world = comm::make_local_world(static_cast<int>(programs.size()));
   const std::vector<int> ranks = world->local_ranks();
@@ -67,7 +67,7 @@ TEST(SameWeights, finds_copies_alike) {
   }
 }
 
-// Wherever the element is, whoever holds it, however ranks share copies.
+// For any place of the element, any rank that holds it, and any sharing of copies.
 TEST(SameWeights, finds_every_element_that_differs) {
   const auto program = program_of("dp=2,tp=2");
   for (const int64_t element : {int64_t{0}, kElements / 2 - 1, kElements / 2, 2 * kElements / 3, kElements - 1})
@@ -82,10 +82,10 @@ TEST(SameWeights, finds_every_element_that_differs) {
     }
 }
 
-// Of much, what nobody else reads is not read to be compared.
+// Of large weights, ranks do not read a block only to compare it if nobody else reads it.
 TEST(SameWeights, of_much_compares_what_ranks_of_several_copies_read) {
   const auto program = program_of("dp=2,tp=2");
-  // Of "down", tp=0 has the first half and tp=1 the second; both hold the block in the middle.
+  // tp=0 has the first half of "down" and tp=1 the second; both hold the block in the middle.
   for (const int64_t element : {int64_t{5}, kElements - 1}) {
     SCOPED_TRACE(element);
     const auto other = program_of("dp=2,tp=2", "down", element);

@@ -1,4 +1,4 @@
-// What is left of ranks that could not be started: nothing.
+// Ranks that could not be started leave nothing behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -68,7 +68,7 @@ std::vector<std::string> asleep(const char* seconds) {
   return {"launch_test", "--gtest_filter=SpawnedRank.sleeps"};
 }
 
-// As a rank of the tests below; else there is nothing to do.
+// Runs as a rank of the tests below; otherwise there is nothing to do.
 TEST(SpawnedRank, sleeps) {
   if (getenv("TESSERA_RANK") != nullptr) sleep(static_cast<unsigned>(atoi(getenv("TESSERA_TEST_SLEEP"))));
 }

@@ -103,7 +103,7 @@ TEST(ShardingText, RandomOnesSurviveARoundTrip) {
     }
 }
 
-// Twelve heads over five ranks, and what is minor to them stays together.
+// Twelve heads over five ranks; dimensions minor to the heads stay together.
 TEST(BalancedSplit, SizesDifferByAtMostOneTheLargerFirst) {
   Mesh mesh = Mesh::parse("x=5");
   std::vector<int64_t> extents, offsets;
@@ -171,7 +171,7 @@ TEST(Canonical, JoinsSubAxesAsFarAsTheySplitEvenly) {
       << "2 1 2 1 and 2 2 1 1";
 }
 
-// Equal layouts hold equal indices, whatever they were compared by.
+// Equal layouts hold equal indices, however they are compared.
 TEST(SameLayout, IsNeverWrongAboutIndices) {
   std::mt19937_64 engine(4);
   int same = 0, missed = 0;

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// What str() prints is read back as the same layout, whatever the parts' sizes are.
+// The output of str() reads back as the same layout, for any sizes of parts.
 TEST(ShardingText, reads_back_as_the_same_layout) {
   Mesh mesh = Mesh::parse("dp=2,tp=4");
   Expr b = Expr::symbol("b"), s = Expr::symbol("s");

@@ -1,4 +1,4 @@
-// What moves between ranks: dropped, bypassed, done twice, put where it does not belong, or told to do something else.
+// Edits of communication: dropped, bypassed, done twice, inserted where it does not belong, or changed.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +22,7 @@ std::string drop(const Site& site, Random&) {
   const bool through = moves_through(site), receives = is_recv(site);
   std::string operand;
   if (through) operand = site.node().input(0);
-  // In the place of what was received: what is sent.
+  // The sent value replaces the received one.
   if (receives)
     for (const onnx::NodeProto& other : *site.scope.nodes)
       if (communicates(other) && base_of(other) == "Send") operand = other.input(0);
@@ -285,7 +285,7 @@ std::string become_another(const Site& site, Random& random) {
   return before + " becomes " + node.op_type();
 }
 
-// Two communications of one scope exchange what they take, what they give, or their places.
+// Two communications of one scope exchange their operands, their results, or their places.
 std::string exchange(const Site& site, Random& random) {
   std::vector<int> others;
   for (int n = 0; n < site.scope.nodes->size(); ++n)

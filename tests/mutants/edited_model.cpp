@@ -53,7 +53,7 @@ void collect_names(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& no
   }
 }
 
-// What a writer adds to a name, that of a value within a node's graph.
+// The suffix that a writer adds to the name of a value within a node's graph.
 std::string without_suffix(std::string name) {
   for (std::string_view suffix : {".body", ".inside"})
     if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());

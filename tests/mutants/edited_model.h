@@ -34,7 +34,7 @@ struct Scope {
   onnx::FunctionProto* function = nullptr;  ///< null in a graph
 };
 
-/// A model that is edited, and what its program is.
+/// A model under edit, and its program.
 struct EditedModel {
   onnx::ModelProto proto;
   WriteOptions form;
@@ -61,7 +61,7 @@ struct Site {
 
 std::vector<Site> sites(EditedModel& model);
 
-/// A node as it is found again in another model of the program: by operator and by name, or by what it makes.
+/// Finds a node again in another model of the program: by operator and by name, or by its results.
 struct NodeKey {
   std::string function, op_type, name, result;
 };
@@ -73,9 +73,9 @@ std::string label(const onnx::NodeProto& node);
 
 /// "AllReduce" of "AllReduce" and of the function "AllReduce_ring_tp_sum".
 std::string base_of(const onnx::NodeProto& node);
-/// Whether it is one of the dialect's that communicate, or a call of a function that does.
+/// Whether it is of the dialect and communicates, or is a call of a function that does.
 bool communicates(const onnx::NodeProto& node);
-/// Whether it gives other ranks its first operand, and makes of what they have a first result.
+/// Whether it gives its first operand to other ranks, and computes its first result from theirs.
 bool has_operand(const onnx::NodeProto& node);
 bool has_result(const onnx::NodeProto& node);
 onnx::AttributeProto* attribute(onnx::NodeProto& node, std::string_view name);
@@ -85,23 +85,24 @@ void set_text(onnx::NodeProto& node, const std::string& name, const std::string&
 
 /// Whether the graph or function gives the value as an output.
 bool is_output(const Scope& scope, const std::string& value);
-/// All that reads `from` in the scope, and in graphs within it, reads `to`. Outputs stay.
+/// Makes all readers of `from` in the scope, and in graphs within it, read `to`. Outputs stay.
 void replace_uses(const Scope& scope, const std::string& from, const std::string& to);
-/// Removes the node; who reads its first result reads `operand`, which is called like it where it is an output.
+/// Removes the node; readers of its first result read `operand`, which takes over the result's name if that is an
+/// output.
 void replace_by(const Site& site, const std::string& operand);
-/// Takes the node out of the chain of tokens. False where its tokens are the chain's ends.
+/// Takes the node out of the chain of tokens. False if its tokens are the chain's ends.
 bool unthread(const Site& site);
-/// The scope's new node, after the one at `index`; what follows moves on.
+/// Adds a node to the scope, after the one at `index`; later nodes move on.
 onnx::NodeProto& insert_after(const Scope& scope, int index, onnx::NodeProto node);
 /// Puts the node at `index`, which communicates and has tokens as last operand and result, or gets them, into the chain
-/// of tokens after what stands before it. False where there is no chain to join.
+/// of tokens, after the node before it. False if there is no chain to join.
 bool thread(EditedModel& model, const Scope& scope, int index);
 
 struct Interposed {
   std::string from, to;
 };
-/// Makes room between a node's first result and who reads it: a node that is put after it has to make `to` of `from`.
-/// One of both keeps the result's name, and with it its type and metadata; outputs keep theirs.
+/// Makes room between a node's first result and its readers: a node that is then inserted must make `to` from `from`.
+/// One of the two keeps the result's name, and with it its type and metadata; outputs keep theirs.
 Interposed interpose(const Site& site, bool new_one_has_the_name);
 
 /// A node that makes an int64 tensor.

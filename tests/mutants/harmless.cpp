@@ -1,4 +1,4 @@
-// What good tools do to models when they save them.
+// Edits that good tools make when they save models.
 #include <algorithm>
 #include <set>
 
@@ -66,7 +66,7 @@ std::string become_node(EditedModel& model, onnx::TensorProto& tensor, Random&) 
   return "'" + name + "' becomes a Constant";
 }
 
-// As common subexpressions do, the first token's included.
+// As merging of common subexpressions does, which also affects the first token.
 std::string merge_constants(EditedModel& model, Random&) {
   onnx::GraphProto& graph = *model.proto.mutable_graph();
   const Scope scope{graph.mutable_node(), &graph, nullptr};
@@ -105,7 +105,7 @@ std::string shuffle(EditedModel& model, Random& random) {
           if (held.has_g()) is_ready = is_ready && ready.empty() && n == static_cast<size_t>(placed);
         if (is_ready) ready.push_back(n);
       }
-      if (ready.empty()) return "";  // graphs within nodes read what is around them: left as it is
+      if (ready.empty()) return "";  // graphs within nodes read outer values; leaves them alone
       const size_t n = random.one_of(ready);
       done[n] = true;
       for (const std::string& result : nodes[n].output()) waiting.erase(result);

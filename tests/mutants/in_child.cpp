@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kDeadlineMs = 120'000;  // a sanitizer's program takes its time to be written
 
-// Outcomes as lines between processes: whether it has come to that, verdict, mutator, message.
+// Outcomes as lines between processes: whether there is one, verdict, mutator, message.
 void send(int pipe, const Outcome& outcome, bool done) {
   std::string line =
       (done ? "+" : "-") + std::to_string(static_cast<int>(outcome.verdict)) + "\t" + outcome.mutator + "\t";
@@ -54,7 +54,7 @@ class Child {
     close(pipe_);
   }
 
-  /// What comes of the next seed. After an outcome that the process did not live to tell, there is no other.
+  /// The outcome of the next seed. If the process did not survive to report an outcome, there is no other.
   Outcome next() {
     Outcome now;
     for (;;) {

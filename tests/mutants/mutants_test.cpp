@@ -1,5 +1,5 @@
-// Written programs that somebody has edited: whatever `tessera check --accept` takes over has to give the right answer,
-// and no right program may be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_TEST_SEED=S begins with that of seed
+// Edited written programs: those that `tessera check --accept` takes over must give the right answer, and no right
+// program may be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_TEST_SEED=S begins with that of seed
 // S, TESSERA_MUTATOR=NAME edits by one mutator only.
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -9,7 +9,7 @@
 namespace tessera::mutants {
 
 /// One way to edit a model. An edit that finds nothing to do, or does not fit, returns "" (and may leave the model in
-/// any state); else it says what it did. One kind is set.
+/// any state); else it returns a description. One kind is set.
 struct Mutator {
   std::string_view name;
   /// Edits a node for which `fits` holds; the same in all models of a program that have it, or in one.
@@ -22,9 +22,9 @@ struct Mutator {
   std::string (*edit_model)(EditedModel& model, Random& random) = nullptr;
 };
 
-/// Those that may make a program wrong, or that of another model.
+/// Edits that may make a program wrong, or that of another model.
 const std::vector<Mutator>& mutators();
-/// What good tools do to models: programs stay right, and have to be accepted.
+/// Edits of good tools: programs stay right, and must be accepted.
 const std::vector<Mutator>& harmless();
 
 std::vector<Mutator> communication_mutators();
@@ -32,8 +32,8 @@ std::vector<Mutator> node_mutators();
 std::vector<Mutator> number_mutators();
 std::vector<Mutator> note_mutators();
 
-/// Takes away what the model says of its values: all types but those of inputs and outputs, and with them what they
-/// are parts of.
+/// Removes the model's statements about its values: all types but those of inputs and outputs, and with them the
+/// placements.
 void strip_notes(EditedModel& model);
 
 }  // namespace tessera::mutants

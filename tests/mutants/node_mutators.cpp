@@ -1,4 +1,4 @@
-// What is computed: nodes dropped, doubled, told apart, given other operands; branches and outputs exchanged.
+// Edits of computation: nodes dropped, doubled, separated, given other operands; branches and outputs exchanged.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -175,7 +175,7 @@ std::string drop_attribute(const Site& site, Random& random) {
   return what;
 }
 
-// One rank, or all, get a multiple of the result.
+// One rank, or every rank, gets a multiple of the result.
 std::string insert_node(const Site& site, Random& random) {
   if (site.in_function() || !site.model.type_of(site.node().output(0)).starts_with("1[")) return "";
   onnx::NodeProto added;

@@ -1,4 +1,4 @@
-// What a model says of itself: which parts its values are, of what type, and what its functions do.
+// Edits of a model's statements about itself: the parts and types of its values, and the work of its functions.
 #include <algorithm>
 #include <set>
 

@@ -136,7 +136,7 @@ Program compiled(const Source& source) {
 }
 
 Program compiled_whole(const Source& source) {
-  // The same axes, so that annotations are understood; they keep values from being taken up by larger operators.
+  // The same axes, so that annotations are understood; they keep larger operators from absorbing values.
   std::vector<MeshAxis> axes = source.mesh.axes();
   for (MeshAxis& axis : axes) axis.size = 1;
   Plan plan = source.plan;

@@ -11,14 +11,14 @@
 /// Programs to be edited: models on meshes, some in stages, in every form in which they can be written.
 namespace tessera::mutants {
 
-/// A model, how it is split, and what it is run on.
+/// A model, its split, and its inputs.
 struct Source {
   std::string label;
   Model model;
   Mesh mesh;
   Plan plan;
   Tensors inputs;
-  /// How far an output may be off, by its name: sums round otherwise in another order.
+  /// The tolerance of an output, by its name: sums in another order round differently.
   std::map<std::string, double> tolerances;
 };
 

@@ -17,9 +17,9 @@ using testing_io::contents;
 using testing_io::put;
 
 constexpr std::chrono::seconds kPatience{30};  // a busy machine is no hang
-/// How often a mutator that finds nothing to do gives way to another.
+/// How often a mutator that finds nothing to do is replaced by another.
 constexpr int kDraws = 8;
-/// Of the largest value of an output, where a source says nothing.
+/// Relative to the largest value of an output, if a source states no tolerance.
 constexpr double kRounding = 2e-5;
 
 Tensors answer_of(const Program& program, const Tensors& inputs) {
@@ -86,7 +86,7 @@ onnx::ModelProto parsed_model(const fs::path& path) {
   return proto;
 }
 
-// What an edit is about, as it is drawn in one model and found again in others.
+// The subject of an edit: drawn in one model and found again in others.
 struct Aim {
   NodeKey node;
   std::string tensor;
@@ -145,7 +145,7 @@ std::string apply(const Mutator& mutator, const Aim& aim, EditedModel& model) {
 
 }  // namespace
 
-/// A program's folder, what is in it, and its answer.
+/// A program's folder, its contents, and its answer.
 struct Trials::Written {
   uint64_t k = 0;
   Subject subject;
@@ -252,7 +252,7 @@ Outcome Trials::run(uint64_t seed, const std::string& mutator, const std::functi
   Written& w = *written_;
   if (!w.flaw.empty()) {
     Outcome outcome{Verdict::wronged, "none", w.subject.str() + ": " + w.flaw};
-    w.source = nullptr;  // it is said once
+    w.source = nullptr;  // reported only once
     return outcome;
   }
   Random random(seed);

@@ -1,4 +1,4 @@
-// What changed is written, what did not is as it was, and files appear whole or not at all.
+// Changes are written, everything else stays as it was, and files appear whole or not at all.
 #include <sys/resource.h>
 
 #include <csignal>

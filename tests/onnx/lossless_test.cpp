@@ -1,4 +1,4 @@
-// What the IR does not model survives import and export.
+// Parts that the IR does not model survive import and export.
 #include "rich_model.h"
 #include "tessera/onnx/strings.h"
 

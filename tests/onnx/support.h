@@ -43,7 +43,7 @@ inline onnx::ModelProto round_trip(const onnx::ModelProto& proto) {
   return parsed(export_model_bytes(import_model_bytes(proto.SerializeAsString())));
 }
 
-/// What an import throws as a user error; fails the test if it throws nothing.
+/// The user error of an import; fails the test if the import throws nothing.
 inline std::string import_error(const std::string& bytes, const std::filesystem::path& folder = {}) {
   try {
     import_model_bytes(bytes, folder);

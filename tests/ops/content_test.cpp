@@ -36,7 +36,7 @@ TEST(Content, DividesTowardsZero) {
   EXPECT_EQ(content("Mod", {{-7}, {4}}), "[1]") << "the divisor gives the sign";
 }
 
-// As C divides, whatever the signs turn out to be.
+// Divides as C does, for any signs.
 TEST(Content, DividesWhatMayBeNegative) {
   const auto divided = [](std::string_view type) {
     OneNode node(type);
@@ -106,7 +106,7 @@ TEST(Content, CastsFollowIntegersAndFloatConstantsButNotStates) {
   EXPECT_EQ(cast(graph.add_state("w", three), graph, DType::int64), "unknown");
 }
 
-// What a chain of floating-point operators, written from the inside out, gives once it is cast to int64.
+// The result of a chain of floating-point operators, written from the inside out, after a Cast to int64.
 class FloatChain {
  public:
   Value* of(const Expr& extent) {

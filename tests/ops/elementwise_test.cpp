@@ -89,13 +89,13 @@ TEST(Elementwise, SaysWhichOperandsMayBePartialTogether) {
   EXPECT_EQ(partials("Max", 2), "max{0,1}");
   EXPECT_EQ(partials("Min", 2), "min{0,1}");
   EXPECT_EQ(partials("Tanh", 1), "");
-  // Integers wrap around, whatever they are.
+  // Integers wrap around, for any values.
   EXPECT_EQ(partials("Sub", 2, DType::int32), "sum{0,1}");
   EXPECT_EQ(partials("Mul", 2, DType::int32), "sum{0} sum{1}");
   EXPECT_EQ(partials("Neg", 1, DType::int32), "sum{0}");
   EXPECT_EQ(partials("Relu", 1, DType::int32), "max{0} min{0}");
   EXPECT_EQ(partials("Div", 2, DType::int64), "") << "integer division rounds";
-  // Of floats a rank that holds nothing of a sum has -0, which must stay so.
+  // For floats, a rank without a term of the sum has -0, which must stay -0.
   EXPECT_EQ(partials("Sub", 2), "") << "-0 - -0 is 0";
   EXPECT_EQ(partials("Neg", 1), "");
   EXPECT_EQ(partials("Relu", 1), "") << "-0 stays so, and -1 becomes 0";

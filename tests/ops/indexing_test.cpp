@@ -57,7 +57,7 @@ TEST(Gather, FollowsNoContentsBeyond64Bits) {
   EXPECT_EQ(node.content(), "unknown");
 }
 
-// By an index of which only the bounds are known: the content is right at every one of its values.
+// By an index with known bounds only: the content is right for each of its values.
 TEST(Gather, FollowsContentsByAnIndex) {
   const Expr total = Expr::symbol("t"), index = mod(Expr::axis_index("x"), 5);
   std::vector<Expr> even, balanced, of_a_formula, any;

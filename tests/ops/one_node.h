@@ -14,8 +14,8 @@ namespace tessera::ops {
 /// Extents that are not known.
 inline const Expr b = Expr::symbol("b"), s = Expr::symbol("s"), past = Expr::symbol("past");
 
-/// One node on inputs whose extents are written as text ("batch 6 s+1" without spaces inside an extent), and what the
-/// operator's definition says of it.
+/// One node on inputs whose extents are written as text ("batch 6 s+1" without spaces inside an extent), and the
+/// results of the operator's definition for it.
 class OneNode {
  public:
   explicit OneNode(std::string_view type, std::string_view domain = "") {
@@ -29,7 +29,7 @@ class OneNode {
         graph_.add_input(std::string(1, static_cast<char>('A' + node_.inputs.size())), {dtype, parsed(extents)}));
     return *this;
   }
-  /// What the model says of the result before it is computed.
+  /// The model's statement about the result before it is computed.
   OneNode& declared(std::string_view extents, DType dtype = DType::float32) {
     node_.outputs[0]->type = {dtype, parsed(extents)};
     return *this;
@@ -96,7 +96,7 @@ class OneNode {
     infer();
     return flops_of(node_).str();
   }
-  /// What inference complains about.
+  /// The error of inference.
   std::string error() {
     try {
       infer();

@@ -46,7 +46,7 @@ std::shared_ptr<Program> program_of(const Mesh& mesh, const ReshardStep& step, c
   const TensorType global{DType::float32, Shape(dims.begin(), dims.end())};
   Value* value = program->graph->add_input("x", {global.dtype, local_shape(step.before, mesh)});
   program->inputs.push_back({"x", value});
-  // An input is cut like any other; what is made of it may be partial.
+  // An input is cut like any other value; values computed from it may be partial.
   Sharding given = step.before;
   given.partial.clear();
   program->placements[value] = {"x", global, given};
@@ -72,7 +72,7 @@ int count(const Program& program, std::string_view op) {
   return found;
 }
 
-// All steps between two layouts that levels know, by chance.
+// All steps between two random layouts that levels support.
 std::vector<ReshardStep> random_steps(const Shape& shape, const Mesh& mesh, std::mt19937_64& engine) {
   Sharding from = random_sharding(shape, mesh, engine), to = random_sharding(shape, mesh, engine);
   for (Sharding* sharding : {&from, &to})

@@ -1,4 +1,4 @@
-// Whatever is wrong with the folder of a written program is said.
+// The error names whatever is wrong with the folder of a written program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -135,7 +135,7 @@ TEST_F(DamagedProgram, file_outside_of_the_folder_is_refused) {
   EXPECT_THAT(error(), HasSubstr("leads out of the program's folder"));
 }
 
-// What leads elsewhere may be changed by others, or be none of ours to read.
+// A link that leads elsewhere names a file that others may change, or that is not ours to read.
 TEST_F(DamagedProgram, links_out_of_the_folder_are_refused) {
   const fs::path elsewhere = folder_ / "elsewhere";
   const auto link_away = [&](const fs::path& entry) {

@@ -1,4 +1,4 @@
-// Expressions as int64 nodes: the nodes compute what the expression says, and read back as it.
+// Expressions as int64 nodes: the nodes compute the expression's value, and read back as the expression.
 #include "tessera/program_io/expression_nodes.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ int64_t apply(const std::string& type, int64_t a, int64_t b) {
   return ((a % b) + b) % b;  // ONNX, fmod=0: the divisor's sign; divisors here are positive
 }
 
-// What ONNX says that the nodes compute.
+// The values of the nodes according to ONNX.
 Elements computed(const Graph& graph, const Value* wanted, const Bindings& bindings) {
   std::map<const Value*, Elements> known;
   for (const Value* input : graph.inputs) known[input] = {bindings.at(input->name.substr(kSymbolPrefix.size()))};

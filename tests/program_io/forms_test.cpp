@@ -87,7 +87,7 @@ TEST(EveryForm, IsReadBackHoweverTheyAreWritten) {
   EXPECT_EQ(written, 2 * 2 * 2 * (3 * 2 * 2 + 1));
 }
 
-// Each rank's process reads it for itself, with whatever it has allocated before.
+// Each rank's process reads the program for itself, with earlier allocations of its own.
 TEST(EveryForm, HasInputsThatNobodyReads) {
   TemporaryFolder folder;
   const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 24]>

@@ -1,4 +1,4 @@
-// Operators of our own domain as functions in ONNX's own operators: the body gives what the kernel gives.
+// Operators of our own domain as functions in ONNX's own operators: body and kernel give the same results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

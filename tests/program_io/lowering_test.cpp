@@ -68,7 +68,7 @@ class Harness {
  private:
   int64_t members() const { return dialect::digits_of(trial_.spec.axes, mesh_).size; }
 
-  // Each group's root has something else to scatter, and the result's layout says that groups have the same.
+  // Each group's root scatters other data, although the result's layout states that groups have the same.
   bool groups_tell_other_things() const {
     return trial_.spec.op == "Scatter" && trial_.in == kStacked && members() < mesh_.size();
   }
@@ -312,7 +312,7 @@ TEST(Lowering, groups_of_a_mesh) {
   }
 }
 
-// What is not in blocks is lowered for any number of members; the program is read as one for all of them.
+// Collectives without blocks are lowered for any number of members; the program is read as one for all of them.
 TEST(Lowering, groups_of_many_members) {
   test::TemporaryFolder folder;
   const auto path = test::write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(test::kPair));
@@ -350,7 +350,7 @@ TEST(Lowering, sums_of_two_have_the_same_bits) {
   }
 }
 
-// Where ranks are handles, positions and peers come from the dialect's own operators.
+// If ranks are handles, positions and peers come from the dialect's own operators.
 TEST(Lowering, handles_lead_to_the_same_members) {
   const std::string mesh = "a=2,b=3,c=2";
   for (const std::vector<std::string>& axes : std::vector<std::vector<std::string>>{{"b"}, {"a", "c"}, {"c", "b"}}) {
@@ -373,7 +373,7 @@ TEST(Lowering, handles_lead_to_the_same_members) {
   }
 }
 
-// The functions of AxisIndex and Neighbor compute from the rank what the operators say.
+// The functions of AxisIndex and Neighbor compute the operators' results from the rank.
 TEST(Lowering, positions_follow_from_the_rank) {
   const Mesh mesh = Mesh::parse("a=2,b=3,c=2");
   auto number = [&](const Spec& spec, int rank, bool lowered) {

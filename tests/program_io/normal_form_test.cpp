@@ -1,4 +1,4 @@
-// What tools turn into each other has one normal form, and what computes something else has another.
+// Spellings that tools turn into each other have one normal form; other computations have other ones.
 #include "tessera/program_io/normal_form.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(NormalForm, HasTheBodiesOfLocalOperators) {
   EXPECT_NE(kept, proof::meaning_of(program_of(model(false))).whole);
 }
 
-// A slice of all is what it is cut from, of which metadata may say a layout, or nothing.
+// A slice of everything is its operand; its metadata may state a layout, or nothing.
 TEST(NormalForm, OutputsKeepTheirLayouts) {
   const auto number = [](bool operand_has_one, const char* sharding) {
     spmd::Program program = program_of(parse_text(R"(<ir_version: 10, opset_import: ["" : 24]>

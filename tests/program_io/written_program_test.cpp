@@ -1,4 +1,4 @@
-// A program written as a folder and read back gives the same bits, and whatever is wrong with the folder is said.
+// A program written as a folder and read back gives the same bits, and errors name whatever is wrong with the folder.
 #include "tessera/program_io/written_program.h"
 
 #include <gmock/gmock.h>

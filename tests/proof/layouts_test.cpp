@@ -14,7 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A model's program, to be spoilt.
+// A model's program, to be damaged.
 struct Spoilt {
   std::shared_ptr<spmd::Program> program;
 
@@ -114,7 +114,7 @@ TEST(Types, WhatIsReadBeforeTheRunIsKnownByThen) {
   }
 }
 
-// Ranks of which those at pp=0 make h and those at pp=1 make y, to be spoilt one by one.
+// Programs of ranks, in which those at pp=0 make h and those at pp=1 make y, to be damaged one by one.
 struct TwoPlaces {
   std::vector<std::shared_ptr<spmd::Program>> ranks;
 
@@ -150,7 +150,7 @@ struct TwoPlaces {
 TEST(Places, WhoHasNothingIsNotAskedToGive) {
   TwoPlaces spoilt;
   for (int rank : {0, 1}) spoilt.permute(rank)->set("targets", std::vector<int64_t>{-1, 0});
-  EXPECT_THAT(spoilt.clash(), HasSubstr("nothing to give"));
+  EXPECT_THAT(spoilt.clash(), HasSubstr("has no operand, but must give one"));
 }
 
 TEST(Places, ARankUsesOnlyWhatItHas) {
@@ -203,7 +203,7 @@ TEST(Places, NoneOfTheRanksOfAProgramGivesWhatItHasNot) {
 TEST(Places, WhatIsMadeAtAPlaceLivesThere) {
   TwoPlaces spoilt;
   spoilt.ranks[1]->placements[spoilt.ranks[1]->graph->outputs[0]].sharding.at.clear();
-  EXPECT_THAT(spoilt.clash(), HasSubstr("makes 'y' of what lives at(pp=1) only"));
+  EXPECT_THAT(spoilt.clash(), HasSubstr("makes 'y' from a value only at(pp=1)"));
 }
 
 TEST(Places, ACommunicationLeadsWhereItSays) {
@@ -212,7 +212,7 @@ TEST(Places, ACommunicationLeadsWhereItSays) {
   EXPECT_THAT(spoilt.clash(), HasSubstr("does not lead from [-, -] at(pp=0) to [-, -] at(pp=0)"));
 }
 
-// The receiver has no operand, so nothing in its own model says how what it gets is laid out.
+// The receiver has no operand, so nothing in its own model states the layout of its result.
 TEST(Places, GiverAndReceiverStateOneLayout) {
   TwoPlaces spoilt("pp=2,tp=2", {{"w", "[tp, -]"}});
   for (int rank : {0, 1}) {
@@ -225,14 +225,14 @@ TEST(Places, GiverAndReceiverStateOneLayout) {
     graph.erase(reduce);
   }
   EXPECT_THAT(spoilt.clash(),
-              AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("one says that it makes [-, -] partial(sum:tp) at(pp=1), "
+              AllOf(HasSubstr("ranks 0 and 2"), HasSubstr("one states [-, -] partial(sum:tp) at(pp=1) as the result, "
                                                           "the other [-, -] at(pp=1)")));
 }
 
 TEST(Places, AReceiverStatesALayout) {
   TwoPlaces spoilt;
   spoilt.ranks[1]->placements.erase(spoilt.permute(1)->outputs[0]);
-  EXPECT_THAT(spoilt.clash(), HasSubstr("the other nothing of its layout"));
+  EXPECT_THAT(spoilt.clash(), HasSubstr("the other no layout"));
 }
 
 }  // namespace

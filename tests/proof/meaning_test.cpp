@@ -1,4 +1,4 @@
-// What a program computes has one number however it is spelt, and another one for whatever changes an answer.
+// A computation has one number in any spelling, and every change of an answer changes the number.
 #include "tessera/proof/meaning.h"
 
 #include <gmock/gmock.h>
@@ -144,7 +144,7 @@ TEST(Meaning, NamesTheFirstNodeThatDoesSomethingNew) {
   EXPECT_THAT(found->why, HasSubstr("not proved from here on: Sigmoid producing 't'"));
 }
 
-// What an operand's only element is, over axis indices and sizes, counts as it is on each rank.
+// The only element of an operand, over axis indices and sizes, counts by its value on each rank.
 Number number_with(const Expr& element, std::string_view mesh) {
   spmd::Program program = program_of(kModel);
   program.mesh = Mesh::parse(mesh);

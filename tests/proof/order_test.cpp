@@ -71,9 +71,9 @@ TEST(Order, FindsTheShortestOfTheCirclesInWhichGroupsWait) {
   Finding finding = clash(ranks);
   EXPECT_EQ(finding.rule, "cycle");
   EXPECT_THAT(ranks_of(finding), ElementsAre(0, 2, 3, 1));
-  EXPECT_THAT(finding.message, HasSubstr("4 ranks wait in a circle: rank 0 at"));
+  EXPECT_THAT(finding.message, HasSubstr("4 ranks wait in a cycle: rank 0 at"));
 
-  // Of a pair that waits for each other and others that wait for the pair, the pair.
+  // If two ranks wait for each other, and others for these, the finding names the two.
   Ranks pair("tp=4");
   pair.recv(0, "tp", "p", 1);
   pair.recv(1, "tp", "q", 2);
@@ -92,7 +92,7 @@ TEST(Order, NamesTheRankThatEndsWithoutComing) {
   Finding finding = clash(ranks);
   EXPECT_EQ(finding.rule, "cycle");
   EXPECT_THAT(finding.message, AllOf(HasSubstr("rank 0 waits for rank 1"), HasSubstr("collective #2"),
-                                     HasSubstr("rank 1 ends without coming to it")));
+                                     HasSubstr("rank 1 ends without reaching it")));
   EXPECT_EQ(finding.places[1].node, "");
 }
 
@@ -151,7 +151,7 @@ TEST(Order, FollowsRanksThatWaitBetweenMessages) {
   EXPECT_TRUE(prove(good.all()).good());
   Ranks bad("tp=2");
   talk(bad, false);
-  EXPECT_THAT(clash(bad).message, HasSubstr("rank 0 ends without coming"));
+  EXPECT_THAT(clash(bad).message, HasSubstr("rank 0 ends without reaching"));
 }
 
 TEST(Order, NamesMessagesThatNobodyReceives) {

@@ -48,7 +48,7 @@ void add_gathers(CaseList& list) {
 
 void add_scatters(CaseList& list) {
   auto reduction = [](std::string name) { return Attribute{"reduction", name}; };
-  // Distinct places: which of two updates of one place wins is nowhere said.
+  // Distinct places: nothing defines which of two updates of one place wins.
   auto places = [](Builder& b) { return b.constant(Tensor::of<int64_t>(DType::int64, {3, 1}, {2, 0, 4})); };
   list.add("ScatterND", "rows", [&](Builder& b) -> Operands { return {b.input("5 6"), places(b), b.input("3 6")}; });
   for (std::string name : {"add", "mul", "max", "min"})

@@ -60,8 +60,8 @@ TEST(ExpectedSplits, AreWhatRulesSay) {
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i], expected[i]);
 }
 
-// What the rule lets be split, the compiler splits: an operand that is ordered to be split along one such dimension
-// alone is not gathered for the operator.
+// The compiler splits every dimension that the rule allows: an operand that is annotated as split along only one such
+// dimension is not gathered for the operator.
 TEST(ExpectedSplits, AreDone) {
   const Mesh mesh({{"x", 2}});
   const AxisRef axis = AxisRef::whole(mesh.axes()[0]);

@@ -35,7 +35,7 @@ constexpr int kTeam = 1;  // libgomp is not instrumented
 constexpr int kTeam = 3;
 #endif
 
-// The steps of a run together, whose results must be those of a run apart, whatever the team.
+// The steps of a grouped run, whose results must equal those of an ungrouped run, for any team.
 std::vector<std::string> steps_of(const Subject& subject) {
   std::vector<std::string> steps;
   const Tensors actual = run(subject, true, &steps), by_team = run(subject, true, nullptr, kTeam);

@@ -1,6 +1,6 @@
 // The layout never changes the answer: every operator under every legal sharding of one tensor at a time on 1-D meshes
-// of 1 to 5 ranks, and under a seeded sample of random shardings of several tensors on 2-D meshes, gives what it gives
-// on one rank. TESSERA_PROPERTY=all runs every factoring of every dimension and more of the sample; TESSERA_TEST_SEED
+// of 1 to 5 ranks, and under a seeded sample of random shardings of several tensors on 2-D meshes, gives the result of
+// one rank. TESSERA_PROPERTY=all runs every factoring of every dimension and more of the sample; TESSERA_TEST_SEED
 // changes operands and sample.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What may be refused: each reason has an example here, and nothing else may be refused in this folder's tests.
+// Allowed refusals: each reason has an example here, and this folder's tests allow no others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

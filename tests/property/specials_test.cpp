@@ -1,6 +1,6 @@
-// What is partial or masked may hold anything: NaN, infinities, both zeros, denormals, the largest finite numbers.
-// Every operator gets, operand by operand, what comes out of a lookup, a sum or an extreme over a split dimension,
-// ordered to be partial; and every operator runs on such numbers under the shardings of its operands.
+// Partial or masked values may hold anything: NaN, infinities, both zeros, denormals, the largest finite numbers. Every
+// operator gets, operand by operand, the result of a lookup, a sum or an extreme over a split dimension, annotated as
+// partial; and every operator runs on such numbers under the shardings of its operands.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ void refill(Subject& subject, Value* value, Fill fill, uint64_t seed) {
   (value->kind == ValueKind::state ? value->data : subject.inputs.at(value->name)) = std::move(data);
 }
 
-/// How a partial value comes about. Sums are not taken of large numbers: whether they overflow depends on their order.
+/// How a partial value is made. Sums of large numbers are left out: whether they overflow depends on their order.
 struct Maker {
   std::string_view op;
   Reduction reduction;

@@ -54,7 +54,7 @@ std::vector<double> widened(const Tensor& tensor) {
   return values;
 }
 
-// The axes of a dimension, whatever parts they are on.
+// The axes of a dimension, on any of its parts.
 std::vector<AxisRef> axes_of(const DimSharding& dim) {
   std::vector<AxisRef> axes;
   for (const Part& part : dim.parts)
@@ -64,8 +64,8 @@ std::vector<AxisRef> axes_of(const DimSharding& dim) {
   return join_axes(axes);
 }
 
-// What an annotation ordered that the program does not do: closed dimensions are exactly as they say, but where they
-// name axes alone, the part is the partitioner's choice.
+// The part of an annotation that the program does not follow: closed dimensions must be exactly as stated, but if they
+// name only axes, the partitioner chooses the part.
 std::string disobeyed(const Sharding& ordered, const Sharding& made, const Mesh& mesh) {
   for (size_t d = 0; d < ordered.dims.size(); ++d) {
     if (ordered.dims[d].open) continue;

@@ -15,7 +15,7 @@ bool sign(Writer& w) {
   return x && w.add("Sign", {x}, {}, {1, true});
 }
 
-// Bounded slopes, so that what is off by a rounding stays so.
+// Bounded slopes, so that rounding errors stay rounding errors.
 bool smooth_unary(Writer& w) {
   Value* x = w.pick([&](const Value* v) {
     return (v->dtype() == DType::float32 || v->dtype() == DType::float64) && w.facts(v).bound <= 0x1p16;

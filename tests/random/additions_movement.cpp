@@ -88,7 +88,7 @@ bool regroup(Writer& w) {
   return w.add("Reshape", {x, w.ints(target)}, {}, w.facts(x));
 }
 
-// As exporters write x.view(x.shape[0], -1).
+// Exporters write x.view(x.shape[0], -1) like this.
 bool view_by_shape(Writer& w) {
   Value* x = any_of_rank(w, 2);
   if (!x || w.dims(x)[0] == 0) return false;

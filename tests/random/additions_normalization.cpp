@@ -1,6 +1,6 @@
 #include "random/writer.h"
 
-// Normalizations amplify what is off in what they normalize: they take exact operands of moderate size only.
+// Normalizations amplify errors of their operands, so they take only exact operands of moderate size.
 namespace tessera::random {
 namespace {
 

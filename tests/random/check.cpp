@@ -18,7 +18,7 @@
 namespace tessera::random {
 namespace {
 
-/// What is not exact may be off by this part of a magnitude.
+/// An inexact result may be off by this part of a magnitude.
 constexpr double kRelative = 2e-5;
 
 /// `apart`: each node by itself, in memory of its own.
@@ -85,9 +85,9 @@ double magnitude_of(const Tensor& tensor) {
   return largest;
 }
 
-/// Per result that is not exact, how far it may be off: a part of the largest magnitude that it, or what it is made of,
-/// has in this run (what is left of a difference has the roundings of what was subtracted), and of what it may have at
-/// most. `all` holds every result.
+/// The tolerance of each result that is not exact: a part of the largest magnitude that it, or a value it is computed
+/// from, has in this run (a small difference carries the roundings of its large operands), and of its magnitude bound.
+/// `all` holds every result.
 std::map<std::string, double> tolerances(const Program& program, const Tensors& all) {
   std::map<const Value*, double> largest;
   auto of = [&](const Value* value) {
@@ -111,7 +111,7 @@ std::map<std::string, double> tolerances(const Program& program, const Tensors& 
   return found;
 }
 
-/// What every node gives on one rank.
+/// The results of all nodes on one rank.
 Tensors run_apart(const Program& program) {
   auto graph = program.model.graph->clone();
   for (const auto& node : graph->nodes())
@@ -128,7 +128,7 @@ bool is_refusal(const Program& program, const Error& error) {
                        [](const DimSharding& dim) { return dim.parts.size() > 1; });
   };
   if (std::regex_search(error.what(), std::regex("but these inputs make them (1 and|[0-9]+ and 1;)"))) return true;
-  // Rewriting may join a node that is placed with one that uses what an order splits.
+  // Rewriting may merge a placed node with one whose operand an annotation splits.
   const bool contradicts = std::string_view(error.what()).find("leave out one of the two") != std::string_view::npos;
   if (!program.places.empty() && !program.orders.empty() && contradicts) return true;
   if (error.kind() != ErrorKind::user || std::none_of(program.orders.begin(), program.orders.end(), has_parts))

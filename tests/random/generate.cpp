@@ -34,7 +34,7 @@ void forget_parts(Sharding& sharding) {
   }
 }
 
-/// What carries data, and is not a list of extents.
+/// A value that carries data, and is not a list of extents.
 bool has_layout(const Value* value) {
   if (value->kind != ValueKind::input && value->kind != ValueKind::state && value->kind != ValueKind::result)
     return false;
@@ -53,7 +53,7 @@ void order_layouts(Program& program, Writer& w) {
   }
 }
 
-/// Whether an order splits what the node makes, or a source that it uses, over the axis.
+/// Whether an annotation splits the node's result, or a source that it uses, over the axis.
 bool is_ordered_over(const Program& program, const Node& node, const AxisRef& axis) {
   return std::any_of(program.orders.begin(), program.orders.end(), [&](const Order& order) {
     const Value* value = program.model.graph->find(order.name);

@@ -25,13 +25,13 @@ struct Order {
   Sharding sharding;
 };
 
-/// Where the node that makes the value of that name runs.
+/// The place of the node that makes the value of that name.
 struct Placing {
   std::string name;
   std::vector<PlacedAxis> place;
 };
 
-/// A model, what it is run on, and how it is split.
+/// A model, its inputs, and its split.
 struct Program {
   OnnxModel model;
   std::map<std::string, Tensor> inputs;
@@ -44,7 +44,7 @@ struct Program {
   Program clone() const;
 };
 
-/// Takes away what no output depends on, and the orders and sizes that are about it.
+/// Removes nodes on which no output depends, and the annotations and sizes for them.
 void tidy(Program& program);
 
 /// The program of a seed: 3 to 12 nodes, a mesh of up to 3 axes and 12 ranks, annotations of about half the values; of
@@ -52,7 +52,7 @@ void tidy(Program& program);
 /// The same everywhere.
 Program generate(uint64_t seed);
 
-/// What a program came to.
+/// The outcome of a program.
 enum class Verdict {
   equal,    ///< or within the tolerance where sums round
   refused,  ///< a refusal that is one of property::refusals()

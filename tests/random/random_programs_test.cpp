@@ -35,7 +35,7 @@ TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
   }
   std::cout << "  seeds from " << first << ": " << equal << " equal, " << refused << " refused, " << skipped
             << " skipped, " << failed << " failed\n";
-  // Programs that one rank does not run, or annotations that nothing can follow, are to be rare.
+  // Programs that one rank does not run, or annotations that cannot be followed, must be rare.
   EXPECT_LE((refused + skipped) * 10, equal + 20);
 }
 

@@ -9,7 +9,7 @@ namespace tessera::random {
 
 using Tensors = std::map<std::string, Tensor>;
 
-/// What a graph on the program's inputs gives on one rank, as it is written: nothing is rewritten.
+/// The results of a graph on the program's inputs on one rank, without any rewriting.
 Tensors run_whole(const Graph& graph, const Program& program);
 
 }  // namespace tessera::random

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-/// What the environment asks of the random tests.
+/// The environment's settings for the random tests.
 namespace tessera::random {
 
 inline constexpr uint64_t kFirstSeed = 1;

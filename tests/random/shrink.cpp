@@ -9,7 +9,7 @@
 namespace tessera::random {
 namespace {
 
-/// What stays of a message when names and numbers go: "difference: ''", or the stage and the words of an error.
+/// A message without names and numbers: "difference: ''", or the stage and the words of an error.
 std::string kind_of(const std::string& message) {
   if (message.starts_with("difference:")) return "difference";
   std::string words;
@@ -125,7 +125,7 @@ class Shrinker {
     return candidate;
   }
 
-  /// What one rank computes, by name.
+  /// One rank's results, by name.
   Tensors all_values() const {
     Program open = best_.clone();
     Graph& graph = *open.model.graph;

@@ -73,9 +73,9 @@ class Writer {
   int next_ = 0;
 };
 
-/// Adds an operator, or a few that go together; false if what there is does not suit it.
+/// Adds an operator, or a few that go together; false if no existing value suits it.
 using Addition = bool (*)(Writer&);
-/// All that a program is made of; one that occurs often is likelier.
+/// All building blocks of a program; one that is listed often is likelier.
 const std::vector<Addition>& additions();
 
 // One family each.

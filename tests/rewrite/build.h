@@ -39,7 +39,7 @@ inline Value* number(Graph& graph, double element) {
   return graph.constant_scalar(DType::float32, element);
 }
 
-/// How many nodes there are of each type.
+/// The number of nodes of each type.
 inline std::map<std::string, int> histogram(const Graph& graph) {
   std::map<std::string, int> counts;
   for (const auto& node : graph.nodes()) ++counts[node->op_type];

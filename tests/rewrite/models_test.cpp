@@ -8,7 +8,7 @@
 #include "tessera/onnx/import.h"
 #include "tessera/rewrite/pipeline.h"
 
-// What is left of whole models: few operators, and the right ones.
+// The operators that remain of whole models: few, and the right ones.
 namespace tessera::rewrite {
 namespace {
 
@@ -38,7 +38,7 @@ OnnxModel rewritten(std::string_view name) {
   return rewritten(import_model(model_path(name)));
 }
 
-/// All Attention nodes have is_causal as told, and that many operands.
+/// All Attention nodes have this is_causal, and that many operands.
 void expect_attention(const OnnxModel& model, int64_t causal, size_t operands) {
   for (const auto& node : model.graph->nodes())
     if (node->is("Attention")) {
@@ -108,7 +108,7 @@ TEST(Models, default_attention_is_raised_like_the_eager_one) {
 }
 
 TEST(Models, cached_keys_join_the_new_ones_and_are_not_repeated) {
-  // The same by torch.onnx.export(dynamo=True), with a cache of keys and values.
+  // The same model from torch.onnx.export(dynamo=True), with a cache of keys and values.
   OnnxModel model = rewritten("llama-cache");
   EXPECT_EQ(histogram(*model.graph), (Histogram{{"Add", 4},
                                                 {"Attention", 2},

@@ -85,7 +85,7 @@ struct Comparison {
   bool query_first, negated;
 };
 
-/// All of them say: key position ≤ query position.
+/// All of these mean: key position ≤ query position.
 class CausalMask : public RaiseAttention, public testing::WithParamInterface<Comparison> {
  protected:
   Value* predicate() {
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Spellings, CausalMask,
                                          Comparison{"Less", true, true}),
                          [](const auto& info) { return info.param.type; });
 
-/// Whether a constant table that allows key ≤ query, with the element [query, key] flipped, counts as causal.
+/// Whether a constant table that allows key ≤ query counts as causal with the element [query, key] flipped.
 class ConstantTriangle : public RaiseAttention, public testing::WithParamInterface<std::pair<int64_t, int64_t>> {};
 
 TEST_P(ConstantTriangle, is_causal_only_if_no_element_differs) {

@@ -96,7 +96,7 @@ TEST(Upgrade, attributes_newer_than_ours_must_be_neutral) {
   EXPECT_THAT([&] { upgrade(model); }, testing::ThrowsMessage<Error>(HasSubstr("left_window_size is newer")));
 }
 
-/// Infers the upgraded graph, folding what was spelt out as Shape arithmetic.
+/// Infers the upgraded graph, and folds its Shape arithmetic.
 std::map<std::string, int> settled(OnnxModel& model) {
   upgrade(model);
   lower_losses(model);

@@ -13,7 +13,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-/// What each rank throws, given these.
+/// The errors of each rank for this data.
 std::vector<std::string> agree_on(const std::vector<std::string>& given) {
   const auto world = comm::make_local_world(static_cast<int>(given.size()));
   const std::vector<int> all = world->local_ranks();

@@ -13,7 +13,7 @@ std::vector<int32_t> numbers(const Dims& dims) {
   return all;
 }
 
-// Pieces one after the other, which must be what a copy of the whole box is.
+// Pieces one after the other must equal a copy of the whole box.
 void expect_pieces(const Box& box, int64_t most) {
   SCOPED_TRACE(most);
   auto whole = numbers(box.dims);

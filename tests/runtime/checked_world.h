@@ -31,7 +31,7 @@ class CheckedWorld : public comm::World {
     return std::make_unique<Checked>(*this, rank, inner_->join(rank, members));
   }
 
-  /// What a rank has done: "start p", "test p" (until it has ended), "wait p".
+  /// The history of a rank: "start p", "test p" (until it has ended), "wait p".
   std::vector<std::string> log(int rank) {
     std::lock_guard lock(mutex_);
     return logs_[rank];

@@ -164,7 +164,7 @@ TEST(Executor, KnowsItsMemoryBeforeItRuns) {
   EXPECT_EQ(peak_bytes_of_rank(RankPrograms::same(program), 1, large), much[1]);
 }
 
-// What a run gave stays as it is while somebody holds it, also after the executor's end; then the memory is used again.
+// A run's outputs stay unchanged while somebody holds them, also after the executor's end; then their memory is reused.
 TEST(Executor, OutputsBelongToWhoeverHoldsThem) {
   const Compiled::Orders orders{{"x", "[dp, -]"}};
   for (const char* mesh : {"", "dp=2"}) {

@@ -1,4 +1,4 @@
-// What once went wrong between partitioner and runtime, each by a small example.
+// Former defects between partitioner and runtime, each with a small example.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -74,7 +74,7 @@ TEST(Schedule, gathers_ahead_by_as_many_as_may_be_under_way) {
 }
 
 TEST(Schedule, keeps_memory_from_start_to_wait) {
-  // Step 1 writes over what the communication reads, step 2 over what it writes.
+  // Step 1 overwrites the communication's operand, step 2 its result.
   const std::vector<Task> tasks = {communicate({0}, {1}), compute({2}, {0}), compute({2}, {1})};
   EXPECT_THAT(text(with_under_way(4, tasks)), ElementsAre("start 0", "wait 0", "run 1", "run 2"));
 }

@@ -174,7 +174,7 @@ TEST(TwoProcesses, that_are_given_other_sizes_or_inputs_are_told_so) {
   EXPECT_THAT(errors_of({rows, rows}), testing::Each(""));
 }
 
-// Words that are cut before they differ still tell the rank, and what it has.
+// Words that are cut before they differ still identify the rank and its data.
 TEST(TwoProcesses, that_are_given_many_sizes_are_told_which_has_others) {
   constexpr int kDims = 60;
   std::string inputs, sum;

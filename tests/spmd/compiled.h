@@ -50,7 +50,7 @@ struct Compiled {
     for (const PartState& part : slot(name).dims.at(dim).parts) text += (text.empty() ? "" : "*") + part.size.str();
     return text;
   }
-  /// What a node's result is as it is computed, partial sums included.
+  /// A node's result as computed, partial sums included.
   std::string produced(std::string_view name) const {
     for (size_t n = 0; n < layout->nodes.size(); ++n)
       for (size_t r = 0; r < layout->nodes[n].node->outputs.size(); ++r)

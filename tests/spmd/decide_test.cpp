@@ -62,7 +62,7 @@ TEST(Decisions, OutputsAreNeverPartial) {
   EXPECT_EQ(compiled.decisions.outputs.at(compiled.value("y")).str(compiled.mesh), "[-, -]");
 }
 
-// A value cut as 3·2 beside one cut as 2·3: the operator has one cut, and the other operand comes to it whole or anew.
+// A value cut as 3·2 meets one cut as 2·3: the operator has one cut, and the other operand arrives whole or cut anew.
 TEST(Decisions, OperandsOfOtherPartsAreLaidOutInTheOperators) {
   Compiled compiled("m (float[6, 4] x, float[6, 4] z) => (float[6, 4] y) { y = Add (x, z) }", "x=2,y=3",
                     {{"x", "[2{x}*3, -]"}, {"z", "[3{y}*2, -]"}});

@@ -101,7 +101,7 @@ TEST(Megatron, WarnsWhereThereIsNoPair) {
   EXPECT_THAT(applied.warnings, ElementsAre(HasSubstr("no pair of matmuls")));
 }
 
-// Two products that pair, and what is left whole beside them.
+// Two products that pair, and weights beside them that stay whole.
 std::string beside_a_pair(std::string_view states, std::string_view nodes) {
   return "m (float[b, 64] x, int64[b] i) => (float[b, 64] y, float r) <float[64, 256] up, float[256, 64] down, " +
          std::string(states) + "> {\n  h = MatMul (x, up)\n  y = MatMul (h, down)\n" + std::string(nodes) + "}\n";

@@ -21,7 +21,7 @@ Plan Model::plan() const {
 }
 
 void Model::write_annotated(const std::filesystem::path& path, const Plan& plan) const {
-  // Whether it can be followed shows on any size that has its places.
+  // Any size that has the plan's places shows whether the plan can be followed.
   std::vector<compiler::PlaceRequest> places;
   for (const Plan::Annotation& place : plan.places)
     places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
@@ -32,7 +32,7 @@ void Model::write_annotated(const std::filesystem::path& path, const Plan& plan)
            value->name);
   OnnxModel annotated = impl_->model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
-  for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first has its way
+  for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first one wins
     const auto request = compiler::AnnotationRequest::parse(entry->text, entry->by);
     for (const auto& value : annotated.graph->values())
       if (glob_matches(request.pattern, value->name)) set_metadata(*value, kAnnotationKey, request.sharding);

@@ -21,7 +21,7 @@ std::vector<std::string> changed_models(const std::filesystem::path& folder) {
 
 CheckReport accept_changed_models(const std::filesystem::path& folder) {
   program_io::Manifest manifest = program_io::read_manifest(folder);
-  // Before the models are read: what changes after that is not accepted.
+  // Stamps are taken before the models are read, so that later changes are not accepted.
   bool changed = false;
   for (program_io::Manifest::RankFile& file : manifest.models) {
     program_io::FileStamp now = program_io::stamp_of(folder, file.stamp.file);

@@ -16,7 +16,7 @@ bool is_comparable_float(DType dtype) {
   return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-// Files of numpy have no bfloat16: what was written as float32 may stand for a 16-bit float.
+// numpy files have no bfloat16: a float32 array in the file may stand for a 16-bit float.
 bool dtypes_agree(DType expected, DType actual) {
   bool widened = expected == DType::float32 && (actual == DType::bfloat16 || actual == DType::float16);
   return expected == actual || widened;

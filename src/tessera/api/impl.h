@@ -8,7 +8,7 @@
 #include "tessera/runtime/classes.h"
 #include "tessera/tessera.h"
 
-/// What the public classes hold.
+/// The implementations of the public classes.
 namespace tessera {
 inline namespace v1 {
 
@@ -17,7 +17,7 @@ struct Model::Impl {
   OnnxModel model;              ///< as read
   std::vector<uint64_t> files;  ///< that it was read from (MappedFile::identity)
 
-  /// The same after all rewrites, made once. Throws what rewriting throws.
+  /// The model after all rewrites, made once. Throws what rewriting throws.
   const OnnxModel& rewritten() const;
 
  private:
@@ -28,7 +28,7 @@ struct Model::Impl {
 struct Program::Impl {
   std::shared_ptr<const spmd::Program> program;           ///< what rank 0 runs
   std::shared_ptr<const runtime::RankPrograms> programs;  ///< what all run
-  std::string source;                                     ///< what it was made from, in words
+  std::string source;                                     ///< a description of its source
   std::optional<compiler::Compiled> compiled;             ///< unless the program was read
   runtime::ProgramsForSizes for_sizes;                    ///< likewise; else null
   ProgramSummary summary;

@@ -31,7 +31,8 @@ std::vector<OperatorCount> histogram(const Graph& graph, const std::set<std::str
   return sorted;
 }
 
-// Operators that neither the compiler nor the model's own functions know; `kernels` asks for a kernel, too.
+// Operators that neither the compiler nor the model's own functions know; with `kernels`, also operators without a
+// kernel.
 std::set<std::string> uncovered_ops(const OnnxModel& model, bool kernels) {
   std::set<std::string> names;
   for (const auto& node : model.graph->nodes()) {
@@ -48,7 +49,7 @@ double value_bytes(const Value* value, const SymbolSizes& sizes) {
   return spmd::hinted(product(value->shape()), sizes) * bits_of(value->dtype()) / 8;
 }
 
-/// Bytes of a parameter that one step reads: of a table, those that are looked up.
+/// Bytes of a parameter that one step reads; of a table, only those of the rows that are looked up.
 double bytes_read(const Value* state, const SymbolSizes& sizes) {
   double bytes = 0;
   for (const Use& use : state->uses) {

@@ -7,7 +7,7 @@ namespace tessera {
 inline namespace v1 {
 namespace {
 
-// __builtin_cpu_supports wants a literal, so this cannot be a table.
+// __builtin_cpu_supports takes only a literal, so this cannot be a table.
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> found;
 #if defined(__x86_64__)

@@ -46,7 +46,7 @@ std::vector<Kind> kinds_of(const std::vector<std::string>& names) {
   return kinds.empty() ? all : kinds;
 }
 
-// How much of the whole tensor a rank gets, on average.
+// The average part of the whole tensor that a rank receives.
 double share_received(Kind kind, int64_t members) {
   const auto n = static_cast<double>(members);
   const CollectiveTraits& traits = traits_of(kind);
@@ -54,7 +54,7 @@ double share_received(Kind kind, int64_t members) {
   return traits.root == RootRole::gives ? (n - 1) / n : 1;
 }
 
-// Groups to measure, and the level of links that their times tell of.
+// Groups to measure, and the level of links that their times describe.
 struct Groups {
   std::vector<AxisRef> axes;
   std::optional<LinkLevel> level;                     // without alpha and bandwidth
@@ -62,7 +62,7 @@ struct Groups {
   std::optional<std::pair<AxisRef, AxisRef>> pieces;  // inside hosts and between them, of an axis that crosses
 };
 
-// An axis that lies inside hosts or between them tells of one level; one that crosses is measured in its pieces, too.
+// An axis inside hosts or between them describes one level; an axis that crosses hosts is measured in its pieces, too.
 std::vector<Groups> groups_of(const Mesh& mesh, int64_t per_host, const std::string& engine) {
   constexpr const char* kBetween = "network";
   std::vector<Groups> all;
@@ -106,8 +106,8 @@ void require_memory(int64_t ranks, int64_t most) {
          ranks, needed / (1 << 30), most >> 20, memory / (1 << 30));
 }
 
-// Keeps the calling thread on the core of that index among those that it may use: two ranks that wait for each other
-// on one core are left there by the system, and are ten times as slow.
+// Keeps the calling thread on the core of that index among those that it may use. Otherwise the system may leave two
+// ranks that wait for each other on one core, where they are ten times as slow.
 void hold_core(size_t index) {
   cpu_set_t may, one;
   if (sched_getaffinity(0, sizeof may, &may) != 0) return;
@@ -120,7 +120,7 @@ void hold_core(size_t index) {
   }
 }
 
-// What one rank measures; all find the same.
+// The measurements of one rank; all ranks find the same.
 class Measurement {
  public:
   Measurement(const Mesh& mesh, const MeasureOptions& options, const std::vector<Kind>& kinds,
@@ -145,7 +145,7 @@ class Measurement {
       Series series = time_kinds(meter, members);
       std::optional<cost::Fit> fit;
       if (group.level) fit = fit_of(size, series);
-      // Something else kept the machine busy: of several rounds, the fastest times.
+      // If something else kept the machine busy, measure again; the fastest times of several rounds count.
       for (int round = 1; fit && !is_good(*fit) && round < kMostRounds; ++round) {
         keep_fastest(series, time_kinds(meter, members));
         fit = fit_of(size, series);
@@ -215,7 +215,7 @@ class Measurement {
     return cost::fit(size, timed);
   }
 
-  // Of each size, the fastest so far.
+  // For each size, the fastest so far.
   void time_copies(comm::Meter& meter, std::map<int64_t, comm::Timing>& copies) const {
     for (int64_t bytes = options_.least; bytes <= options_.most; bytes *= 4) {
       const comm::Timing timing = meter.time_of_copy(bytes);
@@ -243,8 +243,7 @@ Topology CollectiveTimes::topology() const {
   Topology topology;
   for (const LinkFit& fit : fits) {
     if (fit.level.bandwidth <= 0)
-      fail("bench",
-           "times over {} do not grow with the bytes, so that its bandwidth cannot be told; give a larger --max",
+      fail("bench", "times over {} do not grow with the bytes, so the bandwidth cannot be fitted; give a larger --max",
            fit.axes);
     const std::string axis = fit.axes.substr(0, fit.axes.find(':'));
     if (topology.axes.empty() || topology.axes.back().name != axis) topology.axes.push_back({axis, {}});

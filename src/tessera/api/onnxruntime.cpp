@@ -19,17 +19,17 @@
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/import.h"
 
-// ONNX Runtime runs in a Python of the user's, in a process of its own: nothing here is linked to either. Arrays go
-// there and come back as .npz files in a folder that lives as long as the call.
+// ONNX Runtime runs in the user's Python, in a process of its own; nothing here is linked to either. Arrays travel as
+// .npz files in a folder that lives as long as the call.
 namespace tessera {
 inline namespace v1 {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Arguments: the folder, the model. Beside inputs.npz there are names.txt (what to fetch) and added.txt (which of
-/// these the model does not give as outputs), each name ended by a zero. It writes outputs.npz, or problem.txt: a word
-/// that says what failed, a newline, and why.
+/// Arguments: the folder, the model. Beside inputs.npz, the folder holds names.txt (tensors to fetch) and added.txt
+/// (those of them that the model does not give as outputs), each name ended by a zero. The script writes outputs.npz,
+/// or problem.txt: a word that says what failed, a newline, and the reason.
 constexpr const char* kScript = R"PYTHON(
 import sys
 
@@ -119,7 +119,7 @@ std::string zero_ended(const std::vector<std::string>& names) {
   return text;
 }
 
-/// How a process ended, as waitpid says. What it writes goes to a file `said` of the folder.
+/// The end of a process, as from waitpid. The process' output goes to the file `said` of the folder.
 int status_of(std::vector<std::string> words, const fs::path& folder) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -142,7 +142,7 @@ int status_of(std::vector<std::string> words, const fs::path& folder) {
   return status;
 }
 
-/// Throws what the script, or the Python that was to run it, complains of.
+/// Throws the complaint of the script, or of the Python that should run it.
 void require_success(int status, const std::string& python, const fs::path& folder, const Model& model) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && fs::exists(folder / "outputs.npz")) return;
   const std::string problem = text_of(folder / "problem.txt"),
@@ -168,7 +168,7 @@ bool is_output(const Model& model, const std::string& name) {
   return model.impl().model.graph->is_output(model.impl().model.graph->find(name));
 }
 
-/// A folder that others can neither guess nor read, which goes with this.
+/// A folder that others can neither guess nor read, removed with this object.
 class PrivateFolder {
  public:
   PrivateFolder() : path_((fs::temp_directory_path() / "tessera-onnxruntime-XXXXXX").string()) {
@@ -192,7 +192,7 @@ class PrivateFolder {
 
 Tensors run_onnxruntime(const Model& model, const Tensors& inputs, const std::vector<std::string>& names) {
   const PrivateFolder around;
-  // Never committed, so that it is gone after the call, or when the process is interrupted.
+  // Never committed, so that it disappears after the call, or when the process is interrupted.
   const AtomicFolder exchange(around.path() / "exchange", [](const fs::path&) { return std::optional<std::string>(); });
   const fs::path& folder = exchange.temporary();
   std::vector<std::string> added;

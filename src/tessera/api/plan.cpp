@@ -49,7 +49,7 @@ void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
   }
 }
 
-// Each axis of `mesh` is that of `open` in its place, with the size there unless that is open.
+// Whether each axis of `mesh` is the axis of `open` at its position, with the same size unless that is open.
 void require_fits(const std::string& mesh, const std::string& open) {
   const Mesh given = Mesh::parse(mesh), ones = compiler::close_sizes(open, 1), twos = compiler::close_sizes(open, 2);
   bool fits = given.axes().size() == ones.axes().size();

@@ -20,7 +20,7 @@ double microseconds(TimePoint from, TimePoint to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
 }
 
-// The n-th communication of one group, whichever ranks' steps it is.
+// Identifies the n-th communication of one group across ranks.
 struct Meeting {
   std::vector<std::string> axes;
   int leader = 0;
@@ -36,12 +36,12 @@ bool is_wait(const runtime::StepInfo& step) {
   return step.started >= 0;
 }
 
-// A wait that follows its start at once is one event with it.
+// A wait that directly follows its start is one event with it.
 bool is_at_once(const std::vector<runtime::StepInfo>& steps, size_t wait) {
   return steps[wait].started == static_cast<int>(wait) - 1;
 }
 
-// By rank and step: the meeting that a communication's start is.
+// By rank and step: the meeting to which a communication's start belongs.
 using Meetings = std::vector<std::map<size_t, Meeting>>;
 Meetings meetings_of(const Times& times) {
   Meetings meetings(times.size());
@@ -56,7 +56,7 @@ Meetings meetings_of(const Times& times) {
   return meetings;
 }
 
-// When the last member came.
+// When the last member arrived.
 std::map<Meeting, TimePoint> complete_times(const Times& times, const Meetings& meetings) {
   std::map<Meeting, TimePoint> complete;
   for (size_t r = 0; r < times.size(); ++r)
@@ -71,7 +71,7 @@ RankProfile profile_of(const runtime::RankTimes& times, const std::map<size_t, M
                        const std::map<Meeting, TimePoint>& complete, TimePoint start) {
   RankProfile result;
   const std::vector<runtime::StepInfo>& steps = *times.steps;
-  std::map<size_t, double> under_way;  // by start: what operators have taken since
+  std::map<size_t, double> under_way;  // by start: the time of operators since
   for (size_t s = 0; s < steps.size(); ++s) {
     const runtime::StepInfo& step = steps[s];
     ProfileEvent event{step.name,
@@ -133,8 +133,8 @@ MachinePeak measure_peak(DType dtype, int cores) {
   if (dtype != DType::float32 && dtype != DType::bfloat16 && dtype != DType::float16)
     throw Error(ErrorKind::user, "bench",
                 "peaks are measured of float32, bfloat16 and float16, not of " + std::string(name_of(dtype)));
-  // On a thread of its own: its OpenMP team ends with it. With more teams than cores, libgomp's threads would sleep
-  // between loops, and what is timed afterwards would be slow.
+  // Measures on a thread of its own, whose OpenMP team ends with it. With more teams than cores, libgomp's threads
+  // would sleep between loops and slow down later timings.
   MachinePeak peak;
 #ifdef TESSERA_THREAD_SANITIZER
   cores = 1;  // libgomp's barriers are not instrumented

@@ -56,7 +56,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   return impl;
 }
 
-// Compiles a model for certain sizes of some symbols, and keeps what it made last.
+// Compiles a model for fixed sizes of some symbols, and keeps the latest results.
 class ForSizes {
  public:
   ForSizes(Model model, Mesh mesh, Plan plan, CompileOptions options, std::shared_ptr<const spmd::Program> all)
@@ -142,7 +142,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   if (options.memory_limit > 0) {
     const auto& hints = impl->program->hints;
     const auto programs = runtime::programs_for(impl->programs, hints, impl->for_sizes);
-    const std::vector<int>& classes = programs->program_of;  // ranks of a class are as large, or a unit smaller
+    const std::vector<int>& classes = programs->program_of;  // ranks of a class are equally large, or differ by a unit
     std::set<int> seen;
     for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
       if (classes.empty() || seen.insert(classes[rank]).second)
@@ -192,13 +192,13 @@ std::string Program::text() const {
 
 Explanation Program::explain(const std::string& tensor) const {
   if (!impl_->compiled)
-    fail("explain", "'{}': a written program does not tell why its layouts are as they are; explain the model", tensor);
+    fail("explain", "'{}': a written program does not record why its layouts were chosen; explain the model", tensor);
   return compiler::explain(*impl_->compiled, tensor);
 }
 
 void Program::write(const std::filesystem::path& folder, const WriteOptions& options) const {
   if (!impl_->compiled)
-    fail("write", "'{}': a program that was read is written already; copy its folder", folder.string());
+    fail("write", "'{}': a program that was read is already written; copy its folder", folder.string());
   api::require_proof(*this, ErrorKind::running);
   program_io::write_program(*impl_->program, impl_->source, folder, options);
 }

@@ -14,7 +14,7 @@ namespace tessera {
 inline namespace v1 {
 namespace {
 
-// What a value's elements are used for, as far as it matters for choosing them.
+// How a value's elements are used, as far as it matters for choosing them.
 class IndexBound {
  public:
   explicit IndexBound(const SymbolSizes& sizes) : sizes_(sizes) {}

@@ -29,7 +29,7 @@ fs::path data_folder(const fs::path& path, const std::string& prefix) {
        prefix);
 }
 
-/// "x" of "x@12": the array of rank 12 alone, of models that were split before.
+/// "x" of "x@12": rank 12's own array, for models that were split before.
 std::string_view without_rank(std::string_view name) {
   const size_t at = name.rfind('@');
   const bool numbered = at != std::string_view::npos && at + 1 < name.size() &&

@@ -10,7 +10,7 @@ namespace tessera {
 namespace api {
 namespace {
 
-/// "w*=next.w*": two names that hold '*' at most once, both or none.
+/// "w*=next.w*": two names that both hold one '*', or both none.
 struct Pairing {
   std::string state;
   std::optional<std::string> next;
@@ -29,7 +29,7 @@ struct Pairing {
     return pairing;
   }
 
-  /// The name of the next value of the state `name`, which matches.
+  /// The name of the next value of the matching state `name`.
   std::string next_of(const std::string& name) const {
     const size_t star = state.find('*');
     if (star == std::string::npos) return *next;

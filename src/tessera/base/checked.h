@@ -10,12 +10,12 @@
 
 #include "tessera/base/error.h"
 
-/// Products and sums of extents and of bytes. What does not fit is the user's mistake, and its message says which
-/// tensor it is about: no arithmetic on sizes may wrap around.
+/// Products and sums of extents and of bytes. No arithmetic on sizes may wrap around: an overflow is the user's
+/// mistake, and its message names the tensor.
 namespace tessera {
 
-/// No memory holds a tensor of more bytes than this (one pebibyte). What is computed of a smaller one's extents, as the
-/// scratch memory of a kernel, is far from overflowing.
+/// No memory holds a tensor of more bytes than this (one pebibyte). Sizes computed from the extents of a smaller
+/// tensor, such as a kernel's scratch memory, are far from overflowing.
 inline constexpr size_t kMostBytes = size_t{1} << 50;
 
 template <std::integral T>
@@ -30,7 +30,7 @@ std::optional<T> add_if_fits(T a, T b) {
   return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// a·b, or a user error about `what`, as "'y'".
+/// a·b, or a user error about `what`, for example "'y'".
 template <std::integral T>
 T checked_multiply(T a, T b, std::string_view what) {
   if (auto result = multiply_if_fits(a, b)) return *result;
@@ -44,7 +44,7 @@ T checked_add(T a, T b, std::string_view what) {
   fail("memory", "{}: {} and {} are more than any memory holds; give smaller sizes", what, a, b);
 }
 
-/// The product of extents, of which each is `least` at the least; nullopt where it overflows.
+/// The product of extents, each raised to at least `least`; nullopt if it overflows.
 template <typename Extents>
 std::optional<int64_t> count_if_fits(const Extents& dims, int64_t least = 0) {
   int64_t count = 1;

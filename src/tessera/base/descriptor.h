@@ -20,7 +20,7 @@ class Descriptor {
   }
 
   int get() const { return descriptor_; }
-  /// Now the caller's to close.
+  /// Hands the descriptor to the caller, who closes it.
   int release() { return std::exchange(descriptor_, -1); }
 
  private:

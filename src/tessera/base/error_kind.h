@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// Whose fault any exception is: what is no Error happened while running.
+/// Whose fault an exception is; one that is no Error happened while running.
 inline ErrorKind error_kind(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   return known ? known->kind() : ErrorKind::running;

@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-/// Keeps a value until the process ends: memory that somebody may still use who cannot be told to leave it alone.
+/// Keeps a value until the process ends: memory that another thread or process may still use and cannot be told to
+/// leave alone.
 template <typename T>
 void keep_for_good(T value) {
   static std::mutex mutex;
@@ -17,7 +18,7 @@ void keep_for_good(T value) {
   kept->push_back(std::make_unique<T>(std::move(value)));
 }
 
-/// A value that is kept for good if an exception ends its scope.
+/// A value that is kept until the process ends if an exception ends its scope.
 template <typename T>
 class KeptIfThrown {
  public:

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-/// Where `relative` below `folder` is once symbolic links are followed; nothing if they, or "..", lead out of the
-/// folder. What is not there has no links. Throws std::filesystem::filesystem_error if something cannot be examined.
+/// The path of `relative` below `folder` after following symbolic links; nullopt if they, or "..", lead out of the
+/// folder. Missing path elements count as no links. Throws std::filesystem::filesystem_error if an element cannot be
+/// examined.
 inline std::optional<std::filesystem::path> path_within(const std::filesystem::path& folder,
                                                         const std::filesystem::path& relative) {
   if (relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end())

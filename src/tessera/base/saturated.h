@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// Floats go to integers by truncation; what lies beyond the integer's range goes to its nearest end, NaN to zero.
+/// Converts a float to an integer by truncation; a value beyond the integer's range becomes its nearest end, NaN zero.
 template <typename To = int64_t, typename From>
 To saturated(From value) {
   using Limits = std::numeric_limits<To>;

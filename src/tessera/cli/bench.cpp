@@ -15,7 +15,7 @@
 namespace tessera::cli {
 namespace {
 
-/// What runs of one program cost, per run; times in milliseconds.
+/// The cost of one program's runs, per run; times in milliseconds.
 struct Costs {
   struct Rank {
     double compute = 0, overlapped = 0, exposed = 0, idle = 0;
@@ -51,7 +51,7 @@ struct Costs {
   }
 };
 
-/// Operators by falling time.
+/// Operators by decreasing time.
 std::vector<std::pair<std::string, Costs::Operator>> slowest(const std::map<std::string, Costs::Operator>& operators) {
   std::vector<std::pair<std::string, Costs::Operator>> list(operators.begin(), operators.end());
   std::stable_sort(list.begin(), list.end(),
@@ -59,7 +59,7 @@ std::vector<std::pair<std::string, Costs::Operator>> slowest(const std::map<std:
   return list;
 }
 
-/// "AllReduce" as summaries write it: "all_reduce".
+/// "AllReduce" in the form of summaries: "all_reduce".
 std::string kind_of(std::string_view op) {
   std::string kind;
   for (char letter : op) {
@@ -110,8 +110,9 @@ class Trace {
   size_t ranks_ = 0;
 };
 
-/// The least time that a model can take here: its FLOPs at the peak, or what it reads of its weights, its inputs and
-/// its outputs, each once, at the memory's bandwidth. A model that fits into the caches can be faster than the second.
+/// The shortest possible time of a model on this machine: its FLOPs at the peak rate, or the bytes of weights, inputs
+/// and outputs that it reads or writes, each once, at the memory's bandwidth. A model that fits into the caches can
+/// beat the second.
 struct Floor {
   MachinePeak peak;
   int cores = 1;
@@ -123,15 +124,15 @@ struct Floor {
   double ms() const { return std::max(compute_ms(), memory_ms()); }
 };
 
-/// What came before the first run, in milliseconds.
+/// The time before the first run, in milliseconds.
 struct Preparation {
   double compile = 0;          ///< reading the model and making the program
   double load = 0;             ///< cutting and packing the weights, and the plan for the inputs' shapes
   std::optional<double> bind;  ///< the plan for other shapes, if there are any
 };
 
-/// How long a plan for other shapes takes: the first symbol one greater. None where nothing is symbolic, for a written
-/// program, and where the model does not take such a size.
+/// The time of a plan for other shapes, with the first symbol one greater. Nullopt if nothing is symbolic, for a
+/// written program, and if the model does not take such a size.
 std::optional<double> time_to_bind(Session& session, const Loaded& loaded, size_t memory_limit) {
   if (!loaded.model || loaded.model->symbols().empty()) return std::nullopt;
   SymbolSizes sizes = loaded.model->complete(loaded.plan.shapes);
@@ -147,27 +148,28 @@ std::optional<double> time_to_bind(Session& session, const Loaded& loaded, size_
   }
 }
 
-/// What each run is given: the same inputs, or with --grow inputs whose size of that name is one greater each time, as
+/// The inputs of each run: the same ones or, with --grow, inputs whose size of that name grows by one each time, like
 /// the cache of a text that is decoded. The model has a size of that name: see require_size.
 class RunInputs {
  public:
   RunInputs(const Loaded& loaded, const std::string& grown, const InputOptions& random)
       : loaded_(loaded), grown_(grown), random_(random) {
     if (grown.empty()) return;
-    if (!loaded.model) fail_asked("a program that is written already is not grown; name the ONNX file");
+    if (!loaded.model) fail_asked("--grow needs a model, not a written program; name the ONNX file");
     sizes_ = loaded.plan.shapes;
     sizes_[grown] = loaded.model->complete(sizes_).at(grown);
   }
 
-  /// Refuses to grow what is given.
+  /// Refuses to grow given inputs.
   static void require_random(const InputOptions& inputs, const std::string& grown) {
     if (!grown.empty() && inputs.from_file())
       fail_asked(
-          "inputs that --inputs gives have the sizes that they have; leave it out, and say with --shapes where '" +
-          grown + "' begins");
+          "--inputs fixes the sizes of its arrays, so that they cannot grow; leave it out, and give with --shapes the "
+          "first size of '" +
+          grown + "'");
   }
 
-  /// Refuses a size, unless it is empty, that no input of the model has.
+  /// Refuses a size that no input of the model has, unless it is empty.
   static void require_size(const Model& model, const std::string& grown) {
     const std::vector<std::string> symbols = model.symbols();
     if (grown.empty() || std::find(symbols.begin(), symbols.end(), grown) != symbols.end()) return;
@@ -215,8 +217,9 @@ class Bench : public Command {
   int run(Console& console) override {
     if (comm_.asked()) return comm_.run(console);
     if (model_.empty())
-      throw Error(ErrorKind::user, "bench",
-                  "what? name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
+      throw Error(
+          ErrorKind::user, "bench",
+          "no model is named; name an ONNX file, or a folder that tessera shard wrote; or comm, for collectives");
     RunInputs::require_random(inputs_, grown_);
     if (std::optional<int> ended = run_.begin(
             console, "bench --iterations " + std::to_string(iterations_) + " --warmup " + std::to_string(warmup_)))
@@ -243,7 +246,7 @@ class Bench : public Command {
       Progress progress(console, "measuring the machine");
       const bool narrow = floor.dtype == DType::bfloat16 || floor.dtype == DType::float16;
       floor.peak = measure_peak(narrow ? *floor.dtype : DType::float32, floor.cores);
-      // Where there are no products of 16-bit floats, float32 does them.
+      // If there are no products of 16-bit floats, float32 products replace them.
       if (floor.peak.flops == 0) floor.peak = measure_peak(DType::float32, floor.cores);
     }
 
@@ -283,7 +286,7 @@ class Bench : public Command {
   }
 
  private:
-  /// Without peaks; without FLOPs and bytes, too, for a written program, which does not say what its model needs.
+  /// Prints no peaks and, for a written program, no FLOPs and bytes either, since it does not state the model's.
   static Floor floor_of(const Loaded& loaded) {
     Floor floor;
     if (!loaded.model) return floor;

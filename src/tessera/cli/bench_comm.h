@@ -16,19 +16,19 @@ class BenchComm {
  public:
   /// As a subcommand of bench.
   void declare(CLI::App& bench);
-  /// Whether it is what was asked for.
+  /// Whether the user asked for this subcommand.
   bool asked() const { return app_ && app_->parsed(); }
   int run(Console& console);
 
  private:
-  /// What another library takes for the collectives of all ranks: seconds by collective and bytes.
+  /// Another library's times for the collectives of all ranks: seconds by collective and bytes.
   struct Peer {
     std::string name;
     std::map<std::pair<std::string, int64_t>, double> seconds;
 
     /// Reads "NAME=FILE"; a line of the file is "COLLECTIVE BYTES MICROSECONDS". Throws a user error.
     static Peer read(const std::string& text);
-    /// Its time for the same thing, if it has one.
+    /// Its time for the same collective, if it has one.
     std::optional<double> find(const CollectiveTime& entry, const Mesh& mesh) const;
   };
 

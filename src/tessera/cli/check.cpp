@@ -61,13 +61,13 @@ class Check : public Command {
       console.say("WRONG");
     else if (split_)
       console.say(
-          "good: every rank gets to its end, and all ranks that give an output give the same (models that come split "
-          "do not say what their values are parts of)");
+          "good: every rank reaches its end, and all ranks that give an output give the same (models that arrive split "
+          "do not state layouts)");
     else
-      console.say("good: every rank gets to its end, and every value is what it is said to be");
+      console.say("good: every rank reaches its end, and every value has the layout that it states");
     if (report.good() && !changed_.empty())
       console.say(accept_ ? "accepted: the program is these models from now on"
-                          : "it is not run as long as its models are not accepted: tessera check --accept " + path_);
+                          : "it runs only after its models are accepted: tessera check --accept " + path_);
   }
 
   static std::string counted(int64_t count, const std::string& what) {
@@ -94,7 +94,7 @@ class Check : public Command {
   std::string path_;
   bool accept_ = false;
   std::vector<std::string> changed_;  // models of a written program, since it was written
-  bool split_ = false;                // the models came with their communication
+  bool split_ = false;                // the models arrived with their communication
   PlanOptions plan_;
 };
 

@@ -12,10 +12,10 @@ namespace tessera::cli {
 /// Exit codes, one meaning each.
 inline constexpr int kGood = 0;     ///< done
 inline constexpr int kNo = 1;       ///< the answer is no
-inline constexpr int kMistake = 2;  ///< of the user; nothing is half written
+inline constexpr int kMistake = 2;  ///< the user's; nothing is half written
 inline constexpr int kFailed = 3;   ///< while running
 
-/// One subcommand: its options, then what it does.
+/// One subcommand: its options, and its work.
 class Command {
  public:
   virtual ~Command() = default;
@@ -30,7 +30,7 @@ struct CommandEntry {
   std::unique_ptr<Command> (*make)();
 };
 
-/// The one visible list of commands: each file gives one.
+/// The one visible list of commands: each file provides one.
 const std::vector<CommandEntry>& commands();
 
 std::unique_ptr<Command> make_inspect();  // inspect.cpp

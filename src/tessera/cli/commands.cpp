@@ -4,15 +4,15 @@ namespace tessera::cli {
 
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
-      {"inspect", "what a model is: inputs, outputs, parameters, operators, FLOPs", make_inspect},
+      {"inspect", "describe a model: inputs, outputs, parameters, operators, FLOPs", make_inspect},
       {"run", "run a model, or a written program, over a mesh of ranks", make_run},
       {"shard", "split a model over a mesh and write the program, or print the plan", make_shard},
       {"check", "prove that the ranks' programs fit together, without running them", make_check},
       {"verify", "compare N ranks with one device, with expected outputs, or with ONNX Runtime", make_verify},
       {"bench", "time a model over a mesh: latency, operators, communication, the floor; or collectives alone",
        make_bench},
-      {"explain", "why a tensor is laid out as it is, and what that costs", make_explain},
-      {"info", "version, instruction sets, engines, presets", make_info},
+      {"explain", "explain why a tensor has its layout, and what that costs", make_explain},
+      {"info", "print version, instruction sets, engines, presets", make_info},
   };
   return all;
 }

@@ -53,7 +53,7 @@ size_t width_of(const std::string& text) {
 }
 
 constexpr size_t kIndent = 2, kGap = 3;  // before a table's first column, and before the others
-constexpr size_t kLeastColumn = 8;       // what a column of words keeps, if it has as much
+constexpr size_t kLeastColumn = 8;       // a column of words keeps at least this width, if it has it
 
 size_t columns_of_terminal() {
   constexpr size_t kUsual = 80, kLeast = 40;
@@ -62,17 +62,17 @@ size_t columns_of_terminal() {
   return std::max<size_t>(size.ws_col, kLeast);
 }
 
-constexpr std::string_view kMarks = ",./_-:";  // names may go on in the next line after these
+constexpr std::string_view kMarks = ",./_-:";  // a name may wrap after these
 
-/// Where to cut `text` so that `end` bytes are the most that stay and more than `least`: after the last of `marks`, or
-/// before a space; 0 if there is no such place.
+/// Where to cut `text` so that at most `end` bytes stay, but more than `least`: after the last of `marks`, or before a
+/// space; 0 if there is no such place.
 size_t cut_at(const std::string& text, size_t end, size_t least, std::string_view marks) {
   for (size_t cut = end; cut > std::max(text.find_first_not_of(' '), least); --cut)
     if (text[cut] == ' ' || marks.find(text[cut - 1]) != std::string_view::npos) return cut;
   return 0;
 }
 
-/// The pieces of a text that stay whole: "m.layers.0 and" has "m.", "layers.", "0", "and".
+/// The unbreakable pieces of a text: "m.layers.0 and" has "m.", "layers.", "0", "and".
 std::vector<std::string> pieces_of(const std::string& text) {
   std::vector<std::string> pieces(1);
   for (char c : text) {
@@ -82,9 +82,9 @@ std::vector<std::string> pieces_of(const std::string& text) {
   return pieces;
 }
 
-/// `text` in lines of at most `width` columns, cut at a space or after a mark, at best in a line's second half:
-/// "m.layers.0." and "  mlp.weight". Further lines are indented where there is room. Only a piece that is wider than a
-/// line is cut itself.
+/// `text` in lines of at most `width` columns, cut at a space or after a mark, preferably in a line's second half:
+/// "m.layers.0." and "  mlp.weight". Further lines are indented if there is room. A piece is cut only if it is wider
+/// than a line.
 std::vector<std::string> wrapped(const std::string& text, size_t width) {
   std::vector<std::string> lines;
   std::string rest = text;
@@ -145,7 +145,7 @@ std::vector<Table::Column> Table::columns() const {
       columns[c].right = columns[c].right && is_number(cell);
       widest_number = std::max(widest_number, width_of(cell));
     }
-    // Numbers and the words above them stay whole; other texts may be cut between their pieces.
+    // Numbers and the words above them stay whole; other texts may wrap between their pieces.
     columns[c].least = std::min(columns[c].width,
                                 columns[c].right ? std::max(widest_number, longest_word(rows_[0][c])) : widest_piece);
   }
@@ -159,7 +159,7 @@ void Table::print(const Console& console) const {
     total += column.width + kGap;
     least += column.least + kGap;
   }
-  // What cannot fit stays as it is: cut up, it would be as wide and harder to read.
+  // A text that cannot fit stays as it is: cut, it would be as wide and harder to read.
   for (const size_t most = columns_of_terminal(); total > most && least <= most; --total) {
     auto widest = std::max_element(columns.begin(), columns.end(), [](const Column& a, const Column& b) {
       return (a.width > a.least ? a.width : 0) < (b.width > b.least ? b.width : 0);

@@ -14,32 +14,31 @@ namespace tessera::cli {
 
 using Json = nlohmann::ordered_json;
 
-/// Where a command's words go: for people on standard output, or one JSON object there. Of the ranks of a launch, rank
-/// 0 speaks for all.
+/// A command's output: text for people, or one JSON object, on standard output. Rank 0 speaks for all ranks of a
+/// launch.
 struct Console {
   bool json = false;
   bool quiet = false;
-  std::shared_ptr<Connection> connection;  ///< to the other ranks; null where this process is all
+  std::shared_ptr<Connection> connection;  ///< to the other ranks; null if there is only this process
 
   bool speaks() const { return !connection || connection->launch().rank == 0; }
 
-  /// A line of the answer, for people: --quiet does not silence it.
+  /// A line of the answer, for people; --quiet does not silence it.
   void say(std::string_view line) const;
-  /// A line for people that nobody asked for: what was assumed, written, or done on the way.
+  /// A line for people about what was assumed, written, or done on the way; --quiet silences it.
   void note(std::string_view line) const;
   /// The same on standard error.
   void warn(std::string_view line) const;
   /// Notes, then warnings, of a compilation.
   void note(const ProgramSummary& summary) const;
   void emit(const Json& object) const;
-  /// An error, on standard error and, with --json, as the one object on standard output. Ranks that wait for this one
-  /// hear of it, and rank 0 says it, unless it is rank 0 that hears nothing: then each of the others does. Returns
-  /// `code`.
+  /// Reports an error on standard error and, with --json, as the one object on standard output. Ranks that wait for
+  /// this one hear of it, and rank 0 reports it; if rank 0 cannot hear of it, each of the others does. Returns `code`.
   int report(int code, const std::string& message) const;
 };
 
-/// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right. What does not fit the
-/// terminal, or 80 columns where there is none, goes on in further lines of its cell.
+/// Rows of cells with aligned columns; a cell that looks like a number is aligned at the right. Text that does not fit
+/// the terminal (80 columns if there is none) wraps within its cell.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -62,7 +61,7 @@ class Table {
 std::string count_text(double count);
 /// "12.3 ms"; below a tenth of one "45.6 µs"
 std::string time_text(double seconds);
-/// "1.25", "12.5", "125": three digits that count.
+/// "1.25", "12.5", "125": three significant digits.
 std::string ratio_text(double ratio);
 /// "3.1e-06"
 std::string small_text(double value);

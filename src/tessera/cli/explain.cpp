@@ -47,7 +47,7 @@ class Explain : public Command {
       console.say("  " + bytes_text(static_cast<double>(reshard.bytes)) + " by " + joined(reshard.steps, " + ") +
                   ", from " + reshard.from + " to " + reshard.to + ", for " + reshard.consumer);
     }
-    if (!paid) console.say("it costs nothing: everybody uses it as it is");
+    if (!paid) console.say("it costs nothing: all readers use this layout");
   }
 
   static void emit(const Console& console, const Explanation& found) {

@@ -17,7 +17,7 @@ struct LastWords {
   std::function<std::string(const std::string&)> words;
 };
 
-// A signal may come while the process ends, so they are never destroyed.
+// Never destroyed, since a signal may come while the process ends.
 LastWords& last_words() {
   static auto* one = new LastWords;
   return *one;

@@ -3,17 +3,17 @@
 #include <chrono>
 #include <vector>
 
-/// Times, and what many of them come to.
+/// Statistics of times.
 namespace tessera::cli {
 
 using Clock = std::chrono::steady_clock;
 double milliseconds_since(Clock::time_point start);
 
-/// Of `sorted` times, at least one, the value below which a share of them lies, between neighbours by proportion: of
-/// 10, 20, 30 the share 0.75 is 25.
+/// The value below which a share of the `sorted` times (at least one) lies, interpolated between neighbours: for 10,
+/// 20, 30 the share 0.75 gives 25.
 double quantile(const std::vector<double>& sorted, double share);
 
-/// What a list of times comes to, in their unit.
+/// The statistics of a list of times, in their unit.
 struct Latency {
   double min = 0, mean = 0, median = 0, p90 = 0, p99 = 0;
 

@@ -33,7 +33,7 @@ void LaunchOptions::declare(CLI::App& app) {
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   app.add_option("--join-timeout", join_timeout,
-                 "longest wait for all ranks to come, before the first run, in seconds [60, or --timeout if longer]")
+                 "longest wait for all ranks to join, before the first run, in seconds [60, or --timeout if longer]")
       ->check(CLI::Range(0.001, 1e6));
   app.add_option(
          "--engine", engine,
@@ -77,7 +77,7 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads, const std
   say_when_interrupted([connection = std::weak_ptr<Connection>(console.connection),
                         file = flight_record_of(console)](const std::string& signal) -> std::string {
     const auto alive = connection.lock();
-    if (!alive || alive->launch().engine == "processes") return "";  // whose parent says it for all
+    if (!alive || alive->launch().engine == "processes") return "";  // the parent process reports for all
     const std::string words = alive->last_words(signal, file);
     return words.empty() ? "" : signal + ": " + words;
   });
@@ -88,8 +88,8 @@ std::string LaunchOptions::flight_record_path() const {
   if (flight_record) return *flight_record;
   std::error_code error;
   std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-  if (error) folder = "/tmp";  // what TMPDIR says is none
-  // Nobody else can guess the name, and lay a link there.
+  if (error) folder = "/tmp";  // TMPDIR names no folder
+  // Nobody else can guess the name and put a link there.
   static const std::string chance = std::to_string(std::random_device()());
   return folder / ("tessera-flight-" + std::to_string(getpid()) + "-" + chance + ".json");
 }

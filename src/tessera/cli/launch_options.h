@@ -8,21 +8,20 @@
 
 namespace tessera::cli {
 
-/// --timeout, --join-timeout, --spawn, --engine, --share-memory, --flight-record: ranks that are processes, how long
-/// they wait for one another, and what is left of them when they fail.
+/// --timeout, --join-timeout, --spawn, --engine, --share-memory, --flight-record: how ranks in processes start, how
+/// long they wait for one another, and what they record when they fail.
 struct LaunchOptions {
   void declare(CLI::App& app);
-  /// Comes before all else that a command does. If this process is to start ranks, it does, waits for their end, and
-  /// returns the command's exit code; each of them comes here again and is connected to the others
-  /// (console.connection). Nothing, if the command is to go on. `threads` of each rank, 0: the cores divided among the
-  /// machine's ranks.
-  /// `command`: what all ranks must do alike, in words.
+  /// A command calls this first. If this process must start ranks, starts them, waits for their end, and returns the
+  /// command's exit code; each rank comes here again and is connected to the others (console.connection). Returns
+  /// nullopt if the command goes on. `threads`: of each rank; 0: the cores divided among the machine's ranks.
+  /// `command`: a description of the command and options that all ranks must share.
   std::optional<int> begin(Console& console, int threads, const std::string& command) const;
   std::chrono::milliseconds waits() const;
   std::optional<std::chrono::milliseconds> joins() const;
   /// The file for the flight record of all ranks of this process and of those that it starts; "": none.
   std::string flight_record_path() const;
-  /// The file for this process' flight record; "" where the process that started it writes that of all ranks.
+  /// The file for this process' flight record; "" if the process that started it writes the record of all ranks.
   std::string flight_record_of(const Console& console) const;
 
   int spawn = 0;
@@ -30,7 +29,7 @@ struct LaunchOptions {
   bool share_memory = false;
   double timeout = 60;
   std::optional<double> join_timeout;        // seconds
-  std::optional<std::string> flight_record;  // else one of this process' own in the system's temporary folder
+  std::optional<std::string> flight_record;  // not set: a file of this process in the system's temporary folder
 };
 
 }  // namespace tessera::cli

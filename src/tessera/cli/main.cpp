@@ -48,7 +48,7 @@ int run(Command& command, Console& console) {
   }
 }
 
-// What was printed must have arrived: a full disk shows only when the last bytes leave.
+// The output must have arrived: a full disk shows only when the last bytes leave.
 int delivered(int code) {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
   std::fprintf(stderr, "tessera: standard output cannot be written: %s\n", std::strerror(errno));
@@ -59,7 +59,7 @@ int delivered(int code) {
 
 int main(int argc, char** argv) {
   end_cleanly_when_interrupted();
-  std::signal(SIGXFSZ, SIG_IGN);  // who writes past a limit is told so by the write
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit then returns an error
   CLI::App app("Runs an ONNX model on a mesh of devices.", "tessera");
   app.set_version_flag("--version", "tessera " + std::string(version()));
   app.require_subcommand(1);
@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
     takers.push_back(sub);
     for (CLI::App* taker : takers) {
       taker->add_flag("--json", console.json, "print one JSON object on standard output and nothing else there");
-      taker->add_flag("--quiet", console.quiet, "print nothing but errors and what was asked for");
+      taker->add_flag("--quiet", console.quiet, "print only the answer and errors");
     }
   }
   if (int code = parsed(app, argc, argv, console); code != kGood) return delivered(std::max(code, kGood));

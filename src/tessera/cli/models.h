@@ -9,20 +9,20 @@
 
 namespace tessera::cli {
 
-/// What a path that commands take as a model stands for, in help.
+/// The help text for a path that commands take as a model.
 inline constexpr const char* kModelHelp =
     "an ONNX file; a folder that tessera shard wrote; or the files of ranks that a framework has split, as "
     "'rank_{}.onnx', where {} is the rank's number";
 
-/// The ONNX files at `path`: one, or where it holds "{}", those of rank 0, 1, …, as many as there are. Throws a user
-/// error if there is none.
+/// The ONNX files at `path`: one or, if `path` holds "{}", those of rank 0, 1, …, as many as exist. Throws a user error
+/// if there is none.
 std::vector<Model> load_models(const std::string& path);
 
-/// The same model on one rank, in what `plan` says of sizes and precision: what a mesh is compared with.
+/// The same model on one rank, with the plan's sizes and precision, for comparison with a mesh.
 Program one_device(const Model& model, const Plan& plan);
 
-/// The program of models that are split already: several, or one that holds collectives. Nullopt for a whole model.
-/// What `inputs` calls "x@1" is rank 1's own. Throws a user error for what a plan says of layouts, which stand.
+/// The program of models that are already split: several, or one that holds collectives. Nullopt for a whole model. An
+/// array "x@1" in `inputs` is rank 1's own. Throws a user error if a plan states layouts, since these are fixed.
 std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,
                                   const Tensors& inputs);
 

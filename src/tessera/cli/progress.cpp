@@ -21,7 +21,7 @@ Progress::~Progress() {
   thread_.join();
 }
 
-// How long a run takes is not known, so the bar is a block that travels.
+// Nobody knows how long a run takes, so the bar is a block that travels.
 void Progress::show() {
   constexpr int kWidth = 20, kBlock = 5;
   constexpr auto kFrame = std::chrono::milliseconds(200);

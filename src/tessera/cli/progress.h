@@ -9,8 +9,8 @@
 
 namespace tessera::cli {
 
-/// While it lives, and from its second second on, a line on standard error that says what is going on and for how long,
-/// if that is a terminal. Leaves nothing behind.
+/// While it lives, and after its first second, shows a line on standard error that says what is going on and for how
+/// long, if standard error is a terminal. Leaves nothing behind.
 class Progress {
  public:
   Progress(const Console& console, std::string what);

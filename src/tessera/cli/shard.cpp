@@ -6,7 +6,7 @@
 namespace tessera::cli {
 namespace {
 
-// Up to this many ranks, each one's figures are computed; of more, those of rank 0, whose shards are the largest.
+// Up to this many ranks, computes every rank's figures; beyond, only those of rank 0, whose shards are the largest.
 constexpr int64_t kMostRanksAsked = 16;
 constexpr size_t kReshardsPrinted = 20;
 
@@ -29,14 +29,15 @@ class Shard : public Command {
     if (dump_.list(console)) return kGood;
     dump_.check();
     if (folder_.empty() && !dry_)
-      throw Error(ErrorKind::user, "shard", "where to? name a folder with -o, or ask for the plan with --dry-run");
+      throw Error(ErrorKind::user, "shard",
+                  "no place to write to; name a folder with -o, or ask for the plan with --dry-run");
     Model model = Model::load(model_);
     Plan plan = plan_.plan(model);
     if (const SymbolSizes fixed = parse_shapes(fixed_); !fixed.empty()) {
       model = model.with_sizes(fixed);
       for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
     }
-    if (form_.options().dialect != Dialect::tessera) {  // whose blocks must be known to be equal
+    if (form_.options().dialect != Dialect::tessera) {  // their blocks must be known to be equal
       model = model.with_sizes(plan.shapes);
       plan.shapes.clear();
     }
@@ -65,10 +66,10 @@ class Shard : public Command {
  private:
   struct Figures {
     std::vector<RankFigures> ranks;
-    std::optional<RankFigures> alone;  // of one rank that has the model for itself
+    std::optional<RankFigures> alone;  // of a single rank that runs the whole model
   };
 
-  // The mesh is not known yet: the model takes its plan along, and is split where it is loaded.
+  // The mesh is not known yet: the model carries its plan, and is split where it is loaded.
   int annotate(const Console& console, const Model& model, const Plan& plan) const {
     if (dry_ || !folder_.ends_with(".onnx"))
       throw Error(ErrorKind::user, "shard",

@@ -68,7 +68,7 @@ class Verify : public Command {
     const bool steps = expected_.empty() && against_.empty();  // then states are compared, too, after the step
     Tensors actual = answers(program, run_.session(console), inputs, steps);
     std::vector<Difference> differences;
-    if (console.speaks()) {  // one device is rank 0's
+    if (console.speaks()) {  // only rank 0 runs the one device
       if (!against_.empty())
         expected = run_onnxruntime(whole, inputs, names_of(program.outputs()));
       else if (expected_.empty())
@@ -110,7 +110,7 @@ class Verify : public Command {
     return all;
   }
 
-  // What is not expected is not compared, and would pass whatever it is.
+  // An output without an expected one is not compared, and would always pass.
   void require_all(const Tensors& expected, const std::vector<TensorInfo>& outputs) const {
     for (const TensorInfo& output : outputs)
       if (!expected.contains(output.name))
@@ -124,7 +124,7 @@ class Verify : public Command {
     return names;
   }
 
-  /// What the mesh's answers are compared with.
+  /// The source of the answers with which the mesh's are compared.
   std::string reference() const {
     if (!against_.empty()) return against_;
     return expected_.empty() ? "one device" : expected_;
@@ -166,7 +166,7 @@ class Verify : public Command {
     return options;
   }
 
-  // Runs both again, all tensors kept.
+  // Runs both again and keeps all tensors.
   std::optional<Difference> find_first(const Console& console, const Model& whole, const Program& one,
                                        const Program& many, const Tensors& inputs, const Tolerance& tolerance) const {
     SessionOptions options = run_.session(console), on_one = alone(console);
@@ -183,7 +183,7 @@ class Verify : public Command {
     return first_diverging(expected, actual, tolerance);
   }
 
-  /// What the table's numbers do not say of an output.
+  /// Facts about an output that the table's numbers do not show.
   static std::vector<std::string> remarks(const Difference& entry) {
     std::vector<std::string> lines;
     auto of_all = [&](int64_t count) { return std::to_string(count) + " of " + std::to_string(entry.elements); };

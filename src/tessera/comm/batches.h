@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-/// How collectives are timed, ours and others', so that times can be compared. Needs nothing but the standard library:
-/// programs in bench/ include it.
+/// The timing protocol for collectives, ours and other libraries', so that times can be compared. Needs only the
+/// standard library, since programs in bench/ include it.
 namespace tessera::comm {
 
 struct MeasureOptions {
@@ -22,12 +22,12 @@ struct Timing {
   bool operator==(const Timing&) const = default;
 };
 
-/// Seconds of one `body`. A batch is operations that follow each other at once, for about a millisecond, which is long
-/// against what starting together costs, and takes as long as it does on the slowest rank. A round is batches, of which
-/// the median counts. Rounds are repeated until two that follow each other agree within a twentieth, or for eight times
-/// as long as was asked for; the fastest is the answer, for what disturbs a machine only slows it down. Called by all
-/// ranks together: `meet()` lets nobody leave before all have come, and `slowest(seconds)` is the largest of all ranks'
-/// arguments, on every rank.
+/// Seconds of one `body`. A batch is a run of back-to-back operations for about a millisecond, which is long against
+/// the cost of starting together; its time is that of the slowest rank. A round is several batches, of which the median
+/// counts. Rounds repeat until two in a row agree within a twentieth, or for eight times the requested time. The
+/// fastest round is the answer, since disturbances only slow a machine down. All ranks call this together: `meet()`
+/// lets nobody leave before all have arrived, and `slowest(seconds)` gives every rank the largest of all ranks'
+/// arguments.
 template <typename Body, typename Meet, typename Slowest>
 Timing slowest_median(const MeasureOptions& options, Body&& body, Meet&& meet, Slowest&& slowest) {
   constexpr double kBatchSeconds = 1e-3, kMostBatches = 500, kMostInBatch = 1 << 20, kAgree = 0.05, kPatience = 8;

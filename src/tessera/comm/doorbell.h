@@ -6,22 +6,22 @@
 
 namespace tessera::comm {
 
-/// Where the threads of one rank sleep, and where others wake them. While nobody sleeps, a ring reads one word.
+/// The threads of one rank sleep here, and others wake them. While nobody sleeps, a ring reads one word.
 class Doorbell {
  public:
-  /// `between_processes`: ringers and sleepers may be of several.
+  /// `between_processes`: ringers and sleepers may be in several processes.
   explicit Doorbell(bool between_processes) : between_processes_(between_processes) {}
 
-  /// Wakes all sleepers. What the caller wrote before is visible to them.
+  /// Wakes all sleepers. They see everything that the caller wrote before.
   void ring() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     wake();
   }
-  /// The same without the fence, which the caller sets between what it wrote and this; one for many bells.
+  /// As ring(), but without the fence: the caller sets one fence between its writes and the wakes of many bells.
   void wake();
 
-  /// Calls `look`, which says whether what is awaited has come; if not, sleeps until the next ring, or `longest`, or
-  /// now and then without a reason. A ring that follows the look is not lost. Returns what `look` said.
+  /// Calls `look`, which returns whether the awaited event has happened. If not, sleeps until the next ring or for
+  /// `longest`; may also wake spuriously. A ring after the look is not lost. Returns the result of `look`.
   template <typename Look>
   bool look_or_sleep(Look look, std::chrono::nanoseconds longest) {
     Sleeper sleeper(sleepers_);

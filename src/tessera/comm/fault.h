@@ -7,10 +7,10 @@
 
 #include "tessera/comm/flight.h"
 
-/// Failures on purpose, to see what becomes of a run.
+/// Failures on purpose, to test how a run ends.
 namespace tessera::comm {
 
-/// What is to happen when a rank begins its n-th communication of the program, from 1, since it was connected.
+/// A failure that happens when a rank begins its n-th communication of the program, from 1, since it was connected.
 struct Fault {
   enum class Act : uint8_t {
     die,    ///< the process is killed
@@ -22,19 +22,20 @@ struct Fault {
   int rank = 0;
   int64_t operation = 1;
   Act act = Act::die;
-  std::chrono::milliseconds after{0};  ///< later than that, so that the others may have come
+  std::chrono::milliseconds after{0};  ///< the delay, in which the others may arrive
 
-  /// "rank=1,operation=5,do=stall", with "after=200" if it is to be later, as the variable TESSERA_FAULT has it. Throws
-  /// a user error for anything else.
+  /// Reads "rank=1,operation=5,do=stall", optionally with ",after=200", as in the variable TESSERA_FAULT. Throws a user
+  /// error for anything else.
   static Fault parse(std::string_view text);
-  /// That of the environment, if it is meant for this rank of so many. A user error if it is meant for none of them.
+  /// The fault in the environment, if it is meant for rank `rank` of `ranks`. A user error if it is meant for none of
+  /// the ranks.
   static std::optional<Fault> of(int rank, int ranks);
 };
 
-/// Counts the communications that a rank's communicators begin, and strikes at the n-th.
+/// Counts the communications that a rank's communicators begin, and triggers the fault at the n-th.
 class FaultCounter {
  public:
-  /// `flight` says in which operator the rank, of so many, is.
+  /// `flight` says in which operator rank `rank` of `ranks` is.
   FaultCounter(int rank, int ranks, const Flight& flight)
       : rank_(rank), flight_(flight), fault_(Fault::of(rank, ranks)) {}
   void count() {

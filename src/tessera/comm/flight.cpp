@@ -42,7 +42,7 @@ class Recorded : public Communicator {
     entry.started = steady_nanoseconds();
     flight_.begun.store(index + 1, std::memory_order_release);
     const Ticket ticket = inner_->start(operation);
-    // Now it is known to be valid.
+    // The operation is now known to be valid.
     const size_t given = in_bytes(operation, member());
     entry.bytes = given > 0 ? given : out_bytes(operation, member());
     under_way_.push_back({ticket, index});
@@ -69,7 +69,7 @@ class Recorded : public Communicator {
     uint64_t index;  // of its entry, in all
   };
 
-  // Null if it has been written over.
+  // Null if it has been overwritten.
   FlightEntry* entry_of(Ticket ticket) {
     for (const UnderWay& one : under_way_)
       if (one.ticket == ticket)
@@ -103,7 +103,7 @@ std::string step_of(const Flight& flight) {
 
 namespace {
 
-/// What a rank waits for; what it has begun last, if it does not wait but has something under way.
+/// The communication that a rank waits for, or else the last one under way.
 const FlightEntry* unfinished(const FlightLog& log) {
   const FlightEntry* last = nullptr;
   for (const FlightEntry& entry : log.entries) {
@@ -135,8 +135,8 @@ std::string place_of(const FlightLog& log) {
 
 namespace {
 
-/// Of a collective that one of the ranks has begun: who has, and who has not. "" if its group has too many members to
-/// be listed, or all have begun it.
+/// For a collective that one of the ranks has begun: who has begun it, and who has not. "" if its group has too many
+/// members to be listed, or if all have begun it.
 std::string arrivals_at(const FlightEntry& begun, const std::vector<FlightLog>& logs) {
   const std::string group = begun.group.data();
   if (!group.ends_with('}')) return "";
@@ -152,7 +152,7 @@ std::string arrivals_at(const FlightEntry& begun, const std::vector<FlightLog>& 
     (here ? come : missing).push_back(log.rank);
   }
   if (missing.empty()) return "";
-  return fmt::format("{}: not come: {}; come: {}", text_of(begun), rank_text(missing), rank_text(come));
+  return fmt::format("{}: missing: {}; arrived: {}", text_of(begun), rank_text(missing), rank_text(come));
 }
 
 }  // namespace

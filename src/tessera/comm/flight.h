@@ -9,7 +9,7 @@
 
 #include "tessera/comm/communicator.h"
 
-/// What ranks did last, for whoever asks why a run has ended.
+/// The flight record: what ranks did last, to explain why a run has ended.
 namespace tessera::comm {
 
 /// One communication of one rank. Times are nanoseconds of the machine's steady clock; 0: not yet.
@@ -17,25 +17,25 @@ struct FlightEntry {
   uint64_t number = 0;  ///< of the collective in its group, or of the message among its sends or recvs, from 1
   Kind kind = Kind::barrier;
   DType dtype = DType::undefined;
-  uint64_t bytes = 0;                             ///< that the rank gives, or gets if it gives none
-  int64_t started = 0, waited = 0, finished = 0;  ///< finished before it was waited for: while the rank computed
-  std::array<char, 48> value{};                   ///< what is moved; texts end with 0, and longer ones are cut
-  std::array<char, 24> axes{};                    ///< of the mesh, "dp,tp"; empty: none of the program's
+  uint64_t bytes = 0;                             ///< that the rank sends, or receives if it sends none
+  int64_t started = 0, waited = 0, finished = 0;  ///< finished < waited: it ended while the rank computed
+  std::array<char, 48> value{};                   ///< the value's name; texts end with 0, and longer ones are cut
+  std::array<char, 24> axes{};                    ///< of the mesh, "dp,tp"; empty: not a communication of the program
   std::array<char, 48> group{};                   ///< "{0,2}"
 };
 
-/// A rank's own notes, which it alone writes. Plain memory without pointers of its own, so that it may lie where other
-/// processes read it when the rank is no more.
+/// A rank's own notes, which only that rank writes. It is plain memory without pointers of its own, so that other
+/// processes can read it in shared memory after the rank has died.
 struct Flight {
   static constexpr size_t kEntries = 64;
 
-  std::atomic<uint64_t> begun{0};  ///< communications so far; entry k is that before them which is k modulo kEntries
+  std::atomic<uint64_t> begun{0};  ///< communications so far; number n, from 0, is in entry n modulo kEntries
   std::array<FlightEntry, kEntries> entries;
   /// The operator that the rank is in, in memory of World::allocate, ended by 0; null: none.
   std::atomic<const char*> step{nullptr};
   std::array<char, 128> failed_in{};  ///< the operator that the rank was in when it gave up
 
-  /// The rank gives up: what `step` points at may go away.
+  /// The rank gives up; the text at `step` may go away afterwards.
   void give_up();
   FlightEntry& next() { return entries[begun.load(std::memory_order_relaxed) % kEntries]; }
 };
@@ -43,12 +43,12 @@ struct Flight {
 /// A copy of a flight.
 struct FlightLog {
   int rank = 0;
-  std::string step;     ///< the operator that it is in or has failed in, "MatMul 'h.3'"; empty: none
+  std::string step;     ///< the operator in which the rank is or failed, "MatMul 'h.3'"; empty: none
   uint64_t before = 0;  ///< communications before the first entry
   std::vector<FlightEntry> entries;
 };
 FlightLog log_of(int rank, const Flight& flight);
-/// Of all ranks whose flights can be read from here.
+/// The logs of all ranks whose flights this process can read.
 std::vector<FlightLog> logs_of(World& world);
 /// The operator that the rank is in; empty: none.
 std::string step_of(const Flight& flight);
@@ -56,14 +56,14 @@ std::string step_of(const Flight& flight);
 /// Where a rank is, "in AllReduce 'y', waiting for all_reduce 'y' (#2 of group {0,1,2})", or "in MatMul 'z', with
 /// all_reduce … under way"; empty: in no operator.
 std::string place_of(const FlightLog& log);
-/// Who has come to the first collective that some rank waits for, or else has begun, and others have not begun:
-/// "all_reduce 'y' (#2 of group {0,1,2}): not come: rank 1; come: ranks 0,2"; empty: there is none, or its group is too
-/// long a text.
+/// Who has arrived at the first collective that some rank waits for (or else has begun) and that others have not begun:
+/// "all_reduce 'y' (#2 of group {0,1,2}): missing: rank 1; arrived: ranks 0,2". Empty if there is none, or if the text
+/// of its group is too long.
 std::string arrivals_of(const std::vector<FlightLog>& logs);
 
 int64_t steady_nanoseconds();
 
-/// Notes on `flight` what a communicator does.
+/// A communicator that notes its operations on `flight`.
 std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> communicator, Flight& flight,
                                        std::string_view axes, std::span<const int> members);
 

@@ -6,12 +6,12 @@
 
 namespace tessera::comm {
 
-/// Deals out ranges of [begin, end): the first that is free and large enough. For few and large pieces.
+/// Deals out ranges of [begin, end): the first that is free and large enough. Meant for few, large pieces.
 class FreeRanges {
  public:
   FreeRanges(size_t begin, size_t end) { free_[begin] = end; }
 
-  /// Where `bytes` bytes begin, or none if there is no such range.
+  /// The start of a range of `bytes` bytes; nullopt if there is none.
   std::optional<size_t> take(size_t bytes) {
     for (auto range = free_.begin(); range != free_.end(); ++range) {
       const auto [begin, end] = *range;

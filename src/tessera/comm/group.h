@@ -6,7 +6,7 @@
 namespace tessera::comm {
 
 /// Rank `rank`'s index in the group `members` of a world of `size` ranks. Throws a user error for a group that names a
-/// rank twice, one that the world does not have, or not the rank itself.
+/// rank twice, names one that is not in the world, or does not name the rank itself.
 int member_of(int rank, std::span<const int> members, int size);
 
 /// "{0,2,4}": a group in messages.

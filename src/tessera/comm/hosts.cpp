@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
 
-// What ranks tell each other, an int64 each.
+// The numbers that ranks exchange, an int64 each.
 std::vector<int64_t> gathered(Communicator& all, int64_t own) {
   std::vector<int64_t> values(static_cast<size_t>(all.size()));
   const std::vector<int64_t> counts(values.size(), 1);
@@ -68,11 +68,11 @@ class WorldOfHosts : public World {
   Flight* flight(int rank) override { return memory_->flight(rank); }
 
  private:
-  // Who waits in shared memory does not listen to the network, by which one hears that a rank has died.
+  // A rank that waits in shared memory does not listen to the network, which carries the news that a rank has died.
   void pass_on_end(std::stop_token stop) {
     try {
       wait_for_end(stop);
-    } catch (const std::exception& error) {  // the network's own failure: nobody else hears of it
+    } catch (const std::exception& error) {  // the network's own failure, of which nobody else hears
       memory_->abort(-1, error.what(), ErrorKind::running);
     }
   }
@@ -122,7 +122,7 @@ std::shared_ptr<World> share_memory_within_hosts(std::shared_ptr<World> network,
   for (int other : everyone)
     if (hosts[other] == hosts[rank]) host.push_back(other);
 
-  // The first rank of a host makes the memory; others open it through that process' files.
+  // The first rank of a host makes the memory; the others open it through that process' files.
   Descriptor file(host.front() == rank ? create_shared_memory(network->size()) : -1);
   const int64_t place = file.get() < 0 ? 0 : (static_cast<int64_t>(getpid()) << 32) | file.get();
   const int64_t first = gathered(*all, place)[host.front()];
@@ -132,7 +132,7 @@ std::shared_ptr<World> share_memory_within_hosts(std::shared_ptr<World> network,
   try {
     if (file.get() >= 0) memory = make_shared_world(file.get(), rank, options);
   } catch (const std::exception&) {
-    memory = nullptr;  // no place for it, say
+    memory = nullptr;  // there may be no room for it
   }
   const std::vector<int64_t> ready = gathered(*all, memory ? 1 : 0);  // and nobody opens it from now on
   if (!std::all_of(host.begin(), host.end(), [&](int other) { return ready[other] == 1; })) return network;

@@ -27,7 +27,7 @@ std::optional<T> parse(std::string_view text) {
   return result;
 }
 
-/// Reads the variables of one launcher, which is named in errors.
+/// Reads the variables of one launcher, whose name appears in errors.
 class Reader {
  public:
   Reader(const Variables& variables, std::string launcher) : variables_(variables), launcher_(std::move(launcher)) {}
@@ -89,13 +89,13 @@ std::optional<Launch> from_torchrun(const Variables& variables) {
   launch.local_size = reader.number_or("LOCAL_WORLD_SIZE", 0);
   launch.address = reader.needed("MASTER_ADDR", "RANK");
   launch.port = reader.port("MASTER_PORT", "RANK");
-  // torchrun's agent may serve a store of its own at MASTER_PORT; the rendezvous is then next door.
+  // torchrun's agent may serve a store of its own at MASTER_PORT; the rendezvous then uses the next port.
   if (reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True")
     launch.port = parse_port(std::to_string(launch.port + 1), "torchrun's agent serves MASTER_PORT, and the next port");
   return launch;
 }
 
-/// Of "2(x3),1", as Slurm counts the tasks of 2 2 2 1 nodes, those of one node; 0: it does not say.
+/// The tasks of one node in "2(x3),1", which is Slurm's count for four nodes with 2 2 2 1 tasks; 0: unknown.
 int tasks_on(int node, std::string_view counts) {
   while (!counts.empty()) {
     const std::string_view item = counts.substr(0, counts.find(','));
@@ -111,8 +111,8 @@ int tasks_on(int node, std::string_view counts) {
   return 0;
 }
 
-/// Every process of a step of srun. A batch script has SLURM_PROCID, too, but is none of srun's; nor is the shell of an
-/// interactive allocation, a step whose number is one of the last that 32 bits hold.
+/// Whether this is a process of an srun step. A batch script has SLURM_PROCID, too, but srun did not start it; nor did
+/// it start the shell of an interactive allocation, a step whose number is one of the last that 32 bits hold.
 std::optional<Launch> from_slurm(const Variables& variables) {
   constexpr int64_t kFirstReservedStep = 0xfffffff0;
   const Reader reader(variables, "srun");
@@ -148,7 +148,7 @@ std::optional<Launch> from_pmix(const Variables& variables, const std::optional<
   return launch;
 }
 
-/// The launch that Gloo can meet by: torchrun's, or another's whose user has said where.
+/// A launch that Gloo can use: torchrun's, or another one whose user has said where ranks meet.
 Launch gloo_launch(const std::optional<Launch>& mpi, const std::optional<Launch>& torchrun,
                    const std::optional<Launch>& slurm, const Variables& variables) {
   if (torchrun) return *torchrun;
@@ -169,7 +169,7 @@ Launch gloo_launch(const std::optional<Launch>& mpi, const std::optional<Launch>
   return *launch;
 }
 
-/// `engines`: the options by which the user chooses between them.
+/// `engines`: the options with which the user chooses an engine.
 void require_agreement(const Launch& torchrun, const Launch& other, std::string_view engines) {
   if (other.size == 0 || (other.rank == torchrun.rank && other.size == torchrun.size)) return;
   fail("launch", "{} says that this is rank {} of {}, but RANK and WORLD_SIZE say {} of {}; unset these, or say {}",
@@ -217,7 +217,7 @@ Launch find_launch(Engine asked, const Variables& variables) {
     if (mpi) return *mpi;
     fail("launch", "--engine=mpi, but this process was not started by MPI; start it with mpirun -n RANKS tessera …");
   }
-  // torchrun is started by other launchers, but starts none.
+  // Other launchers start torchrun, but torchrun starts none.
   if (torchrun && variables("TORCHELASTIC_RUN_ID")) return *torchrun;
   const bool step_of_many = slurm && slurm->size > 1;
   if (torchrun && mpi) require_agreement(*torchrun, *mpi, "--engine=mpi or --engine=gloo");

@@ -8,27 +8,27 @@
 
 namespace tessera::comm {
 
-/// What carries the communication of a run.
+/// The engine that carries the communication of a run.
 enum class Engine {
   automatic,  ///< MPI or Gloo under a launcher that started several processes, otherwise threads
   threads,    ///< ranks are threads of this process
   processes,  ///< ranks are processes that this one starts, with shared memory
-  mpi,        ///< each process is a rank of MPI's
+  mpi,        ///< each process is an MPI rank
   gloo,       ///< each process is a rank; they meet at MASTER_ADDR:MASTER_PORT
 };
 std::string_view name_of(Engine engine);
 /// Throws a user error that lists the engines.
 Engine engine_named(std::string_view name);
 
-/// What a launcher has said to this process of the run that it belongs to.
+/// What a launcher has told this process about its run.
 struct Launch {
   Engine engine = Engine::threads;  ///< never automatic
   std::string launcher;             ///< "Open MPI", "PMIx", "Slurm", "torchrun"; empty: none
   int rank = 0;
   int size = 0;         ///< processes of the run; 0: not known before MPI has started
   int local_rank = 0;   ///< among the processes of this machine
-  int local_size = 0;   ///< 0: not said
-  std::string address;  ///< of Gloo: where rank 0 serves the rendezvous
+  int local_size = 0;   ///< 0: unknown
+  std::string address;  ///< for Gloo: where rank 0 serves the rendezvous
   int port = 0;
 
   /// Whether each process is one rank, so that the world, not the mesh, says how many there are.
@@ -44,9 +44,9 @@ int parse_port(std::string_view text, std::string_view name);
 
 /// Finds the launcher by the variables that it sets: Open MPI's OMPI_COMM_WORLD_RANK and _SIZE, PMIX_RANK and
 /// PMIX_NAMESPACE, torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and SLURM_STEP_ID and SLURM_PROCID of a
-/// step of srun. Where launchers start each other, the innermost counts: torchrun itself (which sets
-/// TORCHELASTIC_RUN_ID), then MPI, then Slurm. Throws a user error for variables that are half set or no numbers, for
-/// RANK and WORLD_SIZE set by hand that contradict MPI's or Slurm's, and for an engine that needs more than they say.
+/// step of srun. If launchers start each other, the innermost counts: torchrun itself (which sets
+/// TORCHELASTIC_RUN_ID), then MPI, then Slurm. Throws a user error for variables that are incomplete or no numbers, for
+/// RANK and WORLD_SIZE set by hand that contradict MPI's or Slurm's, and for an engine that needs more variables.
 Launch find_launch(Engine asked, const Variables& variables);
 
 }  // namespace tessera::comm

@@ -9,11 +9,11 @@
 namespace tessera::comm {
 namespace {
 
-/// A wait looks around every 20 ms. One that has not for so much longer, or for half of what it may wait, is no wait:
-/// its thread hangs or is stopped, in the middle of its share of the work.
+/// A wait polls every 20 ms. If it has not polled for this much longer, or for half of its timeout, it does not count
+/// as a wait: its thread hangs or is stopped, in the middle of its share of the work.
 constexpr std::chrono::milliseconds kStill{200};
 
-/// What a rank waits for, and whom; read while it may go on, and so only nearly true.
+/// A rank's wait and the ranks that it waits for; read while the rank may go on, and so only approximate.
 struct Wait {
   std::string what;
   std::vector<int> awaited;  // ranks; none: it waits for nobody
@@ -66,7 +66,7 @@ std::string Fabric::blame(int rank) {
     for (int other : wait.awaited)
       if (seen.insert(other).second) next.push_back(other);
   }
-  if (idle.empty()) return chain.empty() ? "" : chain + "they wait for one another in a circle";
+  if (idle.empty()) return chain.empty() ? "" : chain + "they wait for one another in a cycle";
   for (int at : idle) {
     const std::string step = step_of(flight(at));
     chain += fmt::format("rank {} waits for nobody and {}; ", at, step.empty() ? "runs no operator" : "is in " + step);

@@ -15,12 +15,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Longest sleep without a look around. Whoever completes something rings; this only bounds the delay in noticing what
-/// nobody rings for, such as a neighbour's disagreement about a permutation.
+/// Longest sleep without polling. A rank that completes a step rings; this bound only limits the delay of noticing
+/// events for which nobody rings, such as a neighbour's disagreement about a permutation.
 constexpr std::chrono::milliseconds kSlice{20};
 
-/// Looks around before a thread sleeps, together for about as long as waking from a sleep takes: first without giving
-/// the core away, then with.
+/// Polls before a thread sleeps; together they take about as long as waking from a sleep. The first ones keep the core,
+/// the later ones yield it.
 constexpr int kSpins = 100;
 constexpr int kYields = 50;
 

@@ -16,7 +16,7 @@ namespace tessera::comm {
 
 class LocalCommunicator;
 
-/// A buffer in the region, where the others see it, in the place of one elsewhere.
+/// A buffer in the region, visible to the others, that stands in for one elsewhere.
 struct Staged {
   std::shared_ptr<std::byte[]> memory;
   size_t room = 0;    ///< bytes
@@ -25,7 +25,7 @@ struct Staged {
 
 /// An operation that one member has started and not yet waited for.
 struct Pending {
-  /// What it waits for next. Every step is taken by this member's own threads, in advance().
+  /// The event that it waits for next. This member's own threads take every step, in advance().
   enum class Stage : uint8_t {
     idle,       ///< not in use
     arrival,    ///< all members' inputs
@@ -39,17 +39,17 @@ struct Pending {
 
   LocalCommunicator* owner = nullptr;
   Stage stage = Stage::idle;
-  const Operation* operation = nullptr;  ///< as it is kept in the collective's slot, or else here
+  const Operation* operation = nullptr;  ///< kept in the collective's slot, or else here
   KeptOperation message;
   uint64_t number = 0;    ///< of the collective in its group (from 1), or of the message in its mailbox
   size_t index = 0;       ///< in its owner's pool
-  uint64_t uses = 0;      ///< of this object, two to each ticket: when it was given and when it was waited for
-  Staged in, out;         ///< what the others see of buffers that they cannot
+  uint64_t uses = 0;      ///< of this object, two per ticket: when the ticket was given and when it was waited for
+  Staged in, out;         ///< copies of buffers that the others cannot see
   bool received = false;  ///< permute: `out` is written
   bool sent = false;      ///< permute: `in` is read
 };
 
-/// What a wait is for: the others' coming to a collective, or their end of it; or a message from or to one member.
+/// What a wait is for: the others' arrival at a collective, or their end of it; or a message from or to one member.
 struct Awaited {
   uint64_t number = 0;
   int peer = -1;  ///< of a message, member index; -1: a collective
@@ -57,10 +57,10 @@ struct Awaited {
 
 /// One rank's membership of a group of a local world.
 ///
-/// A collective takes the group's next slot. start() publishes this member's entry there; once all have come, each
-/// member's wait pulls what it needs from the others' buffers, counts itself finished, and returns when all have.
-/// A wait that must sleep first takes every step that it can of the rank's other operations, on all its communicators,
-/// so that the order of waits cannot stop the others.
+/// A collective takes the group's next slot. start() publishes this member's entry there. Once all have arrived, each
+/// member's wait pulls its data from the others' buffers, counts itself finished, and returns when all have finished.
+/// Before a wait sleeps, it takes every possible step of the rank's other operations, on all its communicators, so that
+/// the order of waits cannot stop the others.
 class LocalCommunicator : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Fabric> fabric, int rank, std::span<const int> members);
@@ -98,7 +98,7 @@ class LocalCommunicator : public Communicator {
   Outbox& outbox(int member);
   Inbox& inbox(int member);
 
-  // local_faults.cpp: what went wrong
+  // local_faults.cpp: disagreements and timeouts
   void check_agreement(const Pending& pending);
   void check_pair(const Pending& pending, int sender, int receiver);
   void check_message(const Pending& pending, const Operation& sent);
@@ -115,7 +115,7 @@ class LocalCommunicator : public Communicator {
   std::vector<std::unique_ptr<Outbox>> outboxes_;  // by member; null if nothing was ever sent there
   std::vector<std::unique_ptr<Inbox>> inboxes_;    // likewise
   uint64_t last_number_ = 0;                       // of collectives started
-  std::vector<uint64_t> come_;                     // by member: the last collective to which it is known to have come
+  std::vector<uint64_t> come_;                // by member: the last collective at which it is known to have arrived
   std::array<uint64_t, kWindow> finished_{};  // by number modulo the window: the last that this member has finished
   std::deque<Pending> pool_;                  // grows only; a ticket names its object
   std::vector<size_t> free_;

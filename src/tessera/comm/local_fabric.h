@@ -20,20 +20,20 @@
 #include "tessera/comm/operation.h"
 #include "tessera/comm/region.h"
 
-/// What the ranks of a local world share. What lies in the region is at the same address for all, and nothing there
-/// needs to be destroyed.
+/// The state that the ranks of a local world share. Objects in the region are at the same address for all, and need not
+/// be destroyed.
 namespace tessera::comm {
 
 /// Collectives of one group that a member may have in flight at once; starting one more waits for its oldest.
 constexpr uint64_t kWindow = 16;
-/// Two windows: when a member starts number n, all have come to n - kWindow (it waited for that), and so have finished
-/// n - 2 kWindow (they waited for that). What n finds in its slot, nobody reads any more.
+/// Two windows: when a member starts number n, all have arrived at n - kWindow (it waited for that), and so have
+/// finished n - 2 kWindow (they waited for that). So nobody still reads the slot that n reuses.
 constexpr uint64_t kSlots = 2 * kWindow;
 /// Inputs up to this size are published as a copy, so that their owner need not wait for the readers.
 constexpr size_t kEagerBytes = 4096;
 
-/// What one member publishes of one collective. Written by that member before `arrived` says so, read by the others,
-/// who find what they always need in one cache line.
+/// What one member publishes of one collective. That member writes it before it sets `arrived`; the others then read
+/// it, and find the fields that they always need in one cache line.
 struct alignas(64) Entry {
   std::atomic<uint64_t> arrived{0};  ///< collectives up to this number (the first is 1) are published
   uint64_t signature = 0;
@@ -41,11 +41,11 @@ struct alignas(64) Entry {
   void* out = nullptr;
   bool held = false;  ///< the member keeps its buffers until all have finished
   std::byte* eager = nullptr;
-  const int64_t* counts = nullptr;  ///< of all_to_all: per member how much goes there, then how much comes from there
+  const int64_t* counts = nullptr;  ///< of all_to_all: the counts sent to each member, then those received from each
 
-  alignas(64) std::atomic<uint64_t> finished{0};  ///< collectives up to this number read nothing any more
+  alignas(64) std::atomic<uint64_t> finished{0};  ///< collectives up to this number no longer read
   std::atomic<uint64_t> taken{0};                 ///< permutations up to this number have had their input read
-  std::atomic<int64_t> claimed{0};                ///< pieces of this member's share of a shared operation dealt out
+  std::atomic<int64_t> claimed{0};                ///< claimed pieces of this member's share of a shared operation
   KeptOperation operation;
 };
 
@@ -55,7 +55,7 @@ struct Slot {
   alignas(64) std::atomic<int64_t> shared{0};  ///< pieces of a shared operation that are done; member 0 clears it
 };
 
-/// A group of ranks, in member order. In the region, as are its parts.
+/// A group of ranks, in member order. It lies in the region, with all its parts.
 class Group {
  public:
   Group(Region& region, std::span<const int> members, uint64_t ordinal, Group* before);
@@ -68,7 +68,7 @@ class Group {
   std::string str() const;  ///< "{0,2,4}"
 
   uint64_t ordinal() const { return ordinal_; }  ///< of the groups with these members
-  Group* before() const { return before_; }      ///< the one that was made before this one, of any members
+  Group* before() const { return before_; }      ///< the group made before this one, with any members
 
  private:
   std::span<int> members_;
@@ -78,13 +78,12 @@ class Group {
   std::span<Mailbox> mailboxes_;  // [from, to]
 };
 
-/// One rank's place in the world, as all see it.
+/// One rank's state that all other ranks see.
 struct alignas(64) Station {
   Doorbell bell;  ///< where its threads sleep
 
-  /// Of a wait that lasts: when its thread last looked around, in nanoseconds of the steady clock, 0 if there is none;
-  /// and what it waits for: the others to come to a collective of a group, or to finish it, or to send or take a
-  /// message.
+  /// For a long wait: when its thread last polled, in nanoseconds of the steady clock (0: there is no such wait), and
+  /// what it waits for: the others' arrival at a collective of a group, their end of it, or a message sent or taken.
   alignas(64) std::atomic<int64_t> looked{0};
   std::atomic<Group*> group{nullptr};
   std::atomic<uint64_t> number{0};
@@ -93,13 +92,13 @@ struct alignas(64) Station {
   explicit Station(bool between_processes) : bell(between_processes) {}
 };
 
-/// What all ranks share, in the region.
+/// State shared by all ranks, in the region.
 struct Commons {
   Commons(Region& region, int size);
 
   std::span<Station> stations;          ///< by rank
   std::span<Flight> flights;            ///< by rank
-  std::atomic<int> group_maker{-1};     ///< the rank that is looking through the groups, or adding one
+  std::atomic<int> group_maker{-1};     ///< the rank that searches the groups, or adds one
   std::atomic<Group*> groups{nullptr};  ///< the newest
 
   enum class End : uint32_t { none, reasoning, ended };
@@ -111,19 +110,19 @@ struct Commons {
 
 struct Pending;
 
-/// What one rank has under way, in its own process.
+/// One rank's operations under way, in its own process.
 struct Desk {
   alignas(64) std::mutex mutex;
   std::vector<Pending*> pending;                ///< of all of the rank's communicators
   std::map<std::vector<int>, uint64_t> joined;  ///< how many groups of these members
 };
 
-/// The world, as one process sees it.
+/// One process' view of the world.
 class Fabric {
  public:
   /// All ranks are threads of this process.
   Fabric(int size, const WorldOptions& options);
-  /// What others share, too.
+  /// Joins the state that the ranks of several processes share.
   Fabric(std::shared_ptr<Region> region, Commons& commons, const WorldOptions& options);
 
   int size() const { return static_cast<int>(commons_->stations.size()); }
@@ -133,17 +132,17 @@ class Fabric {
   Flight& flight(int rank) { return commons_->flights[rank]; }
   Desk& desk(int rank) { return desks_[rank]; }
 
-  /// The group that this is `rank`'s next membership of: its k-th request for a list of members is the others' k-th.
+  /// The group of `rank`'s next membership: its k-th request for a list of members matches the others' k-th.
   Group& group_of(int rank, std::span<const int> members);
 
-  /// Who keeps `rank` waiting, in the end: follows who waits for whom to the ranks that wait for nobody, and says what
+  /// The ranks at fault for `rank`'s wait: follows who waits for whom to the ranks that wait for nobody, and says what
   /// those do. "rank 1 waits at …; rank 2 waits for nobody and is in MatMul 'h.3'".
   std::string blame(int rank);
 
-  /// `rank`: -1 for who watches the ranks and is none of them.
+  /// `rank`: -1 for a process that watches the ranks and is none of them.
   void abort(int rank, std::string_view message, ErrorKind kind);
   bool has_ended() const { return commons_->end.load(std::memory_order_acquire) == Commons::End::ended; }
-  /// The abort, if there was one.
+  /// How the run was aborted; nullopt if it was not.
   std::optional<End> end() const;
   /// Throws the abort's reason, if there is one.
   void check_alive() const {

@@ -5,13 +5,13 @@
 #include "tessera/comm/local_communicator.h"
 
 namespace tessera::comm {
-/// Ends the run for all ranks: what the others have published to this one, and this one to them, will not be finished.
+/// Ends the run for all ranks, since operations that this rank and the others have published will not be finished.
 void LocalCommunicator::raise(const std::string& message) {
   fabric_->abort(rank_, message, ErrorKind::running);
   fail_running("comm", "{}", message);
 }
 
-/// All members have come: they must have stated the same. Of an all_to_all, each checks what it gives and gets itself.
+/// All members have arrived: their statements must agree. In an all_to_all, each checks its own sends and receives.
 void LocalCommunicator::check_agreement(const Pending& pending) {
   const auto& entries = group_.slot(pending.number).entries;
   auto disagree = [&](size_t a, size_t b) {
@@ -29,7 +29,7 @@ void LocalCommunicator::check_agreement(const Pending& pending) {
   }
 }
 
-/// Both neighbours of a permutation have come: they must mean each other.
+/// Both neighbours of a permutation have arrived: they must name each other.
 void LocalCommunicator::check_pair(const Pending& pending, int sender, int receiver) {
   const auto& entries = group_.slot(pending.number).entries;
   const Entry& from = entries[sender];
@@ -71,7 +71,7 @@ std::string LocalCommunicator::late_operation(const Pending& pending) {
     (here ? come : missing).push_back(group_.rank_of(member));
     if (here && !finished && member != me_) busy.push_back(group_.rank_of(member));
   }
-  return fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: not come: {}; come: {}; not finished: {}",
+  return fmt::format("{} (#{} of group {}) on rank {} gave up after {} ms: missing: {}; arrived: {}; not finished: {}",
                      describe(operation), pending.number, group_.str(), rank_, waited, rank_text(missing),
                      rank_text(come), rank_text(busy));
 }
@@ -83,8 +83,8 @@ std::string LocalCommunicator::late_start(uint64_t number) {
     if (group_.slot(oldest).entries[member].arrived.load(std::memory_order_acquire) < oldest)
       missing.push_back(group_.rank_of(member));
   return fmt::format(
-      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; to #{} have not come: {}",
-      number, group_.str(), rank_, patience(false).count(), kWindow, oldest, rank_text(missing));
+      "operation #{} of group {} on rank {} could not start for {} ms: {} are in flight; missing at #{}: {}", number,
+      group_.str(), rank_, patience(false).count(), kWindow, oldest, rank_text(missing));
 }
 
 }  // namespace tessera::comm

@@ -10,14 +10,14 @@ using Stage = Pending::Stage;
 
 namespace {
 
-/// Whether the members share the work. What is small is faster done by each for itself.
+/// Whether the members share the work. Small operations are faster if each member works for itself.
 bool is_shared(const Operation& operation) {
   return byte_count(operation, shared_elements(operation)) > kEagerBytes;
 }
 
 }  // namespace
 
-/// Whether nobody reads any more what is in the slot of collective `number`; see kSlots.
+/// Whether nobody still reads the slot of collective `number`; see kSlots.
 bool LocalCommunicator::may_start(uint64_t number) {
   if (number <= kWindow) return true;
   return finished_[number % kWindow] == number - kWindow && all_have_come(number - kWindow);
@@ -32,8 +32,8 @@ bool LocalCommunicator::all_have_come(uint64_t number) {
   return true;
 }
 
-/// After this member has set its mark: wakes all if all have set theirs. So each sleeps once per step, however many
-/// come one by one. Of two that set theirs at once, the fence makes at least one see both.
+/// After this member has set its mark: wakes all if all have set theirs. So each sleeps once per step, even if many
+/// arrive one by one. If two set theirs at once, the fence makes at least one of them see both.
 void LocalCommunicator::ring_if_all(std::atomic<uint64_t> Entry::*mark, uint64_t number) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const Entry& entry : group_.slot(number).entries)
@@ -82,7 +82,7 @@ void LocalCommunicator::publish(Pending& pending, const Operation& operation) {
   if (permute && operation.to >= 0) ring(operation.to);
 }
 
-/// Room for what the others are to see of a buffer that is not in the region.
+/// Room for a copy of a buffer that is outside the region, so that the others can see it.
 std::byte* LocalCommunicator::stage(Staged& staged, size_t bytes) {
   staged.used = true;
   if (staged.room < bytes) {
@@ -128,8 +128,8 @@ void LocalCommunicator::post_message(Pending& pending) {
   }
 }
 
-/// Takes all steps that need no other rank; true once the operation is done. A send is left alone until its own wait:
-/// until then the receiver may still come and save the copy.
+/// Takes all steps that need no other rank; true once the operation is done. Leaves a send alone until its own wait,
+/// since the receiver may still arrive before that and save the copy.
 bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
   switch (pending.stage) {
     case Stage::arrival:
@@ -142,7 +142,7 @@ bool LocalCommunicator::advance(Pending& pending, bool waited_for) {
       return advance_receive(pending);
     case Stage::sending:
       if (!waited_for || !outbox(pending.operation->to).detach(pending.number)) return false;
-      ring(pending.operation->to);  // which may have come in the middle of it
+      ring(pending.operation->to);  // which may have arrived meanwhile
       pending.stage = Stage::done;
       return true;
     case Stage::done:
@@ -185,7 +185,7 @@ bool LocalCommunicator::advance_collective(Pending& pending) {
   return pending.stage == Stage::done;
 }
 
-/// A permutation waits for its two neighbours only, so that a ring of them does not keep the whole group in step.
+/// A permutation waits only for its two neighbours, so that a ring of them does not keep the whole group in step.
 bool LocalCommunicator::advance_permute(Pending& pending) {
   const Operation& operation = *pending.operation;
   auto& entries = group_.slot(pending.number).entries;
@@ -216,12 +216,12 @@ bool LocalCommunicator::advance_receive(Pending& pending) {
   if (sent == nullptr) return false;
   check_message(pending, *sent);
   if (!inbox(operation.from).take(pending.number, operation.out)) return false;
-  ring(operation.from);  // which may wait to have its buffer back
+  ring(operation.from);  // which may wait for its buffer
   pending.stage = Stage::done;
   return true;
 }
 
-/// This member reads nothing any more.
+/// This member no longer reads.
 void LocalCommunicator::finish(Pending& pending) {
   finished_[pending.number % kWindow] = pending.number;
   group_.slot(pending.number).entries[me_].finished.store(pending.number, std::memory_order_release);

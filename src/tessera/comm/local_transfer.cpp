@@ -51,7 +51,7 @@ void get_block(const Operation& operation, int j, const void* whole, void* block
     copy_bytes(at(block, row * place.run), at(whole, place.offset + row * place.stride), place.run);
 }
 
-/// Member j's input as member `me` reads it: its own where it lies.
+/// Member j's input as member `me` reads it: its own at the original place.
 const void* input_of(const Operation& operation, int me, std::span<const Entry> entries, int j) {
   return j == me ? operation.in : entries[j].in;
 }
@@ -128,7 +128,7 @@ int64_t piece_elements(const Operation& operation, size_t members) {
   return static_cast<int64_t>(bytes) * 8 / bits_of(operation.dtype);
 }
 
-/// Writes one piece of the result wherever it is wanted.
+/// Writes one piece of the result to every member that wants it.
 void make_piece(const Operation& operation, int64_t piece, std::span<const Entry> entries, Pointers& pointers) {
   const int64_t most = piece_elements(operation, entries.size()), first = piece * most;
   const int64_t count = std::min(most, shared_elements(operation) - first);

@@ -11,7 +11,7 @@ constexpr size_t kCopiedAtOnce = 4096;  // bytes
 
 }  // namespace
 
-/// What the receiver may still read lives on, to the end of the world.
+/// A message that the receiver may still read lives on, to the end of the world.
 Outbox::~Outbox() {
   for (Cell& cell : out_)
     if (cell.copy) region_->keep(std::move(cell.copy));
@@ -65,7 +65,8 @@ void Outbox::keep_copy(Cell& cell) {
   message.data = cell.copy.get();
 }
 
-/// A message is used again when it is taken and the receiver, which finds each by the one before, has found its next.
+/// A message is reused once it is taken and the receiver, which finds each message through the one before, has found
+/// the next.
 void Outbox::retire() {
   const uint64_t seen = mailbox_.seen.load(std::memory_order_acquire);
   while (!out_.empty() && oldest_ + 1 < seen && out_.front().detached &&

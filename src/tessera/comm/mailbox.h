@@ -12,12 +12,12 @@
 
 /// Messages from one member to another, in order: the k-th recv takes the k-th send.
 ///
-/// A message is posted with the sender's own buffer. If the receiver comes before the sender waits, it reads that
-/// buffer; else the sender's wait moves the bytes into the message's own copy, and so never waits for the receiver to
-/// come. Whoever touches the bytes first says so in the message's state; there are no locks, so that a rank that dies
-/// in the middle leaves nobody waiting for one.
+/// A message is posted with the sender's own buffer. If the receiver arrives before the sender waits, it reads that
+/// buffer; else the sender's wait copies the bytes into the message's own buffer, and so never waits for the receiver.
+/// The side that touches the bytes first notes this in the message's state. There are no locks, so a rank that dies in
+/// the middle leaves nobody waiting for one.
 ///
-///     posted ─▶ reading ─▶ taken         the receiver came first
+///     posted ─▶ reading ─▶ taken         the receiver was first
 ///     posted ─▶ copying ─▶ copied ─▶ reading ─▶ taken
 namespace tessera::comm {
 
@@ -31,13 +31,13 @@ struct Message {
   std::atomic<Message*> next{nullptr};
 };
 
-/// What both sides see; in the region.
+/// The state that both sides see; in the region.
 struct Mailbox {
   std::atomic<Message*> first{nullptr};
   std::atomic<uint64_t> seen{0};  ///< messages that the receiver has come upon
 };
 
-/// The sender's side. Messages and their copies are used again once the receiver is done with them.
+/// The sender's side. It reuses messages and their copies once the receiver is done with them.
 class Outbox {
  public:
   Outbox(Mailbox& mailbox, std::shared_ptr<Region> region, int rank)
@@ -46,10 +46,10 @@ class Outbox {
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  /// The next message; returns its number. Small ones, and those whose buffer the receiver cannot see, are copied at
-  /// once.
+  /// Posts the next message and returns its number. Copies small messages, and those whose buffer the receiver cannot
+  /// see, at once.
   uint64_t post(const Operation& send);
-  /// Frees the sender's buffer: once it is true, the bytes are copied or taken. False while the receiver reads them.
+  /// Frees the sender's buffer. True once the bytes are copied or taken, false while the receiver reads them.
   bool detach(uint64_t number);
 
  private:
@@ -78,7 +78,7 @@ class Inbox {
 
   /// The number of the next message.
   uint64_t claim() { return claimed_++; }
-  /// What the sender stated; null if it is not posted yet. Not of a message that is taken.
+  /// The sender's operation; null if it is not posted yet. The message must not be taken yet.
   const Operation* find(uint64_t number);
   /// Moves a posted message's bytes to `out`; false while the sender copies them.
   bool take(uint64_t number, void* out);

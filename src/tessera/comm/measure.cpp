@@ -34,7 +34,7 @@ Timing Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
   operation.kind = kind;
   operation.label = "bench";
   operation.count = kind == Kind::barrier ? 0 : bytes / static_cast<int64_t>(sizeof(float));
-  // The root of a broadcast sends what it has; in place is how programs use it.
+  // The root of a broadcast sends its own buffer; programs broadcast in place.
   operation.in = kind == Kind::broadcast ? out_.get() : in_.get();
   operation.out = out_.get();
   const std::vector<int64_t> counts = balanced(operation.count, size);
@@ -51,7 +51,7 @@ Timing Meter::time(Kind kind, std::span<const int> members, int64_t bytes) {
 Timing Meter::time_of_copy(int64_t bytes) {
   return median([&] {
     std::memcpy(out_.get(), in_.get(), static_cast<size_t>(bytes));
-    asm volatile("" ::: "memory");  // a copy that nobody reads is a copy all the same
+    asm volatile("" ::: "memory");  // the compiler must keep a copy that nobody reads
   });
 }
 

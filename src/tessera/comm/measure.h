@@ -10,20 +10,20 @@
 namespace tessera::comm {
 
 /// Times collectives, as one rank of a world: every rank has a meter of its own in a thread of its own, and all make
-/// the same calls in the same order. What is asked of all groups of ranks goes on in all of them at once.
+/// the same calls in the same order. All groups of ranks are measured at once.
 class Meter {
  public:
   /// `largest`: bytes of the largest tensor to come.
   Meter(World& world, int rank, int64_t largest, const MeasureOptions& options);
 
-  /// The time of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds them
-  /// over all ranks of the world. `bytes` is the whole tensor's, as nccl-tests counts: of the output of all_gather and
-  /// gather, else of a member's input. Members' blocks differ by one element at most. Kinds: all but send and recv;
+  /// The time of one collective of float32 among `members`, of which this rank is one, as slowest_median() finds it
+  /// over all ranks of the world. `bytes` counts the whole tensor, as nccl-tests does: the output of all_gather and
+  /// gather, else a member's input. Members' blocks differ by one element at most. Kinds: all but send and recv;
   /// permute goes to the next member.
   Timing time(Kind kind, std::span<const int> members, int64_t bytes);
 
-  /// The same of an all_reduce by levels: a reduce_scatter among `near`, an all_reduce among `far`, an all_gather among
-  /// `near`. Every pair of a near and a far group has one rank.
+  /// The time of an all_reduce by levels: a reduce_scatter among `near`, an all_reduce among `far`, an all_gather among
+  /// `near`. Every pair of a near and a far group shares one rank.
   Timing time_by_levels(std::span<const int> near, std::span<const int> far, int64_t bytes);
 
   /// The time in which each rank copies `bytes` to memory of its own, all ranks at once.

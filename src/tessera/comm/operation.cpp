@@ -29,7 +29,7 @@ void validate_peer(const Operation& operation, int peer, std::string_view what, 
     fail("comm", "{}: {} is member {}, but the group has members 0 to {}", describe(operation), what, peer, size - 1);
 }
 
-/// Every run of elements that is moved on its own must be whole bytes.
+/// Every separately moved run of elements must be whole bytes.
 void validate_bytes(const Operation& operation, bool blocked) {
   int bits = bits_of(operation.dtype);
   if (bits == 0) fail("comm", "{}: elements of type {} cannot be moved", describe(operation), name_of(operation.dtype));

@@ -9,38 +9,38 @@
 
 #include "tessera/comm/communicator.h"
 
-/// What every backend needs to know about an Operation: its words, its validity, and its bytes.
+/// Common to every backend: an Operation's description, its validity, and its bytes.
 namespace tessera::comm {
 
 /// "all_reduce sum float32[1000] 'grad.w'": an operation for messages, without its buffers.
 std::string describe(const Operation& operation);
 
-/// Throws a user error if no group of `size` members could run this as member `member`: a root or peer outside the
-/// group, counts that are negative or not one per member, a dtype that cannot be reduced or does not fill whole bytes,
-/// a missing buffer.
+/// Throws a user error if no group of `size` members could run this on member `member`: a root or peer is outside the
+/// group, counts are negative or not one per member, the dtype cannot be reduced or does not fill whole bytes, or a
+/// buffer is missing.
 void validate(const Operation& operation, int member, int size);
 
-/// Equal for operations that members may run together. Of all_to_all it leaves out the counts, which differ by member;
-/// of send and recv it says only what both must agree on.
+/// Equal for operations that members may run together. For all_to_all it leaves out the counts, which differ by member;
+/// for send and recv it holds only what both must agree on.
 uint64_t signature(const Operation& operation);
 
 /// Bytes of `elements` dense elements.
 size_t byte_count(const Operation& operation, int64_t elements);
 
-/// Bytes of a member's `in` and `out`; zero where the kind does not use that buffer on this member.
+/// Bytes of a member's `in` and `out`; zero if the kind does not use that buffer on this member.
 size_t in_bytes(const Operation& operation, int member);
 size_t out_bytes(const Operation& operation, int member);
 
 int64_t sum_of(std::span<const int64_t> counts);
 
-/// An operation kept beyond its caller's: its counts and label lie beside it. Its buffers stay the caller's.
+/// An operation that outlives its caller's: it has copies of the counts and label. Its buffers stay the caller's.
 class KeptOperation {
  public:
   KeptOperation() = default;
   KeptOperation(const KeptOperation&) = delete;
   KeptOperation& operator=(const KeptOperation&) = delete;
 
-  /// Where counts and, after them, recv_counts are kept: two per member of the group, of operations that have counts.
+  /// Room for counts and, after them, recv_counts: two per member of the group, for operations that have counts.
   void set_room(std::span<int64_t> room) { room_ = room; }
   void assign(const Operation& operation);
 
@@ -53,7 +53,7 @@ class KeptOperation {
   std::array<char, 64> label_{};  // longer labels are cut: they serve messages only
 };
 
-/// The same with room of its own. Assigning allocates nothing once as many counts have been seen.
+/// A kept operation with room of its own. Assigning allocates only if it needs more counts than before.
 class OwnedOperation : public KeptOperation {
  public:
   void assign(const Operation& operation) {

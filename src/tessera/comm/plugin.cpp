@@ -23,7 +23,7 @@ const PluginRow& row_of(Engine engine) {
   fail("launch", "engine '{}' needs no plugin", name_of(engine));
 }
 
-/// Opens the engine's plugin, which stays open: libraries like MPI's cannot be unloaded.
+/// Opens the engine's plugin, which stays open, since libraries like MPI's cannot be unloaded.
 PluginConnect open_plugin(Engine engine) {
   const PluginRow& row = row_of(engine);
   const std::string file = fmt::format("libtessera_{}.so", name_of(engine));

@@ -10,19 +10,19 @@
 
 namespace tessera::comm {
 
-/// Engines that need a library which not every machine has are shared modules, libtessera_NAME.so, opened only when one
-/// is asked for. Each exports these two functions, by these names. Both sides must see the same classes: a hash of the
-/// headers and of what compiled them says so.
+/// An engine that needs a library which some machines lack is a shared module, libtessera_NAME.so, which is opened only
+/// when the engine is asked for. Each module exports these two functions, by these names. Both sides must see the same
+/// classes, which a hash of the headers and of the compiler confirms.
 extern "C" {
 using PluginAbi = const char* (*)();
-/// Connects this process to the others of its launch; returns when all have come. The caller owns the world. Throws.
+/// Connects this process to the others of its launch; returns when all have joined. The caller owns the world. Throws.
 using PluginConnect = World* (*)(const Launch& launch, const WorldOptions& options);
 }
 constexpr const char* kPluginAbiSymbol = "tessera_plugin_abi";
 constexpr const char* kPluginConnectSymbol = "tessera_plugin_connect";
-/// What a plugin must return to be used with this library.
+/// The hash that a plugin must return to be used with this library.
 const char* plugin_abi();
-/// By which ranks on several machines compare what they run.
+/// The version, which ranks on several machines compare.
 const char* tessera_version();
 
 /// The folders in which plugins are looked for, in order: those of TESSERA_PLUGIN_PATH (':' between them), the folder

@@ -15,8 +15,8 @@ namespace {
 /// Elements that are accumulated together: the accumulators stay in the L1 cache, and the loops' constant length lets
 /// the compiler vectorise them.
 constexpr int64_t kBlock = 128;
-/// Up to two inputs are read ahead by the processor; of more, which it reads a block of each in turn, it loses track,
-/// and four of 1 MiB take twice the time unless the next blocks are asked for.
+/// The processor prefetches up to two inputs by itself. With more, of which it reads a block each in turn, it loses
+/// track, and four inputs of 1 MiB take twice the time unless the next blocks are prefetched.
 constexpr size_t kReadAhead = 2;
 
 struct Bool {
@@ -91,7 +91,7 @@ inline void accumulate(const T* __restrict input, WideOf<T>* __restrict sum, int
   for (int64_t i = 0; i < length; ++i) sum[i] = R::combine(sum[i], Element<T>::widen(input[i]));
 }
 
-/// Asks for the block that follows this one.
+/// Prefetches the block that follows this one.
 template <typename T>
 inline void prefetch_next(const T* block) {
   for (int64_t i = kBlock; i < 2 * kBlock; i += 64 / sizeof(T)) __builtin_prefetch(block + i);

@@ -15,8 +15,8 @@ bool can_reduce(DType dtype, Reduction reduction);
 /// Every outputs[k][i] = the reduction of inputs[0][i], inputs[1][i], … in that order, for 0 <= i < count.
 ///
 /// 16-bit floats are combined in float32 and rounded once, to nearest even. Integers wrap; their mean rounds towards
-/// zero. A NaN in any input gives NaN, for max and min too. An output may be one of the inputs; it overlaps them in no
-/// other way.
+/// zero. A NaN in any input gives NaN, for max and min too. An output may be one of the inputs, but must not overlap
+/// them otherwise.
 void reduce_elements(DType dtype, Reduction reduction, std::span<const void* const> inputs,
                      std::span<void* const> outputs, int64_t count);
 
@@ -24,7 +24,7 @@ void reduce_elements(DType dtype, Reduction reduction, std::span<const void* con
 DType wide_type(DType dtype);
 /// to[i] = from[i] in the wide type. The buffers do not overlap.
 void widen_elements(DType dtype, const void* from, void* to, int64_t count);
-/// out[i] = wide[i], of a mean divided by `members`, rounded to `dtype`; wide and out may be one buffer of one type.
+/// out[i] = wide[i], divided by `members` for a mean, rounded to `dtype`; wide and out may be one buffer of one type.
 void narrow_elements(DType dtype, Reduction reduction, int64_t members, const void* wide, void* out, int64_t count);
 
 }  // namespace tessera::comm

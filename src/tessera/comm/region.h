@@ -11,22 +11,22 @@
 
 namespace tessera::comm {
 
-/// Memory in which all ranks of a local world see what the others have put there, at the same addresses: this process'
-/// own where all ranks are its threads, or shared between processes.
+/// Memory that all ranks of a local world share at the same addresses: this process' own memory if all ranks are its
+/// threads, or memory shared between processes.
 class Region {
  public:
   virtual ~Region() = default;
 
-  /// `bytes` bytes that live as long as the region: 64-byte aligned, their contents anything. From any thread.
+  /// `bytes` uninitialized bytes that live as long as the region, aligned to 64 bytes. Any thread may call this.
   virtual std::byte* take(size_t bytes) = 0;
-  /// The same for buffers of a rank of this process, until the last owner lets go. Throws a running error naming `what`
-  /// if there is none.
+  /// The same for buffers of a rank of this process, until the last owner releases them. Throws a running error naming
+  /// `what` if there is no memory.
   virtual std::shared_ptr<std::byte[]> allocate(int rank, size_t bytes, const char* what) = 0;
-  /// Whether all ranks see what lies there.
+  /// Whether all ranks see the memory at that address.
   virtual bool holds(const void* address) const = 0;
   virtual bool is_between_processes() const = 0;
 
-  /// Owns it from now on, as long as the region lives.
+  /// Takes ownership of a buffer, as long as the region lives.
   void keep(std::shared_ptr<std::byte[]> buffer) {
     std::lock_guard lock(mutex_);
     kept_.push_back(std::move(buffer));

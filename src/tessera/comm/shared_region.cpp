@@ -18,7 +18,7 @@
 namespace tessera::comm {
 namespace {
 
-// Below what the kernel and the sanitizers use, and the same in every process.
+// Below the addresses that the kernel and the sanitizers use, and the same in every process.
 constexpr uintptr_t kBase = uintptr_t{1} << 45;
 constexpr size_t kBytes = size_t{1} << 44;
 constexpr size_t kPage = size_t{2} << 20;
@@ -43,7 +43,7 @@ struct SharedRegion::Own {
   std::mutex mutex;
   FreeRanges free{0, 0};
   std::byte* base = nullptr;
-  bool left = false;  // the world is over for this process, maybe not for those that still read what it has left
+  bool left = false;  // the world is over for this process, but perhaps not for ranks that still read its buffers
 
   explicit Own(int file) {
     void* wanted = reinterpret_cast<void*>(kBase);
@@ -51,13 +51,13 @@ struct SharedRegion::Own {
         mmap(wanted, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, file, 0);
     if (mapped != wanted) {
       const int error = errno;
-      if (mapped != MAP_FAILED) munmap(mapped, kBytes);  // a kernel that takes the address for a hint
+      if (mapped != MAP_FAILED) munmap(mapped, kBytes);  // a kernel that treats the address as a hint
       fail_running("comm",
                    "the memory that ranks share cannot be mapped at its address: {}; is there a limit (ulimit -v)?",
                    std::strerror(error));
     }
     base = static_cast<std::byte*>(mapped);
-    madvise(base, kBytes, MADV_HUGEPAGE);  // advice: it may go unheard
+    madvise(base, kBytes, MADV_HUGEPAGE);  // only advice, which the kernel may ignore
     madvise(base, kBytes, MADV_DONTDUMP);
   }
   ~Own() { munmap(base, kBytes); }
@@ -85,11 +85,11 @@ int SharedRegion::create(int ranks) {
 
 namespace {
 
-// A file that is shorter than what ranks share could not be read where it ends.
+// A shorter file than the shared memory could not be read at its end.
 int of_full_size(int file) {
   struct stat facts {};
   if (fstat(file, &facts) != 0 || static_cast<size_t>(facts.st_size) != kBytes)
-    fail_running("comm", "file {} is not what ranks share", file);
+    fail_running("comm", "file {} is not the memory that ranks share", file);
   return file;
 }
 
@@ -97,8 +97,9 @@ int of_full_size(int file) {
 
 SharedRegion::SharedRegion(int file, int rank) : own_(std::make_shared<Own>(of_full_size(file))) {
   header_ = reinterpret_cast<Header*>(own_->base);
-  if (header_->magic != kMagic) fail_running("comm", "file {} is not what ranks share", file);
-  if (rank >= header_->ranks) fail_running("comm", "rank {} is none of the {} that share", rank, header_->ranks);
+  if (header_->magic != kMagic) fail_running("comm", "file {} is not the memory that ranks share", file);
+  if (rank >= header_->ranks)
+    fail_running("comm", "rank {} is not one of the {} ranks that share the memory", rank, header_->ranks);
   const size_t part = header_->part, first = part * (static_cast<size_t>(std::max(rank, 0)) + 1);
   if (rank >= 0) own_->free = FreeRanges(first, first + part);
 }

@@ -29,7 +29,7 @@ Flight* World::flight(int rank) {
 }
 
 bool World::first_has_heard(std::chrono::milliseconds) {
-  return true;  // where ranks have all else in common
+  return true;  // if ranks have everything else in common
 }
 
 std::vector<int> World::local_ranks() const {

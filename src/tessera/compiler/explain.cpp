@@ -41,7 +41,7 @@ class Explainer {
     if (source == compiled_.decisions.sources.end()) return;
     bool annotated =
         slots != compiled_.layout->of_value.end() && compiled_.layout->slots[slots->second.front()].annotated;
-    // What an annotation did not order follows from the uses, which come next.
+    // Layouts that no annotation orders follow from the uses, which come next.
     add(value_->kind == ValueKind::input ? "given" : "stored", source->second, annotated ? slots->second.front() : -1);
   }
 
@@ -72,7 +72,7 @@ Explanation explain(const Compiled& compiled, const std::string& tensor) {
   const Value* value = compiled.model->graph->find(tensor);
   if (!value)
     fail("explain",
-         "the model, as compiled, has no tensor '{}'{} (names are those of the file; what rewriting took up has none)",
+         "the model, as compiled, has no tensor '{}'{} (use names of the file; rewriting may have absorbed the tensor)",
          tensor, nearest_names(tensor_names(*compiled.model->graph), tensor));
   if (value->kind == ValueKind::expression || !value->has_shape())
     fail("explain", "'{}' takes part in shape computation only and has no layout; ask about a tensor that carries data",

@@ -7,7 +7,7 @@
 
 namespace tessera::compiler {
 
-/// A user error if the model has no such tensor any more.
+/// Throws a user error if the model no longer has such a tensor.
 Explanation explain(const Compiled& compiled, const std::string& tensor);
 
 }  // namespace tessera::compiler

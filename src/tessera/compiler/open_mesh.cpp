@@ -9,7 +9,7 @@
 namespace tessera::compiler {
 namespace {
 
-// A size is what stands between '=' and ',' or the end.
+// A size is the text between '=' and ',' or the end.
 const std::regex& open_size() {
   static const std::regex pattern(R"(=\s*\?\s*(?=,|$))");
   return pattern;

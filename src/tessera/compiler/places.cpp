@@ -10,8 +10,8 @@
 namespace tessera::compiler {
 namespace {
 
-// By what a node may be named: its name, its results', and those of the modules that PyTorch's exporter notes it to be
-// from, as "['', 'm', 'm.h.1', 'm.h.1.attn', 'matmul']".
+// The names that may denote a node: its own name, its results' names, and those of the modules that PyTorch's exporter
+// notes for it, as "['', 'm', 'm.h.1', 'm.h.1.attn', 'matmul']".
 std::vector<std::string> names_of(const Node& node) {
   std::vector<std::string> names = {node.name};
   for (const Value* result : node.outputs)
@@ -35,7 +35,9 @@ NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& reque
   std::vector<std::vector<PlacedAxis>> places;
   for (const PlaceRequest& request : requests) {
     places.push_back(parse_place(request.place, mesh, request.pattern));
-    std::erase_if(places.back(), [](const PlacedAxis& entry) { return entry.axis.size == 1; });  // that is everywhere
+    std::erase_if(places.back(), [](const PlacedAxis& entry) {
+      return entry.axis.size == 1;
+    });  // a place on such an axis is everywhere
   }
   std::vector<bool> matched(requests.size(), false);
   for (const auto& node : read.nodes()) {

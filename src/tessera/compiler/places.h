@@ -8,29 +8,30 @@
 
 namespace tessera::compiler {
 
-/// Where nodes run, as the user names them in the model that was read, and found again in what rewriting makes of it.
+/// The places of nodes. The user names nodes of the model as read; this finds their places in the rewritten model.
 class NodePlaces {
  public:
-  /// Throws user errors (stage "place") for requests that match no node, and places that the mesh has not.
+  /// Throws user errors (stage "place") for requests that match no node, and places that are not in the mesh.
   NodePlaces(const Graph& read, const std::vector<PlaceRequest>& requests, const Mesh& mesh);
 
-  /// Of the rewritten graph. A node that makes a tensor of the read model is placed as the node that made it there; one
-  /// that rewriting has put before others runs with those that use it, if they are all at one place, else everywhere.
+  /// The places in the rewritten graph. A node that makes a tensor of the read model has the place of the node that
+  /// made it there. A node that rewriting has put before others runs with those that use it, if they are all at one
+  /// place, else everywhere.
   spmd::Places in(const Graph& graph) const;
 
  private:
-  std::map<std::string, std::vector<PlacedAxis>> of_result_;  // of every result of the read model; maybe no place
+  std::map<std::string, std::vector<PlacedAxis>> of_result_;  // of every result of the read model; may be empty
   bool any_ = false;
 };
 
-/// Throws a user error (stage "place") where an annotation splits, or leaves partial, a tensor over an axis along which
-/// the node that makes it is placed, or, of a source, one that uses it.
+/// Throws a user error (stage "place") if an annotation splits a tensor, or leaves it partial, over an axis along which
+/// the node that makes it is placed; if no node makes it, a node that uses it counts.
 void refuse_contradictions(const std::vector<spmd::Annotation>& annotations, const spmd::Places& places,
                            const Mesh& mesh);
 
 /// The mesh axes that places name.
 std::vector<std::string> axes_of(const std::vector<PlaceRequest>& requests, const Mesh& mesh);
-/// "pp:1,dp:0", as --place takes it.
+/// "pp:1,dp:0", in the form of --place.
 std::string request_of(const std::vector<PlacedAxis>& place, const Mesh& mesh);
 
 }  // namespace tessera::compiler

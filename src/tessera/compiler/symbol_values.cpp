@@ -23,7 +23,7 @@ int64_t wish(const std::string& symbol) {
   return batch ? kBatch : kOther;
 }
 
-// Rewriting calls extents alike that must be equal; the file's names are still what sizes are given for.
+// Rewriting gives equal extents one name; users still give sizes by the file's names.
 void add_renamed(const OnnxModel& model, const Graph& rewritten, spmd::SizeDemands& demands) {
   for (const Value* input : model.graph->inputs) {
     const Value* now = rewritten.find(input->name);

@@ -21,7 +21,7 @@ Terms operator+(const Terms& a, const Terms& b) {
 Terms ring(Kind kind, int64_t members, double bytes) {
   const auto others = static_cast<double>(members - 1);
   if (members <= 1) return {};
-  // Every member's share passes by every other.
+  // Every member's share passes all other members.
   const Terms shares{others, bytes * others / static_cast<double>(members)};
   const CollectiveTraits& traits = traits_of(kind);
   if (traits.passes == 1) return shares;

@@ -16,7 +16,7 @@ double mean_square(std::span<const Terms> rows, double alpha, double beta) {
 }  // namespace
 
 Fit fit(std::span<const Timed> measurements) {
-  // Divided by its seconds, a measurement wants messages·α + bytes·β = 1.
+  // Divided by its seconds, a measurement becomes messages·α + bytes·β = 1.
   std::vector<Terms> rows;
   double aa = 0, ab = 0, bb = 0, a = 0, b = 0;  // the normal equations: aa·α + ab·β = a, ab·α + bb·β = b
   for (const Timed& timed : measurements) {
@@ -30,7 +30,7 @@ Fit fit(std::span<const Timed> measurements) {
     b += row.bytes;
   }
   if (rows.empty()) return {};
-  // A least value without negative numbers lies where the equations say, or where one of the two is zero.
+  // The minimum without negative numbers is the equations' solution, or has one of the two at zero.
   std::vector<std::array<double, 2>> candidates = {{0, 0}};
   if (aa > 0) candidates.push_back({a / aa, 0});
   if (bb > 0) candidates.push_back({0, b / bb});
@@ -48,7 +48,7 @@ Fit fit(std::span<const Timed> measurements) {
 }
 
 Fit fit(int64_t members, std::span<const TimedCollective> measurements) {
-  // Forms depend on the fit and the fit on forms: begin with rings, and go on until nothing gets better.
+  // Forms depend on the fit and the fit on forms: begin with rings, and repeat until nothing improves.
   constexpr int kMostRounds = 20;
   std::vector<Timed> timed;
   for (const TimedCollective& entry : measurements)

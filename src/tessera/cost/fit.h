@@ -6,15 +6,15 @@
 
 namespace tessera::cost {
 
-/// A collective that was timed: its terms, and the seconds that it took.
+/// A timed collective: its terms, and the seconds that it took.
 struct Timed {
   Terms terms;
   double seconds = 0;
 };
 
-/// The alpha and beta, neither negative, for which Σ ((messages·α + bytes·β - seconds) / seconds)² is least: errors
-/// count by their share, so that small messages weigh as much as large ones. Measurements without seconds are left out;
-/// without any other both are zero.
+/// The alpha and beta, neither negative, that minimise Σ ((messages·α + bytes·β - seconds) / seconds)². Errors are
+/// relative, so that small messages weigh as much as large ones. Measurements of zero seconds are left out; if there
+/// are no others, both are zero.
 struct Fit {
   double alpha = 0;  ///< seconds
   double beta = 0;   ///< seconds per byte
@@ -22,15 +22,15 @@ struct Fit {
 };
 Fit fit(std::span<const Timed> measurements);
 
-/// A collective of one group that was timed; `bytes` as in ring().
+/// A timed collective of one group; `bytes` as in ring().
 struct TimedCollective {
   comm::Kind kind = comm::Kind::all_reduce;
   double bytes = 0;
   double seconds = 0;
 };
 
-/// The same for collectives among `members` on links of one kind, each in the form that these alpha and beta make the
-/// better one.
+/// The fit for collectives among `members` on links of one kind, each in the form that is faster at this alpha and
+/// beta.
 Fit fit(int64_t members, std::span<const TimedCollective> measurements);
 
 }  // namespace tessera::cost

@@ -17,11 +17,11 @@ struct GroupLevel {
 };
 
 /// The links of the group of ranks that differ only along `axes` (row-major, as collectives name them), the nearest
-/// level first; neighbouring levels of equal cost are one. Empty where the topology does not know an axis of more than
-/// one rank, or where a sub-axis ends within a level.
+/// level first; neighbouring levels of equal cost merge. Empty if the topology does not know an axis of more than one
+/// rank, or if a sub-axis ends within a level.
 ///
-/// Example: over tp=8 of 4 ranks by memory and 2 by ethernet, the group of tp has the levels tp:(2)4 and tp:(1)2. The
-/// groups of dp on dp=2,tp=4, with dp by ethernet, are four that share a host's link: its beta counts four times.
+/// Example: tp=8 joins 4 ranks by memory and 2 such hosts by ethernet; the group of tp has the levels tp:(2)4 and
+/// tp:(1)2. On dp=2,tp=4 with dp by ethernet, the four groups of dp share a host's link, so its beta counts four times.
 std::vector<GroupLevel> levels_of(const std::vector<AxisRef>& axes, const Mesh& mesh, const Topology& topology);
 
 }  // namespace tessera::cost

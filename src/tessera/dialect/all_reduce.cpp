@@ -27,9 +27,10 @@ Value* ring_all_reduce(Body& body) {
   return body.reshape(whole, body.shape_of(data));
 }
 
-// The last axis is the inner one, whose members are near. Each of them reduces a block within the inner group; blocks
-// alike are reduced across the outer axes; the inner group gathers the results. Over 2 hosts x 4 ranks, a quarter of
-// the data crosses between hosts for each rank. A mean is taken at the end: two roundings of integers are not one.
+// The last axis is the inner one, whose members are near. Each member reduces a block within the inner group; equal
+// blocks are reduced across the outer axes; the inner group gathers the results. Over 2 hosts x 4 ranks, each rank
+// sends a quarter of the data between hosts. A mean is taken at the end, since two roundings of integers differ from
+// one.
 Value* hierarchical_all_reduce(Body& body) {
   Spec parts = body.spec();
   if (parts.reduction == Reduction::mean) parts.reduction = Reduction::sum;

@@ -1,7 +1,7 @@
 #include "tessera/dialect/forms.h"
 
-// Dissemination: in the round of k = 1, 2, 4, … every member tells the one k after it that it has come. After round k
-// it has heard, by way of others, of the 2k - 1 before it; at the end, of all.
+// Dissemination: in the round of k = 1, 2, 4, … every member tells the one k after it that it has arrived. After round
+// k it has heard, through others, of the 2k - 1 before it; at the end, of all.
 namespace tessera::dialect {
 
 Value* dissemination_barrier(Body& body) {

@@ -7,7 +7,7 @@
 namespace tessera::dialect {
 namespace {
 
-// ONNX's AttributeType of what a function's attribute holds.
+// ONNX's AttributeType of a function's attribute.
 constexpr int kIntegerType = 2, kTextType = 3;
 
 AttributeValue reference(std::string_view name, int type) {
@@ -161,7 +161,7 @@ Value* Body::concat(std::vector<Value*> pieces, int64_t dim) {
 
 Value* Body::unrotate(Value* rotated, Value* bounds, int64_t dim) {
   if (members() == 1) return rotated;
-  // The blocks of 0 … me stand after those of me + 1 … n - 1.
+  // The blocks of 0 … me follow those of me + 1 … n - 1.
   Value* total = start_of(bounds, number(members()));
   Value* first = number_op("Sub", {total, start_of(bounds, number_op("Add", {me(), number(1)}))});
   return concat({slice(rotated, first, total, dim), slice(rotated, number(0), first, dim)}, dim);

@@ -14,10 +14,10 @@ namespace tessera::dialect {
 
 class Library;
 
-/// What a function is to do: an operator of the dialect, in one of its forms, over one group.
+/// The specification of a function: an operator of the dialect, in one of its forms, over one group.
 struct Spec {
   std::string op;                 ///< "AllReduce"
-  std::string form;               ///< "ring"; one of those in library.cpp's table
+  std::string form;               ///< "ring"; library.cpp's table has all forms
   std::vector<std::string> axes;  ///< of the group; of AxisIndex the axis
   Reduction reduction = Reduction::sum;
   bool float32 = false;          ///< 16-bit floats are reduced in float32
@@ -43,7 +43,7 @@ class Body {
   Value* operand(std::string_view name);  ///< of the function, by name
 
   Value* op(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes = {});
-  /// The same for what depends on its operands alone: asked for twice, it is one node.
+  /// The same for an operator whose result depends only on its operands; a repeated request returns the same node.
   Value* number_op(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes = {});
   Value* number(int64_t value) { return numbers({value}); }
   Value* numbers(const std::vector<int64_t>& values);  ///< rank 1
@@ -52,7 +52,7 @@ class Body {
   /// This rank's index in its group, and that of the member `step` places after it, around the end.
   Value* me();
   Value* member_at(int64_t step);
-  /// The rank of a member, as a scalar; with a condition, -1 (nobody) where it does not hold.
+  /// The rank of a member, as a scalar; -1 (nobody) if a condition is given and does not hold.
   Value* peer(Value* member, Value* condition = nullptr);
   Value* is_me(int64_t member);  ///< a scalar condition
   Value* less(Value* a, int64_t b);
@@ -63,25 +63,25 @@ class Body {
   Value* block_of(Value* data, Value* bounds, Value* member, int64_t dim);
   Value* slice(Value* data, Value* begin, Value* end, int64_t dim);
   Value* concat(std::vector<Value*> pieces, int64_t dim);
-  /// Blocks that stand in the order of members me + 1, …, n - 1, 0, …, me, in the order 0, …, n - 1.
+  /// Reorders blocks from the order of members me + 1, …, n - 1, 0, …, me to the order 0, …, n - 1.
   Value* unrotate(Value* rotated, Value* bounds, int64_t dim);
   Value* shape_of(Value* data);
   Value* with_extent(Value* shape, int64_t dim, Value* extent);
   Value* reshape(Value* data, Value* shape);
-  /// [elements], of any data.
+  /// Any data as a vector of shape [elements].
   Value* flat(Value* data);
-  /// A balanced split of that many elements among so many members, the larger blocks first: its n + 1 bounds.
+  /// The n + 1 bounds of a balanced split of `total` elements among `members`, the larger blocks first.
   Value* balanced_bounds(Value* total, int64_t members);
   Value* zeros(Value* like, Value* shape);
 
   Value* reduce(Value* a, Value* b);  ///< by the reduction of the spec
-  Value* mean(Value* sum);            ///< divided by the members where the reduction is a mean, else as it is
+  Value* mean(Value* sum);            ///< divided by the number of members if the reduction is a mean, else unchanged
 
-  /// Messages carry the collective's `value` and what step of it they are, equal on both sides.
+  /// A message carries the collective's `value` and its step in the collective, equal on both sides.
   void send(Value* data, Value* peer, const std::string& step);
   Value* recv(Value* peer, Value* shape, const std::string& step);
-  /// Calls another function of the library on these operands and this one's rank; data are of `dtype` if it is given,
-  /// else of this function's.
+  /// Calls another function of the library on these operands and this function's rank. The data's type is `dtype`; if
+  /// it is not given, that of this function.
   Value* call(const Spec& spec, std::vector<Value*> operands, std::optional<DType> dtype = std::nullopt);
 
  private:

@@ -26,7 +26,8 @@ class Chooser {
 
   void choose(int64_t rank) {
     const std::vector<int64_t> coordinates = mesh_.coordinates(rank);
-    std::vector<std::pair<Node*, std::string_view>> chosen;  // before any branch can settle the condition of another If
+    std::vector<std::pair<Node*, std::string_view>>
+        chosen;  // chosen before any branch can settle the condition of another If
     for (Node* node : rewrite::nodes_of(graph_))
       if (const auto condition = condition_of(*node))
         chosen.emplace_back(node, bind_rank(*condition, mesh_, coordinates).is(0) ? "else_branch" : "then_branch");
@@ -34,7 +35,7 @@ class Chooser {
   }
 
  private:
-  // Of an If that can be chosen from.
+  // For an If whose branch can be chosen.
   std::optional<Expr> condition_of(const Node& node) {
     if (!node.is("If")) return std::nullopt;
     for (std::string_view name : {"then_branch", "else_branch"})
@@ -52,8 +53,8 @@ class Chooser {
     return std::all_of(symbols.begin(), symbols.end(), [](const std::string& name) { return name.starts_with('@'); });
   }
 
-  // Finds the elements of a value, and before of all that it is computed from; false if other ranks or branches have a
-  // part in it.
+  // Finds the elements of a value, after those of all values that it is computed from; false if other ranks or branches
+  // contribute to it.
   bool settle(Value* value) {
     Node* node = value->producer;
     if (!node || !settled_.insert(node).second) return true;
@@ -67,8 +68,8 @@ class Chooser {
     return true;
   }
 
-  // What a branch gives has to be a result of its own: that is what copies are for, unless they say that they stand for
-  // something else than what they copy.
+  // A branch must give a result of its own, for which copies exist; a copy stays only if its metadata name another
+  // value than its operand's.
   static bool is_copy(const Node& node) {
     if (!node.is("Identity")) return false;
     const auto metadata = all_metadata(*node.output());
@@ -121,7 +122,7 @@ class Chooser {
     graph_.erase(node);
   }
 
-  // Tokens stand for no data: nobody asks for the last one by name.
+  // Tokens stand for no data, and nobody reads the last one by name.
   static bool is_token(const Value& value) {
     const Node* node = value.producer;
     return node && communicates(*node) && &value == node->output(find_schema(node->op_type)->results.size());

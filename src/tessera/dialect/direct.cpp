@@ -1,7 +1,7 @@
 #include "tessera/dialect/forms.h"
 
-// Each block goes straight to where it belongs. A member that has no part in a message sends to nobody, and gets zeros
-// from nobody.
+// Each block goes straight to its destination. A member without part in a message sends to nobody, and gets zeros from
+// nobody.
 namespace tessera::dialect {
 
 // The root sends each other member its block.
@@ -19,8 +19,8 @@ Value* direct_scatter(Body& body) {
   return body.op("Where", {is_root, own, body.recv(root, body.shape_of(own), "block")});
 }
 
-// Every other member sends its block to the root, which puts them one after the other. On others all is zeros: there,
-// in the place of the root's own block, is as much of a row of zeros as the root's block is long.
+// Every other member sends its block to the root, which joins them. On other members all is zeros: in place of the
+// root's own block they take as many zeros as that block is long.
 Value* direct_gather(Body& body) {
   Value *data = body.operand("data"), *bounds = body.operand("bounds");
   const Spec& spec = body.spec();

@@ -2,9 +2,9 @@
 
 #include "tessera/dialect/forms.h"
 
-// In round k, members whose indices differ in bit k exchange and add what they have: after log2(n) rounds all have all.
-// Where n is no power of two, p is the largest below: members p … n - 1 first give theirs to members 0 … n - 1 - p, and
-// get the result at the end. Six members (p = 4), parts 0 … 5:
+// In round k, members whose indices differ in bit k exchange and add their values: after log2(n) rounds all have the
+// whole sum. If n is no power of two, p is the largest one below: members p … n - 1 first give theirs to members 0 … n
+// - 1 - p, and get the result at the end. Six members (p = 4), parts 0 … 5:
 //
 //             0          1          2       3       4     5
 //   fold in   0+4        1+5        2       3       -     -
@@ -12,8 +12,8 @@
 //   bit 1     all        all        all     all     -     -
 //   fold out  all        all        all     all     all   all
 //
-// Whoever takes no part in a step sends to nobody and keeps what it has. Both of a pair add the same two values, and
-// a + b = b + a to the bit: so all members end with the same bits.
+// A member without part in a step sends to nobody and keeps its value. Both of a pair add the same two values, and a +
+// b = b + a to the bit, so all members end with the same bits.
 namespace tessera::dialect {
 
 Value* doubling_all_reduce(Body& body) {
@@ -31,7 +31,7 @@ Value* doubling_all_reduce(Body& body) {
     sum = body.op("Where", {has_extra, body.reduce(sum, arrived), sum});
   }
   for (int64_t bit = 1; bit < power; bit *= 2) {
-    // me xor bit: one bit more where it is 0, else one less.
+    // me xor bit: the bit is added if it is 0, else subtracted.
     Value* digit = body.number_op("Mod", {body.number_op("Div", {me, body.number(bit)}), body.number(2)});
     Value* up = body.number_op("Add", {me, body.number(bit)});
     Value* partner = body.number_op("Sub", {up, body.number_op("Mul", {digit, body.number(2 * bit)})});

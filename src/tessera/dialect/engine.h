@@ -8,10 +8,10 @@
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/mesh.h"
 
-/// What the engines of foreign.h are made of.
+/// Building blocks for the engines of foreign.h.
 namespace tessera::dialect {
 
-/// A collective of ours that is to be stated as an engine's.
+/// A collective of ours, to be written as an engine's.
 struct Outgoing {
   Graph& graph;
   Node& node;
@@ -25,7 +25,7 @@ struct Outgoing {
   }
 };
 
-/// An engine's collective that is to be one of ours.
+/// An engine's collective, to become one of ours.
 struct Incoming {
   Graph& graph;
   Node& node;
@@ -50,21 +50,21 @@ struct EngineEntry {
 EngineEntry ort_engine();
 EngineEntry tensorrt_engine();
 
-/// Throws unless all members' blocks have one extent, as the node's attribute states them.
+/// Throws unless the extents of all members' blocks, which the node's attribute states, are equal.
 void require_even(const Outgoing& outgoing, std::string_view attribute, std::string_view engine);
-/// The members' common extent in a dimension that they split; a user error where it does not divide.
+/// The members' common extent in a dimension that they split; a user error if it does not divide.
 Expr block_of(const Incoming& incoming, int64_t dim, int64_t members);
 
-/// Turns a node into another operator over these operands. Its results stay, but for one that is no longer wanted.
+/// Turns a node into another operator over these operands. Its results stay, except one that nobody reads any more.
 void become(Graph& graph, Node& node, std::string_view op_type, std::string_view domain,
             const std::vector<Value*>& operands, std::vector<Attribute> attributes);
-/// The same for a node that stays one of communication, and is to be the last of several: a node of that operator is
-/// put before it, over `operand`, with a result of that shape; and the node itself, which keeps its results, is free.
+/// Puts a node of that operator before the given one, over `operand`, with a result of that shape, and returns it. The
+/// given node keeps its results and is to become the last of several.
 Node* put_before(Graph& graph, Node& node, std::string_view op_type, std::string_view domain, Value* operand,
                  Shape result);
 
-/// States an AllToAll over any two dimensions as one in which equal blocks of dimension 0 change places, by an operator
-/// of that name and attributes.
+/// Writes an AllToAll over any two dimensions as one that exchanges equal blocks of dimension 0, by an operator of that
+/// name and attributes.
 void write_exchange(const Outgoing& outgoing, std::string_view op_type, std::string_view domain,
                     std::vector<Attribute> attributes);
 /// The inverse of such an exchange.

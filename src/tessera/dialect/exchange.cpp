@@ -6,13 +6,13 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"
 
-// An AllToAll in which dimension 0 is both split and joined, as MPI and NCCL have it, for one along any two dimensions.
-// With 2 members, x of shape [2, 6], split_dim = 1, concat_dim = 0:
+// Turns an AllToAll along any two dimensions into one in which dimension 0 is both split and joined, as in MPI and
+// NCCL. With 2 members, x of shape [2, 6], split_dim = 1, concat_dim = 0:
 //
 //   x = a b                  Concat of the halves along 0     a      exchanged     a      of member 0
 //       (each [2, 3])                                         b                    a'     of member 1, [4, 3]
 //
-// The result is joined already. Were concat_dim 1, the halves of the last would be put side by side.
+// Here the result is already joined. If concat_dim were 1, the halves of the last column would be put side by side.
 namespace tessera::dialect {
 namespace {
 

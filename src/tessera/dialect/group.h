@@ -8,9 +8,9 @@
 
 namespace tessera::dialect {
 
-/// How a group's members and the mesh's ranks are numbers of each other.
+/// Converts between a group's members and the mesh's ranks.
 ///
-/// A member's index is written with one digit per axis, the major first; digit d counts `stride` ranks. On the mesh
+/// A member's index has one digit per axis, the major first; one step of a digit is `stride` ranks. On the mesh
 /// a=2,b=3,c=4 the group over {a, c} has the digits (2, stride 12) and (4, stride 1): member 5 = 1·4 + 1 is the rank 13
 /// after the group's first. Neighbouring axes are one digit: {b, c} is (12, stride 1).
 struct GroupDigits {
@@ -27,13 +27,13 @@ struct GroupDigits {
 /// Names of all axes: the group of all ranks.
 std::vector<std::string> all_axes(const Mesh& mesh);
 
-/// Throws a user error for what is no axis of the mesh.
+/// Throws a user error for a name that is no axis of the mesh.
 GroupDigits digits_of(const std::vector<std::string>& axes, const Mesh& mesh);
 
 /// The rank as an expression over axis indices: 3·@dp + @tp.
 Expr rank_expression(const Mesh& mesh);
 
-/// A member's extents, summed over the group: `extent` is an expression over axis indices, @axis standing for this
+/// The sum of a member's extent over the group. `extent` is an expression over axis indices, where @axis is this
 /// rank's.
 Expr sum_over_members(const Expr& extent, const std::vector<std::string>& axes, const Mesh& mesh);
 

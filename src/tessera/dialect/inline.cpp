@@ -11,7 +11,7 @@
 namespace tessera::dialect {
 namespace {
 
-// Bodies of functions have literals as nodes, and stamps of their version, which is ours.
+// Bodies of functions have literals as nodes, and stamps with their opset version, which is ours.
 void settle_node(Graph& graph, Node* node) {
   node->remove_attribute(rewrite::kOpsetStamp);
   const auto* literal = node->is("Constant") ? node->get<Tensor>("value") : nullptr;

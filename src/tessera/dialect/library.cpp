@@ -48,7 +48,7 @@ bool reduces(const Spec& spec) {
   return collective && traits_of(*collective).reduces;
 }
 
-// All that distinguishes a function, as a C identifier: "ReduceScatter_ring_tp_sum_dim0".
+// Everything that distinguishes a function, as a C identifier: "ReduceScatter_ring_tp_sum_dim0".
 std::string key_of(const Spec& spec, Operands operands) {
   std::string key = fmt::format("{}_{}_{}", spec.op, spec.form, fmt::join(spec.axes, "_"));
   if (reduces(spec)) key += fmt::format("_{}", name_of(spec.reduction));
@@ -107,7 +107,7 @@ std::string Library::name_of(const Spec& spec) {
   Body body(*function.body, spec, *this);
   Value* result = spec.float32 ? float32_reduction(body) : form.write(body);
   if (result) {
-    // A function's result is made by one of its nodes, and has a name of its own.
+    // One of a function's nodes must make its result, which needs a name of its own.
     if (result->kind != ValueKind::result) result = body.op("Identity", {result});
     function.body->outputs.push_back(result);
   }

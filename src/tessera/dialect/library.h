@@ -12,7 +12,7 @@
 namespace tessera::dialect {
 
 /// The collectives as model-local ONNX functions of domain tessera.comm over Send, Recv and ONNX's own operators,
-/// unrolled for a group. Each is made when it is first asked for.
+/// unrolled for a group. Each function is made on its first request.
 ///
 /// Operands of the functions, then `rank` (an int64 scalar: this rank's number in the mesh; or its handle):
 ///   AllReduce, Broadcast, Reduce, Permute       data
@@ -27,9 +27,9 @@ class Library {
   /// arithmetic.
   explicit Library(const Mesh& mesh, bool handles = false) : mesh_(mesh), handles_(handles) {}
 
-  /// The name of the function; it and those that it calls are made if they are not there yet.
+  /// The name of the function; makes it, and the functions that it calls, if they do not exist yet.
   std::string name_of(const Spec& spec);
-  /// All that were made; what a function calls stands before it.
+  /// All functions that were made; each stands after those that it calls.
   std::vector<Function> take() { return std::move(functions_); }
 
   /// Operands of a function before `rank`.
@@ -46,12 +46,12 @@ class Library {
   std::set<std::string> taken_;
 };
 
-/// Members of a group whose blocks are listed at most: what is known of an integer tensor's elements ends there.
+/// The largest group whose blocks are listed: longer integer tensors have no known elements.
 inline constexpr int64_t kMostBlocks = 63;
 
-/// Up to so many bytes, the form of fewest steps is taken. With a message's latency a and b bytes a second, doubling
-/// takes log2(n)·(a + B/b), the ring 2(n - 1)·(a + B/(n·b)): for 4 to 16 members they meet near B = 8·a·b, which is 64
-/// KiB for 2 µs and 4 GB/s.
+/// Up to this many bytes, the form with the fewest steps is chosen. With a message's latency a and b bytes per second,
+/// doubling takes log2(n)·(a + B/b), the ring 2(n - 1)·(a + B/(n·b)). For 4 to 16 members they are equal near
+/// B = 8·a·b, which is 64 KiB for 2 µs and 4 GB/s.
 inline constexpr double kSmallBytes = 65536;
 
 /// The form to use for an operator over a group (see docs/dialect.md):

@@ -13,20 +13,20 @@
 
 namespace tessera::dialect {
 
-/// How the functions of a written model were made of the library's (library.h).
+/// The options with which a written model's functions were made from the library's (library.h).
 struct FunctionForm {
-  bool handles = false;  ///< of ranks, in the place of numbers
-  bool tokens = true;    ///< order communication; else it is in the order of the nodes, which say so
+  bool handles = false;  ///< ranks are handles instead of numbers
+  bool tokens = true;    ///< tokens order communication; else nodes do, and state so
 };
 
-/// Holds the functions of models beside those that the library has for what they say that they do (function_spec.h).
+/// Compares the functions of models with the library's functions for their stated specifications (function_spec.h).
 class FunctionCheck {
  public:
   FunctionCheck(const Mesh& mesh, const FunctionForm& form) : mesh_(mesh), form_(form) {}
 
-  /// Why a function is not known to compute what it says; "" if it does, those that it calls included. Example: of a
-  /// ring whose blocks are put together the other way round "the function 'AllGather_ring_tp_dim0' is not AllGather
-  /// (ring) over tp as it says: Concat producing 'Concat_3' is no step of that".
+  /// Why a function is not known to compute what it states; "" if it does, with the functions that it calls. Example,
+  /// for a ring that joins blocks in reverse order: "the function 'AllGather_ring_tp_dim0' is not AllGather (ring) over
+  /// tp as it says: Concat producing 'Concat_3' is no step of that".
   std::string flaw_of(const Function& function, const std::vector<Function>& functions);
 
  private:
@@ -39,17 +39,17 @@ class FunctionCheck {
   const Mesh mesh_;
   const FunctionForm form_;
   Numbering numbering_;
-  std::map<std::string, Expected> expected_;  // by what functions say
+  std::map<std::string, Expected> expected_;  // by stated specification
 };
 
-/// Whether a function, or one that it calls, communicates, or says that it does what one of the library's does.
+/// Whether a function, or one that it calls, communicates, or states a specification of the library's functions.
 bool states_or_communicates(const Function& function, const std::vector<Function>& functions);
 
-/// Operands of a function without a flaw before the rank.
+/// The number of operands before the rank, for a function without a flaw.
 size_t operand_count(const Function& function);
 
-/// The collective that a call of a function stands for, without operands: the attributes of both. Null where the
-/// function says nothing, or that it is no collective.
+/// The collective that a call of a function stands for, with the attributes of both and without operands. Null if the
+/// function states no specification, or one that is no collective.
 std::unique_ptr<Node> collective_of(const Node& call, const Function& function);
 
 }  // namespace tessera::dialect

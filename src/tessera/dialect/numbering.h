@@ -9,17 +9,17 @@
 
 namespace tessera::dialect {
 
-/// Numbers for steps of functions: equal numbers are equal operators with equal attributes on equal operands, whatever
-/// values are called and in whatever order they stand. What communicates, or calls what may, is told apart by its place
-/// among its like, too.
+/// Numbers for steps of functions: equal numbers mean equal operators with equal attributes on equal operands, whatever
+/// the names of values and the order of nodes. For a node that communicates, or calls a function that may, its place
+/// among its like counts too.
 class Numbering {
  public:
   struct Steps {
     std::vector<std::pair<int, const Node*>> all;  ///< in the function's order, literals left out
-    std::vector<int> given;                        ///< what it communicates, in order, then its results
+    std::vector<int> given;                        ///< its communications, in order, then its results
   };
 
-  /// `functions`: those that it may call, which are known by what they say that they do (function_spec.h).
+  /// `functions`: those that it may call, each known by its stated specification (function_spec.h).
   Steps number(const Function& function, const std::vector<Function>& functions);
 
  private:
@@ -28,11 +28,11 @@ class Numbering {
   std::map<std::string, int> ids_;
 };
 
-/// The function that a node calls; null of a node that calls none.
+/// The function that a node calls; null if it calls none.
 const Function* called_by(const Node& node, const std::vector<Function>& functions);
 
-/// A node's attributes in order of their names, with all that they hold; but not where its communication stands
-/// (kOrderAttribute), which its place says.
+/// A node's attributes in order of their names, with their contents; except kOrderAttribute, since the node's place
+/// states its order.
 std::string attributes_text(const Node& node);
 
 /// Type, extents and bytes.

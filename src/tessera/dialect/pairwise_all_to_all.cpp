@@ -1,8 +1,8 @@
 #include "tessera/dialect/forms.h"
 
-// In step s member m sends block m + s of the dimension that is split to its owner, and gets its own block from member
-// m - s. What arrives stands in the order m - n + 1, …, m - 1, m, which is m + 1, …, n - 1, 0, …, m: as after a ring's
-// all-gather.
+// In step s member m sends block m + s of the split dimension to its owner, and receives its own block from member
+// m - s. The received blocks have the order m - n + 1, …, m - 1, m, which is m + 1, …, n - 1, 0, …, m, as after a
+// ring's all-gather.
 namespace tessera::dialect {
 
 Value* pairwise_all_to_all(Body& body) {

@@ -1,6 +1,7 @@
 #include "tessera/dialect/forms.h"
 
-// Where a rank is on the mesh, from its number: on dp=2,tp=3 the index along tp is rank mod 3, that along dp rank / 3.
+// A rank's position on the mesh, from its number: on dp=2,tp=3 the index along tp is rank mod 3, that along dp rank
+// / 3.
 namespace tessera::dialect {
 
 Value* axis_index(Body& body) {

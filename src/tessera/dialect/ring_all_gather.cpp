@@ -1,13 +1,13 @@
 #include "tessera/dialect/forms.h"
 
-// Every member passes on what it got last: in step s, block m - s goes to member m + 1. Three members, blocks a b c:
+// Every member passes on its last block: in step s, block m - s goes to member m + 1. Three members, blocks a b c:
 //
 //             member 0   member 1   member 2
 //   starts    a          b          c
 //   step 0    c          a          b
 //   step 1    b          c          a
 //
-// The last come first: member 0 has b c a, member 1 c a b, member 2 a b c. Two slices bring them into member order.
+// The last block comes first: member 0 has b c a, member 1 c a b, member 2 a b c. Two slices restore member order.
 namespace tessera::dialect {
 
 Value* ring_all_gather(Body& body) {

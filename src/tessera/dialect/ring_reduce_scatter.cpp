@@ -8,8 +8,8 @@
 //   step 0    b2 + b0         c0 + c1         a1 + a2
 //   step 1    a1+a2 + a0      b2+b0 + b1      c0+c1 + c2
 //
-// Invariant: before step s, what member m holds is the sum of s + 1 parts of block m - 1 - s. Every block is summed in
-// one order, by one member after the other.
+// Invariant: before step s, member m holds the sum of s + 1 parts of block m - 1 - s. Every block is summed in one
+// order, by one member after the other.
 namespace tessera::dialect {
 
 Value* ring_reduce_scatter(Body& body) {

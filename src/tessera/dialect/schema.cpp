@@ -38,7 +38,7 @@ size_t dim_of(const Node& node, std::string_view attribute) {
   return static_cast<size_t>(dim);
 }
 
-// This member's block of a dimension of that extent, where the node does not state it: the balanced split.
+// This member's block of a dimension of that extent if the node does not state it: the balanced split.
 Expr own_block(const Node& node, std::string_view attribute, const Expr& whole, const Mesh& mesh) {
   return stated_extent(node, attribute,
                        split_extent(whole, index_in_group(node, mesh), digits_of(axes_of(node), mesh).size));
@@ -85,7 +85,7 @@ void infer_rank(Node& node, const Mesh& mesh) {
   set_result(node, 0, DType::int64, {}, std::vector<Expr>{rank_expression(mesh)});
 }
 
-// The number of the rank that an operand names; this one's where there is none.
+// The number of the rank that an operand names; this rank's if there is no operand.
 Expr named_rank(const Node& node, const Mesh& mesh) {
   return node.input(0) ? ops::content_operand(node, 0, "rank").front() : rank_expression(mesh);
 }
@@ -106,7 +106,7 @@ void infer_axis_index(Node& node, const Mesh& mesh) {
   set_result(node, 0, DType::int64, {}, std::vector<Expr>{index});
 }
 
-// The rank of a member of the group that a rank is in; -1 of member -1, nobody.
+// The rank of a member of a rank's group; -1 for member -1, nobody.
 void infer_neighbor(Node& node, const Mesh& mesh) {
   GroupDigits group = digits_of(axes_of(node), mesh);
   Expr rank = named_rank(node, mesh), first = rank, me = 0;

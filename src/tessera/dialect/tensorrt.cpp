@@ -11,8 +11,8 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/spmd/program.h"
 
-// TensorRT's DistCollective, in ONNX's own domain (docs.nvidia.com, TensorRT operators, DistCollective; attributes as
-// NVIDIA's Polygraphy writes them): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are
+// TensorRT's DistCollective, in ONNX's own domain (docs.nvidia.com, TensorRT operators, DistCollective; attributes in
+// the spelling of NVIDIA's Polygraphy): collective_operation, reduce_op, root, nb_rank, groups, group_size. Blocks are
 // equal and along dimension 0.
 namespace tessera::dialect {
 namespace {
@@ -91,7 +91,7 @@ void write(const Outgoing& out) {
   if (operation == std::end(kOperations))
     out.refuse("{} has no {}; choose layouts that need none, or write --dialect=tessera", kName, node.op_type);
   if (operation->rooted && !out.of_all)
-    out.refuse("what {} counts a root by within a group is not documented; use a group of all ranks", kName);
+    out.refuse("{} does not document how a root is counted within a group; use a group of all ranks", kName);
   std::vector<Attribute> attributes = attributes_of(out, *operation);
   if (node.op_type == "AllToAll") {
     require_even(out, spmd::kSplitExtentAttribute, kName);
@@ -194,7 +194,7 @@ void read(const Incoming& in) {
   if (operation->reduces) attributes.push_back(rewrite::attribute("reduction", our_reduction(in)));
   if (operation->rooted) {
     if (members != in.mesh.size())
-      in.refuse("what a root is counted by within a group is not documented; use a group of all ranks");
+      in.refuse("TensorRT does not document how a root is counted within a group; use a group of all ranks");
     attributes.push_back(rewrite::attribute("root", node.get_int("root", -1)));
   }
   if (operation->blocks != Operation::none) {

@@ -34,8 +34,8 @@ bool holds_ordered(const Node& node, const Ordered& ordered) {
 
 Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first, const std::string& name);
 
-// Every branch takes the token in as it is called outside, and gives it back last; one that communicates nothing as it
-// came.
+// Every branch captures the token by its outer name and gives a token as its last result; a branch without
+// communication gives the same one.
 Value* thread_branches(Graph& graph, Node* node, Value* token, const Ordered& ordered, const std::string& name) {
   graph.set_input(node, node->inputs.size(), token);
   node->captures.push_back(token->name);
@@ -58,7 +58,7 @@ Value* thread_branches(Graph& graph, Node* node, Value* token, const Ordered& or
   return after;
 }
 
-// Returns the last token; null if nothing is ordered. Tokens are called `name`, made fresh.
+// Returns the last token; null if nothing is ordered. Tokens get fresh names from `name`.
 Value* thread(Graph& graph, const Ordered& ordered, const std::function<Value*()>& first, const std::string& name) {
   Value* token = nullptr;
   std::vector<Node*> nodes;
@@ -95,7 +95,7 @@ struct Link {
   Value *before, *after;
 };
 
-// What others may read, too: a tool may have made equal constants one.
+// Whether the value is a constant. Such a token may have other readers, since a tool may have merged equal constants.
 bool is_constant(const Value& value) {
   return value.producer ? value.producer->is("Constant") : value.kind == ValueKind::constant;
 }

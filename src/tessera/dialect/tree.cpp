@@ -18,8 +18,8 @@ struct Position {
 
 }  // namespace
 
-// In the round of k = 1, 2, 4, …, positions 0 … k - 1 have the data and send to k … 2k - 1. Of six: 0→1; 0→2 1→3; 0→4
-// 1→5.
+// In the round of k = 1, 2, 4, …, positions 0 … k - 1 have the data and send to k … 2k - 1. Six members: 0→1; 0→2 1→3;
+// 0→4 1→5.
 Value* tree_broadcast(Body& body) {
   Position position(body);
   Value *data = body.operand("data"), *shape = body.shape_of(data);
@@ -34,8 +34,8 @@ Value* tree_broadcast(Body& body) {
   return data;
 }
 
-// The same backwards: in the round of k = 1, 2, 4, …, positions that are odd multiples of k send what they have summed
-// to k below. Of six: 1→0 3→2 5→4; 2→0; 4→0. Others than the root end with zeros.
+// The same in reverse: in the round of k = 1, 2, 4, …, positions that are odd multiples of k send their sums to the
+// position k below. Six members: 1→0 3→2 5→4; 2→0; 4→0. All members but the root end with zeros.
 Value* tree_reduce(Body& body) {
   Position position(body);
   Value *data = body.operand("data"), *shape = body.shape_of(data), *sum = data;

@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
   }
 }
 
-// Where `path` leads if it is a link, so that the rename replaces the target and not the link; no trailing slash.
+// The target of `path` if it is a link, so that the rename replaces the target and not the link; no trailing slash.
 fs::path destination(const fs::path& path) {
   if (path.empty()) fail("write", "the path to write is empty; name one");
   std::error_code error;
@@ -54,7 +54,7 @@ fs::path sibling(const fs::path& path) {
   return path.parent_path() / fmt::format(".{}.{}.{}.tmp", path.filename().string(), getpid(), counter++);
 }
 
-// The process that made a sibling of `path`, by the sibling's name; 0: it is none.
+// The process that made a sibling of `path`, from the sibling's name; 0 if it is no sibling.
 pid_t maker_of(const std::string& name, const fs::path& path) {
   const std::string prefix = "." + path.filename().string() + ".", suffix = ".tmp";
   if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() < prefix.size() + suffix.size()) return 0;
@@ -67,7 +67,7 @@ pid_t maker_of(const std::string& name, const fs::path& path) {
   return no_count == std::errc() && rest == end ? process : 0;
 }
 
-// Who writes a sibling holds its lock. Processes of other machines cannot be asked whether they live.
+// The writer of a sibling holds its lock. Whether processes of other machines live cannot be found out.
 bool is_abandoned(const fs::path& sibling, pid_t maker) {
   if (kill(maker, 0) == 0 || errno != ESRCH) return false;
   const int descriptor = open(sibling.c_str(), O_RDONLY | O_CLOEXEC);
@@ -77,9 +77,9 @@ bool is_abandoned(const fs::path& sibling, pid_t maker) {
   return free;
 }
 
-// Removes what processes that were killed have left of the same path.
+// Removes siblings that killed processes have left for the same path.
 void remove_abandoned(const fs::path& path) {
-  std::error_code ignored;  // what cannot be removed stays
+  std::error_code ignored;  // a file that cannot be removed stays
   for (const auto& entry : fs::directory_iterator(path.parent_path(), ignored)) {
     const pid_t maker = maker_of(entry.path().filename().string(), path);
     if (maker > 0 && !entry.is_symlink(ignored) && is_abandoned(entry.path(), maker))
@@ -87,8 +87,8 @@ void remove_abandoned(const fs::path& path) {
   }
 }
 
-// The siblings that are being written, so that a process that ends before its time can take them away; from another
-// thread, while it ends, so what is here is never destroyed.
+// The siblings that are being written, so that a process that is interrupted can remove them. It may do so from another
+// thread while it ends, so this object is never destroyed.
 class Unfinished {
  public:
   static void add(const fs::path& path) {
@@ -116,7 +116,7 @@ class Unfinished {
   }
 };
 
-// Flushes a file or folder to the disk. File systems that cannot flush say EINVAL, which is no failure of ours.
+// Flushes a file or folder to the disk. File systems that cannot flush return EINVAL, which is not our failure.
 void flush(const fs::path& path, const fs::path& named) {
   int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) cannot_write(named, errno);
@@ -135,7 +135,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(destination(path)), temporary_(sib
     fail("write", "{} is no regular file; name a file to write", path_.string());
   if (fs::exists(status)) permissions_ = status.permissions();
   remove_abandoned(path_);
-  // From its first byte on nobody may read it who may not read the old one.
+  // From its first byte on, nobody may read the new file who may not read the old one.
   const mode_t mode = permissions_ ? static_cast<mode_t>(*permissions_) & 0666 : 0666;
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (descriptor_ < 0) cannot_write(path_, errno);
@@ -214,7 +214,7 @@ void AtomicFolder::commit() {
     if (!entry.is_symlink()) flush(entry.path(), path_);
   flush(temporary_, path_);
   require_replaceable();
-  Unfinished::drop(temporary_);  // from here on it may be the old folder's place
+  Unfinished::drop(temporary_);  // the old folder may take this place from here on
   fs::path old;                  // where the replaced folder went
   if (std::rename(temporary_.c_str(), path_.c_str()) == 0) {
     // onto nothing, or an empty folder
@@ -233,7 +233,7 @@ void AtomicFolder::commit() {
   }
   committed_ = true;
   flush(path_.parent_path(), path_);
-  std::error_code ignored;  // the new folder is in place; what is left of the old one is hidden
+  std::error_code ignored;  // the new folder is in place; the rest of the old one is hidden
   if (!old.empty()) fs::remove_all(old, ignored);
 }
 

@@ -11,8 +11,8 @@
 namespace tessera {
 
 /// A file that appears whole or not at all: bytes go to a hidden sibling, which commit() flushes to the disk and
-/// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter. A file that is
-/// replaced passes its permissions on. Siblings that a killed process has left of the same path are removed.
+/// renames to `path`. Destroyed without a commit, it leaves the old file as it was and no litter. The new file takes
+/// over the permissions of the one it replaces. Siblings that a killed process left for the same path are removed.
 ///
 /// A path that cannot be written (no such folder, no permission, a folder or a device) is a user error; a disk that
 /// fills up is a running error. Both name `path`.
@@ -29,7 +29,7 @@ class AtomicFile {
 
   /// The sibling, for a library that writes by path; it may replace that file.
   const std::filesystem::path& temporary() const { return temporary_; }
-  /// Flushes to the disk ahead of commit(), so that of several files none is renamed before all are safe.
+  /// Flushes to the disk ahead of commit(), so that none of several files is renamed before all are safe.
   void sync();
   void commit();
 
@@ -43,12 +43,12 @@ class AtomicFile {
 /// The same for a folder of files: fill temporary(), then commit().
 class AtomicFolder {
  public:
-  /// What speaks against deleting a folder and all that it holds, as a predicate ("holds other files"); nullopt:
-  /// nothing.
+  /// Returns the reason not to delete a folder with all its contents, as a predicate ("holds other files"); nullopt:
+  /// there is none.
   using Objection = std::function<std::optional<std::string>(const std::filesystem::path& folder)>;
 
-  /// An existing folder at `path` is replaced only if it is empty or `objection` has none; anything else there is a
-  /// user error, so that no mistyped path deletes a home.
+  /// An existing folder at `path` is replaced only if it is empty or `objection` returns nullopt; anything else there
+  /// is a user error, so that no mistyped path deletes a home.
   AtomicFolder(std::filesystem::path path, Objection objection);
   ~AtomicFolder();
   AtomicFolder(const AtomicFolder&) = delete;
@@ -62,11 +62,11 @@ class AtomicFolder {
 
   std::filesystem::path path_, temporary_;
   Objection objection_;
-  int descriptor_ = -1;  ///< holds the lock that says that it is being written
+  int descriptor_ = -1;  ///< holds the lock that marks the folder as being written
   bool committed_ = false;
 };
 
-/// Removes the hidden siblings of all files and folders that are being written, for a process that is about to end.
+/// Removes the hidden siblings of all files and folders that this process is writing; for a process about to end.
 void remove_unfinished();
 
 /// Writes `bytes` to `path` atomically.

@@ -225,7 +225,7 @@ std::string npy_header(const Tensor& tensor, std::string_view what) {
   if (tensor.dims.size() == 1) shape.pop_back();
   std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
                                  bits_of(tensor.dtype) == 8 ? '|' : '<', found->name, shape);
-  constexpr size_t kPrefix = 10, kAlignment = 64;  // numpy aligns the elements so
+  constexpr size_t kPrefix = 10, kAlignment = 64;  // numpy aligns the elements this way
   text.resize((kPrefix + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment - kPrefix, ' ');
   text.back() = '\n';
   if (text.size() > 0xffff) fail("outputs", "{}: {} dimensions are too many for .npy", what, tensor.dims.size());
@@ -236,7 +236,7 @@ std::string npy_header(const Tensor& tensor, std::string_view what) {
 
 Tensor as_numpy(const Tensor& tensor, std::string_view what) {
   if (tensor.dtype != DType::bfloat16) {
-    npy_header(tensor, what);  // throws for what numpy lacks
+    npy_header(tensor, what);  // throws for types that numpy lacks
     return tensor;
   }
   Tensor wide = Tensor::zeros(DType::float32, tensor.dims);

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// What precedes the elements in a .npy file.
+/// The header of a .npy file, which precedes the elements.
 struct NpyHeader {
   DType dtype = DType::undefined;
   Dims dims;
@@ -18,27 +18,27 @@ struct NpyHeader {
 
 /// Reads the header of a .npy file (versions 1 to 3) from its first bytes. `what` names the array in user errors.
 ///
-/// Little-endian floats, complex numbers, integers and bools are read; `V2` and `bfloat16`, which is how ml_dtypes'
-/// arrays are written, are bfloat16.
+/// Reads little-endian floats, complex numbers, integers and bools; `V2` and `bfloat16`, as which ml_dtypes writes its
+/// arrays, are bfloat16.
 NpyHeader parse_npy_header(std::string_view bytes, std::string_view what);
 
-/// Of a .npy file's first bytes, so many (fewer where there are no more) say how long its header is.
+/// The first bytes of a .npy file that suffice to tell the length of its header (fewer if the file is shorter).
 constexpr size_t kNpyPrefix = 12;
 /// Bytes of the header, from the start of the file to the elements.
 size_t npy_header_size(std::string_view prefix, std::string_view what);
-/// Bytes of the elements, which are all that follows the header: a user error unless `present` are as many.
+/// Bytes of the elements, which are everything after the header. A user error unless `present` equals them.
 size_t npy_element_bytes(const NpyHeader& header, size_t present, std::string_view what);
-/// The tensor whose elements lie in `stored` as the header says, row-major.
+/// The tensor, row-major, whose elements lie in `stored` in the order that the header states.
 Tensor row_major(const NpyHeader& header, Tensor stored);
 
-/// The array in the bytes of a .npy file, row-major whatever order the file has.
+/// The array in the bytes of a .npy file, row-major in either order of the file.
 Tensor parse_npy(std::string_view bytes, std::string_view what);
 
-/// The header (version 1) that stands before a tensor's elements.
+/// The header (version 1) that precedes a tensor's elements.
 std::string npy_header(const Tensor& tensor, std::string_view what);
 
-/// What numpy can hold of a tensor: bfloat16, which numpy lacks, becomes float32; everything else stays. Throws a user
-/// error for strings and types below 8 bits and 8-bit floats.
+/// The tensor in a type that numpy has: bfloat16, which numpy lacks, becomes float32; other types stay. Throws a user
+/// error for strings, types below 8 bits and 8-bit floats.
 Tensor as_numpy(const Tensor& tensor, std::string_view what);
 
 Tensor read_npy(const std::filesystem::path& path);

@@ -70,7 +70,7 @@ class EntryReader {
     }
   }
 
-  /// To be called when all is read: makes libzip compare the checksum.
+  /// Call this after reading everything: makes libzip compare the checksum.
   void finish() {
     char past = 0;
     if (zip_fread(entry_.get(), &past, 1) != 0) fail("inputs", "{}: its checksum or size is wrong", what_);
@@ -100,7 +100,7 @@ Tensor read_array(zip_t* archive, zip_uint64_t index, uint64_t size, const std::
   EntryReader entry(archive, index, size, what);
   const NpyHeader header = read_header(entry, what);
   const size_t needed = npy_element_bytes(header, entry.left(), what);
-  // Pages that a damaged size asks for, and that the data never fill, are never touched.
+  // A damaged size may ask for many pages, but pages that the data never fill are never touched.
   Tensor tensor = Tensor::uninitialized(header.dtype, header.dims);
   entry.read(tensor.mutable_data(), needed);
   entry.finish();
@@ -170,7 +170,7 @@ void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Te
       fail("outputs", "{}: {}", what, zip_strerror(archive.get()));
     }
     zip_set_file_compression(archive.get(), static_cast<zip_uint64_t>(index), ZIP_CM_STORE, 0);
-    // The first day that the format knows, so that the same arrays are the same file.
+    // The first day that the format has, so that the same arrays give the same file.
     constexpr zip_uint16_t kMidnight = 0, kFirstOf1980 = 1 << 5 | 1;
     zip_file_set_dostime(archive.get(), static_cast<zip_uint64_t>(index), kMidnight, kFirstOf1980, 0);
   }

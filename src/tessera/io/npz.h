@@ -14,14 +14,15 @@ namespace tessera {
 
 /// Which arrays of a .npz file to read, and how much.
 struct NpzOptions {
-  /// Others are neither inflated nor looked at. Null: all.
+  /// Whether to read the array of that name; others are neither inflated nor looked at. Null: read all.
   std::function<bool(const std::string& name)> wanted;
-  /// Bytes that the arrays may take; what an entry states counts, before it is read. 0: what the machine has.
+  /// Bytes that the arrays may take, counted by the sizes that entries state before they are read. 0: what the machine
+  /// has.
   size_t memory_limit = 0;
 };
 
-/// The arrays of a .npz file (a zip of .npy files, stored or deflated) by name. What is wrong with the file is a user
-/// error "[inputs] FILE: …" that names the array.
+/// The arrays of a .npz file (a zip of .npy files, stored or deflated) by name. A defect of the file is a user error
+/// "[inputs] FILE: …" that names the array.
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path, const NpzOptions& options = {});
 
 /// Writes tensors as numpy.savez does, in order. bfloat16, which numpy lacks, is written as float32 (exactly). The file

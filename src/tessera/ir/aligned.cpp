@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-/// Bytes that an element's address is to be a multiple of.
+/// The alignment of an element's address, in bytes.
 size_t alignment_of(DType dtype) {
   const size_t element = std::max<size_t>(1, static_cast<size_t>(bits_of(dtype)) / 8);
   return dtype == DType::complex64 || dtype == DType::complex128 ? element / 2 : element;

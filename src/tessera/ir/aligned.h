@@ -7,9 +7,9 @@ namespace tessera {
 /// Whether the tensor's elements can be read in place.
 bool is_aligned(const Tensor& tensor);
 
-/// `tensor` where its elements can be read in place, else a copy on the heap. The data of a State that was read from a
-/// file lie wherever the file has them, so that a plan need not touch them; who reads their elements, and does not only
-/// copy their bytes, aligns them first. All other tensors are aligned.
+/// `tensor` if its elements can be read in place, else a copy on the heap. The data of a State that was read from a
+/// file lie at the file's offset, so that a plan need not touch them; code that reads their elements, instead of
+/// copying their bytes, aligns them first. All other tensors are aligned.
 Tensor aligned(Tensor tensor);
 
 }  // namespace tessera

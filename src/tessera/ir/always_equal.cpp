@@ -10,20 +10,20 @@ namespace tessera {
 
 namespace {
 
-// Small sizes, and such as are beyond limits that models have: windows, positions, vocabularies.
+// Small sizes, and sizes beyond common limits of models: windows, positions, vocabularies.
 constexpr std::array<int64_t, 17> kSizes = {0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 130, 1000, 4099, 20011, 65537, 1048583};
 
 using Sizes = std::map<std::string, int64_t, std::less<>>;
 
-// Each symbol takes another size in each sample, and all of them once: the one that is `apart` places on from the size
-// of the symbol before it.
+// Each symbol takes a different size in each sample, and all sizes once: in the list of sizes, it is `apart` places
+// after the size of the symbol before it.
 Sizes sizes_in(size_t sample, const std::set<std::string>& symbols, size_t apart = 5) {
   Sizes sizes;
   for (const std::string& symbol : symbols) sizes[symbol] = kSizes[(sample + apart * sizes.size()) % kSizes.size()];
   return sizes;
 }
 
-// Nothing where the expression has no value: it overflows, or divides by zero.
+// Nullopt if the expression has no value: it overflows, or divides by zero.
 std::optional<int64_t> value_at(const Expr& expr, const Sizes& sizes) {
   try {
     return expr.evaluate(sizes);
@@ -81,7 +81,7 @@ uint64_t fingerprint(const Expr& expr) {
   for (size_t sample = 0; sample < 2 * kSizes.size(); ++sample) {
     Sizes bound;
     for (const std::string& symbol : symbols) {
-      // Each symbol takes all sizes, twice, in an order that depends on nothing but its name.
+      // Each symbol takes all sizes, twice, in an order that depends only on its name.
       Hash name;
       name.add(symbol);
       const uint64_t stride = 1 + name.value() / 64 % (kSizes.size() - 1);

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// What the ranks of a group do together, or two of them.
+/// A joint operation of the ranks of a group, or of two of them.
 enum class Collective : uint8_t {
   all_reduce,      ///< every member gets the reduction of all inputs
   all_gather,      ///< every member gets all members' blocks, in member order
@@ -20,7 +20,7 @@ enum class Collective : uint8_t {
   permute,         ///< each member sends its input to one member at most and receives from one at most
   send,            ///< to one member; never waits for the receiver
   recv,            ///< from one member; pairs with its sends in order
-  barrier,         ///< nobody leaves before all have come
+  barrier,         ///< nobody leaves before all have arrived
 };
 
 /// Which side is a member's block of the whole, along a dimension.
@@ -29,7 +29,7 @@ enum class BlockSide { none, operand, result, both };
 /// The member that alone has the operand, or the result.
 enum class RootRole { none, gives, gets };
 
-/// All that is so of a collective, whoever runs it.
+/// The properties of a collective, for any engine.
 struct CollectiveTraits {
   Collective kind;
   std::string_view op;    ///< the operator of domain tessera.comm
@@ -38,8 +38,8 @@ struct CollectiveTraits {
   RootRole root = RootRole::none;
   bool reduces = false;
   bool message = false;  ///< between two members
-  /// How many times the members' blocks but one pass any member's link, by the algorithms that move the least; 0: what
-  /// passes is the whole, once, or nothing.
+  /// How many times all blocks but one pass any member's link, with the algorithms that move the least; 0: the whole
+  /// passes once, or nothing does.
   int passes = 0;
   bool by_levels = false;  ///< may go level by level over links of several kinds
 };
@@ -51,8 +51,8 @@ std::string_view name_of(Collective kind);
 /// By the name of its operator, "AllReduce".
 std::optional<Collective> collective_of_op(std::string_view op);
 
-/// What one member receives, by the algorithms that move the least, where its operand is `in` and its result `out`, in
-/// elements or bytes; `divided(x, n)` is x / n, rounded down.
+/// The elements or bytes that one member receives, with the algorithms that move the least. Its operand has `in` of
+/// them and its result `out`; `divided(x, n)` is x / n, rounded down.
 template <typename Size, typename Divide>
 Size received(Collective kind, const Size& in, const Size& out, int64_t members, Divide divided) {
   const CollectiveTraits& traits = traits_of(kind);

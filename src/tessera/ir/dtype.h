@@ -45,7 +45,7 @@ int bits_of(DType dtype);
 /// Bytes that `count` packed elements take, rounded up to whole bytes. A user error if no memory holds them.
 size_t bytes_of(DType dtype, int64_t count);
 
-/// "float32", "bfloat16", "bool", ... ; "undefined" for what is not known.
+/// "float32", "bfloat16", "bool", ... ; "undefined" for an unknown type.
 std::string_view name_of(DType dtype);
 
 /// The type of that name (ONNX text names: "float", "double", "bool", "bfloat16", ... are accepted too); undefined if

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// What an expression lies between, where that is known.
+/// The bounds of an expression, if they are known.
 struct ExprBounds {
   std::optional<int64_t> low, high;
 };
@@ -16,8 +16,8 @@ struct ExprBounds {
 struct Expr::Polynomial {
   std::vector<Expr::Term> terms;  // sorted by key, no zero coefficients, never a lone constant
   std::string text;
-  ExprBounds
-      bounds;  // kept: of ((s//2)//2)//2… both bounds ask for both of what is divided, twice as often at each depth
+  ExprBounds bounds;  // cached: in ((s//2)//2)//2…, both bounds ask for both bounds of the dividend, twice as often at
+                      // each depth
 };
 
 namespace {
@@ -65,7 +65,7 @@ int64_t floor_divide(int64_t a, int64_t b) {
 /// With the divisor's sign.
 int64_t floor_modulo(int64_t a, int64_t b) {
   if (b == 0) fail("shape", "a dimension expression divides {} by zero", a);
-  if (b == -1) return 0;  // the one divisor by which % can overflow
+  if (b == -1) return 0;  // the only divisor for which % can overflow
   int64_t remainder = a % b;
   return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
@@ -96,7 +96,7 @@ int64_t evaluate_atom(const Expr::Atom& atom, const Expr::Lookup& lookup) {
   return 0;
 }
 
-// ExprBounds use that every symbol is at least zero.
+// ExprBounds assume that every symbol is at least zero.
 std::optional<int64_t> atom_lower(const Expr::Atom& atom) {
   switch (atom.kind) {
     case Expr::AtomKind::symbol:
@@ -151,7 +151,7 @@ std::optional<int64_t> atom_upper(const Expr::Atom& atom) {
   }
 }
 
-/// `bound` + coefficient·factor; none if either is, or if it overflows.
+/// `bound` + coefficient·factor; nullopt if either is, or if it overflows.
 std::optional<int64_t> add_product(std::optional<int64_t> bound, int64_t coefficient, std::optional<int64_t> factor) {
   int64_t product = 0, sum = 0;
   if (!bound || !factor || __builtin_mul_overflow(coefficient, *factor, &product) ||
@@ -433,7 +433,7 @@ bool operator<(const Expr& a, const Expr& b) {
 
 namespace {
 
-// A quotient on its way to being rounded: floor(height/2 - 1/2) is floordiv(height - 1, 2).
+// A quotient that is about to be rounded: floor(height/2 - 1/2) is floordiv(height - 1, 2).
 struct Fraction {
   Expr numerator;
   int64_t denominator = 1;
@@ -547,7 +547,7 @@ class Parser {
     return std::nullopt;
   }
 
-  // What is longer is no dimension that anybody wrote: (a + b + c)*(a + b + c)*… grows with every factor.
+  // Nobody writes a longer expression as a dimension: (a + b + c)*(a + b + c)*… grows with every factor.
   static Read bounded(Expr numerator, int64_t parts, int64_t more) {
     if (numerator.terms().size() > kMostTerms || numerator.str().size() > 4 * kLongest) return std::nullopt;
     if (parts > kFinest / more) return std::nullopt;

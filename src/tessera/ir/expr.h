@@ -37,7 +37,7 @@ class Expr {
   using Lookup = std::function<std::optional<int64_t>(std::string_view)>;
   int64_t evaluate(const Lookup& lookup) const;
   int64_t evaluate(const std::map<std::string, int64_t, std::less<>>& bindings) const;
-  /// Every symbol replaced by what `replace` returns for it (nullopt: kept).
+  /// The expression with every symbol replaced by the result of `replace` (nullopt: kept).
   Expr substitute(const std::function<std::optional<Expr>(std::string_view)>& replace) const;
   void collect_symbols(std::set<std::string>& into) const;
 
@@ -45,7 +45,7 @@ class Expr {
   std::optional<int64_t> lower_bound() const;
   std::optional<int64_t> upper_bound() const;
 
-  /// a / b when b divides a for every value of the symbols (as polynomials with integer coefficients), else nullopt.
+  /// a / b if b divides a for every value of the symbols (as polynomials with integer coefficients), else nullopt.
   static std::optional<Expr> exact_divide(const Expr& a, const Expr& b);
 
   std::string str() const;
@@ -62,7 +62,7 @@ class Expr {
   /// A total order of no arithmetic meaning, for deterministic containers.
   friend bool operator<(const Expr& a, const Expr& b);
 
-  // What an expression is made of, for those who translate it (into ONNX nodes, say).
+  // The structure of an expression, for code that translates it (into ONNX nodes, say).
   enum class AtomKind { symbol, floordiv, mod, min, max };
   struct Atom;
   struct Term {

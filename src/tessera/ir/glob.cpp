@@ -34,9 +34,9 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-/// Edits that make `name` match `pattern`, whose stars cost nothing. Case does not count.
+/// The number of edits that make `name` match `pattern`, whose stars cost nothing. Ignores case.
 size_t edit_distance(std::string_view pattern, std::string_view name) {
-  std::vector<size_t> row(name.size() + 1);  // of the pattern so far, by how much of the name is matched
+  std::vector<size_t> row(name.size() + 1);  // edits for the pattern so far, by the matched length of the name
   std::iota(row.begin(), row.end(), 0);
   for (const char wanted : pattern) {
     const bool star = wanted == '*';
@@ -62,7 +62,7 @@ std::string listed(const std::vector<std::string_view>& names) {
 }  // namespace
 
 std::string nearest_names(const std::vector<std::string_view>& names, std::string_view wanted) {
-  constexpr size_t kMost = 3, kLongest = 300;  // what is longer is nobody's slip of the pen
+  constexpr size_t kMost = 3, kLongest = 300;  // longer names are no typing errors
   if (wanted.size() > kLongest) return "";
   const auto letters =
       static_cast<size_t>(std::count_if(wanted.begin(), wanted.end(), [](char c) { return c != '*'; }));
@@ -73,7 +73,8 @@ std::string nearest_names(const std::vector<std::string_view>& names, std::strin
     const size_t whole = edit_distance(wanted, name), part = edit_distance(within, name);
     size_t distance = std::string::npos;
     if (whole <= letters / 2) distance = whole;
-    if (part <= letters / 3) distance = std::min(distance, part + 1);  // a part is not quite what was wanted
+    if (part <= letters / 3)
+      distance = std::min(distance, part + 1);  // a matching part is slightly worse than a whole match
     if (distance != std::string::npos) near.emplace_back(distance, name);
   }
   std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -43,7 +43,7 @@ std::vector<int64_t> Node::get_ints(std::string_view attribute, std::vector<int6
 void Node::set(std::string_view attribute, AttributeValue value) {
   for (Attribute& candidate : attributes)
     if (candidate.name == attribute) {
-      // What the file said beyond a value of one kind does not fit another.
+      // The file's extra fields for a value of one kind do not fit another kind.
       if (candidate.value.index() != value.index()) candidate.extra.clear();
       candidate.value = std::move(value);
       return;
@@ -177,7 +177,7 @@ Node* Graph::add_node(std::string_view op_type, std::vector<Value*> operands, co
 }
 
 namespace {
-/// The owner of `wanted` in a list, searched outwards from `near`, which becomes its place.
+/// The owner of `wanted` in a list, searched outwards from `near`, which becomes its index.
 template <typename List, typename T>
 auto found_near(List& list, const T* wanted, size_t& near) {
   const size_t start = std::min(near, list.size());
@@ -277,7 +277,7 @@ void Graph::erase_dead(bool states) {
     bool used = std::any_of((*node)->outputs.begin(), (*node)->outputs.end(), [&](const Value* result) {
       return result && (!result->uses.empty() || kept.contains(result));
     });
-    if (used || (*node)->outputs.empty()) continue;  // what gives nothing is there for its effect
+    if (used || (*node)->outputs.empty()) continue;  // a node without results is there for its effect
     unlink(node->get());
     dead.insert(node->get());
   }
@@ -294,11 +294,12 @@ void Graph::erase_dead(bool states) {
 }
 
 void Graph::sort() {
-  // Depth first from each node in the present order: a node is placed right after its last producer, if not before.
+  // Visits depth first from each node in the present order: a node is placed right after its last producer, unless it
+  // already has a place.
   std::unordered_map<const Node*, size_t> position;
   for (size_t i = 0; i < nodes_.size(); ++i) position[nodes_[i].get()] = i;
   std::vector<uint8_t> mark(nodes_.size(), 0);         // 0 new, 1 on the stack, 2 placed
-  std::vector<size_t> next_operand(nodes_.size(), 0);  // those before it have been looked at
+  std::vector<size_t> next_operand(nodes_.size(), 0);  // earlier ones have been visited
   std::vector<size_t> order, stack;
   for (size_t start = 0; start < nodes_.size(); ++start) {
     if (mark[start]) continue;

@@ -12,10 +12,10 @@ constexpr size_t kLanes = 32;
 constexpr size_t kBlock = kLanes * sizeof(uint64_t);
 using Lanes = std::array<uint64_t, kLanes>;
 
-// Takes in a word. For a given state, different words make different states, and the other way round.
+// Absorbs a word. For a given state, different words give different states, and vice versa.
 inline uint64_t mixed(uint64_t state, uint64_t word) {
   const uint64_t product = (state ^ word) * 0x9e3779b97f4a7c15ULL;  // odd: 2^64 over the golden ratio
-  return product ^ product >> 32;  // or two words that differ in their last bits only would cancel
+  return product ^ product >> 32;  // otherwise two words that differ only in their last bits would cancel
 }
 
 TESSERA_MULTIVERSION void take_blocks(const std::byte* data, size_t blocks, Lanes& lanes) {

@@ -10,12 +10,11 @@
 
 namespace tessera {
 
-/// 64 bits of bytes, read as words of 64 bits that are dealt to lanes in turn. Bytes that differ in one word have
-/// different hashes. As fast as memory: the lanes are as many as make up the widest registers four times.
+/// A 64-bit hash of bytes, read as 64-bit words that are dealt to lanes in turn. Bytes that differ in one word have
+/// different hashes. As fast as memory: the lanes fill four of the widest registers.
 uint64_t hash_of_bytes(const std::byte* data, size_t bytes);
 
-/// 64 bits by which ranks tell whether they have the same: FNV-1a (Fowler, Noll and Vo) of text, and of hashes of
-/// elements.
+/// A 64-bit hash by which ranks compare data: FNV-1a (Fowler, Noll and Vo) of text, and of hashes of elements.
 class Hash {
  public:
   void add(std::string_view text) {
@@ -24,7 +23,7 @@ class Hash {
   }
   void add(uint64_t word) {
     value_ = (value_ ^ word) * 0x100000001b3ULL;
-    value_ ^= value_ >> 32;  // words that differ in their last bits only must not cancel
+    value_ ^= value_ >> 32;  // words that differ only in their last bits must not cancel
   }
   /// Type, extents and all elements.
   void add(const Tensor& tensor) {

@@ -20,7 +20,7 @@ namespace {
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kMapped = SIZE_MAX;  // the sanitizer watches what malloc gives
+constexpr size_t kMapped = SIZE_MAX;  // the sanitizer watches malloc's memory
 #else
 constexpr size_t kMapped = size_t{256} << 10;
 #endif
@@ -35,7 +35,7 @@ size_t mapped_bytes(size_t bytes) {
   return round_up(bytes, kPage);
 }
 
-/// Null if there is none.
+/// Null if there is no memory.
 void* map(size_t bytes) {
   const bool huge = bytes >= 2 * kHuge;
   const size_t length = mapped_bytes(bytes), spare = huge ? kHuge : 0;
@@ -47,7 +47,7 @@ void* map(size_t bytes) {
   const auto before = static_cast<size_t>(aligned - first);
   if (before > 0) munmap(first, before);
   if (before < spare) munmap(aligned + length, spare - before);
-  madvise(aligned, length, MADV_HUGEPAGE);  // advice: it may go unheard
+  madvise(aligned, length, MADV_HUGEPAGE);  // only advice, which the kernel may ignore
   return aligned;
 }
 
@@ -63,7 +63,7 @@ void FreePages::operator()(std::byte* memory) const {
 size_t machine_memory() {
   const auto pages = static_cast<size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
   size_t bytes = pages * static_cast<size_t>(std::max(sysconf(_SC_PAGESIZE), 1L));
-  // Of control groups, version 2 and 1; "max" is no number and sets no limit.
+  // The limits of control groups, versions 2 and 1; "max" is no number and sets no limit.
   for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     size_t limit = 0;
     if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);

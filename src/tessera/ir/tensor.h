@@ -17,12 +17,12 @@ using Dims = std::vector<int64_t>;
 /// Product of extents; 1 for a scalar. A user error if it overflows.
 int64_t count_of(std::span<const int64_t> dims);
 
-/// Throws a user error that names the tensor if no memory holds it, or would, were its extents of 0 not 0. Whatever is
-/// computed of a tensor's extents is sound after this.
+/// Throws a user error that names the tensor if no memory holds it; extents of 0 count as 1. After this check,
+/// arithmetic on the tensor's extents is safe.
 void require_countable(DType dtype, std::span<const int64_t> dims, std::string_view name);
 
-/// A host tensor, row-major and dense. Its bytes are shared and immutable once others hold them: copying a Tensor
-/// copies no data. `owner` keeps the bytes alive (heap memory or a mapped file).
+/// A host tensor, row-major and dense. Copying a Tensor copies no data: its bytes are shared, and immutable once others
+/// hold them. `owner` keeps the bytes alive (heap memory or a mapped file).
 struct Tensor {
   DType dtype = DType::undefined;
   Dims dims;
@@ -32,7 +32,7 @@ struct Tensor {
 
   /// A zero-filled tensor on the heap.
   static Tensor zeros(DType dtype, Dims dims);
-  /// The same with any elements, to be filled.
+  /// A tensor on the heap with uninitialized elements, to be filled.
   static Tensor uninitialized(DType dtype, Dims dims);
   /// Copies `bytes` bytes from `source`.
   static Tensor copy_of(DType dtype, Dims dims, const void* source, size_t bytes);
@@ -46,7 +46,7 @@ struct Tensor {
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data), bytes / sizeof(T)};
   }
-  /// For filling a tensor that zeros() or uninitialized() just made and nobody else holds.
+  /// For filling a tensor that zeros() or uninitialized() just made and that nobody else holds.
   std::byte* mutable_data() { return const_cast<std::byte*>(data); }
 
   /// Integer elements (any integer type or bool) widened to int64.

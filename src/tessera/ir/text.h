@@ -21,24 +21,25 @@ namespace tessera {
 ///     }
 ///     <domain: "local", opset_import: ["" : 20]> f <alpha, beta: float = 1.0> (a, b) => (c) { … }
 ///
-/// Names that are not plain identifiers are quoted. What the IR has and ONNX lacks is written thus, and only where it
-/// occurs, so that the text of a model that came from a file is plain ONNX text:
+/// Names that are not plain identifiers are quoted. The IR has a few constructs that ONNX lacks; they are written as
+/// follows, and only if they occur, so that the text of a model that came from a file is plain ONNX text:
 ///
 ///     x2 = Reshape (x, {batch, 32*floordiv(-@tp + 7, 2)})   an expression value of rank 1, in the operand's place
 ///     x3 = Expand (x, {= batch})                             an expression value of rank 0
-///     state float[2] w = {1.0, 2.0} -> w_next                a state, and the value it takes after a step
+///     state float[2] w = {1.0, 2.0} -> w_next                a state, and its value after a step
 ///     constant float[2] c = {1.0, 2.0}, expression int64[1] s = {batch}
 ///
-/// `state` and `constant` stand where the kind is not the one that the type implies: a state if floating, of rank at
-/// least 1 and more than one element, else a constant. Elements of 16-bit floats are their bits, as in onnx.parser.
+/// The type implies the kind: a state if floating, of rank at least 1 and more than one element, else a constant;
+/// `state` and `constant` are written if the kind is the other one. Elements of 16-bit floats are their bits, as in
+/// onnx.parser.
 ///
-/// Not written: documentation and metadata of graphs, nodes and values, and attributes that the IR keeps as serialized
-/// protobuf (a comment names these).
+/// The text leaves out documentation and metadata of graphs, nodes and values, and attributes that the IR keeps as
+/// serialized protobuf (a comment names these).
 struct TextOptions {
-  /// Tensors of more elements are declared by type only; parse_text makes them zeros. So are strings, complex numbers
-  /// and types of fewer than 16 bits other than int8, uint8 and bool, of any size.
+  /// Tensors with more elements are declared by type only, and parse_text fills them with zeros. So are tensors of any
+  /// size that hold strings, complex numbers, or types of fewer than 16 bits other than int8, uint8 and bool.
   int64_t elide_above = 8;
-  /// Results' types are written too, in the list of initializers.
+  /// Writes results' types too, in the list of initializers.
   bool types = false;
   /// Text for a comment after the line that a value is on (its sharding, say); empty for none.
   std::function<std::string(const Value&)> annotate;
@@ -47,9 +48,9 @@ struct TextOptions {
 std::string print_text(const OnnxModel& model, const TextOptions& options = {});
 std::string print_text(const Graph& graph, const TextOptions& options = {});
 
-/// Reads a model: a header, a graph, functions. Without a header it is IR version 10 and opset 20. Values declared
-/// without data that no node produces are initializers of zeros. Errors name the line, the column, and what was
-/// expected; and `source`, the file that the text is from, if one is given.
+/// Reads a model: a header, a graph, functions. Without a header the model has IR version 10 and opset 20. A value that
+/// is declared without data and that no node produces is an initializer of zeros. Errors name the line, the column, the
+/// expected construct and, if it is given, `source`, the text's file.
 OnnxModel parse_text(std::string_view text, std::string_view source = {});
 
 }  // namespace tessera

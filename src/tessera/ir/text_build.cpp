@@ -8,8 +8,8 @@
 namespace tessera::text {
 namespace {
 
-// Makes one graph. Its nodes see the values of `outer`'s graph too; those that they use become inputs of this graph
-// that are not listed among its inputs.
+// Makes one graph. Its nodes also see the values of `outer`'s graph; used ones become captured inputs of this graph,
+// which are not listed among its inputs.
 class GraphBuilder {
  public:
   GraphBuilder(const Scanner& scanner, GraphBuilder* outer) : scanner_(scanner), outer_(outer) {}
@@ -30,7 +30,7 @@ class GraphBuilder {
   }
 
  private:
-  // An input with data is an initializer, whether the data stands in the signature or in the list.
+  // An input with data is an initializer, whether the data are in the signature or in the list.
   void inputs(const GraphSyntax& syntax) {
     std::set<std::string_view> initialized;
     for (const ValueSyntax& value : syntax.values)
@@ -129,7 +129,7 @@ class GraphBuilder {
     auto key = std::pair(*syntax.content, syntax.scalar);
     auto found = expressions_.find(key);
     if (found != expressions_.end()) return found->second;
-    std::string name = "{";  // no name of a text's own starts so
+    std::string name = "{";  // no name in the text begins this way
     for (const Expr& element : *syntax.content) name += (name.size() > 1 ? ", " : "") + element.str();
     Value* value = graph_->add_expression(name + "}", *syntax.content, syntax.scalar);
     expressions_.emplace(std::move(key), value);
@@ -142,10 +142,10 @@ class GraphBuilder {
     return value;
   }
 
-  // Null if no graph that can be seen from here has it.
+  // Null if no visible graph has it.
   Value* look_up(const std::string& name) {
     if (Value* found = graph_->find(name)) return found;
-    // A name that a later node of this graph produces must not be taken for an outer one.
+    // A name that a later node of this graph produces is not an outer one.
     const Value* captured = outer_ && !produced_.contains(name) ? outer_->look_up(name) : nullptr;
     return captured ? graph_->add_value(name, ValueKind::input, captured->type) : nullptr;
   }

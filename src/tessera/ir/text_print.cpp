@@ -27,7 +27,7 @@ std::string print_extent(const Expr& extent) {
   return symbol && is_plain(*symbol) ? *symbol : quote(extent.str());
 }
 
-// "float[batch, 128]"; "float[]" where only the element type is known; "" where nothing is.
+// "float[batch, 128]"; "float[]" if only the element type is known; "" if nothing is.
 std::string print_type(const TensorType& type) {
   if (type.dtype == DType::undefined) return "";
   std::string text(type_name(type.dtype));
@@ -43,7 +43,7 @@ std::string declare(const TensorType& type, std::string_view name) {
   return (text.empty() ? "" : text + " ") + quote_name(name);
 }
 
-// Symbols that the expression grammar would take apart are quoted.
+// Quotes symbols that the expression grammar would take apart.
 std::string print_element(const Expr& element) {
   std::string text = element.str();
   auto parsed = text.find_first_of("\"#{}\n") == std::string::npos ? Expr::parse(text) : std::nullopt;
@@ -131,12 +131,12 @@ class Printer {
     list("(", items, ")", indent);
     items.clear();
     text += " => ";
-    // An output's comment stands where it is made.
+    // An output's comment stands at the node that makes it.
     for (const Value* value : graph.outputs) items.push_back({declare(value->type, value->name), ""});
     list("(", items, ")", indent);
     items.clear();
     text += " ";
-    // Bodies of nodes use outer values by name, so that these must have one.
+    // Bodies of nodes use outer values by name, so every value must have one.
     bool has_bodies = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
       return std::any_of(node->attributes.begin(), node->attributes.end(), [](const Attribute& attribute) {
         return std::holds_alternative<std::shared_ptr<Graph>>(attribute.value);
@@ -186,7 +186,7 @@ class Printer {
     return comment;
   }
 
-  // On one line if it fits there and has no comments, else one item to a line.
+  // On one line if that fits and has no comments, else one item per line.
   void list(std::string_view open, const std::vector<Item>& items, std::string_view close, const std::string& indent) {
     size_t width = text.size() - (text.rfind('\n') + 1);
     bool one_line = true;
@@ -260,7 +260,7 @@ class Printer {
     return inlines ? print_content(*value) : quote_name(value->name);
   }
 
-  // `typed`: with its type even where the value tells it, as defaults of functions need.
+  // `typed`: with its type even if the value shows it, which defaults of functions need.
   std::string attribute(const Attribute& attribute, const std::string& indent, bool typed) {
     struct Typed {
       std::string type, value;
@@ -310,7 +310,7 @@ class Printer {
   }
 
   const TextOptions& options_;
-  std::unordered_set<const Value*> declared_expressions_;  // those not written in their operands' place
+  std::unordered_set<const Value*> declared_expressions_;  // those that do not stand in place of operands
 };
 
 }  // namespace

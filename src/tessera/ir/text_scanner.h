@@ -8,9 +8,9 @@
 
 namespace tessera::text {
 
-/// Letters, digits and '_', not starting with a digit: what ONNX text takes for a name without quotes.
+/// Whether ONNX text takes the name without quotes: letters, digits and '_', not starting with a digit.
 bool is_plain(std::string_view name);
-/// The name, in quotes where it is not plain (or empty, or the name of a type).
+/// The name, in quotes if it is not plain (or is empty, or is the name of a type).
 std::string quote_name(std::string_view name);
 std::string quote(std::string_view text);
 
@@ -20,9 +20,9 @@ class Scanner {
   /// `source`: the file that the text is from, for messages; empty: none.
   explicit Scanner(std::string_view text, std::string_view source = {}) : text_(text), source_(source) {}
 
-  /// Throws a user error for the place of byte `at`.
+  /// Throws a user error that names the place of byte `at`.
   [[noreturn]] void fail_at(size_t at, std::string_view message) const;
-  /// The same for what comes next: "expected WHAT, found …".
+  /// Throws a user error at the next piece: "expected WHAT, found …".
   [[noreturn]] void expected(std::string_view what);
 
   size_t position();  ///< of the next piece
@@ -53,7 +53,7 @@ class Scanner {
   size_t at_ = 0;
 };
 
-/// Whether a literal is written as a floating one: with a point, an exponent, or not finite.
+/// Whether a literal is a floating one: it has a point or an exponent, or is not finite.
 bool is_floating_literal(std::string_view literal);
 
 }  // namespace tessera::text

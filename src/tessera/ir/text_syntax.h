@@ -9,7 +9,7 @@
 #include "tessera/ir/graph.h"
 #include "tessera/ir/text_scanner.h"
 
-// What the text says, before names are resolved. `at` is a byte of the text, for messages.
+// The parsed text, before names are resolved. `at` is an offset in bytes in the text, for messages.
 namespace tessera::text {
 
 struct GraphSyntax;
@@ -19,13 +19,13 @@ struct ValueSyntax {
   size_t at = 0;
   std::string name;
   TensorType type;                           ///< an extent written '?' is a symbol "NAME_dim_I"
-  std::optional<ValueKind> kind;             ///< where a keyword gives it
+  std::optional<ValueKind> kind;             ///< if a keyword gives it
   std::optional<Tensor> data;                ///< after '='
   std::optional<std::vector<Expr>> content;  ///< after '=', of an expression
   std::optional<std::string> next;           ///< after '->'
 };
 
-/// A name, an expression, or (with neither) a left out operand.
+/// A name, an expression, or (with neither) an omitted operand.
 struct OperandSyntax {
   size_t at = 0;
   std::string name;
@@ -75,10 +75,10 @@ ModelSyntax parse_syntax(Scanner& scanner);
 /// Resolves names; errors name their place in the scanner's text.
 OnnxModel build_model(const Scanner& scanner, ModelSyntax syntax);
 
-/// The kind of an initializer of that type where no keyword gives it; as the importer does.
+/// The kind of an initializer of that type if no keyword gives it; the importer uses the same rule.
 ValueKind implied_kind(const TensorType& type);
 
-/// "ints" for ONNX's AttributeType 7, and back; "undefined" and 0 for what is none.
+/// "ints" for ONNX's AttributeType 7, and back; "undefined" and 0 for unknown ones.
 std::string attribute_type_name(int type);
 int attribute_type_named(std::string_view name);
 

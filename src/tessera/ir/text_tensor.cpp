@@ -42,7 +42,7 @@ uint16_t to_16_bits(float value, int exponent_bits, int mantissa_bits) {
   if (magnitude == 0) return sign;
   int exponent = std::max(std::ilogb(magnitude), 1 - largest);
   auto units = static_cast<int64_t>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
-  // A mantissa that rounds up to the next power carries into the exponent by itself.
+  // A mantissa that rounds up to the next power carries into the exponent.
   int64_t bits = (static_cast<int64_t>(exponent + largest - 1) << mantissa_bits) + units;
   return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::min<int64_t>(bits, infinity)));
 }

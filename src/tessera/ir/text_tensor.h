@@ -8,10 +8,10 @@
 
 namespace tessera::text {
 
-/// A number that reads back as the same float, recognizable as one: "1.0", "1e-05", "inf".
+/// A literal that reads back as the same float and is recognizable as a float: "1.0", "1e-05", "inf".
 std::string print_float(float value);
 
-/// Whether elements of that type can be written: floats and integers of whole bytes, bool; 8-bit floats cannot.
+/// Whether elements of that type have literals: floats and integers of whole bytes and bool do, 8-bit floats do not.
 bool has_literals(DType dtype);
 
 /// "{1.0, 2.0}"; elements of 16-bit floats are their bits.

@@ -28,12 +28,11 @@ constexpr ToleranceOf tolerance_of(DType dtype) {
   }
 }
 
-/// A model that is computed in a narrower type than its own may lose more by that, on one device already, than
-/// tolerance_of allows two answers to be apart. Contrastive models do (CLIP, SigLIP): a score is the product of two
-/// unit vectors, nearly orthogonal ones if weights are random, so that errors of a percent of the vectors are some
-/// percent of what is left of their sum. An answer of many ranks is right then, too, if it is not farther from the
-/// answer in the model's own type than so many times one device's, and not farther than so much of the largest
-/// magnitude.
+/// A model that is computed in a narrower type than its own may, on one device already, lose more than tolerance_of
+/// allows. Contrastive models do (CLIP, SigLIP): a score is the product of two unit vectors, nearly orthogonal ones if
+/// weights are random, so that errors of a percent in the vectors are several percent of their small product. The
+/// answer of many ranks is then correct, too, if its distance from the answer in the model's own type is at most
+/// kOwnLossTimes one device's distance, and at most kMostLoss of the largest magnitude.
 inline constexpr double kOwnLossTimes = 3;
 inline constexpr double kMostLoss = 0.1;
 

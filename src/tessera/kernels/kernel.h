@@ -11,24 +11,24 @@ namespace tessera::kernels {
 
 /// A bound tensor: element type and extents as numbers. Dense and row-major, in blocks of channels, or strided.
 struct TensorDesc {
-  DType dtype = DType::undefined;  ///< undefined: an optional operand or result that is left out
+  DType dtype = DType::undefined;  ///< undefined: an absent optional operand or result
   Dims dims;
-  /// 0: row-major. Else [n, c, d…] lies as [n, c / block, d…, block], its channels padded by zeros to whole blocks.
-  /// Only kernels of groups (groups.h) meet this.
+  /// 0: row-major. Else [n, c, d…] is stored as [n, c / block, d…, block], with channels padded by zeros to whole
+  /// blocks. Only kernels of groups (groups.h) see this.
   int64_t block = 0;
   /// Elements from one index to the next along each dimension; empty: row-major. Only operands and results that the
-  /// kernel's registration names meet this, and operands of groups of element-wise nodes.
+  /// kernel's registration names, and operands of groups of element-wise nodes, may be strided.
   Dims strides = {};
 
   bool present() const { return dtype != DType::undefined; }
   int64_t count() const { return count_of(dims); }
-  /// As it lies in memory: [n, c / block, d…, block] where there are blocks.
+  /// The extents in memory: [n, c / block, d…, block] if there are blocks.
   Dims stored_dims() const;
   size_t bytes() const { return bytes_of(dtype, block ? count_of(stored_dims()) : count()); }
   int rank() const { return static_cast<int>(dims.size()); }
 };
 
-/// An element-wise node that is run by the kernel of a group of nodes.
+/// An element-wise node that the kernel of a group runs.
 struct Follower {
   const Node* node;
   /// Where each operand of the node is: i ≥ 0 is operand i of the kernel, ~j the result of node j of the group, whose
@@ -39,7 +39,7 @@ struct Follower {
   int other() const;
 };
 
-/// What a kernel is prepared from: a node whose operands' and results' extents are all known.
+/// The input of a kernel's preparation: a node whose operands' and results' extents are all known.
 struct PrepareContext {
   const Node& node;
   std::vector<TensorDesc> inputs;
@@ -57,8 +57,9 @@ struct PrepareContext {
   std::vector<int64_t> known_ints(size_t index) const;
 };
 
-/// Pointers for one run, in the node's order; null for what is left out. A result may be at its operand's address where
-/// the kernel's registration allows it. Extents may be zero: then the kernel writes nothing, or a reduction's identity.
+/// Pointers for one run, in the node's order; null for absent operands and results. A result may be at its operand's
+/// address if the kernel's registration allows it. Extents may be zero: then the kernel writes nothing, or a
+/// reduction's identity.
 struct KernelArgs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
@@ -79,7 +80,7 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual size_t scratch_bytes() const { return 0; }
-  /// An operand whose memory the result may take over, and had better: else the kernel copies it. -1: none.
+  /// An operand whose memory the result should take over, since the kernel copies it otherwise. -1: none.
   virtual int in_place_operand() const { return -1; }
   virtual void run(const KernelArgs& args) = 0;
 };
@@ -91,9 +92,9 @@ struct KernelEntry {
   std::string_view op_type;
   std::string_view domain;
   KernelFactory prepare;
-  /// Operands whose memory the first result may take over when it has the same byte size and they end here.
+  /// Operands whose memory the first result may take over if it has the same byte size and this is their last reader.
   std::vector<int> in_place;
-  /// The first result is the first operand's bytes under another shape: where they are not needed twice, nothing runs.
+  /// The first result is the first operand's bytes under another shape; unless both are needed, nothing runs.
   bool view = false;
   /// Operands and results may lie in blocks (TensorDesc::block); other kernels are told the extents as stored.
   bool blocks = false;

@@ -10,15 +10,14 @@
 /// A pass rewrites a MatMul, Gemm or Conv whose operand 1 is a State, on bound extents:
 ///
 ///     auto layout = packed_layout(node, weight);              // nullopt: leave the node as it is
-///     packed = PackWeight(weight)                             // domain "tessera.cpu", layout->pack_attributes; its
-///     result
-///                                                             // is uint8[layout->bytes]; in `init`, or in `step` if
+///     packed = PackWeight(weight)                             // domain "tessera.cpu", layout->pack_attributes; gives
+///                                                             // uint8[layout->bytes]; in `init`, or in `step` if
 ///                                                             // the State has a next value
-///     node:    op_type = layout->op_type, domain = "tessera.cpu", operand 1 = packed, and layout->use_attributes set
-///              beside the attributes that it has. Operands 0 and 2 (C or bias) and the result stay.
+///     node:    op_type = layout->op_type, domain = "tessera.cpu", operand 1 = packed, and layout->use_attributes
+///              added to its attributes. Operands 0 and 2 (C or bias) and the result stay.
 ///
-/// Nodes whose layouts of one State have the same `key` share one PackWeight. The form does not depend on the
-/// activation's extents, nor on the number of threads: one serves every signature.
+/// Nodes whose layouts of one State have the same `key` share one PackWeight. The form depends neither on the
+/// activation's extents nor on the number of threads, so one form serves all sizes.
 namespace tessera::kernels {
 
 struct PackedLayout {
@@ -29,11 +28,11 @@ struct PackedLayout {
   std::string key;
 };
 
-/// A State that never changes: what may be packed.
+/// Whether the value is a State that never changes, which may be packed.
 bool is_weight(const Value* value);
 
-/// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain one is as good, or the node is another
-/// operator. Operators of domain "" and the MatMul of domain "tessera".
+/// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain form is as good. Only the operators of
+/// domain "" and the MatMul of domain "tessera" have packed forms.
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight);
 
 }  // namespace tessera::kernels

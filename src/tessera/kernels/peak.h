@@ -2,11 +2,11 @@
 
 #include "tessera/ir/dtype.h"
 
-/// What this machine's cores reach together, measured now: the floors beside which times are to be read.
+/// The rates that this machine's cores reach together, measured now. They give the floors of times.
 namespace tessera::kernels {
 
 /// FLOP/s of matrix products of 1536 rows and columns, the right one packed; the best of several. float32,
-/// bfloat16 or float16; 0 where it has no products of that type.
+/// bfloat16 or float16; 0 if the machine has no products of that type.
 double peak_flops(DType dtype, int threads);
 
 /// Bytes per second of reading 256 MiB; the best of several.

@@ -2,7 +2,7 @@
 
 #include "tessera/kernels/kernel.h"
 
-/// The one visible list of kernel families: each file of cpu/ gives its entries by one function named here.
+/// The one visible list of kernel families: each file of cpu/ provides its entries through one function named here.
 namespace tessera::kernels {
 
 std::vector<KernelEntry> elementwise_kernels();  // cpu/elementwise.cpp: unary, binary, comparisons, Where, Clip, Cast

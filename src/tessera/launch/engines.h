@@ -9,14 +9,14 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/launch.h"
 
-/// What connects ranks that are processes.
+/// The engines that connect ranks in processes.
 namespace tessera::launch {
 
 struct Engine {
   std::string_view name, description;
-  /// Why it cannot be used on this machine; empty: it can.
+  /// Why this machine cannot use it; empty: it can.
   std::string (*missing)();
-  /// Meets the other processes. Throws a running error if they do not come in time. Null where ranks are threads.
+  /// Connects to the other processes. Throws a running error if one does not join in time. Null if ranks are threads.
   std::shared_ptr<comm::World> (*connect)(const Launch& launch, const comm::WorldOptions& options);
 };
 
@@ -31,7 +31,7 @@ inline namespace v1 {
 struct Connection::Impl {
   Launch launch;
   std::shared_ptr<comm::World> world;
-  std::unique_ptr<comm::Communicator> everyone;  ///< for what is not of a program
+  std::unique_ptr<comm::Communicator> everyone;  ///< for communication outside of programs
 };
 
 }  // namespace v1

@@ -33,8 +33,8 @@ OrderedJson json_of(const comm::FlightEntry& entry, int64_t now) {
 std::string record_flights(const std::string& path, std::string_view reason, const std::vector<comm::FlightLog>& logs) {
   if (path.empty()) return "";
   std::string note;
-  // A wait that gave up has said it.
-  if (logs.size() > 1 && reason.find("not come: ") == std::string_view::npos)
+  // A wait that gave up has already said who arrived.
+  if (logs.size() > 1 && reason.find("; arrived: ") == std::string_view::npos)
     if (const std::string arrivals = comm::arrivals_of(logs); !arrivals.empty()) note = "; " + arrivals;
   const int64_t now = comm::steady_nanoseconds();
   OrderedJson ranks = OrderedJson::array();

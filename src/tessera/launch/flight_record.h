@@ -8,8 +8,8 @@
 
 namespace tessera::launch {
 
-/// Writes what ranks did last before a run failed, as JSON, to `path`; what a message says of that: "; what ranks did
-/// last is in FILE", or why it could not be written. Does nothing, and says nothing, if `path` is empty.
+/// Writes what ranks did last before a run failed, as JSON, to `path`. Returns a clause for the error message: "; what
+/// ranks did last is in FILE", or why it could not be written. Does nothing, and returns "", if `path` is empty.
 ///
 ///     {"reason": "rank 1 ended the run: …", "ranks": [{"rank": 0, "in": "AllReduce 'y'", "communications_before": 0,
 ///       "communications": [{"kind": "all_reduce", "value": "y", "dtype": "float32", "bytes": 4096, "axes": "tp",

@@ -7,8 +7,8 @@
 
 namespace tessera::launch {
 
-/// The times of all ranks' last run, by rank, on every rank, of which each brings its own; all call it together. Where
-/// ranks are on several machines, whose clocks differ, theirs are set by a meeting of all: to some microseconds.
+/// Gathers the times of all ranks' last run, by rank, on every rank. All ranks call this together, each with its own
+/// times. If ranks are on several machines, whose clocks differ, a barrier aligns the clocks to some microseconds.
 std::vector<runtime::RankTimes> gather_times(comm::World& world, int rank, const runtime::RankTimes& own);
 
 }  // namespace tessera::launch

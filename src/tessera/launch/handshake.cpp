@@ -26,7 +26,7 @@ constexpr std::array<Aspect, 4> kAspects = {{
     {"the constants or the weights' types", "give all ranks the same model file"},
 }};
 
-/// What a rank says of itself.
+/// A rank's statements about itself.
 struct Fingerprint {
   std::array<uint64_t, kAspects.size()> aspects{};
   uint64_t copy = 0;  // of the weights
@@ -39,7 +39,7 @@ uint64_t hash_of(std::string_view text) {
   return hash.value();
 }
 
-/// The program's text leaves out what is long.
+/// The program's text elides long tensors.
 void add_constants(const Graph& graph, Hash& hash) {
   for (const auto& value : graph.values())
     if (value->kind == ValueKind::constant) hash.add(value->data);
@@ -51,7 +51,7 @@ void add_constants(const Graph& graph, Hash& hash) {
     }
 }
 
-/// Of weights that are not all from files, or whose files are unknown, each rank has its own.
+/// If not all weights are from files, or the files are unknown, each rank has a copy of its own.
 uint64_t copy_of(const runtime::RankPrograms& programs, int rank) {
   Hash hash;
   hash.add(static_cast<uint64_t>(comm::this_host()));

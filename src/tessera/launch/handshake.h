@@ -10,11 +10,11 @@
 namespace tessera::launch {
 
 /// Compares what the ranks are about to run: the `version` of tessera, the mesh, the program, its constants, and the
-/// types and extents of its weights. Every rank calls it before its first run. Throws a user error that names the ranks
-/// that differ from rank 0, and in what.
+/// types and extents of its weights. Every rank calls this before its first run. Throws a user error that names the
+/// ranks that differ from rank 0, and the difference.
 ///
-/// Returns, by rank, which copy of the weights it reads. Where that is equal, ranks of one host have mapped the same
-/// files, and so have the same bytes; where not, nothing is said (SameWeights).
+/// Returns, by rank, the copy of the weights that it reads. Ranks with equal copies are on one host, have mapped the
+/// same files, and so have the same bytes; different copies may or may not be equal (SameWeights).
 std::vector<uint64_t> shake_hands(comm::Communicator& everyone, const runtime::RankPrograms& programs,
                                   std::string_view version);
 

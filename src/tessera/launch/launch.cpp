@@ -17,7 +17,7 @@ namespace tessera {
 inline namespace v1 {
 
 std::optional<Launch> Launch::find(std::string_view engine) {
-  // Who was spawned says so to nobody else.
+  // A spawned process says so only here.
   std::optional<Launch> found = launch::find_spawned();
   if (!found) return launch::find_launched(engine);
   if (engine != "auto" && engine != found->engine)
@@ -66,7 +66,7 @@ std::shared_ptr<Connection> Connection::make(const Launch& launch, const Connect
   try {
     say_the_same(*everyone,
                  fmt::format("tessera {}{}", TESSERA_VERSION, options.share_memory ? " with shared memory" : ""));
-  } catch (const Error& error) {  // which others may not have found out yet
+  } catch (const Error& error) {  // the other ranks may not have noticed it yet
     world->abort(launch.rank, error.what(), error.kind());
     throw;
   }

@@ -11,7 +11,8 @@
 /// The engine "processes": ranks that spawn() has started, which share memory.
 namespace tessera::launch {
 
-/// What spawn() tells rank `rank` of `size`, whose file descriptor `memory` is what they share: "NAME=value" each.
+/// The environment variables, each "NAME=value", that spawn() sets for rank `rank` of `size`; `memory` is the file
+/// descriptor of the shared memory.
 std::vector<std::string> spawned_variables(int rank, int size, int memory);
 
 std::optional<Launch> find_spawned();

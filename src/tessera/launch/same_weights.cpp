@@ -15,7 +15,7 @@ constexpr size_t kFirstBytes = 64;
 
 }  // namespace
 
-/// A tensor of the model, or a shard that came cut, and what the ranks read of it.
+/// A tensor of the model, or a shard that came already cut, and the parts that ranks read.
 struct SameWeights::Weight {
   struct Span {
     size_t begin = 0, end = 0;  // bytes
@@ -28,7 +28,7 @@ struct SameWeights::Weight {
   static std::vector<Weight> all_of(const runtime::RankPrograms& programs);
 };
 
-/// From the first to the last byte that a rank's shard has of the whole.
+/// From the first to the last byte of the whole tensor that a rank's shard uses.
 SameWeights::Weight::Span SameWeights::Weight::span_of(const Tensor& whole, const spmd::Placement& placement,
                                                        const Mesh& mesh, int rank) {
   if (placement.sharding.is_whole() || bits_of(whole.dtype) % 8 != 0) return {0, whole.bytes};
@@ -132,8 +132,8 @@ void SameWeights::hash() {
   }
 }
 
-/// Of sums, each over blocks that some copies compare: the first in which copies differ, and the ranks that do, from
-/// the first copy that compares it. Every rank finds the same.
+/// Given sums over blocks that some copies compare: the first sum in which copies differ, and the ranks that differ
+/// from the first copy that compares it. Every rank finds the same.
 std::vector<int> SameWeights::strangers(comm::Communicator& everyone, const std::vector<uint64_t>& sums,
                                         const std::vector<size_t>& copies, size_t& first) const {
   std::vector<uint64_t> all(copy_of_.size() * sums.size());
@@ -160,7 +160,7 @@ std::vector<int> SameWeights::strangers(comm::Communicator& everyone, const std:
 
 void SameWeights::compare(comm::Communicator& everyone) {
   thread_.join();
-  // Few numbers where nothing differs, which is the rule.
+  // If nothing differs, which is usual, only a few numbers are exchanged.
   std::vector<uint64_t> sums(sets_.size()), of_parts;
   std::vector<size_t> sets, of_part;
   for (size_t set = 0; set < sets_.size(); ++set) sets.push_back(set);

@@ -14,12 +14,12 @@
 
 namespace tessera::launch {
 
-/// Whether ranks that read copies of the weights have the same, to the byte.
+/// Checks that ranks which read copies of the weights have the same bytes.
 ///
 /// The weights are cut into blocks. Ranks that read the same copy (one file, mapped by processes of one host) divide
-/// its blocks among themselves. Of weights up to `kAll` bytes all copies are compared whole, so that no difference goes
-/// unseen. Of larger ones a block is compared by the copies of which some rank reads it; where that is one copy only,
-/// which nobody else should have to read, by its first bytes, which tell another training.
+/// its blocks among themselves. Up to `kAll` bytes, whole copies are compared, so that no difference goes unseen. Of
+/// larger weights, a block is compared between the copies that some rank reads. If that is only one copy, the other
+/// hosts should not have to read the block, so only its first bytes are compared, which detect another training.
 ///
 ///     w over tp=2, rank 0 on host a, rank 1 on host b:  both halves by their blocks' first bytes
 ///     w over tp=2, on each of two hosts (dp=2):         both halves whole, by both hosts
@@ -29,15 +29,15 @@ class SameWeights {
  public:
   static constexpr uint64_t kAll = uint64_t{4} << 30;
 
-  /// `copies`: by rank, which copy it reads. `all`: bytes up to which all are compared.
+  /// `copies`: by rank, the copy that it reads. `all`: up to this many bytes, whole copies are compared.
   SameWeights(std::shared_ptr<const runtime::RankPrograms> programs, int rank, const std::vector<uint64_t>& copies,
               uint64_t all = kAll);
   ~SameWeights();
   SameWeights(const SameWeights&) = delete;
   SameWeights& operator=(const SameWeights&) = delete;
 
-  /// Every rank calls it, once. Throws a user error that names a weight, and the ranks that differ in it from the first
-  /// that compares it.
+  /// Every rank calls this once. Throws a user error that names a weight, and the ranks that differ in it from the
+  /// first rank that compares it.
   void compare(comm::Communicator& everyone);
 
  private:

@@ -25,9 +25,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kNotStarted = 127;  // as shells have it
+constexpr int kNotStarted = 127;  // the shells' convention
 
-/// A process and a handle to it, which stays that process' even when its number is used again.
+/// A process and a handle to it, which stays valid even if the process' number is used again.
 struct Child {
   pid_t process = -1;
   int handle = -1;
@@ -36,12 +36,12 @@ struct Child {
 
 class Ranks;
 
-/// The ranks of all calls that run now; end_spawned() may come from another thread, while this process ends: never
-/// destroyed.
+/// The ranks of all current calls. It is never destroyed, since end_spawned() may come from another thread while this
+/// process ends.
 struct AllRanks {
   std::mutex mutex;  // of each of them, too
   std::vector<Ranks*> calls;
-  bool ending = false;  // with this process
+  bool ending = false;  // together with this process
 };
 
 AllRanks& all_ranks() {
@@ -49,7 +49,7 @@ AllRanks& all_ranks() {
   return *all;
 }
 
-/// The ranks of one call. Ends and forgets them when it goes.
+/// The ranks of one call. The destructor ends and forgets them.
 class Ranks {
  public:
   Ranks() {
@@ -76,7 +76,7 @@ class Ranks {
   /// How a rank has ended.
   std::optional<int> status(size_t rank) const { return ranks_[rank].status; }
 
-  /// Waits until a rank ends, or the deadline. The ranks that have ended.
+  /// Waits until a rank ends, or until the deadline. Returns the ranks that have ended.
   std::vector<size_t> next_ended(std::optional<Clock::time_point> deadline) {
     std::vector<size_t> ended;
     std::vector<pollfd> handles;
@@ -98,20 +98,21 @@ class Ranks {
     return ended;
   }
 
-  /// Under the lock of all: to those that have not ended.
+  /// Sends to those that have not ended; under the lock of all.
   void signal_rest(int signal) {
     for (const Child& child : ranks_)
       if (!child.status) syscall(SYS_pidfd_send_signal, child.handle, signal, nullptr, 0);
   }
 
-  /// Kills those that are stopped (SIGSTOP), which end by nothing else.
+  /// Kills stopped ranks (SIGSTOP), which no other signal ends.
   void kill_stopped() {
     std::lock_guard lock(all_ranks().mutex);
     for (const Child& child : ranks_)
       if (!child.status && is_stopped(child.process)) syscall(SYS_pidfd_send_signal, child.handle, SIGKILL, nullptr, 0);
   }
 
-  /// Those that have not ended. From the call's own thread, which alone adds ranks and notes their ends.
+  /// The ranks that have not ended. Called from the call's own thread, the only one that adds ranks and notes their
+  /// ends.
   std::vector<size_t> running() const {
     std::vector<size_t> which;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
@@ -143,7 +144,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return all;
 }
 
-/// A rank that has our environment and its own variables, and ends when this thread does.
+/// Starts a rank that has our environment and its own variables, and that ends when this thread does.
 Child start(std::vector<std::string> arguments, std::vector<std::string> variables, int memory) {
   for (char** variable = environ; *variable; ++variable) variables.emplace_back(*variable);
   const std::vector<char*> argument_pointers = pointers(arguments), variable_pointers = pointers(variables);
@@ -179,7 +180,7 @@ std::string fate_of(size_t rank, int status) {
   return fmt::format("rank {} ended with exit code {}", rank, WEXITSTATUS(status));
 }
 
-/// What is done with the memory of ranks, one call after the other: a process can map one such memory at a time.
+/// Held while a call uses the ranks' memory: a process can map only one such memory at a time.
 template <typename Use>
 auto one_at_a_time(Use use) {
   static std::mutex mutex;
@@ -195,7 +196,7 @@ Spawned spawn(const SpawnOptions& options) {
   Ranks ranks;
   for (int rank = 0; rank < options.ranks; ++rank)
     ranks.add(start(options.arguments, launch::spawned_variables(rank, options.ranks, memory.get()), memory.get()));
-  std::string first;  // what became of the first that failed
+  std::string first;  // the end of the first rank that failed
   std::optional<Clock::time_point> deadline;
   std::vector<std::optional<int>> statuses(options.ranks);
   for (int left = options.ranks; left > 0;) {
@@ -223,7 +224,7 @@ Spawned spawn(const SpawnOptions& options) {
     std::unique_lock lock(all_ranks().mutex);
     const bool ending = all_ranks().ending;
     lock.unlock();
-    while (ending) pause();  // who ends this process also says how; what ranks say of it is no news
+    while (ending) pause();  // the code that ends this process also reports it; the ranks' messages are no news
   }
   if (first.empty()) return {};
   int least = static_cast<int>(ErrorKind::running);

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// The same expression with every axis index @a written as mod(@a, size of a). On all ranks it has the same value, but
-/// its bounds, and with them simplifications, know how large the index can be: of @tp on tp=4 that
+/// The same expression with every axis index @a written as mod(@a, size of a). Its value is the same on all ranks, but
+/// its bounds, and so its simplifications, take into account how large the index can be: on tp=4,
 /// floordiv(4*@dp + @tp, 4) is @dp. Two expressions that agree on all ranks of a mesh are always_equal in this form.
 Expr with_axis_bounds(const Expr& expr, const Mesh& mesh);
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// What the expression is on these ranks, if that is the same on all.
+// The expression's value on these ranks, if it is the same on all.
 Expr where_alike(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks) {
   const std::vector<size_t> axes = mentioned_axes({expr}, mesh);
   if (axes.empty() || ranks.empty()) return expr;

@@ -8,8 +8,8 @@
 #include "tessera/ir/expr.h"
 #include "tessera/mesh/mesh.h"
 
-/// Which indices along axes expressions depend on. Where that takes looking at ranks one by one, up to kMostSettings
-/// that differ in the indices that are mentioned are looked at.
+/// Which axis indices expressions depend on. If that takes a look at single ranks, up to kMostSettings ranks that
+/// differ in the mentioned indices are looked at.
 namespace tessera {
 
 inline constexpr size_t kMostSettings = 64;
@@ -17,14 +17,14 @@ inline constexpr size_t kMostSettings = 64;
 /// The axes of the mesh whose indices the expressions mention, ascending.
 std::vector<size_t> mentioned_axes(const std::vector<Expr>& expressions, const Mesh& mesh);
 
-/// The coordinates of every rank that is at 0 along all other axes than these; row-major over these. Nullopt if they
-/// are more than `most`.
+/// The coordinates of every rank that is at 0 along all other axes, row-major over `axes`. Nullopt if there are more
+/// than `most`.
 std::optional<std::vector<std::vector<int64_t>>> settings_of(const std::vector<size_t>& axes, const Mesh& mesh,
                                                              size_t most);
 
-/// The expression without the indices that it mentions and does not depend on: @x - @x*min(1, @y + 1) is 0. If only
-/// these ranks use it and it is the same on all of them, what it is there: on ranks 0 and 2 of dp=2,tp=2, @tp is 0.
-/// Unchanged where too many would have to be looked at.
+/// The expression without the indices that it mentions but does not depend on: @x - @x*min(1, @y + 1) is 0. If only
+/// `ranks` use the expression and it has one value on all of them, that value: on ranks 0 and 2 of dp=2,tp=2, @tp is 0.
+/// Unchanged if too many ranks would have to be looked at.
 Expr without_idle_axes(const Expr& expr, const Mesh& mesh, const std::vector<int>& ranks = {});
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ class Mesh {
   /// Coordinates of a rank, one per axis.
   std::vector<int64_t> coordinates(int64_t rank) const;
   int64_t rank_of(const std::vector<int64_t>& coordinates) const;
-  std::string str() const;  ///< "dp=2,tp=4"; "1 rank" is spelt ""
+  std::string str() const;  ///< "dp=2,tp=4"; "" without axes
   bool operator==(const Mesh& other) const { return axes_ == other.axes_; }
 
  private:

@@ -26,7 +26,8 @@ std::vector<std::string_view> split_outside(std::string_view text, std::string_v
   return pieces;
 }
 
-// Of a place: "pp:1" is pp and 1, "pp:(2)2=1", a sub-axis, pp:(2)2 and 1. The last sign of either kind parts them.
+// Splits a place into axis and index: "pp:1" is pp and 1; "pp:(2)2=1", with a sub-axis, is pp:(2)2 and 1. The last ':'
+// or '=' separates them.
 std::pair<std::string_view, std::string_view> axis_and_index(std::string_view entry) {
   const size_t sign =
       std::min(entry.rfind('='), entry.find('=') == std::string_view::npos ? entry.rfind(':') : entry.size());
@@ -138,7 +139,7 @@ class ShardingParser {
         std::set<std::string> of_dim;
         extent.collect_symbols(of_dim);
         for (const std::string& symbol : symbols)
-          if (!of_dim.contains(symbol)) axis(symbol);  // reports the axes that there are
+          if (!of_dim.contains(symbol)) axis(symbol);  // reports an unknown axis, with the mesh's axes
         part.size = *parsed;
         known = known * *parsed;
       }

@@ -19,13 +19,13 @@ int64_t ranks_of(const std::vector<AxisRef>& axes) {
   return count;
 }
 
-// Whether the second is the digit just below the first of one mesh axis.
+// Whether the second is the next digit below the first, of one mesh axis.
 bool are_neighbours(const AxisRef& major, const AxisRef& minor) {
   return major.axis == minor.axis && major.pre * major.size == minor.pre;
 }
 
-// The part's axes with neighbouring digits of one mesh axis joined where they split evenly what they split: there one
-// split after the other is the split by both. An uneven nested split is not, and stays as it is.
+// Joins neighbouring digits of one mesh axis among the part's axes if they split evenly: one split after the other then
+// equals the split by both. An uneven nested split differs, and stays as it is.
 std::vector<AxisRef> join_even(const Part& part) {
   std::vector<AxisRef> joined;
   std::optional<Expr> before, left = part.size;  // extents before the last joined axis and after it, while even
@@ -47,8 +47,8 @@ bool AxisRef::is_whole(const Mesh& mesh) const {
   return pre == 1 && size == axis_total(*this, mesh);
 }
 
-// Of an axis of 6, tp:(1)2 and tp:(2)3 are the digits of one mixed-radix number. tp:(1)2 and tp:(3)2 are not: digits of
-// 2·3 and of 3·2, which depend on each other although no rank's digit of one follows from the other's.
+// For an axis of 6, tp:(1)2 and tp:(2)3 are the digits of one mixed-radix number. tp:(1)2 and tp:(3)2 are not: they are
+// digits of 2·3 and of 3·2, which depend on each other although no rank's digit of one follows from the other's.
 bool AxisRef::overlaps(const AxisRef& other) const {
   if (axis != other.axis) return false;
   return other.pre % (pre * size) != 0 && pre % (other.pre * other.size) != 0;
@@ -242,7 +242,7 @@ DimSharding canonical(const DimSharding& dim) {
 
 bool same_layout(const Sharding& a, const Sharding& b) {
   if (a.dims.size() != b.dims.size()) return false;
-  // Entries of an axis each, which differ by the axis; their order, and axes of one rank, mean nothing.
+  // Each entry has one axis, and entries differ by it; their order, and axes of one rank, mean nothing.
   auto settled = [](auto entries) {
     std::erase_if(entries, [](const auto& entry) { return entry.axis.size == 1; });
     std::sort(entries.begin(), entries.end(), [](const auto& x, const auto& y) { return x.axis < y.axis; });
@@ -263,7 +263,7 @@ std::vector<Expr> boundaries(const DimSharding& dim) {
 
 namespace {
 
-// [m·q]{axes} as m{…}·q{…}: the axes whose sizes divide what is left of m go there, the rest to q.
+// [m·q]{axes} as m{…}·q{…}: axes go to m as long as their sizes divide its rest, the others to q.
 std::optional<std::pair<Part, Part>> divide(const Part& part, const Expr& major, const Expr& minor) {
   Part high{major, {}}, low{minor, {}};
   Expr left = major;  // units of the major factor not yet split
@@ -296,7 +296,7 @@ std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr
   for (auto part = dim.parts.rbegin(); part != dim.parts.rend(); ++part) {
     Part rest = *part;
     std::vector<Part> pieces;  // minor to major
-    // Cuts inside this part, ascending: each divides what is left of it.
+    // Cuts inside this part, ascending: each divides the rest of it.
     bool found = true;
     Expr below = minor;
     while (found) {

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// A mesh axis, or a sub-axis of one: of an axis of size `pre`·`size`·(rest), the digit of that size after the first
-/// `pre` ranks' digit. Prints as "tp", or "tp:(pre)size".
+/// A mesh axis, or a sub-axis: if the axis has size `pre`·`size`·(rest), its index has three digits, major first, and
+/// the sub-axis is the one of `size`. Prints as "tp", or "tp:(pre)size".
 struct AxisRef {
   std::string axis;
   int64_t pre = 1;
@@ -19,7 +19,7 @@ struct AxisRef {
 
   static AxisRef whole(const MeshAxis& axis) { return {axis.name, 1, axis.size}; }
   bool is_whole(const Mesh& mesh) const;
-  /// Whether their digits depend on each other, so that one sharding cannot have both.
+  /// Whether the digits of the two depend on each other, so that one sharding cannot have both.
   bool overlaps(const AxisRef& other) const;
   std::string str(const Mesh& mesh) const;
   bool operator==(const AxisRef&) const = default;
@@ -29,13 +29,13 @@ struct AxisRef {
 /// Whether `longer` begins with all of `shorter`.
 bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& longer);
 
-/// Neighbouring sub-axes of one axis, major then minor, joined: tp:(1)2, tp:(2)2 is tp:(1)4. The same ranks in the same
-/// order.
+/// Joins neighbouring sub-axes of one axis, major then minor: tp:(1)2, tp:(2)2 becomes tp:(1)4. The ranks and their
+/// order stay the same.
 std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes);
 
 /// This rank's digit along an axis or sub-axis, in 0 … size-1, as an expression over `@axis`.
 Expr index_along(const AxisRef& axis, const Mesh& mesh);
-/// The same of the rank at `coordinates`.
+/// The digit of the rank at `coordinates`.
 int64_t digit_along(const AxisRef& axis, const Mesh& mesh, const std::vector<int64_t>& coordinates);
 
 /// A factor of a dimension: `size` units, split over `axes`, the major first. Prints as "12{tp}", "192".
@@ -65,7 +65,7 @@ struct PartialAxis {
   bool operator==(const PartialAxis&) const = default;
 };
 
-/// An axis along which a tensor lives at one index: the ranks of other indices have nothing of it.
+/// An axis along which a tensor lives at one index; ranks of other indices have no part of it.
 struct PlacedAxis {
   AxisRef axis;
   int64_t index = 0;
@@ -73,8 +73,8 @@ struct PlacedAxis {
 };
 
 /// How a tensor is laid over a mesh: per dimension its split, the axes over which it is partial, and those along which
-/// it lives at one index only. An axis (or overlapping sub-axes) appears at most once; over axes that are not named the
-/// tensor is replicated.
+/// it lives at one index only. An axis (or overlapping sub-axes) appears at most once; over axes that are not named,
+/// the tensor is replicated.
 struct Sharding {
   std::vector<DimSharding> dims;
   std::vector<PartialAxis> partial = {};
@@ -83,10 +83,10 @@ struct Sharding {
   static Sharding replicated(const Shape& shape);
   /// Every rank has all of it.
   bool is_replicated() const { return at.empty() && is_whole(); }
-  /// Every rank that has something of it has all of it.
+  /// Every rank on which it lives has all of it.
   bool is_whole() const;
   bool is_partial() const { return !partial.empty(); }
-  /// Whether the rank at `coordinates` has something of it.
+  /// Whether it lives on the rank at `coordinates`.
   bool lives_on(const Mesh& mesh, const std::vector<int64_t>& coordinates) const;
   /// All axes of dimensions, then the partial ones, then those of its place.
   std::vector<AxisRef> axes() const;
@@ -107,26 +107,26 @@ Expr local_offset(const Part& part, const Mesh& mesh);
 /// This rank's extent of a dimension, and of all.
 Expr local_extent(const DimSharding& dim, const Mesh& mesh);
 Shape local_shape(const Sharding& sharding, const Mesh& mesh);
-/// First element, in units of elements, of this rank's interval of a dimension of which only the major-most part is
-/// split (zero if none is). An internal error otherwise: such a set is no interval.
+/// The first element of this rank's interval of a dimension whose only split part is the major-most one (zero if none
+/// is split). An internal error otherwise, since such a set is no interval.
 Expr local_offset(const DimSharding& dim, const Mesh& mesh);
 
-/// The same index sets in the fewest parts: neighbours merge where no split runs between them. Equal canonical forms
-/// mean equal index sets; the converse holds for constant sizes up to coincidences of uneven splits.
+/// The same index sets in the fewest parts: neighbours merge unless a split separates them. Equal canonical forms mean
+/// equal index sets; the converse holds for constant sizes, up to coincidences of uneven splits.
 DimSharding canonical(const DimSharding& dim);
 bool same_layout(const Sharding& a, const Sharding& b);
 
 /// Suffix products of the parts, ascending: 3·4·16 → {16, 64, 192}; the last is the dimension itself.
 std::vector<Expr> boundaries(const DimSharding& dim);
-/// The same index sets with parts cut at (at least) the given suffix products. Nullopt if a cut falls inside a split
-/// part where the division is not free (the axis sizes do not divide the major factor) or does not divide.
+/// The same index sets with parts cut at (at least) the given suffix products. Nullopt if a cut does not divide its
+/// part, or falls inside a split part whose division is not free (the axis sizes do not divide the major factor).
 std::optional<DimSharding> refine(const DimSharding& dim, const std::vector<Expr>& cuts);
 
-/// Elements that a rank may hold at most (rank 0 of an uneven split): the product of local extents with all axis
+/// The most elements that a rank can hold (rank 0's in an uneven split): the product of local extents with all axis
 /// indices zero.
 Expr largest_shard(const Sharding& sharding, const Mesh& mesh);
 
-/// An expression's axis indices replaced by a rank's coordinates.
+/// The expression with a rank's coordinates in place of its axis indices.
 Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& coordinates);
 
 /// Reads a sharding for a tensor of that shape: "[d, …]" with an optional " partial(sum:tp)" and then an optional
@@ -136,9 +136,9 @@ Expr bind_rank(const Expr& expr, const Mesh& mesh, const std::vector<int64_t>& c
 Sharding parse_sharding(std::string_view text, const Shape& shape, const Mesh& mesh, std::string_view what);
 
 /// Reads places, "pp=1, dp=0", as at(…) holds them, or with ':' for '='. Throws a user error (stage "place") that names
-/// `what`, for an axis that the mesh has not, or an index out of its range.
+/// `what` for an axis that is not in the mesh, or an index out of its range.
 std::vector<PlacedAxis> parse_place(std::string_view text, const Mesh& mesh, std::string_view what);
-/// Whether text is of the form that parse_place reads, on some mesh.
+/// Whether parse_place could read the text on some mesh.
 bool reads_as_place(std::string_view text);
 /// "pp=1, dp=0"
 std::string print_place(const std::vector<PlacedAxis>& place, const Mesh& mesh);

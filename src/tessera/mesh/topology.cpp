@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kExample = R"({"axes": {"tp": [{"size": 4, "alpha": 1e-6, "bandwidth": 5e9}]}})";
 
 Json parse(std::string_view text, std::string_view source) {
-  // A key that is written twice would be read once.
+  // JSON would silently drop the first of two equal keys.
   std::vector<std::vector<std::string>> open;
   auto once = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) open.emplace_back();

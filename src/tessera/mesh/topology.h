@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// One kind of link on an axis. It joins `size` units; a unit is what the levels before it on the axis make up,
-/// together with the axes after it on the mesh: at the first level of the last axis a rank, at the next a host of them.
+/// One kind of link on an axis. It joins `size` units. A unit consists of the levels before it on the axis, and of the
+/// mesh's later axes: at the first level of the last axis it is a rank, at the next level a host of ranks.
 struct LinkLevel {
   int64_t size = 1;
   double alpha = 0;      ///< latency of a message, seconds
@@ -19,7 +19,7 @@ struct LinkLevel {
   bool operator==(const LinkLevel&) const = default;
 };
 
-/// What links the axes of a mesh run over. Empty where nothing is known.
+/// The links that the axes of a mesh run over. Empty if nothing is known.
 struct Topology {
   struct Axis {
     std::string name;
@@ -30,7 +30,7 @@ struct Topology {
   std::string source = "topology";  ///< for messages: the file's path
 
   bool empty() const { return axes.empty(); }
-  /// Null where nothing is known of the axis.
+  /// Null if nothing is known of the axis.
   const Axis* find(std::string_view axis) const;
   /// Throws a user error for an axis that the mesh does not have, or whose sizes do not multiply to its size.
   void require_fits(const Mesh& mesh) const;

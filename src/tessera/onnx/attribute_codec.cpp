@@ -14,8 +14,8 @@ namespace {
 
 using Proto = onnx::AttributeProto;
 
-/// The type as stated, or, where old or terse writers left it out, as the only value present tells; UNDEFINED if
-/// neither does.
+/// The stated type or, if old or terse writers left it out, the type of the only value present; UNDEFINED if neither
+/// determines it.
 Proto::AttributeType type_in(const Proto& proto) {
   if (proto.type() != Proto::UNDEFINED) return proto.type();
   const std::pair<bool, Proto::AttributeType> present[] = {
@@ -33,7 +33,7 @@ Proto::AttributeType type_in(const Proto& proto) {
   return type;
 }
 
-/// The value, if it is a number, a string or a list of them, and of that type.
+/// The value, if it is a number, a string or a list of them, and has that type.
 std::optional<AttributeValue> plain_value(const Proto& proto, Proto::AttributeType type) {
   switch (type) {
     case Proto::FLOAT:
@@ -72,7 +72,7 @@ void clear_plain(Proto& proto, Proto::AttributeType type) {
   }
 }
 
-/// Whether a value of this type is written down, so that clearing and writing it again gives the same message.
+/// Whether a value of this type is written so that clearing and writing it again gives the same message.
 bool is_written(const Proto& proto, Proto::AttributeType type) {
   switch (type) {
     case Proto::FLOAT:

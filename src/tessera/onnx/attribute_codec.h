@@ -15,9 +15,9 @@ class ExternalWriter;
 using ReadGraph = std::function<std::shared_ptr<Graph>(onnx::GraphProto&)>;
 using WriteGraph = std::function<void(const Graph&, onnx::GraphProto&)>;
 
-/// Takes an attribute's name and value out of `proto`; what is left becomes its `extra`. A value that was not written
-/// in the regular way (type or zero left out) stays in `extra`, so that it can be written as it was. `owner` is the
-/// node's label, for messages.
+/// Takes an attribute's name and value out of `proto`; the rest becomes its `extra`. A value that was not written in
+/// the regular way (its type, or a zero, is missing) stays in `extra`, so that it can be written as it was. `owner` is
+/// the node's label, for messages.
 Attribute take_attribute(onnx::AttributeProto& proto, ExternalFiles& files, const std::string& owner,
                          const ReadGraph& read_graph);
 

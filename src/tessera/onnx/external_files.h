@@ -13,7 +13,7 @@
 
 namespace tessera::codec {
 
-/// Where a tensor's bytes are, as its file says.
+/// The place of a tensor's bytes, as its file states.
 struct ExternalRange {
   std::string location;            ///< relative to the model's folder
   uint64_t offset = 0;             ///< bytes
@@ -36,10 +36,10 @@ class ExternalFiles {
  public:
   explicit ExternalFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  /// User errors, naming `tensor`, for a file that is missing, too short, or outside the folder.
+  /// Throws user errors that name `tensor` for a file that is missing, too short, or outside the folder.
   MappedRange read(const ExternalRange& range, const std::string& tensor);
 
-  /// Of those that were read (MappedFile::identity).
+  /// Appends the identities of the files that were read (MappedFile::identity).
   void append_identities(std::vector<uint64_t>& identities) const;
 
  private:

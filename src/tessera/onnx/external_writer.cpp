@@ -53,8 +53,8 @@ void ExternalWriter::assign() {
 void ExternalWriter::assign_file(std::vector<Piece>& pieces) {
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const Piece& a, const Piece& b) { return a.fixed && (!b.fixed || *a.fixed < *b.fixed); });
-  // Pieces may share a range of the file, but only if they agree on it. In order of offsets, whatever a piece overlaps
-  // is covered by the earlier piece that reaches farthest.
+  // Pieces may share a range of the file, but only if they agree on it. In order of offsets, the earlier piece that
+  // reaches farthest covers everything that a piece overlaps.
   const Piece* farthest = nullptr;
   uint64_t end = 0;
   for (Piece& piece : pieces) {
@@ -109,7 +109,7 @@ void ExternalWriter::write() {
     std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
     for (const Piece& piece : pieces) {
       if (piece.offset > file.position()) write_zeros(file, piece.offset - file.position());
-      // What overlaps an earlier piece equals it and is there already.
+      // A range that overlaps an earlier piece equals it, and is already written.
       size_t shared = std::min<size_t>(file.position() - piece.offset, piece.tensor.bytes);
       file.write(piece.tensor.data + shared, piece.tensor.bytes - shared);
     }

@@ -14,20 +14,20 @@
 
 namespace tessera::codec {
 
-/// Gathers the tensors that go into files beside a model, gives each its place, and writes the files.
+/// Collects the tensors that go into files beside a model, gives each its place, and writes the files.
 ///
 /// Order of use: place() for every tensor, assign(), (write the model's bytes), write(), commit().
 class ExternalWriter {
  public:
   /// With a threshold (bytes), every tensor of at least that size goes to the file `location`, all others inline.
-  /// Without, tensors stay as they were: in files, at the same offset if they still fit there, or inline.
+  /// Without a threshold, tensors stay as they were: in files, at the same offset if they still fit there, or inline.
   /// `stored`: see ExportOptions; it must outlive the writer.
   ExternalWriter(std::filesystem::path folder, std::optional<size_t> threshold, std::string location,
                  const std::map<std::string, ExternalLocation>* stored = nullptr);
   ~ExternalWriter();
 
   bool takes(bool was_external, size_t bytes) const { return threshold_ ? bytes >= *threshold_ : was_external; }
-  /// Where an initializer's elements are that somebody else writes; null for those to be placed.
+  /// The place of an initializer's elements if somebody else writes them; null for those that this writer places.
   const ExternalLocation* stored(const std::string& name) const;
   /// `proto` must stay where it is until assign().
   void place(onnx::TensorProto& proto, const Tensor& tensor);
@@ -40,7 +40,7 @@ class ExternalWriter {
   struct Piece {
     onnx::TensorProto* proto;
     Tensor tensor;
-    std::optional<uint64_t> fixed;  ///< the offset where it was
+    std::optional<uint64_t> fixed;  ///< its previous offset
     uint64_t offset = 0;
   };
   void assign_file(std::vector<Piece>& pieces);

@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-/// What a model's file says about itself and about devices (IR version 11).
+/// A model file's statements about itself and about devices (IR version 11).
 struct FileFacts {
   struct Configuration {
     std::string name;
     int64_t devices = 0;
   };
-  std::string producer;  ///< name and version; "" if the file does not say
+  std::string producer;  ///< name and version; "" if the file has none
   std::vector<Configuration> configurations;
   int64_t annotated_nodes = 0;  ///< nodes of the main graph that have a device configuration
 };

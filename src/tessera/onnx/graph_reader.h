@@ -15,11 +15,11 @@
 
 namespace tessera::codec {
 
-/// raw_data of the initializer of that index, if it was left in the file.
+/// The raw_data of the initializer of that index, if it was left in the file.
 using CutRaw = std::function<std::optional<MappedRange>(int initializer)>;
 
 /// Builds one Graph from a GraphProto or the nodes of a FunctionProto; nested graphs get readers of their own.
-/// Messages are consumed: what the graph now holds is cleared in them.
+/// The reader consumes messages: it clears fields whose content the graph now holds.
 class GraphReader {
  public:
   GraphReader(ExternalFiles& files, std::string where, GraphReader* outer = nullptr)
@@ -43,7 +43,7 @@ class GraphReader {
   Value* define(const std::string& name, ValueKind kind, std::string_view what);
   /// The value of that name: this graph's own, else captured from an outer graph; null if there is none.
   Value* resolve(const std::string& name);
-  /// Makes `info` the value's if it is the first that speaks about it; else the slot keeps it.
+  /// Gives `info` to the value if it is the first that describes it; else the slot keeps it.
   void describe(Value& value, const onnx::ValueInfoProto& info, kept::InfoSlot& slot);
 
   ExternalFiles& files_;

@@ -17,7 +17,7 @@ bool is_used(const Graph& graph, const Value& value) {
   return !value.uses.empty() || graph.is_output(&value);
 }
 
-/// Whether a tensor that the file stored as a sparse one still has those elements.
+/// Whether a tensor that the file stored as a sparse one still has the same elements.
 bool still_sparse(onnx::SparseTensorProto sparse, const Tensor& data, const std::string& name) {
   store_external_within(sparse, nullptr);
   ExternalFiles nowhere{{}};
@@ -69,7 +69,7 @@ bool GraphWriter::is_initializer(const Value& value) const {
 
 void GraphWriter::write_info(const Value& value, const kept::InfoSlot* slot, onnx::ValueInfoProto& info) {
   if (!slot || !slot->has_own()) return put_info(value, name_of(value), info);
-  // A second entry about a value says what it said, unless the value's type has changed since.
+  // A second entry about a value stays as it was, unless the value's type has changed since.
   info = slot->own();
   onnx::ValueInfoProto first;
   check(first.ParseFromString(value.extra), "what was kept of a value can be read back");
@@ -78,7 +78,7 @@ void GraphWriter::write_info(const Value& value, const kept::InfoSlot* slot, onn
 }
 
 void GraphWriter::write_inputs(onnx::GraphProto& proto) {
-  // Initializers that the file also lists as inputs stay at their place if the true inputs are as they were.
+  // Initializers that the file also lists as inputs keep their place if the true inputs are unchanged.
   std::vector<const Value*> order;
   for (const auto& slot : kept_.input())
     if (const Value* value = graph_.find(slot.name()); value && (value->has_data() || value->kind == ValueKind::input))
@@ -95,7 +95,7 @@ void GraphWriter::write_inputs(onnx::GraphProto& proto) {
 void GraphWriter::write_outputs(onnx::GraphProto& proto) {
   for (size_t i = 0; i < graph_.outputs.size(); ++i) {
     const Value& value = *graph_.outputs[i];
-    // Two outputs may be one value: the slot at the same place is the right one, if it is of that name.
+    // Two outputs may be one value: the slot at the same place is the right one if it has that name.
     const kept::InfoSlot* slot = nullptr;
     if (static_cast<int>(i) < kept_.output_size() && kept_.output(static_cast<int>(i)).name() == value.name)
       slot = &kept_.output(static_cast<int>(i));

@@ -12,14 +12,14 @@ namespace tessera::codec {
 
 class ExternalWriter;
 
-/// Outer names of the values that a nested graph captures, by what the nested graph calls them.
+/// Outer names of the values that a nested graph captures, by their names in the nested graph.
 using CaptureNames = std::map<std::string, std::string>;
 
-/// Writes one Graph as a GraphProto or as the nodes of a FunctionProto: what was kept in `extra` first, then what the
-/// IR holds now. Lists keep the order that they had; what is new comes at the end.
+/// Writes one Graph as a GraphProto or as the nodes of a FunctionProto: first the fields kept in `extra`, then the
+/// contents of the IR. Lists keep their order; new entries come at the end.
 class GraphWriter {
  public:
-  /// `external` may be null: everything inline then. `all_infos`: see ExportOptions::value_info.
+  /// `external` may be null; then everything is inline. `all_infos`: see ExportOptions::value_info.
   GraphWriter(const Graph& graph, ExternalWriter* external, bool all_infos, const CaptureNames& captures = {});
 
   void write(onnx::GraphProto& proto);

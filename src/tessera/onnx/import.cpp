@@ -39,7 +39,7 @@ void check_opset(const std::map<std::string, int64_t>& imports, std::string_view
        what, found->second, kFirstOpset, kLastOpset);
 }
 
-/// Without an import of the default operator set, none of its operators can be meant.
+/// Without an import of the default operator set, the model must not use its operators.
 void check_domains(const Graph& graph, const std::map<std::string, int64_t>& imports, std::string_view what) {
   if (imports.contains("")) return;
   for (const auto& node : graph.nodes())

@@ -13,7 +13,7 @@ class MappedFile {
  public:
   /// Throws a user error from `stage` if the path is missing, unreadable or not a regular file.
   static std::shared_ptr<const MappedFile> open(const std::filesystem::path& path, std::string_view stage);
-  /// The same interface to bytes of our own.
+  /// The same interface to a copy of bytes in memory.
   static std::shared_ptr<const MappedFile> copy_of(std::string_view bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -21,8 +21,8 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
-  /// By which this machine knows the file as it was when it was opened: its device, inode, size, and times of change,
-  /// hashed. Two that are equal are one file, whose pages all processes share. 0 for bytes of our own.
+  /// A hash that identifies the file on this machine as it was when opened: of its device, inode, size, and times of
+  /// change. Equal identities mean one file, whose pages all processes share. 0 for a copy in memory.
   uint64_t identity() const { return identity_; }
   std::string_view view() const { return {reinterpret_cast<const char*>(data_), size_}; }
 

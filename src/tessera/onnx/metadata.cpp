@@ -18,7 +18,7 @@ Message parsed(const std::string& extra) {
   return message;
 }
 
-// Which message an element's `extra` is, and where its pairs are.
+// The kind of message in an element's `extra`, and the field of its pairs.
 onnx::ValueInfoProto message_of(const Value& value) {
   auto info = parsed<onnx::ValueInfoProto>(value.extra);
   if (!info.has_name()) info.set_name(value.name);

@@ -17,7 +17,7 @@ std::optional<std::string> get_metadata(const Graph& graph, std::string_view key
 std::optional<std::string> get_metadata(const OnnxModel& model, std::string_view key);
 std::optional<std::string> get_metadata(const Function& function, std::string_view key);
 
-/// All pairs; of a key that is there twice, the first.
+/// All pairs; if a key occurs twice, the first.
 std::map<std::string, std::string> all_metadata(const Value& value);
 std::map<std::string, std::string> all_metadata(const Node& node);
 std::map<std::string, std::string> all_metadata(const Graph& graph);

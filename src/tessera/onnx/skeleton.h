@@ -15,7 +15,7 @@ struct ByteRange {
 
 /// A serialized ModelProto without the large elements of its graph's initializers.
 struct Skeleton {
-  std::string bytes;                 ///< raw_data that was left out is there, but empty
+  std::string bytes;                 ///< omitted raw_data is present, but empty
   std::map<int, ByteRange> cut_raw;  ///< index of the initializer → where its raw_data is in the file
 };
 

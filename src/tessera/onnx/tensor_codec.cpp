@@ -14,7 +14,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "raw_data is little-endian and used as it is");
 
-/// Extents checked to be sound: not negative, and with fewer than 2^48 elements.
+/// Checks that extents are not negative, and that there are fewer than 2^48 elements.
 Dims checked_dims(const google::protobuf::RepeatedField<int64_t>& extents, const std::string& name) {
   constexpr int64_t kLimit = int64_t{1} << 48;
   bool empty = false;
@@ -43,7 +43,7 @@ void check_size(const Dims& dims, DType dtype, size_t bytes, const std::string& 
          bytes, name_of(dtype), wanted);
 }
 
-/// Views mapped bytes as they lie.
+/// A view of mapped bytes, aligned or not.
 Tensor from_mapped(DType dtype, Dims dims, const MappedRange& range) {
   return {dtype, std::move(dims), range.file, range.bytes.data(), range.bytes.size()};
 }
@@ -154,7 +154,7 @@ void put_tensor(const Tensor& tensor, onnx::TensorProto& rest, ExternalWriter* e
   rest.clear_dims();
   for (int64_t extent : tensor.dims) rest.add_dims(extent);
   if (typed_entries(rest) > 0) {
-    // The rest's own entries are good only for the data that were read from them.
+    // The rest's own entries are valid only for the data that were read from them.
     auto own = same_type ? try_read_typed(rest, tensor.dtype, tensor.dims) : std::nullopt;
     if (own && same_bytes(*own, tensor)) return;
     clear_typed(rest);

@@ -6,8 +6,8 @@
 #include "tessera/ir/tensor.h"
 #include "tessera/onnx/external_files.h"
 
-// TensorProto ↔ Tensor with nothing lost: what is left of a message once its tensor has been taken out (the "rest")
-// tells how to put it back. The rest keeps
+// TensorProto ↔ Tensor with nothing lost. The rest of a message, after its tensor has been taken out, says how to put
+// the tensor back. The rest keeps
 //   - data_location EXTERNAL and external_data, if the elements were in another file;
 //   - data_type, if they were in typed fields; and these fields too, if writing the elements anew would differ;
 //   - otherwise nothing about the elements: they were, and will be, in raw_data.
@@ -15,19 +15,18 @@ namespace tessera::codec {
 
 class ExternalWriter;
 
-/// Takes type, extents and elements out of `proto`, which becomes the rest; its name stays. `raw` stands in for
-/// raw_data where that was left in the file. Elements in a file are viewed as they lie (ir/aligned.h). User errors name
-/// `name`.
+/// Takes type, extents and elements out of `proto`, which becomes the rest; its name stays. `raw` replaces raw_data
+/// that was left in the file. Elements in a file become a view, aligned or not (ir/aligned.h). User errors name `name`.
 Tensor take_tensor(onnx::TensorProto& proto, ExternalFiles& files, const std::string& name,
                    const std::optional<MappedRange>& raw = std::nullopt);
 
 /// The inverse. Without a writer for external data, elements that were in another file go into raw_data.
 void put_tensor(const Tensor& tensor, onnx::TensorProto& rest, ExternalWriter* external);
 
-/// A message for elements that are in a file which is not ours to write.
+/// Makes a message for elements in a file that somebody else writes.
 void refer_to_stored(const Tensor& tensor, const ExternalRange& range, onnx::TensorProto& proto);
 
-/// Where a tensor with data_location EXTERNAL says its elements are.
+/// The place of the elements of a tensor with data_location EXTERNAL.
 ExternalRange external_range(const onnx::TensorProto& proto, const std::string& name);
 void set_external_range(onnx::TensorProto& proto, const ExternalRange& range);
 

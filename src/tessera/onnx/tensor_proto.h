@@ -14,11 +14,11 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-/// User errors, stage "import", if the file is missing, damaged or not a tensor.
+/// Throws user errors, stage "import", if the file is missing, damaged or not a tensor.
 NamedTensor read_tensor_file(const std::filesystem::path& path);
 NamedTensor read_tensor_bytes(std::string_view bytes, const std::filesystem::path& base_dir = {});
 
-/// Written whole or not at all; errors as of export_model.
+/// Writes the file whole or not at all; throws as export_model does.
 void write_tensor_file(const Tensor& tensor, std::string_view name, const std::filesystem::path& path);
 std::string write_tensor_bytes(const Tensor& tensor, std::string_view name);
 

@@ -5,8 +5,8 @@
 namespace tessera::codec {
 namespace {
 
-/// A symbol for a text that is no expression. Of one that nobody wrote by hand, the beginning and a hash (FNV-1a, 64
-/// bits) stand for the whole, so that messages stay short.
+/// A symbol for a text that is no expression. If it is too long for a person to have written it, its beginning and a
+/// hash (FNV-1a, 64 bits) stand for the whole, so that messages stay short.
 Expr opaque(const std::string& text) {
   constexpr size_t kLongest = 256, kShown = 32;
   if (text.size() <= kLongest) return Expr::symbol(text);
@@ -17,7 +17,7 @@ Expr opaque(const std::string& text) {
 
 Expr extent_of(const onnx::TensorShapeProto::Dimension& dim, const std::string& name, int index) {
   if (dim.value_case() == onnx::TensorShapeProto::Dimension::kDimValue && dim.dim_value() >= 0) return dim.dim_value();
-  // "?" is what some exporters write for "unknown": two of them are not one symbol.
+  // Some exporters write "?" for "unknown": two of them are not one symbol.
   if (dim.value_case() == onnx::TensorShapeProto::Dimension::kDimParam && !dim.dim_param().empty() &&
       dim.dim_param() != "?") {
     if (auto parsed = Expr::parse(dim.dim_param())) return *parsed;
@@ -80,7 +80,7 @@ void put_type(const TensorType& type, onnx::ValueInfoProto& info) {
 
 void put_info(const Value& value, const std::string& name, onnx::ValueInfoProto& info) {
   check(info.ParseFromString(value.extra), "what was kept of a value can be read back");
-  // Data have constant extents; a declaration that names them symbolically stays as it is.
+  // Data have constant extents; a declaration that gives them symbolic names stays as it is.
   bool admitted = value.has_data() && info.has_type() && admits(type_of(info), value.type);
   if (!admitted) put_type(value.type, info);
   info.set_name(name);

@@ -5,15 +5,15 @@
 
 namespace tessera::codec {
 
-/// The tensor type that a ValueInfoProto states; all unknown if it is a sequence, map, optional or sparse tensor, or if
-/// none is stated. A dimension without a usable extent is the symbol "NAME_dim_I" of the message's own name.
+/// The tensor type that a ValueInfoProto states; unknown if it states none, or a sequence, map, optional or sparse
+/// tensor. A dimension without a usable extent is the symbol "NAME_dim_I", with the message's own name.
 TensorType type_of(const onnx::ValueInfoProto& info);
 
-/// Whether `said` can be the type of data with type `actual`: symbols and unknowns fit any extent.
+/// Whether `said` can be the type of data with type `actual`; symbols and unknowns fit any extent.
 bool admits(const TensorType& said, const TensorType& actual);
 
-/// Writes `type` into `info` where it differs from what is stated there; denotations and unchanged dimensions stay as
-/// they were written. A type without element type changes nothing.
+/// Writes `type` into `info` where it differs from the stated type; denotations and unchanged dimensions stay as they
+/// were written. A type without element type changes nothing.
 void put_type(const TensorType& type, onnx::ValueInfoProto& info);
 
 /// The ValueInfoProto of a value, made from its `extra` and its present name and type.

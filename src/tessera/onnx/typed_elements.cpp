@@ -8,7 +8,7 @@
 namespace tessera::codec {
 namespace {
 
-/// How a type's elements sit in its typed field.
+/// The layout of a type's elements in its typed field.
 enum class Field { float_data, double_data, int32_data, int64_data, uint64_data, string_data };
 
 struct Layout {

@@ -7,22 +7,22 @@
 #include "tessera/ir/graph.h"
 #include "tessera/ops/rule.h"
 
-/// What the rules of many operators are built from: one factor per dimension, and how operands map to them.
+/// Building blocks for the rules of many operators: one factor per dimension, and how operands map to them.
 namespace tessera::ops {
 
 /// Adds one factor per extent, named by the letters in order ("abc" gives a, b, c; past the last letter c3, c4, …), and
-/// returns the dimensions that they are.
+/// returns the dimensions made of these factors.
 std::vector<DimFactors> add_dims(Rule& rule, const Shape& shape, std::string_view letters,
                                  FactorKind kind = FactorKind::pass);
 
 /// The dimensions of an operand that broadcasts to `full` (of dimensions `dims`), aligned at the right: the full
-/// tensor's factors, or none where the operand's extent is 1 and the full one's is not.
+/// tensor's factors, or none if the operand's extent is 1 and the full one's is not.
 std::vector<DimFactors> broadcast_dims(const Shape& operand, const Shape& full, const std::vector<DimFactors>& dims);
 
 /// `rank` dimensions along which no factor runs.
 std::vector<DimFactors> no_dims(size_t rank);
 
-/// A rule in which the node's present operands and results have their ranks and no factors yet.
+/// A rule whose operands and results, those that the node has, have their ranks but no factors yet.
 Rule blank_rule(const Node& node);
 
 /// One factor for each dimension of the first operand; those in `whole` must be gathered, the others pass into every

@@ -39,21 +39,21 @@ class Localizer {
   Value* on_first_shard(Value* addend, int f);
 };
 
-/// `value` where `place` is 0, zeros elsewhere: selected, so that infinities do not become NaN.
+/// `value` where `place` is 0, zeros elsewhere. Selects instead of multiplying, so that infinities do not become NaN.
 Value* on_first(Graph& graph, Value* value, const Expr& place);
 
 /// Returns the local results, one per result of the node (null for absent ones).
 using LocalizeFn = std::vector<Value*> (*)(Localizer&);
 
-/// How an operator's results are made of elements of its operands, which at most are cast.
+/// How an operator moves elements of its operands into its results; moved elements may be cast.
 enum class Moves {
-  nothing,   ///< they are computed
-  some,      ///< every element is one of some operand's, or of a filling
-  all,       ///< the result has all elements of operand 0, in whatever order
+  nothing,   ///< results are computed
+  some,      ///< every element is one of an operand's, or a filling
+  all,       ///< the result has all elements of operand 0, in any order
   in_order,  ///< the result has the elements of operand 0 in their row-major order, under another shape
 };
 
-/// An operand whose elements are indices, and the extents that they stay below.
+/// An operand whose elements are indices, and the extents below which they stay.
 struct Indices {
   size_t operand = 1;
   /// The extent that every element indexes along; of `components`, the one of each component.
@@ -61,8 +61,8 @@ struct Indices {
   bool components = false;  ///< the operand's last dimension holds the components of one index
 };
 
-/// Everything the compiler knows about an operator, in one place. Written with designated initializers; what is left
-/// out is not so.
+/// Everything the compiler knows about an operator, in one place. Entries use designated initializers; an omitted
+/// property does not hold.
 struct OpDef {
   std::string_view type;
   std::string_view domain = "";
@@ -92,20 +92,20 @@ struct OpDef {
   /// Two nodes with equal operands and attributes may give different results.
   bool random = false;
   Moves moves = Moves::nothing;
-  /// It takes a part of operand 0, or gives it another shape, as the operands after it say: what steps between layouts
-  /// of one value consist of.
+  /// It takes a part of operand 0, or gives it another shape, as the later operands say. Steps between layouts of one
+  /// value consist of such operators.
   bool layout_step = false;
   /// It slides windows over the dimensions after the second, and at least one must fit.
   bool windows = false;
-  /// Operands of which only the type and the shape count, not the elements.
+  /// Operands whose elements it does not read, only their type and shape.
   std::vector<size_t> elements_unread = {};
-  /// Operands that are float32 whatever the others are.
+  /// Operands that are float32 whatever the types of the others.
   std::vector<size_t> always_float32 = {};
   /// Operands that broadcast to the result, which does not broadcast to them.
   std::vector<size_t> broadcast_one_way = {};
-  /// As many trailing dimensions of the operands do not broadcast.
+  /// The number of trailing dimensions of the operands that do not broadcast.
   size_t fixed_dims = 0;
-  /// The operand of which the results hold the elements that indices select; a run reads no others.
+  /// The operand from which indices select the results' elements; a run reads no other elements of it.
   std::optional<size_t> table = {};
   /// Null: it has no indices.
   Indices (*indices)(const Node& node) = nullptr;
@@ -117,7 +117,8 @@ const OpDef* find_op(std::string_view type, std::string_view domain);
 bool has_wide_sums(const Node& node);
 /// Whether the operator reads the elements of that operand before any run (OpDef::values).
 bool reads_values(const Node& node, size_t operand);
-/// Whether the operator reads the elements of that operand at all (OpDef::elements_unread); so if it is unknown.
+/// Whether the operator reads the elements of that operand at all (OpDef::elements_unread); true for an unknown
+/// operator.
 bool reads_elements(const Node& node, size_t operand);
 /// OpDef::moves; nothing for an unknown operator.
 Moves moves_of(const Node& node);

@@ -4,7 +4,7 @@
 
 #include "tessera/ops/op.h"
 
-/// The one visible list of operator families: each file gives its operators by one function named here.
+/// The one visible list of operator families: each file provides its operators through one function named here.
 namespace tessera::ops {
 
 std::vector<OpDef> elementwise_ops();    // elementwise.cpp: unary, binary, comparison, Where, Clip, Cast, Gelu, …

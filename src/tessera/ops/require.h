@@ -5,23 +5,23 @@
 
 #include "tessera/ir/graph.h"
 
-/// What operands must have in common. All errors are user errors of the stage "shape" that name the node.
+/// Requirements on operands. All errors are user errors of the stage "shape" that name the node.
 namespace tessera::ops {
 
 /// Shape of operand `index`, which must have this rank; `what` names the operand in the error.
 const Shape& require_rank(const Node& node, size_t index, std::string_view what, size_t rank);
 
-/// The one extent that two extents stand for, which must be equal: an error if both are known and differ.
+/// Chooses one of two extents that must be equal; an error if both are known and differ.
 Expr require_equal(const Node& node, const Expr& a, const Expr& b, std::string_view what_a, std::string_view what_b);
 
-/// The element type that these operands share; absent ones do not count.
+/// The common element type of these operands; absent ones do not count.
 DType require_same_dtype(const Node& node, const std::vector<size_t>& indices);
 
 /// Operand `index` must broadcast to `shape` without widening it.
 void require_broadcast_to(const Node& node, size_t index, std::string_view what, const Shape& shape);
 
-/// Notes what operators require to be equal (require_equal, require_broadcast_to) where that is not known: while it
-/// lives, of this thread.
+/// While it lives, collects the extents that operators in this thread require to be equal (require_equal,
+/// require_broadcast_to) but that are not known to be.
 class EqualityNotes {
  public:
   struct Equality {

@@ -11,7 +11,7 @@ struct Windows {
   Dims kernel;      ///< elements of a window
   Dims strides;     ///< between windows
   Dims dilations;   ///< between a window's elements
-  Dims begin, end;  ///< padding before and after; zero where auto_pad decides
+  Dims begin, end;  ///< padding before and after; zero if auto_pad decides
   std::string auto_pad;
   bool ceil_mode = false;
 
@@ -25,8 +25,8 @@ struct Windows {
 /// if one has the wrong length or a value out of range.
 Windows windows_of(const Node& node, Dims kernel);
 
-/// How many windows fit along spatial dimension `d` of that extent (ONNX's output shape formulas). Throws a user error
-/// if it is known that none does.
+/// The number of windows that fit along spatial dimension `d` of that extent (ONNX's output shape formulas). Throws a
+/// user error if none is known to fit.
 Expr windows_along(const Node& node, const Windows& windows, size_t d, const Expr& extent);
 
 }  // namespace tessera::ops

@@ -15,7 +15,7 @@ using spmd::Program;
 using spmd::ReshardKind;
 using spmd::ReshardStep;
 
-// Predictions are rough: a rewrite must promise at least a tenth.
+// Predictions are rough, so a rewrite must promise a gain of at least a tenth.
 constexpr double kWorthwhile = 0.9;
 
 std::optional<std::pair<ReshardKind, comm::Kind>> kind_of(const Node& node) {
@@ -37,7 +37,7 @@ struct Site {
   ReshardStep step;
 };
 
-// What happens to all collectives that are alike, for the note.
+// The summary of all equal collectives, for the note.
 struct Change {
   comm::Kind kind;
   std::string axes, levels;
@@ -82,12 +82,12 @@ class Rewriter {
     const std::string reduction = node->get_string("reduction", "sum");
     for (Reduction known : {Reduction::max, Reduction::min, Reduction::mean})
       if (reduction == name_of(known)) site.step.reduction = known;
-    if (site.step.reduction == Reduction::mean) return std::nullopt;  // means of means are none
+    if (site.step.reduction == Reduction::mean) return std::nullopt;  // a mean of means is no mean
     if (site.step.kind != ReshardKind::all_reduce && !find_part(site.step)) return std::nullopt;
     return site;
   }
 
-  // The part whose axes come or go, with both sides in the same parts; false if there is no such part.
+  // The part that gains or loses axes, with both sides in the same parts; false if there is none.
   bool find_part(ReshardStep& step) const {
     for (size_t d = 0; d < step.before.dims.size(); ++d) {
       auto before = refine(step.before.dims[d], boundaries(step.after.dims[d]));
@@ -146,7 +146,7 @@ class Rewriter {
     renames_.emplace_back(value, old->name);
   }
 
-  // What is said of layout changes shall name the steps that are taken.
+  // Records of layout changes must name the steps actually taken.
   void record(const Site& site, const std::vector<ReshardStep>& steps) {
     const std::string name = program_.placement(site.in).name, flat = site.step.str(program_.mesh);
     for (spmd::ReshardRecord& record : program_.reshards) {

@@ -8,22 +8,22 @@
 
 namespace tessera::passes {
 
-/// A layout change by steps over links of one kind each, and how much more the fullest rank moves than its even share.
+/// A layout change in steps over links of one kind each, and how much more the fullest rank moves than its even share.
 struct LevelSteps {
   std::vector<spmd::ReshardStep> steps;
   double imbalance = 1;
 };
 
-/// What `step` does, level by level (nearest first, at least two). Of a tensor of 8 rows over two hosts of two ranks:
+/// Splits `step` into levels (nearest first, at least two). For a tensor of 8 rows over two hosts of two ranks:
 ///
-///   AllReduce tp      ReduceScatter tp:(2)2, AllReduce tp:(1)2, AllGather tp:(2)2; scattered along the part of a
+///   AllReduce tp      ReduceScatter tp:(2)2, AllReduce tp:(1)2, AllGather tp:(2)2; scatters along the part of a
 ///                     dimension that divides most evenly, at `hints`
 ///   AllGather tp      the rows are 2{tp:(1)2}·4{tp:(2)2}: gathers the major part, then the minor one, so that each row
 ///                     crosses between hosts once
-///   ReduceScatter tp  the same backwards
+///   ReduceScatter tp  the same in reverse
 ///
-/// Invariant: before and after the steps every rank holds what it holds before and after `step`. Nullopt where a
-/// scalar has nothing to scatter, where rows are not dealt out evenly to the units, and for other kinds.
+/// Invariant: before and after the steps every rank holds what it holds before and after `step`. Nullopt for a scalar,
+/// which cannot be scattered, for rows that the units do not share evenly, and for other kinds.
 std::optional<LevelSteps> by_levels(const spmd::ReshardStep& step, const std::vector<cost::GroupLevel>& levels,
                                     const Mesh& mesh, const std::map<std::string, int64_t, std::less<>>& hints);
 

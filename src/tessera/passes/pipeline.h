@@ -7,12 +7,12 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/spmd/program.h"
 
-/// Rewrites of a Program: what it computes stays, how ranks communicate changes.
+/// Rewrites of a Program that change how ranks communicate, but not what they compute.
 namespace tessera::passes {
 
 struct Context {
-  const Topology& topology;         ///< of the program's mesh; empty where nothing is known
-  std::vector<std::string>& notes;  ///< receives a line about each thing that was changed
+  const Topology& topology;         ///< of the program's mesh; empty if nothing is known
+  std::vector<std::string>& notes;  ///< receives a line about each change
 };
 
 struct Pass {

@@ -37,7 +37,8 @@ class Encloser {
     return found == enclosure_.places.end() ? Place() : found->second;
   }
 
-  // Whether a node that runs everywhere has to come after the run: it depends on it, or its order counts.
+  // Whether a node that runs everywhere must come after the run, because it depends on the run, or because its order
+  // counts.
   bool closes(const Node& node) {
     const bool depends = std::any_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
       return operand && in_run_.contains(operand->producer);
@@ -45,7 +46,7 @@ class Encloser {
     return depends || node.domain == spmd::kCommDomain;
   }
 
-  // The graph's own name for what a branch makes, while the If's result has that of the value.
+  // The branch needs a name of its own for its result, since the If's result has the value's name.
   std::string fresh(const std::string& name, std::string_view suffix) const {
     std::string wanted = name + std::string(suffix);
     while (graph_.find(wanted)) wanted += "_";
@@ -62,7 +63,7 @@ class Encloser {
     std::map<const Value*, Value*> known;
   };
 
-  // What is made outside, as the branch knows it.
+  // A value from outside, by its name in the branch.
   Value* inside(Branch& branch, Value* outside, Node& node) {
     auto found = branch.known.find(outside);
     if (found != branch.known.end()) return found->second;

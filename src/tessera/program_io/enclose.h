@@ -9,17 +9,17 @@
 
 namespace tessera::program_io {
 
-/// What Ifs on places are made of. Values are of the graph, and may be appended at its end.
+/// The ingredients of Ifs on places. Values are of the graph; the functions may append them at its end.
 struct Enclosure {
-  std::map<const Node*, std::vector<PlacedAxis>> places;  ///< where nodes run; those without one, everywhere
+  std::map<const Node*, std::vector<PlacedAxis>> places;  ///< where nodes run; a node without one runs everywhere
   /// Whether this rank is there: a bool scalar.
   std::function<Value*(const std::vector<PlacedAxis>&)> condition;
   /// The extents of a value, rank 1.
   std::function<Value*(const Value&)> extents;
 };
 
-/// Puts the nodes that run on some ranks only into Ifs: one for every maximal run of nodes of one place, with those
-/// between them that do not depend on them put before. Elsewhere the results are zeros of the same shapes.
+/// Puts the nodes that run on some ranks only into Ifs: one for every maximal run of nodes of one place. Independent
+/// nodes between them move before the If. Elsewhere the results are zeros of the same shapes.
 ///
 /// Example: h = MatMul (x, v) at(pp=0) becomes h = If (is_pp_0) <then: MatMul (x, v), else: ConstantOfShape (shape)>.
 void enclose_placed(Graph& graph, const Enclosure& enclosure);

@@ -20,7 +20,7 @@ Tensor tensor_of(const std::vector<int64_t>& elements, Dims dims, DType dtype) {
   }
 }
 
-// ONNX's Div rounds towards zero, floordiv downwards: the same where neither operand is negative.
+// ONNX's Div rounds towards zero, floordiv downwards: the same if neither operand is negative.
 bool divides_downwards(const Expr& a, const Expr& b) {
   auto low = a.lower_bound(), divisor_low = b.lower_bound();
   return low && *low >= 0 && divisor_low && *divisor_low >= 0;
@@ -88,7 +88,7 @@ Value* ExpressionNodes::element(const Expr& expr) {
   if (auto known = known_.find(expr.str()); known != known_.end()) return known->second;
   Value* sum = nullptr;
   for (const Expr::Term& each : expr.terms()) {
-    // What is subtracted is written so, unless it comes first.
+    // Negative terms become subtractions, unless they come first.
     bool subtract = sum && each.coefficient < 0;
     Value* value = term(subtract ? -each.coefficient : each.coefficient, each);
     sum = sum ? apply(subtract ? "Sub" : "Add", {sum, value}) : value;

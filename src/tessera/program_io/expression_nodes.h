@@ -12,21 +12,21 @@
 
 namespace tessera::program_io {
 
-/// A symbol's scalar input is called so: "symbol:batch".
+/// The prefix of the names of symbols' scalar inputs: "symbol:batch".
 inline constexpr std::string_view kSymbolPrefix = "symbol:";
 
-/// Turns expressions into int64 nodes, appended to a graph. A symbol is a scalar int64 input "symbol:NAME", an axis
-/// index what `axis_index` gives for it; equal subexpressions share nodes. All nodes work on one element of rank 1.
+/// Turns expressions into int64 nodes, appended to a graph. A symbol becomes a scalar int64 input "symbol:NAME", an
+/// axis index the result of `axis_index`; equal subexpressions share nodes. All nodes work on one element of rank 1.
 ///
 /// Example: {2*batch + 1, 64} is Concat(Add(Mul(Unsqueeze(symbol:batch), [2]), [1]), [64]).
 class ExpressionNodes {
  public:
-  /// `axis_index` gives the int64 scalar that is this rank's index along an axis.
+  /// `axis_index` returns the int64 scalar with this rank's index along an axis.
   using AxisIndex = std::function<Value*(const std::string& axis)>;
   ExpressionNodes(Graph& graph, AxisIndex axis_index) : graph_(graph), axis_index_(std::move(axis_index)) {}
 
   /// A value of that integer or bool type with these elements: of rank 0 if `scalar`, else of rank 1. A constant if all
-  /// elements are.
+  /// elements are constant.
   Value* value_of(const std::string& name, const std::vector<Expr>& elements, bool scalar, DType dtype);
 
  private:
@@ -41,15 +41,15 @@ class ExpressionNodes {
   std::map<std::string, Value*> known_;  ///< by printed form
 };
 
-/// Inputs of a written model that are symbols or the rank's number become values of kind expression; over axis indices,
-/// or of one rank if it is given.
+/// Turns the inputs of a written model that are symbols or the rank's number into values of kind expression, over axis
+/// indices or, if `rank` is given, for that rank.
 void take_position_inputs(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank);
 
-/// The inverse, on a graph that was read: inputs that are symbols or the rank's number, RankId, AxisIndex and Neighbor
-/// nodes, and whatever is computed from them and from shapes become values of kind expression; over axis indices, or of
-/// one rank if it is given. Results whose types the file does not state get them. What cannot be followed stays as it
-/// is.
-/// `ranks`: that run it, if they are not all.
+/// The inverse of ExpressionNodes, on a graph that was read. Inputs that are symbols or the rank's number, RankId,
+/// AxisIndex and Neighbor nodes, and all values computed from these and from shapes become values of kind expression,
+/// over axis indices or, if `rank` is given, for that rank. Infers the types of results that the file does not state.
+/// Leaves values that it cannot follow as they are.
+/// `ranks`: those that run it, if not all do.
 void fold_expression_nodes(Graph& graph, const Mesh& mesh, std::optional<int64_t> rank = std::nullopt,
                            const std::vector<int>& ranks = {});
 

@@ -8,7 +8,7 @@
 
 namespace tessera::program_io {
 
-/// By which a file of a written program is recognized.
+/// The size and checksum that identify a file of a written program.
 struct FileStamp {
   std::string file;  ///< relative to the program's folder
   uint64_t bytes = 0;
@@ -20,14 +20,13 @@ struct FileStamp {
 /// Continues a CRC-32; starts from 0.
 uint32_t update_crc32(uint32_t crc, const void* data, size_t bytes);
 
-/// The stamp of a file as it is. User errors of stage "program" if it cannot be read.
+/// The stamp of a file as it is now. Throws user errors of stage "program" if it cannot be read.
 FileStamp stamp_of(const std::filesystem::path& folder, const std::string& file);
 
-/// A user error naming the file if it is missing or has another size than its stamp says; `mend` says what to do about
-/// that.
+/// Throws a user error that names the file if it is missing or its size differs from its stamp; `mend` says what to do.
 void check_size(const std::filesystem::path& folder, const FileStamp& stamp, std::string_view mend);
 
-/// A user error naming the file if it is missing or differs from its stamp; `mend` says what to do about that.
+/// Throws a user error that names the file if it is missing or differs from its stamp; `mend` says what to do.
 void check_stamp(const std::filesystem::path& folder, const FileStamp& stamp, std::string_view mend);
 
 }  // namespace tessera::program_io

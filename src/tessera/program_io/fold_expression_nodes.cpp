@@ -14,8 +14,8 @@
 namespace tessera::program_io {
 namespace {
 
-// The quotient that Div(x, y) is, where it rounds as floordiv does: of operands that are not negative, and of
-// x = a - mod(a, y), which is how a quotient of others is written.
+// The quotient of Div(x, y) if Div rounds as floordiv does: if neither operand is negative, or if x = a - mod(a, y),
+// which is how ExpressionNodes writes other quotients.
 std::optional<Expr> quotient_of(const Expr& x, const Expr& y) {
   if (auto exact = Expr::exact_divide(x, y)) return exact;
   auto low = x.lower_bound(), divisor_low = y.lower_bound();
@@ -56,7 +56,7 @@ bool results_follow_from_types(const Node& node) {
   return !node.inputs.empty();
 }
 
-// Whether they are numbers of the model's own.
+// Whether all operands are constants of the model.
 bool is_of_constants(const Node& node) {
   return std::none_of(node.inputs.begin(), node.inputs.end(),
                       [](const Value* operand) { return operand && operand->kind == ValueKind::expression; });
@@ -70,7 +70,7 @@ void become_expression(Graph& graph, Value* result, const std::vector<Expr>& con
   graph.replace_uses(result, known);
 }
 
-// An operator of the dialect whose result is a number of this rank's.
+// An operator of the dialect whose result is a number of this rank.
 bool is_position(const Node& node) {
   return node.domain == spmd::kCommDomain && !dialect::communicates(node);
 }
@@ -93,12 +93,12 @@ class ExpressionFolder {
 
   void run() {
     take_position_inputs(graph_, mesh_, rank_);
-    // Over axis indices, sizes of axes tell quotients and remainders.
+    // Over axis indices, the sizes of axes simplify quotients and remainders.
     if (!rank_) replace_all([this](const Expr& expr) { return with_axis_bounds(expr, mesh_); });
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
     for (Node* node : nodes) visit(node);
-    // What communicates stays, whoever reads its result.
+    // A communicating node stays, even if nobody reads its result.
     const std::vector<Value*> outputs = graph_.outputs;
     for (const auto& node : graph_.nodes())
       if (dialect::communicates(*node) && node->output()) graph_.outputs.push_back(node->output());
@@ -142,7 +142,7 @@ class ExpressionFolder {
     }
   }
 
-  // Extents that ranks compute from their indices may come out alike on all of them, as operators may need them to be.
+  // Extents that ranks compute from their indices may be equal on all ranks, as operators may need them to be.
   void settle(const Node& node) const {
     for (Value* result : node.outputs)
       if (result && result->has_shape())
@@ -150,7 +150,7 @@ class ExpressionFolder {
           extent = rank_ ? bind(extent) : without_idle_axes(extent, mesh_, ranks_);
   }
 
-  // Types stay as the model states them, if it does.
+  // Types stay as the model states them, if it states any.
   void infer(Node* node) const {
     std::vector<TensorType> stated;
     for (const Value* result : node->outputs) stated.push_back(result ? result->type : TensorType{});

@@ -16,7 +16,7 @@
 namespace tessera::program_io {
 namespace {
 
-// A model's input or output, as the rank that comes first with it has it.
+// A model's input or output, as the first rank that has it states it.
 struct JoinedPort {
   std::string name;
   TensorType type;
@@ -61,7 +61,7 @@ class Joiner {
   }
 
  private:
-  // A program that is one node is what the node holds.
+  // If a program is one ParallelFor, its body is the program.
   void open_parallel_for(OnnxModel& model, const std::string& name) {
     const std::optional<Mesh> own = parallel_for_mesh(model, name);
     if (!own) return;
@@ -69,7 +69,7 @@ class Joiner {
     model = unwrap_parallel_for(std::move(model), mesh_, name);
   }
 
-  // Of the mesh that the nodes speak of, if it has one axis only.
+  // The nodes' mesh, if it has one axis only.
   std::string the_only_axis() const {
     std::set<std::string> names;
     for (const OnnxModel& model : sources_)
@@ -94,7 +94,7 @@ class Joiner {
     return model;
   }
 
-  // A port that the rank has on its own has a name that tells so.
+  // The name of a rank's own port says which rank it belongs to.
   void rename_own(Graph& graph, Value* port, int rank) {
     if (std::find(options_.own.begin(), options_.own.end(), port->name) == options_.own.end()) return;
     own_.insert(port->name);
@@ -134,7 +134,7 @@ class Joiner {
     }
   }
 
-  // Every rank has every port. Inputs that its model does not have are not read. Outputs that it does not give live
+  // Every rank has every port. Inputs that are not in its model are not read. Outputs that its model does not give live
   // elsewhere; rank 0 gets them from the first rank that gives them.
   spmd::Program program_of(OnnxModel model, int64_t rank) const {
     spmd::Program program;
@@ -167,7 +167,7 @@ class Joiner {
     return program;
   }
 
-  // Each rank has the whole of what it calls so.
+  // Each rank has the whole of a tensor of that name.
   static void place(spmd::Program& program, const Value* value, const std::string& name) {
     program.placements[value] = {name, value->type, Sharding::replicated(value->shape())};
   }
@@ -204,7 +204,7 @@ class Joiner {
   std::vector<JoinedPort> inputs_, outputs_;
 };
 
-// Names of the results of collectives that do not say what they move, in order.
+// Names of the results of collectives that do not state what they move, in order.
 std::vector<std::string> unnamed_results(const spmd::Program& program) {
   std::vector<std::string> names;
   for (const auto& node : program.graph->nodes())
@@ -213,8 +213,8 @@ std::vector<std::string> unnamed_results(const spmd::Program& program) {
   return names;
 }
 
-// Where all ranks' collectives give results of the same names, these tell which belong together: two that are swapped
-// on one rank would go unseen if they are of one type.
+// If all ranks' collectives give results of the same names, the names tell which collectives belong together. Otherwise
+// two collectives of one type that are swapped on one rank would go unseen.
 void name_what_moves(const runtime::RankPrograms& programs) {
   std::multiset<std::string> common;
   for (size_t p = 0; p < programs.programs.size(); ++p) {

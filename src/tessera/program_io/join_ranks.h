@@ -18,7 +18,7 @@ struct SplitModel {
   std::vector<uint64_t> files;       ///< that it was read from (MappedFile::identity)
 };
 
-/// What join() of join.h makes of its models.
+/// The programs that join() of join.h makes from its models.
 std::shared_ptr<const runtime::RankPrograms> join_ranks(const std::vector<SplitModel>& models, const Mesh& mesh,
                                                         const JoinOptions& options);
 

@@ -17,7 +17,7 @@ class LocalBody {
   explicit LocalBody(Graph& graph) : graph_(graph) {}
   Value* operand(std::string_view name) { return graph_.add_input(name, {}); }
   Value* number(int64_t value) { return graph_.constant_int64({value}); }
-  /// What no sum is changed by: x + -0 is x for x = -0, too, where x + 0 is 0.
+  /// The neutral element of sums: x + -0 is x for x = -0, too, but x + 0 is 0.
   Value* nothing() { return graph_.add_constant("nothing", Tensor::of<float>(DType::float32, {}, {-0.0F})); }
   Value* scalar(int64_t value) { return graph_.constant_int64({value}, true); }
   Value* op(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes = {}) {
@@ -30,8 +30,8 @@ class LocalBody {
   Graph& graph_;
 };
 
-// Rows of a shard that begins at `offset` of a table of `rows` rows; zeros for indices of other shards' rows. Of a
-// table [10, 3] whose rows 4 to 6 are here, indices 5 0 -4 give row 1, zeros, row 2.
+// Gathers rows of a shard that begins at row `offset` of a table of `rows` rows; indices of other shards' rows give
+// zeros. If rows 4 to 6 of a table [10, 3] are here, indices 5 0 -4 give row 1, zeros, row 2.
 Value* gather_shard(LocalBody& body) {
   Value *table = body.operand("table"), *indices = body.operand("indices"), *offset = body.operand("offset"),
         *rows = body.operand("rows");
@@ -45,7 +45,7 @@ Value* gather_shard(LocalBody& body) {
                                   body.op("Less", {local, extent})});
   Value* gathered =
       body.op("Gather", {table, body.op("Where", {inside, local, body.scalar(0)})}, {{"axis", integer("axis"), ""}});
-  // The mask, with a dimension of 1 for each of the table's after its rows.
+  // The mask, with a dimension of 1 for each of the table's dimensions after its rows.
   Value* after = body.op("Sub", {body.op("Shape", {from_axis}), body.number(1)});
   Value* ones = body.op("ConstantOfShape", {after}, {{"value", Tensor::of<int64_t>(DType::int64, {1}, {1}), ""}});
   Value* shape = body.op("Concat", {body.op("Shape", {indices}), ones}, {{"axis", int64_t{0}, ""}});

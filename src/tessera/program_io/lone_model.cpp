@@ -10,12 +10,12 @@
 namespace tessera::program_io {
 namespace {
 
-// What the value says that it is a share of.
+// The whole tensor of which the value states to be a share.
 std::optional<TensorType> global_type(const Value& value) {
   return read_global_type(get_metadata(value, kGlobalKey).value_or(""));
 }
 
-// Whether the sharding names an axis, whatever the mesh, or cannot be read.
+// Whether the sharding names an axis, on any mesh, or cannot be read.
 bool divides(const std::string& sharding, const Value& value) {
   const auto whole = global_type(value);
   if (!whole) return true;
@@ -38,7 +38,7 @@ bool is_share_of(const Value& state, const std::string& sharding, const Mesh& me
   });
 }
 
-// The sharding that a value says it has, if it divides.
+// The sharding that a value states, if it divides.
 std::optional<std::string> share_of(const Value& value) {
   auto sharding = get_metadata(value, kShardingKey);
   return sharding && divides(*sharding, value) ? sharding : std::nullopt;
@@ -57,13 +57,13 @@ bool says_shares(const OnnxModel& model) {
 void require_whole(const OnnxModel& model, const Mesh& mesh, int64_t rank, bool one_for_all, const std::string& file) {
   auto refuse = [&](const Value& value, const std::string& sharding, std::string_view why) {
     fail("join",
-         "'{}' is of a written program, and its '{}' is a share, {}, {}; name the program's folder, which knows", file,
+         "'{}' belongs to a written program, and its '{}' is a share, {}, {}; name the program's folder instead", file,
          value.name, sharding, why);
   };
   for (const auto* ports : {&model.graph->inputs, &model.graph->outputs})
     for (const Value* port : *ports)
       if (const auto sharding = share_of(*port))
-        refuse(*port, *sharding, "which a file alone cannot be given or put together from");
+        refuse(*port, *sharding, "which cannot be cut or assembled without the manifest");
   for (const Value* state : model.graph->values_of(ValueKind::state)) {
     const auto sharding = share_of(*state);
     if (!sharding) continue;

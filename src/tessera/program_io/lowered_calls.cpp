@@ -62,7 +62,7 @@ class CallReader {
     }
   }
 
-  // Whether a value is the number of the rank that runs the model, however a model learns it.
+  // Whether a value is the number of the rank that runs the model, in any way of learning it.
   bool is_own_rank(const Value* value, const Names& around) const {
     if (!value) return false;
     const Node* maker = value->producer;
@@ -94,7 +94,7 @@ class CallReader {
       const size_t operands = dialect::operand_count(function);
       if (operands > 0) operand = call.input(0);
       if (!is_own_rank(call.input(operands), around))
-        flaw = fmt::format("the function '{}' is called with '{}' in the place of the rank's own number", function.name,
+        flaw = fmt::format("the function '{}' is called with '{}' in place of the rank's own number", function.name,
                            call.input(operands) ? call.input(operands)->name : "nothing");
     }
     found_.push_back({std::move(statement), operand ? operand->name : "", placement_of(operand, around),

@@ -10,8 +10,8 @@
 
 namespace tessera::program_io {
 
-/// The calls of functions that communicate in a model of a written program, in branches too, as the collectives that
-/// they stand for; before calls are inlined. `file`: the ranks that run the model. User errors naming `source` for
+/// The calls of communicating functions in a model of a written program, in branches too, as the collectives that they
+/// stand for; before calls are inlined. `file`: the ranks that run the model. Throws user errors that name `source` for
 /// placements that cannot be read.
 std::vector<spmd::LoweredCollective> lowered_collectives(const OnnxModel& model, const Manifest& manifest,
                                                          const Manifest::RankFile& file, const std::string& source,

@@ -76,8 +76,8 @@ Value* Lowering::axis_index(const std::string& axis) {
   return known;
 }
 
-// The ends of all members' blocks along a dimension, from 0. Those of a balanced split are written by one formula, by
-// which a reader finds any of them from the member's index.
+// The ends of all members' blocks along a dimension, from 0. One formula writes those of a balanced split, from which a
+// reader finds any of them by the member's index.
 Value* Lowering::bounds(const Node& node, std::string_view attribute, const Value& blocks, const Value& whole,
                         int64_t dim) {
   const Expr extent = dialect::stated_extent(node, attribute, blocks.shape().at(static_cast<size_t>(dim)));

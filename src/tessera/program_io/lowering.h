@@ -10,18 +10,18 @@
 
 namespace tessera::program_io {
 
-/// The scalar int64 input by which a loader tells a rank's number, if WriteOptions::rank_id asks for one.
+/// The scalar int64 input through which a loader passes the rank's number, if WriteOptions::rank_id asks for one.
 inline constexpr std::string_view kRankInput = "tessera.rank";
 
-/// Writes communication, and other operators of ours, in the form that was asked for: as nodes of the dialect, or as
-/// calls of functions over Send and Recv, which it collects. Appends to a graph whose shape operands are int64 nodes.
+/// Writes communication, and other operators of ours, in the requested form: as nodes of the dialect, or as calls of
+/// functions over Send and Recv, which it collects. Appends to a graph whose shape operands are int64 nodes.
 class Lowering {
  public:
-  /// `rank`: whose model it is. `hints`: sizes of symbols that the choice of forms assumes.
+  /// `rank`: the model's rank. `hints`: sizes of symbols that the choice of forms assumes.
   Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh, int64_t rank, const WriteOptions& options,
            const std::map<std::string, int64_t, std::less<>>& hints);
 
-  /// A node of our domains whose operands are the graph's, and whose collective states its members' extents.
+  /// Adds a node of our domains. Its operands must be the graph's, and a collective must state its members' extents.
   void add(std::unique_ptr<Node> node);
   /// This rank's index along an axis: an int64 scalar.
   Value* axis_index(const std::string& axis);
@@ -49,8 +49,8 @@ class Lowering {
   Value* rank_ = nullptr;
 };
 
-/// The body of an operator of our own domain in ONNX's own operators; a user error that names the node where there is
-/// none.
+/// The body of an operator of our own domain in ONNX's own operators; throws a user error that names the node if there
+/// is none.
 Function local_function(const Node& node);
 
 }  // namespace tessera::program_io

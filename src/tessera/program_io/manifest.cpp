@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera program";
-// Counts changes of what is in a manifest, and of how programs are numbered (proof/meaning.h).
+// Incremented when the manifest's content, or the numbering of programs (proof/meaning.h), changes.
 constexpr int64_t kVersion = 3;
 
 Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
@@ -33,7 +33,7 @@ Json json_of(const Manifest::RankFile& file, bool is_weights) {
                {"bytes", file.stamp.bytes},
                {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
                {"ranks", print_ranks(file.ranks)}};
-  if (is_weights) json["hashes"] = Json::object();  // of a rank without states, too
+  if (is_weights) json["hashes"] = Json::object();  // also for a rank without states
   for (const auto& [value, hash] : file.hashes) json["hashes"][value] = fmt::format("{:016x}", hash);
   return json;
 }
@@ -91,7 +91,7 @@ class Entry {
          fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// An object that has these entries and no others.
+  /// Requires an object with these entries and no others.
   void expect(const std::set<std::string>& names) const {
     if (!json_.is_object()) wrong("is no object");
     for (const auto& [name, value] : json_.items())
@@ -120,7 +120,7 @@ class Entry {
     if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("is no number of 0 or more");
     return json_.get<int64_t>();
   }
-  /// That many hexadecimal digits.
+  /// Reads that many hexadecimal digits.
   uint64_t digits(size_t count, std::string_view what) const {
     const std::string all = text();
     if (all.size() != count || all.find_first_not_of("0123456789abcdef") != std::string::npos)
@@ -168,7 +168,7 @@ void read_tensor(const Entry& entry, const Mesh& mesh, Manifest::Tensor& tensor)
     auto parsed = Expr::parse(extent.text());
     if (!parsed) extent.wrong("'{}' is no extent", extent.text());
     if (extent.text().find('@') != std::string::npos)
-      extent.wrong("'{}' speaks of a rank, but whole tensors are the same on all", extent.text());
+      extent.wrong("'{}' depends on the rank, but whole tensors are the same on all ranks", extent.text());
     shape.push_back(*parsed);
   }
   try {
@@ -229,7 +229,7 @@ Manifest::RankMeaning read_meaning(const Entry& entry, int64_t ranks) {
   return meaning;
 }
 
-// `what` is one for each rank, or there is none at all.
+// Every rank must have one `what`, or none may have one.
 template <typename Read>
 auto read_by_rank(const Entry& entry, int64_t ranks, std::string_view what, Read read) {
   std::vector<decltype(read(entry, ranks))> all;
@@ -336,7 +336,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
 
 namespace {
 
-// What a folder's files are taken for, its stamps say; a link out of it names a file that somebody else may change.
+// Stamps identify a folder's files; a link that leads out of the folder names a file that somebody else may change.
 void require_within(const std::filesystem::path& folder, const std::string& file) {
   std::optional<std::filesystem::path> found;
   try {

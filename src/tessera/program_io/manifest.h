@@ -13,12 +13,12 @@
 
 namespace tessera::program_io {
 
-/// The name of the file by which a folder is known as a written program.
+/// The name of the file that marks a folder as a written program.
 inline constexpr std::string_view kManifestFile = "manifest.json";
 
-/// What manifest.json says of a written program.
+/// The content of a written program's manifest.json.
 struct Manifest {
-  /// An input, output or state: the tensor of the whole model, and what it is called in the ranks' models.
+  /// An input, output or state: the tensor of the whole model, and its name in the ranks' models.
   struct Tensor {
     std::string name;
     std::string value;
@@ -32,11 +32,11 @@ struct Manifest {
   struct RankFile {
     FileStamp stamp;
     std::vector<int> ranks;  ///< ascending
-    /// Of a weights file: what each state's shard is, by the state's value (weights_file.h).
+    /// For a weights file: the hash of each state's shard, by the state's value (weights_file.h).
     std::map<std::string, uint64_t, std::less<>> hashes;
   };
 
-  /// What models were proved to compute: as it was written, and in its normal form (normal_form.h).
+  /// The proved meaning of models: as written, and in their normal form (normal_form.h).
   struct RankMeaning {
     proof::Number written;
     proof::Meaning normal;
@@ -44,7 +44,7 @@ struct Manifest {
   };
 
   std::string tessera;  ///< version that wrote it
-  std::string source;   ///< what the program was made from, in words
+  std::string source;   ///< a description of the program's source
   Mesh mesh;
   std::map<std::string, int64_t, std::less<>> hints;
   std::vector<spmd::ExtentEquality> equal_extents;
@@ -57,18 +57,18 @@ struct Manifest {
   std::vector<RankMeaning> meanings;  ///< every rank has one
 
   std::string to_json() const;
-  /// User errors that name `path`, the entry and the mend: not JSON, another format version, unknown or missing
-  /// entries, values that cannot be, ranks without files.
+  /// Throws user errors that name `path`, the entry and the mend: not JSON, another format version, unknown or missing
+  /// entries, impossible values, ranks without files.
   static Manifest from_json(std::string_view text, const std::filesystem::path& path);
 };
 
-/// That of a written program's folder. A user error if it is none.
+/// The manifest of a written program's folder. Throws a user error if the folder is none.
 Manifest read_manifest(const std::filesystem::path& folder);
 
-/// What the models of a folder compute, which its manifest does not say yet. An error where they are not proved.
+/// The meanings of a folder's models, for a manifest that does not hold them yet. An error if they are not proved.
 std::vector<Manifest::RankMeaning> proved_meanings(const std::filesystem::path& folder, const Manifest& manifest);
 
-/// "0-3,8": ascending ranks, and back; nullopt for what is none.
+/// Ascending ranks as "0-3,8", and back; nullopt for text of another form.
 std::string print_ranks(const std::vector<int>& ranks);
 std::optional<std::vector<int>> parse_ranks(std::string_view text, int64_t count);
 

@@ -16,7 +16,7 @@
 namespace tessera::program_io {
 namespace {
 
-// Under which local operators are functions, so that they are inlined although we know them.
+// In this domain local operators are functions, so that they are inlined although we know them.
 constexpr std::string_view kExpandedDomain = "tessera.expanded";
 
 spmd::Program clone_of(const spmd::Program& program) {
@@ -26,7 +26,7 @@ spmd::Program clone_of(const spmd::Program& program) {
   copy.graph = program.graph->clone(&map);
   for (const auto& [from, to] : {std::pair(&program.inputs, &copy.inputs), {&program.outputs, &copy.outputs}})
     for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
-  // Others are made anew, and may lie where one was whose layout is known.
+  // Other values are new, and may have the address of an old one whose layout is known.
   const auto stays = [&](const Value* value) { return !value->producer || program.graph->is_output(value); };
   for (const auto& value : program.graph->values())
     if (auto placed = program.placements.find(value.get()); placed != program.placements.end() && stays(value.get()))
@@ -58,7 +58,7 @@ void expand_local_operators(OnnxModel& model) {
   for (Node* node : rewrite::nodes_of(*model.graph)) node->remove_attribute(rewrite::kOpsetStamp);
 }
 
-// Sizes of axes tell quotients and remainders of indices.
+// Sizes of axes simplify quotients and remainders of indices.
 void bound_indices(Graph& graph, const Mesh& mesh) {
   for (const auto& value : graph.values()) {
     if (value->has_shape())
@@ -68,7 +68,7 @@ void bound_indices(Graph& graph, const Mesh& mesh) {
   }
 }
 
-// Some tools leave to nodes what others compute: numbers are constants, however they came about.
+// Some tools leave computations to nodes that others fold; here all numbers become constants.
 void settle_numbers(Graph& graph) {
   for (Value* value : graph.values_of(ValueKind::expression))
     if (constants_of(*value->content))
@@ -84,7 +84,7 @@ void close_shapes(Graph& graph) {
   }
 }
 
-// The only extent that is no number follows from the operand, however an expression says it.
+// The only extent that is no number follows from the operand, in any spelling.
 void open_shapes(Graph& graph) {
   for (Node* node : rewrite::nodes_of(graph)) {
     auto shape = node->is("Reshape") ? ops::content_of(node->input(1)) : std::nullopt;
@@ -106,7 +106,7 @@ void normalize(spmd::Program& program) {
   bound_indices(graph, program.mesh);
   settle_numbers(graph);
   expand_local_operators(model);
-  // What communicates stays, whoever reads its result: passes keep what they take to be outputs.
+  // A communicating node stays, even if nobody reads its result, since passes keep what they take to be outputs.
   const size_t outputs = graph.outputs.size();
   for (const auto& node : graph.nodes())
     if (dialect::communicates(*node) && node->output() && !graph.is_output(node->output()))
@@ -121,7 +121,7 @@ void normalize(spmd::Program& program) {
   size_t next = 0;
   for (spmd::Port& port : program.outputs) {
     if (!port.value) continue;
-    Value* now = graph.outputs[next++];  // whatever its layout was said to be: the port's is that of the output
+    Value* now = graph.outputs[next++];  // the port's layout is the output's, whatever was stated
     if (auto placed = program.placements.extract(port.value)) placements.emplace(now, std::move(placed.mapped()));
     port.value = now;
   }

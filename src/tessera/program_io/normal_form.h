@@ -4,13 +4,14 @@
 
 namespace tessera::program_io {
 
-/// The same computation as tools that save models anew may spell it, too, and as it is compared: operators of our own
-/// domain are their functions' bodies, what follows from constants and shapes is folded, numbers are constants, and
-/// what has several spellings has one (rewrite::canonicalize). For numbering (proof/meaning.h), not for running. The
-/// program as it is where that cannot be done, as of nodes that do not fit their operands.
+/// The same computation in a normal form, which does not depend on the spelling of tools that save models anew: the
+/// bodies of their functions replace operators of our own domain, values that follow from constants and shapes are
+/// folded, numbers are constants, and each construct with several spellings has one (rewrite::canonicalize). The result
+/// is for numbering (proof/meaning.h), not for running. If a node does not fit its operands, so that the normal form
+/// cannot be made, returns the program as it is.
 ///
-/// Example: a tool inlines tessera.GatherShard's function and folds the table's extent; both that and the node that was
-/// written become the body with the extent folded.
+/// Example: a tool inlines tessera.GatherShard's function and folds the table's extent. In normal form, both that and
+/// the written node are the body with the extent folded.
 spmd::Program normal_form(const spmd::Program& program);
 
 }  // namespace tessera::program_io

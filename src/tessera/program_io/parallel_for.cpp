@@ -11,7 +11,7 @@
 namespace tessera::program_io {
 namespace {
 
-// Names in a body must differ from those around it.
+// Names in a body must differ from those outside.
 constexpr std::string_view kInside = ".body";
 
 std::vector<std::string> names_of(const Mesh& mesh) {
@@ -40,7 +40,7 @@ OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
   loop->set("sizes", sizes_of(mesh));
   loop->set("from", std::vector<int64_t>(body->outputs.size(), 0));
 
-  // What the body takes in is called as around it: it is captured.
+  // The body's captured values keep their outer names.
   Value* rank = body->find(kRankInput);
   if (!rank) rank = body->add_input(kRankInput, {DType::int64, Shape{}});
   auto capture = [&](Value* inside, Value* outside) {
@@ -54,7 +54,7 @@ OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
     if (input != rank) capture(input, outer.add_input(input->name, input->type));
   for (Value* state : body->values_of(ValueKind::state)) capture(state, outer.add_state(state->name, state->data));
   body->inputs = {rank};
-  std::map<const Value*, std::string> called;  // outputs as the model calls them; one may be given twice
+  std::map<const Value*, std::string> called;  // outputs by their names in the model; one may be given twice
   for (Value* output : body->outputs) {
     auto [known, first] = called.emplace(output, output->name);
     const std::string& name = known->second;
@@ -113,14 +113,14 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
       body->inputs.push_back(inside);
     }
   }
-  // What the body does not read is an input all the same.
+  // An input that the body does not read is still an input.
   const std::set<const Value*> read(loop.inputs.begin(), loop.inputs.end());
   for (const Value* input : outer.inputs)
     if (!read.contains(input)) {
       if (Value* other = body->find(input->name)) body->rename(other, "");
       body->add_input(input->name, input->type)->extra = input->extra;
     }
-  // First out of one another's way, then as they are called outside.
+  // First give all values distinct names, then their outer names.
   std::map<Value*, std::string> named;
   for (size_t k = 0; k < body->outputs.size(); ++k)
     if (loop.outputs[k] && named.emplace(body->outputs[k], loop.outputs[k]->name).second)

@@ -21,12 +21,12 @@ struct RankClasses {
 RankClasses classes_by(const Mesh& mesh, const std::vector<Expr>& expressions);
 
 /// Axes whose index a written model reads at run time, from an AxisIndex node: those that occur only together with
-/// symbols, as in the extent floordiv(batch - @dp + 1, 2). Binding them would make a model per index, and would settle
-/// nothing.
+/// symbols, as in the extent floordiv(batch - @dp + 1, 2). Binding such an axis would make one model per index, and the
+/// extent would still be symbolic.
 std::vector<std::string> unbound_axes(const spmd::Program& program);
 
-/// Ranks of one class run the same model: all extents and shape operands agree once the other axes are bound, and they
-/// are at the same index of every axis along which something is placed.
+/// Ranks of one class run the same model: all extents and shape operands agree once the other axes are bound, and the
+/// ranks have the same index along every axis along which a value is placed.
 RankClasses model_classes(const spmd::Program& program, const std::vector<std::string>& unbound);
 
 /// Ranks of one class hold the same shards of all states.

@@ -25,7 +25,7 @@ bool is_position(const Node& node) {
   return node.domain == spmd::kCommDomain && !dialect::communicates(node);
 }
 
-// Of the model's graph and its functions'.
+// Visits the nodes of the model's graph and of its functions.
 bool any_node(const OnnxModel& model, bool (*is)(const Node&)) {
   auto any = [&](const Graph& graph) {
     return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const auto& node) { return is(*node); });
@@ -34,7 +34,7 @@ bool any_node(const OnnxModel& model, bool (*is)(const Node&)) {
                                           [&](const Function& function) { return any(*function.body); });
 }
 
-// What the file says of the nodes' results, by their names.
+// The file's statements about the nodes' results, by name.
 std::map<std::string, TensorType> declared_results(const Graph& graph) {
   std::map<std::string, TensorType> declared;
   for (const auto& node : graph.nodes())
@@ -87,7 +87,7 @@ void settle_collectives(OnnxModel& model, const Mesh& mesh, std::optional<int64_
     if (!input->has_shape() || input->dtype() == DType::undefined)
       fail("join", "input '{}' has no element type or no rank in the file; state them (dimensions may be symbols)",
            input->name);
-  // What communicates stays, whoever reads its result: passes keep what they take to be outputs.
+  // A communicating node stays, even if nobody reads its result, since passes keep what they take to be outputs.
   const size_t outputs = graph.outputs.size();
   for (const auto& node : graph.nodes())
     if (is_collective(*node) && node->output() && !graph.is_output(node->output()))

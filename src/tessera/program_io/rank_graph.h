@@ -15,13 +15,13 @@ bool has_collectives(const OnnxModel& model);
 /// Whether any node of the model, functions included, computes from the number of the rank that runs it.
 bool asks_for_rank(const OnnxModel& model);
 
-/// The first half of reading such a model, for which no mesh is needed: functions inlined, operators in their newest
-/// form, communication in the order of the nodes and without tokens.
+/// The first half of reading such a model, which needs no mesh: inlines functions, brings operators to their newest
+/// form, puts nodes in the order of communication and drops tokens.
 void flatten(OnnxModel& model);
 
-/// The second half: collectives become ours, types are inferred, what exporters spelt out is raised. Contents are of
-/// `rank`, or over axis indices without it. User errors name the node; what the file declares of a result, but is not
-/// so, is one of them.
+/// The second half: makes collectives ours, infers types, and raises exporters' decompositions. Contents are those of
+/// `rank` or, without it, over axis indices. Throws user errors that name the node, also if a result is not as the file
+/// declares it.
 void settle_collectives(OnnxModel& model, const Mesh& mesh, std::optional<int64_t> rank);
 
 }  // namespace tessera::program_io

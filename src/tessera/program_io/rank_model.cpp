@@ -42,7 +42,7 @@ class RankModel {
                             {std::string(spmd::kCommDomain), kDialectVersion}};
     graph().name = program_.graph->name.empty() ? "program" : program_.graph->name;
     add_values(shards);
-    // Whatever expressions become comes before the nodes that use it.
+    // Nodes for expressions come before the nodes that use them.
     for (const Value* value : program_.graph->values_of(ValueKind::expression))
       if (!value->uses.empty())
         known_[value] = expressions_.value_of(value->name, bind(*value->content), value->rank() == 0, value->dtype());
@@ -144,7 +144,7 @@ class RankModel {
       lowering_.add(std::move(added));
   }
 
-  // In a model of ranks at several places, what runs at some of them stands in Ifs.
+  // In a model of ranks at several places, nodes that run at some places only are in Ifs.
   void enclose() {
     const auto axes = spmd::placed_axes(program_);
     if (std::all_of(axes.begin(), axes.end(), [&](const AxisRef& axis) { return bound_.contains("@" + axis.axis); }))
@@ -156,8 +156,8 @@ class RankModel {
     enclose_placed(graph(), enclosure);
   }
 
-  // Of what stands for no global value, where its operands are: a node that has no place, but an operand that is made
-  // at one, goes with it.
+  // A node whose results stand for no global value runs where its operands are: without a place of its own, it has the
+  // place of an operand that is made at one.
   std::map<const Node*, std::vector<PlacedAxis>> places() const {
     std::map<const Node*, std::vector<PlacedAxis>> places;
     std::map<const Value*, std::vector<PlacedAxis>> of_value;
@@ -204,7 +204,7 @@ class RankModel {
     return result;
   }
 
-  // Zeros in the place of what this rank has not and nobody reads from it.
+  // Zeros in place of an operand that this rank lacks and that nobody reads from it.
   Value* absent_operand(const Node& node) {
     Shape shape = bind(node.output()->shape());
     if (dialect::kind_of(node) == comm::Kind::scatter) {
@@ -223,7 +223,7 @@ class RankModel {
     return zeros->outputs[0];
   }
 
-  // What follows from the operands' shapes in the program, where they are those of any rank.
+  // States the extents that follow from the operands' shapes in the program, where shapes are those of any rank.
   void state_extents(const Node& node, Node& added) const {
     auto state = [&](std::string_view attribute, const Value* value, std::string_view dim) {
       added.set(attribute, names_.rename(value->shape().at(node.get_int(dim, -1))).str());

@@ -13,12 +13,12 @@
 namespace tessera::program_io {
 
 /// Keys of metadata_props of every value that stands for a global one: the global value's name, its type
-/// ("float32[batch, 64]"), and how it is laid over the mesh ("[batch{dp}, -]").
+/// ("float32[batch, 64]"), and its sharding ("[batch{dp}, -]").
 inline constexpr std::string_view kValueKey = "tessera.value";
 inline constexpr std::string_view kGlobalKey = "tessera.global";
 inline constexpr std::string_view kShardingKey = "tessera.sharding";
 
-/// Symbols whose names no expression could be read back with ("batch size", "a-b"), under names that can.
+/// Renames symbols whose names could not be read back in an expression ("batch size", "a-b").
 class SymbolNames {
  public:
   explicit SymbolNames(const spmd::Program& program);
@@ -31,12 +31,12 @@ class SymbolNames {
   std::map<std::string, std::string, std::less<>> renamed_;
 };
 
-/// The model of the ranks that are like the one at `coordinates`: local types, no axis indices but those of the
-/// `unbound` axes, symbolic shape operands as int64 nodes, collectives that say their members' extents. Inputs are the
-/// program's, then symbols; outputs the program's, then the states' next values.
+/// The model of the ranks that are like the one at `coordinates`. It has local types, axis indices only of the
+/// `unbound` axes, symbolic shape operands as int64 nodes, and collectives that state their members' extents. Inputs
+/// are the program's, then symbols; outputs are the program's, then the states' next values.
 ///
-/// States have type and size (as in `shards`), but no data. Communication is lowered and learns its rank as the options
-/// say; it is in the order of the nodes, without tokens.
+/// States have type and size (as in `shards`), but no data. The options determine how communication is lowered and
+/// learns its rank; it is in the order of the nodes, without tokens.
 struct WrittenModel {
   OnnxModel model;
   bool uses_rank = false;  ///< it reads its rank's number, or has it folded in
@@ -46,15 +46,16 @@ WrittenModel rank_model(const spmd::Program& program, const std::vector<int64_t>
                         const std::vector<std::string>& unbound, const std::vector<StoredShard>& shards,
                         const SymbolNames& names, const WriteOptions& options);
 
-/// A whole tensor's type as kGlobalKey has it, "float32[batch, min(512, s)]"; nullopt for anything else.
+/// Reads a whole tensor's type in the form of kGlobalKey, "float32[batch, min(512, s)]"; nullopt for anything else.
 std::optional<TensorType> read_global_type(std::string_view text);
 
-/// What a value's metadata say that it stands for, if they do. User errors naming `source` for what cannot be read.
+/// The placement that a value's metadata state, if they do. Throws user errors that name `source` for metadata that
+/// cannot be read.
 std::optional<spmd::Placement> stated_placement(const Value& value, const Mesh& mesh, const std::string& source);
 
-/// The inverse: a model that a class of `ranks` runs, as a program; with `bound`, as the first one's only. Functions
-/// are inlined, tokens checked and dropped, and so are operands of communication that none of the ranks has to give.
-/// States have no data: ranks' shards are kept apart. User errors naming `source` for whatever does not fit the
+/// The inverse: turns a model that a class of `ranks` runs into a program; with `bound`, into the first rank's program.
+/// Inlines functions, checks and drops tokens, and drops operands of communication that none of the ranks gives. States
+/// have no data; ranks' shards are kept apart. Throws user errors that name `source` for anything that does not fit the
 /// manifest.
 spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::string& source,
                          const std::vector<int>& ranks, bool bound);

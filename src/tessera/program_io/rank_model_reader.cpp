@@ -105,7 +105,7 @@ class RankModelReader {
     for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
   }
 
-  // Whether a member other than this rank may read an operand of it.
+  // Whether a member other than this rank may read an operand of the node.
   bool gives(const Node& node, int rank) const {
     const auto* axes = node.get<std::vector<std::string>>("axes");
     if (!axes) return true;
@@ -113,7 +113,7 @@ class RankModelReader {
     return dialect::gives(node, static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // Tools name sizes that they cannot follow. What such a size is follows from the nodes; nothing else says it.
+  // Tools give names to sizes that they cannot follow. The nodes alone determine such a size.
   void forget_foreign_sizes() {
     std::set<std::string> known;
     for (const Manifest::Tensor& input : manifest_.inputs)
@@ -127,7 +127,7 @@ class RankModelReader {
     }
   }
 
-  // Files have zeros there, which a tool may have folded or copied.
+  // Files hold zeros in place of these, which a tool may have folded or copied.
   void drop_unread_operands() {
     std::set<Value*> unread;
     for (const auto& node : graph().nodes()) {

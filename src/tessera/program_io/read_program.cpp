@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::string_view kMend = "write the program again, or copy its folder whole";
 
-// Where a model says that its states are: the same in every weights file of its class, or in itself or a file of its
-// own.
+// Where a model states that its states are: at the same place in every weights file of its class, or in the model
+// itself or a file of its own.
 struct ShardLayout {
   struct Piece {
     std::string name;
@@ -70,7 +70,7 @@ class ProgramReader {
   }
 
  private:
-  // Whether ranks' weights come as shards. If not, each rank takes its own from whole ones.
+  // Whether ranks' weights come as shards. If not, each rank cuts its own from whole weights.
   bool is_cut() const { return manifest_.form.form == Form::mpmd; }
 
   void read_models(runtime::RankPrograms& programs) {
@@ -93,8 +93,8 @@ class ProgramReader {
     read_class(std::move(model), file.ranks, bound, path, programs);
   }
 
-  // A model serves the ranks that take the same of its branches and hold the same states and outputs, as one program
-  // over axis indices; but one that a single rank runs as a program of that rank's.
+  // One program over axis indices serves all ranks of a model that take the same branches and hold the same states and
+  // outputs. A model that only one rank runs becomes a program of that rank.
   void read_class(OnnxModel model, const std::vector<int>& ranks, bool bound, const std::string& path,
                   runtime::RankPrograms& programs) {
     dialect::inline_calls(model);
@@ -111,11 +111,11 @@ class ProgramReader {
         continue;
       }
       dialect::choose_branches(*own.graph, manifest_.mesh, alike.front());
-      read_class(std::move(own), alike, bound, path, programs);  // by what the branches hold
+      read_class(std::move(own), alike, bound, path, programs);  // by the contents of the branches
     }
   }
 
-  // Along which states and outputs live at some ranks only.
+  // The axes along which states and outputs live at some ranks only.
   std::set<AxisRef> placed_axes() const {
     std::set<AxisRef> axes;
     for (const Manifest::State& state : manifest_.states)
@@ -140,7 +140,7 @@ class ProgramReader {
     programs.programs.push_back(std::move(program));
   }
 
-  // Before slices are taken from whole tensors: that reads what nodes do, too.
+  // Before slices are taken from whole tensors, since that, too, reads the nodes.
   void hold_to_meaning(spmd::Program& program, const std::vector<int>& ranks, bool bound) {
     const proof::Number found = proof::meaning_of(program, ranks).whole;
     if (manifest_.meanings.empty()) return add_meaning(found, program, ranks, bound);
@@ -159,7 +159,7 @@ class ProgramReader {
 
   void add_meaning(const proof::Number& found, const spmd::Program& program, const std::vector<int>& ranks,
                    bool bound) {
-    // Of a program over indices along axes, each class of ranks may know more than others do.
+    // In a program over axis indices, each class of ranks may know more than others do.
     std::optional<proof::Meaning> normal;
     if (!bound) normal = proof::meaning_of(normal_form(program), ranks);
     auto known = std::find_if(meanings_.begin(), meanings_.end(), [&](const Manifest::RankMeaning& other) {
@@ -178,7 +178,8 @@ class ProgramReader {
                        [&](const Manifest::RankFile& weights) { return weights.stamp.file == file; });
   }
 
-  // Weights of the form mpmd are in the model's class' weights files, or, for one set of them, wherever the model says.
+  // In the form mpmd, weights are in the weights files of the model's class, or, if there is one set of them, wherever
+  // the model says.
   ShardLayout layout_of(const OnnxModel& model, const std::string& path,
                         const std::vector<int64_t>& coordinates) const {
     ShardLayout layout{path, {}};
@@ -226,7 +227,7 @@ class ProgramReader {
     return shards;
   }
 
-  // What a model takes for a state's shard is what was written for it, wherever it lies.
+  // The data that a model takes as a state's shard must be those written for it, wherever they lie.
   void require_as_written(const ShardLayout::Piece& piece, const Tensor& shard, const Manifest::RankFile& file,
                           const std::string& model, int rank) const {
     const uint64_t hash = hash_of_shard(shard);
@@ -249,7 +250,7 @@ class ProgramReader {
   dialect::FunctionCheck functions_;
   std::shared_ptr<const std::vector<spmd::LoweredCollective>> lowered_;  ///< of the model that is being read
   std::vector<ShardLayout> layouts_;                                     ///< by model
-  std::vector<Manifest::RankMeaning> meanings_;                          ///< where the manifest does not say any yet
+  std::vector<Manifest::RankMeaning> meanings_;                          ///< if the manifest does not hold any yet
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace tessera::program_io {
 
-/// One rank's shard of a state, and where it lies in the rank's weights file.
+/// One rank's shard of a state, and its place in the rank's weights file.
 struct StoredShard {
   const Value* state = nullptr;
   runtime::Box box;  ///< of the whole data; unused if `whole`
@@ -24,10 +24,10 @@ struct StoredShard {
 /// have equal extents get equal layouts.
 std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std::vector<int64_t>& coordinates);
 
-/// By which a shard is known again: 64 bits of its type, its extents and its elements.
+/// A 64-bit hash that identifies a shard by its type, its extents and its elements.
 uint64_t hash_of_shard(const Tensor& shard);
 
-/// Writes them, dense and row-major, straight from the (mapped) initial data with a buffer of a few MiB.
+/// Writes the shards, dense and row-major, straight from the (mapped) initial data with a buffer of a few MiB.
 FileStamp write_shards(const spmd::Program& program, const std::vector<StoredShard>& shards,
                        const std::filesystem::path& folder, const std::string& file);
 

@@ -32,7 +32,7 @@ std::string word(const std::array<std::string_view, count>& known, Option option
   return std::string(known.at(static_cast<size_t>(option)));
 }
 
-// Programs of other engines have one order, and one way to know the rank: nobody may have asked for another.
+// Programs of other engines have one order, and one way to know the rank; the user must not ask for another.
 void require_only(const std::map<std::string, std::string>& words, const std::string& name, std::string_view option,
                   std::string_view only) {
   auto said = words.find(name);

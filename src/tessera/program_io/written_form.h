@@ -8,8 +8,8 @@
 namespace tessera::program_io {
 
 /// Throws a user error (stage "program") that names `source` and the node if communication in the model, its branches
-/// or its functions is not of the form that the manifest states: ordered by tokens or by position, and of Send and Recv
-/// only where it is said to be of primitives.
+/// or its functions does not have the form that the manifest states: ordered by tokens or by position, and consisting
+/// of Send and Recv only if it is said to be lowered to primitives.
 void require_form(const OnnxModel& model, const WriteOptions& form, const std::string& source);
 
 }  // namespace tessera::program_io

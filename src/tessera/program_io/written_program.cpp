@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kWeightsFolder = "weights";
 
-/// Only a written program is replaced by another one, and only if its folder holds nothing else.
+/// A written program is replaced only by another one, and only if its folder holds nothing else.
 std::optional<std::string> objection_to_replacing(const fs::path& folder) {
   if (!is_written_program(folder)) return fmt::format("holds other files and no {}", kManifestFile);
   std::set<fs::path> own = {kManifestFile};
@@ -136,7 +136,7 @@ class ProgramWriter {
 
   void write_models() {
     const bool constant = options_.rank_id == RankIdentity::constant;
-    if (options_.form != Form::mpmd) {  // no axis index is bound, and ranks are told apart by what they compute
+    if (options_.form != Form::mpmd) {  // no axis index is bound, and ranks differ by what they compute
       std::vector<std::string> all;
       std::vector<int> ranks(static_cast<size_t>(program_.mesh.size()));
       std::iota(ranks.begin(), ranks.end(), 0);

@@ -11,22 +11,22 @@
 /// A program as a folder:
 ///
 ///     manifest.json     mesh, inputs, outputs and states with their shardings, which rank reads which file, hashes
-///     rank_0.onnx       one model per class of like ranks, named for the first: local shapes, communication as nodes
-///     of
-///                       domain tessera.comm, sizes that depend on symbols computed by int64 nodes
+///     rank_0.onnx       one model per class of like ranks, named after the first: local shapes, communication as nodes
+///                       of domain tessera.comm, and int64 nodes that compute sizes which depend on symbols
 ///     weights/0.bin     one file per distinct set of shards; a model refers to that of its class' first rank
 ///
-/// Models of one class share a layout of their weights files, so that any ONNX tool can open a model with the first
-/// rank's weights, and the manifest tells which other files fit.
+/// The weights files of one class share a layout, so that any ONNX tool can open a model with the first rank's weights;
+/// the manifest says which other files fit.
 namespace tessera::program_io {
 
-/// Writes the folder whole or not at all; the same program gives the same bytes. `source` says in words what it was
-/// made from. An older program at `folder` is replaced, any other content is a user error (stage "write").
+/// Writes the folder whole or not at all; the same program gives the same bytes. `source` describes the program's
+/// source. Replaces an older program at `folder`; any other content is a user error (stage "write").
 void write_program(const spmd::Program& program, const std::string& source, const std::filesystem::path& folder,
                    const WriteOptions& options = {});
 
-/// Reads it for runtime::Executor, which gives the same bits as the program that was written. Weights are mapped. User
-/// errors (stage "program") name the file that is missing, changed (models only without `changed_models`) or wrong.
+/// Reads a program for runtime::Executor, with the same bits as the program that was written. Maps the weights. Throws
+/// user errors (stage "program") that name a file that is missing, changed (models only without `changed_models`) or
+/// wrong.
 std::shared_ptr<const runtime::RankPrograms> read_program(const std::filesystem::path& folder,
                                                           bool changed_models = false);
 

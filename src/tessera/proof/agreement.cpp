@@ -18,7 +18,7 @@ Shape bind_shape(const Shape& shape, const Mesh& mesh, const std::vector<int64_t
   return bound;
 }
 
-// Where a rank stands in the group of a communication.
+// A rank's member index in the group of a communication.
 struct Standing {
   Standing(const Communication& communication, const Mesh& mesh, const std::vector<int64_t>& coordinates)
       : communication(communication), mesh(mesh), coordinates(coordinates) {
@@ -34,8 +34,7 @@ struct Standing {
   int64_t peer(const Expr& named) const {
     auto rank = bind_rank(named, mesh, coordinates).constant();
     if (!rank)
-      fail("check", "{}: whom it speaks to, {}, does not follow from the rank alone", communication.node->label(),
-           named.str());
+      fail("check", "{}: its peer, {}, does not follow from the rank alone", communication.node->label(), named.str());
     return *rank == -1 ? -1 : member_of(*rank);
   }
 
@@ -56,7 +55,7 @@ struct Standing {
   std::vector<int> members;
 };
 
-// What every member must state alike, whatever its shapes. The first difference, in words.
+// Statements that must be equal on all members, whatever their shapes. Returns the first difference, in words.
 std::optional<std::string> difference(const Communication& a, const Communication& b) {
   const CollectiveTraits& traits = traits_of(a.kind);
   if (a.kind != b.kind) return "they are of different kinds";
@@ -96,11 +95,10 @@ class GroupCheck {
     for (size_t m = 1; m < members_.size(); ++m)
       if (auto why = difference(first, *members_[m]->communication)) return Clash{0, m, "order", *why};
     if (first.root < 0 || first.root >= static_cast<int64_t>(members_.size()))
-      return Clash{0, 0, "shape",
-                   fmt::format("member {} is to be its root, in a group of {}", first.root, members_.size())};
+      return Clash{0, 0, "shape", fmt::format("its root is member {}, in a group of {}", first.root, members_.size())};
     for (size_t m = 0; m < members_.size(); ++m)
       if (dialect::gives(*members_[m]->communication->node, m) && !members_[m]->communication->has_operand)
-        return Clash{m, m, "shape", "it has nothing to give, but is asked to"};
+        return Clash{m, m, "shape", "it has no operand, but must give one"};
     const CollectiveTraits& traits = traits_of(first.kind);
     switch (traits.block) {
       case BlockSide::operand:
@@ -116,14 +114,15 @@ class GroupCheck {
     return traits.reduces || traits.root != RootRole::none ? same_shapes() : std::nullopt;
   }
 
-  // Who has no operand cannot tell from its own model how what it gets is laid out: the others' models say it too.
+  // A member without an operand cannot derive the layout of its result from its own model, so the others' models must
+  // state it too.
   std::optional<Clash> same_layouts() const {
     for (size_t m = 1; m < members_.size(); ++m) {
       const Communication &one = *members_[0]->communication, &another = *members_[m]->communication;
       const auto &first = one.layout, &other = another.layout;
       if ((!first && one.as_written) || (!other && another.as_written)) continue;
       if (!same(first, other))
-        return Clash{0, m, "layout", fmt::format("one says that it makes {}, the other {}", str(first), str(other))};
+        return Clash{0, m, "layout", fmt::format("one states {} as the result, the other {}", str(first), str(other))};
     }
     return std::nullopt;
   }
@@ -132,9 +131,7 @@ class GroupCheck {
     return a && b ? same_layout(*a, *b) : !a && !b;
   }
 
-  std::string str(const std::optional<Sharding>& layout) const {
-    return layout ? layout->str(mesh_) : "nothing of its layout";
-  }
+  std::string str(const std::optional<Sharding>& layout) const { return layout ? layout->str(mesh_) : "no layout"; }
 
   Expr of_member(const Expr& extent, size_t member) const { return bind_rank(extent, mesh_, coordinates_[member]); }
 
@@ -173,7 +170,7 @@ class GroupCheck {
     return std::nullopt;
   }
 
-  // The extent that each states of member `m` is the one that it has.
+  // Whether the extent that each member states for member `m` is that member's own.
   std::optional<Clash> every_member_knows(size_t m, int64_t dim, const Shape& shape,
                                           Expr Communication::*extent) const {
     if (dim < 0 || dim >= static_cast<int64_t>(shape.size()))
@@ -311,9 +308,8 @@ const Shape& Statements::bound(BoundShape& shape, const std::vector<int64_t>& co
   return *known;
 }
 
-// Whether the peer is the same member, or nobody, whatever the rank's coordinates along axes that are not the group's:
-// then it is a rank that moves with them as this one does. On dp=64,tp=8, at tp=3: 8*@dp + 4 does so, 8*@dp and a half
-// of @dp do not.
+// Whether the peer is the same member, or nobody, for all coordinates along axes that are not the group's: the peer's
+// rank then moves with them as this one does. On dp=64,tp=8, at tp=3, 8*@dp + 4 does so; 8*@dp and half of @dp do not.
 bool Statements::is_alike(const Site& site, const std::vector<int64_t>& coordinates) const {
   const bool sends = site.communication->kind == comm::Kind::send;
   Expr own = 0;  // the rank's number, with coordinates along the group's axes bound

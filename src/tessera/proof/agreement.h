@@ -10,16 +10,16 @@
 
 namespace tessera::proof {
 
-/// What one rank says when it comes to a communication: its node with the shapes bound to it.
+/// What one rank states when it reaches a communication: its node with the bound shapes.
 struct Statement {
   const Communication* communication = nullptr;
   Shape in, out;
   int64_t to = -1, from = -1;
 };
 
-/// Statements of the ranks of a mesh, each kept once: ranks whose coordinates matter to nothing in it share one. Whom a
-/// rank speaks to is a member of its group, and so the same in all groups over the same axes, unless the program says
-/// otherwise.
+/// Statements of the ranks of a mesh, each kept once: ranks share a statement if it does not depend on the coordinates
+/// in which they differ. Peers are members of the group, and so the same in all groups over the same axes, unless the
+/// program says otherwise.
 class Statements {
  public:
   Statements(const Mesh& mesh, const std::vector<std::vector<Communication>>& communications);
@@ -29,7 +29,7 @@ class Statements {
   const Statement& operator[](int index) const { return all_[index]; }
 
  private:
-  // What is found once per setting of the coordinates along some axes.
+  // Values that are computed once per setting of the coordinates along some axes.
   template <typename Value>
   class ByCoordinates {
    public:
@@ -46,7 +46,7 @@ class Statements {
   struct Peers {
     int64_t to = -1, from = -1;
   };
-  // A shape that communications have, and what it is on ranks.
+  // A shape of communications, and its extents on ranks.
   struct BoundShape {
     Shape shape;
     ByCoordinates<Shape> on;
@@ -82,7 +82,7 @@ struct Clash {
 std::optional<Clash> disagreement(const std::vector<const Statement*>& members,
                                   const std::vector<std::vector<int64_t>>& coordinates, const Mesh& mesh);
 
-/// Why a receive may not take what was sent; nullopt if it may.
+/// Why a receive may not take the sent message; nullopt if it may.
 std::optional<std::string> mismatch(const Statement& sent, const Statement& received);
 
 }  // namespace tessera::proof

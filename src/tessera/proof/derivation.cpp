@@ -17,7 +17,7 @@
 namespace tessera::proof {
 namespace {
 
-// Of a rank that has nothing: what is left out, what lives elsewhere.
+// Stands for values that a rank lacks: absent ones, and those that live elsewhere.
 const Number kNothing;
 
 }  // namespace
@@ -47,7 +47,7 @@ class Derivation::Walk {
   Expr extent(int rank, const Value* value, size_t dim) const { return extent(ranks_[rank], value, dim); }
 
  private:
-  // Which ranks of a group have come to its next collective, and what they have sent each other.
+  // The ranks of a group that have reached its next collective, and the messages that they have sent each other.
   struct Meeting {
     std::vector<char> here;
     size_t here_count = 0;
@@ -55,7 +55,7 @@ class Derivation::Walk {
   };
 
   struct Rank {
-    size_t at = 0;  // the line that is next
+    size_t at = 0;  // the next line
     std::vector<Held> held;
     std::vector<int64_t> coordinates;
   };
@@ -64,7 +64,7 @@ class Derivation::Walk {
     return scripts_[programs_.program_of.empty() ? 0 : programs_.program_of[rank]];
   }
 
-  // --- what ranks begin with
+  // --- the ranks' initial values
 
   Rank begun(int rank) {
     Rank made;
@@ -80,12 +80,12 @@ class Derivation::Walk {
   Number source(const spmd::Program& program, const Value& value, const Rank& rank) {
     if (const auto elements = ops::content_of(&value)) return elements_number(value, *elements, rank);
     if (!value.has_data()) return kNothing;
-    // Where nothing says what data are a part of, they are what they are; one program's are those of all its ranks.
+    // If nothing says which part data are, they count as they are; one program's data are those of all its ranks.
     const bool by_name = value.kind == ValueKind::state && (programs_.placed || scripts_.size() == 1);
     return by_name ? part(program, &value, rank).add(value.name).number() : hashed(value.data);
   }
 
-  // Ranks that stand alike along the axes that elements mention have the same.
+  // Ranks with the same coordinates along the axes that elements mention have the same elements.
   Number elements_number(const Value& value, const std::vector<Expr>& elements, const Rank& rank) {
     auto [mentioned, unread] = mentioned_.try_emplace(&value);
     if (unread) mentioned->second = mentioned_axes(elements, mesh_);
@@ -113,7 +113,7 @@ class Derivation::Walk {
     return Mixer().add("data").add(type.value()).add(known->second).number();
   }
 
-  // Which part a rank has of what a value stands for.
+  // The part of a value's global tensor that a rank has.
   Mixer part(const spmd::Program& program, const Value* value, const Rank& rank) const {
     Mixer mixer;
     auto placed = program.placements.find(value);
@@ -125,9 +125,9 @@ class Derivation::Walk {
     return mixer;
   }
 
-  // --- what they make of it
+  // --- local steps
 
-  // False where the rank has to wait for others.
+  // False if the rank must wait for others.
   bool advance(int rank) {
     Rank& own = ranks_[rank];
     const Script::Line& line = script(rank).lines[own.at];
@@ -159,7 +159,7 @@ class Derivation::Walk {
     if (!line.results.empty() && line.results[0] >= 0) rank.held[line.results[0]] = std::move(made);
   }
 
-  // Another result than the first, which may be made of some operands only.
+  // A result other than the first, which may be computed from some operands only.
   static Number result_of(const Rank& rank, const Script::Line& line, const Number& made, size_t result) {
     if (result >= line.made_of.size() || line.made_of[result].empty()) return result_number(made, result);
     Mixer mixer = line.step.begun();
@@ -180,7 +180,7 @@ class Derivation::Walk {
     return {held.number, dim, extent(rank, line.node->input(operand), dim)};
   }
 
-  // What Concat and Slice make of pieces.
+  // The pieces that Concat and Slice make.
   std::optional<Rope> spliced(const Rank& rank, const Script::Line& line) const {
     const Node& node = *line.node;
     if (node.is("Concat") && node.output()->has_shape()) {
@@ -206,7 +206,7 @@ class Derivation::Walk {
     return rope_of(rank, line, 0, dim).cut(range.start, range.start + range.count);
   }
 
-  // False where its results' extents are not known.
+  // False if its results' extents are not known.
   bool split(Rank& rank, const Script::Line& line) const {
     const Node& node = *line.node;
     if (!node.input(0)->has_shape()) return false;
@@ -242,7 +242,7 @@ class Derivation::Walk {
     return parts;
   }
 
-  // What a node says of the rank's own place.
+  // A node's statement about the rank's own position.
   Number told(const Script::Line& line, const Rank& rank) const {
     Mixer mixer = line.step.begun();
     if (const Value* result = line.node->output(); result && result->content)
@@ -252,9 +252,9 @@ class Derivation::Walk {
     return mixer.number();
   }
 
-  // --- what a rank chooses by its own place
+  // --- choices by a rank's own position
 
-  // The operand that a Where is on this rank; null if that is not known.
+  // The operand that a Where takes on this rank; null if that is not known.
   const Value* choice(const Rank& rank, const Node& node) const {
     if (!node.is("Where")) return nullptr;
     const auto condition = truth(rank, node.input(0));
@@ -274,7 +274,7 @@ class Derivation::Walk {
       return denied ? std::optional(!*denied) : std::nullopt;
     }
     if (node->is("And") || node->is("Or")) {
-      const bool decides = node->is("Or");  // alone, whatever the other one is
+      const bool decides = node->is("Or");  // one operand alone decides, whatever the other one is
       const auto one = truth(rank, node->input(0), depth + 1), other = truth(rank, node->input(1), depth + 1);
       if (one == decides || other == decides) return decides;
       return one && other ? std::optional(!decides) : std::nullopt;
@@ -300,7 +300,7 @@ class Derivation::Walk {
     return known ? known->constant() : std::nullopt;
   }
 
-  // --- what they make together
+  // --- communications
 
   bool communicate(int rank, const Communication& communication) {
     const auto [group, member] = seats_.along(communication.axes)[rank];
@@ -349,7 +349,7 @@ class Derivation::Walk {
     return true;
   }
 
-  // By member. A gather puts pieces together, and what scatters cuts them off, each of its own extent.
+  // By member. A gather joins pieces; operators that scatter cut them, each of its own extent.
   std::vector<Held> results_of(const Communication& communication, const std::vector<int>& members) const {
     const auto root = static_cast<size_t>(communication.root);
     const auto all = [&](const Held& held) { return std::vector<Held>(members.size(), held); };
@@ -392,7 +392,7 @@ class Derivation::Walk {
     }
   }
 
-  // What a member gets that gets nothing from anybody; of a node without a result, nothing.
+  // The value of a member that receives from nobody; nothing for a node without a result.
   Held zeros(int rank) const {
     const Value* result = line_of(rank).node->output();
     if (!result || !result->has_shape()) return {};
@@ -417,7 +417,7 @@ class Derivation::Walk {
     return all;
   }
 
-  // The extents that members take of a dimension, as the results say.
+  // The extents of members in a dimension, according to the results.
   std::vector<Expr> taken(const std::vector<int>& members, int64_t dim) const {
     std::vector<Expr> extents;
     for (int member : members)
@@ -459,7 +459,7 @@ class Derivation::Walk {
   Seats seats_;
   std::vector<Meeting> meetings_;  // by group
   std::map<std::pair<const std::byte*, size_t>, uint64_t> hashes_;
-  std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by what elements mention them
+  std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by the value whose elements mention them
   std::map<std::pair<const Value*, std::vector<int64_t>>, Number> elements_;
 };
 

@@ -9,32 +9,33 @@
 
 namespace tessera::proof {
 
-/// What every value is on every rank, derived from what ranks begin with and from nodes alone; nothing that values say
-/// of themselves is used.
+/// Derives what every value is on every rank, only from the ranks' initial values and from nodes; it uses nothing that
+/// values state about themselves.
 ///
-/// What is known is this: an input is the same on all ranks that take the same part of it, and a state on all that hold
-/// the same part (where no layout says that, those whose data are equal). From there on, every value on every rank gets
-/// a number (proof/number.h) of how it is made. A collective's result is made of what all members give: an all-reduce
-/// and an all-gather give all of them the same, a reduce-scatter gives each another block of the same, a broadcast what
-/// the root has; a message is what was sent. Blocks that are cut and put together again are what they were
-/// (proof/rope.h).
+/// The premises: an input is the same on all ranks that take the same part of it, and a state on all ranks that hold
+/// the same part (or, if no layout says which part that is, equal data). From there on, every value on every rank gets
+/// a number (proof/number.h) for how it is computed. A collective's result is computed from all members' operands: an
+/// all-reduce and an all-gather give all members the same, a reduce-scatter gives each another block of one value, a
+/// broadcast gives the root's value; a message carries the sender's value. Blocks that are cut and joined again are the
+/// original value (proof/rope.h).
 ///
-/// Example: p = MatMul (x, w) where ranks 0 and 1 hold other data of w is another value on each, and so is Relu (p).
-/// AllReduce (p) is the same on both.
+/// Example: if ranks 0 and 1 hold different data of w, p = MatMul (x, w) is a different value on each, and so is
+/// Relu (p). AllReduce (p) is the same on both.
 class Derivation {
  public:
-  /// `communications`: of each program, as communications_of says. Ranks must be known to get to their ends
-  /// (check_order). Both must outlive this.
+  /// `communications`: of each program, from communications_of. All ranks must be known to reach their ends
+  /// (check_order). Both arguments must outlive this.
   Derivation(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications);
   ~Derivation();
   Derivation(const Derivation&) = delete;
   Derivation& operator=(const Derivation&) = delete;
 
-  /// Of a value of the rank's program. Values with equal numbers are equal; those that are equal may have other ones.
+  /// The number of a value of the rank's program. Values with equal numbers are equal; equal values may have different
+  /// numbers.
   Number number(int rank, const Value* value) const;
-  /// Which part of what an input, output or state stands for a rank has, by its layout.
+  /// The part of an input's, output's or state's global value that a rank has, by its layout.
   Number part(int rank, const Value* value) const;
-  /// As the rank has it.
+  /// The extent on that rank.
   Expr extent(int rank, const Value* value, size_t dim) const;
 
  private:

@@ -52,14 +52,14 @@ class FactorCheck {
     return found == program_.placements.end() ? nullptr : &found->second;
   }
 
-  // Nodes of which some operand or result stands for no global value are steps of an operator's local form.
+  // A node with an operand or result that stands for no global value is a step of an operator's local form.
   bool is_placed(const Node& node) const {
     auto stands = [&](const Value* value) { return !value || placement(value); };
     return std::all_of(node.inputs.begin(), node.inputs.end(), stands) &&
            std::all_of(node.outputs.begin(), node.outputs.end(), stands);
   }
 
-  // A slice or reshape that makes another part of the same value is a step between layouts, and no operator on whole
+  // A slice or reshape that makes another part of the same value is a step between layouts, not an operator on whole
   // values.
   bool changes_layout(const Node& node) const {
     if (!ops::is_layout_step(node)) return false;
@@ -77,9 +77,9 @@ class FactorCheck {
     try {
       rule = op->rule(global);
     } catch (const Error& error) {
-      // Of a local form, the attributes may not go with whole values.
+      // The attributes of a local form may not fit whole values.
       if (!op->localize)
-        report(node, fmt::format("{} does not fit the whole values that it is said to work on: {}", node.label(),
+        report(node, fmt::format("{} does not fit the whole values that its operands stand for: {}", node.label(),
                                  error.what()));
       return;
     }
@@ -87,7 +87,8 @@ class FactorCheck {
     if (!gather_slots(node, node.inputs, rule.operands, false, along)) return;
     if (!gather_slots(node, node.outputs, rule.results, true, along)) return;
     for (size_t f = 0; f < along.size(); ++f) {
-      // A local form may have other attributes (fewer groups), and then another rule; what must be whole, must.
+      // A local form may have other attributes (fewer groups), and so another rule; dimensions that must be whole still
+      // must.
       if ((must_be_whole(rule.factors[f]) || !op->localize) && !check_factor(node, rule.factors[f], along[f])) return;
     }
   }
@@ -96,7 +97,7 @@ class FactorCheck {
   void check_reshape(const Node& node) {
     const spmd::Placement *before = placement(node.input(0)), *after = placement(node.output());
     if (!before || !after || split_alike(flattened(before->sharding), flattened(after->sharding))) return;
-    report(node, fmt::format("{} takes {} of '{}' for {} of '{}', which are other elements", node.label(),
+    report(node, fmt::format("{} turns {} of '{}' into {} of '{}', which has other elements", node.label(),
                              before->sharding.str(mesh_), before->name, after->sharding.str(mesh_), after->name));
   }
 
@@ -106,7 +107,7 @@ class FactorCheck {
     return all;
   }
 
-  // The node on the whole values, kept in `values`, that its operands and results are parts of.
+  // The node on the whole values (kept in `values`) whose parts its operands and results are.
   Node of_whole_values(const Node& node, std::deque<Value>& values) const {
     Node global = node;
     for (auto* list : {&global.inputs, &global.outputs})
@@ -119,7 +120,7 @@ class FactorCheck {
     return global;
   }
 
-  // Dimensions by the one factor that runs along them. One without a factor must be whole.
+  // Collects dimensions by their factor. A dimension without a factor must be whole.
   bool gather_slots(const Node& node, const std::vector<Value*>& values,
                     const std::vector<std::vector<ops::DimFactors>>& dims, bool results,
                     std::vector<std::vector<Slot>>& along) {
@@ -136,7 +137,7 @@ class FactorCheck {
     return true;
   }
 
-  // Broadcast: whoever holds the one element has what all have; others hold none.
+  // Broadcast: a rank that holds the one element has what all have; others hold none.
   static bool is_one(const DimSharding& dim) { return dim.size().is(1); }
 
   bool check_factor(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
@@ -152,13 +153,13 @@ class FactorCheck {
     return !factor.can_be_split() || ops::traits_of(factor.kind).own_form;
   }
 
-  // Sizes may be called differently (Program::equal_extents); then it is the axes that count.
+  // Sizes may have different names (Program::equal_extents); then only the axes count.
   static bool split_alike(const DimSharding& a, const DimSharding& b) {
     if (a.size() == b.size()) return same_layout({{a}, {}}, {{b}, {}});
     return join_axes(axes_of(a)) == join_axes(axes_of(b));
   }
 
-  // What one factor runs along is split in the same way everywhere.
+  // All dimensions of one factor are split alike.
   bool check_same(const Node& node, const std::vector<Slot>& slots) {
     for (const Slot& slot : slots) {
       const Slot& first = slots.front();
@@ -170,7 +171,7 @@ class FactorCheck {
     return true;
   }
 
-  // Every rank reduces what it holds: the result is partial over the axes that split it.
+  // Every rank reduces its own elements: the result is partial over the axes that split the dimension.
   bool check_reduced(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
     if (slots.empty()) return true;
     for (const AxisRef& axis : axes_of(*slots.front().split))

@@ -17,8 +17,8 @@ namespace {
 using Partials = std::vector<PartialAxis>;
 using Places = std::vector<PlacedAxis>;
 
-// What is left of a sub-axis without some of its digits, before and after them. Example: tp (of size 8) without tp:(2)4
-// is tp:(1)2. Nullopt if those are not among its digits.
+// The rest of a sub-axis without some of its digits: the digits before and after them. Example: tp (of size 8) without
+// tp:(2)4 is tp:(1)2. Nullopt if those are not among its digits.
 std::optional<std::vector<AxisRef>> without(const AxisRef& whole, const AxisRef& gone) {
   if (whole.axis != gone.axis || gone.pre < whole.pre || gone.pre % whole.pre != 0) return std::nullopt;
   const int64_t end = gone.pre * gone.size;
@@ -29,8 +29,8 @@ std::optional<std::vector<AxisRef>> without(const AxisRef& whole, const AxisRef&
   return left;
 }
 
-// Takes an axis from the partial ones, of which several may be its digits together. False if it is not there under that
-// reduction; then some of it may be gone.
+// Removes an axis from the partial ones; several of them may be its digits together. False if it is not there under
+// that reduction; then some of its digits may be removed already.
 bool take(Partials& partials, const AxisRef& axis, Reduction reduction) {
   for (size_t p = 0; p < partials.size(); ++p) {
     const AxisRef partial = partials[p].axis;
@@ -64,8 +64,8 @@ class LayoutCheck {
     for (const Communication& communication : communications) communications_[communication.node] = &communication;
   }
 
-  // The same of collectives whose nodes are those of functions: what is said to go in leads to what is said to come
-  // out, and what is partial is reduced. After run().
+  // Checks lowered collectives as a whole: the stated layout of the operand must lead to the stated layout of the
+  // result, and partial values must be reduced. After run().
   void run_lowered() {
     for (const spmd::LoweredCollective& collective : *program_.lowered) {
       if (!report_.good()) return;
@@ -77,13 +77,13 @@ class LayoutCheck {
         check_move(communication, *before, *after);
         continue;
       }
-      // What is not said to be a part of something cannot be held to what the collective makes of it.
+      // Without a placement of the operand, the collective's effect on its layout cannot be checked.
       const bool has_part =
           std::any_of(ranks_.begin(), ranks_.end(), [&](int rank) { return gives(communication, rank); });
       if (has_part && !collective.operand.empty() && program_.graph->find(collective.operand))
         report("layout", node,
-               fmt::format("{} is given '{}' and gives what is of no known layout: their metadata have been lost; keep "
-                           "tessera.value, tessera.global and tessera.sharding",
+               fmt::format("{} takes '{}' and gives a result, both of unknown layout, since they lost their metadata; "
+                           "keep tessera.value, tessera.global and tessera.sharding",
                            node.label(), collective.operand));
     }
   }
@@ -106,7 +106,7 @@ class LayoutCheck {
     return found == program_.placements.end() ? nullptr : &found->second;
   }
 
-  // Over which axes a value is partial, as its placement says or as it came about.
+  // The axes over which a value is partial, according to its placement or to its computation.
   Partials partials(const Value* value) const {
     if (const spmd::Placement* placed = placement(value)) return placed->sharding.partial;
     auto found = kept_.find(value);
@@ -129,14 +129,14 @@ class LayoutCheck {
     return found == places_.end() ? Places() : found->second;
   }
 
-  // Whether this rank has a value only as zeros, in the place of what lives elsewhere.
+  // Whether this rank has a value only as zeros, in place of one that lives elsewhere.
   bool is_absent(const Value* value) const {
     if (const spmd::Placement* placed = placement(value))
       return !placed->sharding.lives_on(mesh_, mesh_.coordinates(rank_));
     return absent_.contains(value);
   }
 
-  // Whether others read what a rank has for a communication.
+  // Whether others read a rank's operand of a communication.
   bool gives(const Communication& communication, int rank) const {
     if (communication.kind == comm::Kind::send) {
       const auto to = bind_rank(communication.to, mesh_, mesh_.coordinates(rank)).constant();
@@ -147,7 +147,7 @@ class LayoutCheck {
                           static_cast<size_t>(std::find(members.begin(), members.end(), rank) - members.begin()));
   }
 
-  // A rank makes what it has of what it has, and gives nothing else; what messages bring may be chosen instead.
+  // A rank computes its values from values that it has, and gives no others; a Where may choose messages' data instead.
   bool operands_live_here(const Node& node) {
     const auto absent = std::find_if(node.inputs.begin(), node.inputs.end(),
                                      [&](const Value* operand) { return operand && is_absent(operand); });
@@ -172,14 +172,14 @@ class LayoutCheck {
     const spmd::Placement* placed = placement(*absent);
     report_.findings.push_back(
         {"layout",
-         fmt::format("{} uses '{}' on rank {}, but that {}: bring it there first", node.label(),
+         fmt::format("{} uses '{}' on rank {}, but that {}; bring it there first", node.label(),
                      placed ? placed->name : (*absent)->name, user,
-                     placed ? "is " + placed->sharding.str(mesh_) : "is made of what lives elsewhere"),
+                     placed ? "is " + placed->sharding.str(mesh_) : "is made from a value that lives elsewhere"),
          {{user, node.label()}}});
     return false;
   }
 
-  // What is made of something that lives at a place lives there, too; to let go of a replica is free.
+  // A value computed from one that lives at a place lives there, too; dropping a replica is free.
   void follow_place(const Node& node) {
     for (const Value* operand : node.inputs) {
       if (!operand) continue;
@@ -191,7 +191,7 @@ class LayoutCheck {
             continue;
           }
           return report("layout", node,
-                        fmt::format("{} makes '{}' of what lives at({}) only, but it is said to be {}", node.label(),
+                        fmt::format("{} makes '{}' from a value only at({}), but states it as {}", node.label(),
                                     placement(result)->name, print_place({entry}, mesh_),
                                     placement(result)->sharding.str(mesh_)));
         }
@@ -204,7 +204,7 @@ class LayoutCheck {
     return member % axes[axis].size;
   }
 
-  // Where the result of a communication lives; false if its operand is not where it is taken from.
+  // Where the result of a communication lives; false if its operand is not at the place from which it is taken.
   bool move_place(const Communication& communication, const std::vector<AxisRef>& axes, Places& at) {
     const comm::Kind kind = communication.kind;
     auto along = [&](const AxisRef& axis) {
@@ -214,7 +214,7 @@ class LayoutCheck {
       auto entry = along(axes[a]);
       const int64_t root = digit_of(communication.root, axes, a);
       if (traits_of(kind).root == RootRole::gives) {
-        if (entry == at.end()) continue;  // all have it
+        if (entry == at.end()) continue;  // all ranks have it
         if (entry->index != root) return false;
         at.erase(entry);
       } else if (traits_of(kind).root == RootRole::gets) {
@@ -250,7 +250,7 @@ class LayoutCheck {
     check_move(communication, *before, *after);
   }
 
-  // Whether the communication makes the one of the other.
+  // Whether the communication turns the one into the other.
   void check_move(const Communication& communication, const spmd::Placement& before, const spmd::Placement& after) {
     const Node& node = *communication.node;
     for (const spmd::Placement* placed : {&before, &after})
@@ -280,7 +280,7 @@ class LayoutCheck {
     return parse_axes(communication.axes, mesh_);
   }
 
-  // Of an operand without a placement: what is partial after the communication.
+  // For an operand without a placement: the partial axes after the communication.
   Partials remaining(const Communication& communication, const Value* operand) {
     Partials result = partials(operand);
     if (reduces(communication))
@@ -288,7 +288,8 @@ class LayoutCheck {
     return result;
   }
 
-  // The layout after the communication; reports and returns nullopt where it cannot be run on that layout.
+  // The layout after the communication; reports a finding and returns nullopt if the communication does not fit the
+  // layout.
   std::optional<Sharding> moved(const Communication& communication, const Sharding& before) {
     Sharding result = before;
     std::vector<AxisRef> axes = axes_of(communication);
@@ -297,8 +298,7 @@ class LayoutCheck {
         if (!take(result.partial, axis, communication.reduction)) {
           report(
               "layout", *communication.node,
-              fmt::format("{} reduces by {} over {}, but its operand is {}: what is whole would be counted more than "
-                          "once",
+              fmt::format("{} reduces by {} over {}, but its operand is {}: replicas would be counted more than once",
                           communication.node->label(), name_of(communication.reduction), axis.str(mesh_),
                           before.str(mesh_)));
           return std::nullopt;
@@ -331,9 +331,9 @@ class LayoutCheck {
     if (good) return result;
     report(
         "layout", *communication.node,
-        fmt::format("{} ({}) over {} cannot be run on {}: no part of that dimension is split so, or it lives elsewhere",
-                    communication.node->label(), communication.str(), fmt::join(communication.axes, ","),
-                    before.str(mesh_)));
+        fmt::format(
+            "{} ({}) over {} does not fit {}: no part of that dimension is split that way, or it lives elsewhere",
+            communication.node->label(), communication.str(), fmt::join(communication.axes, ","), before.str(mesh_)));
     return std::nullopt;
   }
 
@@ -341,7 +341,7 @@ class LayoutCheck {
     return std::any_of(partials.begin(), partials.end(), [&](const PartialAxis& p) { return p.axis.overlaps(axis); });
   }
 
-  // Of a dimension that is one part, or whole.
+  // For a dimension that is one part, or whole.
   static Part* only_part(Sharding& sharding, int64_t dim) {
     if (dim < 0 || dim >= static_cast<int64_t>(sharding.dims.size())) return nullptr;
     DimSharding& split = sharding.dims[dim];
@@ -349,8 +349,8 @@ class LayoutCheck {
     return split.parts.size() == 1 ? &split.parts[0] : nullptr;
   }
 
-  // The minor-most axes of the dimension's only part go. Of a whole axis whose minor digits are gathered, the major
-  // ones stay.
+  // Removes the minor-most axes of the dimension's only part. If the minor digits of a whole axis are gathered, the
+  // major ones stay.
   static bool gather(Sharding& sharding, int64_t dim, const std::vector<AxisRef>& axes) {
     Part* part = only_part(sharding, dim);
     if (!part) return false;
@@ -363,7 +363,7 @@ class LayoutCheck {
       gone.pop_back();
       auto left = without(last, axis), more = without(axis, last);
       if (!left && !more) return false;
-      // Only digits before those that go may be left, on either side.
+      // Only digits before the removed ones may remain, on either side.
       for (const AxisRef& rest : left ? *left : *more) {
         if (rest.pre > axis.pre || rest.pre > last.pre) return false;
         (left ? of_part : gone).push_back(rest);
@@ -381,7 +381,7 @@ class LayoutCheck {
 
   // --- all other nodes
 
-  // What is made of messages is what the program says that it is: they may carry the parts of a sum.
+  // A value computed from messages has the layout that the program states, since messages may carry the terms of a sum.
   bool made_of_messages(const Node& node) const {
     return std::any_of(node.inputs.begin(), node.inputs.end(),
                        [&](const Value* operand) { return operand && received_.contains(operand); });
@@ -421,7 +421,7 @@ class LayoutCheck {
         Partials stated = placed->sharding.partial;
         if (!take(stated, axis.axis, axis.reduction)) {
           report("partial", node,
-                 fmt::format("{} makes '{}' of {}, which is {}, but '{}' is said to be {}", node.label(), result->name,
+                 fmt::format("{} makes '{}' from {}, which is {}, but '{}' is stated as {}", node.label(), result->name,
                              partial_operand(node, axis), shown(axis), placed->name, placed->sharding.str(mesh_)));
           return;
         }
@@ -434,7 +434,8 @@ class LayoutCheck {
     return std::find(list.begin(), list.end(), axis) != list.end();
   }
 
-  // Whether some set of operands that may be partial together has all that are, and none that is whole on every rank.
+  // Whether some set of operands that may be partial together contains all partial ones, and none that is whole on
+  // every rank.
   bool keeps(const Node& node, const std::vector<ops::PartialSet>& sets, const PartialAxis& axis) const {
     return std::any_of(sets.begin(), sets.end(), [&](const ops::PartialSet& set) {
       if (set.reduction != axis.reduction) return false;
@@ -469,8 +470,8 @@ class LayoutCheck {
   std::map<const Node*, const Communication*> communications_;
   std::map<const Value*, Partials> kept_;  // of values without placements
   std::map<const Value*, Places> places_;  // of values without placements
-  std::set<const Value*> absent_;          // without placements, made of what lives elsewhere
-  std::set<const Value*> received_;        // made of messages, without placements
+  std::set<const Value*> absent_;          // without placements, computed from values that live elsewhere
+  std::set<const Value*> received_;        // computed from messages, without placements
 };
 
 }  // namespace

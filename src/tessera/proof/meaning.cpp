@@ -28,7 +28,7 @@ class Numbers {
     for (const auto& node : program.graph->nodes()) number(*node);
   }
 
-  /// In the program's order: what each node does.
+  /// The computation of each node, in the program's order.
   const std::vector<std::pair<Number, const Node*>>& steps() const { return steps_; }
 
   Number whole() {
@@ -52,7 +52,7 @@ class Numbers {
     return known->second;
   }
 
-  // Of what no node makes.
+  // The numbers of values that no node makes.
   Number source(const Value& value) {
     Mixer mixer;
     if (const auto elements = ops::content_of(&value)) {
@@ -66,8 +66,7 @@ class Numbers {
     return mixer.number();
   }
 
-  // What an expression is on all ranks that differ in the indices it depends on; where these are many, how it is
-  // written.
+  // An expression by its values on all ranks that differ in the indices it depends on; if these are many, by its text.
   Number number_of(const Expr& expr) {
     auto [known, fresh] = of_expressions_.try_emplace(expr);
     if (fresh) known->second = fresh_number_of(expr);
@@ -109,7 +108,7 @@ class Numbers {
       if (node.outputs[r]) of_[node.outputs[r]] = result_number(step, r);
   }
 
-  // What it is given to move is no part of what it states; whom it speaks to, and what shape it expects, is.
+  // A node's operand is not part of its statement; its peer and the shape that it expects are.
   Number communication(const Node& node) {
     const bool receives = dialect::kind_of(node) == comm::Kind::recv;
     Mixer stated = Step(node).begun();

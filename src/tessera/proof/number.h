@@ -8,8 +8,8 @@
 
 namespace tessera::proof {
 
-/// 128 bits that stand for a computation: equal ones have equal numbers, on every machine, and others different ones
-/// (but for a chance that is smaller than a broken memory's).
+/// A 128-bit hash of a computation. Equal computations have equal numbers, on every machine; different ones have
+/// different numbers (a collision is less likely than a memory error).
 struct Number {
   uint64_t high = 0, low = 0;
 
@@ -17,7 +17,7 @@ struct Number {
   bool operator<(const Number& other) const { return std::tie(high, low) < std::tie(other.high, other.low); }
 };
 
-/// Makes a number of what it is given, in order.
+/// Makes a number from its inputs, in order.
 class Mixer {
  public:
   Mixer& add(uint64_t word) {
@@ -26,7 +26,7 @@ class Mixer {
     return *this;
   }
   Mixer& add(const Number& number) { return add(number.high).add(number.low); }
-  /// Its length counts, too: "ab", "c" is not "a", "bc".
+  /// The length counts, too: "ab", "c" is not "a", "bc".
   Mixer& add(std::string_view bytes) {
     add(static_cast<uint64_t>(bytes.size()));
     for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {

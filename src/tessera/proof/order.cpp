@@ -13,11 +13,11 @@
 namespace tessera::proof {
 namespace {
 
-// The ranks of one group, and how far they have come together.
+// The ranks of one group, and their common progress.
 struct Group {
   std::vector<std::string> axes;
   std::vector<int> members;
-  int64_t done = 0;        // collectives that all have gone through
+  int64_t done = 0;        // collectives that all members have finished
   std::vector<char> here;  // members that wait at the next one
   size_t here_count = 0;
   std::map<std::pair<int, int>, std::deque<int>> messages;  // by sender and receiver (members): statements
@@ -65,7 +65,7 @@ class Walk {
   Place place(int rank) const {
     return {rank, at_[rank] < trace(rank).size() ? next(rank).node->label() : std::string()};
   }
-  // Of a rank that has not ended.
+  // For a rank that has not ended.
   const Seats::Seat& seat(int rank) const { return (*seats_of_[program_of(rank)][at_[rank]])[rank]; }
 
   void seat_ranks() {
@@ -82,14 +82,14 @@ class Walk {
     }
   }
 
-  // Whether the rank gets past its next communication; if not, it is one of those that wait.
+  // Whether the rank gets past its next communication; if not, it waits.
   bool step(int rank) {
     const Communication& communication = next(rank);
     const Seats::Seat& at = seat(rank);
     Group& group = groups_[at.group];
     if (communication.kind == comm::Kind::send) return send(rank, group, at.member);
     if (communication.kind == comm::Kind::recv) return receive(rank, group, at.member);
-    if (group.here[at.member]) return false;  // it waits already, and was woken for an older reason
+    if (group.here[at.member]) return false;  // it waits already, and an earlier event woke it
     group.here[at.member] = 1;
     if (++group.here_count < group.members.size()) return false;
     if (!agree(group)) return false;
@@ -133,8 +133,8 @@ class Walk {
         int sender = group.members[wanted.from];
         report_.findings.push_back(
             {"message",
-             fmt::format("rank {} receives from rank {} what that did not send as its next message of group {}: {}: {} "
-                         "at the one, {} at the other",
+             fmt::format("rank {} expects from rank {} another message of group {} than that sends next: {}: {} at the "
+                         "receiver, {} at the sender",
                          rank, sender, group.str(), *why, described(wanted), described(sent)),
              {{rank, wanted.communication->node->label()}, {sender, sent.communication->node->label()}}});
         return false;
@@ -149,7 +149,7 @@ class Walk {
   bool is_member(int rank, const Group& group, int64_t peer) {
     if (peer >= -1 && peer < static_cast<int64_t>(group.members.size())) return true;
     report_.findings.push_back({"message",
-                                fmt::format("rank {}: {} speaks to a rank that is not in the group {}", rank,
+                                fmt::format("rank {}: {} names a rank that is not in the group {}", rank,
                                             next(rank).node->label(), group.str()),
                                 {place(rank)}});
     return false;
@@ -190,7 +190,7 @@ class Walk {
     for (const Group& group : groups_)
       for (const auto& [pair, queue] : group.messages) {
         int sender = group.members[pair.first], receiver = group.members[pair.second];
-        if (at_[receiver] < trace(receiver).size()) continue;  // it never came so far
+        if (at_[receiver] < trace(receiver).size()) continue;  // it never got that far
         const Statement& sent = statements_[queue.front()];
         report_.findings.push_back({"message",
                                     fmt::format("rank {} sends {} to rank {}, which ends without receiving it", sender,
@@ -200,7 +200,7 @@ class Walk {
       }
   }
 
-  // --- ranks that never get to their ends
+  // --- ranks that never reach their ends
 
   bool is_stuck(int rank) const { return at_[rank] < trace(rank).size(); }
 
@@ -231,14 +231,14 @@ class Walk {
       const Group& group = groups_[seat(rank).group];
       report_.findings.push_back(
           {"cycle",
-           fmt::format("rank {} waits for rank {} at {} ({}), {} of group {}, but rank {} ends without coming to it",
+           fmt::format("rank {} waits for rank {} at {} ({}), {} of group {}, but rank {} ends without reaching it",
                        rank, ended, next(rank).node->label(), next(rank).str(), position(rank, group), group.str(),
                        ended),
            {place(rank), {ended, ""}}});
       return;
     }
     std::vector<int> cycle = shortest_cycle(stuck);
-    Finding finding{"cycle", fmt::format("{} ranks wait in a circle:", cycle.size()), {}};
+    Finding finding{"cycle", fmt::format("{} ranks wait in a cycle:", cycle.size()), {}};
     for (size_t i = 0; i < cycle.size(); ++i) {
       int rank = cycle[i];
       const Group& group = groups_[seat(rank).group];
@@ -254,12 +254,12 @@ class Walk {
     return next(rank).kind == comm::Kind::recv ? "a message" : fmt::format("collective #{}", group.done + 1);
   }
 
-  // Breadth first from every rank that is stuck: each waits for one that is stuck too, so there is a cycle. All members
-  // of a group wait for the same, so its edges are followed once a search.
+  // Searches breadth first from every stuck rank: each waits for another stuck one, so there is a cycle. All members of
+  // a group wait for the same ranks, so a search follows a group's edges once.
   std::vector<int> shortest_cycle(const std::vector<int>& stuck) {
     std::vector<int> best;
     for (int start : stuck) {
-      if (!best.empty() && best.size() <= 2) break;  // no shorter one is of two ranks
+      if (!best.empty() && best.size() <= 2) break;  // no cycle is shorter than two ranks
       std::vector<int> from(mesh_.size(), -1), depth(mesh_.size(), 0);
       std::vector<char> followed(groups_.size());
       std::deque<int> frontier = {start};
@@ -287,7 +287,7 @@ class Walk {
         });
       }
     }
-    check(!best.empty(), "ranks that all wait for one another wait in a circle");
+    check(!best.empty(), "ranks that all wait for one another wait in a cycle");
     return best;
   }
 
@@ -302,8 +302,8 @@ class Walk {
   Seats seats_;
   std::vector<std::vector<const std::vector<Seats::Seat>*>> seats_of_;  // by program and communication, then rank
   std::vector<Group> groups_;
-  std::set<std::pair<int, std::vector<int>>> agreed_;  // what members stated together, and was compared
-  std::set<std::pair<int, int>> matched_;              // the same of what was sent and received
+  std::set<std::pair<int, std::vector<int>>> agreed_;  // statements that members made together and that were compared
+  std::set<std::pair<int, int>> matched_;              // the same for sent and received messages
 };
 
 }  // namespace

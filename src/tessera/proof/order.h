@@ -7,18 +7,18 @@
 namespace tessera::proof {
 
 /// Follows all ranks through their communications, each rank stopping where it must wait for others, and reports the
-/// first clash: members of a group that meet different collectives or state what does not fit together, a receive that
-/// finds another message than it expects, a message that nobody receives, ranks that wait in a circle (the shortest
-/// one) or for a rank that has ended.
+/// first clash: members of a group that meet different collectives or whose statements do not fit together, a receive
+/// that finds an unexpected message, a message that nobody receives, ranks that wait for each other in a cycle (the
+/// shortest one) or for a rank that has ended.
 ///
-/// Collectives wait for all members, receives for their message, sends for nobody. As no rank has a choice of what to
-/// do next, every order of events ends in the same state: one walk proves it for all.
+/// Collectives wait for all members, receives for their message, sends for nobody. Since no rank chooses what it does
+/// next, every order of events ends in the same state: one walk proves it for all.
 ///
 /// Example, ranks 0 and 1, groups a and b of both: rank 0 does a then b, rank 1 b then a. 0 waits at a for 1, 1 waits
 /// at b for 0: a cycle of two nodes.
 ///
-/// `communications`: by program. Cost: one step per rank and communication; what ranks state is bound and compared once
-/// per class of like ranks and members.
+/// `communications`: by program. Cost: one step per rank and communication; statements are bound and compared once per
+/// class of like ranks and members.
 void check_order(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications,
                  Report& report);
 

@@ -14,7 +14,7 @@
 namespace tessera::proof {
 namespace {
 
-// The ranks that run a program, those together at which the same of its values live.
+// The ranks that run a program, grouped by the place of their values.
 std::vector<std::vector<int>> ranks_by_place(const runtime::RankPrograms& programs, int program) {
   const Mesh& mesh = programs.mesh();
   const std::vector<AxisRef> axes = spmd::placed_axes(*programs.programs[program]);
@@ -30,7 +30,7 @@ std::vector<std::vector<int>> ranks_by_place(const runtime::RankPrograms& progra
   return all;
 }
 
-// Where ranks run different programs, whose it is that is wrong.
+// If ranks run different programs: says whose program is wrong.
 void say_whose(Report& report, const runtime::RankPrograms& programs, const std::vector<int>& ranks) {
   if (report.good() || programs.programs.size() == 1) return;
   const int first = ranks.front(), last = ranks.back();
@@ -44,8 +44,8 @@ void say_whose(Report& report, const runtime::RankPrograms& programs, const std:
     message += fmt::format("; on {} ranks, of which {} is the first", count, first);
 }
 
-// A program that was read and is what was proved and written needs no more; nor does one whose collectives are lowered,
-// as it was proved before that, and its functions are held to what they stand for.
+// A program that was read, and is what was proved and written, needs no further proof. Nor does a program with lowered
+// collectives: it was proved before lowering, and its functions are compared with the collectives that they stand for.
 bool tells_by_replicas(const runtime::RankPrograms& programs) {
   return std::none_of(programs.programs.begin(), programs.programs.end(),
                       [](const auto& program) { return program->as_written || program->lowered; });
@@ -70,11 +70,11 @@ Report prove(const runtime::RankPrograms& programs) {
   if (!report.good()) return report;
   for (size_t p = 0; p < programs.programs.size(); ++p)
     for (const std::vector<int>& ranks : ranks_by_place(programs, static_cast<int>(p))) {
-      // Before rules are asked about nodes: they take it that operands fit. Of ranks that run one model, the first and
-      // the last: the largest and the smallest shards.
+      // Types come first, since rules assume that operands fit. Among ranks that run one model, the first and the last
+      // have the largest and the smallest shards.
       for (int rank : std::set<int>{ranks.front(), ranks.back()})
         if (report.good()) check_types(*programs.programs[p], rank, report);
-      // Of a model that is compiled here, the session says it.
+      // For a model that is compiled here, the session checks this.
       const bool was_read = !programs.placed || programs.programs[p]->as_written;
       if (was_read && report.good()) check_values(*programs.programs[p], ranks.front(), report);
       if (programs.placed && report.good()) check_layouts(*programs.programs[p], communications[p], ranks, report);

@@ -5,9 +5,9 @@
 
 namespace tessera::proof {
 
-/// Proves, without running anything, that the programs of all ranks fit together; see Finding::rule for what is proved.
-/// Ranks that run the same model are followed together as far as they are alike. The first clash of each kind of proof
-/// is reported: what comes after a clash means little.
+/// Proves, without running anything, that the programs of all ranks fit together; Finding::rule lists the rules. Ranks
+/// that run the same model are followed together as far as they are alike. Reports the first clash of each kind of
+/// proof, since whatever follows a clash means little.
 Report prove(const runtime::RankPrograms& programs);
 
 }  // namespace tessera::proof

@@ -62,7 +62,7 @@ class Replicas {
     for (int rank = 0; rank < mesh_.size(); ++rank)
       for (const Value* state : programs_.of(rank).graph->values_of(ValueKind::state)) {
         if (!state->next || !report_.good()) continue;
-        // Where no layout says otherwise, states that begin alike are one.
+        // Unless a layout says otherwise, states with equal initial data are one.
         const Number began = programs_.placed ? derivation_.part(rank, state) : number(rank, state);
         const auto [other, fresh] = first.emplace(std::pair(state->name, began), rank);
         const Value* known = fresh ? state : programs_.of(other->second).graph->find(state->name);
@@ -81,7 +81,7 @@ class Replicas {
                                 {{a, node}, {b, node}}});
   }
 
-  // Back from values that differ to what they differ by, and the node that uses it.
+  // Traces values that differ back to the cause, and to the node that uses it.
   std::pair<std::string, std::string> where_they_part(int a, const Value* at_a, int b, const Value* at_b) const {
     std::string user;
     while (at_a->producer && at_b->producer) {
@@ -93,13 +93,13 @@ class Replicas {
       for (size_t i = 0; i < one.inputs.size() && !next_a; ++i)
         if (one.inputs[i] && other.inputs[i] && number(a, one.inputs[i]) != number(b, other.inputs[i]))
           next_a = one.inputs[i], next_b = other.inputs[i];
-      if (!next_a) return {fmt::format("{} gives each another part, or does something else on each", user), user};
+      if (!next_a) return {fmt::format("{} gives each rank another part, or computes differently on each", user), user};
       at_a = next_a;
       at_b = next_b;
     }
     const std::string_view kind = at_a->kind == ValueKind::state      ? "the data of '{}' differ"
                                   : at_a->kind == ValueKind::constant ? "the constant '{}' differs"
-                                  : at_a->kind == ValueKind::input    ? "each takes its own part of the input '{}'"
+                                  : at_a->kind == ValueKind::input    ? "each rank takes its own part of the input '{}'"
                                                                       : "'{}' differs with the rank";
     const std::string by = user.empty() ? "" : fmt::format(", which {} uses", user);
     return {fmt::format(fmt::runtime(kind), at_a->name) + by, user};

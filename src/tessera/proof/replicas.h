@@ -8,13 +8,13 @@
 
 namespace tessera::proof {
 
-/// Ranks that give out the same part of an output have the same of it, and so it is with what states become; as it is
-/// derived from nodes (proof/derivation.h). Else a finding of rule "output", which says where the ranks part.
+/// Checks that ranks which give the same part of an output, or of a state's next value, have equal data there, as
+/// derived from nodes (proof/derivation.h). If not, a finding of rule "output" says where the ranks diverge.
 ///
-/// Example: as an output, Relu (MatMul (x, w)) with other data of w on each rank is a finding that names w and the
+/// Example: the output Relu (MatMul (x, w)) with different data of w on each rank is a finding that names w and the
 /// MatMul.
 ///
-/// `communications`: of each program, as communications_of says. Ranks must be known to get to their ends.
+/// `communications`: of each program, from communications_of. All ranks must be known to reach their ends.
 void check_replicas(const runtime::RankPrograms& programs,
                     const std::vector<std::vector<Communication>>& communications, Report& report);
 

@@ -41,7 +41,8 @@ std::optional<Rope> Rope::cut(const Expr& begin, const Expr& end) const {
   for (size_t p = 0; p < pieces_.size(); ++p) {
     const Piece& piece = pieces_[p];
     const Expr &from = seams[p], &to = seams[p + 1];
-    // What is known by seams, by their order, and by the cut lying within the rope is not asked of expressions.
+    // Whatever follows from the order of seams, and from the cut lying within the rope, need not be derived from
+    // expressions.
     const auto is_before = begins_at_seam ? std::optional(p < first) : at_or_before(to, begin);
     if (is_before && *is_before) continue;
     const auto is_behind = ends_at_seam                   ? std::optional(p >= last)

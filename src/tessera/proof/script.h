@@ -12,7 +12,7 @@
 
 namespace tessera::proof {
 
-/// What a rank has in a value: what it is, and what it is made of, where that is pieces of others.
+/// A rank's knowledge of a value: its number, and its pieces if it consists of pieces of others.
 struct Held {
   Number number;
   std::shared_ptr<const Rope> rope;
@@ -22,13 +22,13 @@ struct Held {
   Held(Rope of) : number(of.number()), rope(std::make_shared<const Rope>(std::move(of))) {}
 };
 
-/// A program's nodes in the form in which all ranks that run it are followed. Values go by their number in the graph.
+/// A program's nodes in the form in which all ranks that run it are followed. An index identifies each value.
 struct Script {
   struct Line {
     Step step;
     const Communication* communication = nullptr;
     const Node* node = nullptr;
-    std::vector<int> operands, results;        // -1: left out
+    std::vector<int> operands, results;        // -1: absent
     std::vector<std::vector<size_t>> made_of;  // OpDef::made_of
   };
 

@@ -8,7 +8,7 @@
 
 namespace tessera::proof {
 
-/// Which group each rank is in, and as which member, by the axes that communication names.
+/// The group of each rank, and its member index there, by the axes that communication names.
 class Seats {
  public:
   struct Seat {
@@ -18,9 +18,9 @@ class Seats {
 
   explicit Seats(const Mesh& mesh) : mesh_(mesh) {}
 
-  /// By rank. Stays where it is. A user error if the mesh has no such axes.
+  /// The seats by rank; the reference stays valid. A user error if the mesh has no such axes.
   const std::vector<Seat>& along(const std::vector<std::string>& axes);
-  /// The members of the groups along all axes so far, ranks.
+  /// The ranks in each group, along all axes so far.
   const std::vector<std::vector<int>>& groups() const { return groups_; }
 
  private:

@@ -28,7 +28,7 @@ Communication communication_of(const Node& node, comm::Kind kind) {
   if (const Value* out = node.output(0); out && kind != comm::Kind::send) {
     result.dtype = out->dtype();
     result.out = out->shape();
-    if (!node.input(0)) result.in = result.out;  // of a broadcast and a permutation; of others it is not looked at
+    if (!node.input(0)) result.in = result.out;  // for broadcast and permute; others do not use it
   }
   switch (traits_of(kind).block) {
     case BlockSide::operand:

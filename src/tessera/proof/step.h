@@ -7,13 +7,13 @@
 
 namespace tessera::proof {
 
-/// What a node does by itself, as a factor in numbers: its operator and attributes. Two operands of
-/// commutative operators count in any order, and a copy (Identity) is what it copies.
+/// A node's own contribution to numbers: its operator and attributes. The two operands of commutative operators count
+/// in any order, and a copy (Identity) has its operand's number.
 class Step {
  public:
   explicit Step(const Node& node);
 
-  /// What it makes of operands with these numbers; those that are left out have Number().
+  /// The number of the step on operands with these numbers; absent operands have Number().
   Number of(std::vector<Number> operands) const;
   /// Its operator and attributes alone.
   const Mixer& begun() const { return begun_; }
@@ -23,7 +23,7 @@ class Step {
   bool copies_, commutes_;
 };
 
-/// Of a step that has the number `step`, the result `index`.
+/// The number of result `index` of a step that has the number `step`.
 Number result_number(const Number& step, size_t index);
 
 }  // namespace tessera::proof

@@ -15,8 +15,8 @@ namespace {
 
 using Symbols = std::map<std::string, int64_t, std::less<>>;
 
-constexpr size_t kSamples = 2;    // of the symbols' sizes that are looked at
-constexpr size_t kMostTried = 8;  // of those that a model may be too small for
+constexpr size_t kSamples = 2;    // sizes of the symbols to check
+constexpr size_t kMostTried = 8;  // sizes tried at most: windows may not fit some of them
 constexpr int64_t kLargest = 24;
 
 std::set<std::string> symbols_of(const spmd::Program& program) {
@@ -31,8 +31,8 @@ std::set<std::string> symbols_of(const spmd::Program& program) {
   return symbols;
 }
 
-// What the program itself demands: extents that must be equal, and tensors at its edge that are not empty. What is said
-// of values in between demands nothing, since it is what is to be proved.
+// The program's own demands: extents that must be equal, and tensors at its edge that must not be empty. Stated types
+// of values in between demand nothing, since they are to be proved.
 spmd::SizeDemands demands_of(const spmd::Program& program) {
   spmd::SizeDemands demands;
   demands.equal = program.equal_extents;
@@ -50,8 +50,8 @@ spmd::SizeDemands demands_of(const spmd::Program& program) {
   return demands;
 }
 
-// Sizes at which the program runs, as far as its demands tell: near the hints, and near others by chance. The same in
-// every run.
+// Sizes at which the program runs, as far as its demands tell: near the hints, and near random sizes. The same in every
+// run.
 std::vector<Symbols> samples_of(const spmd::Program& program) {
   const std::set<std::string> names = symbols_of(program);
   const spmd::SizeDemands demands = demands_of(program);
@@ -76,7 +76,7 @@ class TypeCheck {
   TypeCheck(const spmd::Program& program, int64_t rank, const Symbols& symbols, Report& report)
       : program_(program), rank_(rank), symbols_(symbols), report_(report) {}
 
-  /// False if an operator cannot be of these sizes; then others may do.
+  /// False if an operator cannot have these sizes; then other sizes may work.
   bool run() {
     walk();
     return fits_;
@@ -97,7 +97,7 @@ class TypeCheck {
       if (!own->has_shape() || own->shape() == expected) continue;
       return report(
           own->producer,
-          fmt::format("'{}' is said to be {} of '{}' {}, which is {} on rank {}, but has the shape {}{}", own->name,
+          fmt::format("'{}' is stated as {} of '{}' {}, which is {} on rank {}, but has the shape {}{}", own->name,
                       placed.sharding.str(program_.mesh), placed.name, to_string(*placed.global.shape),
                       to_string(expected), rank_, to_string(own->shape()), sizes()));
     }
@@ -122,7 +122,7 @@ class TypeCheck {
     }
   }
 
-  // Whether the results come out as they are stated.
+  // Whether the results have their stated types.
   bool infer(Node& node) {
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (!op) return true;

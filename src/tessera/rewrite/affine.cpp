@@ -8,7 +8,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// The types of index arithmetic; narrower and unsigned ones would wrap around.
+/// The types of index arithmetic; narrower and unsigned types would wrap around.
 bool is_integral(DType dtype) {
   return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::boolean;
 }
@@ -79,7 +79,7 @@ std::vector<size_t> real_dimensions(const Shape& shape) {
   return dims;
 }
 
-/// A reshape that only adds or removes extents of 1.
+/// A reshape that only adds or removes dimensions of extent 1.
 std::optional<Affine> reshape(const Affine& from, const Shape& old_shape, const Shape& new_shape) {
   Affine result{from.offset, std::vector<Expr>(new_shape.size(), Expr(0))};
   if (from.is_uniform()) return result;
@@ -105,7 +105,7 @@ std::optional<int64_t> bound(const Affine& affine, const Shape& shape, bool lowe
   return lower ? extreme.lower_bound() : extreme.upper_bound();
 }
 
-/// Whether `difference` compares with 0 that way everywhere (1), nowhere (0) or it depends (nullopt).
+/// Whether the comparison of `difference` with 0 holds everywhere (1), nowhere (0), or depends (nullopt).
 std::optional<int64_t> decide(std::string_view type, const Affine& difference, const Shape& shape) {
   auto least = lower_bound(difference, shape), most = upper_bound(difference, shape);
   auto at_least = [&](int64_t value) { return least && *least >= value; };
@@ -179,7 +179,7 @@ const Affine* AffineAnalysis::of(const Value* value) const {
   return found == known_.end() ? nullptr : &found->second;
 }
 
-/// Known elements that are in arithmetic progression.
+/// Known elements in arithmetic progression.
 std::optional<Affine> AffineAnalysis::leaf(const Value& value) const {
   if (value.kind == ValueKind::constant) return affine_of(value.data);
   if (!value.content || value.content->empty()) return std::nullopt;
@@ -242,7 +242,7 @@ std::optional<Affine> AffineAnalysis::elementwise(const Node& node) const {
   const Shape& shape = node.outputs[0]->shape();
   auto operand = [&](size_t i) -> std::optional<Affine> {
     const Affine* found = of(node.input(i));
-    // Operators that reduce come here, too: they are not followed.
+    // Reductions come here, too; the analysis does not follow them.
     if (!found || found->strides.size() > shape.size()) return std::nullopt;
     return over(*found, shape.size());
   };
@@ -298,7 +298,7 @@ std::optional<Affine> AffineAnalysis::slice(const Node& node) const {
   return result;
 }
 
-/// Pieces that continue each other; a piece of extent 1 continues any progression.
+/// Joins pieces that continue each other; a piece of extent 1 continues any progression.
 std::optional<Affine> AffineAnalysis::concat(const Node& node) const {
   size_t axis = axis_of(node, "axis", 0, node.outputs[0]->rank());
   std::vector<const Affine*> pieces;

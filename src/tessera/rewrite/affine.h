@@ -15,12 +15,12 @@ struct Affine {
   std::vector<Expr> strides;  ///< one per dimension
 
   bool is_uniform() const;                   ///< the same everywhere
-  std::optional<int64_t> uniform() const;    ///< that element, if it is a number
+  std::optional<int64_t> uniform() const;    ///< the element, if it is everywhere the same number
   std::optional<size_t> coordinate() const;  ///< d if the element is just i_d
 };
 
-/// Recognises affine values. An arange is [0 | 1]; unsqueezed, sliced, shifted or compared it stays one, and
-/// what compares always true is uniform. Types and shapes of all values must be known.
+/// Recognises affine values. An arange is [0 | 1]; unsqueezing, slicing, shifting or comparing keeps it affine, and a
+/// comparison that is always true is uniform. Types and shapes of all values must be known.
 class AffineAnalysis {
  public:
   explicit AffineAnalysis(const Graph& graph);
@@ -43,7 +43,7 @@ class AffineAnalysis {
   std::unordered_map<const Value*, Affine> known_;
 };
 
-/// Bounds of an affine value over a tensor of that shape, where known.
+/// Bounds of an affine value over a tensor of that shape, if known.
 std::optional<int64_t> lower_bound(const Affine& affine, const Shape& shape);
 std::optional<int64_t> upper_bound(const Affine& affine, const Shape& shape);
 

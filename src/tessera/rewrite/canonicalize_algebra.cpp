@@ -8,7 +8,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// The result is that operand, broadcast.
+/// Replaces the result by that operand, broadcast.
 bool becomes(Graph& graph, Node* node, Value* operand) {
   if (operand->dtype() != node->outputs[0]->dtype()) return false;
   return replace(graph, node->outputs[0], expanded(graph, operand, node->outputs[0]->shape(), node));
@@ -20,14 +20,14 @@ bool is_exactly(const Value* value, double expected) {
          (!is_float(value->dtype()) || std::signbit(*scalar) == std::signbit(expected));
 }
 
-/// Clang 16 takes no numbers with a fraction as template arguments, but names of them.
+/// Clang 16 takes no fractional numbers as template arguments, but takes names of them.
 enum class Neutral { minus_zero, zero, one };
 
 constexpr double number(Neutral neutral) {
   return neutral == Neutral::minus_zero ? -0.0 : neutral == Neutral::zero ? 0.0 : 1.0;
 }
 
-/// x ∘ neutral = neutral ∘ x = x. Of floats, -0 is neutral to addition: -0 + 0 is 0.
+/// x ∘ neutral = neutral ∘ x = x. For floats, -0 is the neutral element of addition, since -0 + 0 is 0.
 template <Neutral neutral>
 bool drop_neutral(Graph& graph, Node* node) {
   if (node->inputs.size() != 2) return false;

@@ -8,8 +8,8 @@ Value* scaled(Graph& graph, Value* x, float factor, const Node* before) {
   return factor == 1 ? x : emit(graph, "Mul", {x, graph.constant_scalar(x->dtype(), factor)}, before);
 }
 
-/// alpha·A'·B' + beta·C becomes MatMul (Gemm with nothing but transB = 1 where B is transposed), Mul and Add: the
-/// product alone may be split along its contraction.
+/// Turns alpha·A'·B' + beta·C into MatMul (or Gemm with only transB = 1 if B is transposed), Mul and Add: only the
+/// plain product may be split along its contraction.
 bool split_gemm(Graph& graph, Node* node) {
   float alpha = node->get_float("alpha", 1), beta = node->get_float("beta", 1);
   bool trans_a = node->get_int("transA", 0) != 0, trans_b = node->get_int("transB", 0) != 0;
@@ -34,8 +34,8 @@ bool is_unary(const Node& node) {
   return is_elementwise(node) && node.inputs.size() == 1;
 }
 
-/// The operand through which a [rows, columns] value could be computed in another shape of its rows: the left one of a
-/// product with a matrix, the one beside a bias; null if there is none.
+/// The operand through which a [rows, columns] value could be computed with its rows in another shape: the left operand
+/// of a product with a matrix, or the one beside a bias; null if there is none.
 Value* row_operand(const Node& node) {
   if (!node.domain.empty() || node.outputs.size() != 1 || node.outputs[0]->rank() != 2) return nullptr;
   if (node.is("MatMul") || node.is("Gemm")) {
@@ -77,7 +77,7 @@ bool unflatten_rows(Graph& graph, Node* node) {
   Value* flat = node->inputs[0];
   const Shape& shape = node->outputs[0]->shape();
   if (flat->rank() != 2 || shape.size() < 3 || !(shape.back() == flat->shape()[1])) return false;
-  // As many elements and columns are as many rows, unless there are no columns: [1, 0] may become [1, 5, 0].
+  // Equal elements and columns mean equal rows, unless there are no columns: [1, 0] may become [1, 5, 0].
   const Shape leading(shape.begin(), shape.end() - 1);
   if (shape.back().lower_bound().value_or(0) < 1 && !(product(leading) == flat->shape()[0])) return false;
   size_t products = 0;

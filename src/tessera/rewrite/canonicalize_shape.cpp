@@ -4,7 +4,7 @@
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
 
-// Every change of shape is one Reshape to an explicit shape (allowzero = 1, no -1), or nothing at all.
+// Turns every change of shape into one Reshape to an explicit shape (allowzero = 1, no -1), or into nothing at all.
 namespace tessera::rewrite {
 namespace {
 
@@ -18,7 +18,7 @@ bool to_reshape(Graph& graph, Node* node) {
   return view != node->inputs[0] && replace(graph, node->outputs[0], view);
 }
 
-/// Sets operand 1 to the result's shape if it is known and spelt in another way.
+/// Sets operand 1 to the result's shape if that is known and spelt differently.
 bool state_shape(Graph& graph, Node* node) {
   const Shape& shape = node->outputs[0]->shape();
   auto given = contents(node->input(1));
@@ -55,8 +55,8 @@ std::vector<int64_t> permutation_of(const Node& node) {
   return node.get_ints("perm", reversed);
 }
 
-/// Dimensions that a Transpose leaves in front are divided before it, where that undoes an earlier Reshape. PyTorch
-/// turns keys as matrices, whatever is in front of them:
+/// Divides dimensions that a Transpose leaves in front before the Transpose, if that undoes an earlier Reshape. PyTorch
+/// transposes keys as matrices, with all leading dimensions merged:
 ///
 ///     [b, h, s, d] → [b·h, s, d] → Transpose 0 2 1 → [b, h, d, s]   becomes   [b, h, s, d] → Transpose 0 1 3 2
 bool divide_before_transpose(Graph& graph, Node* node) {
@@ -83,8 +83,9 @@ bool divide_before_transpose(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], transposed(graph, divided, turn, node));
 }
 
-/// Softmax and its kin along the last dimension care for no other: reshapes around them that undo each other go away.
-/// So they were written before ONNX 13, where they saw every operand as a matrix.
+/// Removes reshapes around Softmax and its kin that undo each other, since along the last dimension these operators do
+/// not depend on other dimensions. Before ONNX 13, exporters wrote such reshapes because the operators saw every
+/// operand as a matrix.
 bool unfold_softmax(Graph& graph, Node* node) {
   Node* softmax = node->inputs[0]->producer;
   if (!softmax || !(softmax->is("Softmax") || softmax->is("LogSoftmax") || softmax->is("Hardmax"))) return false;
@@ -113,7 +114,7 @@ bool simplify_transpose(Graph& graph, Node* node) {
     node->set("perm", permutation);
     return true;
   }
-  // Where only extents of 1 change places, the elements stay where they are.
+  // If only extents of 1 change places, the elements stay in place.
   const Shape& shape = node->inputs[0]->shape();
   std::erase_if(permutation, [&](int64_t d) { return shape[d].is(1); });
   return std::is_sorted(permutation.begin(), permutation.end()) && to_reshape(graph, node);
@@ -140,7 +141,7 @@ bool drop_lone_concat(Graph& graph, Node* node) {
   return node->inputs.size() == 1 && replace(graph, node->outputs[0], node->inputs[0]);
 }
 
-/// Exporters join rotated and passed elements even where one part is empty.
+/// Exporters join rotated and passed elements even if one part is empty.
 bool drop_empty_parts(Graph& graph, Node* node) {
   const size_t axis = static_cast<size_t>(axis_of(*node, "axis", 0, node->outputs[0]->rank()));
   std::vector<Value*> parts = node->inputs;
@@ -153,8 +154,8 @@ bool drop_lone_split(Graph& graph, Node* node) {
   return node->outputs.size() == 1 && drop_unchanged(graph, node);
 }
 
-/// Element-wise operators broadcast by themselves: an Expand before them moves behind them, and vanishes where another
-/// operand makes the result as large anyway.
+/// Element-wise operators broadcast, so an Expand before them moves behind them. It vanishes if another operand makes
+/// the result as large anyway.
 bool sink_expand(Graph& graph, Node* node) {
   if (!is_elementwise(*node) || node->outputs.size() != 1) return false;
   std::vector<Value*> operands = node->inputs;

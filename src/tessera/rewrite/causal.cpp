@@ -9,7 +9,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// b - a (or a - b) ≥ 0 as the condition that a comparison, or its negation, states; nullopt if it is none.
+/// The condition b - a (or a - b) ≥ 0 that a comparison, or its negation, states; nullopt if it states none.
 std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node, size_t rank, bool negated) {
   if (node.inputs.size() != 2) return std::nullopt;
   const Affine* a = analysis.of(node.inputs[0]);
@@ -29,22 +29,22 @@ std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node
   return difference;
 }
 
-/// Whether the value has an element of its own for every query and key of a shape [..., queries, keys].
+/// Whether the value has its own element for every query and key of a shape [..., queries, keys].
 bool covers(const Value* value, const Shape& whole) {
   size_t rank = value->rank();
   return rank >= 2 && whole.size() >= 2 && value->shape()[rank - 2] == whole[whole.size() - 2] &&
          value->shape()[rank - 1] == whole.back();
 }
 
-/// What the last two dimensions [queries, keys] hold, where that depends only on which of the two coordinates is
-/// larger. A uniform value holds the same in both halves, whatever its rank.
+/// The content of the last two dimensions [queries, keys] if it depends only on which of the two coordinates is larger.
+/// A uniform value has the same content in both halves, at any rank.
 struct Halves {
   double seen;    ///< of keys up to the query
   double hidden;  ///< of later keys
   bool uniform() const { return seen == hidden; }
 };
 
-/// Finds the halves of a value, from constants, ranges and triangles up. So PyTorch writes is_causal:
+/// Finds the halves of a value, starting from constants, ranges and triangles. PyTorch writes is_causal like this:
 ///
 ///     Expand(1)            1, 1
 ///     Trilu lower          1, 0
@@ -110,7 +110,7 @@ class HalvesReader {
     return Halves{static_cast<double>(function(x->seen)), static_cast<double>(function(x->hidden))};
   }
 
-  /// Whether an operand's halves are the result's: it is not repeated along the last two dimensions.
+  /// Whether an operand has the result's halves: it is not repeated along the last two dimensions.
   static bool aligned(const Halves& halves, const Value& operand, const Node& node) {
     return halves.uniform() || covers(&operand, node.outputs[0]->shape());
   }
@@ -197,10 +197,10 @@ class HalvesReader {
   }
 
   const AffineAnalysis& analysis_;
-  int left_ = 64;  // values; masks are small, and what hangs on them may be a whole model
+  int left_ = 64;  // values to visit; masks are small, but a whole model may depend on them
 };
 
-/// Whether the mask has an element of its own for every query and key, and what the halves are.
+/// Whether the mask has its own element for every query and key, and the content of its halves.
 std::optional<Halves> halves_of(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
   return covers(mask, scores) ? HalvesReader(analysis).read(mask) : std::nullopt;
 }

@@ -89,7 +89,7 @@ std::optional<std::vector<int64_t>> numbers(const Value* value) {
 
 namespace {
 
-/// An integer as a double; nullopt beyond ±2^53, where not every integer is one.
+/// An integer as a double; nullopt beyond ±2^53, where a double cannot hold every integer.
 template <typename T>
 std::optional<double> exactly(T number) {
   constexpr double kMost = 0x1p53;

@@ -7,11 +7,11 @@
 
 #include "tessera/ir/graph.h"
 
-/// What all passes share: making typed nodes, replacing values, and asking about them.
+/// Helpers of all passes: they make typed nodes, replace values, and query them.
 namespace tessera::rewrite {
 
-/// A node before `before`, with `results` results named after `name` and their types inferred. A result of `before`
-/// that has this name yields it: it is about to be replaced.
+/// Adds a node before `before`, with `results` results named after `name`, and infers their types. If a result of
+/// `before` has this name, it gives the name up, since it is about to be replaced.
 Node* emit_node(Graph& graph, std::string_view op_type, std::vector<Value*> operands, const Node* before,
                 std::vector<Attribute> attributes = {}, std::string_view name = {}, size_t results = 1);
 /// The same; returns its only result.
@@ -20,25 +20,25 @@ Value* emit(Graph& graph, std::string_view op_type, std::vector<Value*> operands
 
 Attribute attribute(std::string_view name, AttributeValue value);
 
-/// Every use of `from` becomes one of `to`. A graph output's name moves along with it; where it cannot (an input, a
-/// state or another output would have to take it), or the ranks differ, nothing changes and the answer is false.
+/// Replaces every use of `from` by `to`. A graph output's name moves along. If it cannot (an input, a state or another
+/// output would have to take it), or the ranks differ, changes nothing and returns false.
 bool replace(Graph& graph, Value* from, Value* to);
 
-/// The nodes at this moment, in order: passes add nodes while they walk.
+/// The current nodes, in order; passes add nodes while they walk.
 std::vector<Node*> nodes_of(const Graph& graph);
 
 /// A one-dimensional int64 operand: a constant if all extents are numbers, else an expression.
 Value* shape_operand(Graph& graph, const Shape& shape);
-/// x in that shape (same number of elements); x itself if it has it already.
+/// x in that shape (same number of elements); x itself if it already has it.
 Value* reshaped(Graph& graph, Value* x, const Shape& shape, const Node* before);
-/// x broadcast to that shape; x itself if it has it already.
+/// x broadcast to that shape; x itself if it already has it.
 Value* expanded(Graph& graph, Value* x, const Shape& shape, const Node* before);
 /// x transposed; x itself if the permutation changes nothing.
 Value* transposed(Graph& graph, Value* x, const std::vector<int64_t>& permutation, const Node* before);
 
-/// The node of that type that produces the value; null if another kind does.
+/// The node of that type that produces the value; null if there is none.
 Node* made_by(const Value* value, std::string_view op_type);
-/// Elements of a small integer or bool value, where known.
+/// Elements of a small integer or bool value, if known.
 std::optional<std::vector<Expr>> contents(const Value* value);
 /// The same as numbers.
 std::optional<std::vector<int64_t>> numbers(const Value* value);
@@ -47,16 +47,16 @@ std::optional<double> scalar_of(const Value* value);
 std::optional<double> scalar_of(const Tensor& data);
 /// Whether that element is `expected`, up to the rounding of a float32.
 bool is_scalar(const Value* value, double expected);
-/// Used by exactly one operand, and no graph output: it may vanish into a raised operator.
+/// Whether exactly one operand uses the value, and it is no graph output, so that it may vanish into a raised operator.
 bool used_once(const Graph& graph, const Value* value);
-/// An attribute that counts from the end when negative, as a dimension in [0, rank).
+/// An attribute that counts from the end if negative, as a dimension in [0, rank).
 int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size_t rank);
 /// Whether the operator works element by element and broadcasts its operands.
 bool is_elementwise(const Node& node);
 /// Shape of the broadcast of two shapes; nullopt if constants contradict.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 
-/// The content of a value as a constant, or, over symbols, as an expression; null for types that neither holds.
+/// The content of a value as a constant or, over symbols, as an expression; null for types that neither can hold.
 Value* known_value(Graph& graph, const Value& value);
 
 }  // namespace tessera::rewrite

@@ -12,8 +12,8 @@
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/scalar.h"
 
-// One walk in order: each node is first replaced if it is a constant in disguise, else its types are inferred, and
-// results whose elements are then known (Shape and what is computed from it) become constants or expressions.
+// Walks the nodes once, in order: replaces a node that is a constant in disguise, else infers its types; results whose
+// elements are then known (Shape, and values computed from it) become constants or expressions.
 //
 //   n = Shape(x)[0];  y = Reshape(z, Concat(n, [-1]))     with x of shape [batch, 4]
 //   → y = Reshape(z, {batch, -1})
@@ -32,8 +32,8 @@ bool becomes_state(Graph& graph, Node* node, const Tensor& data) {
   return true;
 }
 
-/// Makes constants of what the file stores for operands whose elements are read before any run: importing takes lists
-/// of floats, as the scales of a Resize, for parameters.
+/// Makes constants of the file's data for operands whose elements are read before any run; the importer takes lists of
+/// floats, such as the scales of a Resize, for parameters.
 void settle_values(Graph& graph, Node* node) {
   for (size_t i = 0; i < node->operand_count(); ++i) {
     Value* stored = node->inputs[i];
@@ -50,8 +50,8 @@ void settle_values(Graph& graph, Node* node) {
   }
 }
 
-/// Nodes that use `from`, of which a graph output is to be made, take `to` instead where they read its elements before
-/// any run, and shape computations do: what has to be known is known, whoever else reads it.
+/// If `from` becomes a graph output: nodes that read its elements before any run, and shape computations, take `to`
+/// instead, so that these elements are known to them whoever else reads the output.
 void redirect(Graph& graph, Value* from, Value* to) {
   if (to->kind != ValueKind::constant && to->kind != ValueKind::expression) return;
   const bool shape = to->rank() <= 1 && (is_integer(to->dtype()) || to->dtype() == DType::boolean);
@@ -59,8 +59,8 @@ void redirect(Graph& graph, Value* from, Value* to) {
     if (shape || ops::reads_values(*use.node, use.index)) graph.set_input(use.node, use.index, to);
 }
 
-/// Uses of the results whose elements are known take a constant or an expression instead. A graph output stays a
-/// node's result: an Identity of it.
+/// Uses of results whose elements are known take a constant or an expression instead. A graph output stays a node's
+/// result: an Identity of it.
 void fold_results(Graph& graph, Node* node) {
   if (node->is("Identity") && node->input(0)->kind != ValueKind::result) return;
   for (Value* result : node->outputs) {
@@ -136,7 +136,7 @@ void fold(OnnxModel& model) {
 
 void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
   Graph& graph = *model.graph;
-  // What a file declares of a result counts no more once it is computed.
+  // The file's declaration of a result no longer counts once the result is computed.
   auto becomes = [&](Node* node, Value* value) {
     node->outputs[0]->type = value->type;
     if (replace(graph, node->outputs[0], value)) return true;

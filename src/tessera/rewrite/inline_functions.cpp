@@ -7,8 +7,8 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 
-// A function's own calls are inlined first (so a body is expanded once, however often it is called), then the graph's.
-// What that makes is counted before: f1 calls f0 twice, f2 calls f1 twice, … f30 would be a billion nodes.
+// Inlines a function's own calls first (so each body is expanded once, however often it is called), then the graph's.
+// Counts the resulting nodes before: f1 calls f0 twice, f2 calls f1 twice, … f30 would be a billion nodes.
 namespace tessera::rewrite {
 namespace {
 
@@ -26,8 +26,8 @@ const Attribute* named(const std::vector<Attribute>& attributes, std::string_vie
   return nullptr;
 }
 
-/// Replaces references to the function's attributes by the call's values, else the defaults; a reference to an
-/// attribute that has neither goes away, so that the operator's own default holds.
+/// Replaces references to the function's attributes by the call's values, else the defaults. Removes a reference to an
+/// attribute that has neither, so that the operator's own default holds.
 void substitute(std::vector<Attribute>& attributes, const Node& call, const Function& function) {
   std::erase_if(attributes, [&](Attribute& attribute) {
     if (const auto* reference = std::get_if<AttributeReference>(&attribute.value)) {
@@ -42,7 +42,7 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
   });
 }
 
-/// Calls visit(node) for every node of the graph and of those that nodes hold.
+/// Calls visit(node) for every node of the graph and of nested graphs.
 template <typename Visit>
 void for_each_node(const Graph& graph, const Visit& visit) {
   for (const auto& node : graph.nodes()) {
@@ -53,7 +53,7 @@ void for_each_node(const Graph& graph, const Visit& visit) {
   }
 }
 
-/// Each node of a body notes the version of ONNX's operators that it is of, since it will stand among others.
+/// Each node of a body notes its version of ONNX's operators, since it will stand among nodes of other versions.
 void stamp_versions(Function& function) {
   for (const char* domain : {"", "ai.onnx"})
     if (auto version = function.opset_imports.find(domain); version != function.opset_imports.end()) {
@@ -91,7 +91,8 @@ class Inliner {
     return found == functions_.end() || ops::find_op(node.op_type, std::get<0>(key)) ? nullptr : found->second;
   }
 
-  /// Nodes of the graph once every call is inlined, and of every function on the way; at most kMostNodes in all.
+  /// Counts the nodes of the graph with every call inlined, and of every function on the way; at most kMostNodes in
+  /// all.
   int64_t count(const Graph& graph) {
     int64_t nodes = 0;
     for_each_node(graph, [&](const Node& node) {

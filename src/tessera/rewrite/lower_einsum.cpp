@@ -9,16 +9,16 @@
 // An Einsum of two operands is a matrix product between changes of shape. Worked example, experts' weights:
 //   bsd,edf→bsef   x [b, s, d] → [1, b·s, d];  MatMul with w [e, d, f] as it is → [e, b·s, f] → [e, b, s, f]
 //                  → Transpose → [b, s, e, f]
-// Labels of both operands and the result are batch dimensions; of both operands only, contracted; the others are rows
-// (of the left operand) and columns (of the right). Where a weight is one operand it is the right one, and its labels
-// before the contracted ones are batch dimensions that the left operand broadcasts along: so it stays as it is stored.
-// More than two operands are taken from the left, two at a time.
+// Labels of both operands and the result are batch dimensions; labels of both operands only are contracted; the others
+// are rows (of the left operand) and columns (of the right). If one operand is a weight, it is the right one, and its
+// labels before the contracted ones are batch dimensions along which the left operand broadcasts; so the weight stays
+// as it is stored. More than two operands are multiplied from the left, two at a time.
 namespace tessera::rewrite {
 namespace {
 
 using Labels = std::vector<std::string>;
 
-/// A tensor and what its dimensions are called.
+/// A tensor and the labels of its dimensions.
 struct Term {
   Value* value = nullptr;
   Labels labels;
@@ -44,7 +44,7 @@ class EinsumLowering {
  public:
   EinsumLowering(Graph& graph, Node* node) : graph_(graph), node_(node), equation_(ops::read_equation(*node)) {}
 
-  /// False for what is no product: a label twice in one operand, or a contracted dimension that broadcasts.
+  /// False for an Einsum that is no product: a label occurs twice in one operand, or a contracted dimension broadcasts.
   bool run() {
     for (size_t i = 0; i < equation_.operands.size(); ++i) {
       const Labels& labels = equation_.operands[i];
@@ -80,7 +80,7 @@ class EinsumLowering {
     return shape;
   }
 
-  /// The sum over the labels that nobody needs any more.
+  /// The sum over the labels that are no longer needed.
   Term summed(const Term& term, const Labels& needed) {
     std::vector<int64_t> axes;
     for (size_t d = 0; d < term.labels.size(); ++d)
@@ -91,7 +91,7 @@ class EinsumLowering {
     return {sum, chosen(term.labels, [&](const std::string& label) { return has(needed, label); })};
   }
 
-  /// The term with its dimensions in that order; labels that it lacks are dimensions of extent 1.
+  /// The term with its dimensions in that order; missing labels become dimensions of extent 1.
   Term arranged(const Term& term, const Labels& order) {
     std::vector<int64_t> permutation;
     for (const std::string& label : order)

@@ -3,11 +3,10 @@
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/upgrade_steps.h"
 
-// The loss of an element is what its class scored, negated and weighed; an element of the class to ignore weighs
-// nothing:
+// The loss of an element is the score of its class, negated and weighted; an element of the ignored class has weight 0:
 //   loss = NegativeLogLikelihoodLoss (x [N, C, d], target [N, d], weight [C])
 //   → picked = GatherElements (x, target [N, 1, d]) along C, w = Gather (weight, target) [N, d], loss = −picked · w
-// SoftmaxCrossEntropyLoss is the same of LogSoftmax (scores). Types are not known yet.
+// SoftmaxCrossEntropyLoss does the same to LogSoftmax (scores). Types are not known yet.
 namespace tessera::rewrite {
 namespace {
 

@@ -8,7 +8,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// No pattern has more products than this between its factors; what lies beyond is a factor as a whole, so that a chain
+/// No pattern has more products than this between its factors. A longer product counts as one factor, so that a chain
 /// of thousands costs no more.
 constexpr int kMostProducts = 16;
 

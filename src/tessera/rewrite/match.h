@@ -6,7 +6,7 @@
 
 #include "tessera/ir/graph.h"
 
-/// What the raise_* passes ask about the nodes around a value.
+/// Queries of the raise_* passes about the nodes around a value.
 namespace tessera::rewrite {
 
 /// A product as its scalar constants, multiplied, and its other factors. x·x and Pow(x, 2) both give x twice; division

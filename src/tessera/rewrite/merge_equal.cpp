@@ -17,7 +17,7 @@ namespace {
 std::optional<std::string> key_of(const Node& node) {
   const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
   if (!op || op->random) return std::nullopt;
-  if (!node.domain.empty()) return std::nullopt;  // a communication happens twice if it is written twice
+  if (!node.domain.empty()) return std::nullopt;  // a communication that is written twice happens twice
   std::string key = node.op_type;
   for (const Value* operand : node.inputs) key += operand ? ";" + operand->name : ";";
   key += fmt::format("|{}", node.outputs.size());
@@ -44,7 +44,7 @@ std::optional<std::string> key_of(const Node& node) {
   return key;
 }
 
-/// Small constants and expressions with the same elements become one value.
+/// Merges small constants and expressions with the same elements.
 void merge_leaves(Graph& graph) {
   std::map<std::tuple<DType, std::string, std::string>, Value*> seen;
   for (ValueKind kind : {ValueKind::constant, ValueKind::expression})

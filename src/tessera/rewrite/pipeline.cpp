@@ -32,7 +32,7 @@ const std::vector<Pass>& passes() {
 
 void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   Graph& graph = *model.graph;
-  // While passes run, a barrier is an output: passes keep outputs' names, and never swallow them.
+  // While passes run, a barrier is an output, since passes keep outputs' names, and never absorb them.
   const size_t real_outputs = graph.outputs.size();
   std::set<std::string> waiting = options.barriers;
   waiting.insert(options.candidates.begin(), options.candidates.end());
@@ -56,12 +56,12 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   raise_barriers();
   for (const Pass& pass : passes()) {
     pass.run(model);
-    raise_barriers();  // names inside functions appear by inlining
+    raise_barriers();  // names inside functions appear when these are inlined
     graph.verify(pass.name);
     if (options.observe) options.observe(pass.name, model);
   }
   lower_barriers(is_candidate);
-  graph.erase_dead();  // what was there for its name only
+  graph.erase_dead();  // nodes that existed only for their names
   graph.outputs.resize(real_outputs);
 }
 

@@ -8,20 +8,19 @@
 
 #include "tessera/ir/graph.h"
 
-/// Whole-model clean-ups before sharding: what exporters spelt out becomes few operators with rules and gradients.
+/// Whole-model passes before sharding: exporters' decompositions become few operators with rules and gradients.
 namespace tessera::rewrite {
 
-/// The version of ONNX's own operators that the compiler works in: models come out of `upgrade` in this form.
+/// The opset in which the compiler works: models come out of `upgrade` in this form.
 inline constexpr int64_t kCanonicalOpset = 24;
 
 struct RewriteOptions {
-  /// Results and states that must survive by name, because an annotation or a user's question names them. A value that
-  /// would vanish into a raised operator blocks that raising. Names that the model does not have are ignored: whoever
-  /// named them reports it.
+  /// Results and states that must survive by name, because an annotation or a user's question names them. Such a value
+  /// blocks a raising in which it would vanish. Names that are not in the model are ignored here and reported where
+  /// they were given.
   std::set<std::string> barriers;
-  /// Names of values that may be barriers, too: those that wildcards reach, of which whoever wrote them did not think.
-  /// `is_barrier` is asked of each once its type is known. One that nothing needs in the end is dropped; a barrier
-  /// stays.
+  /// Names of values that may be barriers, too: those that wildcards match, perhaps unintentionally. `is_barrier` is
+  /// asked about each once its type is known. A candidate that nothing needs in the end is dropped; a barrier stays.
   std::set<std::string> candidates;
   std::function<bool(const Value&)> is_barrier;
   /// Called after each pass with its name and the model, for `--dump=STAGE`.

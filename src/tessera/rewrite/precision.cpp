@@ -71,7 +71,7 @@ class PrecisionLowering {
            std::any_of(node.inputs.begin(), node.inputs.end(), heavy);
   }
 
-  // A mask's lowest float32 would round to an infinity where it is cast.
+  // A mask's lowest float32 would become an infinity in a Cast.
   void clamp_constants() {
     for (Value* value : graph_.values_of(ValueKind::constant)) {
       if (value->dtype() != DType::float32) continue;
@@ -100,7 +100,7 @@ class PrecisionLowering {
     Value*& known = narrow_[value];
     if (known) return known;
     if (value->kind == ValueKind::state && !value->changing) {
-      // The parameter itself becomes narrow where nothing light reads it, so that its name stays.
+      // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
       known = graph_.add_state(value->name + ".bfloat16", narrowed(value->data));
     } else if (value->kind == ValueKind::constant) {
       known = graph_.add_constant(value->name, narrowed(value->data));
@@ -112,7 +112,7 @@ class PrecisionLowering {
   }
 
   void restore_outputs() {
-    // States whose wide form nobody reads any more pass their name on.
+    // A state whose wide form nobody reads any more passes its name on.
     for (auto& [wide, narrow] : narrow_)
       if (wide->kind == ValueKind::state && wide->uses.empty() && !wide->changing) {
         std::string name = wide->name;

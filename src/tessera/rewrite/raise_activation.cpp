@@ -9,7 +9,7 @@
 //   0.5·x·(1 + erf(x/√2))                          Gelu
 //   0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))     Gelu(approximate = "tanh")
 //   x·sigmoid(αx)                                  Swish
-// in whatever order their factors are multiplied.
+// for any order of their factors.
 namespace tessera::rewrite {
 namespace {
 
@@ -41,7 +41,7 @@ bool is_cubic(const Graph& graph, const Product& argument, const Value* x) {
   return false;
 }
 
-/// The approximation by which `factor` = 1 + f(x) makes a Gelu of x; null if it does not.
+/// The approximation with which `factor` = 1 + f(x) makes a Gelu of x; null if there is none.
 const char* gelu_form(const Graph& graph, const Value* factor, const Value* x) {
   if (!used_once(graph, factor)) return nullptr;
   Value* function = beside_scalar(made_by(factor, "Add"), 1);

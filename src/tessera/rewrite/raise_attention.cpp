@@ -7,8 +7,8 @@
 #include "tessera/rewrite/passes.h"
 
 //   Softmax(scale·Q·Kᵀ + mask)·V   becomes   Attention(Q, K, V, mask)
-// with Q [batch, heads, queries, width], K and V [batch, key heads, keys, width]. The mask j ≤ i is the attribute
-// is_causal; heads that are repeated for their group of queries are not repeated any more.
+// with Q [batch, heads, queries, width], K and V [batch, key heads, keys, width]. The mask j ≤ i becomes the attribute
+// is_causal; the repetition of key heads for their group of queries is removed.
 namespace tessera::rewrite {
 namespace {
 
@@ -29,8 +29,8 @@ Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores
   return {mask, false};
 }
 
-/// A mask whose last extent is `keys`: Attention reads a shorter one as hiding the remaining keys, where the
-/// operators that it replaces broadcast it.
+/// A mask whose last extent is `keys`: Attention takes a shorter one to hide the remaining keys, whereas the replaced
+/// operators broadcast it.
 Value* over_keys(Graph& graph, Value* mask, const Expr& keys, const Node* before) {
   if (!mask || (mask->rank() > 0 && mask->shape().back() == keys)) return mask;
   Shape shape = mask->rank() > 0 ? mask->shape() : Shape{1, keys};
@@ -75,7 +75,7 @@ Value* exchanged(Graph& graph, Value* x, const Node* before) {
   return transposed(graph, x, permutation, before);
 }
 
-/// Whether batches and heads are Attention's: MatMul also broadcasts them. The key is still [b, heads, width, keys].
+/// Whether batches and heads fit Attention; MatMul would also broadcast them. The key is still [b, heads, width, keys].
 bool fit_attention(const Shape& query, const Shape& turned_key, const Shape& value) {
   return query[0] == turned_key[0] && query[0] == value[0] && turned_key[1] == value[1] &&
          Expr::exact_divide(query[1], turned_key[1]).has_value();
@@ -89,8 +89,8 @@ Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mas
               {attribute("scale", static_cast<float>(scale)), attribute("is_causal", int64_t{mask.causal})}, name);
 }
 
-/// The Softmax whose weights only this operand reads. Exporters put a guard between them for rows without any key,
-/// Where(IsNaN(weights), 0, weights), which says what Attention does anyway.
+/// The Softmax whose weights only this operand reads. Exporters put a guard for rows without any key between them,
+/// Where(IsNaN(weights), 0, weights); Attention gives zeros for such rows anyway.
 Node* softmax_under(const Graph& graph, Value* operand) {
   if (!used_once(graph, operand)) return nullptr;
   Node* where = made_by(operand, "Where");
@@ -106,7 +106,7 @@ Node* softmax_under(const Graph& graph, Value* operand) {
 /// Matches `node` = MatMul(Softmax(scores), V).
 bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* value = node->inputs[1];
-  if (value->dtype() == DType::float64) return false;  // no kernel computes Attention in it
+  if (value->dtype() == DType::float64) return false;  // no kernel computes float64 Attention
   Node* softmax = softmax_under(graph, node->inputs[0]);
   if (!softmax || value->rank() != 4 || softmax->inputs[0]->rank() != 4) return false;
   if (axis_of(*softmax, "axis", -1, 4) != 3 || !used_once(graph, softmax->inputs[0])) return false;
@@ -165,7 +165,7 @@ Value* split_heads(Graph& graph, Value* x, int64_t heads, const Node* before) {
   return transposed(graph, split, {0, 2, 1, 3}, before);
 }
 
-/// An exporter's own Attention: operands of rank 3 become rank 4, repeated heads and needless masks go.
+/// Simplifies an exporter's own Attention: operands of rank 3 become rank 4; repeated heads and needless masks go.
 void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   Value* first = node->outputs[0];
   if (node->inputs[0]->rank() == 3) {
@@ -183,7 +183,8 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
       if (node->outputs[i]) replace(graph, node->outputs[i], whole->outputs[i]);
     node = whole;
   }
-  if (node->inputs[0]->rank() != 4 || node->input(4) || node->input(6)) return;  // with a cache, keys are other than K
+  if (node->inputs[0]->rank() != 4 || node->input(4) || node->input(6))
+    return;  // with a cache, K does not hold all keys
   Value* key = node->inputs[1];
   Value* value = node->inputs[2];
   drop_repetition(graph, key, value, node);

@@ -10,12 +10,12 @@
 // Exporters build masks by vmapped indexing. Worked example, padding mask m of shape [b, s]:
 //   rows = arange(b)[:, None, None, None], columns = arange(s)[None, None, None, :]
 //   GatherND(m, stack(rows, columns)) of shape [b, 1, 1, s]
-// The indices' components are the coordinates 0 and 3 themselves, and cover m: the result is Reshape(m, [b, 1, 1, s]).
+// The indices' components are exactly the coordinates 0 and 3, and cover m: the result is Reshape(m, [b, 1, 1, s]).
 namespace tessera::rewrite {
 namespace {
 
-/// result[i…, t…] = x[i[coordinates[0]], i[coordinates[1]], …, t…]: which leading dimension of the result runs along
-/// each of x's first dimensions (nullopt along an extent of 1).
+/// result[i…, t…] = x[i[coordinates[0]], i[coordinates[1]], …, t…]: for each of x's first dimensions, the leading
+/// dimension of the result that indexes it (nullopt for an extent of 1).
 struct Reindexing {
   std::vector<std::optional<size_t>> coordinates;
   Shape leading, trailing;
@@ -106,7 +106,7 @@ Value* scalar_operand(Graph& graph, const Expr& value) {
   return number ? graph.constant_int64({*number}, true) : graph.add_expression("index", {value}, true);
 }
 
-/// The value in its plainest form: a broadcast scalar or a broadcast Range. Null if it has none.
+/// The value's simplest form: a broadcast scalar or a broadcast Range. Null if it has none.
 Value* plain_form(Graph& graph, const Value& value, const Affine& affine, const Node* before) {
   const Shape& shape = value.shape();
   if (affine.is_uniform()) {
@@ -147,7 +147,7 @@ bool is_plain(const Value* value) {
 
 bool used_beyond(const AffineAnalysis& analysis, const Value& value) {
   return std::any_of(value.uses.begin(), value.uses.end(), [&](const Use& use) {
-    // Operands that only say a shape, an axis or the like are in their plainest form as they are.
+    // Operands that only give a shape, an axis or the like are already in their simplest form.
     if (value.content && use.index > 0 && !use.node->is("Gather") && value.rank() == 1) return false;
     return !analysis.of(use.node->outputs[0]);
   });

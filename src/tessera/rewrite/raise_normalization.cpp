@@ -6,7 +6,7 @@
 
 //   c = x - mean(x);  y = c / sqrt(mean(c²) + ε) · w + b     LayerNormalization
 //               y = x / sqrt(mean(x²) + ε) · w               RMSNormalization
-// A Cast to float32 before and back after the division is what stash_type = 1 means.
+// stash_type = 1 means a Cast to float32 before, and a Cast back after the division.
 namespace tessera::rewrite {
 namespace {
 
@@ -24,14 +24,14 @@ Value* under_inverse_root(const Graph& graph, const Value* value) {
 }
 
 struct Normalized {
-  Value* x = nullptr;       ///< what is normalized
+  Value* x = nullptr;       ///< the normalized operand
   Value* result = nullptr;  ///< before weight and bias
   bool centered = false;    ///< the mean is subtracted
   int64_t dims = 0;         ///< trailing dimensions that are normalized over
   float epsilon = 0;
 };
 
-/// How many trailing dimensions a ReduceMean (keepdims) reduces; 0 if it reduces others.
+/// The number of trailing dimensions that a ReduceMean (keepdims) reduces; 0 if it reduces others.
 int64_t trailing_dims(const Node* mean) {
   if (!mean || mean->get_int("keepdims", 1) != 1) return 0;
   auto axes = numbers(mean->input(1));
@@ -95,8 +95,8 @@ void absorb_casts(const Graph& graph, Normalized& found) {
   found.result = narrowed->outputs[0];
 }
 
-/// The other operand of result's only use, if that is a `type` with an operand of the shape that is normalized over;
-/// moves result on to what it gives.
+/// The other operand of result's only use, if that use is a `type` and the operand has the shape of the normalized
+/// dimensions; then result becomes the use's result.
 Value* take_parameter(const Graph& graph, std::string_view type, const Shape& shape, Value*& result) {
   Node* user = only_user(graph, result);
   if (!user || !user->is(type)) return nullptr;
@@ -118,7 +118,7 @@ void raise_normalization(OnnxModel& model) {
   for (Node* node : nodes_of(graph)) {
     auto found = match(graph, node);
     if (!found) continue;
-    if (found->x->rank() != found->result->rank()) continue;  // widened by the dimensions of a constant
+    if (found->x->rank() != found->result->rank()) continue;  // a constant's dimensions widened it
     absorb_casts(graph, *found);
     Shape shape(found->x->shape().end() - found->dims, found->x->shape().end());
     Value* weight = take_parameter(graph, "Mul", shape, found->result);

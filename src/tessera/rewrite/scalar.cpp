@@ -13,7 +13,7 @@ bool is_computable(DType dtype) {
          dtype == DType::boolean || dtype == DType::bfloat16;
 }
 
-/// A single element computed from single elements, in the result's precision; nullopt: not one that is folded.
+/// A single element computed from single elements, in the result's precision; nullopt if it is not folded.
 std::optional<double> evaluate_scalar(const Node& node, const std::vector<double>& x) {
   const std::string& type = node.op_type;
   if (x.size() == 1) {

@@ -7,15 +7,15 @@
 #include "tessera/rewrite/match.h"
 #include "tessera/rewrite/passes.h"
 
-// One projection that makes queries, keys and values of unequal widths (grouped-query attention) becomes one for each,
-// so that each can be split by its own heads. Worked example, 6 query heads and 2 key heads of width 16:
+// Splits one projection that makes queries, keys and values of unequal widths (grouped-query attention) into one for
+// each, so that each can be split by its own heads. Worked example, 6 query heads and 2 key heads of width 16:
 //
 //   MatMul(x, w [96, 160]) → Add(b [160]) → Split 96, 32, 32 → Reshape [b, s, 6 | 2 | 2, 16]
 //   → MatMul(x, w.0 [96, 96]) → Add(b.0) → Reshape [b, s, 6, 16], and the same with w.1 and w.2 [96, 32]
 //
-// The pieces may be slices, and the heads may be split off before or after (and before that transposed). Equal pieces
-// stay one projection: a Split of equal pieces is local, and slices become one. So do pieces that are not heads of one
-// width: where the contraction is split, one product needs one reduction, and three need three.
+// The pieces may be slices, and the heads may be split off before or after (and transposed before). Equal pieces stay
+// one projection: a Split of equal pieces is local, and slices become one. So do pieces that are not heads of one
+// width: if the contraction is split, one product needs one reduction, three need three.
 namespace tessera::rewrite {
 namespace {
 
@@ -44,7 +44,7 @@ std::optional<Division> divided_by_split(Node* split) {
   return division;
 }
 
-/// The same where every use of the value is a slice of one dimension and the slices make it up.
+/// The same if all uses of the value are slices of one dimension, and together they cover it.
 std::optional<Division> divided_by_slices(const Graph& graph, Value* whole) {
   Division division{whole, 0, {}};
   if (whole->uses.size() < 2 || graph.is_output(whole)) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<Division> divided_by_slices(const Graph& graph, Value* whole) {
   return whole->shape()[division.axis].is(at) ? std::optional(division) : std::nullopt;
 }
 
-/// The way from a product to the value that is divided, from the product on.
+/// The nodes from a product to the value that is divided, beginning at the product.
 struct Projection {
   Node* product = nullptr;  ///< MatMul [..., k] × [k, n], or Gemm with the weight [n, k]
   std::vector<Node*> steps;
@@ -124,7 +124,7 @@ std::optional<Projection> trace(const Graph& graph, const Division& division) {
   }
 }
 
-/// Whether every piece is heads of one width, or at once reshaped to them.
+/// Whether every piece consists of heads of one width, or is at once reshaped to them.
 bool are_heads(const Division& division, const Projection& projection) {
   if (projection.width > 1) return true;
   std::optional<Expr> width;
@@ -140,8 +140,8 @@ bool are_heads(const Division& division, const Projection& projection) {
   return true;
 }
 
-/// Elements [start, start + size) of the last dimension, or of the first one if that is all there is before it. Whole
-/// rows are shared, columns copied.
+/// Elements [start, start + size) of the last dimension, or of the first one if it is the only other one. Whole rows
+/// are shared, columns copied.
 Tensor part_of(const Tensor& whole, size_t dim, int64_t start, int64_t size) {
   const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
   const size_t inner = static_cast<size_t>(count_of(std::span(whole.dims).subspan(dim + 1))) * element;
@@ -202,7 +202,7 @@ Value* projected_piece(Graph& graph, const Division& division, const Projection&
   return at;
 }
 
-/// Slices into equal pieces are a Split, which is local where the pieces are split alike.
+/// Slices into equal pieces become a Split, which is local if the pieces are split alike.
 void join_slices(Graph& graph, const Division& division) {
   Node* first = division.pieces.front().result->producer;
   if (!first->is("Slice")) return;

@@ -5,14 +5,14 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 
-// Two spellings of one extent keep a sharding from travelling between the values that have them. Where an operator
-// requires them to be equal, one is enough; a run that breaks the equality would fail at that operator anyway.
+// Two spellings of one extent keep a sharding from passing between the values that have them. If an operator requires
+// the two to be equal, one spelling is enough; a run that breaks the equality would fail at that operator anyway.
 //
 //   positions = table[0 : s]  has extent min(128, s);  words [b, s, h] + positions  →  positions has extent s
 namespace tessera::rewrite {
 namespace {
 
-/// The symbols by which two sums differ, if they differ by no more: past and before of past + s and before + s.
+/// The symbols in which two sums differ, if they differ in no more: past and before in past + s and before + s.
 std::optional<std::pair<Expr, Expr>> differing_symbols(const Expr& a, const Expr& b) {
   const std::vector<Expr::Term> terms = (a - b).terms();
   auto is_symbol = [](const Expr::Term& term) {
@@ -23,7 +23,7 @@ std::optional<std::pair<Expr, Expr>> differing_symbols(const Expr& a, const Expr
   return std::pair{Expr::symbol(terms[0].factors[0]->name), Expr::symbol(terms[1].factors[0]->name)};
 }
 
-/// What extents are called from now on: a forest whose roots stay as they are.
+/// The new names of extents: a forest whose roots keep their names.
 class Renaming {
  public:
   bool empty() const { return to_.empty(); }
@@ -40,7 +40,7 @@ class Renaming {
     if (auto kept = ops::same_extent(x, y)) to_.emplace(*kept == x ? y : x, *kept);
   }
 
-  /// Whole extents and elements are replaced; symbols also inside of expressions.
+  /// Replaces whole extents and elements; symbols also inside expressions.
   Expr renamed(const Expr& expr) const {
     return root(expr).substitute([&](std::string_view name) -> std::optional<Expr> {
       const Expr symbol = Expr::symbol(name);
@@ -59,9 +59,9 @@ std::set<std::string> symbols_of(const Expr& expr) {
   return symbols;
 }
 
-/// Extents that an operator requires to be equal, or, if it `broadcasts`, either to be 1. Then only two expressions of
-/// the same symbols, such as min(128, s) and s, are taken to be equal: n and m - 1 may differ where n is 1, and s + 1
-/// and s always do.
+/// Extents that an operator requires to be equal or, if it `broadcasts`, of which either may be 1. In that case only
+/// two expressions over the same symbols, such as min(128, s) and s, are taken to be equal: n and m - 1 may differ if n
+/// is 1, and s + 1 and s always do.
 void equate(const Expr& a, const Expr& b, bool broadcasts, Renaming& renaming) {
   if (a == b || a.is_constant() || b.is_constant()) return;
   if (!broadcasts || (symbols_of(a) == symbols_of(b) && !(a - b).is_constant())) renaming.join(a, b);
@@ -84,7 +84,7 @@ void collect(const Node& node, Renaming& renaming) {
 
 void unify_extents(OnnxModel& model) {
   Graph& graph = *model.graph;
-  // What is renamed may make other extents meet.
+  // Renaming may create further equalities.
   constexpr int kMost = 100;
   for (int round = 0; round < kMost; ++round) {
     Renaming renaming;

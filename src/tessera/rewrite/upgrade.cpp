@@ -29,7 +29,7 @@ Value* untyped(Graph& graph, std::string_view type, std::vector<Value*> operands
 
 namespace {
 
-/// An attribute that appeared after kCanonicalOpset, and the value at which it changes nothing.
+/// An attribute that appeared after kCanonicalOpset, and its neutral value.
 struct NewerAttribute {
   std::string_view op_type, name;
   AttributeValue neutral;
@@ -82,7 +82,7 @@ void upgrade_graph(Graph& graph, int64_t version) {
     node->remove_attribute(kOpsetStamp);
     if (!node->domain.empty()) continue;
     drop_newer_attributes(node);
-    // A step that erases the node is the last of its operator.
+    // If a step erases the node, it is the last one for its operator.
     auto [first, last] = steps().equal_range(node->op_type);
     for (auto step = first; step != last && node->op_type == step->first; ++step)
       if (own_version < step->second.before) step->second.apply(graph, node, own_version);

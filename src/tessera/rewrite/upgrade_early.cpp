@@ -14,13 +14,13 @@ Value* scalar_like(Graph& graph, float value, Value* like, const Node* before) {
   return untyped(graph, "CastLike", {graph.constant_scalar(DType::float32, value), like}, before);
 }
 
-/// What keeps dimension 0 of a list: a scalar as a list of one.
+/// Keeps dimension 0 of a list: turns a scalar into a list of one.
 Value* as_list(Graph& graph, Value* scalar, const Node* before) {
   return untyped(graph, "Reshape", {scalar, graph.constant_int64({1})}, before);
 }
 
-/// Aligns operand 1 with the dimensions of operand 0 from `axis` on, where broadcasting aligns the last ones:
-/// beside [N, C, H, W] and with axis 1, [C] becomes [C, 1, 1].
+/// Aligns operand 1 with the dimensions of operand 0 from `axis` on, since broadcasting aligns the last ones: beside
+/// [N, C, H, W] and with axis 1, [C] becomes [C, 1, 1].
 void align_operand(Graph& graph, Node* node, int64_t axis) {
   Value* other = node->input(1);
   Value* shape = untyped(graph, "Shape", {other}, node);
@@ -36,7 +36,7 @@ void align_operand(Graph& graph, Node* node, int64_t axis) {
   graph.set_input(node, 1, untyped(graph, "Reshape", {other, aligned}, node));
 }
 
-/// Operands were broadcast on request, from an axis on where one was given.
+/// Operands were broadcast on request, optionally from an axis on.
 void align_on_request(Graph& graph, Node* node, int64_t) {
   const auto* axis = node->get<int64_t>("axis");
   if (axis && node->get_int("broadcast", 0) != 0) align_operand(graph, node, *axis);
@@ -44,7 +44,7 @@ void align_on_request(Graph& graph, Node* node, int64_t) {
   node->remove_attribute("broadcast");
 }
 
-/// A list of slopes was one for each channel, which is dimension 1.
+/// A list of slopes had one entry per channel, which is dimension 1.
 void align_slopes(Graph& graph, Node* node, int64_t) {
   align_operand(graph, node, 1);
 }
@@ -127,7 +127,7 @@ void flatten_softmax(Graph& graph, Node* node, int64_t) {
   graph.set_input(node, 1, shape);
 }
 
-/// Whether a node works as in training was an attribute.
+/// An attribute said whether a node works as in training.
 void drop_test_mode(Graph&, Node* node, int64_t) {
   if (node->get_int("is_test", 0) == 0)
     fail("upgrade", "{}: {} in training mode is not supported; export the model in evaluation mode (model.eval())",
@@ -143,7 +143,7 @@ void drop_spatial(Graph&, Node* node, int64_t) {
   node->remove_attribute("spatial");
 }
 
-/// The ratio matters in training only, and since version 12 that has to be asked for.
+/// The ratio matters only in training, which has to be requested since version 12.
 void drop_ratio(Graph& graph, Node* node, int64_t version) {
   if (Value* mask = node->output(1); mask && version < 10 && (!mask->uses.empty() || graph.is_output(mask)))
     fail("upgrade", "{}: the mask of a Dropout before operator set 10 is not supported; export with a newer one",

@@ -5,7 +5,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// Since version 18 a Split without sizes says how many pieces it makes.
+/// Since version 18 a Split without sizes states the number of its pieces.
 void count_pieces(Graph&, Node* node, int64_t) {
   if (node->input(1)) return;
   node->set("num_outputs", static_cast<int64_t>(node->outputs.size()));
@@ -15,8 +15,8 @@ void state_axis(Graph&, Node* node, int64_t) {
   if (!node->find_attribute("axis")) node->set("axis", int64_t{-1});
 }
 
-/// Outside training only the first result means anything: before version 14 the other results meant training, and since
-/// then there are none.
+/// Outside training only the first result means anything: before version 14 the other results implied training, and
+/// since then they do not exist.
 void drop_statistics(Graph& graph, Node* node, int64_t) {
   bool extra_results = false;
   for (size_t i = 1; i < node->outputs.size(); ++i) {

@@ -5,9 +5,9 @@
 
 #include "tessera/ir/graph.h"
 
-/// What `upgrade` is made of: operators' older forms, each brought to a newer one.
+/// The steps of `upgrade`: each brings an operator's older form to a newer one.
 ///
-/// Types are not known yet: what depends on them is emitted as Shape arithmetic, which `fold` evaluates.
+/// Types are not known yet: values that depend on them are emitted as Shape arithmetic, which `fold` evaluates.
 namespace tessera::rewrite {
 
 struct UpgradeStep {
@@ -22,13 +22,13 @@ inline constexpr int64_t kEveryVersion = INT64_MAX;
 std::vector<UpgradeStep> early_steps();  // upgrade_early.cpp: forms before version 13
 std::vector<UpgradeStep> late_steps();   // upgrade_late.cpp: forms since then
 
-/// Sets node's operand `index` to a constant of those numbers.
+/// Sets the node's operand `index` to a constant of those numbers.
 void set_numbers(Graph& graph, Node* node, size_t index, std::vector<int64_t> numbers);
-/// The attribute's numbers, if there are any, become operand `index`.
+/// Turns the attribute's numbers, if there are any, into operand `index`.
 void move_to_operand(Graph& graph, Node* node, std::string_view attribute, size_t index);
-/// The step that makes the attribute `axes` operand 1.
+/// The step that turns the attribute `axes` into operand 1.
 void move_axes(Graph& graph, Node* node, int64_t version);
-/// A node before `before` whose result has no type yet.
+/// Adds a node before `before`, whose result has no type yet.
 Value* untyped(Graph& graph, std::string_view type, std::vector<Value*> operands, const Node* before,
                std::vector<Attribute> attributes = {});
 

@@ -15,7 +15,7 @@ namespace {
 
 struct Record {
   int32_t kind = 0;             // an ErrorKind; 0: no error
-  int64_t mark = 0;             // of what the rank was given; its negative is a number, too
+  int64_t mark = 0;             // of the rank's data; its negative is a number, too
   std::array<char, 40> what{};  // the rank was given
   std::array<char, 500> message{};
 };
@@ -40,7 +40,7 @@ Record record_of(const std::exception_ptr& error) {
   return record;
 }
 
-/// "[bind] extent" of rank 2: an Error of the same stage that names the rank.
+/// Rank 2's error "[bind] extent" as an Error of the same stage that names the rank.
 std::exception_ptr error_of(int rank, const Record& record) {
   const std::string text = record.message.data();
   const size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
@@ -65,7 +65,7 @@ Error difference(const Record& first, std::ptrdiff_t rank, const Record& other) 
 }  // namespace
 
 std::exception_ptr agree(comm::Communicator& everyone, std::exception_ptr own, const Given& given) {
-  // What a library may still read or write if a wait throws.
+  // Buffers that a library may still read or write if a wait throws.
   KeptIfThrown<std::vector<int64_t>> most;
   KeptIfThrown<std::vector<Record>> records;  // all ranks', then our own
   *records = std::vector<Record>(everyone.size() + 1);

@@ -41,7 +41,7 @@ Box box_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t
 void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes) {
   check(to_box.extents == from_box.extents, "boxes that are copied have the same extents");
   if (from_box.count() == 0) return;
-  // Trailing dimensions that both sides hold whole make one run with the one before them.
+  // Trailing dimensions that both sides hold whole form one run with the dimension before them.
   size_t rank = from_box.dims.size();
   int64_t run = 1;
   while (rank > 0) {

@@ -15,7 +15,7 @@ struct Box {
   Dims extents;
 
   int64_t count() const { return count_of(extents); }
-  /// Whether its elements lie one after the other, and where the first is.
+  /// Whether its elements are consecutive, and the offset of the first.
   bool contiguous() const;
   int64_t first() const;
 };
@@ -32,8 +32,8 @@ void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box
 void copy_from_whole(void* shard, const void* whole, const Box& box, size_t element_bytes);
 void copy_to_whole(void* whole, const void* shard, const Box& box, size_t element_bytes);
 
-/// Visits pieces of a box, in the order of its elements, each of at most `most` (≥ 1) elements or contiguous. A dense
-/// copy of one piece after the other is a dense copy of the box.
+/// Visits pieces of a box, in the order of its elements; each has at most `most` (≥ 1) elements or is contiguous. Dense
+/// copies of the pieces, one after the other, are a dense copy of the box.
 void for_each_piece(const Box& box, int64_t most, const std::function<void(const Box&)>& visit);
 
 }  // namespace tessera::runtime

@@ -7,7 +7,7 @@
 namespace tessera::runtime {
 namespace {
 
-// What a run at sizes that break an equality is told.
+// The mend in the message for a run at sizes that break an equality.
 [[noreturn]] void refuse(const spmd::ExtentEquality& equality, const Symbols& symbols,
                          const std::set<std::string>& ones) {
   std::string mend = "they must be equal";
@@ -24,9 +24,9 @@ namespace {
        equality.b.str(), equality.a.evaluate(symbols), equality.b.evaluate(symbols), mend);
 }
 
-// The symbols of what is 1 although the program has it equal to something else, and their sizes. Where no operator
-// broadcasts, one before it may: a value may have the name of an extent that is 1 only because both were taken to be
-// equal there. So an equality is refused only if no class is left to try.
+// The symbols of extents that are 1 although the program assumes them equal to something else, and their sizes. If no
+// operator broadcasts them directly, one before may: a value may have the name of an extent that is 1 only because both
+// were assumed to be equal there. So an equality is refused only if no class is left to try.
 Symbols ones_of(const spmd::Program& program, const Symbols& symbols, bool may_compile) {
   Symbols fixed;
   const spmd::ExtentEquality* broken = nullptr;

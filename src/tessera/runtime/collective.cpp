@@ -12,7 +12,7 @@
 namespace tessera::runtime {
 namespace {
 
-// Extents of a local shape on some rank of the mesh.
+// The extents of a local shape on some rank of the mesh.
 class Extents {
  public:
   Extents(const Mesh& mesh, const SymbolLookup& symbols) : mesh_(mesh), symbols_(symbols) {}
@@ -103,7 +103,7 @@ class Collective : public Communication {
       operation_.from = peer(node);
       return;
     }
-    // Who has nothing to give (not the root, no target) may have no operand; its shape is not asked for either.
+    // A member that gives nothing (not the root, no target) may have no operand; nobody needs its shape either.
     if (node.input(0)) operand_ = 0;
     const Value& in = node.input(0) ? *node.input(0) : *node.output(0);
     Dims in_dims = extents_.at(in.shape(), rank_.rank());
@@ -130,7 +130,7 @@ class Collective : public Communication {
         break;
     }
     if (operation_.kind == Kind::permute) prepare_permute(node);
-    // What only the root gets is zeros elsewhere.
+    // A result that only the root receives is zeros elsewhere.
     if (traits.root == RootRole::gets && me() != operation_.root) clears_ = bytes_of(out.dtype(), count_of(out_dims));
   }
 
@@ -218,7 +218,7 @@ class Collective : public Communication {
   Extents extents_;
   std::vector<int> members_;  ///< ranks of the group
   int operand_ = -1;          ///< that is sent
-  size_t clears_ = 0;         ///< bytes of a result that this member does not get
+  size_t clears_ = 0;         ///< bytes of a result that this member does not receive
   std::vector<std::string> axes_;
   comm::Communicator* communicator_ = nullptr;
   comm::Operation operation_;

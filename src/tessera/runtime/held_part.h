@@ -13,7 +13,7 @@ namespace tessera::runtime {
 
 using Symbols = std::map<std::string, int64_t, std::less<>>;
 
-/// What a symbol or an axis index ("@tp") is to the rank at `coordinates`.
+/// The value of a symbol or an axis index ("@tp") for the rank at `coordinates`.
 std::optional<int64_t> look_up(std::string_view name, const Symbols& symbols, const Mesh& mesh,
                                const std::vector<int64_t>& coordinates);
 
@@ -21,7 +21,7 @@ std::optional<int64_t> look_up(std::string_view name, const Symbols& symbols, co
 Box held_part(const spmd::Program& program, const Value* value, const std::vector<int64_t>& coordinates,
               const Symbols& symbols);
 
-/// Whether that rank is the one to write its part: the first, along every axis, of those that hold the same.
+/// Whether that rank writes its part: it must be the first, along every axis, of the ranks that hold the same part.
 bool writes_part(const spmd::Program& program, const Value* value, const std::vector<int64_t>& coordinates);
 
 }  // namespace tessera::runtime

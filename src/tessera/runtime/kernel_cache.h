@@ -9,19 +9,19 @@
 
 namespace tessera::runtime {
 
-/// The kernels of a rank's plans, by what they were prepared from: a plan for other sizes takes over those whose
-/// extents are the same, since to prepare a kernel can take as long as to run it. Plans of a rank run one after the
-/// other, so they can share. Holds no kernel itself.
+/// The kernels of a rank's plans, by their preparation's input. A plan for other sizes takes over kernels whose extents
+/// are the same, since preparing a kernel can take as long as running it. A rank's plans can share kernels because they
+/// run one after the other. The cache itself keeps no kernel alive.
 class KernelCache {
  public:
   using Prepare = std::function<std::unique_ptr<kernels::Kernel>()>;
 
-  /// The kernel of the node or group that makes `result`, prepared from `context`, now or before. What the context
-  /// calls known must live as long as the rank.
+  /// The kernel of the node or group that makes `result`, prepared from `context`, now or before. The context's known
+  /// elements must live as long as the rank.
   std::shared_ptr<kernels::Kernel> kernel(const Value* result, const kernels::PrepareContext& context,
                                           const Prepare& prepare);
 
-  /// To be called before values of a program go away.
+  /// Call this before values of a program go away.
   void drop_unused();
 
  private:

@@ -41,7 +41,7 @@ std::shared_ptr<const void> MemoryLimit::hold_if_there_is_room(size_t bytes, siz
 
 Tensor MemoryLimit::released_with(Tensor tensor, std::shared_ptr<const void> held) {
   const void* memory = tensor.owner.get();
-  // The memory goes first: what is held is never less than what is there.
+  // The memory goes first, so that the held bytes are never less than the existing memory.
   auto release = [owner = std::move(tensor.owner), held = std::move(held)](const void*) mutable { owner.reset(); };
   tensor.owner = std::shared_ptr<const void>(memory, std::move(release));
   return tensor;

@@ -38,7 +38,7 @@ void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& s
   const int size = static_cast<int>(programs.mesh().size());
   if (static_cast<int>(here.size()) == size) return;
   auto is_here = [&](int other) { return std::find(here.begin(), here.end(), other) != here.end(); };
-  KeptIfThrown<std::vector<std::byte>> room;  // to which a library may still write
+  KeptIfThrown<std::vector<std::byte>> room;  // a library may still write to it
   std::vector<std::byte>& dense = *room;
   comm::Operation operation{.dtype = DType::uint8, .label = value};
   auto buffer_of = [&](const PartOfWhole& part) {

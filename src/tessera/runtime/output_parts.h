@@ -8,10 +8,10 @@
 
 namespace tessera::runtime {
 
-/// Where ranks live in several processes: completes a global value in the process of rank 0. Every rank calls it, from
-/// its own thread, for the same values in the same order, when its process' ranks write their parts to `whole` by
-/// themselves: those of other processes than rank 0's send theirs, and rank 0 puts them into its `whole`.
-/// `here`: the ranks of this process.
+/// If ranks live in several processes: completes a global value in the process of rank 0. The ranks of that process
+/// write their parts to `whole` themselves; ranks of other processes send theirs, and rank 0 puts them into its
+/// `whole`. Every rank calls this from its own thread, for the same values in the same order. `here`: the ranks of this
+/// process.
 void bring_parts(RankState& rank, const RankPrograms& programs, const Symbols& symbols, std::span<const int> here,
                  const std::string& value, void* whole);
 

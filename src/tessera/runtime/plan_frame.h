@@ -4,17 +4,16 @@
 
 namespace tessera::runtime {
 
-/// What certain symbols can change of a plan.
+/// The parts of a plan that certain symbols can change.
 struct RankPlan::Change {
-  std::vector<const Value*> extents, elements;  ///< values whose extents, expressions whose elements name one
-  std::vector<size_t> inputs, outputs;          ///< of the program, whose parts do
+  std::vector<const Value*> extents, elements;  ///< values whose extents, expressions whose elements name a symbol
+  std::vector<size_t> inputs, outputs;          ///< of the program, whose parts name one
   std::vector<int> communications;              ///< steps that asked for one
 };
 
-/// What the plans of one program for several sizes have in common: which nodes go together, their order, which buffers
-/// there are and for how long, kernels and places wherever sizes do not show. It is made with a first plan and holds
-/// all of it, but for the memory plan; plans that rebound() makes of it say only what is different. Used only from the
-/// rank's own thread.
+/// The common part of one program's plans for several sizes: groups of nodes, their order, buffers and their lifetimes,
+/// and the kernels and places that do not depend on sizes. It is made with a first plan and holds all of that plan but
+/// the memory plan; plans that rebound() derives from it hold only the differences. Only the rank's own thread uses it.
 struct RankPlan::Frame {
   Symbols symbols;  ///< of the first plan
   std::vector<kernels::NodeGroup> groups;
@@ -23,14 +22,14 @@ struct RankPlan::Frame {
   std::shared_ptr<kernels::Regrouping> again;
   std::unordered_map<const Value*, Dims> dims;
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
-  std::map<const Value*, Location> direct;                ///< results that are made where outputs or states lie
-  std::vector<StateSlot*> slots;                          ///< of states that change
-  std::map<const Value*, size_t> slot_of;                 ///< of these states
-  std::map<const Value*, const Value*> over;              ///< results that are made over a state's value: that state
+  std::map<const Value*, Location> direct;    ///< results that are computed in the memory of outputs or states
+  std::vector<StateSlot*> slots;              ///< of states that change
+  std::map<const Value*, size_t> slot_of;     ///< of these states
+  std::map<const Value*, const Value*> over;  ///< results that overwrite a state's value: that state
   /// States that step otherwise: their next value is in the slot's spare, or is copied there after the last action.
   struct Exchange {
     size_t slot = 0;
-    const Value* copied = nullptr;  ///< null: it is made there
+    const Value* copied = nullptr;  ///< null: it is computed there
   };
   std::vector<Exchange> exchanges;
   std::map<const Value*, Location> locations;
@@ -47,7 +46,7 @@ struct RankPlan::Frame {
   bool communicates = false;
 
   std::map<std::vector<std::string>, Change> changes;           ///< by the symbols
-  std::unordered_map<const Value*, std::vector<int>> steps_of;  ///< who reads or makes it, or what it lies in
+  std::unordered_map<const Value*, std::vector<int>> steps_of;  ///< that read or make it, or the memory it lies in
   std::vector<std::set<std::string, std::less<>>> asked;        ///< by step: symbols, of communications
 };
 

@@ -7,7 +7,7 @@
 
 namespace tessera::runtime {
 
-/// What a step of a rank's plan is, for whoever asks where time went. A communication is two: its start and its wait.
+/// The description of a step of a rank's plan, for profiles. A communication has two steps: its start and its wait.
 struct StepInfo {
   std::string name;  ///< of the node, or of its first result
   std::string op;
@@ -17,12 +17,12 @@ struct StepInfo {
   int started = -1;               ///< of a wait: the step that is the start
 };
 
-/// When things happened in a rank's last run. All ranks share the clock.
+/// The times of a rank's last run. All ranks share the clock.
 struct RankTimes {
   using Clock = std::chrono::steady_clock;
   std::shared_ptr<const std::vector<StepInfo>> steps;  ///< of the plan that ran
-  Clock::time_point begin;                             ///< the rank takes the run up
-  Clock::time_point inputs;                            ///< its parts of the inputs lie ready
+  Clock::time_point begin;                             ///< the rank begins the run
+  Clock::time_point inputs;                            ///< its parts of the inputs are ready
   std::vector<Clock::time_point> end;                  ///< of each step
   Clock::time_point outputs;                           ///< its parts of the outputs are stored
 };

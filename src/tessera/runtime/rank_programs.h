@@ -11,27 +11,26 @@
 
 namespace tessera::runtime {
 
-/// What every rank of a mesh runs: one SPMD program for all, or one program per class of like ranks (a written program
-/// that was read back). All programs have the same ports in the same order (those of outputs that live elsewhere have
+/// The programs of all ranks of a mesh: one SPMD program for all, or one program per class of like ranks (a written
+/// program that was read back). All programs have the same ports in the same order (an output that lives elsewhere has
 /// no value), and the same global types and shardings.
 struct RankPrograms {
   using Shards = std::map<std::string, Tensor, std::less<>>;
 
   std::vector<std::shared_ptr<const spmd::Program>> programs;  ///< at least one
-  std::vector<int> program_of;                                 ///< by rank; empty: all run the first
+  std::vector<int> program_of;                                 ///< by rank; empty: all ranks run the first
   /// Distinct sets of shards, by the state's name, if states come already cut. Empty: ranks cut them from
   /// Program::initial.
   std::vector<Shards> shards;
   std::vector<int> shards_of;  ///< by rank; empty with `shards`
 
-  /// Of the files from which the programs' data were read (MappedFile::identity); empty if not all are from files.
+  /// The identities of the files with the programs' data (MappedFile::identity); empty if some data are not from files.
   std::vector<uint64_t> files;
 
-  /// Whether values say what parts of global ones they are. If not, ports and states alone have placements, as what
-  /// each rank has whole.
+  /// Whether values have placements. If not, only ports and states have them, as values that each rank has whole.
   bool placed = true;
 
-  /// All ranks run `program`, or, where it places values, what is theirs of it (spmd/specialize.h).
+  /// All ranks run `program` or, if it places values, their share of it (spmd/specialize.h).
   static std::shared_ptr<const RankPrograms> same(std::shared_ptr<const spmd::Program> program,
                                                   std::vector<uint64_t> files = {});
 
@@ -40,18 +39,18 @@ struct RankPrograms {
     const Value* value = nullptr;
     const spmd::Placement* placement = nullptr;
   };
-  /// An output, as one of the programs that have it says.
+  /// An output, as described by one of the programs that have it.
   Output output(size_t index) const;
   /// The states that change, by their names in the model, each as one of the programs that have it says.
   std::map<std::string, Output> changing_states() const;
   /// The same of one rank.
   std::map<std::string, Output> changing_states(int rank) const;
   const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
-  /// The rank's shard of a state where shards come cut; null where they do not.
+  /// The rank's shard of a state if shards come already cut; else null.
   const Tensor* shard_of(int rank, const std::string& state) const;
 
-  /// A shard where its elements can be read in place (ir/aligned.h): ranks that hold the same one share a copy, before
-  /// which its bytes are held of `limit`, if there is one.
+  /// The shard, or a copy if its elements cannot be read in place (ir/aligned.h). Ranks that hold the same shard share
+  /// the copy. `limit`, if given, holds the copy's bytes before it is made.
   Tensor aligned_once(Tensor shard, const std::string& name, MemoryLimit* limit = nullptr) const;
 
  private:

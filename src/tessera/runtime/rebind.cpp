@@ -5,16 +5,16 @@
 #include "tessera/base/error.h"
 #include "tessera/runtime/plan_frame.h"
 
-/// A plan for other sizes, of what it has in common with a plan that is there.
+/// A plan for other sizes, derived from the frame that it shares with an existing plan.
 ///
-/// Example: a decoder reads a cache of 128 positions, then one of 129. Of its 300 steps 24 join the cache with what is
-/// new, 12 attend to it, and one makes the mask. Only their values have other extents; every other step is the same
-/// object in both plans, and all steps lie in the same buffers, of which some are longer.
+/// Example: a decoder reads a cache of 128 positions, then one of 129. 24 of its 300 steps join the cache with new
+/// positions, 12 attend to it, and one makes the mask. Only their values have other extents; every other step is the
+/// same object in both plans, and all steps use the same buffers, some of which are longer.
 ///
-/// What a plan decides, one thing after the other, hangs on extents and on what was decided before. So if every
-/// decision that looks at an extent which is another one now comes out as before, all decisions do. These are made
-/// again here; as soon as one comes out otherwise, the plan is made from nothing. Numbers (extents, bytes, where views
-/// begin) are made again without being compared, and places in the arena come last, from the bytes of all buffers.
+/// Invariant: a plan's decisions, made one after the other, depend only on extents and on earlier decisions. So if
+/// every decision that reads a changed extent comes out as before, all decisions do. Those decisions are made again
+/// here; as soon as one changes, a plan is made from scratch. Numbers (extents, bytes, offsets of views) are computed
+/// again without a comparison, and places in the arena come last, from the bytes of all buffers.
 namespace tessera::runtime {
 namespace {
 
@@ -28,7 +28,7 @@ bool names_one(const std::set<std::string>& symbols, const std::vector<std::stri
   return std::any_of(of.begin(), of.end(), [&](const std::string& symbol) { return symbols.contains(symbol); });
 }
 
-// The symbols that are other numbers; none if they are not the same symbols.
+// The symbols whose values changed; nullopt if the symbols themselves differ.
 std::optional<std::vector<std::string>> changed_symbols(const Symbols& a, const Symbols& b) {
   std::vector<std::string> changed;
   if (a.size() != b.size()) return std::nullopt;
@@ -60,7 +60,7 @@ std::unique_ptr<RankPlan> RankPlan::rebound(const RankPlan& like, const Symbols&
     if (!plan->rebind()) return nullptr;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    return nullptr;  // what is wrong with these sizes, a plan from nothing says in its own order
+    return nullptr;  // a plan from scratch reports errors of these sizes in its own order
   }
   return plan;
 }
@@ -104,7 +104,7 @@ const RankPlan::Change& RankPlan::change_of(const std::vector<std::string>& symb
   return change;
 }
 
-// Finds what has other numbers, and the steps that see them. False: a decision comes out otherwise.
+// Finds values with other numbers, and the steps that see them. False: a decision changes.
 bool RankPlan::bind_changed(const std::vector<std::string>& symbols) {
   const Change& change = change_of(symbols);
   std::vector<const Value*> changed;
@@ -182,7 +182,7 @@ bool RankPlan::place_changed_inputs(const Change& change) {
   return true;
 }
 
-// Those that are elsewhere in their base's memory, or whose base is elsewhere.
+// Views that lie elsewhere in their base's memory, or whose base lies elsewhere.
 void RankPlan::move_views() {
   if (views_.empty() && locations_.empty()) return;
   for (const auto& [value, view] : frame_->views) {
@@ -198,13 +198,13 @@ void RankPlan::move(const Value* value, const Location& to) {
   touch(value);
 }
 
-// Has all steps prepared again that see the value.
+// Marks all steps that see the value to be prepared again.
 void RankPlan::touch(const Value* value) {
   if (auto steps = frame_->steps_of.find(value); steps != frame_->steps_of.end())
     touched_.insert(steps->second.begin(), steps->second.end());
 }
 
-// False: it wants other buffers.
+// False: the step wants other buffers.
 bool RankPlan::prepare_again(int step) {
   auto made = std::make_shared<Step>();
   before_ = frame_->steps[step].get();

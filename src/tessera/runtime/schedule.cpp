@@ -12,11 +12,11 @@
 namespace tessera::runtime {
 namespace {
 
-/// What comes before what: tasks that touch the same memory, one of them writing, and communications stay in the order
-/// given.
+/// The dependences: tasks that touch the same memory, one of them writing, stay in the order given, and so do
+/// communications.
 struct Dependences {
-  std::vector<std::vector<int>> after;  ///< by task: those that need its end
-  std::vector<int> before;              ///< by task: how many it needs the end of
+  std::vector<std::vector<int>> after;  ///< by task: those that wait for its end
+  std::vector<int> before;              ///< by task: how many tasks must end before it
 
   explicit Dependences(const std::vector<Task>& tasks) : after(tasks.size()), before(tasks.size()) {
     std::map<int, int> writer;                // of a memory: the last
@@ -37,7 +37,7 @@ struct Dependences {
   }
 };
 
-/// Bytes that are needed at a point of an order that is being made.
+/// The bytes that are needed at a point of an order under construction.
 class Ledger {
  public:
   Ledger(const std::vector<Task>& tasks, const std::vector<Memory>& memories)
@@ -53,7 +53,7 @@ class Ledger {
     }
   }
 
-  /// When the task is at work.
+  /// The bytes while the task runs.
   size_t with(int task) const {
     size_t bytes = bytes_ + tasks_[task].scratch;
     for (int memory : tasks_[task].writes)
@@ -100,7 +100,7 @@ class Ledger {
 
   const std::vector<Task>& tasks_;
   const std::vector<Memory>& memories_;
-  std::vector<int> uses_;  // to come
+  std::vector<int> uses_;  // still to come
   std::vector<bool> held_;
   size_t bytes_ = 0;
 };
@@ -193,11 +193,11 @@ class Overlap {
   const std::vector<Task>& tasks_;
   const Limits limits_;
   Ledger ledger_;
-  Dependences dependences_;  // `before` counts what has not ended
+  Dependences dependences_;  // `before` counts the tasks that have not ended
   std::vector<int> needed_by_;
   std::deque<int> communications_, under_way_;  // to come; started
   std::set<int> ready_;
-  std::set<std::pair<int, int>> ready_by_need_;  // the same, after what needs them
+  std::set<std::pair<int, int>> ready_by_need_;  // the same, by the communication that needs them
   std::vector<Action> actions_;
   int waits_ = 0;
 };

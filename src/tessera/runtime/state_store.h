@@ -14,16 +14,16 @@ namespace tessera::runtime {
 /// One rank's shard of a state that changes from step to step.
 struct StateSlot {
   std::string name;    ///< the state's id
-  std::string layout;  ///< how the whole state is cut among ranks, in words
+  std::string layout;  ///< a description of how the whole state is cut among ranks
   DType dtype = DType::undefined;
   Dims dims;
   size_t bytes = 0;
   std::shared_ptr<std::byte[]> current;  ///< dense; null where nothing will run
-  /// Where a step makes the next value while the current one is still read; then the two change places. Null until a
+  /// A step computes the next value here while the current one is still read; then the two change places. Null until a
   /// plan needs it.
   std::shared_ptr<std::byte[]> spare;
   bool has_spare = false;                         ///< whether `spare` counts, also where nothing will run
-  std::vector<std::shared_ptr<const void>> held;  ///< memory that is held for it of the process' limit
+  std::vector<std::shared_ptr<const void>> held;  ///< its memory in the process' limit
 };
 
 /// The states of one rank. Used from one thread at a time.
@@ -42,12 +42,12 @@ class RankStates {
   std::map<std::string, StateSlot, std::less<>> slots_;
 };
 
-/// The values of a model's states on the ranks of this process, from the data that the model starts with to what steps
-/// and callers make of them. Programs that share a store (a training step and its evaluation) see each other's
-/// writes; a state of two programs must be cut alike in both.
+/// The values of a model's states on the ranks of this process, from the model's initial data to the values that steps
+/// and callers write. Programs that share a store (a training step and its evaluation) see each other's writes; a state
+/// of two programs must be cut alike in both.
 class StateStore {
  public:
-  /// Of a rank of this process, which the first call makes.
+  /// The states of a rank of this process; the first call makes them.
   RankStates& of(int rank);
 
   /// Held by whoever runs a program on these states: programs that share them take turns.
@@ -55,7 +55,7 @@ class StateStore {
 
   /// Throws a user error if a step has failed after ranks had begun to write: their shards are of different steps.
   void require_whole() const;
-  /// To be called after a step has failed. It is as if the step had not begun, unless a rank was writing.
+  /// Call this after a step has failed. The states are as if the step had not begun, unless a rank was writing.
   void note_failure();
   /// All states have been written anew.
   void note_written();

@@ -16,10 +16,10 @@ size_t with_room(size_t bytes) {
 
 }  // namespace
 
-// What lies there was taken and given back; what has lain unused the longest leaves first.
+// Returned memory that is free for reuse; the piece that is unused for the longest leaves first.
 struct TensorPool::Shelf {
   struct Piece {
-    std::shared_ptr<const void> held;  // of the limit: the memory goes first
+    std::shared_ptr<const void> held;  // by the limit: the memory goes first
     Block memory;
     size_t bytes = 0;
   };
@@ -31,8 +31,8 @@ struct TensorPool::Shelf {
 
   Shelf() { pieces.reserve(kMostPieces); }
 
-  /// A piece that has `bytes` bytes, or a few more. Its memory is to be allocated if there is none: with room to grow
-  /// where a tensor has just outgrown its piece, as each step of a decoder makes its cache longer.
+  /// A piece with `bytes` bytes, or a few more. If there is none, the caller allocates it; with room to grow if a
+  /// tensor has just outgrown its piece, as a decoder's cache does at each step.
   Piece take(size_t bytes) {
     std::lock_guard lock(mutex);
     auto fits = [&](const Piece& piece) { return piece.bytes >= bytes && piece.bytes <= with_room(bytes); };
@@ -48,25 +48,25 @@ struct TensorPool::Shelf {
     auto small = std::find_if(pieces.begin(), pieces.end(), outgrown);
     const Piece wanted{nullptr, nullptr, small == pieces.end() ? bytes : with_room(bytes)};
     if (small != pieces.end()) drop(small);
-    // Other sizes are wanted now: what lies here from before makes room for them, beyond what was once out at a time.
+    // The sizes have changed: old pieces make room for new ones, beyond the most that were once out at a time.
     out += wanted.bytes;
     while (idle + out > std::max(most_out, out) && !pieces.empty()) drop(pieces.begin());
     return wanted;
   }
 
-  /// A piece that was wanted is had.
+  /// The requested piece has been allocated.
   void taken() {
     std::lock_guard lock(mutex);
     most_out = std::max(most_out, out);
   }
 
-  /// A piece that was wanted cannot be had.
+  /// The requested piece cannot be allocated.
   void give_up(size_t bytes) {
     std::lock_guard lock(mutex);
     out -= bytes;
   }
 
-  /// Whether there was a piece to be dropped.
+  /// Drops a piece; false if there was none.
   bool drop_one() {
     std::lock_guard lock(mutex);
     if (pieces.empty()) return false;
@@ -79,7 +79,7 @@ struct TensorPool::Shelf {
     if (pieces.size() == kMostPieces) drop(pieces.begin());
     idle += piece.bytes;
     out -= piece.bytes;
-    pieces.push_back(std::move(piece));  // within what was reserved: a deleter must not throw
+    pieces.push_back(std::move(piece));  // within the reserved capacity, since a deleter must not throw
   }
 
   void drop(std::vector<Piece>::iterator piece) {
@@ -110,7 +110,7 @@ Tensor TensorPool::take(DType dtype, Dims dims, std::string_view what, size_t be
       piece.held = limit_.hold(piece.bytes, what, beside);
     }
     if (!piece.memory) piece.memory = allocate_(piece.bytes);
-    // Where a piece lay here already, too: what is left makes room for the arenas.
+    // Also if a piece was found here: the remaining pieces make room for the arenas.
     while (!limit_.hold_if_there_is_room(0, beside) && shelf_->drop_one()) {
     }
     shelf_->taken();

@@ -8,18 +8,18 @@
 
 namespace tessera::runtime {
 
-/// Memory for tensors that are handed out and come back when nobody holds them any more: a run after the first touches
-/// no fresh pages. Tensors may outlive the pool. What they take, and what lies in the pool, is held of a limit on
-/// memory; what lies there goes where others want room. Thread-safe.
+/// Memory for tensors that are handed out and return when nobody holds them any more, so that a run after the first
+/// touches no fresh pages. Tensors may outlive the pool. A memory limit holds both the tensors' memory and the pool's;
+/// the pool releases memory that others need. Thread-safe.
 class TensorPool {
  public:
-  /// Gives so many bytes, 64-byte aligned.
+  /// Returns `bytes` bytes, aligned to 64 bytes.
   using Allocate = std::function<std::shared_ptr<std::byte[]>(size_t bytes)>;
   /// `limit` must outlive the pool.
   TensorPool(MemoryLimit& limit, Allocate allocate);
-  /// A tensor whose elements are anything. `what` it is and what is in use `beside`: as MemoryLimit::hold has it.
+  /// A tensor with uninitialized elements. `what` and `beside`: as in MemoryLimit::hold.
   Tensor take(DType dtype, Dims dims, std::string_view what, size_t beside);
-  /// Bytes that lie in the pool.
+  /// Unused bytes in the pool.
   size_t idle() const;
 
  private:

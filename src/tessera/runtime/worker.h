@@ -10,7 +10,7 @@
 
 namespace tessera::runtime {
 
-/// One thread that runs what it is given, in order, with an OpenMP team of its own.
+/// One thread that runs jobs in order, with an OpenMP team of its own.
 class Worker {
  public:
   explicit Worker(int threads) : thread_([this, threads] { loop(threads); }) {}
@@ -32,7 +32,7 @@ class Worker {
     changed_.notify_all();
   }
 
-  /// Waits for the end of what was started; false if that takes longer.
+  /// Waits for the started jobs to end; false if that takes longer.
   bool finish_within(std::chrono::milliseconds longest) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, longest, [this] { return !busy_; });

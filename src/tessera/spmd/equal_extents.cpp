@@ -5,8 +5,8 @@
 namespace tessera::spmd {
 namespace {
 
-// Whether an operand may have an extent of 1 where the result has another. Operators that do not broadcast are taken
-// to, too: they refuse the 1 themselves, when the model is compiled for it.
+// Whether an operand may have an extent of 1 if the result has another. Operators that do not broadcast count, too:
+// they refuse the 1 themselves when the model is compiled for it.
 bool broadcasts(const Node& node, size_t operand, size_t dim) {
   return dim + ops::op_of(node).fixed_dims < node.inputs[operand]->rank();
 }
@@ -27,7 +27,8 @@ class Collector {
     side(rule.results, node_.outputs, false);
   }
 
-  // What broadcasts to the result, and not the result to it, is 1 where that is.
+  // If an operand broadcasts to the result, but not the result to it, the operand's extent is 1 whenever the result's
+  // is.
   void along_ones() {
     const Value* result = node_.output();
     if (!result || !result->has_shape()) return;
@@ -39,13 +40,13 @@ class Collector {
     }
   }
 
-  // Inference is asked again, into values of its own.
+  // Runs inference again, into values of its own.
   void as_stated() {
     Node again = node_;
     std::vector<Value> results(node_.outputs.size());
     for (size_t r = 0; r < results.size(); ++r) {
       if (!node_.outputs[r]) continue;
-      results[r].type = node_.outputs[r]->type;  // a result whose shape depends on data keeps what is declared
+      results[r].type = node_.outputs[r]->type;  // a result whose shape depends on data keeps its declared shape
       again.outputs[r] = &results[r];
     }
     ops::op_of(node_).infer(again);

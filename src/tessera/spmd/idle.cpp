@@ -43,10 +43,10 @@ double flops_of(const std::vector<SplitNode>& nodes) {
   return flops;
 }
 
-/// The operators of an axis that have as few parts, the largest first.
+/// The operators of an axis that have equally few parts, the largest first.
 using Group = std::vector<SplitNode>;
 
-/// Those that leave ranks idle, by their parts; where there are many, those with the most work.
+/// Those that leave ranks idle, by their parts; if there are many, those with the most work.
 std::map<int64_t, Group> idling(const std::vector<SplitNode>& nodes, int64_t ranks) {
   constexpr size_t kMost = 3;
   std::map<int64_t, Group> groups;
@@ -73,7 +73,7 @@ std::vector<std::string> idle_ranks(const Layout& layout, const Decisions& decis
                                     const Hints& hints) {
   std::vector<std::string> warnings;
   for (auto& [axis, nodes] : nodes_by_axis(layout, decisions, hints)) {
-    // What only moves elements takes no time worth a warning, unless it is all that there is.
+    // An operator that only moves elements takes no time worth a warning, unless there are no others.
     const double flops = flops_of(nodes);
     if (flops > 0) std::erase_if(nodes, [](const SplitNode& node) { return node.flops == 0; });
     const std::map<int64_t, Group> groups = idling(nodes, axis.size);
@@ -82,7 +82,7 @@ std::vector<std::string> idle_ranks(const Layout& layout, const Decisions& decis
     std::string text;
     bool symbolic = false;
     for (const auto& [parts, group] : groups) {
-      Group below;  // what has as few parts, or fewer
+      Group below;  // operators with as few parts, or fewer
       for (const SplitNode& node : nodes)
         if (node.parts <= parts) below.push_back(node);
       const int64_t last = axis.size - 1;

@@ -19,7 +19,7 @@ inline constexpr std::string_view kExtentAttribute = "extent";
 inline constexpr std::string_view kSplitExtentAttribute = "split_extent";
 inline constexpr std::string_view kConcatExtentAttribute = "concat_extent";
 
-/// What a local value stands for: the global tensor and how it is laid over the mesh.
+/// The global tensor that a local value stands for, and its layout over the mesh.
 struct Placement {
   std::string name;  ///< of the global value
   TensorType global;
@@ -29,15 +29,15 @@ struct Placement {
 /// A graph input or output of a Program.
 struct Port {
   std::string name;
-  Value* value = nullptr;  ///< local; null in a rank's program, of an output that lives elsewhere
+  Value* value = nullptr;  ///< local; null in a rank's program if the output lives elsewhere
 };
 
-/// Two extents that an operator takes to be equal although their expressions differ (two inputs with symbols of their
-/// own that are added, say). Checked when sizes are bound: shards might agree by accident.
+/// Two extents that an operator assumes to be equal although their expressions differ (for example, of two added inputs
+/// with symbols of their own). They are checked when sizes are bound, since shards might agree by accident.
 struct ExtentEquality {
   Expr a, b;
   std::string node;         ///< label, for the message
-  bool broadcasts = false;  ///< the operator also takes one of them to be 1
+  bool broadcasts = false;  ///< the operator also allows one of them to be 1
 };
 
 /// A layout change that the partitioner had to insert.
@@ -49,7 +49,7 @@ struct ReshardRecord {
   Expr bytes;                      ///< that one rank receives
 };
 
-/// A collective that was read as a call of a function over Send and Recv, whose nodes are in the graph in its place.
+/// A collective that was read as a call of a function over Send and Recv; the function's nodes replace it in the graph.
 struct LoweredCollective {
   std::shared_ptr<const Node> statement;   ///< the collective, without operands
   std::string operand;                     ///< value of the graph; "": none
@@ -57,9 +57,9 @@ struct LoweredCollective {
   std::string flaw;                        ///< why the function is not known to compute it; "": it does
 };
 
-/// Where a program that was read is not what was written.
+/// Where a program that was read differs from what was written.
 struct Departure {
-  std::string node;  ///< "MatMul 'q'"; "" where no node tells
+  std::string node;  ///< "MatMul 'q'"; "" if no node shows it
   std::string why;
 };
 
@@ -70,13 +70,13 @@ struct Departure {
 ///   value (name of the global value that moves),
 ///   root (a member: Broadcast, Reduce, Gather, Scatter), targets (members: Permute).
 /// Blocks' counts follow from the local extents of the operand (AllGather) or result (ReduceScatter) on each member.
-/// Where shapes are bound to one rank (a written program), a node says in attributes what follows from shapes here:
+/// If shapes are bound to one rank (a written program), a node states in attributes what otherwise follows from shapes:
 ///   extent (of dim on a member), split_extent and concat_extent (of split_dim in the result, of concat_dim in the
 ///   operand), as expressions over axis indices.
-/// A value whose sharding has a place (Sharding::at) exists on the ranks there, and with it the node that makes it; a
-/// communication is run by the whole group of the ranks where its result lives. What one rank runs of it is
-/// `specialize`. There, what communicates has no operand (null) where the rank has nothing to give, and an output that
-/// the rank has no part of is a port without a value.
+/// A value whose sharding has a place (Sharding::at) exists on the ranks there, and so does the node that makes it; the
+/// whole group of the ranks where its result lives runs a communication. `specialize` gives the program of one rank. In
+/// it, a communication to which the rank gives nothing has no operand (null), and an output of which the rank has no
+/// part is a port without a value.
 struct Program {
   Mesh mesh;
   std::unique_ptr<Graph> graph;
@@ -89,9 +89,9 @@ struct Program {
   std::vector<ExtentEquality> equal_extents;
   std::shared_ptr<const std::vector<LoweredCollective>> lowered;  ///< of a program that was read; else null
   bool as_written = false;                                        ///< it was read, and is what was proved and written
-  std::optional<Departure> departure;                             ///< it was read, and is not
+  std::optional<Departure> departure;                             ///< it was read, and differs
 
-  /// Of a value that stands for a global one; an internal error for others.
+  /// The placement of a value that stands for a global one; an internal error for others.
   const Placement& placement(const Value* value) const { return placements.at(value); }
 };
 
@@ -99,10 +99,10 @@ struct Program {
 /// Layout changes do not count.
 std::vector<std::string> layouts_in_use(const Program& program, std::string_view name);
 
-/// Removes nodes whose results are not used, and what is said of values that are gone.
+/// Removes nodes whose results are not used, and the records of values that are gone.
 void erase_dead(Program& program);
 
-/// The value of an expression with symbols bound by `hints` (16 where a symbol has none), on the first rank.
+/// The value of an expression with symbols bound by `hints` (16 if a symbol has none), on the first rank.
 double hinted(const Expr& expr, const std::map<std::string, int64_t, std::less<>>& hints);
 
 }  // namespace tessera::spmd

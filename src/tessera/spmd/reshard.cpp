@@ -14,7 +14,7 @@ size_t common_prefix(const std::vector<AxisRef>& a, const std::vector<AxisRef>& 
   return n;
 }
 
-// Axes of one rank split nothing; without them shardings compare by what they do.
+// Axes of one rank split nothing; without them, shardings compare by their effect.
 Sharding without_trivial_axes(Sharding sharding) {
   for (DimSharding& dim : sharding.dims) {
     dim.open = false;
@@ -55,8 +55,8 @@ class Planner {
     steps_.push_back(std::move(made));
   }
 
-  // Cuts both at the union of their boundaries. Where that is not free, the dimension is gathered in its own parts and
-  // laid out anew in the goal's.
+  // Cuts both at the union of their boundaries. If that is not free, gathers the dimension in its own parts and lays it
+  // out anew in the goal's.
   void line_up_parts() {
     for (size_t d = 0; d < now_.dims.size(); ++d) {
       auto cuts = boundaries(now_.dims[d]);
@@ -101,7 +101,7 @@ class Planner {
     return false;
   }
 
-  // From one place to another, or to where the goal splits the axis; or everywhere, where it has no use for the axis.
+  // From one place to another; or to the goal's split of the axis; or everywhere, if the goal does not use the axis.
   bool move() {
     for (const PlacedAxis& place : now_.at) {
       const auto wanted = place_along(goal_, place.axis);
@@ -207,7 +207,7 @@ class Planner {
     return true;
   }
 
-  // A part whose last axis must go, and where that axis must come next.
+  // A part whose last axis must go, and the part that must gain it next.
   std::optional<std::pair<size_t, size_t>> destination(const AxisRef& axis) {
     for (size_t d = 0; d < now_.dims.size(); ++d)
       for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
@@ -257,7 +257,7 @@ class Planner {
           });
           return true;
         }
-        // Gather from the minor end, stopping where an axis could go by all-to-all, or to a place, next.
+        // Gathers from the minor end, stopping if an axis could next go by all-to-all, or to a place.
         size_t begin = end - 1;
         while (begin > keep && !destination(now(d, p)[begin - 1]) && !place_along(goal_, now(d, p)[begin - 1])) --begin;
         std::vector<AxisRef> axes(now(d, p).begin() + static_cast<long>(begin), now(d, p).end());

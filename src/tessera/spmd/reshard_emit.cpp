@@ -11,7 +11,7 @@ using PartAt = std::pair<int, int>;  // dimension, part
 struct Exposed {
   Shape shape, global;
   Sharding sharding;    // of the tensor so shaped
-  std::vector<int> at;  // where each asked part came to stand
+  std::vector<int> at;  // the new dimension of each exposed part
 };
 
 Exposed expose(const Sharding& sharding, const std::vector<PartAt>& wanted, const Mesh& mesh) {

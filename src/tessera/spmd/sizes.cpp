@@ -11,9 +11,9 @@
 #include "tessera/rewrite/affine.h"
 #include "tessera/spmd/equal_extents.h"
 
-// First what must be equal: each equality that can be solved for a symbol nobody gave defines that symbol. Then what
-// must be large enough, one demand after the other: a free symbol of it is doubled, or halved, whichever helps with the
-// least change, until it is met. The order of nodes is the order of demands, so that what is upstream grows first.
+// First the equalities: each one that can be solved for a symbol that nobody gave defines that symbol. Then the demands
+// for a least size, one after the other: one of its free symbols is doubled, or halved, whichever helps with the least
+// change, until the demand is met. Demands are in the order of nodes, so that upstream sizes grow first.
 namespace tessera::spmd {
 namespace {
 
@@ -37,7 +37,7 @@ class DemandReader {
   }
 
  private:
-  // What inference requires: of results of its own, since those of the graph have been given names.
+  // The demands of inference, which runs into results of its own, since those of the graph have names already.
   void requires_equal(const Node& node) {
     Graph scratch;
     Node twin = node;
@@ -98,7 +98,7 @@ class Solver {
     for (const ExtentEquality& equality : demands_.equal) define(equality);
     settle();
     for (const auto& [symbol, value] : defined_) unsolved_.push_back({value, 1, symbol, true, false});
-    // What one demand changes, others may have needed.
+    // A change for one demand may break another.
     constexpr int kMostRounds = 3;
     for (int round = 0; round < kMostRounds && (round == 0 || !unmet().empty()); ++round) {
       for (const SizeDemands::AtLeast& demand : unsolved_) raise(demand);
@@ -116,7 +116,7 @@ class Solver {
     return sizes_.contains(symbol) && !given_.contains(symbol) && !defined_.contains(symbol);
   }
 
-  // With what is given and what is defined by now put in.
+  // The expression with all given and defined symbols substituted.
   Expr reduced(const Expr& expr) const {
     return expr.substitute([&](std::string_view name) -> std::optional<Expr> {
       if (auto given = given_.find(name); given != given_.end()) return Expr(given->second);
@@ -152,7 +152,7 @@ class Solver {
       if (!best || negative_terms(value) < negative_terms(best->second)) best.emplace(symbol, value);
     }
     if (!best) {
-      // |a - b| is 0 where 0 - |a - b| is not negative.
+      // |a - b| is 0 if 0 - |a - b| is not negative.
       if (!difference.is_constant())
         unsolved_.push_back({min(difference, 0 - difference), 0, equality.node, true, true});
       return;
@@ -168,7 +168,7 @@ class Solver {
     for (const auto& [symbol, value] : defined_) sizes_[symbol] = evaluate(value);
   }
 
-  // What overflows, or is not known, is out of reach.
+  // An expression that overflows, or is unknown, cannot be met.
   int64_t evaluate(const Expr& expr) const {
     try {
       return expr.evaluate(sizes_);
@@ -184,7 +184,7 @@ class Solver {
     return std::all_of(symbols.begin(), symbols.end(), [&](const std::string& name) { return sizes_.contains(name); });
   }
 
-  // What it takes to be met: its own least, and of what defines symbols that they are sizes.
+  // The conditions of a demand: its own least size, and that the symbols defined for it are sizes.
   int64_t missing(const SizeDemands::AtLeast& demand) const {
     auto short_of = [&](int64_t least, const Expr& value) {
       return std::max<int64_t>(0, least - std::clamp(evaluate(value), -kLargest, kLargest));
@@ -201,11 +201,11 @@ class Solver {
     const bool met = unmet().empty();
     bool good = true;
     for (int step = 0; good && missing(demand) > 0; ++step) good = step < kMostSteps && improve(demand);
-    // That a tensor is not empty is a wish, which gives way to what the model needs.
+    // That a tensor is not empty is only a wish, which gives way to the model's needs.
     if (!good || (!demand.needed && met && !unmet().empty())) sizes_ = before;
   }
 
-  // The least change of one free symbol that brings the demand nearer.
+  // The least change of one free symbol that brings the demand nearer to being met.
   bool improve(const SizeDemands::AtLeast& demand) {
     const Expr value = reduced(demand.value);
     std::set<std::string> symbols;
@@ -254,8 +254,9 @@ class Solver {
   const SizeDemands& demands_;
   const Hints& given_;
   Hints sizes_;
-  std::map<std::string, Expr> defined_;         // over free symbols
-  std::vector<SizeDemands::AtLeast> unsolved_;  // equalities that define no symbol, and that the defined are sizes
+  std::map<std::string, Expr> defined_;  // over free symbols
+  std::vector<SizeDemands::AtLeast>
+      unsolved_;  // equalities that define no symbol, and the conditions that defined symbols are sizes
 };
 
 }  // namespace

@@ -132,7 +132,7 @@ TEST(Hosts, meet_in_memory_where_a_group_is_of_one_host) {
   const auto codes = fork_ranks(4, [&](int rank) {
     auto world = make_world_of_hosts(rank, 4, port);
     EXPECT_EQ(world->local_ranks(), std::vector{rank});
-    // In memory members see that they do not state the same; Gloo would not.
+    // In shared memory, members notice that their statements differ; with Gloo they do not.
     const int first = rank / 2 * 2;
     auto near = world->join(rank, std::vector{first, first + 1});
     float data = 1;
@@ -170,7 +170,7 @@ TEST(GlooWorld, a_rank_that_does_not_come_is_named_on_all_others) {
     } else {
       EXPECT_THAT(error_of([&] { group->run(sum); }),
                   AllOf(HasSubstr("all_reduce sum float32[5000] 'y' (#2 of group {0,1,2,3})"),
-                        HasSubstr("not come: rank 2; come: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
+                        HasSubstr("missing: rank 2; arrived: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
     }
   });
   EXPECT_EQ(codes, std::vector<int>(4, 0));
@@ -314,7 +314,7 @@ TEST(GlooWorld, strangers_at_the_rendezvous_do_not_disturb_a_run) {
     auto disturb = [&] {
       for (const std::string& said : strangers_words()) {
         const Socket stranger = connect_to("127.0.0.1", port, milliseconds(1000));
-        // It may have been refused by what has come so far.
+        // An earlier frame may already have led to a refusal.
         send(stranger.descriptor(), said.data(), said.size(), MSG_NOSIGNAL);
       }
     };
@@ -326,7 +326,7 @@ TEST(GlooWorld, strangers_at_the_rendezvous_do_not_disturb_a_run) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-// As the ranks of another run that was given the same port.
+// The ranks of another run with the same port do this.
 TEST(GlooWorld, ranks_of_another_run_do_not_disturb_one_that_is_complete) {
   const int port = free_port();
   const auto codes = fork_ranks(2, [&](int rank) {
@@ -343,7 +343,7 @@ TEST(GlooWorld, ranks_of_another_run_do_not_disturb_one_that_is_complete) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-// It was given fewer runs, say.
+// For example, it was given fewer runs.
 TEST(GlooWorld, a_rank_that_has_left_in_peace_is_named_by_one_that_waits_for_it) {
   const int port = free_port();
   const auto codes = fork_ranks(2, [&](int rank) {

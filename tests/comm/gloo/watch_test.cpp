@@ -1,4 +1,4 @@
-// What a rank finds out of its notices about a wait that lasts too long.
+// What a rank learns from its notices about a wait that lasts too long.
 #include "tessera/comm/remote/watch.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Of a world in which nobody else is heard.
+/// Notices of a world in which nobody else is heard.
 class Silence : public Notices {
  public:
   Silence(int carrier, std::optional<std::vector<int>> answer) : carrier_(carrier), answer_(std::move(answer)) {}

@@ -41,7 +41,7 @@ TEST(MpiWorld, a_rank_that_does_not_come_is_named_on_all_others) {
         } else {
           EXPECT_THAT(error_of([&] { group->run(sum); }),
                       AllOf(HasSubstr("all_reduce sum float32[5000] 'y' (#2 of group {0,1,2,3})"),
-                            HasSubstr("not come: rank 2; come: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
+                            HasSubstr("missing: rank 2; arrived: ranks 0,1,3"), HasSubstr("rank 2 says nothing")));
         }
       },
       std::chrono::milliseconds(500));
@@ -53,7 +53,7 @@ TEST(MpiWorld, a_rank_that_does_not_join_is_named) {
       [](World& world, int rank) {
         if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2000));
         EXPECT_THAT(error_of([&] { world.join(rank, everyone(3)); }),
-                    AllOf(HasSubstr("joining (#0 of group {0,1,2})"), HasSubstr("not come: rank 1")));
+                    AllOf(HasSubstr("joining (#0 of group {0,1,2})"), HasSubstr("missing: rank 1")));
       },
       std::chrono::milliseconds(200));
 }
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   ::testing::InitGoogleTest(&argc, argv);
-  // All ranks draw the same operations, and only one reports what passes.
+  // All ranks draw the same operations, and only one reports successes.
   unsigned long long seed = rank == 0 ? tessera::comm::test_seed() : 0;
   MPI_Bcast(&seed, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
   setenv("TESSERA_TEST_SEED", std::to_string(seed).c_str(), 1);

@@ -1,4 +1,4 @@
-// MPI moves nothing by itself: what is under way advances by tests between kernels.
+// MPI moves nothing by itself: operations under way advance by tests between kernels.
 #include <algorithm>
 
 #include "run_on_mpi.h"
@@ -32,7 +32,7 @@ TEST(MpiProgress, an_all_reduce_ends_by_tests_alone) {
       kPatience);
 }
 
-// Rank 1 comes to the second group only when it has what rank 0 has begun before it came there.
+// Rank 1 reaches the second group only after it received the message that rank 0 began before reaching it.
 TEST(MpiProgress, what_is_under_way_goes_on_while_a_rank_joins_a_group) {
   run_on_mpi(
       2,
@@ -107,7 +107,7 @@ std::shared_ptr<const spmd::Program> sum_beside_products(int products) {
   return program;
 }
 
-// Of several runs, since a rank may come to its sum long after the other has computed everything.
+// Takes the best of several runs, since a rank may reach its sum long after the other has computed everything.
 TEST(MpiProgress, an_all_reduce_ends_while_kernels_run) {
   run_on_mpi(
       2,

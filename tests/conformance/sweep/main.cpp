@@ -1,4 +1,4 @@
-// node_test_sweep FOLDER…: what each of ONNX's backend tests comes to, alone and sharded, one line each.
+// node_test_sweep FOLDER…: the outcome of each of ONNX's backend tests, alone and sharded, one line each.
 #include <fmt/core.h>
 
 #include <cstdio>

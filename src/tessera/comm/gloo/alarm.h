@@ -9,9 +9,9 @@
 
 namespace tessera::comm {
 
-/// Interrupts waits that would last too long to look around: Gloo's own deadlines close the connections, its
-/// interruptions do not. Every so often, the alarm calls what has been set. While it is set often, setting it wakes
-/// nobody.
+/// Interrupts long waits, so that they can look for notices: Gloo's own deadlines close the connections, its
+/// interruptions do not. The alarm calls the function that is set, at regular intervals. If it is set often, setting it
+/// wakes nobody.
 class Alarm {
  public:
   explicit Alarm(std::chrono::milliseconds period) : period_(period), thread_([this] { ring(); }) {}

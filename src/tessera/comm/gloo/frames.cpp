@@ -58,7 +58,7 @@ std::pair<std::string, std::string> parted(std::string_view content) {
 std::optional<Frame> take_frame(std::string& bytes, size_t most) {
   if (bytes.size() < 5) return std::nullopt;
   const size_t length = number_of(bytes);
-  if (length > most) fail_running("gloo", "a frame of {} bytes, from what is no rank of this run", length);
+  if (length > most) fail_running("gloo", "a frame of {} bytes, from a client that is no rank of this run", length);
   if (bytes.size() < 5 + length) return std::nullopt;
   Frame frame{bytes[4], bytes.substr(5, length)};
   bytes.erase(0, 5 + length);

@@ -16,7 +16,7 @@ struct Frame {
   std::string content;
 };
 
-/// What a hello begins with: who says anything else is no rank, of any run.
+/// A hello begins with this text; a client that says anything else is no rank of any run.
 constexpr std::string_view kRendezvous = "tessera rendezvous 2";
 
 // From a rank to the store.
@@ -24,8 +24,8 @@ constexpr char kHello = 'H';  ///< rendezvous, version, rank and size, once, fir
 constexpr char kSet = 'S';    ///< key and value
 constexpr char kGet = 'G';    ///< key; answered when it is set
 constexpr char kTell = 'T';   ///< a notice for all other ranks
-constexpr char kBye = 'B';    ///< this rank is through; answered when all are
-constexpr char kPing = 'P';   ///< answered at once by a list of the ranks that are through, as "1,3"
+constexpr char kBye = 'B';    ///< this rank has finished; answered when all have
+constexpr char kPing = 'P';   ///< answered at once by a list of the ranks that have finished, "1,3"
 // From the store to a rank.
 constexpr char kValue = 'V';    ///< key and value
 constexpr char kNotice = 'N';   ///< rank and notice
@@ -47,9 +47,9 @@ class Socket {
   int descriptor() const { return descriptor_.get(); }
   /// Sends the whole frame. False if the other end has closed the connection.
   bool send(char kind, std::string_view content) const;
-  /// Whether something has come, or the other end has closed the connection, within so long.
+  /// Whether something arrives, or the other end closes the connection, within `wait`.
   bool readable(std::chrono::milliseconds wait) const;
-  /// Adds what has come to `bytes`, waiting for something. False if the other end has closed the connection.
+  /// Waits for data and appends it to `bytes`. False if the other end has closed the connection.
   bool receive(std::string& bytes) const;
   /// Ends both directions, so that a thread that waits in receive() returns.
   void shut() const;
@@ -62,7 +62,7 @@ class Socket {
 
 /// Listens at a host's address. Throws a user error with the mend if the port is taken or the address is not here.
 Socket listen_at(const std::string& host, int port);
-/// Connects, trying again until the timeout: the listener may come later. Throws a running error.
+/// Connects, trying again until the timeout, since the listener may start later. Throws a running error.
 Socket connect_to(const std::string& host, int port, std::chrono::milliseconds timeout);
 
 }  // namespace tessera::comm

@@ -19,7 +19,7 @@ namespace {
 
 using Counts = std::vector<int64_t>;
 
-/// A collective with what all of Gloo's options want.
+/// A collective with the settings that all of Gloo's options need.
 struct Call {
   const std::shared_ptr<GlooContext>& context;
   Staged& staged;
@@ -30,7 +30,7 @@ struct Call {
   void* in() const { return const_cast<void*>(staged.in()); }
 };
 
-/// Calls visit(T{}) with an unsigned integer of so many bytes: what Gloo knows of an element.
+/// Calls visit(T{}) with an unsigned integer of that many bytes: Gloo's notion of an element.
 template <typename Visit>
 void with_width(size_t bytes, Visit visit) {
   switch (bytes) {
@@ -119,10 +119,9 @@ void scatter(const Call& call) {
            call.staged.element_bytes());
 }
 
-/// Pieces of members' blocks on their way: what has come is reduced while the next piece comes, into little memory.
-///
-/// Member j of 3 sends piece 0, 1, … of blocks j+1 and j+2 to their owners, and gets those of its own block from them;
-/// a few rows of pieces are received at a time.
+/// Exchanges members' blocks in pieces: a received piece is reduced while the next one arrives, so little memory
+/// suffices. Member j of 3 sends pieces 0, 1, … of blocks j+1 and j+2 to their owners, and receives those of its own
+/// block from them; a few rows of pieces are received at a time.
 class BlocksOnTheWay {
  public:
   explicit BlocksOnTheWay(const Call& call)
@@ -236,7 +235,7 @@ void barrier(const Call& call) {
   gloo::barrier(options);
 }
 
-/// The only member of a group has the result already.
+/// The only member of a group already has the result.
 void copy_own(const Staged& staged) {
   const Operation& operation = staged.operation();
   const bool reduces =

@@ -7,12 +7,12 @@ namespace tessera::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{20};
-/// When a connection breaks, the store's notice of who has died may be a moment later.
+/// When a connection breaks, the store's notice of the dead rank may arrive a moment later.
 constexpr std::chrono::milliseconds kGrace{1000};
-/// For messages to leave after a run's end.
+/// The time for messages to leave after a run's end.
 constexpr std::chrono::milliseconds kFarewell{5000};
 
-/// Waits for the reason of a broken connection, after which the run has ended; if there is none, it is what Gloo says.
+/// Waits for the reason of a broken connection, which ends the run; without one, the reason is Gloo's message.
 void await_cause(Watch& watch, const std::exception& error) {
   const auto deadline = std::chrono::steady_clock::now() + kGrace;
   while (std::chrono::steady_clock::now() < deadline) {
@@ -29,7 +29,7 @@ void await_cause(Watch& watch, const std::exception& error) {
   watch.abort(why, left.empty() ? ErrorKind::running : ErrorKind::user);
 }
 
-/// A transfer whose failures are explained by the watch.
+/// A transfer whose failures the watch explains.
 class Watched : public Transfer {
  public:
   Watched(std::unique_ptr<Transfer> transfer, Watch& watch) : transfer_(std::move(transfer)), watch_(watch) {}

@@ -13,7 +13,7 @@
 namespace tessera::comm {
 namespace {
 
-/// How long a wait for the store lasts before the waiter looks around.
+/// How long a wait for the store lasts before the waiter looks for notices.
 constexpr std::chrono::milliseconds kStoreWait{20};
 std::shared_ptr<gloo::transport::Device> make_device(const StoreClient& client) {
   gloo::transport::tcp::attr attributes;
@@ -38,7 +38,7 @@ GlooFabric::GlooFabric(const Launch& launch, const WorldOptions& options, int mo
       most_direct_(most_direct),
       timeout_(options.timeout),
       join_timeout_(options.join_timeout) {
-  // A write to a peer that has died is an error to Gloo, not a signal that ends this process.
+  // Makes a write to a dead peer an error for Gloo, instead of a signal that ends this process.
   if (std::signal(SIGPIPE, SIG_IGN) != SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   if (rank_ == 0) server_ = std::make_unique<StoreServer>(launch.address, launch.port, size_);
   client_ = std::make_unique<StoreClient>(launch.address, launch.port, rank_, size_, timeout_, join_timeout_);
@@ -47,7 +47,7 @@ GlooFabric::GlooFabric(const Launch& launch, const WorldOptions& options, int mo
 }
 
 GlooFabric::~GlooFabric() {
-  // Connections close when all are through: what is still under way would be lost with them.
+  // Connections close only when all ranks have finished; otherwise messages under way would be lost.
   if (!watch_->ended()) client_->farewell(timeout_);
 }
 
@@ -60,7 +60,7 @@ std::shared_ptr<GlooContext> GlooFabric::connect(std::span<const int> members) {
   }
   auto here = [&](int rank) { return fmt::format("{}here/{}", prefix, rank); };
   client_->set(here(rank_), std::to_string(this_host()));
-  // Those who come before it is complete wait here, where it can be said who is missing.
+  // Ranks that arrive before the world is complete wait here, where the message can say who is missing.
   std::vector<int> missing(members.begin(), members.end());
   auto step = [&] {
     while (!missing.empty()) {
@@ -97,7 +97,7 @@ DirectPlan::Group GlooFabric::group_of(std::span<const int> members) {
   return {static_cast<int>(members.size()), most_direct_, DirectPlan::share_links(hosts)};
 }
 
-/// A member may end instead of connecting: the alarm looks for that, and at the time.
+/// A member may end instead of connecting; the alarm checks for that, and for the deadline.
 void GlooFabric::connect(GlooContext& context, std::span<const int> members, int other, const std::string& address) {
   const auto deadline = std::chrono::steady_clock::now() + join_timeout_;
   std::atomic<bool> late{false};

@@ -18,13 +18,12 @@
 
 namespace tessera::comm {
 
-/// What the communicators of one process share: its way to the others.
+/// State shared by the communicators of one process: its connection to the others.
 class GlooFabric {
  public:
   /// Rank 0 serves the store at the launch's address; all connect to it. Gloo uses the interface
   /// TESSERA_GLOO_INTERFACE, or else the address by which this machine reaches the store.
-  /// `most_direct`: members of a group whose collectives are messages between every two, if they are small
-  /// (DirectPlan).
+  /// `most_direct`: the largest group whose small collectives are messages between every two members (DirectPlan).
   GlooFabric(const Launch& launch, const WorldOptions& options, int most_direct);
   ~GlooFabric();
 
@@ -34,9 +33,9 @@ class GlooFabric {
   Watch& watch() { return *watch_; }
   std::shared_ptr<Watch> shared_watch() { return watch_; }
 
-  /// A context of its own for each membership: connects the members, waiting for them under the watch.
+  /// Makes a context for one membership: connects the members, waiting for them under the watch.
   std::shared_ptr<GlooContext> connect(std::span<const int> members);
-  /// Of members that have been connected.
+  /// The group of members that have been connected.
   DirectPlan::Group group_of(std::span<const int> members);
 
  private:
@@ -48,7 +47,7 @@ class GlooFabric {
   std::unique_ptr<StoreClient> client_;
   std::shared_ptr<Watch> watch_;
   std::shared_ptr<gloo::transport::Device> device_;
-  Alarm alarm_{std::chrono::milliseconds(20)};  // after which a wait of Gloo's looks around
+  Alarm alarm_{std::chrono::milliseconds(20)};  // interrupts Gloo's waits, so that they look for notices
   std::mutex mutex_;
   std::map<std::string, int> joined_;  // by group: how often
   std::map<int, int64_t> hosts_;       // by rank, of those met

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kNap{1};
 
-/// Bytes of a reduction that its owners get at once: a message takes as long as so many bytes.
+/// Up to this many bytes, a reduction's owners receive all parts at once: a message costs as much as this many bytes.
 constexpr size_t kMostInOnePart = 64 << 10;
-/// Bytes of a reduce_scatter beyond which what comes is reduced in pieces (gloo_collective.h).
+/// Beyond this many bytes, a reduce_scatter reduces in pieces (gloo_collective.h).
 constexpr size_t kMostAtOnce = 1 << 20;
 
 /// Gloo's own algorithms use the prefixes up to 8.
@@ -45,7 +45,7 @@ bool GlooMessages::suits(const Operation& operation) const {
   }
 }
 
-/// What is sent and received, and what follows.
+/// Sends and receives, and the step that follows.
 class GlooMessages::Message : public Transfer {
  public:
   explicit Message(Alarm& alarm) : alarm_(alarm) {}
@@ -53,13 +53,13 @@ class GlooMessages::Message : public Transfer {
   Buffer in, out;
   int sends = 0, receives = 0;  // under way, of these buffers
   std::function<bool()> from_myself;
-  std::unique_ptr<std::byte[]> received;  // what is to be reduced
+  std::unique_ptr<std::byte[]> received;  // received parts, to be reduced
   std::function<void()> then;
 
   bool advance() override {
     if (from_myself) {
       if (from_myself()) return true;
-      std::this_thread::sleep_for(kNap);  // it is sent later, by another thread or never
+      std::this_thread::sleep_for(kNap);  // it leaves later, through another thread, or never
       return false;
     }
     if (sends > 0) {
@@ -118,7 +118,7 @@ std::unique_ptr<Transfer> GlooMessages::send_or_receive(const Staged& staged, ui
   return message;
 }
 
-/// Every member's ranges of `in` go to their owners and are reduced there, or blocks of `in` go where they belong.
+/// Every member's ranges of `in` go to their owners, which reduce them; or blocks of `in` go to their members.
 std::unique_ptr<Transfer> GlooMessages::exchange(const Staged& staged, uint64_t number) {
   using Range = DirectPlan::Range;
   const DirectPlan plan(staged, kMostInOnePart);
@@ -126,7 +126,7 @@ std::unique_ptr<Transfer> GlooMessages::exchange(const Staged& staged, uint64_t 
   const uint64_t slot = collective_slot(number);
   auto message = std::make_unique<Message>(alarm_);
   auto to = [&](size_t j) { return plan.reduces() ? plan.owned_by(j) : plan.sent_to(j); };
-  // A part for each of the others, or blocks where they belong.
+  // A part for each of the other members, or blocks for their members.
   const Range mine = plan.reduces() ? plan.owned_by(me) : Range{};
   auto from = [&](size_t step) {
     if (!plan.reduces()) return plan.received_from((me + step) % size);
@@ -195,7 +195,7 @@ void GlooMessages::reap() {
       Alarm::Set alarm(alarm_, [&] { oldest.abortWaitSend(); });
       gone = oldest.waitSend(kForever);
     } catch (const gloo::Exception&) {
-      // Its receiver is gone, which whoever waits for that one finds out.
+      // Its receiver is gone, which a wait for that rank will find out.
     }
     lock.lock();
     if (gone) sent_.pop_front();

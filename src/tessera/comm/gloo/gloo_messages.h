@@ -18,21 +18,21 @@
 namespace tessera::comm {
 
 /// Operations by messages between two members: sends, receives, and collectives in one part (DirectPlan). Gloo moves
-/// them in a thread of its own; whoever waits is woken by nobody else.
+/// the messages in a thread of its own; only that thread wakes waits.
 class GlooMessages {
  public:
   /// `context` is null in a group of one.
   GlooMessages(std::shared_ptr<GlooContext> context, Alarm& alarm, const DirectPlan::Group& group)
       : context_(std::move(context)), alarm_(alarm), group_(group) {}
-  /// What has not been sent by now is lost.
+  /// Drops messages that have not been sent yet.
   ~GlooMessages();
 
-  /// Whether the group does this operation so.
+  /// Whether the group does this operation by messages.
   bool suits(const Operation& operation) const;
-  /// Begins an operation that suits. `number` tells it from the others of its kind, of messages from those between the
-  /// same two.
+  /// Begins an operation that suits. `number` distinguishes it from others of its kind; for a message, from others
+  /// between the same two members.
   std::unique_ptr<Transfer> begin(const Staged& staged, uint64_t number);
-  /// Waits so long at most until everything that was sent has left.
+  /// Waits at most `most` until all messages have left.
   void flush(std::chrono::milliseconds most);
 
  private:

@@ -7,7 +7,7 @@ namespace {
 constexpr uint64_t kNeverSent = uint64_t{0x42} << 56;
 constexpr std::chrono::milliseconds kPatience{1000};
 
-/// Ends every operation on the context with an exception. Gloo does so only to a wait that times out.
+/// Ends every operation on the context with an exception. Gloo does that only when a wait times out.
 void break_off(GlooContext& context) {
   std::byte nothing{};
   const auto buffer = context.createUnboundBuffer(&nothing, 1);
@@ -15,7 +15,7 @@ void break_off(GlooContext& context) {
     buffer->recv(context.rank == 0 ? 1 : 0, kNeverSent);
     buffer->waitRecv(std::chrono::milliseconds(1));
   } catch (const gloo::Exception&) {
-    // as intended, or the connections are broken already
+    // as intended, or the connections are already broken
   }
 }
 
@@ -28,7 +28,7 @@ GlooQueue::GlooQueue(std::shared_ptr<GlooContext> context) : shared_(std::make_s
 
 GlooQueue::~GlooQueue() {
   std::unique_lock lock(shared_->mutex);
-  // What has been started and not waited for never ends by itself if another member does not come.
+  // An operation that was started but not waited for never ends by itself if another member does not arrive.
   if (!shared_->jobs.empty() && shared_->context) break_off(*shared_->context);
   shared_->stop = true;
   shared_->started.notify_all();

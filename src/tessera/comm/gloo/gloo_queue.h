@@ -12,8 +12,8 @@
 
 namespace tessera::comm {
 
-/// Runs a group's collectives in the order in which they were started. Gloo's return when they are through, so a thread
-/// does it.
+/// Runs a group's collectives in a thread, in the order in which they were started, because Gloo's calls return only
+/// when the collective has ended.
 class GlooQueue {
  public:
   /// A collective that has been started.
@@ -26,13 +26,13 @@ class GlooQueue {
 
   /// `context`: null in a group of one.
   explicit GlooQueue(std::shared_ptr<GlooContext> context);
-  /// Breaks off what is under way. Should Gloo not let go of it (it may lose sight of a send whose connection has just
-  /// closed), the thread is left behind, with all that it uses.
+  /// Interrupts the collectives under way. If Gloo does not return (it may lose a send whose connection has just
+  /// closed), the thread is left behind, with everything that it uses.
   ~GlooQueue();
 
-  /// The staged operation must live until the job is done, or for good.
+  /// The staged operation must live until the job is done, or until the process ends.
   std::shared_ptr<Job> add(Staged& staged, uint64_t number);
-  /// Whether it is done within so long. Throws what Gloo threw.
+  /// Whether the job ends within `most`. Rethrows Gloo's exception.
   bool wait(const Job& job, std::chrono::milliseconds most);
   bool is_done(const Job& job);
 

@@ -12,7 +12,7 @@ namespace tessera::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kStoreLook{100};
-/// How long a rank may take to hear that the run has ended: the timeout, but within these.
+/// How long a rank may take to hear that the run has ended: the timeout, clamped to these bounds.
 constexpr std::chrono::milliseconds kLeastDeaf{2000}, kMostDeaf{5000};
 
 /// "1,3"
@@ -43,8 +43,8 @@ StoreClient::StoreClient(const std::string& host, int port, int rank, int size, 
   }
   hang_up();
   if (refusal.empty())
-    refusal = fmt::format(
-        "what listens at {}:{} does not answer as rank 0 of this run; give a MASTER_PORT that is free", host, port);
+    refusal = fmt::format("the server at {}:{} does not answer as rank 0 of this run; give a MASTER_PORT that is free",
+                          host, port);
   fail("gloo", "{}", refusal);
 }
 
@@ -77,7 +77,7 @@ void StoreClient::listen() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 has gone before this rank had come";
+    if (!welcome_ && refusal_.empty()) refusal_ = "rank 0 left before this rank joined";
     if (!through_)
       add_notice(
           {0, death_notice("rank 0, which serves the rendezvous, has died: its process or its network ended without "
@@ -92,8 +92,8 @@ void StoreClient::add_notice(Notice notice) {
   notices_.push_back(std::move(notice));
 }
 
-/// A rank that hangs does not hear that the run has ended, and nobody else may be there to end it. True if there is
-/// nothing that it has not heard.
+/// A hanging rank does not hear that the run has ended, and nobody else may be there to end it. True if this rank has
+/// heard everything.
 bool StoreClient::end_if_unheard() {
   std::lock_guard lock(mutex_);
   if (hangs_up_ || !unheard_since_) return true;

@@ -16,8 +16,9 @@ namespace tessera::comm {
 namespace {
 
 constexpr std::chrono::seconds kStoreFarewell{3};
-constexpr std::chrono::seconds kLastFarewell{1};  // where all ranks have come: what they are told has been sent
-constexpr size_t kMostOfStranger = 1024;          // bytes of a frame
+constexpr std::chrono::seconds kLastFarewell{
+    1};                                   // once all ranks have joined; by then their last notices have been sent
+constexpr size_t kMostOfStranger = 1024;  // bytes of a frame
 
 }  // namespace
 
@@ -36,7 +37,7 @@ StoreServer::~StoreServer() {
 
 void StoreServer::serve() {
   std::optional<std::chrono::steady_clock::time_point> end;
-  // A run that fails at once may have ended before all have come: they, too, are to hear of it.
+  // A run that fails at once may have ended before all ranks have joined; late ranks must hear of it, too.
   while (!end || ((come_ < size_ || !clients_.empty()) && std::chrono::steady_clock::now() < *end)) {
     std::vector<pollfd> waits{{listener_.descriptor(), POLLIN, 0}};
     if (!end) waits.push_back({wake_read_.descriptor(), POLLIN, 0});
@@ -56,7 +57,7 @@ void StoreServer::serve() {
         const size_t most = client.rank < 0 ? kMostOfStranger : kMostBytes;
         while (auto frame = take_frame(client.bytes, most)) answer(client, *frame);
       } catch (const Error& error) {
-        refuse(client, error.what());  // not one of ours: the run goes on without it
+        refuse(client, error.what());  // a stranger; the run goes on without it
       }
     }
     std::erase_if(clients_, [](const Client& client) { return client.socket.descriptor() < 0; });
@@ -132,7 +133,8 @@ void StoreServer::welcome(Client& client, const std::string& content) {
   for (const std::string& notice : last_notices_) client.socket.send(kNotice, notice);
 }
 
-/// A rank that cannot take part, before all have come: the run can never be complete, by a mistake of who started it.
+/// A rank cannot take part, and not all have joined yet: the run can never be complete, which is a mistake of the
+/// user's.
 void StoreServer::end_for_all(Client& client, const std::string& why) {
   refuse(client, why);
   tell(-1, end_notice(why, ErrorKind::user));
@@ -144,7 +146,7 @@ void StoreServer::refuse(Client& client, const std::string& why) {
   drop(client);
 }
 
-/// The connection is no more. Its owner, if it was a rank that is not through, is taken for dead.
+/// The connection has ended. If its owner was a rank that has not finished, it counts as dead.
 void StoreServer::drop(Client& client) {
   const int rank = client.rank;
   const bool died = rank >= 0 && !client.through;

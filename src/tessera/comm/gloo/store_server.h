@@ -10,19 +10,19 @@
 
 namespace tessera::comm {
 
-/// Where the ranks of a run meet: keys and values by which they exchange addresses, and notices from each to all. Rank
-/// 0 serves it from a thread. It carries no tensors. A rank whose connection ends without a farewell has died, of which
-/// the others get a notice in its name.
+/// The store where the ranks of a run meet: keys and values by which they exchange addresses, and notices from each to
+/// all. Rank 0 serves it from a thread. It carries no tensors. If a rank's connection ends without a farewell, the rank
+/// has died, and the others get a notice in its name.
 class StoreServer {
  public:
   StoreServer(const std::string& host, int port, int size);
-  /// Serves on until all ranks have come and left, for three seconds at most.
+  /// Serves on until all ranks have joined and left, for three seconds at most.
   ~StoreServer();
 
  private:
   struct Client {
     Socket socket;
-    std::string bytes;  // that have come and are no whole frame yet
+    std::string bytes;  // received, but no whole frame yet
     int rank = -1;      // before its hello
     bool through = false;
     std::vector<std::string> wanted;
@@ -43,7 +43,7 @@ class StoreServer {
   std::map<std::string, std::string> values_;
   std::vector<Client> clients_;
   int come_ = 0;                           // ranks, so far
-  std::vector<std::string> last_notices_;  // that the run has ended, and what came after, for who comes later
+  std::vector<std::string> last_notices_;  // that the run has ended, and later ones, for ranks that join late
   std::thread thread_;
 };
 

@@ -17,8 +17,8 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_
       fabric_(std::move(fabric)),
       watch_(watch),
       group_(fabric_->group_of(members)) {
-  // MPI's own creation cannot be given up: it begins only when all are here. Should one end just then, the launcher
-  // ends the others.
+  // MPI's own creation cannot be interrupted, so it begins only when all members have arrived. If one ends at that
+  // moment, the launcher ends the others.
   const std::string group = group_text(members);
   fabric_->announce(group, members);
   auto here = [&] {
@@ -28,7 +28,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_
     return false;
   };
   watch_->wait_for_members(members, here);
-  watch_->check_alive();  // who comes late may find that the others have come, and have given up
+  watch_->check_alive();  // a late rank may find that the others had arrived, and have given up
   std::lock_guard lock(fabric_->mutex());
   MPI_Group all, own;
   check_mpi(MPI_Comm_group(fabric_->world(), &all), "MPI_Comm_group");
@@ -40,7 +40,7 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiFabric> fabric, std::shared_
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  // Operations of a run that has ended may still be under way: then their communicator stays.
+  // Operations of a run that has ended may still be under way; then their communicator stays.
   if (watch_->ended()) return;
   std::lock_guard lock(fabric_->mutex());
   MPI_Comm_free(&comm_);

@@ -6,8 +6,8 @@
 
 namespace tessera::comm {
 
-/// One process's membership of a group, as an MPI communicator of its own. Every operation is nonblocking ones of
-/// MPI's, advanced by the tests of whoever waits.
+/// One process's membership of a group, as an MPI communicator of its own. Every operation consists of MPI's
+/// nonblocking ones, which advance when a waiting rank tests them.
 class MpiCommunicator : public RemoteCommunicator {
  public:
   /// Collective over the members; waits for them under the watch.

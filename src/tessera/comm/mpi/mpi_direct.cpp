@@ -8,10 +8,10 @@
 namespace tessera::comm {
 namespace {
 
-/// Of a member's range that is reduced at a time: it stays in the cache, and is much against what a message costs.
+/// The piece of a member's range that is reduced at a time: it stays in the cache, and outweighs the cost of a message.
 constexpr size_t kPieceBytes = 256 << 10;
 
-/// Bytes of a reduction that its owners get at once: longer messages are not sent at once by MPI.
+/// Up to this many bytes, a reduction's owners receive all parts at once: MPI does not send longer messages at once.
 constexpr size_t kMostInOnePart = 2 << 10;
 
 /// Tags of operations, by their numbers: several may be under way.
@@ -73,7 +73,7 @@ void DirectTransfer::begin_reducing() {
     result_ = out(operation.kind == Kind::reduce_scatter ? 0 : mine_.offset);
   }
   for (int64_t row = 0; row < std::min(rows_, kRows); ++row) receive_row(row);
-  // A result that may overwrite what is sent comes after that has left.
+  // A result that may overwrite sent data is written after these have left.
   const bool overwrites = operation.kind == Kind::all_reduce && !plan_.moves() && rows_ > 0;
   std::vector<MPI_Request>& sends = overwrites ? place_of(0).requests : requests_;
   for (size_t step = 1; step < size; ++step) {

@@ -10,11 +10,11 @@
 
 namespace tessera::comm {
 
-/// An operation by messages between every two members, as its DirectPlan says. What an owner reduces comes in pieces,
-/// a few at a time.
+/// An operation by messages between every two members, following its DirectPlan. An owner receives the data that it
+/// reduces in pieces, a few at a time.
 class DirectTransfer : public MpiTransfer {
  public:
-  /// `number` tells it from other collectives of the group that are under way.
+  /// `number` distinguishes it from other collectives of the group that are under way.
   DirectTransfer(MpiFabric& fabric, MPI_Comm comm, const Staged& staged, uint64_t number);
   ~DirectTransfer() override;
 
@@ -48,12 +48,12 @@ class DirectTransfer : public MpiTransfer {
   const MPI_Datatype type_;
   const int tag_;
 
-  Range mine_;                   // what this member reduces
+  Range mine_;                   // the range that this member reduces
   std::byte* result_ = nullptr;  // of that
   int64_t row_ = 0, rows_ = 0;
   std::array<Row, kRows> window_;
   std::vector<MPI_Request> requests_;        // sends of the first part, then all of the second
-  std::unique_ptr<std::byte[]> own_result_;  // where the caller's memory has no room for it
+  std::unique_ptr<std::byte[]> own_result_;  // if the caller's memory has no room for it
   bool to_move_;                             // the second part has not begun
 };
 

@@ -18,7 +18,7 @@ constexpr int kNotice = 1, kAnnouncement = 2;
 /// Notices are short, so MPI takes them at once, unless something is broken.
 constexpr std::chrono::milliseconds kNoticeTime{100};
 
-/// What as many operations as are under way at once use, most of them.
+/// The number of operations that are usually under way at once, at most.
 constexpr size_t kMostSpare = 16;
 
 }  // namespace

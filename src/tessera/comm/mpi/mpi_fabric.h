@@ -18,21 +18,21 @@ namespace tessera::comm {
 
 class MpiTransfer;
 
-/// Throws a running error with MPI's words if `code` is not MPI_SUCCESS.
+/// Throws a running error with MPI's message if `code` is not MPI_SUCCESS.
 void check_mpi(int code, std::string_view call);
 
-/// MPI's type for `dtype`, one of Staged::dtype(); and for elements of so many bytes that are only moved.
+/// MPI's type for `dtype`, one of Staged::dtype(); and for elements of that many bytes that are only moved.
 MPI_Datatype mpi_type(DType dtype);
 MPI_Datatype mpi_type_of_bytes(size_t element_bytes);
 
 /// `count` as MPI's int. Throws a user error that names the operation if it is larger.
 int mpi_count(int64_t count, const Operation& operation);
 
-/// What the communicators of one process share. MPI is used by one thread at a time, under `mutex`.
+/// State shared by the communicators of one process. One thread at a time uses MPI, under `mutex`.
 class MpiFabric : public Notices {
  public:
-  /// `world` is duplicated. Collective over it. `spin`: WorldOptions::spin.
-  /// `most_direct`: members of a group whose collectives are messages between every two (DirectPlan).
+  /// Duplicates `world`; collective over it. `spin`: WorldOptions::spin.
+  /// `most_direct`: the largest group whose collectives are messages between every two members (DirectPlan).
   MpiFabric(MPI_Comm world, bool spin, int most_direct);
   ~MpiFabric() override;
 
@@ -43,36 +43,36 @@ class MpiFabric : public Notices {
   DirectPlan::Group group_of(std::span<const int> members) const;
   std::recursive_mutex& mutex() { return mutex_; }
 
-  /// Memory for what has come and is to be reduced.
+  /// Memory for received data that is to be reduced.
   struct Scratch {
     std::unique_ptr<std::byte[]> memory;
     size_t bytes = 0;
   };
-  /// So many bytes at least. Operations use the same again: touching new pages costs more than what is copied there.
-  /// Under the mutex, both.
+  /// At least `bytes` bytes. Operations reuse the same memory, since touching new pages costs more than the copies into
+  /// them. Call both functions under the mutex.
   Scratch take_scratch(size_t bytes);
   void give_back(Scratch scratch);
 
-  /// Operations under way that advance by looks at them. Under the mutex.
+  /// Operations under way that advance only when they are looked at. Under the mutex.
   std::vector<MpiTransfer*>& unfinished() { return unfinished_; }
 
   bool tell(const std::string& text) override;
   std::optional<Notice> next() override;
   std::optional<Notice> end() override;
 
-  /// Says to all of them that this rank has come to create this group.
+  /// Tells all members that this rank has arrived to create this group.
   void announce(const std::string& group, std::span<const int> members);
-  /// Whether all of them have announced it; if so, forgets that.
+  /// Whether all members have announced the group; if so, forgets the announcements.
   bool all_announced(const std::string& group, std::span<const int> members);
 
   using Message = std::unique_ptr<std::byte[]>;
   /// Keeps a message's copy until MPI has sent it.
   void keep(Message message, MPI_Request request);
-  /// Frees what has been sent. True if nothing is left.
+  /// Frees the messages that have been sent. True if none is left.
   bool sweep();
-  /// Waits so long at most until all messages are sent.
+  /// Waits at most `most` until all messages are sent.
   void flush(std::chrono::milliseconds most);
-  /// After a run that failed: leaves to MPI whatever is under way.
+  /// After a failed run: leaves everything under way to MPI.
   void abandon() { abandoned_ = true; }
 
  private:

@@ -29,8 +29,8 @@ MPI_Op own_op() {
   return op;
 }
 
-/// MPI's own operation where it gives our result. Open MPI's sums of short integers stop at their largest value, where
-/// ours wrap, and its maxima and minima of floats lose NaN.
+/// MPI's own operation, if it gives our result. Open MPI's sums of short integers saturate, where ours wrap, and its
+/// maxima and minima of floats lose NaN.
 MPI_Op mpi_op(DType dtype, Reduction reduction) {
   switch (reduction) {
     case Reduction::max:

@@ -4,7 +4,7 @@
 
 namespace tessera::comm {
 
-/// A collective by MPI's own nonblocking one, or a message.
+/// A collective that uses MPI's own nonblocking one, or a message.
 class LibraryTransfer : public MpiTransfer {
  public:
   LibraryTransfer(MpiFabric& fabric, MPI_Comm comm, const Staged& staged);

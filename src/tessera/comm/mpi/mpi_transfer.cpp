@@ -7,16 +7,16 @@
 namespace tessera::comm {
 namespace {
 
-// Looks before a waiting thread sleeps between them, during which MPI moves nothing; a yielding look takes about a
-// microsecond where nobody else wants the core.
+// Looks before a waiting thread sleeps between them; MPI moves nothing during a sleep. A yielding look takes about a
+// microsecond if nobody else wants the core.
 constexpr int kYields = 200'000;
 constexpr int kLooksAtOnce = 32;
-/// Looks before the first yield, each a fraction of a microsecond: what ranks that come together need for little, and
-/// where nobody else wants the cores, for more.
+/// Looks before the first yield, each a fraction of a microsecond: enough for short operations of ranks that arrive
+/// together; more if nobody else wants the cores.
 constexpr int kQuickLooks = 16, kQuickLooksOfOwnCore = 500;
 constexpr std::chrono::microseconds kNap{100};
 
-/// Looks of who computes meanwhile, each time: each moves a fragment or two of what has come.
+/// Looks by a rank that computes meanwhile, per test: each moves a fragment or two of received data.
 constexpr int kLooksMeanwhile = 8;
 
 }  // namespace

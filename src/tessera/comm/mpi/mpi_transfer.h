@@ -11,24 +11,24 @@
 
 namespace tessera::comm {
 
-/// An operation as requests of MPI's, which advance when somebody looks at them. Who waits for one, or tests it, or
-/// joins a group, looks at all of the process' that have parts of their own to begin: in whatever order ranks wait,
-/// nobody waits in a circle.
+/// An operation as MPI requests, which advance when somebody looks at them. Any wait, test or join of a group looks at
+/// all operations of the process that have parts of their own to begin, so that ranks cannot wait in a cycle, whatever
+/// the order of their waits.
 class MpiTransfer : public Transfer {
  public:
   ~MpiTransfer() override;
   bool advance() override;
   bool test() override;
 
-  /// For who waits for something else: looks at all that have parts of their own to begin.
+  /// Looks at all operations that have parts of their own to begin; called by waits for something else.
   static void look_at_unfinished(MpiFabric& fabric);
 
  protected:
   explicit MpiTransfer(MpiFabric& fabric) : fabric_(fabric) {}
-  /// Whether the operation has ended; begins what follows a part that has. Under the fabric's lock.
+  /// Whether the operation has ended; begins the second part when the first has ended. Under the fabric's lock.
   virtual bool look() = 0;
   static bool all_done(std::vector<MPI_Request>& requests);
-  /// To be called under the fabric's lock where more than MPI's own progress is needed for the operation to end.
+  /// Lists the operation if it needs more than MPI's own progress to end. Called under the fabric's lock.
   void look_while_others_wait();
 
   MpiFabric& fabric_;

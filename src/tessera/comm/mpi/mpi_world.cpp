@@ -11,7 +11,7 @@
 namespace tessera::comm {
 namespace {
 
-/// When a run has failed, the launcher ends all ranks once one has gone: rank 0 is to have its say first.
+/// When a run has failed, the launcher ends all ranks once one has gone; rank 0 must report before that.
 constexpr std::chrono::seconds kLinger{1};
 
 class MpiWorld : public World {
@@ -30,7 +30,7 @@ class MpiWorld : public World {
       if (finalize_ && fabric_->rank() != 0) std::this_thread::sleep_for(kLinger);
       return;
     }
-    fabric_->flush(timeout_);  // a message's receiver may come later than its sender leaves
+    fabric_->flush(timeout_);  // a message's receiver may arrive after its sender has left
     watch_.reset();
     fabric_.reset();
     if (finalize_) MPI_Finalize();

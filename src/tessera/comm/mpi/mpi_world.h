@@ -10,9 +10,10 @@
 namespace tessera::comm {
 
 /// The ranks of an MPI communicator, of which this process is one. MPI must be initialized with MPI_THREAD_SERIALIZED
-/// at least. Collective over `base`, and so is its end, which waits for the messages that are still under way, and, if
-/// asked to, finalizes MPI. After a run that failed it does neither, as ranks may no longer come: a process that ends
-/// without having finalized MPI ends its job. Groups of more than `most_direct` members leave collectives to MPI.
+/// at least. The call is collective over `base`, and so is the world's destructor, which waits for the messages that
+/// are still under way and, if `finalize`, finalizes MPI. After a failed run it does neither, since ranks may be
+/// missing: a process that ends without having finalized MPI ends its job. Groups of more than `most_direct` members
+/// leave collectives to MPI.
 std::unique_ptr<World> make_mpi_world(MPI_Comm base, const WorldOptions& options = {}, bool finalize = false,
                                       int most_direct = DirectPlan::kMostMembers);
 

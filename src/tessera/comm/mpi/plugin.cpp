@@ -14,8 +14,8 @@
 
 namespace {
 
-/// Ends this process if MPI does not begin in time: it waits for all ranks, and cannot be given up. The launcher then
-/// ends the others.
+/// Ends this process if MPI does not start in time: its start waits for all ranks, and cannot be interrupted. The
+/// launcher then ends the others.
 class Patience {
  public:
   Patience(int rank, std::chrono::milliseconds timeout) : thread_([this, rank, timeout] { watch(rank, timeout); }) {}
@@ -34,7 +34,7 @@ class Patience {
     if (changed_.wait_for(lock, timeout, [this] { return begun_; })) return;
     std::fprintf(
         stderr,
-        "tessera: [mpi] rank %d gave up after %lld ms: MPI does not begin, so not all ranks have come; one was "
+        "tessera: [mpi] rank %d gave up after %lld ms: MPI does not start, so not all ranks have joined; one was "
         "started late, ended before, or runs something else\n",
         rank, static_cast<long long>(timeout.count()));
     std::_Exit(static_cast<int>(tessera::ErrorKind::running));

@@ -9,16 +9,16 @@ namespace {
 
 using Range = DirectPlan::Range;
 
-/// Bytes that one member should send at most to bring the same to all others, and a tensor's where members share links:
-/// beyond that fewest bytes count, which libraries' rings and trees have.
+/// The most bytes that one member should send to bring the same data to all others, and the same for a tensor if
+/// members share links. Beyond that the fewest bytes count, which libraries' rings and trees move.
 constexpr size_t kSmall = 64 << 10;
 
-/// Block j of blocks that lie one after the other.
+/// Block j of consecutive blocks.
 Range block_of(const std::vector<int64_t>& counts, size_t j) {
   return {std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(j), int64_t{0}), counts[j]};
 }
 
-/// Bytes of an operation without blocks, once for each of the others.
+/// Bytes of an operation without blocks, once for each of the other members.
 size_t to_all_others(const Operation& operation, int size) {
   return byte_count(operation, operation.count) * static_cast<size_t>(size - 1);
 }

@@ -10,9 +10,9 @@ namespace tessera::comm {
 
 /// Which elements the members of a small group send each other, for a collective by messages between every two of them.
 ///
-/// It has two parts, either of which may be absent. First, ranges of the inputs are reduced by their owners: every
-/// other member sends its part of a range to the owner, which adds in member order what comes. Then members move
-/// blocks. For example, an all_reduce of 8 elements over members 0 and 1:
+/// It has two parts, either of which may be absent. First, owners reduce ranges of the inputs: every other member sends
+/// its part of a range to the owner, which adds the parts in member order. Then members move blocks. For example, an
+/// all_reduce of 8 elements over members 0 and 1:
 ///
 ///   reduce   0 owns [0, 4) and gets 1's; 1 owns [4, 8) and gets 0's
 ///   move     0 sends its [0, 4) to 1, 1 its [4, 8) to 0
@@ -25,24 +25,24 @@ class DirectPlan {
   struct Range {
     int64_t offset = 0, count = 0;
   };
-  /// Members of a group beyond which a message from each to each costs more than libraries' algorithms, whose rounds
-  /// grow with the logarithm of the group.
+  /// The largest group for which messages between every two members are worthwhile. Beyond it, libraries' algorithms
+  /// cost less, since their rounds grow with the logarithm of the group.
   static constexpr int kMostMembers = 8;
 
-  /// A group as far as it decides who carries out its collectives.
+  /// The properties of a group that decide who carries out its collectives.
   struct Group {
     int size = 1;
     int most_members = kMostMembers;
-    bool shares_links = false;  ///< some members share a host, and with it a link, by which they reach others
+    bool shares_links = false;  ///< some members share a host, and so its link to others
   };
-  /// Whether hosts, given by member, make members share links.
+  /// Whether members share links, given the host of each member.
   static bool share_links(std::span<const int64_t> hosts);
-  /// Whether it is the way to carry out such an operation. Of large tensors it is not where several members would send
-  /// the same over one link.
+  /// Whether a direct plan suits the operation. It does not suit large tensors if several members would send the same
+  /// data over one link.
   static bool suits(const Operation& operation, const Group& group);
-  /// Whether an all_reduce or reduce has one part, if an owner should get at most so many bytes in that.
+  /// Whether an all_reduce or reduce takes one part, if an owner should then receive at most `most` bytes.
   static bool takes_one_part(const Operation& operation, int size, size_t most);
-  /// Of an operation that the library does not add. The plan refers to it.
+  /// The plan of an operation whose sums are not the library's. The plan refers to `staged`.
   DirectPlan(const Staged& staged, size_t most_in_one_part);
 
   bool reduces() const { return reduces_; }  ///< has a first part
@@ -52,13 +52,13 @@ class DirectPlan {
   size_t width() const { return width_; }  ///< bytes of an element
   size_t bytes_of(int64_t elements) const { return static_cast<size_t>(elements) * width_; }
 
-  /// What member j reduces, of the inputs.
+  /// The range of the inputs that member j reduces.
   Range owned_by(size_t j) const;
-  /// What this member sends to member j in the second part: of what it has reduced, else of its input.
+  /// The range that this member sends to member j in the second part: of its reduced range, else of its input.
   Range sent_to(size_t j) const;
-  /// What it gets from member j, in its output. From itself: where what it "sends" there belongs.
+  /// The range of its output that it receives from member j. For itself: the place of the range that it "sends".
   Range received_from(size_t j) const;
-  /// Copies what it sends to itself, from `source`, the memory of sent_to(); zeros where it gets nothing that it wants.
+  /// Copies the range that it sends to itself from `source`, the memory of sent_to(); writes zeros where nobody sends.
   void copy_own(const std::byte* source) const;
 
  private:

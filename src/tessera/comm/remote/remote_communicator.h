@@ -14,17 +14,18 @@ namespace tessera::comm {
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Whether it has ended. Advances what the library leaves to its callers; may sleep for some milliseconds.
+  /// Whether it has ended. Advances operations that the library leaves to its callers; may sleep for some milliseconds.
   virtual bool advance() = 0;
-  /// Whether it has ended, as far as is known without sleeping. Advances likewise.
+  /// Like advance(), but never sleeps.
   virtual bool test() { return false; }
 };
 
-/// What a communicator over a message library does, whichever library it is: it validates and stages operations, counts
-/// them, and waits for them under the world's watch.
+/// The common part of communicators over message libraries: validates, stages and counts operations, and waits for them
+/// under the world's watch.
 class RemoteCommunicator : public Communicator {
  public:
-  /// What has not been waited for stays in memory for good: the library may still write to it.
+  /// Operations that were not waited for stay in memory until the process ends, since the library may still write to
+  /// them.
   ~RemoteCommunicator() override;
   int member() const override { return me_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -39,7 +40,7 @@ class RemoteCommunicator : public Communicator {
   /// Hands a staged operation to the library. `number` is the collective's in this communicator, or the message's
   /// between its two members, from 1. The staged operation outlives the transfer.
   virtual std::unique_ptr<Transfer> begin(Staged& staged, uint64_t number) = 0;
-  /// Whether the library is to carry out this reduction, so that it must be staged as one that it knows.
+  /// Whether the library carries out this reduction, so that it must be staged as one that the library knows.
   virtual bool library_adds(const Operation& operation) const = 0;
 
   int rank_of(int member) const { return members_[static_cast<size_t>(member)]; }

@@ -14,19 +14,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long after its question a rank waits for answers, as a quarter of its timeout but within these: ranks that wait
+/// How long a rank waits for answers to its question: a quarter of its timeout, clamped to these bounds. Waiting ranks
 /// look for notices far more often.
 constexpr std::chrono::milliseconds kLeastGrace{250}, kMostGrace{1000};
 
-/// How long ranks that wait tell each other where, once another has failed.
+/// How long waiting ranks tell each other their places after another has failed.
 constexpr std::chrono::milliseconds kLastWords{300};
 constexpr std::chrono::milliseconds kLook{1};
 
 // Notices begin with their kind.
-constexpr char kEnded = 'E';     // the run; the reason follows
-constexpr char kDied = 'X';      // the rank that it is from, and the run with it; the reason follows
-constexpr char kGaveUp = 'W';    // the run; the reason follows, which says who has come to what
-constexpr char kMistake = 'U';   // the run, by a mistake of the user's; the reason follows
+constexpr char kEnded = 'E';     // the run has ended; the reason follows
+constexpr char kDied = 'X';      // the sender has died, and so the run has ended; the reason follows
+constexpr char kGaveUp = 'W';    // the run has ended; the reason follows, which says who has arrived where
+constexpr char kMistake = 'U';   // the run has ended, by a user's mistake; the reason follows
 constexpr char kHeard = 'H';     // rank 0 knows that the run has ended
 constexpr char kQuestion = '?';  // where are you? The asker's place follows
 constexpr char kAnswer = '!';    // the answerer's place
@@ -88,7 +88,7 @@ Watch::Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono:
 
 void Watch::abort(std::string_view message, ErrorKind kind) {
   std::lock_guard lock(mutex_);
-  read_notices();  // another may have been first
+  read_notices();  // another rank may have been first
   if (!reason_.empty()) return;
   reason_ = fmt::format("rank {} ended the run: {}", rank_, message);
   kind_ = kind;
@@ -253,13 +253,13 @@ bool Watch::has_come(int rank, const Place& place) const {
          (other && other->message == place.message && other->group == place.group && other->number >= place.number);
 }
 
-/// "not come: rank 1; come: ranks 0,2"; of a message, who has not sent it.
+/// "missing: rank 1; arrived: ranks 0,2"; for a message, who has not sent it.
 std::string Watch::arrivals(const Place& place) const {
   if (place.message) return fmt::format("{} has not sent it", rank_text(place.awaited));
   std::vector<int> come{rank_}, missing;
   for (int rank : place.awaited) (has_come(rank, place) ? come : missing).push_back(rank);
   std::sort(come.begin(), come.end());
-  return fmt::format("not come: {}; come: {}", rank_text(missing), rank_text(come));
+  return fmt::format("missing: {}; arrived: {}", rank_text(missing), rank_text(come));
 }
 
 std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited) const {
@@ -267,7 +267,7 @@ std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited)
       place.message ? place.what : fmt::format("{} (#{} of group {})", place.what, place.number, place.group);
   text += fmt::format(" on rank {} gave up after {} ms: ", rank_, waited.count());
   if (!notices_.carrier_answer()) {
-    // Nobody could answer but through it.
+    // Answers could only come through it.
     const int carrier = notices_.carrier();
     text += fmt::format("rank {} does not answer: it is stopped, or its machine or network is gone", carrier);
     std::vector<int> others = place.awaited;
@@ -280,7 +280,7 @@ std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited)
   text += place.message ? fmt::format("{} has not sent message #{} to it in group {}", rank_text(place.awaited),
                                       place.number, place.group)
                         : arrivals(place);
-  // Whom do those wait for that have said where they are? Who has said nothing is at fault.
+  // Follow the waits of the ranks that have answered; ranks that have said nothing are at fault.
   std::set<int> known{rank_};
   std::vector<int> ahead = place.awaited, silent;
   while (!ahead.empty()) {
@@ -300,7 +300,7 @@ std::string Watch::verdict(const Place& place, std::chrono::milliseconds waited)
   return text + silence(silent);
 }
 
-/// What is known of ranks that have not said where they wait.
+/// What is known of ranks that have not answered.
 std::string Watch::silence(const std::vector<int>& silent) const {
   const std::vector<int> gone = notices_.carrier_answer().value_or(std::vector<int>());
   std::vector<int> left, hanging;

@@ -14,34 +14,33 @@
 
 namespace tessera::comm {
 
-/// What one rank tells all others beside the operations.
+/// A message from one rank to all others, apart from the operations.
 struct Notice {
   int from = 0;
   std::string text;
 };
 
-/// The notice that the run has ended, for whoever learns of it on a rank's behalf: it is from the rank that is at
-/// fault, -1 if that is none.
+/// The notice that the run has ended, sent on a rank's behalf. The sender is the rank at fault; -1: none is.
 std::string end_notice(std::string_view reason, ErrorKind kind = ErrorKind::running);
-/// Likewise, from a rank that has died: it says nothing itself.
+/// The same for a rank that has died, and so cannot send it.
 std::string death_notice(std::string_view reason);
 bool is_end_notice(std::string_view text);
 
-/// A rank's way to tell all others of its world something. Called under the watch's lock.
+/// A rank's channel for notices to all others of its world. Called under the watch's lock.
 class Notices {
  public:
   virtual ~Notices() = default;
-  /// To all other ranks, without waiting for them. False if nobody can be told anything any more.
+  /// Sends to all other ranks, without waiting for them. False if nobody can receive notices any more.
   virtual bool tell(const std::string& text) = 0;
-  virtual std::optional<Notice> next() = 0;  ///< what has come, in each sender's order; never waits
-  /// A notice that the run has ended, if one has come; next() still gives it.
+  virtual std::optional<Notice> next() = 0;  ///< the next one received, in each sender's order; never waits
+  /// A received notice that the run has ended, if there is one; next() still returns it.
   virtual std::optional<Notice> end() = 0;
 
-  virtual int carrier() const { return -1; }  ///< the rank that passes on what others tell each other; -1: none
+  virtual int carrier() const { return -1; }  ///< the rank that passes on the others' notices; -1: none
   /// Asks the carrier for a sign of life.
   virtual void ask_carrier() {}
-  /// What it has answered to the last question: the ranks that have left in peace. Nothing: it has not. Where there is
-  /// no carrier, nobody is known to have left.
+  /// The carrier's answer to the last question: the ranks that have left regularly; nullopt if it has not answered.
+  /// Without a carrier, nobody is known to have left.
   virtual std::optional<std::vector<int>> carrier_answer() { return std::vector<int>(); }
 };
 
@@ -57,17 +56,17 @@ struct Place {
 /// Ends the waits of a world whose ranks share no memory, and finds out why a wait lasts too long.
 ///
 /// A wait that reaches its deadline asks all ranks where they are. A rank that waits, too, answers with its place; one
-/// that computes, hangs or is gone says nothing. After a grace the asker gives up, and its reason names who has come to
-/// the operation, who waits elsewhere, and who says nothing. For example, rank 0 awaits rank 1, which awaits rank 2,
-/// which hangs: rank 0 reports "not come: rank 1; …; rank 1 waits at …; rank 2 says nothing".
+/// that computes, hangs or is gone says nothing. After a grace the asker gives up, and its reason names who has arrived
+/// at the operation, who waits elsewhere, and who says nothing. For example, rank 0 awaits rank 1, which awaits rank 2,
+/// which hangs: rank 0 reports "missing: rank 1; …; rank 1 waits at …; rank 2 says nothing".
 ///
-/// A rank that gives up, or that is told to abort, tells its reason to all; every wait there throws it. Where the
-/// reason is that a rank has failed, those that wait tell each other their places first, so that each can add who had
-/// come to its own: "rank 1 has died: …; rank 0 waited at all_reduce … (#2 of group {0,1,2}): not come: rank 1; come:
-/// …".
+/// A rank that gives up, or that is told to abort, tells its reason to all ranks, and every wait there throws it. If
+/// the reason is that a rank has failed, the waiting ranks first tell each other their places, so that each can add who
+/// had arrived at its own: "rank 1 has died: …; rank 0 waited at all_reduce … (#2 of group {0,1,2}): missing: rank 1;
+/// arrived: …".
 class Watch {
  public:
-  /// Waits last `timeout` at most, those for members to join a group `join_timeout`.
+  /// A wait lasts at most `timeout`; a wait for members to join a group, at most `join_timeout`.
   Watch(int rank, int size, std::chrono::milliseconds timeout, std::chrono::milliseconds join_timeout,
         Notices& notices);
 
@@ -75,25 +74,25 @@ class Watch {
   void abort(std::string_view message, ErrorKind kind);
   /// Throws a running error with the reason if the run has ended on some rank.
   void check_alive();
-  /// The same for a rank that is about to wait there, or that comes by often: it looks for notices once in a
+  /// The same for a rank that is about to wait at `place`, or that calls this often: looks for notices at most once per
   /// millisecond.
   void check_alive(const std::function<Place()>& place);
-  /// Whether it has, as far as this rank is told by now.
+  /// Whether the run has ended, as far as this rank has been told.
   bool ended();
-  /// How the run has ended, as this process has been told; this rank has not heard of it by that.
+  /// How the run has ended, as far as this process has been told. This does not count as this rank hearing of it.
   std::optional<End> end();
-  /// The ranks that have ended their part and left, as the carrier says; waits so long for its answer.
+  /// The ranks that have finished and left, according to the carrier; waits at most `most` for its answer.
   std::vector<int> left(std::chrono::milliseconds most);
 
-  /// Whether rank 0, which speaks for all, has heard that the run has ended; waits so long for it to say that. To be
-  /// asked by a rank that has.
+  /// Whether rank 0, which speaks for all, has heard that the run has ended; waits at most `most` for its confirmation.
+  /// A rank that has heard of the end may ask this.
   bool first_has_heard(std::chrono::milliseconds most);
 
-  /// Calls `step` until it returns true: it does what can be done, and may sleep for some milliseconds. Throws the
-  /// reason if the run ends, or after the timeout (of joining, if this `joins`) a running error that names the ranks at
-  /// fault.
+  /// Calls `step`, which advances the operation and may sleep for some milliseconds, until it returns true. If the run
+  /// ends, throws the reason. After the timeout (the join timeout if `joins`), throws a running error that names the
+  /// ranks at fault.
   void wait_until(const std::function<bool()>& step, const std::function<Place()>& place, bool joins = false);
-  /// The same of a group's members coming together to join it, until which `step` is false.
+  /// Waits until all members have arrived to join a group; `step` is false until then.
   void wait_for_members(std::span<const int> members, const std::function<bool()>& step);
 
  private:
@@ -114,7 +113,7 @@ class Watch {
   Notices& notices_;
   std::string reason_;  // why the run has ended; empty: it has not
   ErrorKind kind_ = ErrorKind::running;
-  bool explained_ = false;  // the reason says who has come, or is no matter of that
+  bool explained_ = false;  // the reason says who has arrived, or need not
   int failed_ = -1;         // the rank that is the reason, if it is known
   bool first_heard_ = false;
   uint64_t questions_ = 0;                    // asked by others so far

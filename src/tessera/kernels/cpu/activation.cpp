@@ -70,7 +70,7 @@ struct Celu {
   float alpha;
 };
 
-/// Nothing within the threshold `lambd`; beyond it, the element brought nearer to zero by the bias.
+/// Zero within the threshold `lambd`; beyond it, the element moves towards zero by the bias.
 struct Shrink {
   explicit Shrink(const Node& node) : bias(node.get_float("bias", 0.0f)), threshold(node.get_float("lambd", 0.5f)) {}
   template <typename T>

@@ -5,8 +5,8 @@
 
 namespace tessera::kernels::onednn {
 
-/// A primitive that wants some arguments in another layout than they have: brings operands into it before, and the
-/// result out of it after, in scratch memory.
+/// A primitive that wants some arguments in other layouts than theirs. It reorders operands before, and the result
+/// after, in scratch memory.
 class AdaptedPrimitive {
  public:
   struct Argument {
@@ -20,7 +20,7 @@ class AdaptedPrimitive {
                    int threads);
 
   size_t scratch_bytes() const { return plan_.bytes(); }
-  /// `addresses` in the order of the arguments; those of another type than oneDNN's are not possible.
+  /// `addresses` in the order of the arguments, all of oneDNN's types.
   void run(std::span<const void* const> addresses, void* scratch);
 
  private:

@@ -5,7 +5,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Integers wrap around instead of overflowing; what is divided by zero gives zero, as in numpy.
+// Integers wrap around instead of overflowing; a division by zero gives zero, as in numpy.
 template <typename T>
 using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
 
@@ -104,11 +104,11 @@ std::unique_ptr<Kernel> prepare_mod(const PrepareContext& context) {
   return truncated ? prepare_binary<TruncatedMod>(context) : prepare_binary<FloorMod>(context);
 }
 
-/// Any number of operands: out = op(op(a, b), c) … divided by `divisor`. Intermediate results of 16-bit floats stay in
-/// float32, so that they are rounded once.
+/// Combines any number of operands: out = op(op(a, b), c) … divided by `divisor`. Intermediate results of 16-bit floats
+/// stay in float32, so that they are rounded once.
 template <typename T, typename Op>
 std::unique_ptr<Kernel> variadic_kernel(const PrepareContext& context, bool mean) {
-  std::vector<Broadcast> plans;  // one each: with many operands a joint one would find fewer dimensions to merge
+  std::vector<Broadcast> plans;  // one each, since a joint plan for many operands would merge fewer dimensions
   for (const TensorDesc& input : context.inputs)
     plans.emplace_back(context.node, context.outputs[0].dims, std::vector<Dims>{context.outputs[0].dims, input.dims});
   return make_kernel([plans = std::move(plans), mean, count = context.outputs[0].count(),

@@ -8,14 +8,14 @@
 
 namespace tessera::kernels {
 
-/// Which of a number of decisions, made one after the other, asked for which values: where only some values change,
-/// only the decisions that asked for these can turn out otherwise.
+/// Records which values each of a sequence of decisions asked for. If only some values change, only the decisions that
+/// asked for these can change.
 ///
-/// Example: decision 0 asks for the extents of x and y, decision 1 for those of y. When x changes, 0 is to be made
-/// again; when y changes, both are.
+/// Example: decision 0 asks for the extents of x and y, decision 1 for those of y. If x changes, decision 0 must be
+/// made again; if y changes, both.
 class Asked {
  public:
-  /// `values`, whose askers are noted from now on under `decision`. Both must outlive what is returned.
+  /// `values`, with all requests noted from now on under the current decision. Both objects must outlive the result.
   Bound noted(const Bound& values) {
     return {[this, &values](const Value* value) {
               note(value);
@@ -41,7 +41,7 @@ class Asked {
 
  private:
   void note(const Value* value) {
-    if (!value || value->has_data()) return;  // those stay what they are
+    if (!value || value->has_data()) return;  // data never change
     std::vector<size_t>& askers = by_value_[value];
     if (askers.empty() || askers.back() != decision) askers.push_back(decision);
   }

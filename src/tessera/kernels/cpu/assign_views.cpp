@@ -13,7 +13,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr size_t kNear = 32;     // groups from a view of a part to its readers at most
+constexpr size_t kNear = 32;     // the most groups between a view of a part and its readers
 constexpr size_t kDeepest = 64;  // views of views
 
 }  // namespace
@@ -60,14 +60,14 @@ class Views::Assignment {
   }
 
  private:
-  /// What became of a group: its results as views, and a Transpose, by the number of its group, that it does itself.
+  /// The outcome for a group: its results as views, and the group number of a Transpose that it does itself.
   struct Outcome {
-    bool decided = false;  ///< else an earlier group does it
+    bool decided = false;  ///< else an earlier group decides
     bool drops = false;    ///< the group only makes views
     std::optional<size_t> transpose;
     std::vector<std::pair<const Value*, Placed>> views;
 
-    /// But for where the views lie in the memory of others.
+    /// Compares everything but the places of views in the memory of others.
     bool is_like(const Outcome& other) const {
       return drops == other.drops && transpose == other.transpose &&
              std::equal(
@@ -83,7 +83,7 @@ class Views::Assignment {
     return outcome;
   }
 
-  // False where an outcome is not like the one before.
+  // False if an outcome differs from the one before.
   template <typename Numbers>
   bool decide_again(const Numbers& asked) {
     std::vector<bool> wanted(groups_.size(), false);
@@ -111,7 +111,7 @@ class Views::Assignment {
 
   const KernelEntry* entry_of(const Node& node) const { return find_kernel(node.op_type, node.domain); }
 
-  // A result that only a Transpose reads is made as that one lies.
+  // A result that only a Transpose reads is written in the Transpose's layout.
   void transpose_result(const NodeGroup& group, Outcome& outcome) const {
     const KernelEntry* entry = entry_of(*group.root);
     const Value* result = group.outputs.empty() ? nullptr : group.outputs[0];
@@ -132,7 +132,7 @@ class Views::Assignment {
     outcome.transpose = reader->second;
   }
 
-  // Whether all results of the group are views that their readers take.
+  // Whether all results of the group are views that their readers can read.
   bool make_views(const NodeGroup& group, Outcome& outcome) const {
     const Node& node = *group.root;
     if (!group.followers.empty() || !makes_view(node)) return false;
@@ -191,7 +191,7 @@ class Views::Assignment {
              count_of(operand.dims), to_string(result->shape()), fmt::join(dims, "x"));
       view = reshaped(operand, dims);
     }
-    if (view && view->dims != dims) return std::nullopt;  // the kernel says what is wrong
+    if (view && view->dims != dims) return std::nullopt;  // the kernel reports the error
     return view;
   }
 
@@ -204,7 +204,7 @@ class Views::Assignment {
       if (r == index) view.offset += end * operand.strides[axis];
       end += values_->desc(node.outputs[r]).dims[axis];
     }
-    if (end != operand.dims[axis]) return std::nullopt;  // the kernel says what is wrong
+    if (end != operand.dims[axis]) return std::nullopt;  // the kernel reports the error
     return view;
   }
 
@@ -222,7 +222,7 @@ class Views::Assignment {
     return sliced(node, operand, slices);
   }
 
-  /// Whether all who read the value can step as the view does, without more than `depth` views of views.
+  /// Whether all readers of the value can stride as the view does, through at most `depth` views of views.
   bool accepts(const Value* value, const View& view, size_t depth) const {
     if (kept_.contains(value) || depth == 0) return false;
     const bool is_part = count_of(view.dims) < values_->desc(value->producer->inputs[0]).count();
@@ -255,12 +255,12 @@ class Views::Assignment {
     const KernelEntry* entry = entry_of(node);
     if (!entry || std::count(entry->strided.begin(), entry->strided.end(), static_cast<int>(operand)) == 0)
       return false;
-    return makes_view(node) || view.strides.back() == 1;  // what copies views steps anyhow
+    return makes_view(node) || view.strides.back() == 1;  // kernels that copy views can stride anyhow
   }
 
   /// Whether a group of element-wise nodes finds rows of consecutive elements in the view.
   bool goes_in(const NodeGroup& group, const View& view) const {
-    int64_t stride = 1;  // of the innermost dimension that there is
+    int64_t stride = 1;  // of the innermost dimension so far
     for (size_t d = 0; d < view.dims.size(); ++d)
       if (view.dims[d] != 1) stride = view.strides[d];
     const Value* result = group.outputs[0];

@@ -20,13 +20,12 @@ int64_t round_up(int64_t count, int64_t to) {
   return (count + to - 1) / to * to;
 }
 
-/// Queries that go through the keys together: rows [first, first + rows) of the group·queries rows that share a key
-/// head.
+/// Queries that pass the keys together: rows [first, first + rows) of the group·queries rows that share a key head.
 struct Block {
   int64_t batch, kv_head, first, rows, lanes;
 };
 
-/// What a query may see and add, per lane of a block: keys [low, high), and its row of the mask.
+/// The keys that a query sees, [low, high), and its row of the mask, per lane of a block.
 template <typename Mask>
 struct Lanes {
   std::array<int64_t, attention_lanes> low, high;
@@ -84,7 +83,7 @@ class AttentionKernel : public Kernel {
     return converts || value_lanes_ != shape_.value_width;
   }
 
-  /// The fresh ones as they are if there is no cache (copied out if they are asked for); else both in one tensor.
+  /// Without a cache, the fresh ones as they are (copied to the output if it is wanted); else both in one tensor.
   Side gather(const Side& fresh, const T* past, T* present, T* scratch, int64_t width) const {
     const AttentionShape& s = shape_;
     if (s.past == 0 && !present) return fresh;

@@ -54,7 +54,7 @@ AttentionShape attention_shape(const PrepareContext& context) {
   const Heads q = heads_of(node, context.inputs.at(0), "q_num_heads");
   const Heads k = heads_of(node, context.inputs.at(1), "kv_num_heads");
   const Heads v = heads_of(node, context.inputs.at(2), "kv_num_heads");
-  // A rank without heads of its own has operands without elements, whose widths say nothing.
+  // A rank without heads of its own has operands without elements; their widths mean nothing.
   const bool widths_differ = q.heads * q.width > 0 && k.heads * k.width > 0 && q.width != k.width;
   if (q.batch != k.batch || q.batch != v.batch || k.heads != v.heads || k.positions != v.positions || widths_differ)
     fail("kernel",

@@ -10,7 +10,7 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// Sixteen floats at any address; the compiler splits them into the registers that the machine has.
+/// Sixteen floats at any address; the compiler splits them into the machine's registers.
 typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
 
 /// A matrix read as a[i, k], with strides in elements.
@@ -86,7 +86,7 @@ TESSERA_MULTIVERSION void softmax(float* __restrict scores, int64_t count, int64
     const float before = most[i];
     most[i] = shift[i];
     shift[i] = shift[i] == minus_infinity ? 0.0f : shift[i];
-    corrections[i] = vector_math::exp(before - shift[i]);  // 0 where nothing came before
+    corrections[i] = vector_math::exp(before - shift[i]);  // 0 if nothing came before
     sums[i] *= corrections[i];
   }
   for (int64_t j = 0; j < count; ++j) {

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 /// Attention on tiles in float32. A block of queries goes through the keys tile by tile; scores are kept transposed,
-/// [keys, lanes], a lane being a query, so that everything about a query's softmax is a lane of vectors and no query's
-/// result depends on its neighbours. For queries q, a tile of keys k and values v:
+/// [keys, lanes], one lane per query, so that a query's softmax uses one lane of vectors and no query's result depends
+/// on its neighbours. For queries q, a tile of keys k and values v:
 ///
 ///     scores  = k · q                         attention_scores       [keys, width] · [width, lanes]
 ///     carry   : most', sums' of each lane     attention_softmax      scores become exp(score - most')
@@ -28,7 +28,7 @@ void attention_softcap(float* scores, int64_t count, float cap);
 void attention_hide(float* scores, int64_t count, int64_t lanes, const int32_t* low, const int32_t* high);
 
 /// Carries each lane's maximum and sum over a tile of scores, which become weights; `corrections` are the factors for
-/// what was summed before. A score of -infinity gets weight 0; a lane whose maximum still is -infinity stays empty.
+/// the previous sums. A score of -infinity gets weight 0; a lane whose maximum still is -infinity stays empty.
 void attention_softmax(float* scores, int64_t count, int64_t lanes, float* most, float* sums, float* corrections);
 
 /// `weights` [count, lanes], `values` [count, width] with rows `stride` apart, width a multiple of attention_vector;

@@ -13,8 +13,8 @@ struct BatchNormalization {
   int threads;
 };
 
-/// y = (x - mean) · scale / sqrt(variance + epsilon) + bias per channel. T: of x; P: of scale and bias; S: of mean and
-/// variance.
+/// y = (x - mean) · scale / sqrt(variance + epsilon) + bias per channel. T is x's type, P that of scale and bias, S
+/// that of mean and variance.
 template <typename T, typename P, typename S>
 void normalize_batch(const BatchNormalization& norm, const KernelArgs& args) {
   const T* x = args.in<T>(0);

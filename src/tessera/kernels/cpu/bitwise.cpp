@@ -21,7 +21,8 @@ struct Xor {
     return static_cast<T>(a ^ b);
   }
 };
-// Shifts by fewer bits than the type has. Others, negative ones among them, leave nothing but, to the right, the sign.
+// Shifts by fewer bits than the type has. Other shifts, negative ones among them, leave only the sign (to the right) or
+// nothing.
 template <typename T>
 bool within_width(T bits) {
   return static_cast<std::make_unsigned_t<T>>(bits) < sizeof(T) * 8;

@@ -33,7 +33,7 @@ Broadcast::Broadcast(const Node& node, const Dims& result, const std::vector<Vie
       fail("kernel", "{}: operand {} of extents [{}] does not broadcast to [{}]", node.label(), k,
            fmt::join(dims, ", "), fmt::join(result, ", "));
   }
-  // A dimension joins the one minor to it where every operand steps over both as over one.
+  // A dimension merges with the one minor to it if every operand strides over both as over one.
   for (size_t d = rank; d-- > 0;) {
     if (result[d] == 1) continue;
     bool joins = !dims_.empty();

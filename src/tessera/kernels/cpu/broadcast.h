@@ -7,10 +7,10 @@
 
 namespace tessera::kernels {
 
-/// How operands are laid along a result under numpy's broadcasting, in as few dimensions as possible.
+/// The strides of operands along a result under numpy's broadcasting, in as few dimensions as possible.
 ///
 /// Example: result [8, 4, 16], operands [8, 4, 16] and [4, 1]: the dimensions 8 and 4 cannot merge (the second operand
-/// stands still along 8), 16 is the row. dims {8, 4, 16}; strides {64, 16, 1} and {0, 1, 0}. With a second operand
+/// is repeated along 8), 16 is the row. dims {8, 4, 16}; strides {64, 16, 1} and {0, 1, 0}. With a second operand
 /// [16], dims would be {32, 16} and its strides {0, 1}.
 class Broadcast {
  public:
@@ -20,13 +20,13 @@ class Broadcast {
 
   /// Operands by their extents, row-major. A user error naming the node if one does not broadcast to the result.
   Broadcast(const Node& node, const Dims& result, const std::vector<Dims>& operands);
-  /// The same for operands of any strides, for which in_rows() is to hold.
+  /// The same for operands of any strides; in_rows() must hold for them.
   Broadcast(const Node& node, const Dims& result, const std::vector<View>& operands);
 
   int64_t count() const { return count_; }
   /// Elements of a row.
   int64_t row() const { return dims_.back(); }
-  /// Whether each operand's elements of a row are consecutive or one.
+  /// Whether each operand has consecutive elements, or one element, for a row.
   bool in_rows() const {
     return std::all_of(strides_.begin(), strides_.end(),
                        [](const Dims& strides) { return strides.back() == 0 || strides.back() == 1; });

@@ -24,7 +24,7 @@ bool is_elementwise(const Node& node) {
   return can_follow(node) && keeps_zero(node);
 }
 
-/// What a group is to blocks.
+/// The role of a group for blocks.
 enum class Role : uint8_t { none, convolution, pooling, global_pooling, elementwise };
 
 class Assignment {
@@ -38,7 +38,8 @@ class Assignment {
     for (size_t g = 0; g < groups_.size(); ++g)
       for (const Value* output : groups_[g].outputs)
         if (output && gives(roles_[g]) && !kept_.contains(output)) blocked_.insert(output);
-    // A value that somebody cannot take lies row-major, and then so does all that must lie like it.
+    // If some reader cannot take a value in blocks, it is row-major, and so are all values that must have the same
+    // layout.
     bool changed = true;
     while (changed) {
       changed = false;
@@ -61,7 +62,7 @@ class Assignment {
     return is_elementwise_group(group) ? Role::elementwise : Role::none;
   }
 
-  // Its followers' other operands are like its result: one value a channel lies otherwise in blocks.
+  // Its followers' other operands must be like its result, since one value per channel has another layout in blocks.
   bool is_convolution(const NodeGroup& group) const {
     const Node& node = *group.root;
     if (!node.is("Conv") || !group.packed) return false;
@@ -82,7 +83,7 @@ class Assignment {
            library_pools(node, desc_of_(node.inputs[0]), desc_of_(node.outputs[0]));
   }
 
-  // One window whose result, a column of channels, lies the same with and without whole blocks.
+  // One window per plane: its result, a column of channels, has the same layout with and without whole blocks.
   bool is_global_pooling(const NodeGroup& group) const {
     if (!group.root->is("GlobalAveragePool")) return false;
     const TensorDesc x = desc_of_(group.inputs[0]);
@@ -112,7 +113,7 @@ class Assignment {
            });
   }
 
-  // Operands and results that one loop goes through together lie alike.
+  // Operands and results that one loop passes together have the same layout.
   bool level(size_t g) {
     const NodeGroup& group = groups_[g];
     std::vector<const Value*> alike;
@@ -145,7 +146,7 @@ onednn::Md layout_of(const TensorDesc& desc) {
   return {desc.dims, onednn::type_of(desc.dtype), tags.at(desc.dims.size() - 3)};
 }
 
-// Asked for blocks, since a library that may choose may choose another layout that is as fast.
+// The primitive is asked for blocks, because a free choice may fall on another layout that is as fast.
 int64_t channel_block(DType dtype) {
   const auto wanted = [](DType type) -> int64_t {
     if (!onednn::is_native(type)) return 0;

@@ -74,9 +74,9 @@ std::unique_ptr<Kernel> prepare_instance_normalization(const PrepareContext& con
   return grouped(context, x.rank() < 2 ? 0 : x.dims[1]);
 }
 
-/// Where the elements of some dimensions of a row-major tensor lie, counted row-major among them alone.
+/// Offsets of the elements of some dimensions of a row-major tensor, in row-major order of these dimensions.
 struct Positions {
-  Dims dims, strides;  ///< dimensions that step as one are one; at least one
+  Dims dims, strides;  ///< merged where they stride as one; at least one
 
   Positions(const Dims& all, const std::vector<bool>& taken, bool want) {
     const Dims dense = dense_strides(all);

@@ -18,7 +18,7 @@ namespace {
 using onednn::AdaptedPrimitive;
 using onednn::Md;
 
-/// A kernel of oneDNN's x, weights, (bias,) (operands of what follows,) y.
+/// A kernel of oneDNN with x, weights, (bias,) (the followers' operands,) y.
 class PrimitiveKernel : public Kernel {
  public:
   PrimitiveKernel(std::shared_ptr<AdaptedPrimitive> primitive, std::vector<int> operands, int held, size_t held_bytes)
@@ -43,7 +43,7 @@ class PrimitiveKernel : public Kernel {
   std::shared_ptr<AdaptedPrimitive> primitive_;
   std::vector<int> operands_;
   std::vector<const void*> addresses_;  // the operands', then the result's
-  int held_;                            // the operand that the result's memory holds before; -1: none
+  int held_;                            // the operand that is the previous content of the result's memory; -1: none
   size_t held_bytes_;
 };
 
@@ -72,8 +72,9 @@ std::unique_ptr<Kernel> primitive_kernel(const typename Operation::primitive_des
       y.get_size());
 }
 
-/// A convolution that ends with `followers`; null where the library has none that reads the packed weight. A sum with
-/// another tensor must come first: it is what the result's memory holds, and the layouts must agree.
+/// A convolution that ends with `followers`; null if the library has none that reads the packed weight. A sum with
+/// another tensor must come first: that tensor is the previous content of the result's memory, and the layouts must
+/// agree.
 std::unique_ptr<Kernel> convolution_with_followers(const PrepareContext& context, const ConvolutionShape& shape,
                                                    const Md& weight, const Md& bias) {
   const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
@@ -168,8 +169,8 @@ std::unique_ptr<Kernel> prepare_convolution(const PrepareContext& context) {
   });
 }
 
-/// A ConvTranspose's windows: those of the convolution from y to x. Where the node gives the result's extents, the
-/// padding follows from them (ONNX's ConvTranspose, the equations of `output_shape`).
+/// A ConvTranspose's windows: those of the convolution from y to x. If the node gives the result's extents, the padding
+/// follows from them (ONNX's ConvTranspose, the equations of `output_shape`).
 WindowGeometry transposed_windows(const Node& node, const Dims& x, const Dims& kernel, const Dims& y) {
   const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
   Node plain = node;
@@ -181,7 +182,7 @@ WindowGeometry transposed_windows(const Node& node, const Dims& x, const Dims& k
   for (size_t i = 0; i < kernel.size(); ++i) {
     const int64_t span = windows.strides[i] * (x[i + 2] - 1) + windows.span(i), extent = y[i + 2];
     if (derived) {
-      // A result larger than what x reaches begins where x does; the rest is at its end.
+      // A result that is larger than x's reach begins where x does; the rest is at its end.
       const int64_t total = std::max<int64_t>(span + output_padding[i] - extent, 0);
       windows.pads_begin[i] = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
     }
@@ -236,8 +237,8 @@ std::unique_ptr<Kernel> prepare_transposed_convolution(const PrepareContext& con
   });
 }
 
-/// The local forms, of our domain: with float32 sums of 16-bit operands; and where groups are split unevenly, with
-/// their number, which differs between ranks, as operand 3.
+/// The local forms, of our domain: with float32 sums of 16-bit operands and, if groups are split unevenly, with their
+/// number, which differs between ranks, as operand 3.
 template <auto Prepare>
 std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
   check(context.followers.empty(), "operators of our domain have no followers");

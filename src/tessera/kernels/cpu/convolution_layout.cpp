@@ -30,7 +30,7 @@ ConvolutionShape convolution_shape(const Node& node, const Dims& x, const Dims& 
     fail("kernel", "{}: attribute kernel_shape {} differs from the weight's extents {}", node.label(), text_of(named),
          text_of(kernel));
   shape.windows = window_geometry(node, Dims(x.begin() + 2, x.end()), kernel);
-  // What lies beyond the last window is not read; oneDNN wants to hear the padding that is.
+  // Elements beyond the last window are not read; oneDNN expects the padding that is actually used.
   for (size_t i = 0; i < kernel.size(); ++i)
     shape.windows.pads_end[i] =
         (y[i + 2] - 1) * shape.windows.strides[i] + shape.windows.span(i) - x[i + 2] - shape.windows.pads_begin[i];
@@ -51,8 +51,8 @@ ConvolutionShape typical_shape(const Node& node, const TensorDesc& weight, int64
   return convolution_shape(node, x, weight.dims, y);
 }
 
-/// With images in blocks of channels, as they lie between convolutions (a first one's few channels row-major); where
-/// that does not go, as the library likes.
+/// With images in blocks of channels, as between convolutions (row-major for a first convolution's few channels); if
+/// that is not possible, in the library's choice.
 std::optional<dnnl::convolution_forward::primitive_desc> try_layout(const ConvolutionShape& shape, DType dtype,
                                                                     const onednn::Md& weights) {
   const int64_t block = channel_block(dtype);
@@ -88,7 +88,7 @@ std::vector<onednn::Md> blocked_layouts(DType dtype, const Dims& weights, bool g
 std::optional<WeightLayout> convolution_weight_layout(const Node& node, const TensorDesc& weight) {
   const DType stored = stored_type(weight.dtype);
   if (stored == DType::undefined || weight.rank() < 3 || weight.count() == 0) return std::nullopt;
-  onednn::TeamScope team(1);  // the layout must not depend on who asks
+  onednn::TeamScope team(1);  // the layout must not depend on the caller
   std::vector<ConvolutionShape> shapes;
   for (int64_t extent : {28, 56, 14, 7}) shapes.push_back(typical_shape(node, weight, extent));
   const Dims& extents = shapes[0].weights;
@@ -96,7 +96,7 @@ std::optional<WeightLayout> convolution_weight_layout(const Node& node, const Te
   if (!favourite) return std::nullopt;
   std::vector<onednn::Md> candidates = blocked_layouts(stored, extents, extents.size() > weight.dims.size());
   candidates.insert(candidates.begin(), favourite->weights_desc());
-  // A kernel whose layout changes with the image's size has no packed form that serves every signature.
+  // A kernel whose layout changes with the image's size has no packed form that serves all sizes.
   for (const onednn::Md& packed : candidates) {
     const bool serves_all = std::all_of(shapes.begin(), shapes.end(), [&](const ConvolutionShape& shape) {
       return try_layout(shape, stored, packed).has_value();

@@ -2,7 +2,7 @@
 
 #include "tessera/kernels/cpu/windows.h"
 
-/// Convolutions by plain loops: for float64, and for what oneDNN does not take.
+/// Convolutions by plain loops: for float64, and for cases that oneDNN does not take.
 namespace tessera::kernels {
 
 struct PlainConvolution {

@@ -47,7 +47,7 @@ constexpr DType dtype_of() {
 template <typename T>
 constexpr bool is_narrow_float = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 
-/// What elements of T are computed in: float for the 16-bit floats, T itself otherwise.
+/// The type in which elements of T are computed: float for the 16-bit floats, T itself otherwise.
 template <typename T>
 using Compute = std::conditional_t<is_narrow_float<T>, float, T>;
 
@@ -113,7 +113,7 @@ std::unique_ptr<Kernel> make_kernel(Run run, size_t scratch_bytes = 0) {
   return std::make_unique<FunctionKernel<Run>>(std::move(run), scratch_bytes);
 }
 
-/// Fewer elements than this are not worth waking an OpenMP team for.
+/// With fewer elements than this, waking an OpenMP team is not worthwhile.
 constexpr int64_t parallel_threshold = 32768;
 
 /// The team for a loop over `work` elements: `threads` from the threshold on, else 1.

@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// As inference has it: the operand itself, and a mask of what was kept, which is all. The flag training_mode may come
+/// Inference: gives the operand itself, and a mask of kept elements, which is all true. The flag training_mode may come
 /// from data, so it is read in the run.
 std::unique_ptr<Kernel> prepare_dropout(const PrepareContext& context) {
   require_scalar(context, 2, "training_mode", DType::boolean);

@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kMostOperands = 8;
 using Offsets = std::array<int64_t, kMostOperands>;
 
-/// A loop over one label: how far each operand moves with it (0 where it has no such dimension, or repeats; the sum of
-/// both where it is a diagonal).
+/// A loop over one label: each operand's stride along it (0 if it has no such dimension, or repeats; the sum of both
+/// strides for a diagonal).
 struct LabelLoop {
   int64_t extent = 1;
   Offsets steps{};
@@ -35,7 +35,7 @@ int64_t points(const std::vector<LabelLoop>& loops) {
   return count;
 }
 
-/// Where each operand is at point `index`, row-major, of the loops.
+/// Each operand's offset at point `index`, row-major, of the loops.
 Offsets place(const std::vector<LabelLoop>& loops, size_t operands, int64_t index, Offsets offsets) {
   for (size_t l = loops.size(); l-- > 0;) {
     const int64_t digit = index % loops[l].extent;

@@ -13,8 +13,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kPiece = 2048;      // elements: what four nodes work on stays in 32 KiB of float32
-constexpr int64_t kShortestRow = 64;  // a pass over fewer elements costs more to begin than to do
+constexpr int64_t kPiece = 2048;      // elements: the operands of four nodes stay in 32 KiB of float32
+constexpr int64_t kShortestRow = 64;  // a pass over fewer elements costs more to begin than to run
 
 Broadcast plan_of(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) {
   std::vector<View> views;
@@ -65,7 +65,7 @@ class ElementwiseGroup : public Kernel {
   using Kernels = std::vector<std::unique_ptr<Kernel>>;
   static constexpr size_t most_operands = Broadcast::max_operands;
 
-  // Where the results of all nodes but the last lie: a node's place is taken over when its last reader is through.
+  // The places of all nodes' results but the last; a place is reused after its last reader.
   void place_results() {
     size_t widest = 1;
     for (const Follower& member : members_) widest = std::max(widest, bytes_of(member.node->outputs[0]->dtype(), 1));
@@ -73,7 +73,7 @@ class ElementwiseGroup : public Kernel {
     for (size_t m = 0; m < members_.size(); ++m)
       for (int place : members_[m].operands)
         if (place < 0) last_reader[~place] = m;
-    std::vector<std::pair<size_t, size_t>> places;  // offset, and the last reader of what lies there
+    std::vector<std::pair<size_t, size_t>> places;  // offset, and the last reader of the result there
     for (size_t m = 0; m + 1 < members_.size(); ++m) {
       auto free = std::find_if(places.begin(), places.end(), [&](const auto& place) { return place.second < m; });
       if (free == places.end())

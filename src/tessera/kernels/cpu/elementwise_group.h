@@ -4,17 +4,17 @@
 
 namespace tessera::kernels {
 
-/// Whether a node is one of those whose kernels elementwise_group can run.
+/// Whether elementwise_group can run the node's kernel.
 bool can_group(const Node& node);
 
 /// Whether element-wise nodes whose result has extents `result`, and which read operands of these types, can go
-/// through memory together, in rows long enough to be worth a pass of each node.
+/// through memory together in rows that are long enough to pay for a pass of each node.
 bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands);
 
-/// The kernel of element-wise nodes, the root and its followers, whose results all have the extents of the last one's:
-/// piece by piece of what fits the first cache, by each node's own kernel, so that only the last result is stored, and
-/// bits are those that the nodes alone give. Operands may be strided. A result may be where an operand of its extents
-/// is.
+/// The kernel of element-wise nodes, the root and its followers, whose results all have the extents of the last one's.
+/// It works in pieces that fit the first cache, with each node's own kernel, so that only the last result is stored,
+/// and the bits are those of the single nodes. Operands may be strided. A result may be in the memory of an operand of
+/// its extents.
 std::unique_ptr<Kernel> elementwise_group(const PrepareContext& context);
 
 }  // namespace tessera::kernels

@@ -2,7 +2,7 @@
 
 #include "tessera/kernels/kernel.h"
 
-/// Families that share a line of registry.h with another one, whose file adds their entries to its own.
+/// Families that share a line of registry.h with another family, whose file adds their entries to its own.
 namespace tessera::kernels {
 
 std::vector<KernelEntry> einsum_kernels();                 // einsum.cpp, with matmul

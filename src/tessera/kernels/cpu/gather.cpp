@@ -6,7 +6,7 @@
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
-/// Indices are checked before anything is copied, outside the threads' loops, which must not throw.
+/// Indices are checked before any copy, outside the threads' loops, which must not throw.
 namespace tessera::kernels {
 namespace {
 
@@ -21,8 +21,7 @@ int64_t element_bytes(const PrepareContext& context) {
                        []<typename T>() { return static_cast<int64_t>(sizeof(T)); });
 }
 
-/// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or the line `absent` where `place` gives
-/// -1.
+/// Copies lines of a table [outer, extent, bytes] to [outer, count, bytes], or the line `absent` if `place` gives -1.
 template <typename Place>
 void gather_lines(const std::byte* table, std::byte* out, int64_t outer, int64_t extent, int64_t count, int64_t bytes,
                   int threads, Place&& place, const std::byte* absent = nullptr) {
@@ -52,15 +51,15 @@ std::unique_ptr<Kernel> prepare_gather(const PrepareContext& context) {
   });
 }
 
-/// Fills a line with what adds nothing to any element: zeros, of floats negative ones, since 0 + -0 is 0.
+/// Fills a line with elements that change no sum: zeros; negative ones for floats, since 0 + -0 is 0.
 void add_nothing(std::byte* line, bool floats, int64_t bytes, int64_t element) {
   std::memset(line, 0, static_cast<size_t>(bytes));
   for (int64_t sign = element - 1; floats && sign < bytes; sign += element) line[sign] = std::byte{0x80};
 }
 
-/// Gather from one shard of a table that is split along the axis: `offset` is the shard's first index, `rows` the whole
-/// table's extent. What other shards hold comes out as zeros, selected rather than multiplied, so that the shards'
-/// results add up to the whole's.
+/// Gathers from one shard of a table that is split along the axis: `offset` is the shard's first index, `rows` the
+/// whole table's extent. Indices of other shards give zeros, selected rather than multiplied, so that the shards'
+/// results add up to the whole result.
 std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   check_index_type(context, 1);
   check_index_type(context, 2);

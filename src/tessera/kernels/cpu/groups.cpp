@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostFollowers = 4;     // of a product
 constexpr size_t kMostElementwise = 16;  // nodes of an element-wise group
-constexpr size_t kNear = 32;             // nodes; to run later what lies farther would keep its operands for long
+constexpr size_t kNear = 32;             // nodes; a node farther away would keep its operands for long
 
 bool is_native_float(DType dtype) {
   return (dtype == DType::float32 || dtype == DType::bfloat16) && onednn::is_native(dtype);
@@ -40,7 +40,7 @@ class Grouper : public Regrouping {
     const Bound noted = asked_.noted(values);
     desc_of_ = noted.desc;
     asked_.decision = kAll;
-    std::map<const Node*, NodeGroup> at;  // by the node in whose place they run
+    std::map<const Node*, NodeGroup> at;  // by the node at whose place they run
     for (const auto& node : graph_.nodes()) {
       if (is_taken(*node)) continue;
       NodeGroup group = rooted_at(*node);
@@ -82,7 +82,7 @@ class Grouper : public Regrouping {
   }
 
  private:
-  // Decisions that are not made again one by one: where what they asked for changes, all are.
+  // Decisions that are not repeated one by one: if a value that they asked for changes, all are repeated.
   static constexpr size_t kAll = SIZE_MAX;
 
   bool groups_stay(const std::vector<const Value*>& changed) {
@@ -96,13 +96,14 @@ class Grouper : public Regrouping {
     return true;
   }
 
-  // Groups of element-wise nodes are made from the last node to the first, each of what those after it left.
+  // Groups of element-wise nodes are made from the last node to the first; each takes nodes that later groups have
+  // left.
   bool is_taken(const Node& node) const {
     auto taken = taken_.find(&node);
     return taken != taken_.end() && taken->second > before_;
   }
 
-  // A product with the transpose of a weight reads the weight itself, if it can be packed as it lies.
+  // A product with the transpose of a weight reads the weight itself, if it can be packed in its own layout.
   NodeGroup rooted_at(const Node& node) {
     NodeGroup group = single(node, desc_of_);
     if (!node.is("MatMul") || !node.input(1)) return group;
@@ -123,7 +124,7 @@ class Grouper : public Regrouping {
     return group;
   }
 
-  // A Transpose that every reader does without.
+  // A Transpose that no reader needs.
   bool is_spare(const Node& node) const {
     auto spared = spared_.find(&node);
     return spared != spared_.end() && spared->second == node.outputs[0]->uses.size() &&
@@ -139,7 +140,7 @@ class Grouper : public Regrouping {
     return (node.is("Gemm") || node.is("MatMul")) && node.inputs[0]->rank() >= 2 && node.inputs[1]->rank() == 2;
   }
 
-  // Appends what follows the node, one after the other; returns the last one.
+  // Appends the followers of the node, one after the other; returns the last one.
   const Node* add_followers(NodeGroup& group, const Node& root) {
     const TensorDesc desc = desc_of_(root.outputs[0]);
     const Node* last = &root;
@@ -156,7 +157,7 @@ class Grouper : public Regrouping {
         Value* other = node.inputs[1 - value->uses[0].index];
         const TensorDesc operand = desc_of_(other);
         if (!fits(operand, desc, root.is("Conv"))) break;
-        // A convolution adds another tensor only as what its result's memory holds before.
+        // A convolution can add another tensor only as the previous content of its result's memory.
         const bool held = node.is("Add") && group.followers.empty();
         if (root.is("Conv") && operand.dims == desc.dims && !held) break;
         if (root.is("Conv")) group.inputs.resize(std::max<size_t>(group.inputs.size(), 3));  // the bias's place
@@ -234,13 +235,13 @@ class Grouper : public Regrouping {
   }
 
   const Graph& graph_;
-  DescOf desc_of_;                       // while nodes are dealt
+  DescOf desc_of_;                       // while nodes are assigned
   std::map<const Node*, size_t> order_;  // in running order
   std::set<const Value*> kept_;          // read after the run: outputs, and states' next values
   std::map<const Node*, size_t> taken_;  // nodes in groups of several: the last one of element-wise ones, else kAll
-  size_t before_ = 0;                    // the node whose group is made now; 0: that of a product
+  size_t before_ = 0;                    // the node whose group is being made; 0: that of a product
   std::map<size_t, std::vector<const Node*>> members_;  // of groups of element-wise nodes, by their last one
-  std::map<const Node*, size_t> spared_;                // readers of a Transpose that do without it
+  std::map<const Node*, size_t> spared_;                // readers of a Transpose that do not need it
   Asked asked_;                                         // by last nodes of element-wise groups
   std::optional<Views> views_;
 };

@@ -25,8 +25,8 @@ class Indices {
 /// A user error naming the node unless the operand holds int32 or int64 elements.
 void check_index_type(const PrepareContext& context, size_t operand);
 
-/// Throws a user error, for indices come with inputs, that names the operator and the index, unless -extent <= index <
-/// extent.
+/// Throws a user error that names the operator and the index unless -extent <= index < extent; indices come with
+/// inputs.
 inline void check_index(const std::string& label, int64_t index, int64_t extent) {
   if (index < -extent || index >= extent)
     fail("kernel", "{}: the index {} is outside [{}, {})", label, index, -extent, extent);
@@ -43,7 +43,7 @@ struct TuplePlan {
 
   TuplePlan(const Node& node, const Dims& operand, const Dims& indices, int64_t batch_dims);
   int64_t total() const { return batches * tuples; }
-  /// Of tuple `at` counted over all batches; throws if an index is out of range.
+  /// The slice of tuple `at`, counted over all batches; throws if an index is out of range.
   int64_t slice_of(const std::string& label, const Indices& indices, int64_t at) const;
   /// The same for indices that have been checked.
   int64_t checked_slice_of(const Indices& indices, int64_t at) const;

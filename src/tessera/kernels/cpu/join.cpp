@@ -62,7 +62,7 @@ std::unique_ptr<Kernel> prepare_concat(const PrepareContext& context) {
 }
 
 std::unique_ptr<Kernel> prepare_split(const PrepareContext& context) {
-  // A result that nobody wants still takes its place: its extent is what `split`, or an even division, says.
+  // A result that nobody wants still takes its place: `split`, or an even division, gives its extent.
   std::vector<TensorDesc> parts = context.outputs;
   const TensorDesc& whole = context.inputs[0];
   const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), whole.rank());

@@ -9,7 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-/// start + i·delta; the number of elements is the result's extent, so neither the limit is read nor rounding counted.
+/// start + i·delta; the result's extent gives the number of elements, so the limit is not read and rounding does not
+/// matter.
 std::unique_ptr<Kernel> prepare_range(const PrepareContext& context) {
   const int64_t count = context.outputs[0].count();
   require_scalar(context, 0, "the start", context.outputs[0].dtype);
@@ -45,7 +46,7 @@ std::unique_ptr<Kernel> prepare_eye_like(const PrepareContext& context) {
   const TensorDesc& result = context.outputs[0];
   if (result.rank() != 2) fail("kernel", "{}: the operand must be a matrix", context.node.label());
   const int64_t rows = result.dims[0], columns = result.dims[1];
-  // Beyond the matrix every k is alike; bounding it keeps the sums below from overflowing.
+  // Beyond the matrix all k have the same effect; bounding k keeps the sums below from overflowing.
   const int64_t k = std::clamp(context.node.get_int("k", 0), -rows - 1, columns + 1);
   return dispatch(AllTypes(), context.node, result.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([=](const KernelArgs& args) {
@@ -67,7 +68,7 @@ std::unique_ptr<Kernel> prepare_trilu(const PrepareContext& context) {
   const int64_t lines = columns == 0 ? 0 : result.count() / columns;
   return dispatch_size(context.node, result.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([=, threads = context.threads](const KernelArgs& args) {
-      // Beyond the matrix every k is alike; bounding it keeps the sums below from overflowing.
+      // Beyond the matrix all k have the same effect; bounding k keeps the sums below from overflowing.
       const int64_t k = has_k ? std::clamp(*args.in<int64_t>(1), -rows - 1, columns + 1) : 0;
       const T* in = args.in<T>(0);
       T* out = args.out<T>();

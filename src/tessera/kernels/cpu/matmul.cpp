@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The operands of a product; the second one's type is what it was before packing, if it is packed.
+/// The operands of a product; the second one has its type from before packing, if it is packed.
 struct Operands {
   TensorDesc a, b;
   std::optional<WeightLayout> weight;
@@ -41,7 +41,7 @@ ProductSpec spec_of(const PrepareContext& context, const Operands& operands, Mat
           .label = context.node.label()};
 }
 
-/// The product with what follows it; null where no library kernel does both. The first addition of a row is its bias.
+/// The product with its followers; null if no library kernel computes both. The first addition of a row is its bias.
 std::unique_ptr<Kernel> product_with_followers(const PrepareContext& context, ProductSpec spec) {
   if (spec.shape.result_count() == 0 || spec.shape.k == 0 || !spec.shape.batch.empty()) return nullptr;
   const auto is_row = [&](int operand) { return context.inputs[operand].count() != context.outputs[0].count(); };
@@ -70,7 +70,7 @@ std::unique_ptr<Kernel> product_with_followers(const PrepareContext& context, Pr
       product->scratch_bytes());
 }
 
-/// An operand that is stored transposed is an attribute of our domain's forms alone; ONNX's MatMul has none.
+/// Only our domain's forms have an attribute for an operand that is stored transposed; ONNX's MatMul has none.
 MatmulShape shape_of(const PrepareContext& context, const Operands& operands) {
   if (context.node.get_int("transB", 0) == 0)
     return matmul_shape(operands.a.dims, operands.b.dims, context.node.label());
@@ -96,7 +96,7 @@ std::unique_ptr<Kernel> prepare_matmul(const PrepareContext& context) {
       product->scratch_bytes());
 }
 
-/// What Gemm does to a product: y = alpha · product + beta · c, c repeated along the dimensions it lacks.
+/// Gemm's epilogue: y = alpha · product + beta · c, with c repeated along the dimensions that it lacks.
 struct Epilogue {
   int64_t m, n;
   float alpha, beta;
@@ -107,7 +107,7 @@ struct Epilogue {
   bool is_identity() const { return alpha == 1 && !with_c; }
   bool is_row_bias() const { return alpha == 1 && beta == 1 && with_c && c_row == 0 && c_column == 1; }
 
-  /// `product` is of T's compute type, and may be where y is.
+  /// `product` is of T's compute type, and may be in y's memory.
   template <typename T, typename R>
   void run(const Compute<T>* product, const T* c, R* y) const {
 #pragma omp parallel for num_threads(team_for(m* n, threads)) schedule(static)
@@ -120,7 +120,7 @@ struct Epilogue {
   }
 
  private:
-  /// Exact for integers where the factor is 1.
+  /// Exact for integers if the factor is 1.
   template <typename T>
   static Compute<T> scaled(float factor, Compute<T> value) {
     if (factor == 1) return value;
@@ -143,7 +143,7 @@ Epilogue epilogue_of(const PrepareContext& context, const MatmulShape& shape) {
   return epilogue;
 }
 
-/// The kernel of a Gemm whose product is followed by more than a row of biases. R is T, or float for sums of 16-bit T.
+/// The kernel of a Gemm with more than a row of biases after the product. R is T, or float for sums of 16-bit T.
 template <typename T, typename R>
 std::unique_ptr<Kernel> gemm_with_epilogue(ProductSpec spec, const Epilogue& epilogue) {
   spec.result = dtype_of<Compute<T>>();

@@ -5,10 +5,10 @@
 
 #include "tessera/kernels/cpu/matmul_shape.h"
 
-/// Matrix products by plain loops, for the types that no library takes. Each element is summed in the order of k.
+/// Matrix products by plain loops, for types that the library does not take. Each element is summed in the order of k.
 namespace tessera::kernels {
 
-/// The type in which T is summed: integers wrap around, as in two's complement.
+/// The type in which T is summed; integers wrap around, as in two's complement.
 template <typename T>
 struct PlainSum {
   using type = T;

@@ -16,7 +16,7 @@ Dims with_batch(const std::vector<MatmulBatch>& batch, bool MatmulBatch::*in, in
   return dims;
 }
 
-/// Row-major strides; of the last two dimensions, column-major where the matrix is stored transposed.
+/// Row-major strides; the last two dimensions are column-major if the matrix is stored transposed.
 Dims strides_of(const Dims& dims, bool transposed) {
   Dims strides(dims.size());
   const size_t rank = dims.size();

@@ -6,7 +6,7 @@
 
 namespace tessera::kernels {
 
-/// One batch dimension of a product: its extent, and which operands run along it (the other one is repeated).
+/// One batch dimension of a product: its extent, and which operands have it (the other one is repeated).
 struct MatmulBatch {
   int64_t extent = 1;
   bool in_a = true;
@@ -15,9 +15,9 @@ struct MatmulBatch {
   bool operator==(const MatmulBatch&) const = default;
 };
 
-/// A batch of matrix products c[m, n] = Σk a[m, k] · b[k, n] on dense operands, with as few batch dimensions as can be:
-/// neighbours of a kind are one, and those that only `a` has, innermost, are rows. `[8, 5, 4] · [4, 3]` is one product
-/// of 40 rows; `[2, 3, 5, 4] · [3, 4, 6]` has batch dimensions 2 (of a) and 3 (of both).
+/// A batch of matrix products c[m, n] = Σk a[m, k] · b[k, n] on dense operands, with as few batch dimensions as
+/// possible: neighbours of one kind merge, and innermost dimensions that only `a` has become rows. `[8, 5, 4] · [4, 3]`
+/// is one product of 40 rows; `[2, 3, 5, 4] · [3, 4, 6]` has batch dimensions 2 (of a) and 3 (of both).
 struct MatmulShape {
   std::vector<MatmulBatch> batch;
   int64_t m = 0, n = 0, k = 0;

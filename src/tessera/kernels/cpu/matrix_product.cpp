@@ -65,7 +65,7 @@ class OnednnProduct : public MatrixProduct {
   int first_other_;
 };
 
-/// A product that cannot read the packed weight as it is: unpacks it at every run.
+/// A product that cannot read the packed weight directly: unpacks it at every run.
 class UnpackingProduct : public MatrixProduct {
  public:
   UnpackingProduct(std::unique_ptr<onednn::Primitive> unpack, size_t weight_bytes,
@@ -115,10 +115,10 @@ std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
   const WeightLayout weight = *spec.weight;
   if (spec.operands != weight.stored) return nullptr;
   if (is_row_product(spec)) return make_row_product(spec);
-  // The packed form has b's own dimensions; where the product folded them otherwise, it is not b's layout.
+  // The packed form has b's own dimensions; if the product merged them, the layout is not b's.
   if (onednn::dims_of(weight.packed) == spec.shape.b_dims())
     if (auto product = onednn_product(spec, weight.packed)) return product;
-  if (!spec.then.empty()) return nullptr;  // better the packed product, and then the rest in turn
+  if (!spec.then.empty()) return nullptr;  // the packed product, followed by the rest in turn, is better
   spec.weight.reset();
   auto product = make_product(spec);
   auto unpack = onednn::reorder(weight.packed, weight.plain, spec.threads);

@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-/// c = a · b, or a · b plus a row of n biases: what MatMul and Gemm have in common.
+/// c = a · b, or a · b plus a row of n biases: the common part of MatMul and Gemm.
 class MatrixProduct {
  public:
   virtual ~MatrixProduct() = default;
@@ -21,13 +21,13 @@ struct ProductSpec {
   DType result = DType::undefined;          ///< of c: that of the operands, or float32 for 16-bit ones
   DType bias = DType::undefined;            ///< undefined: no bias
   std::optional<WeightLayout> weight = {};  ///< of b, if it is packed
-  std::vector<onednn::PostOp> then = {};    ///< operands have c_dims(), or 1 where they are repeated
+  std::vector<onednn::PostOp> then = {};    ///< the epilogue; operands have c_dims(), or 1 where they are repeated
   int threads = 1;
   std::string label;  ///< for messages
 };
 
-/// Null if the bias or what follows cannot be part of it, or for 16-bit operands without native kernels: add them
-/// afterwards, convert to float32 then. A user error if the type has no products.
+/// Null if the product cannot include the bias or epilogue (the caller then adds them afterwards), and for 16-bit
+/// operands without native kernels (the caller then converts to float32). A user error if the type has no products.
 std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec);
 
 }  // namespace tessera::kernels

@@ -53,8 +53,8 @@ void rms_normalize(const double* x, double* y, int64_t count, double epsilon, co
   rms_normalize_of(x, y, count, epsilon, scale);
 }
 
-/// A scale or bias: elements of a type of its own, brought to the row's length and compute type in scratch memory
-/// unless they are so already.
+/// A scale or bias: elements of a type of its own, converted to the row's length and compute type in scratch memory if
+/// necessary.
 struct RowParameter {
   bool present = false;
   bool as_is = false;
@@ -123,7 +123,7 @@ RowParameter row_parameter(const PrepareContext& context, size_t index, const Di
   return parameter;
 }
 
-/// The rows that a normalization from `axis` on works on, and their extents.
+/// The rows of a normalization from `axis` on, and their extents.
 struct NormalizedRows {
   Rows rows;
   Dims extents;
@@ -144,7 +144,7 @@ template <typename T>
 std::unique_ptr<Kernel> layer_normalization(const PrepareContext& context) {
   using C = Compute<T>;
   const auto [rows, extents] = rows_from_axis(context);
-  // Mean and InvStdDev are of stash_type; float64 operands are computed, and may be told, in float64.
+  // Mean and InvStdDev are of stash_type; float64 operands are computed, and may be returned, in float64.
   std::array<DType, 2> stash_dtypes{};
   for (size_t i : {1, 2}) {
     if (!context.has_output(i)) continue;
@@ -184,7 +184,7 @@ std::unique_ptr<Kernel> prepare_layer_normalization(const PrepareContext& contex
                   [&]<typename T>() { return layer_normalization<T>(context); });
 }
 
-/// T: of x; V: of scale and result.
+/// T is x's type, V that of scale and result.
 template <typename T, typename V>
 std::unique_ptr<Kernel> rms_normalization(const PrepareContext& context) {
   using C = Compute<T>;

@@ -30,7 +30,7 @@ dnnl::primitive_attr with_our_scratch(const std::vector<PostOp>& then = {}) {
   return attributes;
 }
 
-/// oneDNN says "not implemented" by throwing; its reference loops say so by their speed.
+/// oneDNN refuses what it does not implement by throwing; its reference loops, named "ref…", count as not implemented.
 template <typename Make>
 auto implemented(Make make) -> std::optional<decltype(make())> {
   try {
@@ -43,7 +43,7 @@ auto implemented(Make make) -> std::optional<decltype(make())> {
   }
 }
 
-/// The primitive descriptor of a descriptor (oneDNN 2), or directly of its arguments (oneDNN 3).
+/// Makes the primitive descriptor from a descriptor (oneDNN 2), or directly from its arguments (oneDNN 3).
 template <typename Operation, typename... Arguments>
 typename Operation::primitive_desc describe(const dnnl::primitive_attr& attributes, const Arguments&... arguments) {
 #if DNNL_VERSION_MAJOR < 3
@@ -153,7 +153,8 @@ Primitive::Primitive(const dnnl::primitive& primitive, const Md& scratchpad, con
 void Primitive::run(std::span<const void* const> addresses, void* scratch) {
   TeamScope team(threads_);
   auto place = [&](size_t index, const void* address) {
-    // Setting an address makes some versions clear a layout's padding: not to be done to shared weights at every run.
+    // Setting an address makes some versions clear a layout's padding, which must not happen to shared weights at every
+    // run.
     if (addresses_[index] == address) return;
     memories_[index].set_data_handle(const_cast<void*>(address));
     addresses_[index] = address;

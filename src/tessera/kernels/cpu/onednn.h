@@ -8,8 +8,7 @@
 
 #include "tessera/ir/tensor.h"
 
-/// The one place that knows oneDNN's version. Everything else sees descriptors, and primitives that are given
-/// addresses.
+/// The only place that knows oneDNN's version. All other code sees descriptors, and primitives that take addresses.
 namespace tessera::kernels::onednn {
 
 using Md = dnnl::memory::desc;
@@ -17,7 +16,7 @@ using Md = dnnl::memory::desc;
 /// The process's CPU engine.
 dnnl::engine& engine();
 
-/// oneDNN's type; undef where it has none.
+/// oneDNN's type; undef if it has none.
 dnnl::memory::data_type type_of(DType dtype);
 
 /// Whether matrix products and convolutions of this type run at full speed here (bfloat16 needs AVX-512).
@@ -31,7 +30,8 @@ Md any_layout(DType dtype, const Dims& dims);
 
 Dims dims_of(const Md& layout);
 
-/// Sets the calling thread's OpenMP team while it lives: oneDNN sizes its work by it, when making and when running.
+/// Sets the calling thread's OpenMP team while it lives. oneDNN sizes its work by the team, both when it makes a
+/// primitive and when it runs one.
 class TeamScope {
  public:
   explicit TeamScope(int threads);
@@ -78,13 +78,13 @@ struct Windows {
   Dims strides, dilations, pads_begin, pads_end;
 };
 
-/// What a primitive does to its result before it stores it: a function of each element, or a sum or product with the
-/// operand at the same place (or the one that is repeated along dimensions of extent 1).
+/// An operation that a primitive applies to its result before it stores it: a function of each element, or a sum or
+/// product with the operand's element at the same place (repeated along dimensions of extent 1).
 struct PostOp {
   dnnl::algorithm algorithm;
   float alpha = 0;
   Md operand = {};              ///< of binary_add and binary_mul
-  bool held_by_result = false;  ///< of binary_add: the operand is what lies in the result's memory before
+  bool held_by_result = false;  ///< of binary_add: the operand is the previous content of the result's memory
   /// Whether it reads an operand of its own.
   bool binary() const {
     return (algorithm == dnnl::algorithm::binary_add && !held_by_result) || algorithm == dnnl::algorithm::binary_mul;
@@ -93,7 +93,7 @@ struct PostOp {
 /// The argument number of the operand of post-op `index`.
 int post_op_argument(size_t index);
 
-// Primitive descriptors; nullopt where oneDNN has no implementation, or none better than its reference loops.
+// Primitive descriptors; nullopt if oneDNN has no implementation, or none better than its reference loops.
 // `bias` may be an empty descriptor.
 std::optional<dnnl::matmul::primitive_desc> matmul(const Md& a, const Md& b, const Md& bias, const Md& c,
                                                    const std::vector<PostOp>& then = {});

@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The attributes on which a packed form depends, of each operator that takes one.
+/// The attributes on which a packed form depends, for each operator that takes one.
 std::vector<std::string_view> layout_attributes(std::string_view op_type) {
   if (op_type == "MatMul" || op_type == "Gemm") return {"transB"};
   if (op_type == "Conv") return {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"};
@@ -33,7 +33,7 @@ bool is_weight(const Value* value) {
 }
 
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {
-  // Of our domain: those that sum in float32, and not the convolutions whose groups are an operand.
+  // In our domain: the operators that sum in float32, without the convolutions whose groups are an operand.
   const bool ours = node.domain == "tessera" && !node.input(3);
   if (!node.domain.empty() && !ours) return std::nullopt;
   const auto layout = weight_layout(node, node.op_type, weight);
@@ -59,7 +59,7 @@ std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context) {
   ScratchPlan plan;
   const bool widened = layout->stored != weight.dtype;
   const size_t wide_at = plan.add(widened ? layout->plain.get_size() : 0);
-  // A weight that is only widened keeps its layout: then the reorder is a copy.
+  // A weight that is only widened keeps its layout; then the reorder is a copy.
   std::shared_ptr<onednn::Primitive> reorder = onednn::reorder(layout->plain, layout->packed, context.threads);
   const size_t inner_at = plan.add(reorder ? reorder->scratch_bytes() : 0);
   return make_kernel(

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t outside = -1;
 
-/// Where position `at` of an operand dimension takes its element from; `outside` for the constant.
+/// The position of the operand's element for position `at` of the result; `outside` for the constant.
 int64_t source_of(const std::string& mode, int64_t at, int64_t extent) {
   if (at >= 0 && at < extent) return at;
   if (mode == "constant") return outside;
@@ -25,7 +25,7 @@ int64_t source_of(const std::string& mode, int64_t at, int64_t extent) {
   return std::min(folded, period - folded) % extent;
 }
 
-/// One dimension of the result: so many elements added in front of what is left of the operand's once it is cropped.
+/// One dimension of the result: the number of elements added before the (possibly cropped) operand's.
 struct PaddedDim {
   int64_t extent = 0, added = 0, cropped = 0, body = 0;
   int64_t stride = 0;   ///< of the operand

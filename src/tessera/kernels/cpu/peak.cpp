@@ -14,7 +14,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Under a sanitizer nothing is measured that means anything: then only that it runs.
+// Under a sanitizer, measurements mean nothing; then this only checks that they run.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kRows = 64, kWords = int64_t{1} << 16;
 #else

@@ -31,7 +31,7 @@ Pooling pooling_of(const PrepareContext& context) {
   return {spatial_loop(node, windows, in, out), x[0] * x[1], context.threads};
 }
 
-/// Where a flat index of an input plane's element lies for `Indices`: column-major within the plane on request.
+/// The flat index of an input plane's element for `Indices`: column-major within the plane on request.
 struct IndexOrder {
   std::array<int64_t, 3> strides;
 
@@ -66,7 +66,7 @@ constexpr C lowest() {
   return std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
 }
 
-/// Padding at the end such that the last window ends with it: what is beyond is not read.
+/// Padding at the end such that the last window ends with it; elements beyond are not read.
 Dims pads_read(const WindowGeometry& windows, const TensorDesc& x, const TensorDesc& y) {
   Dims pads;
   for (size_t i = 0; i < windows.rank(); ++i)
@@ -75,7 +75,7 @@ Dims pads_read(const WindowGeometry& windows, const TensorDesc& x, const TensorD
   return pads;
 }
 
-/// oneDNN begins with the least number, where the maximum of nothing but -inf is -inf.
+/// oneDNN begins with the lowest number, but the maximum of -inf alone is -inf.
 void restore_infinities(DType dtype, void* y, int64_t count) {
   constexpr float lowest = std::numeric_limits<float>::lowest(), infinity = std::numeric_limits<float>::infinity();
   if (dtype == DType::float32) {
@@ -88,7 +88,7 @@ void restore_infinities(DType dtype, void* y, int64_t count) {
   }
 }
 
-/// oneDNN's pooling; null where library_pools() says that there is none, or there is none after all.
+/// oneDNN's pooling; null if library_pools() says that there is none, or if oneDNN has none after all.
 std::unique_ptr<Kernel> library_pooling(const PrepareContext& context, dnnl::algorithm algorithm,
                                         const WindowGeometry& windows) {
   const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
@@ -132,7 +132,7 @@ void max_pool(const Pooling& pooling, const IndexOrder& order, const T* x, T* y,
       int64_t index = -1;
       for_elements(loop, r0, r1, r2, [&](int64_t at0, int64_t at1, int64_t at2) {
         const Compute<T> value = load(input[(at0 * loop.in[1] + at1) * loop.in[2] + at2]);
-        if (index >= 0 && !(value > best) && value == value) return;  // a NaN takes the place, like numpy's maximum
+        if (index >= 0 && !(value > best) && value == value) return;  // a NaN wins, as in numpy's maximum
         if (best != best) return;
         best = value;
         index = at0 * order.strides[0] + at1 * order.strides[1] + at2 * order.strides[2];
@@ -144,8 +144,8 @@ void max_pool(const Pooling& pooling, const IndexOrder& order, const T* x, T* y,
   }
 }
 
-/// Positions of a window along one dimension that count where padding does: those within the padded extent, not those
-/// that ceil_mode lets hang over it.
+/// The positions of a window along one dimension that count if padding counts: those within the padded extent, without
+/// those that overhang it through ceil_mode.
 int64_t padded_positions(const SpatialLoop& loop, int dim, int64_t position) {
   const int64_t start = position * loop.stride[dim] - loop.pad[dim];
   const int64_t last = loop.in[dim] + loop.pad_end[dim] - 1;
@@ -251,7 +251,7 @@ std::unique_ptr<Kernel> prepare_global_max_pool(const PrepareContext& context) {
 std::unique_ptr<Kernel> prepare_global_average_pool(const PrepareContext& context) {
   if (context.inputs[0].block) {
     PrepareContext alike = context;
-    alike.outputs[0].block = context.inputs[0].block;  // whole blocks of one element each lie as a row does
+    alike.outputs[0].block = context.inputs[0].block;  // whole blocks of one element each have the layout of a row
     const Dims &x = context.inputs[0].dims, ones(x.size() - 2, 1), zeros(x.size() - 2, 0);
     auto kernel = library_pooling(alike, dnnl::algorithm::pooling_avg_exclude_padding,
                                   {Dims(x.begin() + 2, x.end()), ones, ones, zeros, zeros});

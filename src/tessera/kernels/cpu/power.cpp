@@ -32,8 +32,8 @@ T squared(T x) {
     return x * x;
 }
 
-/// One element. Squares, which models are full of, have a loop of their own for a scalar exponent; squared() keeps both
-/// ways alike.
+/// One element. Squares, which are frequent in models, have a loop of their own for a scalar exponent; squared() gives
+/// both ways the same bits.
 template <typename T, typename E>
 T power(T base, E exponent) {
   if constexpr (std::is_integral_v<T> && std::is_integral_v<E>) {

@@ -7,7 +7,7 @@
 #include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
-/// Operators whose result is a strided view of their operand, written out.
+/// Operators whose result is a strided view of their operand, copied to dense memory.
 namespace tessera::kernels {
 namespace {
 
@@ -27,7 +27,7 @@ std::unique_ptr<Kernel> prepare_copy(const PrepareContext& context) {
   });
 }
 
-/// Writes a view of operand 0 out as the result.
+/// Copies a view of operand 0 to the result.
 std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view) {
   check_extents(context, view.dims);
   return strided_kernel(context, StridedCopy(view));
@@ -99,7 +99,7 @@ std::vector<KernelEntry> rearranging_kernels() {
       {"DepthToSpace", "", prepare_depth_to_space, {}},
       {"SpaceToDepth", "", prepare_space_to_depth, {}},
   };
-  // Views: who must have the result in memory of its own runs their kernel, which copies.
+  // Views: if a result must be in memory of its own, their kernel runs and copies.
   for (std::string_view view : {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
     entries.push_back({view, "", prepare_copy, {0}, true});
   return entries;

@@ -8,8 +8,8 @@
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/registry.h"
 
-// Per direction: one product for all times, x·Wᵀ; then per step the state's product h·Rᵀ and the gates, as ONNX's
-// equations of RNN, GRU and LSTM have them. A sequence that has ended keeps its state and gives zeros.
+// Per direction: one product for all times, x·Wᵀ; then per step the state's product h·Rᵀ and the gates, following
+// ONNX's equations of RNN, GRU and LSTM. A sequence that has ended keeps its state and gives zeros.
 namespace tessera::kernels {
 namespace {
 
@@ -55,7 +55,7 @@ class Runner {
     }
   }
 
-  /// The steps of the rows that have not ended; `recurred` holds h·Rᵀ.
+  /// Steps the rows that have not ended; `recurred` holds h·Rᵀ.
   void step(int64_t direction, int64_t step) {
     for (int64_t row = 0; row < r_.n; ++row) {
       const int64_t length = length_of(row);
@@ -71,7 +71,7 @@ class Runner {
     }
   }
 
-  /// Of a GRU that resets before its last product: held = r ⊙ h, what that product reads.
+  /// For a GRU that resets before its last product: held = r ⊙ h, the operand of that product.
   void reset(int64_t direction, int64_t step, T* held) {
     for (int64_t row = 0; row < r_.n; ++row) {
       const int64_t length = length_of(row), at = r_.backwards[direction] ? length - 1 - step : step;
@@ -105,7 +105,7 @@ class Runner {
     return std::clamp<int64_t>(given, 0, r_.t);
   }
 
-  /// Of a gate: the bias of its input and of its state, together or (part 0, 1) one of them.
+  /// A gate's bias: that of its input and of its state together or (part 0, 1) one of them.
   T bias(int64_t direction, int64_t gate, int64_t j, int part = -1) const {
     if (!r_.with_bias) return 0;
     const T* of_input = args_.in<T>(3) + direction * 2 * r_.width() + gate * r_.h + j;

@@ -7,8 +7,8 @@
 #include "tessera/kernels/cpu/element_loops.h"
 #include "tessera/kernels/cpu/vector_math.h"
 
-/// What a reduction does to an element and to two partial results, and the inner loops. The order in which elements
-/// meet is fixed by the reduced dimensions alone: never by the result's position, the number of threads or the vector
+/// How a reduction maps an element and combines two partial results, and the inner loops. Only the reduced dimensions
+/// determine the order in which elements combine, never the result's position, the number of threads or the vector
 /// width.
 namespace tessera::kernels {
 
@@ -107,7 +107,7 @@ struct LeastOf {
   }
 };
 
-/// Up to reduce_block consecutive elements: element i goes to lane i mod 16, then the lanes meet pairwise.
+/// Reduces up to reduce_block consecutive elements: element i goes to lane i mod 16, then the lanes combine pairwise.
 template <typename Op, typename A, typename C>
 TESSERA_MULTIVERSION static C reduce_lanes_of(const A* x, int64_t n, C shift) {
   C lanes[reduce_lanes];
@@ -124,7 +124,7 @@ TESSERA_MULTIVERSION static C reduce_lanes_of(const A* x, int64_t n, C shift) {
   return lanes[0];
 }
 
-/// A row of consecutive elements: its blocks meet pairwise.
+/// Reduces a row of consecutive elements: its blocks combine pairwise.
 template <typename Op, typename T, typename C>
 C reduce_row_of(const T* x, int64_t n, C shift) {
   if (n > reduce_block) {

@@ -30,8 +30,8 @@ ReducePlan::ReducePlan(const Dims& dims, const std::vector<bool>& reduced) {
 
 namespace {
 
-/// The operand's dimensions that are reduced: `axes` (the second operand), all where it is missing or empty, or none
-/// there if noop_with_empty_axes says so.
+/// The reduced dimensions of the operand: `axes` (the second operand); all if it is absent or empty, or none if
+/// noop_with_empty_axes is set.
 std::vector<bool> reduced_dimensions(const PrepareContext& context) {
   const int64_t rank = context.inputs[0].rank();
   std::vector<int64_t> axes;
@@ -50,7 +50,7 @@ ReducePlan plan_for(const PrepareContext& context) {
   return plan;
 }
 
-/// The logarithm of a sum of integers may be no integer's: such go to the nearest one, as in a Cast.
+/// The logarithm of a sum of integers may be no integer; it is rounded to the nearest one, as in a Cast.
 template <typename R, typename C>
 R as_result(C value) {
   if constexpr (std::is_integral_v<R> && std::is_floating_point_v<C>)
@@ -104,7 +104,7 @@ std::unique_ptr<Kernel> prepare_reduce(const PrepareContext& context) {
                   [&]<typename T>() { return reduce_kernel<Op, T, Compute<T>, T>(context, Finish()); });
 }
 
-/// Of our domain: accumulate = "float32" keeps the sums of 16-bit elements as they are summed.
+/// In our domain, accumulate = "float32" keeps the sums of 16-bit elements in float32.
 template <typename Op, typename Finish = AsIs>
 std::unique_ptr<Kernel> prepare_wide_reduce(const PrepareContext& context) {
   return dispatch(Types<BFloat16, Float16, float>(), context.node, context.inputs[0].dtype,
@@ -133,7 +133,7 @@ std::unique_ptr<Kernel> prepare_extreme(const PrepareContext& context) {
   });
 }
 
-/// log Σ exp(x) = m + log Σ exp(x - m), m being the greatest x (0 where that is infinite).
+/// log Σ exp(x) = m + log Σ exp(x - m), where m is the greatest x (0 if that is infinite).
 std::unique_ptr<Kernel> prepare_log_sum_exp(const PrepareContext& context) {
   return dispatch(FloatTypes(), context.node, context.inputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     using C = Compute<T>;

@@ -4,14 +4,14 @@
 
 #include "tessera/kernels/kernel.h"
 
-/// What kernels need of operands before they read them: types were inferred from symbols, and only bound extents say
-/// how many elements there are. User errors that name the node; an operand that is left out passes.
+/// Checks of operands before kernels read them: types were inferred from symbols, and only bound extents give the
+/// number of elements. User errors that name the node; an absent operand passes.
 namespace tessera::kernels {
 
-/// Operand `index`, called `what`, has these extents.
+/// Operand `index`, called `what`, must have these extents.
 void require_dims(const PrepareContext& context, size_t index, std::string_view what, const Dims& dims);
 
-/// Operand `index`, called `what`, holds one element of that type.
+/// Operand `index`, called `what`, must hold one element of that type.
 void require_scalar(const PrepareContext& context, size_t index, std::string_view what, DType dtype);
 
 }  // namespace tessera::kernels

@@ -10,9 +10,10 @@
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
 
-/// Resize is separable: one dimension after another, each by a table of which positions an element of the result takes
-/// with which weights (ONNX's Resize, the coordinate transformations and coefficients of its attribute tables). The
-/// tables are made in scratch memory at every run, so that the plan counts them; beside the elements they are few.
+/// Resize is separable: it handles one dimension after another, each by a table of the positions and weights that make
+/// an element of the result (ONNX's Resize, the coordinate transformations and coefficients of its attribute tables).
+/// The tables are made in scratch memory at every run, so that the plan counts them; they are small beside the
+/// elements.
 namespace tessera::kernels {
 namespace {
 
@@ -37,10 +38,10 @@ struct Interpolation {
 
 /// Along one dimension.
 struct Pass {
-  AxisView view;  ///< of what goes in
+  AxisView view;  ///< of the input
   int64_t result = 0;
   double scale = 1;
-  int64_t most = 1;                                        ///< positions that an element of the result takes
+  int64_t most = 1;                                        ///< positions per element of the result
   size_t counts_at = 0, positions_at = 0, weights_at = 0;  ///< the table, in scratch memory
 };
 
@@ -64,7 +65,7 @@ double source_coordinate(Coordinates how, int64_t at, int64_t in, int64_t out, d
     case Coordinates::tf_half_pixel_for_nn:
       return (x + 0.5) / scale;
     case Coordinates::align_corners: {
-      const double width = scale * static_cast<double>(in);  // before it is rounded down, as the standard has it
+      const double width = scale * static_cast<double>(in);  // before rounding down, as in the standard
       return out == 1 ? 0 : x * static_cast<double>(in - 1) / (width - 1);
     }
     case Coordinates::half_pixel_symmetric: {
@@ -102,7 +103,7 @@ double kernel_at(const Interpolation& how, double x) {
   return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
-/// How far from its centre the kernel reaches, in elements that go in.
+/// The kernel's reach from its centre, in input elements.
 double reach_of(const Interpolation& how, double scale) {
   return (how.mode == Mode::linear ? 1 : 2) / (how.antialias ? std::min(scale, 1.0) : 1.0);
 }
@@ -164,7 +165,7 @@ void resize_along(const Pass& pass, const Taps& taps, const In* in, Out* out, in
              });
 }
 
-/// A word of a table, as what it stands for.
+/// The meaning of an attribute's word, by a table.
 template <typename Meaning, size_t N>
 Meaning meaning_of(const Node& node, const std::array<std::pair<std::string_view, Meaning>, N>& words,
                    std::string_view attribute) {

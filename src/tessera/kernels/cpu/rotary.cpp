@@ -27,7 +27,7 @@ Rotary rotary_of(const PrepareContext& context) {
   r.interleaved = node.get_int("interleaved", 0) != 0;
   const Dims &cosine = context.inputs.at(1).dims, &sine = context.inputs.at(2).dims;
   const bool by_id = context.has_input(3);
-  // One cache for all batches may say so by an extent of 1.
+  // A cache for all batches may have a batch extent of 1.
   r.shared = !by_id && cosine.size() == 3 && cosine[0] == 1;
   const Dims wanted = by_id ? Dims{cosine.empty() ? 0 : cosine[0], r.rotated / 2}
                             : Dims{r.shared ? 1 : r.batch, r.positions, r.rotated / 2};

@@ -8,18 +8,18 @@
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
-// oneDNN packs a weight [k, n] in strips of up to 64 columns, one after the other; within a strip lies row after row:
+// oneDNN packs a weight [k, n] in strips of up to 64 columns, one after the other; a strip is stored row by row:
 //
 //     float32   [n / 64][k][64]             format tag BA16a64b, k padded to 16 rows
 //     bfloat16  [n / 64][k / 2][64][2]      format tag BA16a64b2a, k padded to 32 rows
 //
-// A thread takes whole strips, so that it streams through memory, and holds a strip's sums in registers. A column's
-// sum goes along k from its first element to its last, wherever the column stands and whichever thread takes it.
+// A thread takes whole strips, so that it streams through memory, and holds a strip's sums in registers. A column's sum
+// runs along k from the first element to the last, for any position of the column and any thread.
 namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kVector = 16;       // columns
-constexpr int64_t kAhead = 2 * 1024;  // bytes; a strip goes on where the hardware's prefetching ends, at a page's end
+constexpr int64_t kAhead = 2 * 1024;  // bytes; hardware prefetching ends at a page's end, where a strip may go on
 
 typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t Bits __attribute__((vector_size(64), aligned(4), may_alias));
@@ -29,7 +29,7 @@ struct Strips {
   int64_t depth = 0;  ///< rows of a strip, padding included
 };
 
-/// Nullopt where the weight is packed otherwise.
+/// Nullopt if the weight is packed in another way.
 std::optional<Strips> strips_of(const WeightLayout& weight) {
   using Tag = dnnl::memory::format_tag;
   struct Row {
@@ -176,7 +176,7 @@ class RowProduct : public MatrixProduct {
     return (k_ + 1) / 2 * 2;
   }
 
-  /// The rows of the left operand as float32, and how far they are apart.
+  /// The rows of the left operand as float32, and their distance.
   std::pair<const float*, int64_t> rows_of(const T* a, float* scratch) const {
     if constexpr (!widens) {
       return {a, k_};

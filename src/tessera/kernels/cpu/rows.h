@@ -9,8 +9,8 @@
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
-/// Rows of a tensor, one after the other in float32 (float64 for float64 tensors), held in cache: what softmax and the
-/// normalizations have in common. A row's result does not depend on other rows or on its place.
+/// Visits rows of a tensor, one after the other in float32 (float64 for float64 tensors), held in cache: the common
+/// part of softmax and the normalizations. A row's result does not depend on other rows or on its place.
 namespace tessera::kernels {
 
 /// Rows along one dimension (or several neighbouring ones): row (o, i) has the elements o·length·inner + l·inner + i.
@@ -22,7 +22,7 @@ struct Rows {
   int team() const { return team_for(count() * length, threads); }
 };
 
-/// Columns that are gathered at a time where rows are strided: a cache line of float32.
+/// The columns gathered at a time if rows are strided: a cache line of float32.
 constexpr int64_t rows_together = 16;
 
 template <typename In, typename Out>
@@ -37,8 +37,9 @@ size_t rows_scratch_bytes(const Rows& rows) {
       "the rows of a normalization");
 }
 
-/// Calls visit(const Compute<In>* from, Compute<In>* to, row) for each row, contiguous both of them and possibly the
-/// same memory; the row's number is o·inner + i. x and y may be the same memory where In and Out are the same type.
+/// Calls visit(const Compute<In>* from, Compute<In>* to, row) for each row; `from` and `to` are contiguous and may be
+/// the same memory, and the row's number is o·inner + i. x and y may be the same memory if In and Out are the same
+/// type.
 template <typename In, typename Out, typename Visit>
 void for_rows(const Rows& rows, const In* x, Out* y, void* scratch, Visit visit) {
   using C = Compute<In>;

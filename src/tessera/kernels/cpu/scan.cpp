@@ -1,10 +1,10 @@
 #include "tessera/kernels/cpu/reduce.h"
 
-/// Operators that walk along one axis: the place of the extreme element, and running sums.
+/// Operators that walk along one axis: the position of the extreme element, and running sums.
 namespace tessera::kernels {
 namespace {
 
-/// Whether the element `x` takes the place of `best` that came before it. The first NaN beats all numbers.
+/// Whether the element `x` replaces the earlier `best`. The first NaN beats all numbers.
 template <bool greatest, typename C>
 bool beats(C x, C best, bool last_of_equals) {
   if (best != best) return last_of_equals && x != x;

@@ -4,7 +4,7 @@
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
-/// Updates are applied one after the other in the order of the indices, so that repeated indices give one answer.
+/// Updates are applied in the order of the indices, so that repeated indices give one answer.
 namespace tessera::kernels {
 namespace {
 

@@ -51,7 +51,7 @@ std::unique_ptr<Kernel> prepare_where(const PrepareContext& context) {
   });
 }
 
-/// The bounds are scalars that may come from data; a missing one does not bind. NaN passes; where the bounds cross, the
+/// The bounds are scalars that may come from data; an absent one does not bind. NaN passes; if the bounds cross, the
 /// upper one wins.
 std::unique_ptr<Kernel> prepare_clip(const PrepareContext& context) {
   require_scalar(context, 1, "the lower bound", context.inputs[0].dtype);

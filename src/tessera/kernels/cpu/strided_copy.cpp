@@ -43,7 +43,7 @@ StridedCopy::StridedCopy(const View& view) : offset_(view.offset), count_(count_
   }
   if (dims_.empty()) dims_ = strides_ = {1};
   result_strides_ = dense_strides(dims_);
-  // Bring the dimension that is contiguous in the operand next to the columns.
+  // Brings the dimension that is contiguous in the operand next to the columns.
   const size_t last = dims_.size() - 1;
   for (size_t d = 0; d < last && std::abs(strides_[last]) > 1; ++d) {
     if (strides_[d] != 1) continue;
@@ -60,7 +60,7 @@ void StridedCopy::run(const T* operand, T* result, int threads) const {
   const int last = static_cast<int>(dims_.size()) - 1;
   const int inner = transposes_ ? 2 : 1;
   const int64_t columns = dims_[last], stride = strides_[last];
-  // The rows of a single matrix are shared out among threads too.
+  // Threads share the rows of a single matrix, too.
   const int64_t tall = transposes_ ? dims_[last - 1] : 1;
   const int64_t slices = transposes_ ? (tall + 63) / 64 : 1;
   const int64_t outer = count_ / (columns * tall) * slices;

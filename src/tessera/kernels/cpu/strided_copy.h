@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-/// Writes a view out row-major: result[i, j, …] = the view's element (i, j, …) in the operand's memory.
+/// Copies a view to row-major memory: result[i, j, …] = the view's element (i, j, …) in the operand's memory.
 class StridedCopy {
  public:
   explicit StridedCopy(const View& view);

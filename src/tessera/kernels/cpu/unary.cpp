@@ -6,7 +6,7 @@ namespace {
 
 namespace vm = vector_math;
 
-// Integers wrap around, as two's complement does, instead of overflowing.
+// Integers wrap around, as in two's complement, instead of overflowing.
 template <typename T>
 T negated(T x) {
   if constexpr (std::is_integral_v<T>)
@@ -95,7 +95,7 @@ struct Round {
   }  // ties to even
 };
 
-/// An operator without a vector form: the C library's, in double.
+/// An operator without a vector form uses the C library's, in double.
 template <double (*function)(double)>
 struct InDouble {
   template <typename T>
@@ -109,7 +109,7 @@ std::unique_ptr<Kernel> prepare_in_double(const PrepareContext& context) {
   return prepare_float_unary<InDouble<function>>(context);
 }
 
-/// sin and cos: the vector form for moderate arguments, then the few elements beyond it once more in double.
+/// sin and cos: the vector form for moderate arguments; larger ones are computed again in double.
 template <float (*vector_form)(float), double (*exact)(double)>
 void trigonometric_loop(const float* in, float* out, int64_t n) {
   alignas(64) float result[narrow_chunk];

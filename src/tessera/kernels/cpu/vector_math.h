@@ -5,9 +5,9 @@
 #include <cstdint>
 
 /// Elementary functions that inline into loops and vectorise: no branches, no tables, no calls. An element gets the
-/// same bits wherever it stands in a tensor, whatever the vector width. The float32 ones are within 2 ulp
+/// same bits at any place in a tensor and any vector width. The float32 functions are within 2 ulp
 /// (tests/kernels measures them against double); their polynomials are minimax fits to the functions on the intervals
-/// named. The float64 overloads are the C library's, for the same source to serve both.
+/// named. The float64 overloads are the C library's, so that the same source serves both.
 namespace tessera::kernels::vector_math {
 
 /// Rounds to the nearest integer (ties to even) by adding a number whose unit in the last place is one; the integer is
@@ -89,7 +89,7 @@ inline double log(double x) {
   return std::log(x);
 }
 
-/// log(1 + x) for x >= 0: the rounding error of 1 + x is put back.
+/// log(1 + x) for x >= 0; adds the rounding error of 1 + x back.
 inline float log1p(float x) {
   const float sum = 1.0f + x;
   return log(sum) + (x - (sum - 1.0f)) / sum;

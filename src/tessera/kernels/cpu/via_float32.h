@@ -5,14 +5,14 @@
 
 namespace tessera::kernels {
 
-/// A kernel on 16-bit floats made of the float32 one: operands are widened into scratch memory, results rounded from
-/// it. For operators whose library kernels do not take the type on this machine. `prepare` gets a context in which
+/// Makes a kernel on 16-bit floats from the float32 kernel: it widens operands into scratch memory and rounds results
+/// from it. For operators whose library kernels do not take the type on this machine. `prepare` gets a context in which
 /// every 16-bit float operand and result is float32.
 std::unique_ptr<Kernel> via_float32(const PrepareContext& context, KernelFactory prepare);
 
-/// Widens `count` 16-bit floats of type `from`; float32 is copied.
+/// Widens `count` 16-bit floats of type `from`; copies float32.
 void widen(DType from, const void* source, float* target, int64_t count, int threads);
-/// Rounds `count` elements to the 16-bit float `to`; float32 is copied.
+/// Rounds `count` elements to the 16-bit float `to`; copies float32.
 void narrow(const float* source, DType to, void* target, int64_t count, int threads);
 
 /// The same on one thread.

@@ -30,10 +30,10 @@ View view_of(const TensorDesc& desc) {
 
 std::optional<View> reshaped(const View& view, const Dims& dims) {
   if (view.is_dense()) return View{dims, dense_strides(dims), view.offset};
-  // From the last dimension on: runs of old dimensions that step as one are dealt out to runs of new ones.
+  // From the last dimension on: distributes runs of old dimensions that stride as one to runs of new ones.
   View result{dims, Dims(dims.size(), 0), view.offset};
   size_t old = view.dims.size();
-  int64_t left = 1, stride = 1;  // elements of the run that are not dealt out yet, and their stride
+  int64_t left = 1, stride = 1;  // elements of the run that are not distributed yet, and their stride
   for (size_t d = dims.size(); d-- > 0;) {
     if (dims[d] == 1) continue;
     while (old > 0 && left == 1) {

@@ -4,7 +4,7 @@
 
 #include "tessera/kernels/kernel.h"
 
-/// Tensors seen in the memory of others: what reshapes, transposes, splits and slices do without a copy.
+/// Views: tensors in the memory of others. Reshapes, transposes, splits and slices make them without a copy.
 namespace tessera::kernels {
 
 /// The strides, in elements, of a dense row-major tensor: {12, 4, 1} for [2, 3, 4].
@@ -26,13 +26,13 @@ struct View {
 /// A tensor that is not in blocks, in its own memory.
 View view_of(const TensorDesc& desc);
 
-/// The same elements in the same order under other extents, of as many elements; nullopt if no strides can say it.
+/// The same elements in the same order under other extents of the same product; nullopt if no strides can express that.
 std::optional<View> reshaped(const View& view, const Dims& dims);
 
 /// Dimension d of the result is the view's dimension permutation[d].
 View permuted(const View& view, const std::vector<int64_t>& permutation);
 
-/// What Transpose, Expand and Slice make of their operand 0. User errors name the node.
+/// The views that Transpose, Expand and Slice give of their operand 0. User errors name the node.
 View transposed(const Node& node, const View& operand);
 View expanded(const Node& node, const View& operand, const Dims& dims);
 struct Slices {

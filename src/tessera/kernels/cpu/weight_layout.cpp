@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The rows for which a matrix weight is laid out. Other numbers of rows read the same layout.
+/// The number of rows for which a matrix weight's layout is chosen. Other numbers of rows read the same layout.
 constexpr int64_t typical_rows = 128;
 
 }  // namespace
@@ -23,7 +23,7 @@ DType stored_type(DType dtype) {
 
 namespace {
 
-/// What oneDNN would choose: to find that out takes as long as a product of small matrices.
+/// oneDNN's choice; finding it takes as long as a product of small matrices.
 std::optional<WeightLayout> chosen_layout(DType dtype, const Dims& dims, bool transposed) {
   const DType stored = stored_type(dtype);
   if (stored == DType::undefined || dims.size() < 2 || count_of(dims) == 0) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<WeightLayout> chosen_layout(DType dtype, const Dims& dims, bool tr
     strides.insert(strides.begin(), k * n);
     for (Dims* with_batch : {&extents, &a, &c}) with_batch->insert(with_batch->begin(), batch);
   }
-  onednn::TeamScope team(1);  // the layout must not depend on who asks
+  onednn::TeamScope team(1);  // the layout must not depend on the caller
   auto desc =
       onednn::matmul(onednn::dense(stored, a), onednn::any_layout(stored, extents), {}, onednn::dense(stored, c));
   if (!desc) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<WeightLayout> chosen_layout(DType dtype, const Dims& dims, bool tr
 }  // namespace
 
 std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, bool transposed) {
-  // The machine's answer stays the same, and every plan asks for all weights.
+  // The answer of this machine stays the same, and every plan asks for all weights.
   static std::mutex mutex;
   static auto& known = *new std::map<std::tuple<DType, Dims, bool>, std::optional<WeightLayout>>;
   const std::tuple asked(dtype, dims, transposed);
@@ -56,7 +56,7 @@ std::optional<WeightLayout> matmul_weight_layout(DType dtype, const Dims& dims, 
     std::lock_guard lock(mutex);
     if (auto layout = known.find(asked); layout != known.end()) return layout->second;
   }
-  // Ranks that ask at the same time find the same, and none waits for another.
+  // Ranks that ask at the same time find the same answer, and none waits for another.
   auto layout = chosen_layout(dtype, dims, transposed);
   std::lock_guard lock(mutex);
   return known.try_emplace(asked, std::move(layout)).first->second;

@@ -17,8 +17,8 @@ struct WindowGeometry {
   int64_t span(size_t dim) const { return (kernel[dim] - 1) * dilations[dim] + 1; }
 };
 
-/// Reads strides, dilations, pads and auto_pad of a Conv or pooling node. `spatial`: the input's extents (they matter
-/// to auto_pad SAME only); `kernel`: the window's. A user error naming the node if an attribute has the wrong length.
+/// Reads strides, dilations, pads and auto_pad of a Conv or pooling node. `spatial`: the input's extents (only auto_pad
+/// SAME uses them); `kernel`: the window's. A user error naming the node if an attribute has the wrong length.
 WindowGeometry window_geometry(const Node& node, const Dims& spatial, const Dims& kernel);
 
 /// A window's part along one dimension that lies inside the input: kernel positions [begin, end), the first of which
@@ -27,7 +27,7 @@ struct WindowRange {
   int64_t begin, end, first;
 };
 
-/// The same geometry for loops: three spatial dimensions, leading ones of extent 1 where there are fewer.
+/// The same geometry for loops: three spatial dimensions, with leading ones of extent 1 if there are fewer.
 struct SpatialLoop {
   std::array<int64_t, 3> in{1, 1, 1}, out{1, 1, 1}, kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1}, pad{},
       pad_end{};

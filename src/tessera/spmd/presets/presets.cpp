@@ -55,7 +55,7 @@ std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh
         if (!axis) axis = mesh.find(name);
       if (!axis)
         fail("preset",
-             "preset '{}' splits the axis '{}', which the mesh has not (its axes are: {}); name one, as {}:{}",
+             "preset '{}' splits the axis '{}', which is not in the mesh (its axes are: {}); name one, as {}:{}",
              preset.name, preset.axis_names.front(), axes_of(mesh), preset.name,
              mesh.axes().empty() ? "x" : mesh.axes().front().name);
     }

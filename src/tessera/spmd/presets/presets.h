@@ -8,7 +8,7 @@
 
 namespace tessera::spmd {
 
-/// What a preset sees, and where it writes. A preset only writes annotations.
+/// A preset's input and output. A preset only writes annotations.
 struct PresetContext {
   const Graph& graph;
   const Layout& layout;
@@ -24,11 +24,11 @@ struct PresetContext {
 
 struct Preset {
   std::string_view name;
-  std::vector<std::string_view> axis_names;  ///< a mesh axis of such a name is what it splits by default
-  bool implied = false;                      ///< an axis of such a name asks for it where nothing else is said
+  std::vector<std::string_view> axis_names;  ///< by default it splits over a mesh axis of such a name
+  bool implied = false;                      ///< an axis of such a name implies it if nothing else is said
   std::string_view description;
   void (*apply)(PresetContext&) = nullptr;
-  /// Adds to warnings and notes what is to be said of the outcome; null: nothing is.
+  /// Adds warnings and notes about the outcome; null: there are none.
   void (*review)(const PresetContext&, const Decisions&) = nullptr;
 };
 
@@ -41,12 +41,12 @@ struct PresetRequest {
   AxisRef axis;
 };
 
-/// Reads "dp+megatron:x" for a mesh: each name takes its own usual axis or the one named after the colon. Throws a user
-/// error for an unknown preset (listing those there are) or axis.
+/// Reads "dp+megatron:x" for a mesh: each preset takes its usual axis or the one after the colon. Throws a user error
+/// for an unknown axis or preset (which lists all presets).
 std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh);
 
-/// The presets that the axes' names imply. Throws a user error for an axis of more than one rank whose name implies
-/// nothing, listing what it could be given; but not for those in `used`, of which something else is asked.
+/// The presets that the axes' names imply. Throws a user error, which lists the choices, for an axis of more than one
+/// rank whose name implies nothing; but not for axes in `used`, which the plan uses otherwise.
 std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<std::string>& used = {});
 
 }  // namespace tessera::spmd
