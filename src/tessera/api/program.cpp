@@ -128,7 +128,13 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   if (!plan.annotations.empty()) impl->source += fmt::format(", {} annotations", plan.annotations.size());
   if (!plan.places.empty()) impl->source += fmt::format(", {} places", plan.places.size());
   impl->programs = runtime::RankPrograms::same(impl->program, model.impl().files);
-  impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, plan, options, impl->program)](
+  // Programs for certain sizes share the states, and so store them alike.
+  Plan alike = plan;
+  for (const Value* state : impl->program->graph->values_of(ValueKind::state))
+    if (state->changing && impl->program->placement(state).sharding.at.empty())
+      alike.storage.push_back(
+          {fmt::format("{}={}", state->name, impl->program->placement(state).sharding.str(mesh)), "the program"});
+  impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, alike, options, impl->program)](
                         const SymbolSizes& fixed) { return (*made)(fixed); };
   impl->summary = compiler::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;

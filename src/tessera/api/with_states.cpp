@@ -2,9 +2,9 @@
 
 #include <optional>
 
-#include "tessera/ir/glob.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/glob.h"
 
 namespace tessera {
 namespace api {

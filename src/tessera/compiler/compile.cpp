@@ -1,5 +1,7 @@
 #include "tessera/compiler/compile.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -30,6 +32,62 @@ AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_vi
     return std::string(piece);
   };
   return {trim(text.substr(0, equals)), trim(text.substr(equals + 1)), std::string(by)};
+}
+
+namespace {
+
+// The entries between the brackets.
+std::vector<std::string_view> entries_of(std::string_view sharding) {
+  std::vector<std::string_view> entries;
+  const size_t open = sharding.find('['), end = sharding.find(']');
+  if (open == std::string_view::npos || end == std::string_view::npos) return entries;
+  int depth = 0;
+  size_t begin = open + 1;
+  for (size_t at = begin; at <= end; ++at) {
+    const char c = sharding[at];
+    if (c == '{' || c == '(') ++depth;
+    if (c == '}' || c == ')') --depth;
+    if (at != end && (c != ',' || depth != 0)) continue;
+    std::string_view entry = sharding.substr(begin, at - begin);
+    while (entry.ends_with(' ')) entry.remove_suffix(1);
+    while (entry.starts_with(' ')) entry.remove_prefix(1);
+    if (!entry.empty() || at != end || !entries.empty()) entries.push_back(entry);
+    begin = at + 1;
+  }
+  return entries;
+}
+
+constexpr std::string_view kEllipsis = "...";
+
+}  // namespace
+
+bool AnnotationRequest::has_ellipsis() const {
+  const auto all = entries_of(sharding);
+  return std::find(all.begin(), all.end(), kEllipsis) != all.end();
+}
+
+size_t AnnotationRequest::entries() const {
+  const auto all = entries_of(sharding);
+  return all.size() - static_cast<size_t>(std::count(all.begin(), all.end(), kEllipsis));
+}
+
+bool AnnotationRequest::fits(size_t rank) const {
+  return has_ellipsis() ? rank >= entries() : rank == entries();
+}
+
+std::string AnnotationRequest::for_rank(size_t rank) const {
+  const auto all = entries_of(sharding);
+  if (!has_ellipsis() || rank < entries()) return sharding;
+  if (std::count(all.begin(), all.end(), kEllipsis) > 1)
+    fail("annotate", "'{}={}' has '...' twice; write it once", pattern, sharding);
+  std::vector<std::string> full;
+  for (std::string_view entry : all) {
+    if (entry == kEllipsis)
+      full.insert(full.end(), rank - entries(), "-");
+    else
+      full.emplace_back(entry);
+  }
+  return fmt::format("[{}]{}", fmt::join(full, ", "), sharding.substr(sharding.find(']') + 1));
 }
 
 PlaceRequest PlaceRequest::parse(std::string_view text, std::string_view by) {
@@ -78,11 +136,12 @@ class Compiler {
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
     const spmd::Places places = asked.in(graph());
     refuse_contradictions(annotations, places, options_.mesh);
-    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places);
+    const spmd::Storage storage = read_storage();
+    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage);
     apply_presets(annotations);
-    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh);
+    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage);
     observe("propagate", [this] { return propagated_text(); });
-    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations);
+    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage);
     review_presets(annotations);
     for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
       result_.warnings.push_back(std::move(warning));
@@ -128,19 +187,23 @@ class Compiler {
   void rewrite(const std::vector<std::vector<std::string>>& names) {
     rewrite::RewriteOptions options;
     std::set<std::string> exact(options_.keep.begin(), options_.keep.end());
-    std::map<std::string, std::set<size_t>> ranks;  // that wildcards want of the tensors that they reach
+    std::map<std::string, std::vector<const AnnotationRequest*>> globs;  // by the tensors that they reach
     for (size_t r = 0; r < names.size(); ++r) {
       const AnnotationRequest& request = options_.annotations[r];
       for (const std::string& name : names[r])
         if (name == request.pattern)
           exact.insert(name);
         else
-          ranks[name].insert(static_cast<size_t>(count_entries(request.sharding)));
+          globs[name].push_back(&request);
     }
+    for (const AnnotationRequest& request : options_.storage)
+      if (request.pattern.find('*') == std::string::npos) exact.insert(request.pattern);
     options.barriers = exact;
-    for (const auto& [name, wanted] : ranks) options.candidates.insert(name);
+    for (const auto& [name, requests] : globs) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
-      return !value.content && ranks.at(value.name).contains(value.rank());
+      const auto& requests = globs.at(value.name);
+      return !value.content && std::any_of(requests.begin(), requests.end(),
+                                           [&](const auto* request) { return request->fits(value.rank()); });
     };
     options.observe = [this](std::string_view pass, const OnnxModel& model) {
       observe(pass, [&model] { return print_text(model); });
@@ -190,9 +253,8 @@ class Compiler {
           continue;
         }
         // A glob may reach tensors of several ranks; the bracket's entries say which are meant.
-        int entries = count_entries(request.sharding);
-        if (!exact && (value->content || entries != static_cast<int>(value->rank()))) continue;
-        Sharding sharding = parse_sharding(request.sharding, value->shape(), options_.mesh, name);
+        if (!exact && (value->content || !request.fits(value->rank()))) continue;
+        Sharding sharding = parse_sharding(request.for_rank(value->rank()), value->shape(), options_.mesh, name);
         if (!sharding.at.empty())
           fail("annotate",
                "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
@@ -201,12 +263,43 @@ class Compiler {
       }
       if (annotations.size() == before)
         fail("annotate",
-             "'{}' matches {} tensors, but none with {} dimensions, as '{}' has entries{}; write one entry per "
+             "'{}' matches {} tensors, but none with {} dimensions{}, as '{}' has entries{}; write one entry per "
              "dimension",
-             request.pattern, names[r].size(), count_entries(request.sharding), request.sharding,
-             first_shapes(names[r]));
+             request.pattern, names[r].size(), request.entries(), request.has_ellipsis() ? " or more" : "",
+             request.sharding, first_shapes(names[r]));
     }
     return annotations;
+  }
+
+  // How states are stored, where the caller has said so; the first request for a state counts.
+  spmd::Storage read_storage() const {
+    spmd::Storage storage;
+    std::vector<std::string_view> states;
+    for (const Value* state : graph().values_of(ValueKind::state)) states.push_back(state->name);
+    for (const AnnotationRequest& request : options_.storage) {
+      bool reached = false, fitted = false;
+      for (const Value* state : graph().values_of(ValueKind::state)) {
+        if (!glob_matches(request.pattern, state->name)) continue;
+        reached = true;
+        if (request.pattern != state->name && !request.fits(state->rank())) continue;
+        Sharding sharding = parse_sharding(request.for_rank(state->rank()), state->shape(), options_.mesh, state->name);
+        if (!sharding.at.empty() || sharding.is_partial())
+          fail("store", "'{}': what is stored is neither partial nor placed; name the axes of its dimensions only",
+               request.pattern + "=" + request.sharding);
+        fitted = true;
+        storage.emplace(state, std::move(sharding));
+      }
+      if (!reached)
+        fail("store",
+             "'{}' matches no state or parameter of the model{} (tessera inspect --weights lists the parameters)",
+             request.pattern, nearest_names(states, request.pattern));
+      if (!fitted)
+        fail("store",
+             "'{}' matches states, but none with {} dimensions{}, as '{}' has entries; write one entry per "
+             "dimension, or '...' for those that stay whole",
+             request.pattern, request.entries(), request.has_ellipsis() ? " or more" : "", request.sharding);
+    }
+    return storage;
   }
 
   // ": 'up' is [8, 32], 'down' is [32, 8], …" of the first that carry data.
@@ -248,18 +341,6 @@ class Compiler {
   spmd::PresetContext context_of(const spmd::PresetRequest& request, std::vector<spmd::Annotation>& annotations) {
     return {graph(),     *result_.layout,  hints_,       request.axis, "preset " + std::string(request.preset->name),
             annotations, result_.warnings, result_.notes};
-  }
-
-  static int count_entries(std::string_view sharding) {
-    int depth = 0, entries = 0;
-    bool any = false;
-    for (char c : sharding.substr(0, sharding.find(']'))) {
-      if (c == '{' || c == '(') ++depth;
-      if (c == '}' || c == ')') --depth;
-      if (c == ',' && depth == 0) ++entries;
-      any |= c != '[' && c != ' ';
-    }
-    return any ? entries + 1 : 0;
   }
 
   const OnnxModel& read_;

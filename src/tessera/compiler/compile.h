@@ -15,11 +15,18 @@ namespace tessera::compiler {
 /// "NAME=[-, tp]": an order about every value whose name matches.
 struct AnnotationRequest {
   std::string pattern;  ///< `*` matches any characters
-  std::string sharding;
-  std::string by;  ///< "annotation", "plan file"
+  std::string sharding;  ///< an entry per dimension; "..." stands for any number of whole ones
+  std::string by;        ///< "annotation", "plan file"
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by);
+  /// Whether it can be said of tensors of that rank.
+  bool fits(size_t rank) const;
+  /// The sharding for a tensor of that rank, with as many entries, where it fits; else as written.
+  std::string for_rank(size_t rank) const;
+  /// Entries that are written, "..." not counted.
+  size_t entries() const;
+  bool has_ellipsis() const;
 };
 
 /// "NAME=pp:1": where the nodes run whose name, a result's, or that of a module that they come from, matches.

@@ -73,6 +73,7 @@ void infer_concat(Node& node) {
   set_result(node, 0, first.dtype(), std::move(shape), std::move(content));
 }
 
+// Of equal pieces, the axis is pieces times a piece's extent, so that a split of every piece splits the result.
 Rule concat_rule(const Node& node) {
   Rule rule;
   size_t axis = concat_axis(node);
@@ -80,8 +81,19 @@ Rule concat_rule(const Node& node) {
   std::vector<DimFactors> dims(shape.size());
   for (size_t d = 0; d < shape.size(); ++d)
     if (d != axis && !shape[d].is(1)) dims[d] = {rule.add(factor_name(d), shape[d])};
+  std::vector<DimFactors> result = dims;
+  const Expr& piece = shape_of(node, 0)[axis];
+  const bool equal = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                 [&](const Value* operand) { return operand->shape()[axis] == piece; });
+  if (equal && !piece.is(1)) {
+    if (node.inputs.size() > 1)
+      result[axis].push_back(rule.add("pieces", static_cast<int64_t>(node.inputs.size()), FactorKind::whole));
+    const int along = rule.add(factor_name(axis), piece);
+    dims[axis].push_back(along);
+    result[axis].push_back(along);
+  }
   rule.operands.assign(node.inputs.size(), dims);
-  rule.results = {dims};
+  rule.results = {result};
   std::vector<int> all(node.inputs.size());
   std::iota(all.begin(), all.end(), 0);
   return moving(std::move(rule), all);

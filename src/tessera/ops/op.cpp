@@ -125,12 +125,19 @@ std::vector<Value*> Localizer::same_with(size_t index, std::vector<Expr> content
   return same();
 }
 
+Value* on_first(Graph& graph, Value* value, const Expr& place) {
+  const auto emit = [&](std::string_view type, std::vector<Value*> operands, TensorType result) {
+    Value* made = graph.add_node(type, std::move(operands), {value->name + ".first"})->outputs[0];
+    made->type = std::move(result);
+    return made;
+  };
+  Value* at = graph.add_expression(value->name + ".shard", {place}, true);
+  Value* is_first = emit("Equal", {at, graph.constant_int64({0}, true)}, {DType::boolean, Shape{}});
+  return emit("Where", {is_first, value, graph.constant_scalar(value->dtype(), 0)}, value->type);
+}
+
 Value* Localizer::on_first_shard(Value* addend, int f) {
-  // Not the offset: it does not tell the shards of an empty factor apart.
-  Value* first = graph.add_expression(addend->name + ".shard", {shards.at(f)}, true);
-  Value* is_first = emit("Equal", {first, graph.constant_int64({0}, true)}, {DType::boolean, Shape{}});
-  Value* zero = graph.constant_scalar(addend->dtype(), 0);
-  return emit("Where", {is_first, addend, zero}, addend->type);
+  return on_first(graph, addend, shards.at(f));  // the offset does not tell the shards of an empty factor apart
 }
 
 int Localizer::factor(std::string_view name) const {

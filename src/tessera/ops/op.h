@@ -39,6 +39,9 @@ class Localizer {
   Value* on_first_shard(Value* addend, int f);
 };
 
+/// `value` where `place` is 0, zeros elsewhere: selected, so that infinities do not become NaN.
+Value* on_first(Graph& graph, Value* value, const Expr& place);
+
 /// Returns the local results, one per result of the node (null for absent ones).
 using LocalizeFn = std::vector<Value*> (*)(Localizer&);
 

@@ -499,12 +499,13 @@ Executor::Tensors Executor::states() {
       [&](size_t n) {
         RankState& rank = *impl_->ranks[n];
         const spmd::Program& program = programs.of(rank.rank());
+        const auto own = programs.changing_states(rank.rank());
         for (auto& [name, whole] : states) {
-          const Value* state = program.graph->find(name);
-          if (state && writes_part(program, state, rank.coordinates()))
-            store_part(rank.slot(programs, state), held_part(program, state, rank.coordinates(), {}),
-                       whole.mutable_data());
-          bring_parts(rank, programs, {}, impl_->here, name, whole.mutable_data());
+          const auto state = own.find(name);
+          if (state != own.end() && writes_part(program, state->second.value, rank.coordinates()))
+            store_part(rank.slot(programs, state->second.value),
+                       held_part(program, state->second.value, rank.coordinates(), {}), whole.mutable_data());
+          bring_parts(rank, programs, {}, impl_->here, all.at(name).value->name, whole.mutable_data());
         }
       },
       {&states});
@@ -532,9 +533,10 @@ void Executor::set_states(const Tensors& given) {
       [&](size_t n) {
         RankState& rank = *impl_->ranks[n];
         const spmd::Program& program = programs.of(rank.rank());
-        for (const auto& [name, whole] : given)
-          if (const Value* state = program.graph->find(name))
-            load_part(rank.slot(programs, state), held_part(program, state, rank.coordinates(), {}), whole.data);
+        for (const auto& [name, state] : programs.changing_states(rank.rank()))
+          if (const auto whole = given.find(name); whole != given.end())
+            load_part(rank.slot(programs, state.value), held_part(program, state.value, rank.coordinates(), {}),
+                      whole->second.data);
       },
       {&given});
   if (given.size() == all.size()) impl_->store->note_written();

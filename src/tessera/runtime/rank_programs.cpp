@@ -35,12 +35,28 @@ RankPrograms::Output RankPrograms::output(size_t index) const {
   return {};
 }
 
+namespace {
+
+std::map<std::string, RankPrograms::Output> changing_states_of(const spmd::Program& program) {
+  std::map<std::string, RankPrograms::Output> states;
+  for (const Value* value : program.graph->values_of(ValueKind::state))
+    if (value->changing) {
+      const spmd::Placement& placement = program.placement(value);
+      states.try_emplace(placement.name, RankPrograms::Output{value, &placement});
+    }
+  return states;
+}
+
+}  // namespace
+
 std::map<std::string, RankPrograms::Output> RankPrograms::changing_states() const {
   std::map<std::string, Output> states;
-  for (const auto& program : programs)
-    for (const Value* value : program->graph->values_of(ValueKind::state))
-      if (value->changing) states.try_emplace(value->name, Output{value, &program->placement(value)});
+  for (const auto& program : programs) states.merge(changing_states_of(*program));
   return states;
+}
+
+std::map<std::string, RankPrograms::Output> RankPrograms::changing_states(int rank) const {
+  return changing_states_of(of(rank));
 }
 
 const Tensor* RankPrograms::shard_of(int rank, const std::string& state) const {

@@ -42,8 +42,10 @@ struct RankPrograms {
   };
   /// An output, as one of the programs that have it says.
   Output output(size_t index) const;
-  /// The states that change, by name, each as one of the programs that have it says.
+  /// The states that change, by their names in the model, each as one of the programs that have it says.
   std::map<std::string, Output> changing_states() const;
+  /// The same of one rank.
+  std::map<std::string, Output> changing_states(int rank) const;
   const spmd::Program& of(int rank) const { return *programs[program_of.empty() ? 0 : program_of[rank]]; }
   /// The rank's shard of a state where shards come cut; null where they do not.
   const Tensor* shard_of(int rank, const std::string& state) const;

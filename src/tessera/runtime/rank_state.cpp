@@ -107,22 +107,23 @@ void RankState::copy_initial(const RankPrograms& programs, const Value* state, s
 }
 
 StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
-  const Sharding& sharding = programs.of(rank_).placement(state).sharding;
-  StateSlot slot{.name = state->name,
+  const spmd::Placement& placement = programs.of(rank_).placement(state);
+  const Sharding& sharding = placement.sharding;
+  StateSlot slot{.name = placement.name,
                  .layout = sharding.is_whole() ? "whole" : sharding.str(mesh_),
                  .dtype = state->dtype(),
                  .dims = shard_dims(state)};
-  if (StateSlot* known = states_.find(state->name)) {
+  if (StateSlot* known = states_.find(slot.name)) {
     if (known->dtype != slot.dtype || known->dims != slot.dims || known->layout != slot.layout)
       fail("state",
            "the programs that share the state '{}' store it in different ways: {} {} and {} {}; store it alike in "
            "both (--store)",
-           state->name, name_of(known->dtype), known->layout, name_of(slot.dtype), slot.layout);
+           slot.name, name_of(known->dtype), known->layout, name_of(slot.dtype), slot.layout);
     return *known;
   }
   slot.bytes = bytes_of(slot.dtype, count_of(slot.dims));
   if (limit_) {
-    slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the state '{}'", state->name)));
+    slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the state '{}'", slot.name)));
     slot.current = shared_memory(slot.bytes, "a state");
     if (slot.bytes > 0) copy_initial(programs, state, slot.current.get());
   }

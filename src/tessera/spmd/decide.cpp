@@ -1,6 +1,7 @@
 #include "tessera/spmd/decide.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -14,7 +15,21 @@ namespace {
 
 using Assignment = std::vector<std::vector<AxisRef>>;  // axes per subfactor
 
-constexpr double kForbidden = 1e18;  // bytes; larger than any tensor, small enough to compare sums of
+// What a choice costs: orders come before bytes.
+struct Cost {
+  int disobeyed = 0;  // annotated results that are computed in another layout
+  int gathered = 0;   // annotated states that are not used as they lie
+  double bytes = 0;   // that move
+
+  auto operator<=>(const Cost&) const = default;
+  Cost& operator+=(const Cost& other) {
+    disobeyed += other.disobeyed;
+    gathered += other.gathered;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+constexpr Cost kWorst{std::numeric_limits<int>::max(), 0, 0};
 
 // What two shardings of one value have in common: per part the common prefix of axes; whole where parts do not line up;
 // everywhere along axes of which they name different indices.
@@ -45,8 +60,14 @@ Sharding meet(const Sharding& a, const Sharding& b) {
 
 class Decider {
  public:
-  Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints)
-      : graph_(graph), layout_(layout), mesh_(mesh), hints_(hints) {}
+  Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage)
+      : graph_(graph), layout_(layout), mesh_(mesh), hints_(hints), storage_(storage) {
+    decisions_.fetched = fetched_values(graph, storage);
+    for (const NodeLayout& node : layout.nodes) layout_of_[node.node] = &node;
+    leaves_.insert(graph.outputs.begin(), graph.outputs.end());
+    for (const auto& value : graph.values())
+      if (value->next) leaves_.insert(value->next);
+  }
 
   Decisions run() {
     for (const NodeLayout& node : layout_.nodes) decisions_.nodes.push_back(decide(node));
@@ -94,25 +115,30 @@ class Decider {
     return sharding;
   }
 
-  // Bytes to bring operand `t` into `wanted`. Sources are stored as wanted unless annotated.
-  double operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
+  // To bring operand `t` into `wanted`. Sources are stored as wanted unless somebody has said how.
+  Cost operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
     const Value* value = node.node->inputs[t];
     auto known = versions_.find(value);
     if (known == versions_.end()) {
       const Slot& slot = layout_.slots[node.operand_slots[t]];
-      if (!slot.annotated) return 0;
-      double moved = bytes(slot.sharding(), wanted, value->dtype());
-      return value->kind == ValueKind::state && moved > 0 ? kForbidden / 1e3 + moved : moved;
+      Cost cost;
+      if (auto stored = storage_.find(value); stored != storage_.end())
+        cost.bytes = bytes(stored->second, wanted, value->dtype());
+      if (!slot.annotated) return cost;
+      const double moved = bytes(slot.sharding(), wanted, value->dtype());
+      if (value->kind == ValueKind::state && moved > 0) cost.gathered = 1;
+      if (!storage_.contains(value)) cost.bytes = moved;
+      return cost;
     }
     double best = std::numeric_limits<double>::max();
     for (const Sharding& version : known->second) best = std::min(best, bytes(version, wanted, value->dtype()));
-    return best;
+    return {.bytes = best};
   }
 
-  double result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
+  Cost result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
     const Slot& slot = layout_.slots[node.result_slots[t]];
     double moved = bytes(produced, slot.sharding(), slot.value->dtype());
-    if (!slot.annotated) return moved;
+    if (!slot.annotated) return {.bytes = moved};
     Sharding reduced = produced;
     reduced.partial.clear();
     // An order about a result is an order about how to compute it; only what is summed may come afterwards.
@@ -129,20 +155,22 @@ class Decider {
         obeys &= is_prefix(made, ordered) &&
                  std::all_of(ordered.begin() + static_cast<long>(made.size()), ordered.end(), is_reduced);
       }
-    return moved + (obeys ? 0 : kForbidden / 1e6);
+    return {.disobeyed = obeys ? 0 : 1, .bytes = moved};
   }
 
-  double cost(const NodeLayout& node, const Assignment& assignment) const {
-    double sum = 0;
+  Cost cost(const NodeLayout& node, const Assignment& assignment) const {
+    Cost sum;
     for (size_t t = 0; t < node.operand_slots.size(); ++t)
       if (node.operand_slots[t] >= 0) {
         Sharding wanted = laid_out(node, assignment, false, t);
-        sum += operand_cost(node, t, wanted) + kTie * local_bytes(wanted, node.node->inputs[t]->dtype());
+        sum += operand_cost(node, t, wanted);
+        sum.bytes += kTie * local_bytes(wanted, node.node->inputs[t]->dtype());
       }
     for (size_t t = 0; t < node.result_slots.size(); ++t)
       if (node.result_slots[t] >= 0) {
         Sharding produced = laid_out(node, assignment, true, t);
-        sum += result_cost(node, t, produced) + kTie * local_bytes(produced, node.node->outputs[t]->dtype());
+        sum += result_cost(node, t, produced);
+        sum.bytes += kTie * local_bytes(produced, node.node->outputs[t]->dtype());
       }
     return sum;
   }
@@ -182,19 +210,19 @@ class Decider {
       lists.emplace_back();
     }
     Assignment best(node.subfactors.size()), now(node.subfactors.size());
-    double best_cost = std::numeric_limits<double>::max();
+    Cost best_cost = kWorst;
     int tried = 0;
     search(node, candidates, 0, now, best, best_cost, tried);
     return best;
   }
 
   void search(const NodeLayout& node, const std::vector<std::vector<std::vector<AxisRef>>>& candidates, size_t s,
-              Assignment& now, Assignment& best, double& best_cost, int& tried) {
+              Assignment& now, Assignment& best, Cost& best_cost, int& tried) {
     constexpr int kMostTried = 512;  // a bound on time; candidates come in order of appearance
     if (tried >= kMostTried) return;
     if (s == candidates.size()) {
       ++tried;
-      double sum = cost(node, now);
+      const Cost sum = cost(node, now);
       if (sum < best_cost) {
         best_cost = sum;
         best = now;
@@ -221,8 +249,9 @@ class Decider {
 
   // Partial axes that the operands have now and that may stay through this node.
   std::vector<PartialAxis> kept_partials(const NodeLayout& node, const Assignment& assignment,
-                                         std::vector<int>& operands) const {
+                                         std::vector<int>& operands, std::vector<int>& held) const {
     operands.clear();
+    held.clear();
     std::vector<PartialAxis> axes;
     double reduced_bytes = 0;
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
@@ -232,7 +261,7 @@ class Decider {
       const auto& versions = known->second;
       if (!versions[0].is_partial() || versions.size() > 1) continue;
       // Somebody else needs it too: reduced now, it is reduced once for all.
-      if (node.node->inputs[t]->uses.size() > 1 || graph_.is_output(node.node->inputs[t])) return {};
+      if (node.node->inputs[t]->uses.size() > 1 || leaves_.contains(node.node->inputs[t])) return {};
       if (!axes.empty() && axes != versions[0].partial) return {};
       // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
       bool wide = wide_.contains(node.node->inputs[t]);
@@ -249,12 +278,19 @@ class Decider {
         for (const PartialAxis& partial : axes)
           if (partial.axis.overlaps(axis)) return {};
     for (const PartialAxis& axis : axes)
-      if (std::none_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
-            return set.reduction == axis.reduction && set.operands == operands &&
-                   std::all_of(set.finite.begin(), set.finite.end(),
-                               [&](int other) { return ops::are_finite(node.node->inputs[other]); });
-          }))
-        return {};
+      if (std::none_of(node.rule.partials.begin(), node.rule.partials.end(),
+                       [&](const ops::PartialSet& set) { return set.operands == operands && allows(set, axis, node); }))
+        held = others_of_sum(node, operands, axis);
+    if (operands.empty()) return {};
+    const bool exact = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+      return std::any_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
+        return set.operands == operands && allows(set, axis, node);
+      });
+    });
+    if (!exact && (held.empty() || !meets_another_sum(node, axes))) {
+      held.clear();
+      return {};
+    }
     // A 16-bit operand that is not partial would meet float32 sums.
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       const Value* operand = node.node->inputs[t];
@@ -269,11 +305,64 @@ class Decider {
     return axes;
   }
 
+  static bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayout& node) {
+    return set.reduction == axis.reduction && std::all_of(set.finite.begin(), set.finite.end(), [&](int other) {
+             return ops::are_finite(node.node->inputs[other]);
+           });
+  }
+
+  // The operands of a sum beside those that are partial, where the sum may be of partial ones only; none if it may not.
+  static std::vector<int> others_of_sum(const NodeLayout& node, const std::vector<int>& partial,
+                                        const PartialAxis& axis) {
+    for (const ops::PartialSet& set : node.rule.partials) {
+      if (axis.reduction != Reduction::sum || !allows(set, axis, node)) continue;
+      if (!std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
+      std::vector<int> others;
+      std::set_difference(set.operands.begin(), set.operands.end(), partial.begin(), partial.end(),
+                          std::back_inserter(others));
+      return others;
+    }
+    return {};
+  }
+
+  // Whether the node's result goes, through sums alone, to one whose other operand is partial over these axes, too:
+  // then both are reduced at once. A gradient's norm adds up the squares of split and of whole parameters one by one.
+  bool meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
+    const Node* at = node.node;
+    while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
+      const Use use = at->outputs[0]->uses.front();
+      const NodeLayout& next = *layout_of_.at(use.node);
+      const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes.front());
+      if (others.empty()) return false;
+      for (int other : others)
+        if (becomes_partial(use.node->inputs[other], axes)) return true;
+      at = use.node;
+    }
+    return false;
+  }
+
+  bool becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const {
+    if (!value || !value->producer || value->uses.size() != 1) return false;
+    const NodeLayout& node = *layout_of_.at(value->producer);
+    return std::any_of(node.subfactors.begin(), node.subfactors.end(), [&](const SubFactor& sub) {
+      const ops::FactorKind kind = node.rule.factors[sub.factor].kind;
+      if (kind != ops::FactorKind::reduction && kind != ops::FactorKind::lookup) return false;
+      return std::any_of(sub.places.begin(), sub.places.end(), [&](const Place& place) {
+        const auto& split = axes_at(place);
+        return std::any_of(split.begin(), split.end(), [&](const AxisRef& axis) {
+          return std::any_of(axes.begin(), axes.end(),
+                             [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
+        });
+      });
+    });
+  }
+
   NodeDecision decide(const NodeLayout& node) {
     NodeDecision decision;
     decision.axes = choose(node);
     std::vector<int> partial_operands;
-    auto kept = kept_partials(node, decision.axes, partial_operands);
+    auto kept = kept_partials(node, decision.axes, partial_operands, decision.held);
+    for (const PartialAxis& partial : kept) decision.held_along.push_back(partial.axis);
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       if (node.operand_slots[t] < 0) {
         decision.operands.emplace_back();
@@ -290,6 +379,7 @@ class Decider {
         continue;
       }
       auto same = [&](const Sharding& version) { return same_layout(version, wanted); };
+      if (decisions_.fetched.contains(value)) continue;
       if (std::none_of(known->second.begin(), known->second.end(), same)) known->second.push_back(wanted);
     }
     for (size_t t = 0; t < node.result_slots.size(); ++t) {
@@ -308,6 +398,8 @@ class Decider {
   }
 
   void store_sources() {
+    for (const auto& value : graph_.values())  // what nothing reads
+      if (value->next) decisions_.sources[value.get()] = Sharding::replicated(value->shape());
     for (const auto& [value, slots] : layout_.of_value) {
       if (value->producer) continue;
       bool annotated = layout_.slots[slots.front()].annotated;
@@ -330,6 +422,17 @@ class Decider {
       if (value->kind == ValueKind::input) stored.at.clear();  // the caller gives it to all
       decisions_.sources[value] = stored;
     }
+    for (const auto& [state, sharding] : storage_) {
+      auto found = decisions_.sources.find(state);
+      if (found == decisions_.sources.end()) continue;
+      const std::vector<PlacedAxis> at = std::move(found->second.at);
+      found->second = sharding;
+      found->second.at = at;
+      for (const AxisRef& axis : sharding.axes())
+        if (overlaps(at, axis))
+          fail("store", "'{}' lives at one index of the axis '{}', and cannot be stored split over it", state->name,
+               axis.str(mesh_));
+    }
   }
 
   static constexpr double kTie = 1e-3;
@@ -338,17 +441,20 @@ class Decider {
   const Layout& layout_;
   const Mesh& mesh_;
   const Hints& hints_;
+  const Storage& storage_;
   std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
   std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
-  std::set<const Value*> wide_;                             // partial values that are held in float32 if 16-bit
+  std::map<const Node*, const NodeLayout*> layout_of_;
+  std::set<const Value*> leaves_;  // outputs, and next values of states
+  std::set<const Value*> wide_;    // partial values that are held in float32 if 16-bit
   Decisions decisions_;
 };
 
 }  // namespace
 
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                 const std::vector<Annotation>& annotations) {
-  Decisions decisions = Decider(graph, layout, mesh, hints).run();
+                 const std::vector<Annotation>& annotations, const Storage& storage) {
+  Decisions decisions = Decider(graph, layout, mesh, hints, storage).run();
   for (const Annotation& annotation : annotations)
     for (const PartialAxis& claimed : annotation.sharding.partial) {
       if (claimed.axis.size == 1) continue;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "tessera/spmd/propagate.h"
@@ -11,12 +12,19 @@ struct NodeDecision {
   std::vector<std::vector<AxisRef>> axes;  ///< per subfactor of its NodeLayout
   std::vector<Sharding> operands;          ///< per operand; empty dims for absent ones and expressions
   std::vector<Sharding> results;           ///< as produced, partial axes included
+  /// Operands that all ranks have, but that are added to partial sums: only the first rank of each group along `axes`
+  /// adds them, the others add zeros.
+  std::vector<int> held;
+  std::vector<AxisRef> held_along;
 };
 
 struct Decisions {
   std::vector<NodeDecision> nodes;           ///< in graph order
   std::map<const Value*, Sharding> sources;  ///< storage of inputs, states and constants
   std::map<const Value*, Sharding> outputs;  ///< of graph outputs, never partial
+  /// States with a storage layout of their own, and what is made of such states alone, element by element: each use
+  /// takes it from there anew, so that no gathered form outlives its use.
+  std::set<const Value*> fetched;
 };
 
 /// Chooses every node's compute sharding from the propagated layouts, in graph order.
@@ -29,8 +37,10 @@ struct Decisions {
 /// Sources are stored in what all their uses have in common, so that each use is a free slice; annotated ones as
 /// ordered.
 ///
+/// States with a storage layout are stored so; what their uses pay for a gather is compared with all else.
+///
 /// An annotation with a partial axis is a claim about how its value comes about; a user error says so if it does not.
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
-                 const std::vector<Annotation>& annotations = {});
+                 const std::vector<Annotation>& annotations = {}, const Storage& storage = {});
 
 }  // namespace tessera::spmd

@@ -85,14 +85,17 @@ Cuts relative(const Cuts& cuts, const Expr& base, const Expr& size) {
 }  // namespace
 
 Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts,
-               const Places& places) {
-  make_slots(graph, hints, places);
+               const Places& places, const Storage& storage) {
+  make_slots(graph, hints, places, storage);
   refine(cuts);
   align();
   connect();
 }
 
-void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places) {
+void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage) {
+  const std::set<const Node*> updates = updates_of(graph, storage);
+  const std::set<const Value*> fetched = fetched_values(graph, storage);
+  std::map<const Value*, int> beyond;  // of results: the slot for readers on the other side of an update's border
   auto add = [&](const Value* value, const std::vector<PlacedAxis>& at) {
     if (const auto dims = constants_of(value->shape())) require_countable(value->dtype(), *dims, value->name);
     Slot slot;
@@ -110,11 +113,22 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
     layout.node = node.get();
     layout.rule = ops::op_of(*node).rule(*node);
     if (auto place = places.find(node.get()); place != places.end()) layout.at = place->second;
+    layout.updates = updates.contains(node.get());
     for (const Value* operand : node->inputs) {
-      if (!has_layout(operand))
+      if (!has_layout(operand)) {
         layout.operand_slots.push_back(-1);
-      else
-        layout.operand_slots.push_back(is_source(*operand) ? add(operand, layout.at) : of_value.at(operand).front());
+      } else if (is_source(*operand)) {
+        layout.operand_slots.push_back(add(operand, layout.at));
+      } else if (const int made = of_value.at(operand).front(); layout.updates == updates.contains(operand->producer)) {
+        layout.operand_slots.push_back(made);
+      } else {
+        auto [known, fresh] = beyond.try_emplace(operand, -1);
+        if (fresh) {
+          known->second = add(operand, slots[made].at);
+          if (!layout.updates && !fetched.contains(operand)) borders.emplace_back(made, known->second);
+        }
+        layout.operand_slots.push_back(known->second);
+      }
     }
     for (const Value* result : node->outputs) layout.result_slots.push_back(result ? add(result, layout.at) : -1);
     layout.rule.operands.resize(node->inputs.size());

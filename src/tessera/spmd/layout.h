@@ -6,6 +6,7 @@
 
 #include "tessera/mesh/sharding.h"
 #include "tessera/ops/op.h"
+#include "tessera/spmd/storage.h"
 
 namespace tessera::spmd {
 
@@ -30,11 +31,13 @@ struct DimState {
   bool open = true;
 };
 
-/// A place that has a layout of its own: each use of a source (input, state, constant), each result of a node.
+/// A place that has a layout of its own: each use of a source (input, state, constant), each result of a node; and what
+/// updates of stored states (storage.h) take from other nodes, or these from them.
 struct Slot {
   const Value* value = nullptr;
   std::vector<DimState> dims;
   bool annotated = false;      ///< its closed dimensions are orders, not wishes
+  bool stored = false;         ///< of an update: it lies as the state does between runs, and no axis is added
   std::vector<PlacedAxis> at;  ///< where it lives: with its producer; a source's use with the node that uses it
   double bytes = 0;            ///< of the global tensor, symbols as hinted
 
@@ -69,6 +72,7 @@ struct NodeLayout {
   std::vector<int> result_slots;
   std::vector<SubFactor> subfactors;
   std::vector<PlacedAxis> at;  ///< it runs only on the ranks there, and splits nothing over these axes
+  bool updates = false;        ///< it works on stored states, and is split as these are
 };
 
 /// The nodes that run on some ranks only.
@@ -83,19 +87,20 @@ bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis);
 /// where a dimension's parts then do not line up with an operator's factors, those factors stay whole there.
 class Layout {
  public:
-  /// `cuts`: further parts by value, from annotations with explicit parts.
+  /// `cuts`: further parts by value, from annotations with explicit parts. `storage`: of states, which updates follow.
   Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts = {},
-         const Places& places = {});
+         const Places& places = {}, const Storage& storage = {});
 
   std::vector<Slot> slots;
   std::vector<NodeLayout> nodes;                      ///< in graph order
-  std::map<const Value*, std::vector<int>> of_value;  ///< all slots of a value
+  std::map<const Value*, std::vector<int>> of_value;  ///< all slots of a value; of a result, the producer's first
+  std::vector<std::pair<int, int>> borders;           ///< slots of a result that updates make, and of its other readers
   std::vector<bool> blocked;                          ///< per component: some operator needs it whole
 
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
 
  private:
-  void make_slots(const Graph& graph, const Hints& hints, const Places& places);
+  void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage);
   void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
   void connect();

@@ -100,11 +100,12 @@ class Partitioner {
       }
     }
     check(best_bytes < std::numeric_limits<double>::max(), fmt::format("'{}' has a version to reshard", global->name));
+    const bool once = decisions_.fetched.contains(global);
     ReshardRecord record{global->name, consumer, versions[from].sharding, wanted, {}, 0};
     Value* value = versions[from].value;
     for (const ReshardStep& step : best) {
       if (step.kind == ReshardKind::forget) {
-        versions_[global].push_back({step.after, value});
+        if (!once) versions_[global].push_back({step.after, value});
         continue;
       }
       bool was_partial = value->dtype() != global->dtype();
@@ -112,7 +113,8 @@ class Partitioner {
       record.steps.push_back(step.str(program_.mesh));
       record.bytes = record.bytes + bytes_received(step, value->dtype(), program_.mesh);
       if (was_partial && !step.after.is_partial()) value = rounded(value, global->dtype());
-      add_version(global, value, step.after);
+      program_.placements[value] = {global->name, global->type, step.after};
+      if (!once) versions_[global].push_back({step.after, value});
     }
     if (!record.steps.empty()) program_.reshards.push_back(std::move(record));
     return value;
@@ -136,6 +138,14 @@ class Partitioner {
     if (ops::has_wide_sums(node)) return true;
     return std::any_of(operands.begin(), operands.end(),
                        [](const Value* operand) { return operand && operand->dtype() == DType::float32; });
+  }
+
+  // The value on the first rank along the axes, zeros on the others: a term of partial sums. Selected, not multiplied,
+  // for an infinity times zero is not zero.
+  Value* held_by_first(Value* value, const std::vector<AxisRef>& axes) {
+    Expr place = 0;
+    for (const AxisRef& axis : axes) place = place + index_along(axis, program_.mesh);
+    return ops::on_first(local(), value, place);
   }
 
   Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
@@ -168,6 +178,7 @@ class Partitioner {
     ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}};
     for (size_t t = 0; t < node.inputs.size(); ++t)
       localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));
+    for (int t : decision.held) localizer.inputs[t] = held_by_first(localizer.inputs[t], decision.held_along);
     for (size_t t = 0; t < node.outputs.size(); ++t)
       localizer.outputs.push_back(
           node.outputs[t] ? TensorType{node.outputs[t]->dtype(), local_shape(decision.results[t], program_.mesh)}

@@ -36,7 +36,11 @@ struct Propagation {
 /// activation's layout comes from its neighbours before it comes from weights. A node that is placed along an axis, and
 /// what lives there, take no part in spreading that axis. Deterministic.
 ///
+/// Before all that, updates of stored states (storage.h) are laid out as these are stored. What else reads such a state
+/// takes no notice of how it is stored; what reads what updates make begins with their layout.
+///
 /// Throws a user error for an annotation that cannot be (the axis twice, parts that cut across the operators').
-Propagation propagate(Layout& layout, const std::vector<Annotation>& annotations, const Mesh& mesh);
+Propagation propagate(Layout& layout, const std::vector<Annotation>& annotations, const Mesh& mesh,
+                      const Storage& storage = {});
 
 }  // namespace tessera::spmd

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
@@ -33,6 +34,8 @@ class WholeEdgeMaker {
         source(*value, value->kind == ValueKind::state && edge_.states);
     for (const auto& [value, whole] : sliced_) known_[value] = laid_out(whole, program_.placement(value).sharding);
     for (const auto& node : program_.graph->nodes()) copy(*node);
+    for (const auto& value : program_.graph->values())
+      if (value->next) step(*value);
     for (const Port& port : program_.outputs) {
       Value* value = known_.at(port.value);
       if (edge_.ports) {
@@ -53,9 +56,6 @@ class WholeEdgeMaker {
   Value* source(const Value& value, bool whole) {
     auto placed = program_.placements.find(&value);
     whole = whole && placed != program_.placements.end() && !placed->second.sharding.is_replicated();
-    if (value.next && whole)
-      fail("write", "'{}' changes from step to step, and cannot be whole on every rank; write the program as mpmd",
-           value.name);
     TensorType type = whole ? placed->second.global : value.type;
     Value* made = nullptr;
     if (value.kind == ValueKind::input) {
@@ -79,6 +79,15 @@ class WholeEdgeMaker {
       sliced_.emplace_back(&value, made);
     }
     return known_[&value] = made;
+  }
+
+  // A state that is whole has a whole next value.
+  void step(const Value& state) {
+    const auto cut =
+        std::find_if(sliced_.begin(), sliced_.end(), [&](const auto& entry) { return entry.first == &state; });
+    Value* next = known_.at(state.next);
+    if (cut == sliced_.end()) return graph().set_next(known_.at(&state), next);
+    graph().set_next(cut->second, laid_out(next, result_.placement(cut->second).sharding));
   }
 
   Value* laid_out(Value* value, const Sharding& wanted) {
@@ -146,7 +155,7 @@ bool is_only_use(const Graph& graph, const Value* slice, const Value* origin) {
   const auto way = way_back(slice, origin);
   return std::all_of(way.begin(), way.end(), [&](const Node* node) {
     const Value* value = node->inputs[0];
-    return value->uses.size() == 1 && !value->next && !graph.is_output(value);
+    return value->uses.size() == 1 && !graph.is_output(value);
   });
 }
 
@@ -236,6 +245,65 @@ void require_cut_as_placed(const Program& program, const Value* slice, const Val
   }
 }
 
+// What a communication says of itself, apart from its operand and from whose value moves.
+std::string attributes_of(const Node& node) {
+  std::string text = node.domain + "." + node.op_type;
+  for (const std::string_view name : {"axes", "dim", "split_dim", "concat_dim", "reduction", "root"})
+    if (const Attribute* attribute = node.find_attribute(name)) {
+      if (const auto* number = std::get_if<int64_t>(&attribute->value)) text += fmt::format(" {}={}", name, *number);
+      if (const auto* word = std::get_if<std::string>(&attribute->value)) text += fmt::format(" {}={}", name, *word);
+      if (const auto* words = std::get_if<std::vector<std::string>>(&attribute->value))
+        text += fmt::format(" {}={}", name, fmt::join(*words, ","));
+    }
+  return text;
+}
+
+bool same_change(const Node& a, const Node& b, const Mesh& mesh, std::optional<int64_t> rank) {
+  const auto is_steered = [](const Node& node) {
+    return std::all_of(node.inputs.begin() + std::min<ptrdiff_t>(1, std::ssize(node.inputs)), node.inputs.end(),
+                       [](const Value* value) { return value && ops::content_of(value); });
+  };
+  return attributes_of(a) == attributes_of(b) && is_steered(a) && is_steered(b) &&
+         Cut(a, mesh, rank) == Cut(b, mesh, rank);
+}
+
+/// A shard that a rank has of a state's next value, and the nodes that gather the whole from it.
+struct GatheredNext {
+  Value* shard = nullptr;
+  std::vector<const Value*> gathered;  ///< results on the way to the whole
+};
+
+// Null if the next value is not made by exactly the nodes that gather shards of that layout, for itself alone.
+std::optional<GatheredNext> gathered_next(const Program& program, const Value& state, const Placement& shard,
+                                          std::optional<int64_t> rank) {
+  const Shape wanted = local_shape(shard.sharding, program.mesh);
+  Program plain;
+  plain.mesh = program.mesh;
+  plain.graph = std::make_unique<Graph>();
+  Value* last = plain.graph->add_input("shard", {state.dtype(), wanted});
+  for (const ReshardStep& step : plan_reshard(shard.sharding, Sharding::replicated(*shard.global.shape)))
+    last = emit_reshard(plain, last, step, shard.global, shard.name);
+  GatheredNext found{state.next, {}};
+  const auto& nodes = plain.graph->nodes();
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const Node* made = found.shard->producer;
+    if (found.shard->uses.size() != (node == nodes.rbegin() ? 0u : 1u) || program.graph->is_output(found.shard) ||
+        !made || made->inputs.empty() || !made->inputs[0] || !same_change(*made, **node, program.mesh, rank))
+      return std::nullopt;
+    found.gathered.push_back(found.shard);
+    found.shard = made->inputs[0];
+  }
+  if (!found.shard->has_shape() || found.shard->rank() != wanted.size()) return std::nullopt;
+  for (size_t d = 0; d < wanted.size(); ++d) {
+    const auto seen = [&](const Expr& extent) {
+      return rank ? bind_rank(extent, program.mesh, program.mesh.coordinates(*rank))
+                  : with_axis_bounds(extent, program.mesh);
+    };
+    if (!always_equal(seen(found.shard->shape()[d]), seen(wanted[d]))) return std::nullopt;
+  }
+  return found;
+}
+
 // The axes that steer a cut.
 std::vector<AxisRef> axes_of(const Node& slice, const Mesh& mesh) {
   std::vector<Expr> steering;
@@ -298,6 +366,7 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
       if (known.emplace(origin, slices.size()).second) slices.emplace_back(origin, std::vector<Value*>());
       slices[known.at(origin)].second.push_back(result);
     }
+  std::set<const Value*> spare;  // what gathers next values that are not needed whole
   for (auto& [origin, shards] : slices) {
     // Of slices of slices, the smallest.
     auto found = std::find_if(shards.rbegin(), shards.rend(), [&graph, from = origin](const Value* shard) {
@@ -306,9 +375,20 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
     if (found == shards.rend()) continue;
     Value* shard = *found;
     require_cut_as_placed(program, shard, origin, rank);
+    std::optional<GatheredNext> next;
+    if (origin->next) {
+      next = gathered_next(program, *origin, program.placement(shard), rank);
+      if (!next) continue;  // it takes the whole to step it
+    }
     Value* taken = graph.add_value(shard->name, origin->kind, shard->type);
+    taken->changing = origin->changing;
     graph.replace_uses(shard, taken);
     program.placements[taken] = program.placement(shard);
+    if (next) {
+      graph.set_next(origin, nullptr);
+      graph.set_next(taken, next->shard);
+      spare.insert(next->gathered.begin(), next->gathered.end());
+    }
     if (auto data = program.initial.find(origin); data != program.initial.end()) {
       program.initial[taken] = data->second;
       program.initial.erase(origin);
@@ -320,7 +400,8 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
   // What communicates stays, whoever reads its result.
   const std::vector<Value*> outputs = graph.outputs;
   for (const auto& node : graph.nodes())
-    if (node->domain == kCommDomain && node->output()) graph.outputs.push_back(node->output());
+    if (node->domain == kCommDomain && node->output() && !spare.contains(node->output()))
+      graph.outputs.push_back(node->output());
   graph.erase_dead(true);
   graph.outputs = outputs;
 }

@@ -1,0 +1,139 @@
+// Whole training steps, as PyTorch's autograd and exporter wrote them: forward, loss, backward, clipping and update in
+// one graph. Twenty steps on any mesh give PyTorch's losses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "tessera/api/impl.h"
+#include "tessera/io/npz.h"
+#include "tessera/runtime/rank_plan.h"
+
+namespace tessera {
+namespace {
+
+const std::string kStepsFolder = std::string(TESSERA_TEST_DATA) + "/models/steps/";
+
+Tensor slice_of(const Tensor& all, int64_t step) {
+  Tensor slice = all;
+  slice.dims.erase(slice.dims.begin());
+  slice.bytes = all.bytes / static_cast<size_t>(all.dims.front());
+  slice.data = all.data + static_cast<size_t>(step) * slice.bytes;
+  return slice;
+}
+
+/// A model's step on a mesh, with or without storage split along the states' first dimensions.
+struct StepCase {
+  std::string model, mesh, presets, store;
+
+  Program compiled() const {
+    Plan plan;
+    plan.presets = presets;
+    plan.states = {"*=next.*"};
+    if (!store.empty()) plan.storage = {{"*=[" + store + ",...]"}};
+    return compile(Model::load(kStepsFolder + model + "/model.onnx"), Mesh::parse(mesh), plan);
+  }
+};
+
+class Steps : public testing::TestWithParam<StepCase> {};
+
+TEST_P(Steps, give_the_losses_of_pytorch) {
+  const auto batches = read_npz(kStepsFolder + GetParam().model + "/losses.npz");
+  const Tensor& losses = batches.at("losses");
+  Session session(GetParam().compiled());
+  for (int64_t i = 0; i < losses.count(); ++i) {
+    const Tensors outputs = session.run({{"x", slice_of(batches.at("x"), i)}, {"y", slice_of(batches.at("y"), i)}});
+    const float wanted = losses.as<float>()[i], made = outputs.at("loss").as<float>()[0];
+    EXPECT_NEAR(made, wanted, 1e-5 * std::abs(wanted)) << "step " << i;
+  }
+}
+
+std::vector<StepCase> step_cases() {
+  std::vector<StepCase> cases;
+  for (const std::string model : {"mlp-sgd", "gpt-adamw", "gpt-tied-sgd"})
+    for (const auto& [mesh, presets, axis] :
+         std::vector<std::array<std::string, 3>>{{"tp=1", "", "tp"},
+                                                 {"tp=2", "", "tp"},
+                                                 {"tp=3", "", "tp"},
+                                                 {"dp=2", "", "dp"},
+                                                 {"dp=3", "", "dp"},
+                                                 {"dp=2,tp=2", "", "dp"},
+                                                 {"tp=2", "megatron+sequence", "tp"}})
+      for (const bool stored : {false, true}) cases.push_back({model, mesh, presets, stored ? axis : ""});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(OnMeshes, Steps, testing::ValuesIn(step_cases()), [](const auto& info) {
+  std::string name = info.param.model + "_" + info.param.mesh + "_" + info.param.presets + "_" + info.param.store;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+});
+
+int64_t stored_bytes(const Program& program) {
+  int64_t sum = 0;
+  for (const StateInfo& state : program.states())
+    if (state.changes) sum += state.bytes;
+  return sum;
+}
+
+/// Of the states of rank 0, as a plan for a run holds them.
+int64_t planned_bytes(const Program& program) {
+  runtime::RankStates states;
+  runtime::RankState rank(program.mesh(), 0, 1, nullptr, states);
+  const runtime::RankPlan plan(rank, program.impl().programs, {}, {});
+  return static_cast<int64_t>(states.bytes());
+}
+
+TEST(StepStates, take_one_part_in_n_of_the_memory_where_they_are_stored_split) {
+  for (const std::string model : {"mlp-sgd", "gpt-adamw", "gpt-tied-sgd"}) {
+    const int64_t whole = stored_bytes(StepCase{model, "dp=1", "", ""}.compiled());
+    for (const int64_t ranks : {2, 3, 4}) {
+      const std::string mesh = "dp=" + std::to_string(ranks);
+      const Program kept = StepCase{model, mesh, "", ""}.compiled();
+      const Program split = StepCase{model, mesh, "", "dp"}.compiled();
+      EXPECT_EQ(stored_bytes(kept), whole);
+      EXPECT_LE(stored_bytes(split), whole / ranks + whole / 100) << model << " on " << mesh;
+      // The plan holds each once: next values are made over the ones before.
+      EXPECT_EQ(planned_bytes(split), stored_bytes(split)) << model << " on " << mesh;
+      EXPECT_EQ(planned_bytes(kept), whole) << model << " on " << mesh;
+    }
+  }
+}
+
+using Counts = std::map<std::string, int64_t>;
+
+Counts counts_of(const StepCase& step) {
+  Counts counts;
+  const Program program = step.compiled();
+  for (const CollectiveSummary& entry : program.summary().collectives)
+    for (const std::string& axis : entry.axes) counts[entry.kind + " " + axis] += entry.count;
+  return counts;
+}
+
+// What a step has to communicate, and no more.
+TEST(StepCommunication, is_a_reduction_for_each_gradient_on_replicas) {
+  EXPECT_EQ(counts_of({"mlp-sgd", "dp=2", "", ""}), (Counts{{"all_reduce dp", 4 + 1}})) << "four gradients, the loss";
+  // 28 parameters, the loss and its count. The gradient of the looked up rows comes of the gathered tokens, which are
+  // fewer than the rows.
+  EXPECT_EQ(counts_of({"gpt-adamw", "dp=2", "", ""}), (Counts{{"all_reduce dp", 28 + 2}, {"all_gather dp", 2}}));
+}
+
+TEST(StepCommunication, is_a_gather_for_each_use_and_a_scatter_for_each_gradient_of_stored_states) {
+  // Two weights and two biases forward, one weight backward; four gradients; the loss.
+  EXPECT_EQ(counts_of({"mlp-sgd", "dp=2", "", "dp"}),
+            (Counts{{"all_gather dp", 5}, {"reduce_scatter dp", 4}, {"all_reduce dp", 1}}));
+  // 31 uses forward, 14 backward, and the tokens' gradient; the loss, its count and the norm.
+  const Counts counts = counts_of({"gpt-adamw", "dp=2", "", "dp"});
+  EXPECT_EQ(counts.at("all_gather dp"), 31 + 14 + 2);
+  EXPECT_EQ(counts.size(), 3u);
+}
+
+TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction) {
+  constexpr int64_t kLayers = 2;
+  // The embedding's and the norm's, beside the layers'. The head is whole, and so the loss needs none.
+  EXPECT_EQ(counts_of({"gpt-adamw", "tp=2", "", ""}), (Counts{{"all_reduce tp", kLayers * 4 + 2}}));
+}
+
+}  // namespace
+}  // namespace tessera
