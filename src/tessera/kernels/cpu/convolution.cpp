@@ -6,7 +6,6 @@
 #include "tessera/kernels/cpu/convolution_layout.h"
 #include "tessera/kernels/cpu/convolution_plain.h"
 #include "tessera/kernels/cpu/dispatch.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/followers.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/via_float32.h"
@@ -258,16 +257,13 @@ std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
 }  // namespace
 
 std::vector<KernelEntry> convolution_kernels() {
-  std::vector<KernelEntry> entries{
+  return {
       {"Conv", "", prepare_convolution, {}, false, true},
       {"PackedConv", "tessera.cpu", prepare_convolution, {}, false, true},
       {"ConvTranspose", "", prepare_transposed_convolution, {}},
       {"Conv", "tessera", prepare_local<prepare_convolution>, {}},
       {"ConvTranspose", "tessera", prepare_local<prepare_transposed_convolution>, {}},
   };
-  for (auto family : {pooling_kernels, batch_normalization_kernels})
-    for (KernelEntry& entry : family()) entries.push_back(std::move(entry));
-  return entries;
 }
 
 }  // namespace tessera::kernels

@@ -6,8 +6,8 @@
 
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 namespace {

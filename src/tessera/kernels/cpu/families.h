@@ -5,9 +5,7 @@
 /// Families that share a line of registry.h with another family, whose file adds their entries to its own.
 namespace tessera::kernels {
 
-std::vector<KernelEntry> einsum_kernels();                 // einsum.cpp, with matmul
-std::vector<KernelEntry> pooling_kernels();                // pooling.cpp, with convolution
-std::vector<KernelEntry> batch_normalization_kernels();    // batch_normalization.cpp, with convolution
+std::vector<KernelEntry> batch_normalization_kernels();    // batch_normalization.cpp, with normalization
 std::vector<KernelEntry> softmax_kernels();                // softmax.cpp, with normalization
 std::vector<KernelEntry> channel_normalization_kernels();  // channel_normalization.cpp, with normalization
 std::vector<KernelEntry> rotary_kernels();                 // rotary.cpp, with attention

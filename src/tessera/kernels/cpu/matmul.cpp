@@ -1,6 +1,5 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/followers.h"
 #include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/scratch.h"
@@ -197,7 +196,7 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
 }  // namespace
 
 std::vector<KernelEntry> matmul_kernels() {
-  std::vector<KernelEntry> entries{
+  return {
       {.op_type = "MatMul", .domain = "", .prepare = prepare_matmul, .row_product = true},
       {.op_type = "MatMul", .domain = "tessera", .prepare = prepare_matmul, .row_product = true},
       {.op_type = "Gemm", .domain = "", .prepare = prepare_gemm, .row_product = true},
@@ -206,8 +205,6 @@ std::vector<KernelEntry> matmul_kernels() {
       {.op_type = "PackedMatMul", .domain = "tessera.cpu", .prepare = prepare_matmul, .row_product = true},
       {.op_type = "PackedGemm", .domain = "tessera.cpu", .prepare = prepare_gemm, .row_product = true},
   };
-  for (KernelEntry& entry : einsum_kernels()) entries.push_back(std::move(entry));
-  return entries;
 }
 
 }  // namespace tessera::kernels

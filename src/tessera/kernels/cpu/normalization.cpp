@@ -216,7 +216,7 @@ std::vector<KernelEntry> normalization_kernels() {
       {"LayerNormalization", "", prepare_layer_normalization, {0}},
       {"RMSNormalization", "", prepare_rms_normalization, {0}},
   };
-  for (auto family : {softmax_kernels, channel_normalization_kernels})
+  for (auto family : {softmax_kernels, batch_normalization_kernels, channel_normalization_kernels})
     for (KernelEntry& entry : family()) entries.push_back(std::move(entry));
   return entries;
 }

@@ -7,8 +7,8 @@
 #include "tessera/kernels/cpu/channel_blocks.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
-#include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/windows.h"
+#include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 namespace {

@@ -6,9 +6,9 @@
 #include "tessera/base/checked.h"
 #include "tessera/base/saturated.h"
 #include "tessera/kernels/cpu/axes.h"
-#include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/registry.h"
 
 /// Resize is separable: it handles one dimension after another, each by a table of the positions and weights that make
 /// an element of the result (ONNX's Resize, the coordinate transformations and coefficients of its attribute tables).
@@ -284,7 +284,7 @@ std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
 
 }  // namespace
 
-std::vector<KernelEntry> resizing_kernels() {
+std::vector<KernelEntry> resize_kernels() {
   return {{"Resize", "", prepare_resize, {}}};
 }
 

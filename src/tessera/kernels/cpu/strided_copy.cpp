@@ -1,5 +1,7 @@
 #include "tessera/kernels/cpu/strided_copy.h"
 
+#include <fmt/ranges.h>
+
 #include <cstring>
 
 #include "tessera/kernels/cpu/parallel.h"
@@ -101,6 +103,17 @@ std::unique_ptr<Kernel> strided_kernel(const PrepareContext& context, StridedCop
       copy.run(args.in<T>(0), args.out<T>(), threads);
     });
   });
+}
+
+void check_extents(const PrepareContext& context, const Dims& expected) {
+  if (context.outputs[0].dims != expected)
+    fail("kernel", "{}: a result of [{}] is asked for, but the operands make [{}]", context.node.label(),
+         fmt::join(context.outputs[0].dims, ", "), fmt::join(expected, ", "));
+}
+
+std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view) {
+  check_extents(context, view.dims);
+  return strided_kernel(context, StridedCopy(view));
 }
 
 }  // namespace tessera::kernels

@@ -27,4 +27,10 @@ class StridedCopy {
 /// A kernel that runs a StridedCopy from operand 0 to result 0.
 std::unique_ptr<Kernel> strided_kernel(const PrepareContext& context, StridedCopy copy);
 
+/// An error that names the node if result 0 is not of these extents.
+void check_extents(const PrepareContext& context, const Dims& expected);
+
+/// Writes a view of operand 0 out as result 0; an error if that has other extents.
+std::unique_ptr<Kernel> written_out(const PrepareContext& context, const View& view);
+
 }  // namespace tessera::kernels

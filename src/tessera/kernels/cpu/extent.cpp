@@ -3,11 +3,11 @@
 
 #include "tessera/base/checked.h"
 #include "tessera/kernels/cpu/axes.h"
-#include "tessera/kernels/cpu/movement.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/strided_copy.h"
+#include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 namespace {
@@ -139,10 +139,37 @@ std::unique_ptr<Kernel> prepare_pad(const PrepareContext& context) {
   });
 }
 
+std::unique_ptr<Kernel> prepare_slice(const PrepareContext& context) {
+  Slices slices{context.known_ints(1), context.known_ints(2), {}, {}};
+  if (context.has_input(3)) slices.axes = context.known_ints(3);
+  if (context.has_input(4)) slices.steps = context.known_ints(4);
+  return written_out(context, sliced(context.node, view_of(context.inputs[0]), slices));
+}
+
+std::unique_ptr<Kernel> prepare_tile(const PrepareContext& context) {
+  const Dims& dims = context.inputs[0].dims;
+  const std::vector<int64_t> repeats = context.known_ints(1);
+  if (repeats.size() != dims.size())
+    fail("kernel", "{}: {} repeats for {} dimensions", context.node.label(), repeats.size(), dims.size());
+  const Dims dense = dense_strides(dims);
+  Dims expected, view, strides;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    expected.push_back(repeats[d] * dims[d]);
+    view.insert(view.end(), {repeats[d], dims[d]});
+    strides.insert(strides.end(), {0, dense[d]});
+  }
+  check_extents(context, expected);
+  return strided_kernel(context, StridedCopy({view, strides}));
+}
+
 }  // namespace
 
-std::vector<KernelEntry> padding_kernels() {
-  return {{"Pad", "", prepare_pad, {}}};
+std::vector<KernelEntry> extent_kernels() {
+  return {
+      {.op_type = "Slice", .domain = "", .prepare = prepare_slice, .strided = {0}},
+      {"Pad", "", prepare_pad, {}},
+      {"Tile", "", prepare_tile, {}},
+  };
 }
 
 }  // namespace tessera::kernels
