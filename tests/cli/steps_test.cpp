@@ -44,7 +44,7 @@ TEST_F(StepsCommand, stack_their_outputs_and_go_on_from_saved_states) {
     array.dims.erase(array.dims.begin());
     array.bytes /= 6;
   }
-  write_npz(folder_ / "one.npz", arrays);
+  write_npz(folder_ / "one.npz", {arrays.begin(), arrays.end()});
   const std::string repeated = "--inputs " + at("one.npz") + " ";
   EXPECT_EQ(tessera("run " + step_ + states_ + repeated + "--steps 3 --save-states " + at("three.npz")).code, 0);
   EXPECT_EQ(tessera("run " + step_ + states_ + mesh + repeated + "--steps 3 --load-states " + at("three.npz") +
@@ -106,19 +106,20 @@ TEST_F(StepsCommand, refuse_what_cannot_be) {
   (void)batches(6);
   EXPECT_THAT(mistake("run " + step_ + states_ + "--steps 4 --inputs " + at("batches.npz")),
               HasSubstr("input 'x' has arrays for 6 steps, but --steps is 4; give as many of both"));
-  EXPECT_THAT(mistake("run " + model_ + " --save-states " + at("s.npz")),
+  EXPECT_THAT(mistake("run " + model_ + " --quiet --save-states " + at("s.npz")),
               HasSubstr("has no states that change, so that there are none to load or save; name them with --state"));
   EXPECT_THAT(mistake("run " + step_ + "--state '*=after.*'"), HasSubstr("pairs no initializer with an output"));
   EXPECT_THAT(mistake("run " + step_ + states_ + "--mesh dp=2 --store '*=[tp,...]'"), HasSubstr("tp"));
   EXPECT_THAT(mistake("run " + step_ + states_ + "--mesh dp=2 --store 'nope=[dp,...]'"),
               HasSubstr("'nope' matches no state or parameter of the model"));
-  EXPECT_THAT(mistake("run " + step_ + states_ + "--mesh dp=2 --store '*=dp'"), HasSubstr("--store"));
+  EXPECT_THAT(mistake("run " + step_ + states_ + "--mesh dp=2 --store '*=dp'"), HasSubstr("[store] '*=dp'"));
   EXPECT_THAT(mistake("run " + step_ + states_ + "--dtype bf16"), HasSubstr("would be rounded in each step"));
   write_npz(folder_ / "few.npz", {{"up.bias", Tensor::zeros(DType::float32, {256})}});
-  EXPECT_THAT(mistake("run " + step_ + states_ + "--load-states " + at("few.npz")),
+  EXPECT_THAT(mistake("run " + step_ + states_ + "--quiet --load-states " + at("few.npz")),
               HasSubstr("few.npz has no array for 3 of the states that change: 'up.weight'"));
   write_npz(folder_ / "more.npz", {{"up", Tensor::zeros(DType::float32, {256})}});
-  EXPECT_THAT(mistake("run " + step_ + states_ + "--load-states " + at("more.npz")), HasSubstr("'up'"));
+  EXPECT_THAT(mistake("run " + step_ + states_ + "--quiet --load-states " + at("more.npz")),
+              HasSubstr("has no array for 4 of the states that change"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "s.npz"));
   // Nothing is left of states that could not be saved.
   EXPECT_THAT(mistake("run " + step_ + states_ + "--save-states " + at("no/such/folder.npz")), HasSubstr("no/such"));

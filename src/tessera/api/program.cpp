@@ -41,7 +41,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   for (const Plan::Annotation& place : plan.places)
     asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   for (const Plan::Annotation& store : plan.storage)
-    asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by));
+    asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
@@ -169,18 +169,20 @@ std::vector<TensorInfo> Program::outputs() const {
 std::vector<StateInfo> Program::states() const {
   std::vector<StateInfo> all;
   std::set<std::string> seen;
-  for (const auto& program : impl_->programs->programs)
+  for (const auto& program : impl_->programs->programs) {
+    const auto layouts = spmd::layouts_in_use(*program);
     for (const Value* value : program->graph->values_of(ValueKind::state)) {
-      if (!seen.insert(value->name).second) continue;
       const spmd::Placement& placement = program->placement(value);
+      if (!seen.insert(placement.name).second) continue;
       StateInfo& state = all.emplace_back();
       state.tensor = compiler::info_of(placement.name, placement.global);
       state.changes = value->changing;
       state.storage = placement.sharding.str(program->mesh);
       state.bytes = static_cast<int64_t>(spmd::hinted(largest_shard(placement.sharding, program->mesh), {})) *
                     bits_of(value->dtype()) / 8;
-      state.compute = spmd::layouts_in_use(*program, placement.name);
+      if (auto used = layouts.find(placement.name); used != layouts.end()) state.compute = used->second;
     }
+  }
   return all;
 }
 const ProgramSummary& Program::summary() const {

@@ -20,12 +20,11 @@
 
 namespace tessera::compiler {
 
-AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_view by) {
+AnnotationRequest AnnotationRequest::parse(std::string_view text, std::string_view by, std::string_view stage) {
   size_t bracket = text.find_last_of('[');
   size_t equals = bracket == std::string_view::npos ? std::string_view::npos : text.rfind('=', bracket);
   if (equals == std::string_view::npos || equals == 0)
-    fail("annotate", "'{}' is no annotation; write NAME=[d, …] with one entry per dimension, as 'h.*.weight=[-, tp]'",
-         text);
+    fail(stage, "'{}' is no annotation; write NAME=[d, …] with one entry per dimension, as 'h.*.weight=[-, tp]'", text);
   auto trim = [](std::string_view piece) {
     while (piece.ends_with(' ')) piece.remove_suffix(1);
     while (piece.starts_with(' ')) piece.remove_prefix(1);

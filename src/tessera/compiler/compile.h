@@ -14,12 +14,12 @@ namespace tessera::compiler {
 
 /// "NAME=[-, tp]": an order about every value whose name matches.
 struct AnnotationRequest {
-  std::string pattern;  ///< `*` matches any characters
+  std::string pattern;   ///< `*` matches any characters
   std::string sharding;  ///< an entry per dimension; "..." stands for any number of whole ones
   std::string by;        ///< "annotation", "plan file"
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
-  static AnnotationRequest parse(std::string_view text, std::string_view by);
+  static AnnotationRequest parse(std::string_view text, std::string_view by, std::string_view stage = "annotate");
   /// Whether it can be said of tensors of that rank.
   bool fits(size_t rank) const;
   /// The sharding for a tensor of that rank, with as many entries, where it fits; else as written.

@@ -370,6 +370,28 @@ void RankPlan::place_outputs() {
   }
 }
 
+// Who touches a state's memory: groups that read it, in running order, and what is read after the run.
+struct RankPlan::StateReaders {
+  std::map<const Value*, std::vector<int>> groups;  ///< by state
+  std::map<const Value*, int> made_by;              ///< by the value in whose memory a result lies: its group
+  std::set<const Value*> after;                     ///< states that outputs, or next values of others, lie in
+};
+
+RankPlan::StateReaders RankPlan::readers_of_states() const {
+  StateReaders readers;
+  for (size_t g = 0; g < frame_->groups.size(); ++g) {
+    for (const Value* operand : frame_->groups[g].inputs)
+      if (operand && frame_->slot_of.contains(home(operand)))
+        readers.groups[home(operand)].push_back(static_cast<int>(g));
+    for (const Value* result : frame_->groups[g].outputs)
+      if (result) readers.made_by.emplace(home(result), static_cast<int>(g));
+  }
+  for (const Value* output : program_.graph->outputs) readers.after.insert(home(output));
+  for (const auto& value : program_.graph->values())
+    if (value->next && value->next != value.get()) readers.after.insert(home(value->next));
+  return readers;
+}
+
 // Gives each state that changes its slot, and decides where its next value is made: over the value that it has, if
 // nobody reads that any more by then; else aside, and the two change places after the run. What is read after the run,
 // or is a view, is copied.
@@ -381,6 +403,8 @@ void RankPlan::place_states() {
       frame.slot_of.emplace(value.get(), frame.slots.size());
       frame.slots.push_back(&rank_.slot(*programs_, value.get()));
     }
+  if (frame.slots.empty()) return;
+  const StateReaders readers = readers_of_states();
   for (const auto& value : graph.values()) {
     if (!value->next || value->next == value.get()) continue;
     const size_t slot = frame.slot_of.at(value.get());
@@ -389,7 +413,7 @@ void RankPlan::place_states() {
     if (options_.keep_all || root->kind != ValueKind::result || frame.direct.contains(root) || !dense) {
       rank_.need_spare(*frame.slots[slot]);
       frame.exchanges.push_back({slot, value->next});
-    } else if (can_write_over(value.get(), root)) {
+    } else if (can_write_over(value.get(), root, readers)) {
       frame.direct[root] = {Where::state, slot, nullptr, 0};
       frame.over.emplace(root, value.get());
     } else {
@@ -402,20 +426,14 @@ void RankPlan::place_states() {
 
 // Whether all that read the state come before the group that makes `next`, or are that group, which may write over what
 // it reads. (The order of steps may change later, but not that of those that touch one memory.)
-bool RankPlan::can_write_over(const Value* state, const Value* next) const {
-  const auto lies_there = [&](const Value* value) { return value && home(value) == state; };
-  if (std::any_of(program_.graph->outputs.begin(), program_.graph->outputs.end(), lies_there)) return false;
-  for (const auto& value : program_.graph->values())
-    if (value.get() != state && lies_there(value->next)) return false;
-  bool made = false;
-  for (const kernels::NodeGroup& group : frame_->groups) {
-    const bool reads = std::any_of(group.inputs.begin(), group.inputs.end(), lies_there);
-    if (made && reads) return false;
-    made |= std::any_of(group.outputs.begin(), group.outputs.end(),
-                        [&](const Value* result) { return result && home(result) == next; });
-    if (made && reads && !reads_in_place(group, state)) return false;
-  }
-  return made;
+bool RankPlan::can_write_over(const Value* state, const Value* next, const StateReaders& readers) const {
+  if (readers.after.contains(state)) return false;
+  const int maker = readers.made_by.at(next);
+  const auto known = readers.groups.find(state);
+  if (known == readers.groups.end()) return true;
+  return std::all_of(known->second.begin(), known->second.end(), [&](int reader) {
+    return reader < maker || (reader == maker && reads_in_place(frame_->groups[maker], state));
+  });
 }
 
 // Whether the group's kernel reads each element of the state before it writes the element of its result there.

@@ -16,8 +16,8 @@
 namespace tessera::runtime {
 
 struct PlanOptions {
-  bool keep_all = false;  ///< no buffer is reused, so that every value can be read after a run
-  bool overlap = true;    ///< run what does not depend on a communication while it is under way (schedule.h)
+  bool keep_all = false;     ///< no buffer is reused, so that every value can be read after a run
+  bool overlap = true;       ///< run what does not depend on a communication while it is under way (schedule.h)
   int prefetch = kUnderWay;  ///< communications that may be under way at once
 };
 
@@ -87,6 +87,7 @@ class RankPlan {
     int taken_over = -1;         // operand in whose memory the first result is
     std::vector<int> last_uses;  // of operands' buffers, as they were known before the step; -1: no buffer
   };
+  struct StateReaders;
   struct Frame;   // plan_frame.h
   struct Change;  // there
   struct InputCopy {
@@ -112,7 +113,8 @@ class RankPlan {
   bool writes(const Value* value) const;
   void place_outputs();
   void place_states();
-  bool can_write_over(const Value* state, const Value* next) const;
+  StateReaders readers_of_states() const;
+  bool can_write_over(const Value* state, const Value* next, const StateReaders& readers) const;
   bool reads_in_place(const kernels::NodeGroup& group, const Value* state) const;
   void prepare_communication_of(int step);
   std::vector<Action> order() const;

@@ -5,24 +5,29 @@
 
 namespace tessera::spmd {
 
-std::vector<std::string> layouts_in_use(const Program& program, std::string_view name) {
-  std::vector<std::string> layouts;
-  const auto placed_as = [&](const Value* value) -> const Placement* {
-    auto placed = program.placements.find(value);
-    return value && placed != program.placements.end() && placed->second.name == name ? &placed->second : nullptr;
+std::map<std::string, std::vector<std::string>> layouts_in_use(const Program& program) {
+  std::map<std::string, std::vector<std::string>> layouts;
+  const auto placed = [&](const Value* value) -> const Placement* {
+    auto found = program.placements.find(value);
+    return value && found != program.placements.end() ? &found->second : nullptr;
   };
-  const auto use = [&](const Value* value) {
-    const Placement* placed = placed_as(value);
-    if (!placed) return;
-    std::string layout = placed->sharding.str(program.mesh);
-    if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) layouts.push_back(std::move(layout));
+  const auto use = [&](const Placement& placement) {
+    std::vector<std::string>& known = layouts[placement.name];
+    std::string layout = placement.sharding.str(program.mesh);
+    if (std::find(known.begin(), known.end(), layout) == known.end()) known.push_back(std::move(layout));
   };
-  for (const auto& node : program.graph->nodes()) {
-    const bool lays_out = std::any_of(node->outputs.begin(), node->outputs.end(), placed_as);
-    if (lays_out) continue;
-    for (const Value* operand : node->inputs) use(operand);
-  }
-  for (const Port& output : program.outputs) use(output.value);
+  for (const auto& node : program.graph->nodes())
+    for (const Value* operand : node->inputs) {
+      const Placement* taken = placed(operand);
+      if (!taken) continue;
+      const bool lays_out = std::any_of(node->outputs.begin(), node->outputs.end(), [&](const Value* result) {
+        const Placement* made = placed(result);
+        return made && made->name == taken->name;
+      });
+      if (!lays_out) use(*taken);
+    }
+  for (const Port& output : program.outputs)
+    if (const Placement* taken = placed(output.value)) use(*taken);
   return layouts;
 }
 

@@ -95,9 +95,8 @@ struct Program {
   const Placement& placement(const Value* value) const { return placements.at(value); }
 };
 
-/// The layouts in which nodes, outputs and next values take the global value of that name, in order of first use.
-/// Layout changes do not count.
-std::vector<std::string> layouts_in_use(const Program& program, std::string_view name);
+/// By global value: the layouts in which nodes and outputs take it, in order of first use. Layout changes do not count.
+std::map<std::string, std::vector<std::string>> layouts_in_use(const Program& program);
 
 /// Removes nodes whose results are not used, and the records of values that are gone.
 void erase_dead(Program& program);
