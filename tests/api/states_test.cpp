@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "api/small_model.h"
+#include "tessera/base/float16.h"
 
 namespace tessera {
 namespace {
@@ -227,6 +228,114 @@ TEST_F(States, of_sessions_that_share_them_are_the_same) {
               HasSubstr("the programs that share the state 'w' store it in different ways"));
 }
 
+TEST_F(States, are_shared_on_one_mesh_where_they_change_in_both) {
+  const Model learner = model();
+  Plan plan;
+  plan.states = kAll;
+  Session training(compile(learner, Mesh::parse("dp=2,tp=2"), plan));
+  const auto joining = [&](const Model& model, const char* mesh) {
+    return error_of([&] { Session(compile(model, Mesh::parse(mesh)), {.share_states = &training}); });
+  };
+  for (const char* mesh : {"tp=2,dp=2", "dp=4", ""})
+    EXPECT_THAT(joining(learner.with_states({"w"}).with_outputs({"p"}), mesh),
+                HasSubstr("share states on one mesh only"))
+        << mesh;
+  EXPECT_THAT(joining(learner.with_outputs({"p"}), "dp=2,tp=2"),
+              HasSubstr("the state 'w' changes in one of the programs that share it, but not in the other"));
+}
+
+// What another program changes is no constant of a written one.
+TEST_F(States, that_others_change_change_in_written_programs) {
+  const Model learner = model();
+  const Program evaluation = compile(learner.with_states({"w"}).with_outputs({"p"}), Mesh::parse("tp=2"));
+  const Tensors x = batch(1), other = {{"w", ramp({8, 6}, 5)}};
+  Session reference(evaluation);
+  reference.set_states(other);
+  const Tensor wanted = reference.run(x).at("p");
+  for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for}) {
+    const auto folder = folder_.path() / ("evaluation" + std::to_string(static_cast<int>(form)));
+    evaluation.write(folder, {.form = form});
+    Session session(Program::read(folder));
+    session.set_states(other);
+    EXPECT_TRUE(same(session.run(x).at("p"), wanted));
+  }
+}
+
+// Values of a step that are kept to be compared are those that its nodes saw.
+TEST_F(States, are_kept_as_the_step_read_them) {
+  const Model model = this->model(R"(
+kept (float[4] x) => (float[4] y, float[4] nextw) <float[2, 2] v, float[4] w, int64[1] flat = {4}> {
+  seen = Reshape (w, flat)
+  y = Add (seen, x)
+  nextw = Mul (seen, x)
+})");
+  Plan plan;
+  plan.states = {"w=nextw"};
+  Session session(compile(model, Mesh(), plan), {.keep_all = true});
+  const Tensor before = session.states().at("w");
+  session.run({{"x", ramp({4}, 5)}});
+  for (const auto& kept : session.kept()) {
+    if (kept.name == "seen") {
+      EXPECT_TRUE(same(kept.value, before));
+    }
+  }
+  EXPECT_FALSE(same(session.states().at("w"), before)) << "it has stepped";
+}
+
+TEST_F(States, of_every_type_and_extent_step_and_are_saved) {
+  const Model model = this->model(R"(
+types (float[4] x, float[n] s) => (float[4] y, int64[3] nexti, bfloat16[4] nextb, float[0, 3] nextz, bool[4] nextq,
+                         float[4] nexta, int64[1] nextn) <
+    int64[3] i = {1, 2, 3}, constant bfloat16[4] b = {1.0, 2.0, 3.0, 4.0}, float[0, 3] z = {}, bool[4] q = {1, 0, 0, 1},
+    float[4] a, float[4] c, int64[1] n = {0}, int64[3] one = {1, 1, 1}> {
+  y = Identity (x)
+  nexti = Add (i, one)
+  nextb = Add (b, b)
+  nextz = Identity (z)
+  nextq = Not (q)
+  nexta = Add (c, x)
+  nextn = Shape (s)
+})");
+  Plan plan;
+  plan.states = {"i=nexti", "b=nextb", "z=nextz", "q=nextq", "a=nexta", "c=nexta", "n=nextn"};
+  plan.presets = "dp";
+  for (const char* store : {"", "*=[dp,...]"}) {
+    if (*store) plan.storage = {{store}};
+    const Program program = compile(model, Mesh::parse("dp=2"), plan);
+    const auto folder = folder_.path() / (std::string("types") + (*store ? "1" : "0"));
+    program.write(folder);
+    for (const Program& form : {program, Program::read(folder)}) {
+      Session session(form);
+      const Tensors before = session.states();
+      session.run({{"x", ramp({4}, 2)}, {"s", ramp({6})}});
+      const Tensors after = session.states();
+      EXPECT_EQ(after.at("i").as<int64_t>()[2], 4);
+      EXPECT_EQ(static_cast<float>(after.at("b").as<BFloat16>()[3]),
+                2 * static_cast<float>(before.at("b").as<BFloat16>()[3]));
+      EXPECT_EQ(after.at("z").dims, (Dims{0, 3}));
+      EXPECT_EQ(after.at("q").as<uint8_t>()[1], 1);
+      EXPECT_TRUE(same(after.at("a"), after.at("c"))) << "one next value of two states";
+      EXPECT_EQ(after.at("n").as<int64_t>()[0], 6);
+      session.set_states(before);
+      for (const auto& [name, state] : session.states()) EXPECT_TRUE(same(state, before.at(name))) << name;
+    }
+  }
+}
+
+TEST_F(States, live_where_their_nodes_are_placed) {
+  const Model model = this->model();
+  const std::vector<Tensors> expected = by_hand(model);
+  Plan plan;
+  plan.states = kAll;
+  for (const char* place : {"p=pp:1", "next.w=pp:0", "next.m=pp:1"}) plan.places.push_back({place});
+  plan.presets = "dp:tp";
+  Session session(compile(model, Mesh::parse("pp=2,tp=2"), plan));
+  for (int i = 0; i < kSteps; ++i) {
+    session.run(batch(i));
+    for (const auto& [name, state] : session.states()) EXPECT_TRUE(same(state, expected[i].at(name))) << name;
+  }
+}
+
 TEST_F(States, stay_as_they_are_if_a_step_fails) {
   const Model model = this->model(R"(
 count (int64[2] ids) => (float[2, 3] rows, float[5, 3] nextt) <float[5, 3] t, float one = {1}> {
@@ -252,13 +361,16 @@ count (int64[2] ids) => (float[2, 3] rows, float[5, 3] nextt) <float[5, 3] t, fl
 // Where ranks had begun to write over states, it says so until all are given anew.
 TEST_F(States, that_a_failed_step_has_torn_are_not_used) {
   const Model model = this->model(R"(
-late (float[2] x, int64[1] at) => (float[1] last, float[5] nextt) <float[5] t, float one = {1}> {
+late (float[2] x, int64[1] at) => (float[1] last, float[2] other, float[5] nextt, float[2] nextu) <
+    float[5] t, float[2] u, float one = {1}> {
+  other = Mul (u, x)
+  nextu = Add (u, one)
   nextt = Add (t, one)
   last = Gather (nextt, at)
 })");
   Plan plan;
-  plan.states = {"t=nextt"};
-  Session session(compile(model.with_outputs({"last", "nextt"}), Mesh(), plan));
+  plan.states = {"*=next*"};
+  Session session(compile(model, Mesh(), plan));
   const auto at = [](int64_t index) {
     return Tensors{{"x", ramp({2})}, {"at", Tensor::of(DType::int64, {1}, std::vector<int64_t>{index})}};
   };
@@ -266,6 +378,10 @@ late (float[2] x, int64[1] at) => (float[1] last, float[5] nextt) <float[5] t, f
   session.run(at(4));
   EXPECT_ANY_THROW(session.run(at(5)));
   EXPECT_THAT(error_of([&] { session.run(at(4)); }), HasSubstr("load all states again"));
+  // Not by an evaluation that has some of them only.
+  Session evaluation(compile(model.with_states({"u"}).with_outputs({"other"}), Mesh()), {.share_states = &session});
+  evaluation.set_states({{"u", before.at("u")}});
+  EXPECT_THAT(error_of([&] { session.run(at(4)); }), HasSubstr("('t' has not been loaded yet)"));
   session.set_states(before);
   session.run(at(4));
   EXPECT_EQ(session.states().at("t").as<float>()[0], before.at("t").as<float>()[0] + 1);

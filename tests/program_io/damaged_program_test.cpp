@@ -90,7 +90,7 @@ TEST_F(DamagedProgram, unknown_entry_is_refused) {
 }
 
 TEST_F(DamagedProgram, newer_format_is_refused) {
-  change_manifest([](auto& manifest) { manifest["version"] = 4; });
+  change_manifest([](auto& manifest) { manifest["version"] = 5; });
   EXPECT_THAT(error(), HasSubstr("has format version 4, but this tessera reads version 3"));
 }
 

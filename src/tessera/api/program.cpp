@@ -130,10 +130,14 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->programs = runtime::RankPrograms::same(impl->program, model.impl().files);
   // Programs for certain sizes share the states, and so store them alike.
   Plan alike = plan;
-  for (const Value* state : impl->program->graph->values_of(ValueKind::state))
-    if (state->changing && impl->program->placement(state).sharding.at.empty())
-      alike.storage.push_back(
-          {fmt::format("{}={}", state->name, impl->program->placement(state).sharding.str(mesh)), "the program"});
+  for (const Value* state : impl->program->graph->values_of(ValueKind::state)) {
+    const spmd::Placement& placement = impl->program->placement(state);
+    Sharding stored = placement.sharding;
+    stored.at.clear();  // follows from the places of the nodes that use it
+    if (state->changing)
+      alike.storage.insert(alike.storage.begin(),
+                           {fmt::format("{}={}", placement.name, stored.str(mesh)), "the program"});
+  }
   impl->for_sizes = [made = std::make_shared<ForSizes>(model, mesh, alike, options, impl->program)](
                         const SymbolSizes& fixed) { return (*made)(fixed); };
   impl->summary = compiler::summarize(*impl->program);

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
@@ -68,10 +70,9 @@ class StateMaker {
   }
 
   void drop_outputs() {
-    std::erase_if(graph_.outputs, [&](const Value* output) {
-      return std::any_of(graph_.values().begin(), graph_.values().end(),
-                         [&](const auto& value) { return value->next == output; });
-    });
+    std::set<const Value*> next;
+    for (const auto& value : graph_.values()) next.insert(value->next);
+    std::erase_if(graph_.outputs, [&](const Value* output) { return next.contains(output); });
   }
 
  private:

@@ -126,6 +126,7 @@ class Compiler {
     auto names = expand(read_, options_.annotations);
     const NodePlaces asked(*read_.graph, options_.places, options_.mesh);
     if (!is_rewritten_) rewrite(names);
+    make_next_values();
     lower_precision();
     require_supported();
     hints_ = symbol_values(read_, &graph(), options_.shapes, &result_.notes);
@@ -195,8 +196,11 @@ class Compiler {
         else
           globs[name].push_back(&request);
     }
+    // States that a request names stay whole; of those that a wildcard reaches, it may reach the pieces as well.
     for (const AnnotationRequest& request : options_.storage)
-      if (request.pattern.find('*') == std::string::npos) exact.insert(request.pattern);
+      for (const Value* state : result_.model->graph->values_of(ValueKind::state))
+        if (glob_matches(request.pattern, state->name) && !glob_matches(request.pattern, state->name + ".0"))
+          exact.insert(state->name);
     options.barriers = exact;
     for (const auto& [name, requests] : globs) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
@@ -209,6 +213,18 @@ class Compiler {
     };
     observe("import", [this] { return print_text(*result_.model); });
     rewrite::rewrite_model(*result_.model, options);
+  }
+
+  // Sizes that a state takes are a node's result, as outputs are.
+  void make_next_values() {
+    Graph& graph = *result_.model->graph;
+    for (const auto& value : std::vector<Value*>(graph.values_of(ValueKind::state))) {
+      Value* next = value->next;
+      if (!next || next->kind != ValueKind::expression) continue;
+      Value* made = graph.add_node("Identity", {next}, {value->name + ".next"})->outputs[0];
+      made->type = next->type;
+      graph.set_next(value, made);
+    }
   }
 
   void lower_precision() {

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera program";
 // Incremented when the manifest's content, or the numbering of programs (proof/meaning.h), changes.
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 
 Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
   Json shape = Json::array();
@@ -271,6 +271,7 @@ std::string Manifest::to_json() const {
   for (const State& state : states) {
     Json entry = json_of(state, mesh);
     entry["next"] = state.next ? Json(*state.next) : Json(nullptr);
+    entry["changes"] = state.changes;
     json["states"].push_back(std::move(entry));
   }
   json["models"] = json_list(models, false);
@@ -318,12 +319,16 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   read_ports("inputs", manifest.inputs);
   read_ports("outputs", manifest.outputs);
   std::set<std::string> of_state = entries;
-  of_state.insert("next");
+  of_state.insert({"next", "changes"});
   for (const Entry& entry : root.at("states").list()) {
     entry.expect(of_state);
     State& state = manifest.states.emplace_back();
     read_tensor(entry, manifest.mesh, state);
     if (!entry.at("next").json().is_null()) state.next = entry.at("next").text();
+    const auto& changes = entry.at("changes").json();
+    if (!changes.is_boolean()) entry.at("changes").wrong("is neither true nor false");
+    state.changes = changes.template get<bool>();
+    if (state.next && !state.changes) entry.at("changes").wrong("is false, but the state has a next value");
   }
   manifest.models = read_by_rank(root.at("models"), manifest.mesh.size(), "file", read_model_file);
   if (manifest.models.empty()) root.at("models").wrong("is empty");

@@ -99,6 +99,7 @@ class RankModelReader {
       if (value.kind != ValueKind::constant) wrong("the state '{}' has no initializer", state.value);
       value.kind = ValueKind::state;
       value.data = {};
+      value.changing = state.changes;
       if (state.next) graph().set_next(&value, &find(*state.next));
       program_.placements[&value] = {state.name, state.global, state.sharding};
     }

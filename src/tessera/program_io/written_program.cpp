@@ -105,6 +105,7 @@ class ProgramWriter {
       Manifest::State& state = manifest_.states.emplace_back();
       describe(value.get(), state);
       if (value->next) state.next = value->next->name;
+      state.changes = value->changing;
     }
   }
 

@@ -98,9 +98,26 @@ class LayoutCheck {
       else
         follow(*node);
     }
+    for (const auto& value : program_.graph->values())
+      if (value->next && report_.good()) step(*value);
   }
 
  private:
+  // A next value lies as its state does.
+  void step(const Value& state) {
+    const spmd::Placement *stored = placement(&state), *next = placement(state.next);
+    const bool alike = state.next->dtype() == state.dtype() && state.next->has_shape() &&
+                       state.next->rank() == state.rank() &&
+                       (!stored || !next || same_layout(stored->sharding, next->sharding));
+    if (alike && partials(state.next).empty()) return;
+    report_.findings.push_back(
+        {"layout",
+         fmt::format("the state '{}' is {}, but its next value '{}' is {}; lay the next value out as the state is",
+                     state.name, stored ? stored->sharding.str(mesh_) : "whole", state.next->name,
+                     next ? next->sharding.str(mesh_) : "of another type"),
+         {{rank_, state.name}}});
+  }
+
   const spmd::Placement* placement(const Value* value) const {
     auto found = program_.placements.find(value);
     return found == program_.placements.end() ? nullptr : &found->second;

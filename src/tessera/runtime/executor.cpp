@@ -101,6 +101,7 @@ struct Executor::Impl {
   /// Of outputs, where the ranks that make them can reach.
   TensorPool pool{memory, [this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
   uint64_t calls = 0;
+  PlanSet* uncommitted = nullptr;        ///< whose run has ended well, and whose states have not stepped yet
   PlanSet* last = nullptr;               ///< of the last run; null if it has been dropped since
   std::vector<RankTimes> times;          ///< of the last run, with profile
   Tensors last_inputs;                   ///< with keep_all: kept values may be views of them
@@ -110,6 +111,11 @@ struct Executor::Impl {
   std::set<const RankPrograms*> joined;  ///< whose groups the ranks have joined in the world
   bool compared = false;                 ///< what ranks have loaded
   std::exception_ptr unlike;             ///< what came of it, if ranks differ: there will be no run
+
+  void commit() {
+    if (PlanSet* plans_to_commit = std::exchange(uncommitted, nullptr))
+      for (auto& plan : *plans_to_commit) plan->commit();
+  }
 
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
@@ -167,6 +173,7 @@ struct Executor::Impl {
     flights = comm::logs_of(*world);
     times.clear();
     if (options.connected) abandon_memory(lent);
+    commit();
     plans.clear();  // their communicators are of the world that ended
     for (auto& rank : ranks) rank->forget_values();
     last = nullptr;
@@ -218,6 +225,7 @@ struct Executor::Impl {
     auto oldest = std::min_element(plans.begin(), plans.end(),
                                    [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
     if (&oldest->second.plans == last) last = nullptr;
+    if (&oldest->second.plans == uncommitted) commit();
     const auto of = oldest->second.plans.front()->programs();
     plans.erase(oldest);
     forget_unused(of);
@@ -367,6 +375,11 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
          "the plan of a large one",
          impl_->here.size(), kMostRanks);
   impl_->programs = std::move(programs);
+  std::set<std::string> changing, fixed;
+  for (const auto& program : impl_->programs->programs)
+    for (const Value* state : program->graph->values_of(ValueKind::state))
+      (state->changing ? changing : fixed).insert(program->placement(state).name);
+  impl_->store->join(impl_->programs->mesh(), impl_->here, changing, fixed);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
@@ -376,7 +389,9 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   impl_->connect();
 }
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  if (impl_) impl_->commit();
+}
 
 const spmd::Program& Executor::program() const {
   return impl_->programs->of(0);
@@ -445,6 +460,7 @@ Symbols Executor::bind_symbols(const Tensors& inputs) const {
 
 Executor::Tensors Executor::run(const Tensors& inputs) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
   Symbols symbols = impl_->alike(inputs, [&] {
     impl_->store->require_whole();
     return bind_symbols(inputs);
@@ -478,22 +494,30 @@ Executor::Tensors Executor::run(const Tensors& inputs) {
     impl_->store->note_failure();
     throw;
   }
-  for (auto& plan : plans) plan->commit();
+  impl_->uncommitted = &plans;
+  if (!impl_->options.keep_all) impl_->commit();  // else kept() reads the values before
   return impl_->is_whole() ? std::move(outputs) : Tensors{};
 }
 
 Executor::Tensors Executor::states() {
   std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
   impl_->store->require_whole();
   const RankPrograms& programs = *impl_->programs;
   impl_->join(programs);
   const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
   Tensors states;
-  for (const auto& [name, state] : all) {
-    const Dims dims = bound_dims(*state.placement->global.shape, {});
-    const size_t bytes = bytes_of(state.value->dtype(), count_of(dims));
-    auto held = impl_->memory.hold(bytes, fmt::format("the whole of '{}'", name));
-    states[name] = MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
+  try {
+    for (const auto& [name, state] : all) {
+      const Dims dims = bound_dims(*state.placement->global.shape, {});
+      const size_t bytes = bytes_of(state.value->dtype(), count_of(dims));
+      auto held = impl_->memory.hold(bytes, fmt::format("the whole of '{}'", name));
+      states[name] = MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
+    }
+  } catch (...) {  // processes that wait for this one are told
+    if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
+      impl_->on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
+    throw;
   }
   impl_->on_all(
       [&](size_t n) {
@@ -514,6 +538,7 @@ Executor::Tensors Executor::states() {
 
 void Executor::set_states(const Tensors& given) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
   const RankPrograms& programs = *impl_->programs;
   const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
   impl_->alike(given, [&]() -> Symbols {
@@ -529,17 +554,24 @@ void Executor::set_states(const Tensors& given) {
     }
     return {};
   });
-  impl_->on_all(
-      [&](size_t n) {
-        RankState& rank = *impl_->ranks[n];
-        const spmd::Program& program = programs.of(rank.rank());
-        for (const auto& [name, state] : programs.changing_states(rank.rank()))
-          if (const auto whole = given.find(name); whole != given.end())
-            load_part(rank.slot(programs, state.value), held_part(program, state.value, rank.coordinates(), {}),
-                      whole->second.data);
-      },
-      {&given});
-  if (given.size() == all.size()) impl_->store->note_written();
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : given) names.insert(name);
+  const auto on_each = [&](const std::function<void(RankState&, const Value*, const Tensor&)>& visit) {
+    impl_->on_all(
+        [&](size_t n) {
+          RankState& rank = *impl_->ranks[n];
+          for (const auto& [name, state] : programs.changing_states(rank.rank()))
+            if (const auto whole = given.find(name); whole != given.end()) visit(rank, state.value, whole->second);
+        },
+        {&given});
+  };
+  on_each([&](RankState& rank, const Value* state, const Tensor&) { rank.slot(programs, state); });  // may fail
+  impl_->store->note_torn(names);
+  on_each([&](RankState& rank, const Value* state, const Tensor& whole) {
+    const spmd::Program& program = programs.of(rank.rank());
+    load_part(rank.slot(programs, state), held_part(program, state, rank.coordinates(), {}), whole.data);
+  });
+  impl_->store->note_written(names);
 }
 
 const std::shared_ptr<StateStore>& Executor::store() const {
@@ -548,6 +580,7 @@ const std::shared_ptr<StateStore>& Executor::store() const {
 
 std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
   auto& plans = impl_->plan(symbols);
   std::vector<int64_t> bytes(impl_->programs->mesh().size());
   const std::vector<int64_t> one_each(bytes.size(), 1);
@@ -568,7 +601,7 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
 }
 
 std::vector<Executor::Kept> Executor::kept() {
-  std::lock_guard lock(impl_->running);
+  std::scoped_lock lock(impl_->running, impl_->store->running);
   check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
   const RankPrograms& programs = *impl_->last->front()->programs();
   std::vector<Kept> values;

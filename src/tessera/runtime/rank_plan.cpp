@@ -409,7 +409,13 @@ void RankPlan::place_states() {
     if (!value->next || value->next == value.get()) continue;
     const size_t slot = frame.slot_of.at(value.get());
     const Value* root = home(value->next);
-    const bool dense = !frame.blocked.contains(root) && desc(root).bytes() == frame.slots[slot]->bytes;
+    check(desc(value->next).bytes() == frame.slots[slot]->bytes,
+          fmt::format("the next value of '{}' has its extents", value->name));
+    // At other sizes of the inputs, too.
+    const bool dense = !frame.blocked.contains(root) && desc(root).bytes() == frame.slots[slot]->bytes &&
+                       std::all_of(root->shape().begin(), root->shape().end(), [&](const Expr& extent) {
+                         return bind_rank(extent, program_.mesh, rank_.coordinates()).is_constant();
+                       });
     if (options_.keep_all || root->kind != ValueKind::result || frame.direct.contains(root) || !dense) {
       rank_.need_spare(*frame.slots[slot]);
       frame.exchanges.push_back({slot, value->next});

@@ -250,6 +250,7 @@ void RankState::abandon_memory() {
   keep_for_good(std::exchange(arena_, nullptr));
   arena_room_ = arena_bytes_ = 0;
   keep_for_good(shards_);
+  states_.abandon_memory();
 }
 
 size_t RankState::state_bytes() const {

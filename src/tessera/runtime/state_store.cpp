@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 
 namespace tessera::runtime {
 
@@ -23,23 +24,59 @@ size_t RankStates::bytes() const {
   return sum;
 }
 
+std::vector<std::string> RankStates::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, slot] : slots_) names.push_back(name);
+  return names;
+}
+
+void RankStates::abandon_memory() const {
+  keep_for_good(slots_);
+}
+
+void StateStore::join(const Mesh& mesh, const std::vector<int>& here, const std::set<std::string>& changing,
+                      const std::set<std::string>& fixed) {
+  if (mesh_ && (mesh_->str() != mesh.str() || here_ != here))
+    fail("state", "the states are of ranks of the mesh {}, but the program is for {}; share states on one mesh only",
+         mesh_->str(), mesh.str());
+  const auto refuse_shared = [](const std::set<std::string>& a, const std::set<std::string>& b) {
+    for (const std::string& name : a)
+      if (b.contains(name))
+        fail("state",
+             "the state '{}' changes in one of the programs that share it, but not in the other; name it as one that "
+             "changes in both (--state, Model::with_states)",
+             name);
+  };
+  refuse_shared(changing, fixed_);
+  refuse_shared(fixed, changing_);
+  mesh_ = mesh;
+  here_ = here;
+  changing_.insert(changing.begin(), changing.end());
+  fixed_.insert(fixed.begin(), fixed.end());
+}
+
 RankStates& StateStore::of(int rank) {
   return ranks_[rank];
 }
 
 void StateStore::require_whole() const {
-  if (torn_)
+  if (!torn_.empty())
     fail("run",
          "an earlier step failed while ranks were updating the states, so that their parts may be of different steps; "
-         "load all states again before the next step");
+         "load all states again before the next step ('{}' has not been loaded yet)",
+         *torn_.begin());
 }
 
 void StateStore::note_failure() {
-  for (auto& [rank, states] : ranks_) torn_ |= std::exchange(states.is_writing, false);
+  bool writing = false;
+  for (auto& [rank, states] : ranks_) writing |= std::exchange(states.is_writing, false);
+  if (!writing) return;
+  for (auto& [rank, states] : ranks_)
+    for (std::string& name : states.names()) torn_.insert(std::move(name));
 }
 
-void StateStore::note_written() {
-  torn_ = false;
+void StateStore::note_written(const std::set<std::string>& states) {
+  for (const std::string& name : states) torn_.erase(name);
 }
 
 }  // namespace tessera::runtime

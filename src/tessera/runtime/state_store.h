@@ -3,11 +3,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/ir/tensor.h"
+#include "tessera/mesh/mesh.h"
 
 namespace tessera::runtime {
 
@@ -34,6 +37,9 @@ class RankStates {
   StateSlot& add(StateSlot slot);
   /// Bytes of all slots, spare ones included.
   size_t bytes() const;
+  std::vector<std::string> names() const;
+  /// Leaves the slots' memory in place for good, for communications that were under way as a run failed.
+  void abandon_memory() const;
 
   /// Whether the rank has begun to write next values over current ones in a step that has not ended.
   bool is_writing = false;
@@ -42,12 +48,18 @@ class RankStates {
   std::map<std::string, StateSlot, std::less<>> slots_;
 };
 
-/// The values of a model's states on the ranks of this process, from the model's initial data to the values that steps
-/// and callers write. Programs that share a store (a training step and its evaluation) see each other's writes; a state
-/// of two programs must be cut alike in both.
+/// The values of a model's states on the ranks of this process, from the data that the model starts with to what steps
+/// and callers make of them. Programs that share a store (a training step and its evaluation) see each other's writes.
+/// A state of two programs must change in both and be cut alike.
 class StateStore {
  public:
-  /// The states of a rank of this process; the first call makes them.
+  /// A program joins whose ranks of this process are `here`, with the states that change and those that do not, by
+  /// name. Throws a user error if the store is another mesh's or other ranks', or if a state changes in one program
+  /// only.
+  void join(const Mesh& mesh, const std::vector<int>& here, const std::set<std::string>& changing,
+            const std::set<std::string>& fixed);
+
+  /// Of a rank of this process, which the first call makes.
   RankStates& of(int rank);
 
   /// Held by whoever runs a program on these states: programs that share them take turns.
@@ -55,14 +67,18 @@ class StateStore {
 
   /// Throws a user error if a step has failed after ranks had begun to write: their shards are of different steps.
   void require_whole() const;
-  /// Call this after a step has failed. The states are as if the step had not begun, unless a rank was writing.
+  /// To be called after a step has failed. It is as if the step had not begun, unless a rank was writing.
   void note_failure();
-  /// All states have been written anew.
-  void note_written();
+  /// Some ranks may have other values of these states than others have.
+  void note_torn(const std::set<std::string>& states) { torn_.insert(states.begin(), states.end()); }
+  /// These states have been written anew on all ranks.
+  void note_written(const std::set<std::string>& states);
 
  private:
   std::map<int, RankStates> ranks_;
-  bool torn_ = false;
+  std::optional<Mesh> mesh_;
+  std::vector<int> here_;
+  std::set<std::string> changing_, fixed_, torn_;
 };
 
 }  // namespace tessera::runtime

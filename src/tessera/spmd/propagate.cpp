@@ -115,7 +115,11 @@ class Updates {
   }
 
  private:
-  Expr count(int slot) const { return product(layout_.slots[slot].value->shape()); }
+  const Expr& count(int slot) {
+    auto [known, fresh] = counts_.try_emplace(slot, 0);
+    if (fresh) known->second = product(layout_.slots[slot].value->shape());
+    return known->second;
+  }
 
   // As the state is stored, where the slot's parts let it; else the slot is left to others.
   void store(int index, const Sharding& stored) {
@@ -212,6 +216,7 @@ class Updates {
   }
 
   Layout& layout_;
+  std::map<int, Expr> counts_;  // elements, by slot
 };
 
 class Spreader {

@@ -33,7 +33,8 @@ class Region {
         for (const Value* value : *values) {
           if (!value || !are_as_many(*value, count) || value->kind == ValueKind::constant) continue;
           add(value->producer);
-          for (const Use& use : value->uses) add(use.node);
+          if (value->producer)  // a state or input has other uses, which are no updates
+            for (const Use& use : value->uses) add(use.node);
         }
     }
   }
@@ -51,9 +52,7 @@ std::set<const Node*> updates_of(const Graph& graph, const Storage& storage) {
   Region region;
   for (const auto& state : graph.values()) {
     if (!state->changing || !storage.contains(state.get())) continue;
-    const Expr count = product(state->shape());
-    for (const Use& use : state->uses) region.grow_from(use.node, count);
-    if (state->next) region.grow_from(state->next->producer, count);
+    if (state->next) region.grow_from(state->next->producer, product(state->shape()));
   }
   return std::move(region.nodes);
 }
