@@ -91,7 +91,7 @@ TEST_F(DamagedProgram, unknown_entry_is_refused) {
 
 TEST_F(DamagedProgram, newer_format_is_refused) {
   change_manifest([](auto& manifest) { manifest["version"] = 5; });
-  EXPECT_THAT(error(), HasSubstr("has format version 4, but this tessera reads version 3"));
+  EXPECT_THAT(error(), HasSubstr("has format version 5, but this tessera reads version 4"));
 }
 
 TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {
