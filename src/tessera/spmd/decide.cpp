@@ -277,19 +277,14 @@ class Decider {
       for (const AxisRef& axis : list)
         for (const PartialAxis& partial : axes)
           if (partial.axis.overlaps(axis)) return {};
-    for (const PartialAxis& axis : axes)
-      if (std::none_of(node.rule.partials.begin(), node.rule.partials.end(),
-                       [&](const ops::PartialSet& set) { return set.operands == operands && allows(set, axis, node); }))
-        held = others_of_sum(node, operands, axis);
-    if (operands.empty()) return {};
-    const bool exact = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+    const bool kept = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
       return std::any_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
         return set.operands == operands && allows(set, axis, node);
       });
     });
-    if (!exact && (held.empty() || !meets_another_sum(node, axes))) {
-      held.clear();
-      return {};
+    if (!kept) {
+      held = others_of_sum(node, operands, axes);
+      if (held.empty() || !meets_another_sum(node, axes)) return {};
     }
     // A 16-bit operand that is not partial would meet float32 sums.
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
@@ -313,10 +308,12 @@ class Decider {
 
   // The operands of a sum beside those that are partial, where the sum may be of partial ones only; none if it may not.
   static std::vector<int> others_of_sum(const NodeLayout& node, const std::vector<int>& partial,
-                                        const PartialAxis& axis) {
+                                        const std::vector<PartialAxis>& axes) {
     for (const ops::PartialSet& set : node.rule.partials) {
-      if (axis.reduction != Reduction::sum || !allows(set, axis, node)) continue;
-      if (!std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
+      const bool sums = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+        return axis.reduction == Reduction::sum && allows(set, axis, node);
+      });
+      if (!sums || !std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
       std::vector<int> others;
       std::set_difference(set.operands.begin(), set.operands.end(), partial.begin(), partial.end(),
                           std::back_inserter(others));
@@ -332,7 +329,7 @@ class Decider {
     while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
       const Use use = at->outputs[0]->uses.front();
       const NodeLayout& next = *layout_of_.at(use.node);
-      const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes.front());
+      const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes);
       if (others.empty()) return false;
       for (int other : others)
         if (becomes_partial(use.node->inputs[other], axes)) return true;
@@ -345,8 +342,7 @@ class Decider {
     if (!value || !value->producer || value->uses.size() != 1) return false;
     const NodeLayout& node = *layout_of_.at(value->producer);
     return std::any_of(node.subfactors.begin(), node.subfactors.end(), [&](const SubFactor& sub) {
-      const ops::FactorKind kind = node.rule.factors[sub.factor].kind;
-      if (kind != ops::FactorKind::reduction && kind != ops::FactorKind::lookup) return false;
+      if (!node.rule.factors[sub.factor].makes_partial()) return false;
       return std::any_of(sub.places.begin(), sub.places.end(), [&](const Place& place) {
         const auto& split = axes_at(place);
         return std::any_of(split.begin(), split.end(), [&](const AxisRef& axis) {
@@ -362,6 +358,7 @@ class Decider {
     decision.axes = choose(node);
     std::vector<int> partial_operands;
     auto kept = kept_partials(node, decision.axes, partial_operands, decision.held);
+    if (kept.empty()) decision.held.clear();
     for (const PartialAxis& partial : kept) decision.held_along.push_back(partial.axis);
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       if (node.operand_slots[t] < 0) {
