@@ -390,7 +390,8 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
 }
 
 Executor::~Executor() {
-  if (impl_) impl_->commit();
+  const std::lock_guard lock(impl_->store->running);
+  impl_->commit();
 }
 
 const spmd::Program& Executor::program() const {
