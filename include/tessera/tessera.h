@@ -35,8 +35,8 @@ std::string_view version();
 /// while the model lives. Immutable; copies share.
 class Model {
  public:
-  /// Reads protobuf, or ONNX's text syntax if the name ends with ".onnxtxt". Throws a user error if the file is missing,
-  /// damaged or not supported.
+  /// Reads protobuf, or ONNX's text syntax if the name ends with ".onnxtxt". Throws a user error if the file is
+  /// missing, damaged or not supported.
   static Model load(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const;
@@ -236,6 +236,8 @@ struct WriteOptions {
   std::map<std::string, std::string> words() const;
 };
 
+struct SessionOptions;
+
 /// One program for all ranks of a mesh, communication included. Immutable; copies share.
 class Program {
  public:
@@ -254,6 +256,9 @@ class Program {
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
   /// The same and more; sizes that are not given are those that choices by cost assumed.
   RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
+  /// The machine program of `rank` at those sizes, as text (docs/devices.md): every step with places, queues and costs,
+  /// and every buffer, as a session with these options has them on a host of its own. Nothing is loaded.
+  std::string machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const;
 
   /// Writes the program as a folder of ONNX models, whole or not at all. An older program there is replaced; anything
   /// else there is a user error, and so is a program that was itself read.
@@ -289,6 +294,9 @@ class Connection;
 
 struct SessionOptions {
   int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
+  /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests
+  /// (docs/devices.md).
+  std::string device = "cpu";
   /// This process is one rank of several, which all make the same sessions and calls in the same order; see launch.h.
   /// Null: all ranks are threads of this process.
   std::shared_ptr<Connection> connection;
@@ -305,7 +313,7 @@ struct SessionOptions {
   /// A session on the same mesh and connection whose states that change are this one's, too: what one steps or sets,
   /// the other sees. Runs of the two take turns. Null: the session has its own.
   const class Session* share_states = nullptr;
-  bool overlap = true;    ///< run what does not depend on a communication while it is under way
+  bool overlap = true;  ///< run what does not depend on a communication while it is under way
   /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
   /// fetched that many uses ahead; its gathered form is let go of after the use.
   int prefetch = 4;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "api/same_bits.h"
 #include "tessera/api/impl.h"
 #include "tessera/io/npz.h"
 #include "tessera/runtime/rank_plan.h"
@@ -47,6 +48,23 @@ TEST_P(Steps, give_the_losses_of_pytorch) {
     const float wanted = losses.as<float>()[i], made = outputs.at("loss").as<float>()[0];
     EXPECT_NEAR(made, wanted, 1e-5 * std::abs(wanted)) << "step " << i;
   }
+}
+
+// Sessions on the simulated device start and end with the CPU's states, bit by bit.
+TEST_P(Steps, have_the_same_bits_on_the_simulated_device) {
+  const auto batches = read_npz(kStepsFolder + GetParam().model + "/losses.npz");
+  const Program program = GetParam().compiled();
+  SessionOptions options = test::one_thread();
+  Session cpu(program, options);
+  options.device = "simulated";
+  Session simulated(program, options);
+  const auto step = [&](Session& session, int64_t i) {
+    return session.run({{"x", slice_of(batches.at("x"), i)}, {"y", slice_of(batches.at("y"), i)}});
+  };
+  step(cpu, 0);
+  simulated.set_states(cpu.states());
+  for (int64_t i = 1; i < 4; ++i) test::expect_same(step(cpu, i), step(simulated, i));
+  test::expect_same(cpu.states(), simulated.states());
 }
 
 std::vector<StepCase> step_cases() {

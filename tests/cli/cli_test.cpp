@@ -181,6 +181,24 @@ TEST_F(CommandLine, dump_prints_a_stage) {
               HasSubstr("AllReduce"));
 }
 
+TEST_F(CommandLine, dump_prints_the_machine_program) {
+  const std::string run = "run " + model_ + " --mesh tp=2 --quiet --dump=machine";
+  EXPECT_THAT(tessera(run).out, AllOf(HasSubstr("rank 0 of tp=2"), HasSubstr("start AllReduce<tp>"),
+                                      HasSubstr("flops="), HasSubstr("buffer 0: ")));
+  EXPECT_THAT(tessera(run + " --rank 1 --device simulated").out,
+              AllOf(HasSubstr("rank 1 of tp=2"), HasSubstr("on the queue of communications")));
+  EXPECT_THAT(parsed("shard " + model_ + " --mesh tp=2 --dry-run --dump=machine")["dump"]["machine"],
+              HasSubstr("arena "));
+  EXPECT_THAT(mistake(run + " --rank 2"), HasSubstr("the mesh has no rank 2; its ranks are 0 to 1"));
+}
+
+TEST_F(CommandLine, ranks_compute_on_the_device_that_is_named) {
+  for (const char* ranks : {"", " --spawn 2"})
+    EXPECT_EQ(tessera("verify " + model_ + " --mesh tp=2 --device simulated" + ranks).code, 0) << ranks;
+  EXPECT_THAT(mistake("run " + model_ + " --device tpu"),
+              HasSubstr("there is no device 'tpu'; the devices are: cpu, simulated"));
+}
+
 TEST_F(CommandLine, every_command_knows_dtypes_by_all_their_names) {
   const std::string plan = (folder_ / "plan.json").string();
   for (const std::string command :

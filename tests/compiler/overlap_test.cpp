@@ -42,7 +42,7 @@ TEST_P(OverlappedModels, give_the_same_bits_in_hardly_more_memory) {
     ASSERT_EQ(actual.at(name).bytes, tensor.bytes);
     EXPECT_EQ(std::memcmp(actual.at(name).data, tensor.data, tensor.bytes), 0) << name;
   }
-  const runtime::Symbols symbols = at_once->bind_symbols(inputs);
+  const Symbols symbols = at_once->bind_symbols(inputs);
   const auto before = at_once->peak_bytes(symbols), after = overlapped->peak_bytes(symbols);
   constexpr size_t kSlack = 1 << 20;
   for (size_t rank = 0; rank < before.size(); ++rank)

@@ -32,10 +32,16 @@ class PlansInTurn {
   const spmd::Hints& sizes() const { return sizes_; }
 
   Planned follow(const std::vector<spmd::Hints>& sequence) {
+    const Planned counts = follow_on(sequence, "cpu"), simulated = follow_on(sequence, "simulated");
+    EXPECT_EQ(counts.rebound, simulated.rebound);
+    return counts;
+  }
+
+  Planned follow_on(const std::vector<spmd::Hints>& sequence, const std::string& device) {
     Planned counts;
     for (int rank = 0; rank < static_cast<int>(programs_->mesh().size()); ++rank) {
       runtime::RankStates states;
-      runtime::RankState state(programs_->mesh(), rank, 2, nullptr, states);
+      runtime::RankState state(programs_->mesh(), rank, 2, nullptr, states, device::make_device(device));
       std::unique_ptr<RankPlan> last;
       for (const spmd::Hints& sizes : sequence) {
         std::unique_ptr<RankPlan> fresh = planned(state, sizes);
@@ -56,7 +62,7 @@ class PlansInTurn {
   }
 
  private:
-  static runtime::Symbols symbols(const spmd::Hints& sizes) { return {sizes.begin(), sizes.end()}; }
+  static Symbols symbols(const spmd::Hints& sizes) { return {sizes.begin(), sizes.end()}; }
 
   // Null: the model does not run at these sizes.
   std::unique_ptr<RankPlan> planned(runtime::RankState& state, const spmd::Hints& sizes) const {

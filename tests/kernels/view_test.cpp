@@ -1,4 +1,4 @@
-#include "tessera/kernels/cpu/view.h"
+#include "tessera/kernels/view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

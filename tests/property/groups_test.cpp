@@ -1,5 +1,5 @@
 // Nodes that one kernel runs together: fewer steps, and the results of one after the other.
-#include "tessera/kernels/groups.h"
+#include "tessera/bind/groups.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -139,12 +139,12 @@ TEST(Groups, TwoConvolutionsThatMeetTakeTheSumOnce) {
 }
 
 // The groups of the nodes in the order in which they are written.
-kernels::Grouping grouping_of(const Subject& subject) {
+bind::Grouping grouping_of(const Subject& subject) {
   auto desc_of = [&](const Value* value) {
     return value ? kernels::TensorDesc{value->dtype(), subject.dims_of(value)} : kernels::TensorDesc();
   };
   auto ints_of = [](const Value*) { return std::optional<std::vector<int64_t>>(); };
-  return kernels::group_nodes(*subject.graph, {desc_of, ints_of});
+  return bind::group_nodes(*subject.graph, {desc_of, ints_of}, kernels::cpu_library());
 }
 
 // Between convolutions, poolings and sums nothing is reordered: all but inputs and outputs lie in blocks.

@@ -67,7 +67,7 @@ std::vector<float> floats_of(const Tensor& tensor) {
 }
 
 // u is split by rows, v by columns (not one piece of memory), s over nothing.
-constexpr std::string_view kModel =
+constexpr std::string_view kTwoProcessesModel =
     "m (float[b, 4] x) => (float[b, 4] u, float[b, 4] v, float[b, 4] s) {\n"
     "  u = Neg (x)\n"
     "  v = Add (x, x)\n"
@@ -84,7 +84,7 @@ Tensors counted(int64_t rows) {
 TEST(TwoProcesses, bring_whole_outputs_to_the_one_of_rank_0) {
   using Ranks = std::vector<std::vector<int>>;
   for (const Ranks& ranks : {Ranks{{0}, {1}, {2}}, Ranks{{0, 2}, {1}}, Ranks{{1, 2}, {0}}}) {
-    auto errors = in_processes(kModel, "dp=3", kOrders, ranks, [&](Executor& executor, size_t process) {
+    auto errors = in_processes(kTwoProcessesModel, "dp=3", kOrders, ranks, [&](Executor& executor, size_t process) {
       for (int64_t rows : {2, 5, 0, 5}) {
         const Tensors given = counted(rows), outputs = executor.run(given);
         if (ranks[process].front() != 0) {
@@ -125,16 +125,17 @@ TEST(TwoProcesses, bring_whole_intermediate_values_too) {
 
 TEST(TwoProcesses, all_know_what_each_rank_needs) {
   std::vector<std::vector<size_t>> bytes(2);
-  auto errors = in_processes(kModel, "dp=3", kOrders, {{0, 2}, {1}}, [&](Executor& executor, size_t process) {
-    bytes[process] = executor.peak_bytes({{"b", 1}});
-  });
+  auto errors =
+      in_processes(kTwoProcessesModel, "dp=3", kOrders, {{0, 2}, {1}}, [&](Executor& executor, size_t process) {
+        bytes[process] = executor.peak_bytes({{"b", 1}});
+      });
   EXPECT_THAT(errors, testing::Each(""));
   EXPECT_EQ(bytes[0].size(), 3u);
   EXPECT_EQ(bytes[0], bytes[1]);
 }
 
 TEST(TwoProcesses, refuse_inputs_alike_and_go_on) {
-  auto errors = in_processes(kModel, "dp=2", kOrders, {{0}, {1}}, [&](Executor& executor, size_t) {
+  auto errors = in_processes(kTwoProcessesModel, "dp=2", kOrders, {{0}, {1}}, [&](Executor& executor, size_t) {
     EXPECT_THROW(executor.run({}), Error);
     executor.run(counted(2));
   });
@@ -199,7 +200,7 @@ TEST(TwoProcesses, that_are_given_many_sizes_are_told_which_has_others) {
 }
 
 TEST(TwoProcesses, must_be_as_many_as_the_mesh_has_ranks) {
-  auto program = std::make_shared<spmd::Program>(Compiled(kModel, "dp=3", kOrders).program());
+  auto program = std::make_shared<spmd::Program>(Compiled(kTwoProcessesModel, "dp=3", kOrders).program());
   ExecutorOptions options;
   options.connected = comm::make_local_world(2);
   try {

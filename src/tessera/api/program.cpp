@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -30,6 +32,11 @@ std::vector<std::string> stages() {
 }
 
 namespace {
+
+void require_rank(const Mesh& mesh, int64_t rank) {
+  const int64_t ranks = mesh.size();
+  if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
+}
 
 std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, const Plan& plan,
                                         const CompileOptions& options) {
@@ -222,8 +229,7 @@ bool Program::is_written(const std::filesystem::path& path) {
 }
 
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
-  int64_t ranks = mesh().size();
-  if (rank < 0 || rank >= ranks) fail("plan", "the mesh has no rank {}; its ranks are 0 to {}", rank, ranks - 1);
+  require_rank(mesh(), rank);
   SymbolSizes all = sizes;
   all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
   const auto programs = runtime::programs_for(impl_->programs, all, impl_->for_sizes);
@@ -237,6 +243,23 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
     parameter_bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(of_rank(product(state->shape())))));
   const size_t peak = runtime::peak_bytes_of_rank(programs, static_cast<int>(rank), all);
   return {static_cast<int64_t>(peak), parameter_bytes, saturated(flops)};
+}
+
+std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const {
+  require_rank(mesh(), rank);
+  SymbolSizes all = sizes;
+  all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
+  const auto programs = runtime::programs_for(impl_->programs, all, impl_->for_sizes);
+  runtime::ExecutorOptions asked;
+  asked.device = options.device;
+  asked.threads_per_rank = options.threads_per_rank;
+  asked.keep_all = options.keep_all;
+  asked.overlap = options.overlap;
+  asked.prefetch = options.prefetch;
+  std::string title;
+  for (const auto& [symbol, size] : all) title += fmt::format("{}{}={}", title.empty() ? ", " : ",", symbol, size);
+  return fmt::format("rank {} of {}{}\n", rank, mesh().axes().empty() ? "one" : mesh().str(), title) +
+         runtime::machine_text_of_rank(programs, static_cast<int>(rank), all, asked);
 }
 
 }  // namespace v1

@@ -6,9 +6,9 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/base/saturated.h"
+#include "tessera/device/memory_limit.h"
 #include "tessera/inspect.h"
 #include "tessera/ops/op.h"
-#include "tessera/runtime/memory_limit.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -140,7 +140,7 @@ Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t see
   SymbolSizes all = model.complete(sizes);
   Maker maker(seed, all);
   Tensors inputs;
-  const runtime::MemoryLimit limit(memory_limit);
+  const device::MemoryLimit limit(memory_limit);
   size_t bytes = 0;
   for (const Value* input : rewritten.graph->inputs) {
     if (!input->has_shape())

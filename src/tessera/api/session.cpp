@@ -21,6 +21,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   result.states = std::move(states);
   result.for_sizes = for_sizes;
   result.threads_per_rank = options.threads_per_rank;
+  result.device = options.device;
   result.keep_all = options.keep_all;
   result.profile = options.profile;
   result.overlap = options.overlap;

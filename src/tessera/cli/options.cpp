@@ -19,6 +19,8 @@
 namespace tessera::cli {
 namespace {
 
+constexpr const char* kMachine = "machine";  // the stage of --dump after all of compilation
+
 [[noreturn]] void mistake(std::string_view stage, const std::string& message) {
   throw Error(ErrorKind::user, stage, message);
 }
@@ -231,37 +233,54 @@ void DumpOptions::declare(CLI::App& app) {
   app.add_option("--dump", stages_, "print the text form after a stage; 'list' lists the stages. May be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--rank", rank_, "the rank whose machine program --dump=machine prints")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
 }
 
 bool DumpOptions::list(const Console& console) const {
   if (std::find(stages_.begin(), stages_.end(), "list") == stages_.end()) return false;
-  if (console.json) console.emit({{"stages", stages()}});
-  for (const std::string& stage : stages()) console.say(stage);
+  std::vector<std::string> known = stages();
+  known.emplace_back(kMachine);
+  if (console.json) console.emit({{"stages", known}});
+  for (const std::string& stage : known) console.say(stage);
   return true;
 }
 
 void DumpOptions::check() const {
   auto known = stages();
+  known.emplace_back(kMachine);
   for (const std::string& stage : stages_)
     if (std::find(known.begin(), known.end(), stage) == known.end())
       mistake("dump", "there is no stage '" + stage + "'; the stages are: " + joined(known));
 }
 
 void DumpOptions::refuse_for_written(const std::string& path) const {
-  if (!stages_.empty())
+  if (std::any_of(stages_.begin(), stages_.end(), [](const std::string& stage) { return stage != kMachine; }))
     mistake("dump", path + " is a written program, which has been through all stages; leave out --dump, or run the " +
                         "model itself");
 }
 
 StageObserver DumpOptions::observer(const Console& console) {
-  if (stages_.empty()) return nullptr;
+  if (stages_.empty() || stages_ == std::vector<std::string>{kMachine}) return nullptr;
   return [this, &console](std::string_view stage, const std::function<std::string()>& text) {
-    if (std::find(stages_.begin(), stages_.end(), stage) == stages_.end()) return;
-    if (console.json)
-      texts_[std::string(stage)] = text();
-    else
-      std::printf("# after %.*s\n%s\n", static_cast<int>(stage.size()), stage.data(), text().c_str());
+    show(console, std::string(stage), "after " + std::string(stage), text);
   };
+}
+
+void DumpOptions::machine(const Console& console, const Program& program, const SymbolSizes& sizes,
+                          const SessionOptions& options) {
+  if (!console.speaks()) return;
+  show(console, kMachine, "the machine program", [&] { return program.machine(rank_, sizes, options); });
+}
+
+void DumpOptions::show(const Console& console, const std::string& stage, const std::string& title,
+                       const std::function<std::string()>& text) {
+  if (std::find(stages_.begin(), stages_.end(), stage) == stages_.end()) return;
+  if (console.json)
+    texts_[stage] = text();
+  else
+    std::printf("# %s\n%s\n", title.c_str(), text().c_str());
 }
 
 void DumpOptions::add_to(Json& object) const {
@@ -366,6 +385,9 @@ void RunOptions::declare(CLI::App& app) {
                  "states (--store) are gathered")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--device", device,
+                 "what ranks compute on: cpu; simulated, a CPU that behaves like an accelerator, for tests")
+      ->capture_default_str();
   memory.declare(app,
                  "bytes, as 512M or 4G, that each process may hold for all of its ranks; else what the machine has");
   launch.declare(app);
@@ -376,6 +398,7 @@ SessionOptions RunOptions::session(const Console& console) const {
   options.threads_per_rank = threads;
   options.overlap = !no_overlap;
   options.prefetch = prefetch;
+  options.device = device;
   options.memory_limit = memory.bytes();
   options.timeout = launch.waits();
   options.connection = console.connection;

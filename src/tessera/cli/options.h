@@ -71,15 +71,22 @@ struct DumpOptions {
   bool list(const Console& console) const;
   /// Throws a user error for a stage that there is not.
   void check() const;
-  /// Throws a user error naming the program if there are stages to print: it is written, or was split elsewhere.
+  /// Throws a user error naming the program if there are stages of compilation to print: it is written, or was split
+  /// elsewhere.
   void refuse_for_written(const std::string& path) const;
   /// Prints asked stages, or gathers them for JSON; empty if none was asked.
   StageObserver observer(const Console& console);
+  /// The same for the stage after all others: the machine program of the rank that was asked for.
+  void machine(const Console& console, const Program& program, const SymbolSizes& sizes, const SessionOptions& options);
   /// Adds what was gathered.
   void add_to(Json& object) const;
 
  private:
+  void show(const Console& console, const std::string& stage, const std::string& title,
+            const std::function<std::string()>& text);
+
   std::vector<std::string> stages_;
+  int64_t rank_ = 0;
   std::map<std::string, std::string> texts_;
 };
 
@@ -135,6 +142,7 @@ struct RunOptions {
   int threads = 0;
   bool no_overlap = false;
   int prefetch = 4;
+  std::string device = "cpu";
   MemoryOption memory;
   LaunchOptions launch;
 };

@@ -131,6 +131,9 @@ class Run : public Command {
     console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(session.threads_per_rank()) +
                  (session.threads_per_rank() == 1 ? " thread" : " threads") + " each; at its peak a rank needs " +
                  bytes_text(static_cast<double>(*std::max_element(peaks.begin(), peaks.end()))));
+    Plan sizes;
+    plan_.add_sizes(sizes, ports, inputs);
+    dump_.machine(console, program, sizes.shapes, run_.session(console));
     if (!loaded_states_.empty()) session.set_states(states);
     Tensors outputs;
     StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);

@@ -52,6 +52,7 @@ class Shard : public Command {
       figures.ranks = figures_of(program);
       if (dry_) figures.alone = one_device(model, plan).figures(0);
     }
+    dump_.machine(console, program, {}, {});
     if (!dry_) {
       Progress progress(console, "writing");
       program.write(folder_, form_.options());

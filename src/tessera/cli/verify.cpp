@@ -163,6 +163,7 @@ class Verify : public Command {
   SessionOptions alone(const Console& console) const {
     SessionOptions options = run_.session(console);
     options.connection = nullptr;
+    options.device = "cpu";
     return options;
   }
 

@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+/// Values of symbols, by name.
+using Symbols = std::map<std::string, int64_t, std::less<>>;
+
 /// An integer expression over symbols (dimensions such as `batch`, never negative) and mesh axis indices (`@tp`, this
 /// rank's coordinate along axis tp). Immutable and cheap to copy; kept in canonical polynomial form, so that equal
 /// polynomials compare equal: `batch*3 + batch` == `4*batch`.

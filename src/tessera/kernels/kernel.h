@@ -64,6 +64,8 @@ struct KernelArgs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
   void* scratch = nullptr;  ///< scratch_bytes() bytes, 64-byte aligned
+  /// Of the device's library, where kernels enqueue their work on it; null on a CPU, where they compute at once.
+  void* stream = nullptr;
 
   template <typename T>
   const T* in(size_t index) const {

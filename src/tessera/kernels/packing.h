@@ -22,7 +22,8 @@ namespace tessera::kernels {
 
 struct PackedLayout {
   size_t bytes = 0;
-  std::string op_type;  ///< "PackedMatMul", "PackedGemm" or "PackedConv"
+  std::string op_type;                 ///< "PackedMatMul", "PackedGemm" or "PackedConv"
+  std::string domain = "tessera.cpu";  ///< of this operator and of PackWeight
   std::vector<Attribute> pack_attributes;
   std::vector<Attribute> use_attributes;
   std::string key;

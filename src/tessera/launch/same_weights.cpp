@@ -5,7 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/comm/group.h"
 #include "tessera/ir/hash.h"
-#include "tessera/runtime/box.h"
+#include "tessera/mesh/box.h"
 
 namespace tessera::launch {
 namespace {
@@ -33,7 +33,7 @@ SameWeights::Weight::Span SameWeights::Weight::span_of(const Tensor& whole, cons
                                                        const Mesh& mesh, int rank) {
   if (placement.sharding.is_whole() || bits_of(whole.dtype) % 8 != 0) return {0, whole.bytes};
   const auto none = [](std::string_view) -> std::optional<int64_t> { return std::nullopt; };
-  const runtime::Box box = runtime::box_of(placement.sharding, mesh, mesh.coordinates(rank), none);
+  const Box box = box_of(placement.sharding, mesh, mesh.coordinates(rank), none);
   if (box.count() == 0) return {};
   int64_t last = 0;
   for (size_t d = 0; d < box.dims.size(); ++d) last = last * box.dims[d] + box.offsets[d] + box.extents[d] - 1;

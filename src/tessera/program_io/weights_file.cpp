@@ -66,7 +66,7 @@ std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std:
              bits_of(data.dtype));
       for (const Expr& extent : state->shape())
         shard.dims.push_back(bind_rank(extent, program.mesh, coordinates).evaluate(no_symbols));
-      shard.box = runtime::box_of(sharding, program.mesh, coordinates, no_symbols);
+      shard.box = box_of(sharding, program.mesh, coordinates, no_symbols);
       shard.bytes = bytes_of(data.dtype, shard.box.count());
     }
     shard.offset = (end + kAlignment - 1) / kAlignment * kAlignment;
@@ -96,14 +96,14 @@ FileStamp write_shards(const spmd::Program& program, const std::vector<StoredSha
       continue;
     }
     size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
-    runtime::for_each_piece(shard.box, static_cast<int64_t>(kBufferBytes / element), [&](const runtime::Box& piece) {
+    for_each_piece(shard.box, static_cast<int64_t>(kBufferBytes / element), [&](const Box& piece) {
       size_t bytes = static_cast<size_t>(piece.count()) * element;
       if (piece.contiguous()) {
         out.write(whole.data + static_cast<size_t>(piece.first()) * element, bytes);
         return;
       }
       buffer.resize(bytes);
-      runtime::copy_from_whole(buffer.data(), whole.data, piece, element);
+      copy_from_whole(buffer.data(), whole.data, piece, element);
       out.write(buffer.data(), bytes);
     });
   }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/mesh/box.h"
 #include "tessera/program_io/file_stamp.h"
-#include "tessera/runtime/box.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::program_io {
@@ -13,7 +13,7 @@ namespace tessera::program_io {
 /// One rank's shard of a state, and its place in the rank's weights file.
 struct StoredShard {
   const Value* state = nullptr;
-  runtime::Box box;  ///< of the whole data; unused if `whole`
+  Box box;  ///< of the whole data; unused if `whole`
   bool whole = false;
   Dims dims;  ///< of the shard
   uint64_t offset = 0;

@@ -13,8 +13,6 @@
 namespace tessera::proof {
 namespace {
 
-using Symbols = std::map<std::string, int64_t, std::less<>>;
-
 constexpr size_t kSamples = 2;    // sizes of the symbols to check
 constexpr size_t kMostTried = 8;  // sizes tried at most: windows may not fit some of them
 constexpr int64_t kLargest = 24;

@@ -3,8 +3,8 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/runtime/held_part.h"
 #include "tessera/runtime/rank_programs.h"
+#include "tessera/spmd/held_part.h"
 
 namespace tessera::runtime {
 

@@ -47,16 +47,16 @@ comm::Kind kind_of(const Node& node) {
   fail("communication", "{}: there is no such communication; docs/dialect.md lists them", node.label());
 }
 
-class Collective : public Communication {
+class Collective : public bind::Communication {
  public:
-  Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, StepInfo& info)
+  Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, bind::StepInfo& info)
       : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.mesh(), symbols) {
     const Mesh& mesh = rank.mesh();
     const auto* axes = node.get<std::vector<std::string>>("axes");
     if (!axes) fail("communication", "{} names no axes; give it the attribute axes", node.label());
     axes_ = *axes;
     members_ = group_of(rank.rank(), parse_axes(axes_, mesh), mesh);
-    info = {label_, node.op_type, true, axes_, members_.front()};
+    info = {label_, node.op_type, true, axes_, members_.front(), static_cast<int>(members_.size())};
     operation_.kind = kind_of(node);
     operation_.label = label_;
     operation_.reduction = dialect::reduction_of(node);
@@ -231,8 +231,8 @@ class Collective : public Communication {
 
 }  // namespace
 
-std::unique_ptr<Communication> prepare_communication(const Node& node, RankState& rank, const SymbolLookup& symbols,
-                                                     StepInfo& info) {
+std::unique_ptr<bind::Communication> prepare_communication(const Node& node, RankState& rank,
+                                                           const SymbolLookup& symbols, bind::StepInfo& info) {
   return std::make_unique<Collective>(node, rank, symbols, info);
 }
 

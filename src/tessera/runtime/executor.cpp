@@ -47,19 +47,23 @@ std::string ranks_text(int64_t ranks) {
 }
 
 // The rank's part of a state, to and from the whole.
-void store_part(const StateSlot& slot, const Box& box, std::byte* whole) {
+void store_part(RankState& rank, const StateSlot& slot, const Box& box, void* whole) {
   if (slot.bytes == 0) return;
-  if (box.count() == count_of(box.dims))
-    std::memcpy(whole, slot.current.get(), slot.bytes);
-  else
-    copy_to_whole(whole, slot.current.get(), box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+  rank.read(slot.current.get(), slot.bytes, [&](const void* part) {
+    if (box.count() == count_of(box.dims))
+      std::memcpy(whole, part, slot.bytes);
+    else
+      copy_to_whole(whole, part, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+  });
 }
-void load_part(StateSlot& slot, const Box& box, const std::byte* whole) {
+void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* whole) {
   if (slot.bytes == 0) return;
-  if (box.count() == count_of(box.dims))
-    std::memcpy(slot.current.get(), whole, slot.bytes);
-  else
-    copy_from_whole(slot.current.get(), whole, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+  rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+    if (box.count() == count_of(box.dims))
+      std::memcpy(part, whole, slot.bytes);
+    else
+      copy_from_whole(part, whole, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+  });
 }
 
 std::string names_of(const std::map<std::string, RankPrograms::Output>& states) {
@@ -84,7 +88,7 @@ struct Executor::Impl {
 
   std::shared_ptr<const RankPrograms> programs;
   ExecutorOptions options;
-  MemoryLimit memory;
+  device::MemoryLimit memory;
   std::shared_ptr<StateStore> store;
   int threads = 1;
   std::mutex running;
@@ -170,6 +174,7 @@ struct Executor::Impl {
         options.abandoned(failure(), comm::logs_of(*world));
       }
     if (!first) return;
+    for (auto& rank : ranks) rank->settle();
     flights = comm::logs_of(*world);
     times.clear();
     if (options.connected) abandon_memory(lent);
@@ -341,9 +346,9 @@ struct Executor::Impl {
     memory.require_plan(
         bytes,
         [&] {
-          std::vector<NamedBytes> pieces;
+          std::vector<device::NamedBytes> pieces;
           for (const auto& plan : made)
-            for (NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
+            for (device::NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
           for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
           return pieces;
         },
@@ -383,7 +388,7 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
-                                                       impl_->store->of(rank)));
+                                                       impl_->store->of(rank), device::make_device(options.device)));
     impl_->workers.push_back(std::make_unique<Worker>(impl_->threads));
   }
   impl_->connect();
@@ -513,7 +518,7 @@ Executor::Tensors Executor::states() {
       const Dims dims = bound_dims(*state.placement->global.shape, {});
       const size_t bytes = bytes_of(state.value->dtype(), count_of(dims));
       auto held = impl_->memory.hold(bytes, fmt::format("the whole of '{}'", name));
-      states[name] = MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
+      states[name] = device::MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
     }
   } catch (...) {  // processes that wait for this one are told
     if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
@@ -527,9 +532,9 @@ Executor::Tensors Executor::states() {
         const auto own = programs.changing_states(rank.rank());
         for (auto& [name, whole] : states) {
           const auto state = own.find(name);
-          if (state != own.end() && writes_part(program, state->second.value, rank.coordinates()))
-            store_part(rank.slot(programs, state->second.value),
-                       held_part(program, state->second.value, rank.coordinates(), {}), whole.mutable_data());
+          if (state != own.end() && spmd::writes_part(program, state->second.value, rank.coordinates()))
+            store_part(rank, rank.slot(programs, state->second.value),
+                       spmd::held_part(program, state->second.value, rank.coordinates(), {}), whole.mutable_data());
           bring_parts(rank, programs, {}, impl_->here, all.at(name).value->name, whole.mutable_data());
         }
       },
@@ -570,7 +575,7 @@ void Executor::set_states(const Tensors& given) {
   impl_->store->note_torn(names);
   on_each([&](RankState& rank, const Value* state, const Tensor& whole) {
     const spmd::Program& program = programs.of(rank.rank());
-    load_part(rank.slot(programs, state), held_part(program, state, rank.coordinates(), {}), whole.data);
+    load_part(rank, rank.slot(programs, state), spmd::held_part(program, state, rank.coordinates(), {}), whole.data);
   });
   impl_->store->note_written(names);
 }
@@ -634,6 +639,14 @@ std::vector<Executor::Kept> Executor::kept() {
   return values;
 }
 
+std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+                                 const ExecutorOptions& options) {
+  RankStates states;
+  RankState state(programs->mesh(), rank, team_size(options.threads_per_rank, 1), nullptr, states,
+                  device::make_device(options.device));
+  return RankPlan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}).text();
+}
+
 size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                           size_t limit) {
   RankStates states;
@@ -641,8 +654,8 @@ size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, i
   RankPlan plan(state, programs, symbols, {});
   const size_t bytes = plan.arena_bytes() + state.state_bytes();
   if (limit > 0)
-    MemoryLimit(limit).require_plan(bytes, [&] {
-      std::vector<NamedBytes> pieces = plan.pieces();
+    device::MemoryLimit(limit).require_plan(bytes, [&] {
+      std::vector<device::NamedBytes> pieces = plan.pieces();
       pieces.push_back({"weights", state.state_bytes()});
       return pieces;
     });

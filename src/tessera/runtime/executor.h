@@ -12,17 +12,18 @@
 namespace tessera::runtime {
 
 struct ExecutorOptions {
-  int threads_per_rank = 0;  ///< 0: the machine's cores divided by its ranks, at least 1
-  bool profile = false;      ///< note when each step of a run begins and ends
-  bool keep_all = false;     ///< keep every intermediate value readable after a run (for comparisons)
-  bool overlap = true;       ///< compute while communications are under way (schedule.h)
-  int prefetch = kUnderWay;  ///< so many of them at most
-  size_t memory_limit = 0;   ///< bytes that this process may hold for its ranks; 0: what the machine has
-  comm::WorldOptions world;  ///< unless `connected`
+  int threads_per_rank = 0;        ///< 0: the machine's cores divided by its ranks, at least 1
+  bool profile = false;            ///< note when each step of a run begins and ends
+  bool keep_all = false;           ///< keep every intermediate value readable after a run (for comparisons)
+  bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
+  int prefetch = bind::kUnderWay;  ///< so many of them at most
+  size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
+  comm::WorldOptions world;        ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
   std::shared_ptr<comm::World> connected;
-  int machine_ranks = 0;  ///< ranks among which this machine's cores are divided; 0: all
+  std::string device = "cpu";  ///< of each rank, by its name (device/device.h)
+  int machine_ranks = 0;       ///< ranks among which this machine's cores are divided; 0: all
   /// Called once where ranks are connected, by each rank of this process: when the first plan is made, for which the
   /// weights were read, and nothing has run. What it throws, all throw.
   std::function<void(comm::Communicator& everyone)> loaded;
@@ -90,6 +91,11 @@ class Executor {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The machine program of one rank, as text, without running anything or connecting ranks. Of the options, those count
+/// that a plan depends on.
+std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+                                 const ExecutorOptions& options);
 
 /// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size. A user error if
 /// they are more than `limit`, unless it is 0.

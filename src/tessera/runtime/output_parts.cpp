@@ -20,8 +20,8 @@ struct PartOfWhole {
     value = program.graph->find(name);
     if (!value) return;  // it lives elsewhere
     const std::vector<int64_t> coordinates = program.mesh.coordinates(rank);
-    if (!writes_part(program, value, coordinates)) return;
-    box = held_part(program, value, coordinates, symbols);
+    if (!spmd::writes_part(program, value, coordinates)) return;
+    box = spmd::held_part(program, value, coordinates, symbols);
     element = static_cast<size_t>(bits_of(value->dtype())) / 8;
     written = box.count() > 0;
   }

@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "tessera/runtime/held_part.h"
 #include "tessera/runtime/rank_state.h"
+#include "tessera/spmd/held_part.h"
 
 namespace tessera::runtime {
 

@@ -2,20 +2,13 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <vector>
+
+#include "tessera/bind/machine.h"
 
 namespace tessera::runtime {
 
-/// The description of a step of a rank's plan, for profiles. A communication has two steps: its start and its wait.
-struct StepInfo {
-  std::string name;  ///< of the node, or of its first result
-  std::string op;
-  bool communication = false;
-  std::vector<std::string> axes;  ///< of a communication: of the mesh, as the node names them
-  int leader = 0;                 ///< of a communication: the first rank of the group
-  int started = -1;               ///< of a wait: the step that is the start
-};
+using bind::StepInfo;
 
 /// The times of a rank's last run. All ranks share the clock.
 struct RankTimes {

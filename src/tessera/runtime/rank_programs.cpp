@@ -67,7 +67,7 @@ const Tensor* RankPrograms::shard_of(int rank, const std::string& state) const {
   return &found->second;
 }
 
-Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, MemoryLimit* limit) const {
+Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, device::MemoryLimit* limit) const {
   if (is_aligned(shard)) return shard;
   std::lock_guard lock(aligned_->mutex);
   auto& shared = aligned_->copies[{shard.data, shard.bytes}];
@@ -76,7 +76,7 @@ Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, MemoryL
     shard.owner = std::move(copy);
   } else {
     auto held = limit ? limit->hold(shard.bytes, fmt::format("'{}'", name)) : nullptr;
-    shard = MemoryLimit::released_with(aligned(std::move(shard)), std::move(held));
+    shard = device::MemoryLimit::released_with(aligned(std::move(shard)), std::move(held));
     shared = shard.owner;
   }
   return shard;

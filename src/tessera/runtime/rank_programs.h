@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/runtime/memory_limit.h"
+#include "tessera/device/memory_limit.h"
 #include "tessera/spmd/program.h"
 
 namespace tessera::runtime {
@@ -51,7 +51,7 @@ struct RankPrograms {
 
   /// The shard, or a copy if its elements cannot be read in place (ir/aligned.h). Ranks that hold the same shard share
   /// the copy. `limit`, if given, holds the copy's bytes before it is made.
-  Tensor aligned_once(Tensor shard, const std::string& name, MemoryLimit* limit = nullptr) const;
+  Tensor aligned_once(Tensor shard, const std::string& name, device::MemoryLimit* limit = nullptr) const;
 
  private:
   struct Aligned {

@@ -12,8 +12,8 @@
 #include "tessera/base/keep.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/pages.h"
+#include "tessera/mesh/box.h"
 #include "tessera/mesh/group.h"
-#include "tessera/runtime/box.h"
 
 namespace tessera::runtime {
 namespace {
@@ -22,15 +22,76 @@ std::optional<int64_t> no_symbols(std::string_view) {
   return std::nullopt;
 }
 
+/// A test of a communication takes a microsecond or more, and small kernels no longer.
+constexpr std::chrono::microseconds kBetweenTests{100};
+
 }  // namespace
 
-RankState::RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit, RankStates& states)
+RankState::RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit* limit, RankStates& states,
+                     std::shared_ptr<device::Device> device)
     : mesh_(mesh),
       rank_(rank),
       threads_(threads),
       limit_(limit),
       states_(states),
-      coordinates_(mesh.coordinates(rank)) {}
+      coordinates_(mesh.coordinates(rank)),
+      device_(std::move(device)) {}
+
+device::Queue& RankState::queue(bind::QueueKind kind) {
+  auto& queue = queues_[static_cast<size_t>(kind)];
+  if (!queue) queue = device_->make_queue(threads_, &flight().step);
+  return *queue;
+}
+
+// A failure of one queue fails the other as soon as it waits for it, so that the computing queue knows first.
+void RankState::finish() {
+  for (auto& queue : queues_)
+    if (queue) queue->finish();
+}
+
+void RankState::settle() noexcept {
+  for (auto& queue : queues_)
+    if (queue) queue->settle();
+}
+
+void RankState::read(const void* from, size_t bytes, const std::function<void(const void*)>& visit) {
+  if (device_->uses_host_memory()) return visit(from);
+  const Pages copy = allocate_pages(bytes, "the host's copy of a tensor");
+  queue(bind::QueueKind::compute).copy(copy.get(), from, bytes, device::Direction::to_host);
+  finish();
+  visit(copy.get());
+}
+
+void RankState::write(void* to, size_t bytes, const std::function<void(void*)>& fill) {
+  if (device_->uses_host_memory()) return fill(to);
+  const Pages copy = allocate_pages(bytes, "the host's copy of a tensor");
+  fill(copy.get());
+  queue(bind::QueueKind::compute).copy(to, copy.get(), bytes, device::Direction::to_device);
+  finish();
+}
+
+device::Memory RankState::memory(size_t bytes, const char* what) {
+  return device_->allocate(bytes, what, [this](size_t size, const char* name) { return shared_memory(size, name); });
+}
+
+Tensor RankState::resident(const Tensor& tensor) {
+  if (!limit_ || device_->uses_host_memory() || tensor.dtype == DType::string) return tensor;
+  Tensor copy = tensor;
+  copy.owner = memory(tensor.bytes, "a constant");
+  copy.data = static_cast<const std::byte*>(copy.owner.get());
+  write(const_cast<std::byte*>(copy.data), copy.bytes, [&](void* to) {
+    if (tensor.bytes > 0) std::memcpy(to, tensor.data, tensor.bytes);
+  });
+  return copy;
+}
+
+void RankState::advance() {
+  if (under_way_.empty() || !advances_by_tests()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - advanced_ < kBetweenTests) return;
+  advanced_ = now;
+  for (bind::Communication* communication : under_way_) communication->advance();
+}
 
 const RankState::Part& RankState::part_of(const RankPrograms& programs, const Value* state) {
   if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
@@ -76,10 +137,22 @@ Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
                   : nullptr;
   Tensor shard = Tensor::zeros(whole.dtype, dims);
   copy_from_whole(shard.mutable_data(), whole.data, box, element);
-  return MemoryLimit::released_with(std::move(shard), std::move(held));
+  return device::MemoryLimit::released_with(std::move(shard), std::move(held));
 }
 
 const Tensor& RankState::shard(const RankPrograms& programs, const Value* state) {
+  if (!limit_ || device_->uses_host_memory()) return host_shard(programs, state);
+  const Part& part = part_of(programs, state);
+  if (auto known = resident_.find(part); known != resident_.end()) return known->second;
+  const bool only_for_this = !shards_.contains(part);
+  const Tensor plain = host_shard(programs, state);
+  auto held = limit_->hold(plain.bytes, fmt::format("the shard of '{}' on the device", state->name));
+  Tensor copy = device::MemoryLimit::released_with(resident(plain), std::move(held));
+  if (only_for_this) shards_.erase(part);
+  return resident_.emplace(part, std::move(copy)).first->second;
+}
+
+const Tensor& RankState::host_shard(const RankPrograms& programs, const Value* state) {
   const Part& part = part_of(programs, state);
   auto known = shards_.find(part);
   if (known != shards_.end()) return known->second;
@@ -91,7 +164,7 @@ const Tensor& RankState::shard(const RankPrograms& programs, const Value* state)
   return shards_.emplace(part, std::move(shard)).first->second;
 }
 
-void RankState::copy_initial(const RankPrograms& programs, const Value* state, std::byte* to) const {
+void RankState::copy_initial(const RankPrograms& programs, const Value* state, void* to) const {
   const spmd::Program& program = programs.of(rank_);
   const Sharding& sharding = program.placement(state).sharding;
   const Tensor* given = programs.shard_of(rank_, state->name);
@@ -124,8 +197,8 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
   slot.bytes = bytes_of(slot.dtype, count_of(slot.dims));
   if (limit_) {
     slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the state '{}'", slot.name)));
-    slot.current = shared_memory(slot.bytes, "a state");
-    if (slot.bytes > 0) copy_initial(programs, state, slot.current.get());
+    slot.current = memory(slot.bytes, "a state");
+    if (slot.bytes > 0) write(slot.current.get(), slot.bytes, [&](void* to) { copy_initial(programs, state, to); });
   }
   return states_.add(std::move(slot));
 }
@@ -134,7 +207,7 @@ void RankState::need_spare(StateSlot& slot) {
   if (slot.has_spare) return;
   if (limit_) {
     slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the next value of the state '{}'", slot.name)));
-    slot.spare = shared_memory(slot.bytes, "a state's next value");
+    slot.spare = memory(slot.bytes, "a state's next value");
   }
   slot.has_spare = true;
 }
@@ -146,25 +219,32 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   if (known != packed_.end()) return known->second;
   Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
   if (!limit_) return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
-  bool only_for_this = !shards_.contains(part);
+  const bool only_for_this = !shards_.contains(part) && !resident_.contains(part);
   const Tensor plain = shard(programs, state);
   auto held = limit_->hold(bytes, fmt::format("the packed form of '{}'", state->name));
-  result.owner = std::shared_ptr<std::byte[]>(allocate_pages(bytes, "a packed weight"));
-  result.data = static_cast<const std::byte*>(result.owner.get());
-  const kernels::KernelEntry* entry = kernels::find_kernel(pack.op_type, pack.domain);
+  const device::HostMemory pages = [](size_t size, const char* what) {
+    return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
+  };
+  const device::Memory packed = device_->allocate(bytes, "a packed weight", pages);
+  result.owner = packed;
+  result.data = packed.get();
+  const kernels::KernelEntry* entry = device_->kernels().find(pack.op_type, pack.domain);
   check(entry != nullptr, "there is a kernel that packs");
   kernels::PrepareContext context{
-      pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {plain.data}, threads_};
+      pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {nullptr}, threads_};
   auto kernel = entry->prepare(context);
   const size_t scratch_bytes = kernel->scratch_bytes();
   const auto meanwhile =
       limit_->hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
-  const Pages scratch = allocate_pages(scratch_bytes, "scratch memory");
+  const device::Memory scratch = device_->allocate(scratch_bytes, "scratch memory", pages);
   const void* in = plain.data;
-  void* out = result.mutable_data();
-  kernel->run({std::span(&in, 1), std::span(&out, 1), scratch.get()});
-  if (only_for_this) shards_.erase(part);
-  result = MemoryLimit::released_with(std::move(result), std::move(held));
+  void* out = packed.get();
+  queue(bind::QueueKind::compute)
+      .run([&](const kernels::KernelArgs& args) { kernel->run(args); },
+           {std::span(&in, 1), std::span(&out, 1), scratch.get()});
+  finish();
+  if (only_for_this) shards_.erase(part), resident_.erase(part);
+  result = device::MemoryLimit::released_with(std::move(result), std::move(held));
   return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
 }
 
@@ -174,6 +254,7 @@ void RankState::forget(const RankPrograms& programs) {
   std::set<Part> used;
   for (const auto& [state, part] : parts_) used.insert(part);
   std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
+  std::erase_if(resident_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.first); });
   kernels_.drop_unused();
 }
@@ -187,6 +268,8 @@ void RankState::connect(comm::World* world) {
   communicators_.clear();
   everyone_.reset();
   faults_.reset();
+  under_way_.clear();
+  for (auto& queue : queues_) queue.reset();  // they note what they do in the world
   world_ = world;
   if (world) faults_.emplace(rank_, world->size(), flight());
 }
@@ -239,23 +322,34 @@ std::byte* RankState::arena(size_t bytes) {
     const size_t room = arena_room_ > 0 ? std::max(bytes, arena_room_ + arena_room_ / 8) : bytes;
     arena_.reset();
     arena_room_ = arena_bytes_ = 0;
-    arena_ = shared_memory(room, "a rank's arena");
+    arena_ = memory(room, "a rank's arena");
     arena_room_ = room;
   }
   arena_bytes_ = std::max(arena_bytes_, bytes);
   return arena_.get();
 }
 
+std::byte* RankState::staging(size_t bytes) {
+  if (bytes > staging_bytes_) {
+    staging_.reset();
+    staging_ = allocate_pages(bytes, "the host's copies of inputs and outputs");
+    staging_bytes_ = bytes;
+  }
+  return staging_.get();
+}
+
 void RankState::abandon_memory() {
   keep_for_good(std::exchange(arena_, nullptr));
   arena_room_ = arena_bytes_ = 0;
   keep_for_good(shards_);
+  keep_for_good(resident_);
   states_.abandon_memory();
 }
 
 size_t RankState::state_bytes() const {
   size_t sum = 0;
-  for (const auto& [state, tensor] : shards_) sum += tensor.bytes;
+  for (const auto* tensors : {&shards_, &resident_})
+    for (const auto& [state, tensor] : *tensors) sum += tensor.bytes;
   for (const auto& [key, tensor] : packed_) sum += tensor.bytes;
   return sum + states_.bytes();
 }

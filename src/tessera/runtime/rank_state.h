@@ -1,15 +1,17 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "tessera/bind/kernel_cache.h"
+#include "tessera/bind/machine.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/fault.h"
 #include "tessera/comm/flight.h"
-#include "tessera/kernels/kernel.h"
-#include "tessera/runtime/kernel_cache.h"
+#include "tessera/device/device.h"
 #include "tessera/runtime/rank_programs.h"
 #include "tessera/runtime/state_store.h"
 
@@ -22,18 +24,34 @@ class RankState {
  public:
   /// `limit` must outlive the state, which holds of it the memory of what it keeps. Null: nothing will run, so weights
   /// are not packed, only sized. `states`: the rank's, which must outlive it, too.
-  RankState(const Mesh& mesh, int rank, int threads, MemoryLimit* limit, RankStates& states);
+  RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimit* limit, RankStates& states,
+            std::shared_ptr<device::Device> device = device::make_cpu());
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
   /// Null where nothing will run.
-  const MemoryLimit* memory_limit() const { return limit_; }
+  const device::MemoryLimit* memory_limit() const { return limit_; }
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
   const Mesh& mesh() const { return mesh_; }
 
-  /// The rank's shard of a state of the program that it runs: part of a mapped file where the shard lies in one piece
-  /// there, else a copy.
+  device::Device& device() const { return *device_; }
+  /// The device's. A world must be connected.
+  device::Queue& queue(bind::QueueKind kind);
+  /// Blocks until the device has done all that was enqueued; throws the first failure.
+  void finish();
+  /// The same for after a failure, which is dropped.
+  void settle() noexcept;
+  /// Calls `visit` with these bytes of the device, for the host to read.
+  void read(const void* from, size_t bytes, const std::function<void(const void*)>& visit);
+  /// Calls `fill` with memory of the host for these bytes of the device, and makes it theirs.
+  void write(void* to, size_t bytes, const std::function<void(void*)>& fill);
+
+  /// The tensor where the device's kernels can read it: itself, or a copy.
+  Tensor resident(const Tensor& tensor);
+  /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
   const Tensor& shard(const RankPrograms& programs, const Value* state);
+  /// The same for the host: part of a mapped file where the shard lies in one piece there, else a copy.
+  const Tensor& host_shard(const RankPrograms& programs, const Value* state);
   /// The rank's shard of a state that changes, which begins as a copy of the state's initial data. A user error if
   /// another program that shares the states has the state cut in another way.
   StateSlot& slot(const RankPrograms& programs, const Value* state);
@@ -49,7 +67,7 @@ class RankState {
   void forget_values();
 
   /// Of this rank's plans.
-  KernelCache& kernels() { return kernels_; }
+  bind::KernelCache& kernels() { return kernels_; }
 
   /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
   void connect(comm::World* world);
@@ -62,6 +80,12 @@ class RankState {
 
   /// See World; false without one.
   bool advances_by_tests() const { return world_ && world_->advances_by_tests(); }
+  /// Of a run: communications that have started and not ended, which advance() lets advance if the world leaves that to
+  /// its callers.
+  void note_start(bind::Communication* communication) { under_way_.push_back(communication); }
+  void note_end(bind::Communication* communication) { std::erase(under_way_, communication); }
+  void forget_communications() { under_way_.clear(); }
+  void advance();
 
   /// Where this rank notes what it does. A world must be connected.
   comm::Flight& flight();
@@ -72,6 +96,8 @@ class RankState {
 
   /// At least `bytes` bytes of the world's memory, 64-byte aligned; the same on each call unless it had to grow.
   std::byte* arena(size_t bytes);
+  /// The same of the host, for copies to and from the device; null for no bytes.
+  std::byte* staging(size_t bytes);
 
   /// Leaves the arena and the shards in memory for good, for communications that were under way as a run failed.
   void abandon_memory();
@@ -79,8 +105,8 @@ class RankState {
   /// Bytes of states that this rank holds: shards (mapped or copied), with the spares of those that change, and packed
   /// forms.
   size_t state_bytes() const;
-  /// The most that a run has used of the arena.
-  size_t arena_bytes() const { return arena_bytes_; }
+  /// The most that a run has used of the arena and of the host's copies.
+  size_t arena_bytes() const { return arena_bytes_ + staging_bytes_; }
 
  private:
   /// Data and the part of it that is the rank's: the same for the same state of several programs.
@@ -94,26 +120,34 @@ class RankState {
   const Part& part_of(const RankPrograms& programs, const Value* state);
   Dims shard_dims(const Value* state) const;
   Tensor cut(const RankPrograms& programs, const Value* state) const;
-  void copy_initial(const RankPrograms& programs, const Value* state, std::byte* to) const;
+  void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
+  device::Memory memory(size_t bytes, const char* what);
   std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes);
 
   Mesh mesh_;
   int rank_;
   int threads_;
-  MemoryLimit* limit_;
+  device::MemoryLimit* limit_;
   RankStates& states_;
   std::vector<int64_t> coordinates_;
   std::map<const Value*, Part> parts_;
-  std::map<Part, Tensor> shards_;
+  std::map<Part, Tensor> shards_;    // for the host
+  std::map<Part, Tensor> resident_;  // copies of the device, where it has memory of its own
   std::map<std::pair<Part, std::string>, Tensor> packed_;
-  KernelCache kernels_;
+  bind::KernelCache kernels_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;
   std::optional<comm::FaultCounter> faults_;
-  std::shared_ptr<std::byte[]> arena_;
+  std::shared_ptr<device::Device> device_;
+  std::unique_ptr<device::Queue> queues_[2];  // by QueueKind; after the rest, since their work may use it
+  std::vector<bind::Communication*> under_way_;
+  std::chrono::steady_clock::time_point advanced_;  // when they were last let advance
+  device::Memory arena_;
   size_t arena_room_ = 0;
   size_t arena_bytes_ = 0;
+  std::shared_ptr<std::byte[]> staging_;
+  size_t staging_bytes_ = 0;
 };
 
 }  // namespace tessera::runtime

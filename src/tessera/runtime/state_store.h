@@ -9,25 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/ir/tensor.h"
+#include "tessera/bind/state_slot.h"
 #include "tessera/mesh/mesh.h"
 
 namespace tessera::runtime {
 
-/// One rank's shard of a state that changes from step to step.
-struct StateSlot {
-  std::string name;    ///< the state's id
-  std::string layout;  ///< a description of how the whole state is cut among ranks
-  DType dtype = DType::undefined;
-  Dims dims;
-  size_t bytes = 0;
-  std::shared_ptr<std::byte[]> current;  ///< dense; null where nothing will run
-  /// A step computes the next value here while the current one is still read; then the two change places. Null until a
-  /// plan needs it.
-  std::shared_ptr<std::byte[]> spare;
-  bool has_spare = false;                         ///< whether `spare` counts, also where nothing will run
-  std::vector<std::shared_ptr<const void>> held;  ///< its memory in the process' limit
-};
+using bind::StateSlot;
 
 /// The states of one rank. Used from one thread at a time.
 class RankStates {

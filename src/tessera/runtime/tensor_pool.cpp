@@ -88,7 +88,7 @@ struct TensorPool::Shelf {
   }
 };
 
-TensorPool::TensorPool(MemoryLimit& limit, Allocate allocate)
+TensorPool::TensorPool(device::MemoryLimit& limit, Allocate allocate)
     : limit_(limit), allocate_(std::move(allocate)), shelf_(std::make_shared<Shelf>()) {}
 
 size_t TensorPool::idle() const {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/runtime/memory_limit.h"
+#include "tessera/device/memory_limit.h"
 
 namespace tessera::runtime {
 
@@ -16,15 +16,15 @@ class TensorPool {
   /// Returns `bytes` bytes, aligned to 64 bytes.
   using Allocate = std::function<std::shared_ptr<std::byte[]>(size_t bytes)>;
   /// `limit` must outlive the pool.
-  TensorPool(MemoryLimit& limit, Allocate allocate);
-  /// A tensor with uninitialized elements. `what` and `beside`: as in MemoryLimit::hold.
+  TensorPool(device::MemoryLimit& limit, Allocate allocate);
+  /// A tensor with uninitialized elements. `what` and `beside`: as in device::MemoryLimit::hold.
   Tensor take(DType dtype, Dims dims, std::string_view what, size_t beside);
   /// Unused bytes in the pool.
   size_t idle() const;
 
  private:
   struct Shelf;
-  MemoryLimit& limit_;
+  device::MemoryLimit& limit_;
   Allocate allocate_;
   std::shared_ptr<Shelf> shelf_;
 };

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "../backend_suite.h"
-#include "tessera/comm/gloo/frames.h"
 #include "tessera/comm/gloo/gloo_world.h"
-#include "tessera/comm/gloo/store_client.h"
 #include "tessera/comm/hosts.h"
 #include "tessera/comm/plugin.h"
+#include "tessera/comm/rendezvous/frames.h"
+#include "tessera/comm/rendezvous/store_client.h"
 
 namespace tessera::comm {
 namespace {

@@ -10,11 +10,11 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/gloo/alarm.h"
 #include "tessera/comm/gloo/gloo_context.h"
-#include "tessera/comm/gloo/store_client.h"
-#include "tessera/comm/gloo/store_server.h"
 #include "tessera/comm/launch.h"
 #include "tessera/comm/remote/direct_plan.h"
 #include "tessera/comm/remote/watch.h"
+#include "tessera/comm/rendezvous/store_client.h"
+#include "tessera/comm/rendezvous/store_server.h"
 
 namespace tessera::comm {
 

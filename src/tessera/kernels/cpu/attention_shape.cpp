@@ -6,7 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/require.h"
-#include "tessera/kernels/cpu/view.h"
+#include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "tessera/kernels/cpu/parallel.h"
-#include "tessera/kernels/cpu/view.h"
+#include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
 

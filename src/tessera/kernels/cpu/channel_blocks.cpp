@@ -1,11 +1,8 @@
 #include "tessera/kernels/cpu/channel_blocks.h"
 
-#include <algorithm>
 #include <array>
 
 #include "tessera/kernels/cpu/convolution_layout.h"
-#include "tessera/kernels/cpu/followers.h"
-#include "tessera/kernels/cpu/pooling.h"
 
 namespace tessera::kernels {
 namespace {
@@ -15,128 +12,6 @@ using Tag = dnnl::memory::format_tag;
 // By spatial rank 1 to 3.
 constexpr std::array<Tag, 3> kBlocks16{Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c};
 constexpr std::array<Tag, 3> kBlocks8{Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c};
-
-bool has_blocks(const TensorDesc& desc) {
-  return desc.rank() >= 3 && desc.rank() <= 5 && desc.count() > 0 && channel_block(desc.dtype) > 0;
-}
-
-bool is_elementwise(const Node& node) {
-  return can_follow(node) && keeps_zero(node);
-}
-
-/// The role of a group for blocks.
-enum class Role : uint8_t { none, convolution, pooling, global_pooling, elementwise };
-
-class Assignment {
- public:
-  Assignment(const std::vector<NodeGroup>& groups, const std::set<const Value*>& kept, const DescOf& desc_of)
-      : groups_(groups), kept_(kept), desc_of_(desc_of) {
-    for (const NodeGroup& group : groups) roles_.push_back(role_of(group));
-  }
-
-  std::map<const Value*, int64_t> run() {
-    for (size_t g = 0; g < groups_.size(); ++g)
-      for (const Value* output : groups_[g].outputs)
-        if (output && gives(roles_[g]) && !kept_.contains(output)) blocked_.insert(output);
-    // If some reader cannot take a value in blocks, it is row-major, and so are all values that must have the same
-    // layout.
-    bool changed = true;
-    while (changed) {
-      changed = false;
-      for (size_t g = 0; g < groups_.size(); ++g) {
-        for (size_t i = 0; i < groups_[g].inputs.size(); ++i)
-          if (!takes(g, i)) changed |= blocked_.erase(groups_[g].inputs[i]) > 0;
-        changed |= level(g);
-      }
-    }
-    std::map<const Value*, int64_t> blocks;
-    for (const Value* value : blocked_) blocks[value] = channel_block(value->dtype());
-    return blocks;
-  }
-
- private:
-  Role role_of(const NodeGroup& group) const {
-    if (is_convolution(group)) return Role::convolution;
-    if (is_pooling(group)) return Role::pooling;
-    if (is_global_pooling(group)) return Role::global_pooling;
-    return is_elementwise_group(group) ? Role::elementwise : Role::none;
-  }
-
-  // Its followers' other operands must be like its result, since one value per channel has another layout in blocks.
-  bool is_convolution(const NodeGroup& group) const {
-    const Node& node = *group.root;
-    if (!node.is("Conv") || !group.packed) return false;
-    const TensorDesc x = desc_of_(node.inputs[0]), y = desc_of_(node.outputs[0]);
-    if (!has_blocks(x) || !has_blocks(y)) return false;
-    for (const Follower& follower : group.followers)
-      if (follower.other() >= 0 && desc_of_(group.inputs[follower.other()]).dims != y.dims) return false;
-    const int64_t groups = node.get_int("group", 1), block = channel_block(x.dtype);
-    if (groups == 1) return true;
-    const bool depthwise = groups == x.dims[1] && groups == y.dims[1];
-    return depthwise || (x.dims[1] / groups % block == 0 && y.dims[1] / groups % block == 0);
-  }
-
-  bool is_pooling(const NodeGroup& group) const {
-    const Node& node = *group.root;
-    if ((!node.is("MaxPool") && !node.is("AveragePool")) || node.output(1)) return false;
-    return has_blocks(desc_of_(node.inputs[0])) && has_blocks(desc_of_(node.outputs[0])) &&
-           library_pools(node, desc_of_(node.inputs[0]), desc_of_(node.outputs[0]));
-  }
-
-  // One window per plane: its result, a column of channels, has the same layout with and without whole blocks.
-  bool is_global_pooling(const NodeGroup& group) const {
-    if (!group.root->is("GlobalAveragePool")) return false;
-    const TensorDesc x = desc_of_(group.inputs[0]);
-    return has_blocks(x) && x.dims[1] % channel_block(x.dtype) == 0;
-  }
-
-  bool is_elementwise_group(const NodeGroup& group) const {
-    const auto keeps_padding = [](const Follower& follower) { return is_elementwise(*follower.node); };
-    if (!is_elementwise(*group.root) || !std::all_of(group.followers.begin(), group.followers.end(), keeps_padding))
-      return false;
-    const TensorDesc y = desc_of_(group.outputs[0]);
-    return has_blocks(y) && std::all_of(group.inputs.begin(), group.inputs.end(), [&](const Value* input) {
-             const TensorDesc x = desc_of_(input);
-             return x.dims == y.dims && x.dtype == y.dtype;
-           });
-  }
-
-  static bool gives(Role role) {
-    return role == Role::convolution || role == Role::pooling || role == Role::elementwise;
-  }
-
-  bool takes(size_t g, size_t input) const {
-    if (roles_[g] == Role::elementwise || input == 0) return roles_[g] != Role::none;
-    const auto& followers = groups_[g].followers;
-    return roles_[g] == Role::convolution && std::any_of(followers.begin(), followers.end(), [&](const Follower& f) {
-             return f.other() == static_cast<int>(input);
-           });
-  }
-
-  // Operands and results that one loop passes together have the same layout.
-  bool level(size_t g) {
-    const NodeGroup& group = groups_[g];
-    std::vector<const Value*> alike;
-    if (roles_[g] == Role::elementwise) alike.assign(group.inputs.begin(), group.inputs.end());
-    if (roles_[g] == Role::pooling) alike.push_back(group.inputs[0]);
-    if (roles_[g] == Role::convolution)
-      for (const Follower& follower : group.followers)
-        if (follower.other() >= 0) alike.push_back(group.inputs[follower.other()]);
-    if (alike.empty()) return false;
-    alike.push_back(group.outputs[0]);
-    const auto lies_in_blocks = [&](const Value* value) { return blocked_.contains(value); };
-    if (std::all_of(alike.begin(), alike.end(), lies_in_blocks)) return false;
-    bool changed = false;
-    for (const Value* value : alike) changed |= blocked_.erase(value) > 0;
-    return changed;
-  }
-
-  const std::vector<NodeGroup>& groups_;
-  const std::set<const Value*>& kept_;
-  const DescOf& desc_of_;
-  std::vector<Role> roles_;  // by group
-  std::set<const Value*> blocked_;
-};
 
 }  // namespace
 
@@ -162,11 +37,6 @@ int64_t channel_block(DType dtype) {
   };
   static const int64_t of_float32 = wanted(DType::float32), of_bfloat16 = wanted(DType::bfloat16);
   return dtype == DType::float32 ? of_float32 : dtype == DType::bfloat16 ? of_bfloat16 : 0;
-}
-
-std::map<const Value*, int64_t> assign_blocks(const std::vector<NodeGroup>& groups, const std::set<const Value*>& kept,
-                                              const DescOf& desc_of) {
-  return Assignment(groups, kept, desc_of).run();
 }
 
 }  // namespace tessera::kernels

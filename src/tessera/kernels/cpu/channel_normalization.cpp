@@ -3,7 +3,7 @@
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/row_moments.h"
-#include "tessera/kernels/cpu/view.h"
+#include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "tessera/base/checked.h"
-#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/parallel.h"
 

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "tessera/base/checked.h"
-#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/scratch.h"

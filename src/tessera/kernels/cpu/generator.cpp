@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/registry.h"

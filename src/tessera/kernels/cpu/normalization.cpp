@@ -6,8 +6,8 @@
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/row_moments.h"
 #include "tessera/kernels/cpu/scratch.h"
-#include "tessera/kernels/cpu/view.h"
 #include "tessera/kernels/registry.h"
+#include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/reduce_loops.h"
 

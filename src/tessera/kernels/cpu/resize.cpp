@@ -5,7 +5,7 @@
 
 #include "tessera/base/checked.h"
 #include "tessera/base/saturated.h"
-#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/registry.h"

@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "tessera/kernels/cpu/axes.h"
+#include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 

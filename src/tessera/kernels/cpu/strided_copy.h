@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tessera/kernels/cpu/dispatch.h"
-#include "tessera/kernels/cpu/view.h"
+#include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
 

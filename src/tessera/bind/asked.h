@@ -1,0 +1,52 @@
+#pragma once
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/bind/groups.h"
+
+namespace tessera::bind {
+
+/// Records which values each of a sequence of decisions asked for. If only some values change, only the decisions that
+/// asked for these can change.
+///
+/// Example: decision 0 asks for the extents of x and y, decision 1 for those of y. If x changes, decision 0 must be
+/// made again; if y changes, both.
+class Asked {
+ public:
+  /// `values`, with all requests noted from now on under the current decision. Both objects must outlive the result.
+  Bound noted(const Bound& values) {
+    return {[this, &values](const Value* value) {
+              note(value);
+              return values.desc(value);
+            },
+            [this, &values](const Value* value) {
+              note(value);
+              return values.ints(value);
+            }};
+  }
+  size_t decision = 0;
+
+  /// The decisions that asked for one of these, in order.
+  std::vector<size_t> of(const std::vector<const Value*>& values) const {
+    std::vector<size_t> decisions;
+    for (const Value* value : values)
+      if (auto found = by_value_.find(value); found != by_value_.end())
+        decisions.insert(decisions.end(), found->second.begin(), found->second.end());
+    std::sort(decisions.begin(), decisions.end());
+    decisions.erase(std::unique(decisions.begin(), decisions.end()), decisions.end());
+    return decisions;
+  }
+
+ private:
+  void note(const Value* value) {
+    if (!value || value->has_data()) return;  // data never change
+    std::vector<size_t>& askers = by_value_[value];
+    if (askers.empty() || askers.back() != decision) askers.push_back(decision);
+  }
+
+  std::unordered_map<const Value*, std::vector<size_t>> by_value_;
+};
+
+}  // namespace tessera::bind

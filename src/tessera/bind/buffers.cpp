@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/bind/frame.h"
+
+/// The memory of the arena: who needs a buffer for how long, and where it lies.
+namespace tessera::bind {
+
+void Binding::note_uses() {
+  const Graph& graph = *program_.graph;
+  const std::vector<NodeGroup>& groups = frame_->groups;
+  auto& uses = frame_->uses;
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (const Value* operand : groups[g].inputs)
+      if (operand) uses[home(operand)].push_back(frame_->spans[g]);
+  const int end = static_cast<int>(frame_->actions.size());
+  for (const Value* output : graph.outputs) uses[home(output)].push_back({end, end});
+  for (const auto& value : graph.values()) {
+    if (value->next) uses[home(value->next)].push_back({end, end});
+    if (options_.keep_all) uses[home(value.get())].push_back({end, end});
+  }
+}
+
+// The action that is the last use of a value; -1: it has none.
+int Binding::last_use(const Value* value) const {
+  int last = -1;
+  if (auto uses = frame_->uses.find(home(value)); uses != frame_->uses.end())
+    for (const Span& use : uses->second) last = std::max(last, use.end);
+  return last;
+}
+
+int Binding::new_buffer(size_t bytes, const Span& span) {
+  machine_.buffers.push_back({bytes, span.begin, span.end});
+  return static_cast<int>(machine_.buffers.size()) - 1;
+}
+
+void Binding::place_buffers() {
+  MemoryPlan plan = plan_memory(machine_.buffers);
+  machine_.offsets = std::move(plan.offsets);
+  machine_.arena_bytes = plan.bytes;
+  machine_.staging_bytes = 0;
+  for (auto* copies : {&machine_.inputs, &machine_.outputs})
+    for (HostCopy& copy : *copies) {
+      if (!copy.staged) continue;
+      copy.staging = machine_.staging_bytes;
+      machine_.staging_bytes += copy.bytes();
+    }
+}
+
+std::vector<device::NamedBytes> Binding::pieces() const {
+  std::vector<device::NamedBytes> all(machine_.buffers.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i].bytes = machine_.buffers[i].bytes;
+  for (const auto& step : machine_.steps)
+    if (step->scratch >= 0)
+      all[static_cast<size_t>(step->scratch)].name =
+          fmt::format("scratch memory of {} '{}'", step->info.op, step->info.name);
+  for (const auto& [value, place] : frame_->places)
+    if (place.where == Where::arena && all[place.index].name.empty() && !frame_->views.contains(value))
+      all[place.index].name = fmt::format("'{}'", value->name);
+  if (machine_.staging_bytes > 0) all.push_back({"the host's copies of inputs and outputs", machine_.staging_bytes});
+  return all;
+}
+
+}  // namespace tessera::bind

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "tessera/kernels/kernel.h"
+
+namespace tessera::bind {
+
+/// A communication node of domain tessera.comm, bound to a rank and to extents. From start() until wait(), which gets
+/// the same buffers, has returned, operands must not change, and nobody may touch results.
+class Communication {
+ public:
+  virtual ~Communication() = default;
+  virtual size_t scratch_bytes() const = 0;
+  virtual void start(const kernels::KernelArgs& args) = 0;
+  /// Lets it advance if the communicator leaves that to its callers (Communicator::test).
+  virtual void advance() = 0;
+  virtual void wait(const kernels::KernelArgs& args) = 0;
+};
+
+}  // namespace tessera::bind

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tessera/kernels/library.h"
+
+/// How a program's nodes are assigned to kernels. A matrix product or convolution takes over the element-wise nodes
+/// that follow it as an epilogue; other element-wise nodes pass through memory together; values inside a group are
+/// never stored. Convolution networks stay in blocks of channels from end to end. Reshapes, transposes and splits are
+/// views if their readers can stride as the views do.
+namespace tessera::bind {
+
+/// Nodes that one kernel runs, at the place of the last of them.
+struct NodeGroup {
+  const Node* root = nullptr;  ///< of the program, or `own`
+  std::vector<kernels::Follower> followers;
+  std::vector<Value*> inputs;  ///< the root's operands, then the followers' other ones
+  std::vector<Value*> outputs;
+  std::shared_ptr<const Node> own = {};              ///< a root that reads its weight before a Transpose
+  std::optional<kernels::PackedLayout> packed = {};  ///< of operand 1, if it is a weight that this machine packs
+};
+
+/// A value that lies in the memory of another one.
+struct Placed {
+  const Value* base = nullptr;  ///< is itself in no other's memory
+  int64_t offset = 0;           ///< elements of the base before it
+  Dims strides;                 ///< in elements; empty: row-major
+};
+
+/// Types of values on bound extents, row-major.
+using DescOf = std::function<kernels::TensorDesc(const Value*)>;
+
+/// What a rank knows about a program's values before it runs.
+struct Bound {
+  DescOf desc;
+  std::function<std::optional<std::vector<int64_t>>(const Value*)> ints;  ///< elements of constants and expressions
+};
+
+/// Places views at other extents, if the groups stay the same.
+class Regrouping {
+ public:
+  virtual ~Regrouping() = default;
+  /// The views that had to be placed anew, because a value that decided them is among `changed`: all values whose
+  /// extents, or elements of expressions, differ from those for which the groups were made. Nullopt if the new extents
+  /// lead to other groups or other views. Only one thread at a time may call this.
+  virtual std::optional<std::map<const Value*, Placed>> views(const std::vector<const Value*>& changed,
+                                                              const Bound& values) = 0;
+};
+
+struct Grouping {
+  std::vector<NodeGroup> groups;            ///< in running order
+  std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks, by TensorDesc::block
+  std::map<const Value*, Placed> views;     ///< values without memory of their own
+  std::shared_ptr<Regrouping> again = {};   ///< null after single_nodes; lives as long as the graph at most
+};
+
+/// The groups of a rank's program. Every node is in a group, except nodes whose results are views, and Transposes of
+/// weights whose readers read the weight itself. User errors name the node.
+Grouping group_nodes(const Graph& graph, const Bound& values, const kernels::Library& library);
+
+/// Each node alone, all values row-major; only whole values have views. For reading every value after a run.
+Grouping single_nodes(const Graph& graph, const Bound& values, const kernels::Library& library);
+
+}  // namespace tessera::bind

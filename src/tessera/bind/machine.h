@@ -1,0 +1,119 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/bind/communication.h"
+#include "tessera/bind/memory.h"
+#include "tessera/bind/schedule.h"
+#include "tessera/bind/state_slot.h"
+#include "tessera/mesh/box.h"
+
+/// The machine program: what one rank does in a run, at one set of sizes, as a list that only has to be enqueued. The
+/// passes of this folder make it; runs, the memory report and `--dump=machine` read it.
+namespace tessera::bind {
+
+/// The description of a step, for profiles. A communication has two actions: its start and its wait.
+struct StepInfo {
+  std::string name;  ///< of the node, or of its first result
+  std::string op;
+  bool communication = false;
+  std::vector<std::string> axes;  ///< of a communication: of the mesh, as the node names them
+  int leader = 0;                 ///< of a communication: the first rank of the group
+  int members = 1;                ///< of a communication: ranks of the group
+  int started = -1;               ///< of a wait: the action that is the start
+};
+
+/// What a step costs this rank.
+struct Cost {
+  double flops = 0;     ///< floating-point operations; 0: none worth counting (OpDef::flops)
+  size_t read = 0;      ///< bytes of operands, each once
+  size_t written = 0;   ///< bytes of results
+  size_t received = 0;  ///< bytes that come over the links of the step's axes (tessera::received)
+};
+
+/// A place of a value or of a piece of memory.
+struct Place {
+  enum class Where : uint8_t {
+    none,    ///< an absent operand or result
+    arena,   ///< buffer `index`
+    fixed,   ///< `address`: constants, and states that never change
+    input,   ///< the caller's whole input of port `index`
+    output,  ///< the caller's whole output of port `index`
+    state,   ///< the current value of slot `index`
+    next,    ///< the spare of slot `index`
+  };
+  Where where = Where::none;
+  size_t index = 0;
+  const void* address = nullptr;
+  size_t skip = 0;  ///< bytes before the value
+};
+
+/// A kernel's run or a communication: what a group of nodes does.
+struct Step {
+  std::shared_ptr<kernels::Kernel> kernel;  ///< maybe other steps', too; null: it communicates
+  std::shared_ptr<Communication> communication;
+  StepInfo info;
+  std::vector<Place> inputs, outputs;
+  std::vector<kernels::TensorDesc> operands, results;  ///< the types of these
+  int scratch = -1;                                    ///< buffer; -1: none
+  Cost cost;
+  bool writes_state = false;    ///< over the value that it had before
+  std::vector<const void*> in;  ///< room for addresses, while it is enqueued
+  std::vector<void*> out;
+  // For who makes it again at other sizes:
+  bool meanwhile = false;      ///< a communication is under way when it runs
+  int taken_over = -1;         ///< operand in whose memory the first result is
+  std::vector<int> last_uses;  ///< of operands' buffers, as they were known before the step; -1: no buffer
+};
+
+/// The queues that a device may have. Synchronous ones have only the first.
+enum class QueueKind : uint8_t { compute, communication };
+
+/// An action where and when it is enqueued.
+struct Enqueued {
+  Action action;
+  QueueKind queue = QueueKind::compute;
+  int after = -1;        ///< an earlier action of the other queue that must have ended; -1: none
+  bool signals = false;  ///< an action of the other queue comes after this one
+};
+
+/// A part of a whole tensor of the caller that is copied to or from a place of the rank's own.
+struct HostCopy {
+  size_t port = 0;
+  Place place;
+  Box box;
+  size_t element = 1;   ///< bytes
+  bool staged = false;  ///< the device copies one piece, so that the host must gather or scatter it at `staging`
+  size_t staging = 0;   ///< offset in the rank's staging memory
+
+  size_t bytes() const { return static_cast<size_t>(box.count()) * element; }
+};
+
+/// A state whose next value is in its slot's spare after a run, or is copied there.
+struct Exchange {
+  size_t slot = 0;
+  bool copied = false;
+  Place from = {};  ///< of what is copied
+};
+
+struct MachineProgram {
+  std::vector<std::shared_ptr<Step>> steps;              ///< as the program has them
+  std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
+  std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
+  std::vector<Lifetime> buffers;                         ///< in actions
+  std::vector<size_t> offsets;                           ///< of the buffers in the arena
+  size_t arena_bytes = 0;
+  size_t staging_bytes = 0;       ///< of the host, through which parts of inputs and outputs pass
+  std::vector<HostCopy> inputs;   ///< before the first action
+  std::vector<HostCopy> outputs;  ///< after the last one
+  std::vector<StateSlot*> slots;  ///< of states that change
+  std::vector<Exchange> exchanges;
+
+  /// The sum of all steps' costs.
+  Cost total() const;
+};
+
+}  // namespace tessera::bind

@@ -1,0 +1,48 @@
+#include "tessera/bind/frame.h"
+#include "tessera/bind/traits.h"
+
+/// How this rank's parts of the outputs get into the caller's whole tensors.
+namespace tessera::bind {
+
+Box Binding::box(const Value* value) const {
+  return spmd::held_part(program_, value, rank_->coordinates(), symbols_);
+}
+
+// Bytes of the whole before the first of a contiguous part.
+size_t Binding::skip_of(const Box& part, const Value* value) {
+  return static_cast<size_t>(part.count() ? part.first() : 0) * element_bytes(value);
+}
+
+bool Binding::writes(const Value* value) const {
+  return spmd::writes_part(program_, value, rank_->coordinates());
+}
+
+// A result that is one piece of an output is made where the output lies, if this rank is the one that writes it.
+void Binding::place_outputs() {
+  if (options_.keep_all || !rank_->device().uses_host_memory()) return;
+  for (size_t i = 0; i < program_.outputs.size(); ++i) {
+    const Value* value = program_.outputs[i].value;
+    if (!value) continue;  // it lives elsewhere
+    const Value* root = home(value);
+    if (root->kind != ValueKind::result || frame_->direct.contains(root) || !writes(value)) continue;
+    const Box part = box(value);
+    if (!part.contiguous()) continue;
+    frame_->direct[root] = {Where::output, i, nullptr, skip_of(part, value)};
+  }
+}
+
+// The other results are copied there after the last action.
+void Binding::copy_outputs() {
+  machine_.outputs.clear();
+  for (size_t i = 0; i < program_.outputs.size(); ++i) {
+    const Value* value = program_.outputs[i].value;
+    if (!value || !writes(value)) continue;
+    const Place& made = *located(value);
+    if (made.where == Where::output && made.index == i) continue;
+    HostCopy copy{i, made, box(value), element_bytes(value)};
+    copy.staged = !rank_->device().uses_host_memory() && !copy.box.contiguous();
+    machine_.outputs.push_back(std::move(copy));
+  }
+}
+
+}  // namespace tessera::bind

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "tessera/bind/communication.h"
+#include "tessera/bind/kernel_cache.h"
+#include "tessera/bind/machine.h"
+#include "tessera/device/memory_limit.h"
+#include "tessera/mesh/mesh.h"
+
+namespace tessera::bind {
+
+/// What binding asks of the rank for which it binds a program: who it is, what it computes on, and where its states
+/// are. Whoever only wants to know what would run gives addresses that nobody reads.
+class Rank {
+ public:
+  virtual ~Rank() = default;
+
+  virtual const Mesh& mesh() const = 0;
+  virtual const std::vector<int64_t>& coordinates() const = 0;
+  virtual int threads() const = 0;
+  virtual const device::Device& device() const = 0;
+  /// Null where nothing will run.
+  virtual const device::MemoryLimit* memory_limit() const = 0;
+  /// Whether communications need calls of Communication::advance.
+  virtual bool advances_by_tests() const = 0;
+  /// Makes these calls for what is under way; long kernels call it now and then.
+  virtual void advance() = 0;
+  virtual KernelCache& kernels() = 0;
+
+  /// The tensor in memory that the device's kernels read: itself, or a copy.
+  virtual Tensor resident(const Tensor& tensor) = 0;
+  /// This rank's shard of a state that never changes: where kernels read it, and where the host does.
+  virtual const Tensor& shard(const Value* state) = 0;
+  virtual const Tensor& host_shard(const Value* state) = 0;
+  /// `node`'s packed form of the state that is its operand 1, made by running `pack` (a PackWeight node).
+  virtual const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) = 0;
+  /// This rank's shard of a state that changes.
+  virtual StateSlot& slot(const Value* state) = 0;
+  /// Gives the slot a spare.
+  virtual void need_spare(StateSlot& slot) = 0;
+
+  /// Fills in the fields of `info` that describe communication.
+  virtual std::unique_ptr<Communication> prepare_communication(const Node& node, const SymbolLookup& symbols,
+                                                               StepInfo& info) = 0;
+};
+
+}  // namespace tessera::bind

@@ -1,0 +1,254 @@
+#include "tessera/bind/schedule.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tessera/base/error.h"
+
+namespace tessera::bind {
+namespace {
+
+/// The dependences: tasks that touch the same memory, one of them writing, stay in the order given, and so do
+/// communications.
+struct Dependences {
+  std::vector<std::vector<int>> after;  ///< by task: those that wait for its end
+  std::vector<int> before;              ///< by task: how many tasks must end before it
+
+  explicit Dependences(const std::vector<Task>& tasks) : after(tasks.size()), before(tasks.size()) {
+    std::map<int, int> writer;                // of a memory: the last
+    std::map<int, std::vector<int>> readers;  // of a memory, since then
+    for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
+      std::set<int> needed;
+      for (int memory : tasks[t].reads)
+        if (auto last = writer.find(memory); last != writer.end()) needed.insert(last->second);
+      for (int memory : tasks[t].writes) {
+        if (auto last = writer.find(memory); last != writer.end()) needed.insert(last->second);
+        needed.insert(readers[memory].begin(), readers[memory].end());
+      }
+      for (int memory : tasks[t].reads) readers[memory].push_back(t);
+      for (int memory : tasks[t].writes) writer[memory] = t, readers[memory].clear();
+      for (int other : needed) after[other].push_back(t);
+      before[t] = static_cast<int>(needed.size());
+    }
+  }
+};
+
+/// The bytes that are needed at a point of an order under construction.
+class Ledger {
+ public:
+  Ledger(const std::vector<Task>& tasks, const std::vector<Memory>& memories)
+      : tasks_(tasks), memories_(memories), uses_(memories.size()), held_(memories.size()) {
+    std::vector<bool> written(memories.size());
+    for (const Task& task : tasks) {
+      for (int memory : touched(task)) ++uses_[memory];
+      for (int memory : task.writes) written[memory] = true;
+    }
+    for (size_t m = 0; m < memories.size(); ++m) {
+      if (memories[m].kept) ++uses_[m];
+      if (!written[m] && uses_[m] > 0) hold(static_cast<int>(m));
+    }
+  }
+
+  /// The bytes while the task runs.
+  size_t with(int task) const {
+    size_t bytes = bytes_ + tasks_[task].scratch;
+    for (int memory : tasks_[task].writes)
+      if (!held_[memory]) bytes += memories_[memory].bytes;
+    return taken_over(task) >= 0 ? bytes - memories_[taken_over(task)].bytes : bytes;
+  }
+
+  void begin(int task) {
+    const int spare = taken_over(task);
+    bytes_ += tasks_[task].scratch;
+    for (int memory : tasks_[task].writes) hold(memory);
+    if (spare >= 0) release(spare);
+  }
+
+  void end(int task) {
+    bytes_ -= tasks_[task].scratch;
+    for (int memory : touched(tasks_[task]))
+      if (--uses_[memory] == 0) release(memory);
+  }
+
+ private:
+  static std::set<int> touched(const Task& task) {
+    std::set<int> all(task.reads.begin(), task.reads.end());
+    all.insert(task.writes.begin(), task.writes.end());
+    return all;
+  }
+
+  // The memory that becomes the first result's; -1: none.
+  int taken_over(int t) const {
+    const Task& task = tasks_[t];
+    if (!task.in_place || task.reads.empty() || task.writes.empty()) return -1;
+    const int from = task.reads.front(), to = task.writes.front();
+    return from != to && held_[from] && uses_[from] == 1 && memories_[from].bytes == memories_[to].bytes ? from : -1;
+  }
+
+  void hold(int memory) {
+    if (!held_[memory]) bytes_ += memories_[memory].bytes;
+    held_[memory] = true;
+  }
+  void release(int memory) {
+    if (held_[memory]) bytes_ -= memories_[memory].bytes;
+    held_[memory] = false;
+  }
+
+  const std::vector<Task>& tasks_;
+  const std::vector<Memory>& memories_;
+  std::vector<int> uses_;  // still to come
+  std::vector<bool> held_;
+  size_t bytes_ = 0;
+};
+
+class Overlap {
+ public:
+  Overlap(const std::vector<Task>& tasks, const std::vector<Memory>& memories, const Limits& limits)
+      : tasks_(tasks), limits_(limits), ledger_(tasks, memories), dependences_(tasks) {
+    // The earliest communication that needs a task, itself included.
+    needed_by_.assign(tasks.size(), std::numeric_limits<int>::max());
+    for (int t = static_cast<int>(tasks.size()) - 1; t >= 0; --t) {
+      for (int later : dependences_.after[t]) needed_by_[t] = std::min(needed_by_[t], needed_by_[later]);
+      if (!tasks[t].communicates) continue;
+      needed_by_[t] = t;
+      communications_.push_front(t);
+    }
+    for (int t = 0; t < static_cast<int>(tasks.size()); ++t)
+      if (dependences_.before[t] == 0) add_ready(t);
+  }
+
+  std::vector<Action> run() {
+    while (!ready_.empty() || !under_way_.empty()) {
+      const int next = choose();
+      if (next < 0)
+        wait_for_oldest();
+      else
+        take(next);
+    }
+    check(actions_.size() == tasks_.size() + static_cast<size_t>(waits_), "every step comes to its turn");
+    return std::move(actions_);
+  }
+
+ private:
+  // The step to take; -1: wait for the oldest communication first.
+  int choose() const {
+    if (ready_.empty()) return -1;
+    const bool full = under_way_.size() == static_cast<size_t>(limits_.under_way);
+    if (const int needed = ready_by_need_.begin()->second; !full && fits(needed)) return needed;
+    const int first = *ready_.begin();
+    if (under_way_.empty() || (fits(first) && !(full && tasks_[first].communicates))) return first;
+    return -1;
+  }
+
+  bool fits(int task) const { return !limits_.bytes || ledger_.with(task) <= *limits_.bytes; }
+
+  // A communication is ready in its turn.
+  void add_ready(int task) {
+    if (tasks_[task].communicates && (communications_.empty() || task != communications_.front())) return;
+    ready_.insert(task);
+    ready_by_need_.insert({needed_by_[task], task});
+  }
+
+  void take(int task) {
+    while (tasks_[task].at_once && !under_way_.empty()) wait_for_oldest();
+    ready_.erase(task);
+    ready_by_need_.erase({needed_by_[task], task});
+    ledger_.begin(task);
+    if (!tasks_[task].communicates) {
+      actions_.push_back({task, Phase::run});
+      return end(task);
+    }
+    actions_.push_back({task, Phase::start});
+    communications_.pop_front();
+    if (!communications_.empty() && dependences_.before[communications_.front()] == 0)
+      add_ready(communications_.front());
+    if (tasks_[task].at_once)
+      wait_for(task);
+    else
+      under_way_.push_back(task);
+  }
+
+  void wait_for_oldest() {
+    const int oldest = under_way_.front();
+    under_way_.pop_front();
+    wait_for(oldest);
+  }
+
+  void wait_for(int task) {
+    actions_.push_back({task, Phase::wait});
+    ++waits_;
+    end(task);
+  }
+
+  void end(int task) {
+    ledger_.end(task);
+    for (int later : dependences_.after[task])
+      if (--dependences_.before[later] == 0) add_ready(later);
+  }
+
+  const std::vector<Task>& tasks_;
+  const Limits limits_;
+  Ledger ledger_;
+  Dependences dependences_;  // `before` counts the tasks that have not ended
+  std::vector<int> needed_by_;
+  std::deque<int> communications_, under_way_;  // to come; started
+  std::set<int> ready_;
+  std::set<std::pair<int, int>> ready_by_need_;  // the same, by the communication that needs them
+  std::vector<Action> actions_;
+  int waits_ = 0;
+};
+
+}  // namespace
+
+std::vector<Span> spans_of(const std::vector<Action>& actions, size_t task_count) {
+  std::vector<Span> spans(task_count);
+  for (int at = 0; at < static_cast<int>(actions.size()); ++at) {
+    Span& span = spans[actions[at].task];
+    if (actions[at].phase != Phase::wait) span.begin = at;
+    span.end = at;
+  }
+  return spans;
+}
+
+std::vector<Action> as_given(const std::vector<Task>& tasks) {
+  std::vector<Action> actions;
+  for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
+    actions.push_back({t, tasks[t].communicates ? Phase::start : Phase::run});
+    if (tasks[t].communicates) actions.push_back({t, Phase::wait});
+  }
+  return actions;
+}
+
+std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                               const Limits& limits) {
+  return Overlap(tasks, memories, limits).run();
+}
+
+size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
+                  const std::vector<Memory>& memories) {
+  Ledger ledger(tasks, memories);
+  size_t peak = 0;
+  for (const auto& [task, phase] : actions) {
+    if (phase != Phase::wait) {
+      peak = std::max(peak, ledger.with(task));
+      ledger.begin(task);
+    }
+    if (phase != Phase::start) ledger.end(task);
+  }
+  return peak;
+}
+
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories, int under_way) {
+  constexpr size_t kSlack = size_t{1} << 20;
+  std::vector<Action> given = as_given(tasks);
+  if (std::none_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.communicates; })) return given;
+  const size_t peak = peak_bytes(given, tasks, memories), most = peak + std::max(peak / 20, kSlack);
+  std::vector<Action> actions = overlapped(tasks, memories, {under_way, most});
+  return peak_bytes(actions, tasks, memories) <= most ? actions : given;
+}
+
+}  // namespace tessera::bind

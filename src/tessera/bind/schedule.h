@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tessera::bind {
+
+/// A step of a rank's plan, reduced to what matters for the order. Memories are numbered from 0.
+struct Task {
+  bool communicates = false;  ///< it starts, and is waited for later; else it runs
+  bool at_once = false;       ///< of a communication: it is waited for where it starts, after all that are under way
+  bool in_place = false;  ///< its first result takes over the memory of its first operand if nobody reads that later
+  size_t scratch = 0;     ///< bytes that it needs while it runs: a communication, from start to wait
+  std::vector<int> reads, writes;
+};
+
+/// The memory of a value.
+struct Memory {
+  size_t bytes = 0;   ///< in the rank's arena; 0: elsewhere
+  bool kept = false;  ///< read after the last step
+};
+
+enum class Phase : uint8_t { run, start, wait };
+
+struct Action {
+  int task = 0;
+  Phase phase = Phase::run;
+  bool operator==(const Action&) const = default;
+};
+
+/// From a task's first action to its last, both included: for a communication, from start to wait.
+struct Span {
+  int begin = 0, end = 0;
+};
+std::vector<Span> spans_of(const std::vector<Action>& actions, size_t task_count);
+
+/// The tasks in the order given; each communication is waited for where it starts.
+std::vector<Action> as_given(const std::vector<Task>& tasks);
+
+/// Limits on an order.
+struct Limits {
+  int under_way = 1;                 ///< communications that have started and not been waited for
+  std::optional<size_t> bytes = {};  ///< that are needed at once, as peak_bytes counts them
+};
+
+/// Orders the tasks so that independent tasks run while a communication is under way. Communications start in the order
+/// given. Between start and wait, nobody writes a communication's operands, and nobody reads or writes its results.
+///
+/// The next communication starts as soon as its operands are ready. Among the ready steps, run the one that the
+/// earliest later communication needs (steps that none needs come last; ties follow the order given). If that exceeds
+/// the limits, run the ready step that is first in the order given. If that exceeds them too, or no step is ready, wait
+/// for the oldest communication. If none is under way, the limit of bytes does not apply.
+///
+/// Example with at most one under way: gather v, use v, gather w, use w. `use v` must wait, so the next step is the
+/// second gather, for which the first must end: start v, wait v, start w, use v, wait w, use w.
+///
+/// Invariant: this order adds no deadlock. Take an order of all ranks' starts and waits in which the program as given
+/// reaches its end, and in it the first start that has not happened. Before this start, its rank waits only for
+/// communications that it started earlier. In the program as given it waits for them earlier, too, so all starts that
+/// they need come before this one in that order, and have happened. Waits come in the order of their starts, since a
+/// wait may let no communication but its own advance.
+std::vector<Action> overlapped(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                               const Limits& limits);
+
+/// The most bytes that are needed at once: results from the start of their writer to the end of their last reader, and
+/// scratch.
+size_t peak_bytes(const std::vector<Action>& actions, const std::vector<Task>& tasks,
+                  const std::vector<Memory>& memories);
+
+/// How many communications may be under way at once unless the caller says.
+inline constexpr int kUnderWay = 4;
+
+/// overlapped() with so many communications under way, and a twentieth more memory than the tasks as given need (at
+/// least 1 MiB more); as_given() if that exceeds this limit all the same.
+std::vector<Action> schedule(const std::vector<Task>& tasks, const std::vector<Memory>& memories,
+                             int under_way = kUnderWay);
+
+}  // namespace tessera::bind

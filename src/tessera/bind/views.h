@@ -1,0 +1,34 @@
+#pragma once
+
+#include <set>
+
+#include "tessera/bind/groups.h"
+
+namespace tessera::bind {
+
+/// Decides which values are views in the memory of others, and which groups only make views:
+///
+/// - The result of a reshape, transpose, split, slice or repetition is a view if all its readers can stride as the view
+///   does (or read views of it that they can), and read it soon, so that the rest of the memory is not kept for long.
+/// - If a kernel can scatter its result and only a Transpose reads that, the kernel writes it transposed.
+class Views {
+ public:
+  /// `kept` values are read after the run, so they are views only of whole values. `blocked` values lie in blocks.
+  Views(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked,
+        const kernels::Library& library);
+  ~Views();
+
+  /// The remaining groups, and the views.
+  Grouping assign(const Bound& values);
+  /// The same, with views only of whole, row-major values.
+  Grouping assign_whole(const Bound& values);
+  /// After assign() or assign_whole(): see Regrouping::views.
+  std::optional<std::map<const Value*, Placed>> assign_again(const std::vector<const Value*>& changed,
+                                                             const Bound& values);
+
+ private:
+  class Assignment;
+  std::unique_ptr<Assignment> assignment_;
+};
+
+}  // namespace tessera::bind

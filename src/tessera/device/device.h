@@ -1,0 +1,96 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/kernels/library.h"
+
+/// The seam between the runtime and what computes: memory, queues, events, copies and the lookup of kernels.
+/// docs/devices.md describes what a new device has to do.
+namespace tessera::device {
+
+/// Memory of a device, 64-byte aligned. The host may touch it only where Device::uses_host_memory() says so; else the
+/// address is good for arithmetic and for queues.
+using Memory = std::shared_ptr<std::byte[]>;
+
+/// Gives memory of the host that other ranks may reach. `what` names it in errors: "a rank's arena".
+using HostMemory = std::function<std::shared_ptr<std::byte[]>(size_t bytes, const char* what)>;
+
+/// Work of a queue, called with the arguments as the device sees them.
+using Work = std::function<void(const kernels::KernelArgs&)>;
+
+enum class Direction : uint8_t { to_device, to_host, within };
+
+/// A point in the work of a queue.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+/// Work in order: a piece begins when the piece before it has ended. Only one thread may call the members. After a
+/// piece has failed, the queue skips all later pieces, and finish() throws the failure.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  /// Enqueues work on buffers of the device. The spans of `args` need to live only until the call returns.
+  virtual void run(Work work, const kernels::KernelArgs& args) = 0;
+  /// Enqueues a copy. Memory of the host must stay as it is until the copy has ended.
+  virtual void copy(void* to, const void* from, size_t bytes, Direction direction) = 0;
+  /// Says that nobody needs the content of this memory any more.
+  virtual void discard(void* memory, size_t bytes) = 0;
+
+  /// The point after all work that has been enqueued so far.
+  virtual std::shared_ptr<Event> record() = 0;
+  /// Later work begins after that point of another queue of the device. If that queue has failed, this one fails, too.
+  virtual void wait(std::shared_ptr<Event> event) = 0;
+
+  /// Tells what the queue works on from here on, for flight records; null: on nothing. The text must outlive the queue.
+  virtual void note(const char* step) = 0;
+  /// Writes the time at which the work so far has ended, before finish() returns.
+  virtual void note_time(std::chrono::steady_clock::time_point& time) = 0;
+
+  /// Blocks until all work has ended. Throws what a piece of it has thrown; then the queue is as new.
+  virtual void finish() = 0;
+  /// finish(), but drops the failure.
+  virtual void settle() noexcept = 0;
+};
+
+/// What one rank computes on.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::string_view name() const = 0;
+  /// Whether its memory is the host's: then inputs, outputs and weights are used where they are.
+  virtual bool uses_host_memory() const = 0;
+  /// Whether queues work on their own while the host goes on: then communications have a queue beside the one that
+  /// computes. If not, a queue does its work as it is enqueued.
+  virtual bool is_asynchronous() const = 0;
+
+  /// Memory of at least `bytes` bytes. Devices whose memory is the host's take it from `host`. Throws a user error that
+  /// names `what` if there is not so much.
+  virtual Memory allocate(size_t bytes, const char* what, const HostMemory& host) = 0;
+  /// `threads`: of the CPU, for devices whose kernels run there. `working_on` is told what the queue notes.
+  virtual std::unique_ptr<Queue> make_queue(int threads, std::atomic<const char*>* working_on) = 0;
+
+  virtual const kernels::Library& kernels() const = 0;
+};
+
+/// The names that make_device() knows.
+const std::vector<std::string>& device_names();
+/// A device for one rank, by its name. A user error for an unknown name.
+std::shared_ptr<Device> make_device(std::string_view name);
+
+std::shared_ptr<Device> make_cpu();
+/// A CPU that pretends to be an accelerator, for tests: it computes on threads of its own, behind the host's back, and
+/// its memory faults if the host touches it. New and discarded memory is full of 0xFF bytes (NaN, -1), and work on an
+/// address that is not the device's fails.
+std::shared_ptr<Device> make_simulated();
+
+}  // namespace tessera::device

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/tensor.h"
+
+namespace tessera::device {
+
+/// A piece of planned memory and its owner.
+struct NamedBytes {
+  std::string name;  ///< "'y'", "scratch memory of Resize 'up'"
+  size_t bytes = 0;
+};
+
+/// A limit on the memory that one process holds for all of its ranks: buffers, weights that are not mapped from files,
+/// and outputs for as long as the caller holds them or the session keeps their memory. Memory beyond the limit is
+/// refused before it is allocated. Ranks share one limit; several threads may call its members.
+class MemoryLimit {
+ public:
+  /// 0: what the machine has.
+  explicit MemoryLimit(size_t bytes);
+
+  size_t bytes() const { return bytes_; }
+
+  /// Throws a user error naming the tensor if it alone is more than the limit.
+  void require(size_t bytes, std::string_view name) const;
+  /// Adds this piece to the memory held from run to run, and throws if the sum exceeds the limit. The piece counts
+  /// until the last copy of the result is gone, which may be after the limit itself. `what`: "the shard of 'w'".
+  [[nodiscard]] std::shared_ptr<const void> hold(size_t bytes, std::string_view what) { return hold(bytes, what, 0); }
+  /// Likewise, while `beside` more bytes are in use that are not held: arenas.
+  [[nodiscard]] std::shared_ptr<const void> hold(size_t bytes, std::string_view what, size_t beside);
+  /// The same, but null where hold() throws.
+  [[nodiscard]] std::shared_ptr<const void> hold_if_there_is_room(size_t bytes, size_t beside);
+  /// The tensor; its last copy releases the memory held for it.
+  static Tensor released_with(Tensor tensor, std::shared_ptr<const void> held);
+
+  /// Throws a user error that names the largest of `pieces` if the held bytes and `planned` more exceed the limit.
+  /// `idle`: held bytes that would be released if needed.
+  void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces, size_t idle = 0) const;
+
+ private:
+  size_t bytes_;
+  std::shared_ptr<std::atomic<size_t>> held_ = std::make_shared<std::atomic<size_t>>(0);
+};
+
+}  // namespace tessera::device

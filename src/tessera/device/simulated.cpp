@@ -1,0 +1,230 @@
+#include <omp.h>
+#include <sys/mman.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/device/device.h"
+
+namespace tessera::device {
+namespace {
+
+constexpr int kPoison = 0xFF;
+constexpr size_t kPage = 4096;
+
+/// The device's addresses: pages that nobody may touch, each range standing for memory of the host.
+class AddressSpace {
+ public:
+  std::byte* add(std::byte* real, size_t bytes, const char* what) {
+    const size_t reserved = (bytes / kPage + 1) * kPage;  // the end of a range is nobody else's beginning
+    void* start = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) fail("device", "there are no addresses left for {} of {} bytes", what, bytes);
+    const std::lock_guard lock(mutex_);
+    ranges_.emplace(reinterpret_cast<uintptr_t>(start), Range{real, bytes, reserved});
+    return static_cast<std::byte*>(start);
+  }
+
+  void remove(std::byte* start) {
+    const std::lock_guard lock(mutex_);
+    auto range = ranges_.find(reinterpret_cast<uintptr_t>(start));
+    munmap(start, range->second.reserved);
+    ranges_.erase(range);
+  }
+
+  /// The memory behind an address; an internal error if it is not the device's. Null stays null.
+  std::byte* real(const void* address) const {
+    if (!address) return nullptr;
+    const auto number = reinterpret_cast<uintptr_t>(address);
+    const std::lock_guard lock(mutex_);
+    auto after = ranges_.upper_bound(number);
+    check(after != ranges_.begin(), "work gets addresses of the device only");
+    const auto& [start, range] = *std::prev(after);
+    check(number - start <= range.bytes, "work gets addresses of the device only");
+    return range.real + (number - start);
+  }
+
+ private:
+  struct Range {
+    std::byte* real = nullptr;
+    size_t bytes = 0, reserved = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<uintptr_t, Range> ranges_;
+};
+
+// One for all devices of the process, since sessions that share states have a device each.
+AddressSpace& addresses() {
+  static auto* const space = new AddressSpace;
+  return *space;
+}
+
+/// Set once the queue has come so far.
+struct Mark : Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool reached = false;
+  std::exception_ptr failure;  ///< of that queue
+
+  void reach(const std::exception_ptr& with) {
+    const std::lock_guard lock(mutex);
+    reached = true;
+    failure = with;
+    changed.notify_all();
+  }
+  void await() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return reached; });
+    if (failure) std::rethrow_exception(failure);
+  }
+};
+
+class SimulatedQueue : public Queue {
+ public:
+  SimulatedQueue(int threads, std::atomic<const char*>* working_on)
+      : working_on_(working_on), thread_([this, threads] { loop(threads); }) {}
+  ~SimulatedQueue() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void run(Work work, const kernels::KernelArgs& args) override {
+    Arguments given{{args.inputs.begin(), args.inputs.end()}, {args.outputs.begin(), args.outputs.end()}, args.scratch};
+    enqueue([work = std::move(work), given = std::move(given)]() mutable {
+      for (const void*& input : given.inputs) input = addresses().real(input);
+      for (void*& output : given.outputs) output = addresses().real(output);
+      work({given.inputs, given.outputs, addresses().real(given.scratch)});
+    });
+  }
+
+  void copy(void* to, const void* from, size_t bytes, Direction direction) override {
+    if (bytes == 0) return;
+    enqueue([to, from, bytes, direction] {
+      void* target = direction == Direction::to_host ? to : addresses().real(to);
+      const void* source = direction == Direction::to_device ? from : addresses().real(from);
+      std::memcpy(target, source, bytes);
+    });
+  }
+
+  void discard(void* memory, size_t bytes) override {
+    if (bytes > 0) enqueue([memory, bytes] { std::memset(addresses().real(memory), kPoison, bytes); });
+  }
+
+  std::shared_ptr<Event> record() override {
+    auto mark = std::make_shared<Mark>();
+    enqueue_always([this, mark] { mark->reach(failure_); });
+    return mark;
+  }
+
+  void wait(std::shared_ptr<Event> event) override {
+    enqueue([event = std::move(event)] { static_cast<Mark&>(*event).await(); });
+  }
+
+  void note(const char* step) override {
+    if (working_on_) enqueue([this, step] { working_on_->store(step, std::memory_order_release); });
+  }
+
+  void note_time(std::chrono::steady_clock::time_point& time) override {
+    enqueue([&time] { time = std::chrono::steady_clock::now(); });
+  }
+
+  void finish() override {
+    if (std::exception_ptr failed = end_all()) std::rethrow_exception(failed);
+  }
+  void settle() noexcept override { (void)end_all(); }
+
+ private:
+  struct Arguments {
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    void* scratch = nullptr;
+  };
+
+  // Work that a failure skips.
+  void enqueue(std::function<void()> work) {
+    enqueue_always([this, work = std::move(work)] {
+      if (failure_) return;
+      try {
+        work();
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    });
+  }
+
+  void enqueue_always(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+
+  std::exception_ptr end_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return work_.empty() && !busy_; });
+    return std::exchange(failure_, nullptr);
+  }
+
+  void loop(int threads) {
+    omp_set_num_threads(threads);
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stop_ || !work_.empty(); });
+      if (work_.empty()) return;
+      std::function<void()> work = std::move(work_.front());
+      work_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      work();
+      work = nullptr;
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::atomic<const char*>* working_on_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  std::exception_ptr failure_;  // set by the thread, read by others only while it is idle
+  bool busy_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+class Simulated : public Device {
+ public:
+  std::string_view name() const override { return "simulated"; }
+  bool uses_host_memory() const override { return false; }
+  bool is_asynchronous() const override { return true; }
+
+  Memory allocate(size_t bytes, const char* what, const HostMemory& host) override {
+    std::shared_ptr<std::byte[]> real = host(bytes, what);
+    if (bytes > 0) std::memset(real.get(), kPoison, bytes);
+    std::byte* start = addresses().add(real.get(), bytes, what);
+    return {start, [real](std::byte* address) { addresses().remove(address); }};
+  }
+  std::unique_ptr<Queue> make_queue(int threads, std::atomic<const char*>* working_on) override {
+    return std::make_unique<SimulatedQueue>(threads, working_on);
+  }
+  const kernels::Library& kernels() const override { return kernels::cpu_library(); }
+};
+
+}  // namespace
+
+std::shared_ptr<Device> make_simulated() {
+  return std::make_shared<Simulated>();
+}
+
+}  // namespace tessera::device

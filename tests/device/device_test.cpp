@@ -1,0 +1,181 @@
+#include "tessera/device/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/pages.h"
+
+namespace tessera::device {
+namespace {
+
+using kernels::KernelArgs;
+using testing::HasSubstr;
+
+std::shared_ptr<std::byte[]> host_memory(size_t bytes, const char* what) {
+  return allocate_pages(bytes, what);
+}
+
+/// Adds 1 to every element.
+Work increment(size_t count) {
+  return [count](const KernelArgs& args) {
+    for (size_t i = 0; i < count; ++i) args.out<int32_t>()[i] = args.in<int32_t>(0)[i] + 1;
+  };
+}
+
+class Devices : public testing::TestWithParam<std::string> {
+ protected:
+  std::shared_ptr<Device> device_ = make_device(GetParam());
+
+  Memory memory(size_t bytes) { return device_->allocate(bytes, "a test", host_memory); }
+};
+INSTANTIATE_TEST_SUITE_P(OfName, Devices, testing::ValuesIn(device_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Devices, do_work_in_order) {
+  constexpr size_t kCount = 1000;
+  std::vector<int32_t> numbers(kCount), back(kCount);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Memory a = memory(kCount * 4), b = memory(kCount * 4);
+  auto queue = device_->make_queue(1, nullptr);
+  queue->copy(a.get(), numbers.data(), kCount * 4, Direction::to_device);
+  for (int round = 0; round < 10; ++round) {
+    const void* in = round % 2 ? b.get() : a.get();
+    void* out = round % 2 ? a.get() : b.get();
+    queue->run(increment(kCount), {std::span(&in, 1), std::span(&out, 1)});
+  }
+  queue->copy(b.get(), a.get(), kCount * 4, Direction::within);
+  queue->copy(back.data(), b.get(), kCount * 4, Direction::to_host);
+  queue->finish();
+  for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(back[i], static_cast<int32_t>(i) + 10);
+}
+
+TEST_P(Devices, events_order_the_work_of_two_queues) {
+  const Memory a = memory(4), b = memory(4);
+  auto first = device_->make_queue(1, nullptr), second = device_->make_queue(1, nullptr);
+  int32_t number = 1, back = 0;
+  for (int round = 0; round < 100; ++round) {
+    first->copy(a.get(), &number, 4, Direction::to_device);
+    const void* in = a.get();
+    void* out = b.get();
+    const auto slow = [work = increment(1)](const KernelArgs& args) {
+      std::this_thread::yield();
+      work(args);
+    };
+    first->run(slow, {std::span(&in, 1), std::span(&out, 1)});
+    second->wait(first->record());
+    second->copy(&back, b.get(), 4, Direction::to_host);
+    second->finish();
+    ASSERT_EQ(back, number + 1);
+    number = back;
+  }
+  first->finish();
+}
+
+TEST_P(Devices, write_times_and_notes) {
+  std::atomic<const char*> working_on{nullptr};
+  auto queue = device_->make_queue(1, &working_on);
+  const auto begin = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point one, two;
+  queue->note("a step");
+  queue->note_time(one);
+  queue->note_time(two);
+  queue->finish();
+  EXPECT_STREQ(working_on.load(), "a step");
+  EXPECT_LE(begin, one);
+  EXPECT_LE(one, two);
+}
+
+TEST(Device, of_an_unknown_name_is_refused) {
+  try {
+    make_device("tpu");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    EXPECT_THAT(error.what(), HasSubstr("there is no device 'tpu'; the devices are: cpu, simulated"));
+  }
+}
+
+class Simulated : public testing::Test {
+ protected:
+  std::shared_ptr<Device> device_ = make_simulated();
+  std::unique_ptr<Queue> queue_ = device_->make_queue(1, nullptr);
+
+  Memory memory(size_t bytes) { return device_->allocate(bytes, "a test", host_memory); }
+};
+
+TEST_F(Simulated, the_host_cannot_touch_its_memory) {
+  const Memory a = memory(8);
+  auto* address = reinterpret_cast<volatile int*>(a.get());
+  EXPECT_DEATH((void)*address, "");
+  EXPECT_DEATH(*address = 1, "");
+}
+
+TEST_F(Simulated, work_on_memory_of_the_host_fails) {
+  int32_t mine = 0;
+  const Memory a = memory(4);
+  for (int place = 0; place < 3; ++place) {
+    const void* in = place == 0 ? static_cast<const void*>(&mine) : a.get();
+    void* out = place == 1 ? static_cast<void*>(&mine) : a.get();
+    queue_->run([](const KernelArgs&) {}, {std::span(&in, 1), std::span(&out, 1), place == 2 ? &mine : nullptr});
+    EXPECT_THROW(queue_->finish(), Error) << place;
+    EXPECT_NO_THROW(queue_->finish()) << "it is as new";
+  }
+  queue_->copy(&mine, &mine, 4, Direction::within);
+  EXPECT_THROW(queue_->finish(), Error);
+}
+
+TEST_F(Simulated, new_and_discarded_memory_is_poisoned) {
+  const Memory a = memory(8);
+  int64_t value = 5, back = 0;
+  queue_->copy(&back, a.get(), 8, Direction::to_host);
+  queue_->finish();
+  EXPECT_EQ(back, -1);
+  queue_->copy(a.get(), &value, 8, Direction::to_device);
+  queue_->discard(a.get(), 8);
+  queue_->copy(&back, a.get(), 8, Direction::to_host);
+  queue_->finish();
+  EXPECT_EQ(back, -1);
+}
+
+TEST_F(Simulated, a_failure_skips_what_follows_and_fails_queues_that_wait) {
+  auto other = device_->make_queue(1, nullptr);
+  bool ran = false;
+  queue_->run([](const KernelArgs&) { throw std::runtime_error("it broke"); }, {});
+  queue_->run([&](const KernelArgs&) { ran = true; }, {});
+  other->wait(queue_->record());
+  other->run([&](const KernelArgs&) { ran = true; }, {});
+  for (Queue* failed : {other.get(), queue_.get()}) {
+    try {
+      failed->finish();
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "it broke");
+    }
+  }
+  EXPECT_FALSE(ran);
+  queue_->run([&](const KernelArgs&) { ran = true; }, {});
+  queue_->settle();
+  EXPECT_TRUE(ran);
+}
+
+// Beginnings, ends and empty memory: a range's end is not the next one's beginning.
+TEST_F(Simulated, addresses_count_from_the_beginning_to_the_end) {
+  const Memory a = memory(4096), empty = memory(0), b = memory(1);
+  for (std::byte* address : {a.get(), a.get() + 4096, empty.get(), b.get(), b.get() + 1}) {
+    const void* in = address;
+    queue_->run([](const KernelArgs&) {}, {std::span(&in, 1), {}});
+    EXPECT_NO_THROW(queue_->finish());
+  }
+  const void* beyond = a.get() + 4097;
+  queue_->run([](const KernelArgs&) {}, {std::span(&beyond, 1), {}});
+  EXPECT_THROW(queue_->finish(), Error);
+}
+
+}  // namespace
+}  // namespace tessera::device
