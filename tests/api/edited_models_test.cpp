@@ -78,9 +78,8 @@ class EditedModels : public testing::TestWithParam<How> {
     static const std::set<std::string> kinds = {"AllReduce", "Permute", "Broadcast"};
     std::vector<Site> all;
     for (const auto& node : graph.nodes()) {
-      for (const Attribute& attribute : node->attributes)
-        if (const auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value); held && *held)
-          for (const Site& site : communications(**held)) all.push_back(site);
+      for (Graph* region : node->regions())
+        for (const Site& site : communications(*region)) all.push_back(site);
       if (node->output() && kinds.contains(node->op_type.substr(0, node->op_type.find('_'))))
         all.push_back({&graph, node.get()});
     }

@@ -80,8 +80,7 @@ void collect(const Graph& graph, std::multiset<std::string>& names) {
   for (const auto& node : graph.nodes()) {
     for (const Value* result : node->outputs)
       if (result) names.insert(result->name);
-    for (const Attribute& attribute : node->attributes)
-      if (const auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value)) collect(**held, names);
+    for (const Graph* region : node->regions()) collect(*region, names);
   }
 }
 

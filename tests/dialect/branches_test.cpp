@@ -33,8 +33,8 @@ class Branches : public testing::Test {
     Value* truth = graph.add_constant(results[0] + ".truth", Tensor::copy_of(DType::boolean, {}, &yes, 1));
     Node* node = graph.add_node("If", {truth, outer}, results);
     node->captures = {"x"};
-    node->set("then_branch", branch.graph);
-    node->set("else_branch", branch.graph);
+    node->set("then_branch", Region(branch.graph->clone()));
+    node->set("else_branch", Region(branch.graph->clone()));
     for (Value* result : node->outputs) result->type = kType;
     return node;
   }

@@ -171,11 +171,26 @@ TEST(graph, clone_is_deep) {
     EXPECT_EQ(copy->find(from->name), to);
   }
   copy->erase(copy->find("z")->producer);
-  Graph& body = **copy->find("y")->producer->get<std::shared_ptr<Graph>>("then_branch");
+  Graph& body = **copy->find("y")->producer->get<Region>("then_branch");
   body.rename(body.find("a"), "changed");
   EXPECT_NE(model.graph->find("z"), nullptr);
-  EXPECT_EQ((*model.graph->find("y")->producer->get<std::shared_ptr<Graph>>("then_branch"))->find("changed"), nullptr);
+  EXPECT_EQ((*model.graph->find("y")->producer->get<Region>("then_branch"))->find("changed"), nullptr);
   model.graph->verify("test");
+}
+
+TEST(Region, BelongsToItsNode) {
+  auto graph = std::make_unique<Graph>();
+  graph->add_input("x", {DType::float32, Shape{2}});
+  Node node;
+  EXPECT_TRUE(node.regions().empty());
+  node.set("axis", int64_t{1});
+  node.set("body", Region(std::move(graph)));
+  const Node copy = node;
+  ASSERT_EQ(copy.regions().size(), 1u);
+  ASSERT_EQ(node.regions().size(), 1u);
+  EXPECT_NE(copy.regions()[0], node.regions()[0]);
+  node.regions()[0]->rename(node.regions()[0]->inputs[0], "changed");
+  EXPECT_EQ(copy.regions()[0]->inputs[0]->name, "x");
 }
 
 TEST(graph, attributes) {

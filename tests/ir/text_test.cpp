@@ -187,7 +187,7 @@ g (bool c, float[n] x) => (float[n] y) {
 )";
   TextOptions options;
   OnnxModel model = parse_text(kText);
-  const Graph& body = **model.graph->find("y")->producer->get<std::shared_ptr<Graph>>("then_branch");
+  const Graph& body = **model.graph->find("y")->producer->get<Region>("then_branch");
   EXPECT_TRUE(body.inputs.empty());
   EXPECT_EQ(body.find("x")->kind, ValueKind::input);
   EXPECT_EQ(body.find("x")->type, model.graph->find("x")->type);

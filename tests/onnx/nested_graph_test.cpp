@@ -7,7 +7,7 @@ namespace {
 using namespace test;
 
 const Graph& nested(const Node& node, std::string_view attribute) {
-  return **node.get<std::shared_ptr<Graph>>(attribute);
+  return **node.get<Region>(attribute);
 }
 
 TEST(NestedGraph, captures_are_the_last_operands) {

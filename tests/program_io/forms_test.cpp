@@ -147,7 +147,7 @@ TEST(ParallelFor, HasTheInputsWeightsAndOutputsOfTheModel) {
   EXPECT_EQ(*loop.get<std::vector<std::string>>("axes"), (std::vector<std::string>{"dp", "tp"}));
   EXPECT_EQ(loop.get_ints("sizes"), (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(loop.get_ints("from")[0], 0);
-  EXPECT_EQ((*loop.get<std::shared_ptr<Graph>>("body"))->inputs.size(), 1u);
+  EXPECT_EQ((*loop.get<Region>("body"))->inputs.size(), 1u);
   for (const auto& [name, shape] :
        {std::pair("m.m.0.weight", "[128, 128]"), {"x", "[batch, 128]"}, {"y", "[batch, 128]"}}) {
     ASSERT_NE(written.graph->find(name), nullptr) << name;

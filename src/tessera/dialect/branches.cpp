@@ -31,7 +31,7 @@ class Chooser {
     for (Node* node : rewrite::nodes_of(graph_))
       if (const auto condition = condition_of(*node))
         chosen.emplace_back(node, bind_rank(*condition, mesh_, coordinates).is(0) ? "else_branch" : "then_branch");
-    for (const auto& [node, branch] : chosen) unfold(node, **node->get<std::shared_ptr<Graph>>(branch));
+    for (const auto& [node, branch] : chosen) unfold(node, **node->get<Region>(branch));
   }
 
  private:
@@ -39,7 +39,7 @@ class Chooser {
   std::optional<Expr> condition_of(const Node& node) {
     if (!node.is("If")) return std::nullopt;
     for (std::string_view name : {"then_branch", "else_branch"})
-      if (const auto* branch = node.get<std::shared_ptr<Graph>>(name); !branch || !*branch) return std::nullopt;
+      if (!node.get<Region>(name)) return std::nullopt;
     Value* condition = node.input(0);
     if (!condition || !settle(condition)) return std::nullopt;
     const auto content = rewrite::contents(condition);
@@ -58,7 +58,7 @@ class Chooser {
   bool settle(Value* value) {
     Node* node = value->producer;
     if (!node || !settled_.insert(node).second) return true;
-    if (communicates(*node) || has_branches(*node)) return false;
+    if (communicates(*node) || !node->regions().empty()) return false;
     for (Value* operand : node->inputs)
       if (operand && !settle(operand)) return false;
     if (node->domain == spmd::kCommDomain)
@@ -142,12 +142,6 @@ class Chooser {
 };
 
 }  // namespace
-
-bool has_branches(const Node& node) {
-  return std::any_of(node.attributes.begin(), node.attributes.end(), [](const Attribute& attribute) {
-    return std::holds_alternative<std::shared_ptr<Graph>>(attribute.value);
-  });
-}
 
 std::vector<Expr> branch_conditions(Graph& graph, const Mesh& mesh) {
   return Chooser(graph, mesh).conditions();

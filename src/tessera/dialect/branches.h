@@ -8,9 +8,6 @@
 
 namespace tessera::dialect {
 
-/// Whether a node holds graphs, as If does.
-bool has_branches(const Node& node);
-
 /// The conditions of a graph's Ifs that follow from the rank's number (from RankId, AxisIndex and constants, through
 /// ONNX's operators), as expressions over axis indices: 1 if the condition holds, else 0. Inline functions before.
 ///

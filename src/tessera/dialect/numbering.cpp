@@ -26,8 +26,8 @@ std::string value_text(const AttributeValue& value) {
           return "@" + held.name;
         else if constexpr (std::is_same_v<T, OpaqueAttribute>)
           return held.proto;
-        else if constexpr (std::is_same_v<T, std::shared_ptr<Graph>>)
-          return held ? print_text(*held, {.elide_above = std::numeric_limits<int64_t>::max()}) : "";
+        else if constexpr (std::is_same_v<T, Region>)
+          return print_text(*held, {.elide_above = std::numeric_limits<int64_t>::max()});
         else
           return fmt::format("{}", held);
       },

@@ -17,16 +17,8 @@ using Ordered = std::function<bool(const Node&)>;
 
 constexpr int64_t kFirstElement = 0x746f6b656e;  // "token"
 
-std::vector<Graph*> branches_of(const Node& node) {
-  std::vector<Graph*> branches;
-  for (const Attribute& attribute : node.attributes)
-    if (auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value); held && *held)
-      branches.push_back(held->get());
-  return branches;
-}
-
 bool holds_ordered(const Node& node, const Ordered& ordered) {
-  for (const Graph* branch : branches_of(node))
+  for (const Graph* branch : node.regions())
     for (const auto& inner : branch->nodes())
       if (ordered(*inner) || holds_ordered(*inner, ordered)) return true;
   return false;
@@ -40,7 +32,7 @@ Value* thread_branches(Graph& graph, Node* node, Value* token, const Ordered& or
   graph.set_input(node, node->inputs.size(), token);
   node->captures.push_back(token->name);
   int number = 0;
-  for (Graph* branch : branches_of(*node)) {
+  for (Graph* branch : node->regions()) {
     Value* taken = branch->add_value(token->name, ValueKind::input, token->type);
     // A token has one reader, so names that begin with its name are used nowhere else.
     const std::string inside = fmt::format("{}.branch{}", token->name, number++);
@@ -155,7 +147,7 @@ void state_positions(OnnxModel& model) {
   const std::function<void(const Graph&)> state = [&](const Graph& graph) {
     for (const auto& node : graph.nodes()) {
       if (communicates(*node)) node->set(kOrderAttribute, std::string("position"));
-      for (const Graph* branch : branches_of(*node)) state(*branch);
+      for (const Graph* branch : node->regions()) state(*branch);
     }
   };
   for (const Function& function : model.functions) state(*function.body);

@@ -14,6 +14,25 @@ const Shape& Value::shape() const {
   return *type.shape;
 }
 
+Region::Region(std::unique_ptr<Graph> graph) : graph_(std::move(graph)) {
+  check(graph_ != nullptr, "a region has a graph");
+}
+Region::Region(const Region& other) : graph_(other.graph_->clone()) {}
+Region::Region(Region&&) noexcept = default;
+Region& Region::operator=(const Region& other) {
+  if (this != &other) graph_ = other.graph_->clone();
+  return *this;
+}
+Region& Region::operator=(Region&&) noexcept = default;
+Region::~Region() = default;
+
+std::vector<Graph*> Node::regions() const {
+  std::vector<Graph*> graphs;
+  for (const Attribute& attribute : attributes)
+    if (const auto* region = std::get_if<Region>(&attribute.value)) graphs.push_back(&**region);
+  return graphs;
+}
+
 const Attribute* Node::find_attribute(std::string_view attribute) const {
   for (const Attribute& candidate : attributes)
     if (candidate.name == attribute) return &candidate;
@@ -413,9 +432,6 @@ std::unique_ptr<Graph> Graph::clone(std::map<const Value*, Value*>* map) const {
     auto twin = std::make_unique<Node>(*node);
     for (Value*& operand : twin->inputs) operand = mapped(operand);
     for (Value*& result : twin->outputs) result = mapped(result);
-    for (Attribute& attribute : twin->attributes)
-      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
-        *body = std::shared_ptr<Graph>((*body)->clone());
     copy->adopt_node(std::move(twin));
   }
   for (const Value* value : inputs) copy->inputs.push_back(mapped(value));

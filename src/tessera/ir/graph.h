@@ -37,9 +37,25 @@ struct AttributeReference {
   int type = 0;
 };
 
-using AttributeValue =
-    std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>, std::vector<std::string>,
-                 Tensor, std::shared_ptr<Graph>, AttributeReference, OpaqueAttribute>;
+/// A graph that a node owns: a branch of If, the body of Loop or Scan. Copies are deep. Never empty.
+class Region {
+ public:
+  explicit Region(std::unique_ptr<Graph> graph);
+  Region(const Region& other);
+  Region(Region&&) noexcept;
+  Region& operator=(const Region& other);
+  Region& operator=(Region&&) noexcept;
+  ~Region();
+
+  Graph& operator*() const { return *graph_; }
+  Graph* operator->() const { return graph_.get(); }
+
+ private:
+  std::unique_ptr<Graph> graph_;
+};
+
+using AttributeValue = std::variant<int64_t, float, std::string, std::vector<int64_t>, std::vector<float>,
+                                    std::vector<std::string>, Tensor, Region, AttributeReference, OpaqueAttribute>;
 
 struct Attribute {
   std::string name;
@@ -100,9 +116,9 @@ struct Node {
   std::vector<Value*> inputs;
   std::vector<Value*> outputs;  ///< null where an optional output is not wanted
   std::vector<Attribute> attributes;
-  /// Of a node that holds graphs (If, Loop, Scan): what those graphs call the outer values that they use. The last
-  /// captures.size() operands are these values; in the nested graphs each is a value of kind input that is not listed
-  /// in `inputs`, named by the entry here.
+  /// Of a node that has regions (If, Loop, Scan): what these graphs call the outer values that they use. The last
+  /// captures.size() operands are these values; in the regions each is a value of kind input that is not listed in
+  /// `inputs`, named by the entry here.
   std::vector<std::string> captures;
   std::string extra;  ///< what the file said beyond the above (doc string, metadata, device configurations), serialized
 
@@ -110,6 +126,8 @@ struct Node {
   size_t operand_count() const { return inputs.size() - captures.size(); }
   Value* input(size_t index) const { return index < inputs.size() ? inputs[index] : nullptr; }
   Value* output(size_t index = 0) const { return index < outputs.size() ? outputs[index] : nullptr; }
+  /// The graphs that it owns, in the order of its attributes.
+  std::vector<Graph*> regions() const;
   bool is(std::string_view type, std::string_view in_domain = "") const {
     return op_type == type && domain == in_domain;
   }

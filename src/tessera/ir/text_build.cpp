@@ -107,7 +107,7 @@ class GraphBuilder {
     for (const OperandSyntax& operand : syntax.inputs) node->inputs.push_back(this->operand(operand));
     for (const AttributeSyntax& attribute : syntax.attributes) {
       AttributeValue value = attribute.value;
-      if (attribute.graph) value = std::shared_ptr<Graph>(GraphBuilder(scanner_, this).build(*attribute.graph));
+      if (attribute.graph) value = Region(GraphBuilder(scanner_, this).build(*attribute.graph));
       node->attributes.push_back({attribute.name, std::move(value), ""});
     }
     for (const OperandSyntax& output : syntax.outputs) {

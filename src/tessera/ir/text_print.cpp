@@ -137,11 +137,8 @@ class Printer {
     items.clear();
     text += " ";
     // Bodies of nodes use outer values by name, so every value must have one.
-    bool has_bodies = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
-      return std::any_of(node->attributes.begin(), node->attributes.end(), [](const Attribute& attribute) {
-        return std::holds_alternative<std::shared_ptr<Graph>>(attribute.value);
-      });
-    });
+    bool has_bodies = std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                                  [](const auto& node) { return !node->regions().empty(); });
     declared_expressions_.clear();
     std::unordered_set<const Value*> outputs(graph.outputs.begin(), graph.outputs.end());
     for (const auto& value : graph.values()) {
@@ -293,7 +290,7 @@ class Printer {
             TensorType type{value.dtype, Shape(value.dims.begin(), value.dims.end())};
             std::string literal = print_type(type);
             return {"tensor", literal + " " + (shows(value) ? print_elements(value) : "{...}"), false};
-          } else if constexpr (std::is_same_v<T, std::shared_ptr<Graph>>) {
+          } else if constexpr (std::is_same_v<T, Region>) {
             Printer body(options_);
             body.graph(*value, indent + "  ");
             return {"graph", body.text, !is_plain(value->name)};

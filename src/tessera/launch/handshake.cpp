@@ -43,12 +43,11 @@ uint64_t hash_of(std::string_view text) {
 void add_constants(const Graph& graph, Hash& hash) {
   for (const auto& value : graph.values())
     if (value->kind == ValueKind::constant) hash.add(value->data);
-  for (const auto& node : graph.nodes())
-    for (const Attribute& attribute : node->attributes) {
+  for (const auto& node : graph.nodes()) {
+    for (const Attribute& attribute : node->attributes)
       if (const auto* tensor = std::get_if<Tensor>(&attribute.value)) hash.add(*tensor);
-      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
-        add_constants(**body, hash);
-    }
+    for (const Graph* region : node->regions()) add_constants(*region, hash);
+  }
 }
 
 /// If not all weights are from files, or the files are unknown, each rank has a copy of its own.

@@ -132,10 +132,9 @@ struct ValueWriter {
     proto.set_type(Proto::TENSOR);
     put_tensor(tensor, *proto.mutable_t(), external);
   }
-  void operator()(const std::shared_ptr<Graph>& graph) const {
-    check(graph != nullptr, "a graph attribute has a graph");
+  void operator()(const Region& region) const {
     proto.set_type(Proto::GRAPH);
-    write_graph(*graph, *proto.mutable_g());
+    write_graph(*region, *proto.mutable_g());
   }
   void operator()(const AttributeReference& reference) const {
     proto.set_ref_attr_name(reference.name);
@@ -170,7 +169,7 @@ Attribute take_attribute(Proto& proto, ExternalFiles& files, const std::string& 
     attribute.value = aligned(take_tensor(*proto.mutable_t(), files, fmt::format("{} of {}", attribute.name, owner)));
     proto.clear_type();
   } else if (type == Proto::GRAPH && stated && proto.has_g()) {
-    attribute.value = read_graph(*proto.mutable_g());
+    attribute.value = Region(read_graph(*proto.mutable_g()));
     proto.clear_g();
     proto.clear_type();
   } else {

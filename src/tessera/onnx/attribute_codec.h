@@ -12,7 +12,7 @@ namespace tessera::codec {
 
 class ExternalWriter;
 
-using ReadGraph = std::function<std::shared_ptr<Graph>(onnx::GraphProto&)>;
+using ReadGraph = std::function<std::unique_ptr<Graph>(onnx::GraphProto&)>;
 using WriteGraph = std::function<void(const Graph&, onnx::GraphProto&)>;
 
 /// Takes an attribute's name and value out of `proto`; the rest becomes its `extra`. A value that was not written in

@@ -163,7 +163,7 @@ void GraphReader::read_node(onnx::NodeProto& proto) {
   proto.clear_output();
 
   std::unordered_set<std::string> captured;
-  auto read_nested = [&](onnx::GraphProto& nested) -> std::shared_ptr<Graph> {
+  auto read_nested = [&](onnx::GraphProto& nested) -> std::unique_ptr<Graph> {
     GraphReader reader(files_, fmt::format("graph '{}' of {}", nested.name(), label), this);
     auto graph = reader.read(nested);
     for (const std::string& name : reader.captured_)

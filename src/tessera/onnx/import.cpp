@@ -72,7 +72,7 @@ Function read_function(onnx::FunctionProto& proto, codec::ExternalFiles& files) 
   if (!function.overload.empty()) proto.clear_overload();
   function.attributes.assign(proto.attribute().begin(), proto.attribute().end());
   proto.clear_attribute();
-  auto read_nested = [&](onnx::GraphProto& nested) -> std::shared_ptr<Graph> {
+  auto read_nested = [&](onnx::GraphProto& nested) -> std::unique_ptr<Graph> {
     return codec::GraphReader(files, where).read(nested);
   };
   for (auto& attribute : *proto.mutable_attribute_proto())
@@ -147,9 +147,7 @@ void shorten_domain(std::map<std::string, int64_t>& imports, const std::string& 
 void shorten_domains(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
     if (node->domain == "ai.onnx") node->domain.clear();
-    for (const Attribute& attribute : node->attributes)
-      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
-        shorten_domains(**body);
+    for (const Graph* region : node->regions()) shorten_domains(*region);
   }
 }
 

@@ -22,7 +22,7 @@ bool is_text_model(const std::filesystem::path& path);
 /// - Floating-point initializers with rank ≥ 1 and more than one element become states, all others constants.
 /// - A dimension without a name or extent is a symbol of its own, "NAME_dim_I".
 /// - Nodes that are not in topological order in the file are sorted.
-/// - Graphs inside nodes: see Node::captures.
+/// - Regions of nodes: see Node::captures.
 /// - The domain "ai.onnx" reads as "".
 ///
 /// Throws user errors, stage "import" ("graph" for a cycle), for anything missing, damaged or not supported.

@@ -59,7 +59,7 @@ class Encloser {
   }
 
   struct Branch {
-    std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+    std::unique_ptr<Graph> graph = std::make_unique<Graph>();
     std::map<const Value*, Value*> known;
   };
 
@@ -117,8 +117,8 @@ class Encloser {
       zeros->outputs[0]->type = result->type;
       elsewhere.graph->outputs.push_back(zeros->outputs[0]);
     }
-    choice->set("then_branch", here.graph);
-    choice->set("else_branch", elsewhere.graph);
+    choice->set("then_branch", Region(std::move(here.graph)));
+    choice->set("else_branch", Region(std::move(elsewhere.graph)));
     graph_.adopt_node(std::move(choice), before);
     for (Value* result : results) graph_.replace_uses(result, given[result]);
     for (auto node = run_.rbegin(); node != run_.rend(); ++node) graph_.erase(*node);

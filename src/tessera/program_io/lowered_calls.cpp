@@ -52,12 +52,10 @@ class CallReader {
       if (const Function* function = dialect::called_by(*node, model_.functions);
           function && dialect::states_or_communicates(*function, model_.functions))
         read_call(*node, *function, around);
-      for (const Attribute& attribute : node->attributes) {
-        const auto* held = std::get_if<std::shared_ptr<Graph>>(&attribute.value);
-        if (!held || !*held) continue;
+      for (const Graph* region : node->regions()) {
         Names inside = around;
         for (const auto& value : graph.values()) inside[value->name] = value.get();
-        read(**held, std::move(inside));
+        read(*region, std::move(inside));
       }
     }
   }

@@ -29,7 +29,7 @@ std::vector<int64_t> sizes_of(const Mesh& mesh) {
 }  // namespace
 
 OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
-  std::shared_ptr<Graph> body = std::move(model.graph);
+  std::unique_ptr<Graph> body = std::move(model.graph);
   model.graph = std::make_unique<Graph>();
   Graph& outer = *model.graph;
   outer.name = body->name;
@@ -64,7 +64,7 @@ OnnxModel wrap_parallel_for(OnnxModel model, const Mesh& mesh) {
     loop->outputs.push_back(result);
     outer.outputs.push_back(result);
   }
-  loop->set("body", body);
+  loop->set("body", Region(std::move(body)));
   outer.adopt_node(std::move(loop));
   outer.verify("write");
   return model;
@@ -90,9 +90,9 @@ OnnxModel unwrap_parallel_for(OnnxModel model, const Mesh& mesh, const std::stri
   if (outer.nodes().size() != 1 || !outer.nodes()[0]->is(kParallelFor, spmd::kCommDomain))
     wrong("is not one ParallelFor");
   const Node& loop = *outer.nodes()[0];
-  const auto* held = loop.get<std::shared_ptr<Graph>>("body");
+  const auto* held = loop.get<Region>("body");
   const auto* axes = loop.get<std::vector<std::string>>("axes");
-  if (!held || !*held || !axes) wrong("has a ParallelFor without axes or a body");
+  if (!held || !axes) wrong("has a ParallelFor without axes or a body");
   if (*axes != names_of(mesh) || loop.get_ints("sizes") != sizes_of(mesh))
     wrong(fmt::format("has a ParallelFor over another mesh than {}", mesh.str()));
   if (const auto from = loop.get_ints("from");

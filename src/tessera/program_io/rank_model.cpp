@@ -124,10 +124,9 @@ class RankModel {
   }
 
   void add_node(const Node& node) {
-    for (const Attribute& attribute : node.attributes)
-      if (std::holds_alternative<std::shared_ptr<Graph>>(attribute.value))
-        fail("write", "{}: operators that hold graphs cannot be written as a program yet; run the model itself",
-             node.label());
+    if (!node.regions().empty())
+      fail("write", "{}: operators that hold graphs cannot be written as a program yet; run the model itself",
+           node.label());
     auto added = std::make_unique<Node>(node);
     added->extra.clear();  // about the whole model's node
     for (Value*& operand : added->inputs)

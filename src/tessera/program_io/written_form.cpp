@@ -13,9 +13,7 @@ void require_form(const Graph& graph, const WriteOptions& form, const std::strin
   };
   const std::map<std::string, std::string> words = form.words();
   for (const auto& node : graph.nodes()) {
-    for (const Attribute& attribute : node->attributes)
-      if (const auto* branch = std::get_if<std::shared_ptr<Graph>>(&attribute.value); branch && *branch)
-        require_form(**branch, form, source);
+    for (const Graph* region : node->regions()) require_form(*region, form, source);
     const auto kind = dialect::kind_of(*node);
     if (!kind) continue;
     const bool by_position = node->find_attribute(dialect::kOrderAttribute) != nullptr;

@@ -35,8 +35,8 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
       if (!value) value = named(function.defaults, reference->name);
       if (!value) return true;
       attribute.value = AttributeValue(value->value);
-    } else if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body) {
-      for (const auto& node : (*body)->nodes()) substitute(node->attributes, call, function);
+    } else if (auto* region = std::get_if<Region>(&attribute.value)) {
+      for (const auto& node : (*region)->nodes()) substitute(node->attributes, call, function);
     }
     return false;
   });
@@ -46,9 +46,7 @@ void substitute(std::vector<Attribute>& attributes, const Node& call, const Func
 template <typename Visit>
 void for_each_node(const Graph& graph, const Visit& visit) {
   for (const auto& node : graph.nodes()) {
-    for (const Attribute& attribute : node->attributes)
-      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
-        for_each_node(**body, visit);
+    for (const Graph* region : node->regions()) for_each_node(*region, visit);
     visit(*node);
   }
 }
@@ -72,8 +70,7 @@ class Inliner {
 
   void expand(Graph& graph) {
     for (Node* node : nodes_of(graph)) {
-      for (Attribute& attribute : node->attributes)
-        if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body) expand(**body);
+      for (Graph* region : node->regions()) expand(*region);
       Function* function = called(*node);
       if (!function) continue;
       if (ready_.insert(function).second) {

@@ -75,9 +75,7 @@ const std::multimap<std::string, UpgradeStep, std::less<>>& steps() {
 void upgrade_graph(Graph& graph, int64_t version) {
   for (Node* node : nodes_of(graph)) {
     if (node->domain == "ai.onnx") node->domain.clear();
-    for (Attribute& attribute : node->attributes)
-      if (auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
-        upgrade_graph(**body, version);
+    for (Graph* region : node->regions()) upgrade_graph(*region, version);
     const int64_t own_version = node->get_int(kOpsetStamp, version);
     node->remove_attribute(kOpsetStamp);
     if (!node->domain.empty()) continue;
