@@ -161,18 +161,18 @@ class Cluster:
             rank, coordinates[name] = divmod(rank, size)
         return coordinates
 
-    def file_of(self, kind, rank):
+    def entry_of(self, kind, rank):
         for entry in self.manifest[kind]:
             for item in entry["ranks"].split(","):
                 first, _, last = item.partition("-")
                 if int(first) <= rank <= int(last or first):
-                    return entry["file"]
+                    return entry
         raise SystemExit(f"the manifest has no {kind} for rank {rank}")
 
-    def model_of(self, rank):
-        model = onnx.load(self.folder / self.file_of("models", rank), load_external_data=False)
+    def model_in(self, file, rank):
+        model = onnx.load(self.folder / file, load_external_data=False)
         if self.manifest["weights"]:  # ranks of one model read weights of their own
-            weights = self.file_of("weights", rank)
+            weights = self.entry_of("weights", rank)["file"]
             for initializer in model.graph.initializer:
                 for entry in initializer.external_data:
                     if entry.key == "location":
@@ -189,7 +189,8 @@ class Cluster:
         return symbols
 
     def run_rank(self, rank, boxes, inputs, symbols):
-        model = self.model_of(rank)
+        entry = self.entry_of("models", rank)
+        model = self.model_in(entry["file"], rank)
         place = self.coordinates(rank)
         feeds = {}
         for port in self.manifest["inputs"]:
@@ -200,6 +201,9 @@ class Cluster:
                 feeds[given.name] = np.array(symbols[given.name[len("symbol:"):]], np.int64)
             elif given.name == "tessera.rank":
                 feeds[given.name] = np.array(rank, np.int64)
+        if "init" in entry:  # its outputs are inputs of each step
+            once = evaluator_of_rank(rank, boxes)(self.model_in(entry["init"]["file"], rank))
+            feeds.update(zip(once.output_names, once.run(None, {n: feeds[n] for n in once.input_names})))
         evaluator = evaluator_of_rank(rank, boxes)(model)
         return dict(zip(evaluator.output_names, evaluator.run(None, feeds)))
 

@@ -90,8 +90,8 @@ TEST_F(DamagedProgram, unknown_entry_is_refused) {
 }
 
 TEST_F(DamagedProgram, newer_format_is_refused) {
-  change_manifest([](auto& manifest) { manifest["version"] = 5; });
-  EXPECT_THAT(error(), HasSubstr("has format version 5, but this tessera reads version 4"));
+  change_manifest([](auto& manifest) { manifest["version"] = 6; });
+  EXPECT_THAT(error(), HasSubstr("has format version 6, but this tessera reads version 5"));
 }
 
 TEST_F(DamagedProgram, form_that_does_not_exist_is_named) {

@@ -5,27 +5,13 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/spmd/init.h"
 
 namespace tessera::random {
 namespace {
 
 std::unique_ptr<spmd::Program> clone(const spmd::Program& program) {
-  auto copy = std::make_unique<spmd::Program>();
-  std::map<const Value*, Value*> map;
-  copy->mesh = program.mesh;
-  copy->graph = program.graph->clone(&map);
-  copy->lowered = program.lowered;
-  for (const auto& [from, to] : {std::pair(&program.inputs, &copy->inputs), {&program.outputs, &copy->outputs}})
-    for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
-  for (const auto& value : program.graph->values()) {
-    if (auto placed = program.placements.find(value.get()); placed != program.placements.end())
-      copy->placements[map.at(value.get())] = placed->second;
-    if (auto data = program.initial.find(value.get()); data != program.initial.end())
-      copy->initial[map.at(value.get())] = data->second;
-  }
-  copy->hints = program.hints;
-  copy->equal_extents = program.equal_extents;
-  return copy;
+  return std::make_unique<spmd::Program>(spmd::in_one_graph(program));
 }
 
 // The nodes on which a result depends.

@@ -14,8 +14,9 @@ CheckReport check_program(const Program& program) {
 
 std::vector<std::string> changed_models(const std::filesystem::path& folder) {
   std::vector<std::string> changed;
-  for (const program_io::Manifest::RankFile& file : program_io::read_manifest(folder).models)
-    if (program_io::stamp_of(folder, file.stamp.file) != file.stamp) changed.push_back(file.stamp.file);
+  program_io::Manifest manifest = program_io::read_manifest(folder);
+  for (const program_io::FileStamp* stamp : manifest.model_stamps())
+    if (program_io::stamp_of(folder, stamp->file) != *stamp) changed.push_back(stamp->file);
   return changed;
 }
 
@@ -23,10 +24,10 @@ CheckReport accept_changed_models(const std::filesystem::path& folder) {
   program_io::Manifest manifest = program_io::read_manifest(folder);
   // Stamps are taken before the models are read, so that later changes are not accepted.
   bool changed = false;
-  for (program_io::Manifest::RankFile& file : manifest.models) {
-    program_io::FileStamp now = program_io::stamp_of(folder, file.stamp.file);
-    changed |= now != file.stamp;
-    file.stamp = std::move(now);
+  for (program_io::FileStamp* stamp : manifest.model_stamps()) {
+    program_io::FileStamp now = program_io::stamp_of(folder, stamp->file);
+    changed |= now != *stamp;
+    *stamp = std::move(now);
   }
   CheckReport report = check_program(Program::read(folder, true));
   if (changed && report.good()) write_file(folder / program_io::kManifestFile, manifest.to_json());

@@ -16,6 +16,7 @@
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/runtime/executor.h"
+#include "tessera/spmd/init.h"
 #include "tessera/spmd/print.h"
 
 namespace tessera {
@@ -183,6 +184,7 @@ std::vector<StateInfo> Program::states() const {
   for (const auto& program : impl_->programs->programs) {
     const auto layouts = spmd::layouts_in_use(*program);
     for (const Value* value : program->graph->values_of(ValueKind::state)) {
+      if (program->derived.contains(value)) continue;
       const spmd::Placement& placement = program->placement(value);
       if (!seen.insert(placement.name).second) continue;
       StateInfo& state = all.emplace_back();
@@ -240,7 +242,8 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   int64_t parameter_bytes = 0;
   for (const auto& node : program.graph->nodes()) flops += of_rank(ops::flops_of(*node));
   for (const Value* state : program.graph->values_of(ValueKind::state))
-    parameter_bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(of_rank(product(state->shape())))));
+    if (spmd::step_keeps(program, state))
+      parameter_bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(of_rank(product(state->shape())))));
   const size_t peak = runtime::peak_bytes_of_rank(programs, static_cast<int>(rank), all);
   return {static_cast<int64_t>(peak), parameter_bytes, saturated(flops)};
 }

@@ -288,6 +288,14 @@ void Graph::erase(Node* node) {
   nodes_.erase(found_near(nodes_, node, near_node_));
 }
 
+void Graph::erase(Value* source) {
+  check(!source->producer && !source->next && source->uses.empty() && !is_output(source),
+        fmt::format("'{}' is unused when it goes", source->name));
+  std::erase(inputs, source);
+  by_name_.erase(source->name);
+  values_.erase(found_near(values_, source, near_value_));
+}
+
 void Graph::erase_dead(bool states) {
   std::unordered_set<const Value*> kept(outputs.begin(), outputs.end());
   for (const Value* state : stepped_) kept.insert(state->next);

@@ -192,6 +192,8 @@ class Graph {
   void rename(Value* value, std::string_view name);
   /// Removes a node; its results must be unused.
   void erase(Node* node);
+  /// Removes an input, state, constant or expression; it must be unused.
+  void erase(Value* source);
   /// Removes nodes none of whose results is used, and constants and expressions without uses. States stay unless
   /// `states` is true.
   void erase_dead(bool states = false);

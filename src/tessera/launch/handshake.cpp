@@ -69,6 +69,7 @@ Fingerprint fingerprint_of(const runtime::RankPrograms& programs, std::string_vi
   for (const auto& one : programs.programs) {
     program.add(spmd::print_program(*one));
     add_constants(*one->graph, data);
+    if (one->init) add_constants(*one->init, data);
     for (const auto& value : one->graph->values())
       if (auto initial = one->initial.find(value.get()); initial != one->initial.end()) data.add_type(initial->second);
   }

@@ -1,12 +1,14 @@
 #include "tessera/passes/pipeline.h"
 
 #include "tessera/passes/hierarchical.h"
+#include "tessera/passes/init.h"
 
 namespace tessera::passes {
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
       {"hierarchical", hierarchical},
+      {"init", init},
   };
   return all;
 }

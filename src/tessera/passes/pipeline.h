@@ -7,7 +7,7 @@
 #include "tessera/mesh/topology.h"
 #include "tessera/spmd/program.h"
 
-/// Rewrites of a Program that change how ranks communicate, but not what they compute.
+/// Rewrites of a Program that change how ranks communicate and when they compute, but not what they compute.
 namespace tessera::passes {
 
 struct Context {

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "tessera program";
 // Incremented when the manifest's content, or the numbering of programs (proof/meaning.h), changes.
-constexpr int64_t kVersion = 4;
+constexpr int64_t kVersion = 5;
 
 Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
   Json shape = Json::array();
@@ -28,11 +28,14 @@ Json json_of(const Manifest::Tensor& tensor, const Mesh& mesh) {
           {"sharding", tensor.sharding.str(mesh)}};
 }
 
+Json json_of(const FileStamp& stamp) {
+  return {{"file", stamp.file}, {"bytes", stamp.bytes}, {"crc32", fmt::format("{:08x}", stamp.crc32)}};
+}
+
 Json json_of(const Manifest::RankFile& file, bool is_weights) {
-  Json json = {{"file", file.stamp.file},
-               {"bytes", file.stamp.bytes},
-               {"crc32", fmt::format("{:08x}", file.stamp.crc32)},
-               {"ranks", print_ranks(file.ranks)}};
+  Json json = json_of(file.stamp);
+  json["ranks"] = print_ranks(file.ranks);
+  if (file.init) json["init"] = json_of(*file.init);
   if (is_weights) json["hashes"] = Json::object();  // also for a rank without states
   for (const auto& [value, hash] : file.hashes) json["hashes"][value] = fmt::format("{:016x}", hash);
   return json;
@@ -184,21 +187,32 @@ std::vector<int> read_ranks(const Entry& entry, int64_t ranks) {
   return std::move(*list);
 }
 
+FileStamp read_stamp(const Entry& entry) {
+  FileStamp stamp;
+  stamp.file = entry.at("file").text();
+  std::filesystem::path relative(stamp.file);
+  if (relative.empty() || relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end())
+    entry.at("file").wrong("'{}' leads out of the program's folder", stamp.file);
+  stamp.bytes = static_cast<uint64_t>(entry.at("bytes").number());
+  stamp.crc32 = static_cast<uint32_t>(entry.at("crc32").digits(8, "CRC-32"));
+  return stamp;
+}
+
 Manifest::RankFile read_file(const Entry& entry, int64_t ranks) {
   Manifest::RankFile file;
-  file.stamp.file = entry.at("file").text();
-  std::filesystem::path relative(file.stamp.file);
-  if (relative.empty() || relative.is_absolute() || std::find(relative.begin(), relative.end(), "..") != relative.end())
-    entry.at("file").wrong("'{}' leads out of the program's folder", file.stamp.file);
-  file.stamp.bytes = static_cast<uint64_t>(entry.at("bytes").number());
-  file.stamp.crc32 = static_cast<uint32_t>(entry.at("crc32").digits(8, "CRC-32"));
+  file.stamp = read_stamp(entry);
   file.ranks = read_ranks(entry.at("ranks"), ranks);
   return file;
 }
 
 Manifest::RankFile read_model_file(const Entry& entry, int64_t ranks) {
-  entry.expect({"file", "bytes", "crc32", "ranks"});
-  return read_file(entry, ranks);
+  entry.expect({"file", "bytes", "crc32", "ranks", "init"});
+  Manifest::RankFile file = read_file(entry, ranks);
+  if (!entry.json().contains("init")) return file;
+  const Entry init = entry.at("init");
+  init.expect({"file", "bytes", "crc32"});
+  file.init = read_stamp(init);
+  return file;
 }
 
 Manifest::RankFile read_weights_file(const Entry& entry, int64_t ranks) {
@@ -248,6 +262,15 @@ auto read_by_rank(const Entry& entry, int64_t ranks, std::string_view what, Read
 
 }  // namespace
 
+std::vector<FileStamp*> Manifest::model_stamps() {
+  std::vector<FileStamp*> all;
+  for (RankFile& model : models) {
+    all.push_back(&model.stamp);
+    if (model.init) all.push_back(&*model.init);
+  }
+  return all;
+}
+
 std::string Manifest::to_json() const {
   Json json;
   json["format"] = kFormat;
@@ -274,6 +297,7 @@ std::string Manifest::to_json() const {
     entry["changes"] = state.changes;
     json["states"].push_back(std::move(entry));
   }
+  json["init"] = init;
   json["models"] = json_list(models, false);
   json["weights"] = json_list(weights, true);
   json["meanings"] = json_list(meanings);
@@ -293,7 +317,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   if (int64_t version = root.at("version").number(); version != kVersion)
     root.wrong("has format version {}, but this tessera reads version {}; write the program again", version, kVersion);
   root.expect({"format", "version", "tessera", "source", "mesh", "form", "hints", "equal_extents", "inputs", "outputs",
-               "states", "models", "weights", "meanings"});
+               "states", "init", "models", "weights", "meanings"});
   Manifest manifest;
   manifest.tessera = root.at("tessera").text();
   manifest.source = root.at("source").text();
@@ -330,6 +354,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
     state.changes = changes.template get<bool>();
     if (state.next && !state.changes) entry.at("changes").wrong("is false, but the state has a next value");
   }
+  for (const Entry& entry : root.at("init").list()) manifest.init.push_back(entry.text());
   manifest.models = read_by_rank(root.at("models"), manifest.mesh.size(), "file", read_model_file);
   if (manifest.models.empty()) root.at("models").wrong("is empty");
   manifest.weights = read_by_rank(root.at("weights"), manifest.mesh.size(), "file", read_weights_file);
@@ -364,7 +389,10 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   Manifest manifest =
       Manifest::from_json(MappedFile::open(folder / kManifestFile, "program")->view(), folder / kManifestFile);
   for (const auto* files : {&manifest.models, &manifest.weights})
-    for (const Manifest::RankFile& file : *files) require_within(folder, file.stamp.file);
+    for (const Manifest::RankFile& file : *files) {
+      require_within(folder, file.stamp.file);
+      if (file.init) require_within(folder, file.init->file);
+    }
   return manifest;
 }
 

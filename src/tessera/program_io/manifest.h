@@ -32,7 +32,8 @@ struct Manifest {
   /// A file that some ranks read.
   struct RankFile {
     FileStamp stamp;
-    std::vector<int> ranks;  ///< ascending
+    std::vector<int> ranks;         ///< ascending
+    std::optional<FileStamp> init;  ///< of a model: the one that makes some of its inputs once (init_model.h)
     /// For a weights file: the hash of each state's shard, by the state's value (weights_file.h).
     std::map<std::string, uint64_t, std::less<>> hashes;
   };
@@ -53,9 +54,13 @@ struct Manifest {
   std::optional<std::string> token;  ///< the output that is the last token of every model that communicates
   std::vector<Tensor> inputs, outputs;
   std::vector<State> states;
+  std::vector<std::string> init;      ///< values of the models that ranks compute once (spmd/init.h)
   std::vector<RankFile> models;       ///< every rank has one
   std::vector<RankFile> weights;      ///< every rank has one, or there are none: without states
   std::vector<RankMeaning> meanings;  ///< every rank has one
+
+  /// Of the files that hold the models, those of their init included.
+  std::vector<FileStamp*> model_stamps();
 
   std::string to_json() const;
   /// Throws user errors that name `path`, the entry and the mend: not JSON, another format version, unknown or missing

@@ -10,7 +10,9 @@
 #include "tessera/onnx/external_location.h"
 #include "tessera/onnx/import.h"
 #include "tessera/onnx/mapped_file.h"
+#include "tessera/passes/init.h"
 #include "tessera/program_io/expression_nodes.h"
+#include "tessera/program_io/init_model.h"
 #include "tessera/program_io/lowered_calls.h"
 #include "tessera/program_io/manifest.h"
 #include "tessera/program_io/normal_form.h"
@@ -52,8 +54,8 @@ class ProgramReader {
   std::shared_ptr<const runtime::RankPrograms> run(bool changed_models) {
     const std::string accept =
         fmt::format("{}; or, if it is meant, tessera check --accept '{}'", kMend, folder_.string());
-    for (const Manifest::RankFile& file : manifest_.models)
-      if (!changed_models) check_stamp(folder_, file.stamp, accept);
+    for (const FileStamp* stamp : manifest_.model_stamps())
+      if (!changed_models) check_stamp(folder_, *stamp, accept);
     for (const Manifest::RankFile& file : manifest_.weights) check_size(folder_, file.stamp, kMend);
     auto programs = std::make_shared<runtime::RankPrograms>();
     read_models(*programs);
@@ -81,6 +83,10 @@ class ProgramReader {
   void read_model(const Manifest::RankFile& file, runtime::RankPrograms& programs) {
     const std::string path = (folder_ / file.stamp.file).string();
     OnnxModel model = import_model(path, &programs.files);
+    if (file.init) {
+      const std::string once = (folder_ / file.init->file).string();
+      put_back_init(model, import_model(once, &programs.files), once);
+    }
     if (manifest_.form.form == Form::parallel_for) model = unwrap_parallel_for(std::move(model), manifest_.mesh, path);
     require_form(model, manifest_.form, path);
     if (!is_cut())
@@ -136,6 +142,7 @@ class ProgramReader {
     hold_to_meaning(*program, ranks, bound);
     for (const auto& [name, data] : whole) program->initial[program->graph->find(name)] = data;
     if (!is_cut()) spmd::take_slices_only(*program, bound ? std::optional<int64_t>(ranks.front()) : std::nullopt);
+    passes::move_to_init(*program, manifest_.init);
     for (int rank : ranks) programs.program_of[rank] = static_cast<int>(programs.programs.size());
     programs.programs.push_back(std::move(program));
   }
@@ -246,7 +253,7 @@ class ProgramReader {
   }
 
   const fs::path folder_;
-  const Manifest manifest_;
+  Manifest manifest_;
   dialect::FunctionCheck functions_;
   std::shared_ptr<const std::vector<spmd::LoweredCollective>> lowered_;  ///< of the model that is being read
   std::vector<ShardLayout> layouts_;                                     ///< by model

@@ -10,11 +10,13 @@
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/mapped_file.h"
+#include "tessera/program_io/init_model.h"
 #include "tessera/program_io/manifest.h"
 #include "tessera/program_io/parallel_for.h"
 #include "tessera/program_io/rank_classes.h"
 #include "tessera/program_io/rank_model.h"
 #include "tessera/program_io/weights_file.h"
+#include "tessera/spmd/init.h"
 #include "tessera/spmd/specialize.h"
 #include "tessera/spmd/whole.h"
 
@@ -32,8 +34,10 @@ std::optional<std::string> objection_to_replacing(const fs::path& folder) {
     const Manifest manifest =
         Manifest::from_json(MappedFile::open(folder / kManifestFile, "write")->view(), folder / kManifestFile);
     for (const auto* files : {&manifest.models, &manifest.weights})
-      for (const Manifest::RankFile& file : *files)
+      for (const Manifest::RankFile& file : *files) {
+        if (file.init) own.insert(file.init->file);
         for (fs::path path = file.stamp.file; !path.empty(); path = path.parent_path()) own.insert(path);
+      }
   } catch (const Error&) {
     return fmt::format("holds a {} that is not of a written program of this version", kManifestFile);
   }
@@ -61,15 +65,16 @@ class ProgramWriter {
  public:
   ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder,
                 const WriteOptions& options)
-      : program_(program),
+      : program_(spmd::in_one_graph(program)),
         options_(settled(options)),
-        placed_(!spmd::placed_axes(program).empty()),
-        names_(program),
+        placed_(!spmd::placed_axes(program_).empty()),
+        names_(program_),
         folder_(folder, objection_to_replacing) {
     manifest_.tessera = TESSERA_VERSION;
     manifest_.source = source;
     manifest_.mesh = program.mesh;
     manifest_.form = options_;
+    manifest_.init = spmd::derived_states(program);
     for (const auto& [symbol, value] : program.hints) manifest_.hints[names_.rename(symbol)] = value;
     for (const spmd::ExtentEquality& equality : program.equal_extents)
       manifest_.equal_extents.push_back(
@@ -186,13 +191,22 @@ class ProgramWriter {
     const int rank = ranks[0];
     for (const StoredShard& shard : shards_of(rank))
       options.stored[shard.state->name] = {manifest_.weights[weights_.of_rank[rank]].stamp.file, shard.offset};
-    if (options_.form == Form::parallel_for) model = wrap_parallel_for(std::move(model), program_.mesh);
-    std::string file = options_.form == Form::mpmd ? fmt::format("rank_{}.onnx", rank) : "model.onnx";
-    export_model(model, folder_.temporary() / file, options);
-    manifest_.models.push_back({stamp_of(folder_.temporary(), file), std::move(ranks)});
+    const bool one_for_all = options_.form != Form::mpmd;
+    std::optional<FileStamp> init;
+    if (options_.form == Form::parallel_for)  // has the results of one rank
+      model = wrap_parallel_for(std::move(model), program_.mesh);
+    else if (const auto once = take_init(model, manifest_.init))
+      init = write_model_file(*once, one_for_all ? "init.onnx" : fmt::format("init_{}.onnx", rank), options);
+    FileStamp step = write_model_file(model, one_for_all ? "model.onnx" : fmt::format("rank_{}.onnx", rank), options);
+    manifest_.models.push_back({std::move(step), std::move(ranks), std::move(init)});
   }
 
-  const spmd::Program& program_;
+  FileStamp write_model_file(const OnnxModel& model, const std::string& file, const ExportOptions& options) const {
+    export_model(model, folder_.temporary() / file, options);
+    return stamp_of(folder_.temporary(), file);
+  }
+
+  const spmd::Program program_;
   const WriteOptions options_;
   const bool placed_;  ///< ranks run parts of the program
   SymbolNames names_;

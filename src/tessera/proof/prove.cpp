@@ -53,7 +53,9 @@ bool tells_by_replicas(const runtime::RankPrograms& programs) {
 
 }  // namespace
 
-Report prove(const runtime::RankPrograms& programs) {
+Report prove(const runtime::RankPrograms& all) {
+  const std::shared_ptr<const runtime::RankPrograms> joined = runtime::in_one_graph(all);
+  const runtime::RankPrograms& programs = joined ? *joined : all;
   Report report;
   report.ranks = programs.mesh().size();
   report.models = static_cast<int64_t>(programs.programs.size());

@@ -121,6 +121,23 @@ struct Executor::Impl {
       for (auto& plan : *plans_to_commit) plan->commit();
   }
 
+  // Every value is one of the run that keeps all.
+  void compute_all_in_steps() {
+    const auto of_steps = [](std::shared_ptr<const RankPrograms> made) {
+      auto joined = in_one_graph(*made);
+      return joined ? joined : made;
+    };
+    programs = of_steps(programs);
+    using Made = std::map<std::shared_ptr<const RankPrograms>, std::shared_ptr<const RankPrograms>>;
+    if (options.for_sizes)
+      options.for_sizes = [of_steps, for_sizes = options.for_sizes,
+                           known = std::make_shared<Made>()](const Symbols& fixed) {
+        auto made = for_sizes(fixed);
+        auto& joined = (*known)[made];
+        return joined ? joined : joined = of_steps(made);
+      };
+  }
+
   bool is_whole() const { return here.front() == 0; }  ///< outputs come together in this process
 
   void connect() {
@@ -380,10 +397,12 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
          "the plan of a large one",
          impl_->here.size(), kMostRanks);
   impl_->programs = std::move(programs);
+  if (options.keep_all) impl_->compute_all_in_steps();
   std::set<std::string> changing, fixed;
   for (const auto& program : impl_->programs->programs)
     for (const Value* state : program->graph->values_of(ValueKind::state))
-      (state->changing ? changing : fixed).insert(program->placement(state).name);
+      if (!program->derived.contains(state))
+        (state->changing ? changing : fixed).insert(program->placement(state).name);
   impl_->store->join(impl_->programs->mesh(), impl_->here, changing, fixed);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
@@ -594,7 +613,7 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
     KeptIfThrown<std::vector<int64_t>> room;  // all ranks' bytes, then our own, to which a library may still write
     std::vector<int64_t>& all = *room;
     all.resize(bytes.size() + 1);
-    all.back() = static_cast<int64_t>(plans[n]->arena_bytes() + impl_->ranks[n]->state_bytes());
+    all.back() = static_cast<int64_t>(impl_->ranks[n]->peak_bytes(plans[n]->arena_bytes()));
     impl_->ranks[n]->everyone().run({.kind = comm::Kind::all_gather,
                                      .dtype = DType::int64,
                                      .in = &all.back(),
@@ -652,7 +671,7 @@ size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, i
   RankStates states;
   RankState state(programs->mesh(), rank, 1, nullptr, states);
   RankPlan plan(state, programs, symbols, {});
-  const size_t bytes = plan.arena_bytes() + state.state_bytes();
+  const size_t bytes = state.peak_bytes(plan.arena_bytes());
   if (limit > 0)
     device::MemoryLimit(limit).require_plan(bytes, [&] {
       std::vector<device::NamedBytes> pieces = plan.pieces();

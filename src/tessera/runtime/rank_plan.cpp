@@ -45,14 +45,21 @@ class RankOfPrograms : public bind::Rank {
   std::shared_ptr<const RankPrograms> programs_;
 };
 
+// What init makes is there while kernels are prepared.
+std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
+                                     const Symbols& symbols, const PlanOptions& options) {
+  const auto loading = rank.initialize(*programs);
+  return std::make_unique<bind::Binding>(std::make_shared<RankOfPrograms>(rank, programs), programs->of(rank.rank()),
+                                         symbols, options);
+}
+
 }  // namespace
 
 RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
                    const PlanOptions& options)
     : rank_(rank),
       programs_(std::move(programs)),
-      binding_(std::make_unique<bind::Binding>(std::make_shared<RankOfPrograms>(rank, programs_),
-                                               programs_->of(rank.rank()), symbols, options)),
+      binding_(bound(rank, programs_, symbols, options)),
       names_(std::make_shared<StepNames>()) {}
 
 RankPlan::RankPlan(const RankPlan& like, std::unique_ptr<bind::Binding> binding)

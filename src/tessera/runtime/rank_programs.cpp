@@ -1,7 +1,10 @@
 #include "tessera/runtime/rank_programs.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/spmd/init.h"
 #include "tessera/spmd/specialize.h"
 
 namespace tessera::runtime {
@@ -80,6 +83,15 @@ Tensor RankPrograms::aligned_once(Tensor shard, const std::string& name, device:
     shared = shard.owner;
   }
   return shard;
+}
+
+std::shared_ptr<const RankPrograms> in_one_graph(const RankPrograms& programs) {
+  if (std::none_of(programs.programs.begin(), programs.programs.end(),
+                   [](const auto& one) { return one->init != nullptr; }))
+    return nullptr;
+  auto all = std::make_shared<RankPrograms>(programs);
+  for (auto& program : all->programs) program = std::make_shared<spmd::Program>(spmd::in_one_graph(*program));
+  return all;
 }
 
 }  // namespace tessera::runtime

@@ -61,4 +61,8 @@ struct RankPrograms {
   std::shared_ptr<Aligned> aligned_ = std::make_shared<Aligned>();
 };
 
+/// The same programs without an init: they compute in every step what is computed once (spmd/init.h). Null: no program
+/// has one.
+std::shared_ptr<const RankPrograms> in_one_graph(const RankPrograms& programs);
+
 }  // namespace tessera::runtime

@@ -11,9 +11,11 @@
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/hash.h"
 #include "tessera/ir/pages.h"
 #include "tessera/mesh/box.h"
 #include "tessera/mesh/group.h"
+#include "tessera/runtime/init.h"
 
 namespace tessera::runtime {
 namespace {
@@ -95,6 +97,10 @@ void RankState::advance() {
 
 const RankState::Part& RankState::part_of(const RankPrograms& programs, const Value* state) {
   if (const auto known = parts_.find(state); known != parts_.end()) return known->second;
+  if (programs.of(rank_).derived.contains(state)) {
+    name_derived(programs);
+    return parts_.at(state);
+  }
   Part part{.name = state->name, .type = fmt::format("{} {}", name_of(state->dtype()), to_string(state->shape()))};
   if (const Tensor* cut = programs.shard_of(rank_, state->name)) {
     part.data = cut->data;
@@ -156,6 +162,7 @@ const Tensor& RankState::host_shard(const RankPrograms& programs, const Value* s
   const Part& part = part_of(programs, state);
   auto known = shards_.find(part);
   if (known != shards_.end()) return known->second;
+  if (programs.of(rank_).derived.contains(state)) return shards_.emplace(part, made(programs, state)).first->second;
   Tensor shard = cut(programs, state);
   constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
   const bool comes_cut = programs.shard_of(rank_, state->name) != nullptr;
@@ -218,8 +225,21 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   auto known = packed_.find({part, key});
   if (known != packed_.end()) return known->second;
   Tensor result{DType::uint8, {static_cast<int64_t>(bytes)}, nullptr, nullptr, bytes};
-  if (!limit_) return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
   const bool only_for_this = !shards_.contains(part) && !resident_.contains(part);
+  const auto let_go_of_plain = [&, derived = programs.of(rank_).derived.contains(state)] {
+    if (!only_for_this) return;
+    resident_.erase(part);
+    auto plain = shards_.extract(part);
+    if (!derived) return;
+    note_load_peak();
+    if (plain) made_.insert(std::move(plain));
+    if (state->uses.size() == 1) made_.erase(part);
+  };
+  if (!limit_) {
+    const Tensor& sized = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
+    let_go_of_plain();
+    return sized;
+  }
   const Tensor plain = shard(programs, state);
   auto held = limit_->hold(bytes, fmt::format("the packed form of '{}'", state->name));
   const device::HostMemory pages = [](size_t size, const char* what) {
@@ -243,9 +263,55 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
       .run([&](const kernels::KernelArgs& args) { kernel->run(args); },
            {std::span(&in, 1), std::span(&out, 1), scratch.get()});
   finish();
-  if (only_for_this) shards_.erase(part), resident_.erase(part);
   result = device::MemoryLimit::released_with(std::move(result), std::move(held));
-  return packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
+  const Tensor& kept = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;
+  let_go_of_plain();
+  return kept;
+}
+
+void RankState::name_derived(const RankPrograms& programs) {
+  const spmd::Program& program = programs.of(rank_);
+  const auto numbers = derivations(program, [&](const Value* state) {
+    const Part& part = part_of(programs, state);
+    Hash hash;
+    for (const std::string* text : {&part.name, &part.type, &part.sharding}) hash.add(*text);
+    hash.add(reinterpret_cast<uint64_t>(part.data));
+    return hash.value();
+  });
+  for (const auto& [state, number] : numbers)
+    parts_.emplace(state, Part{.name = state->name, .sharding = fmt::format("made by {:016x}", number)});
+}
+
+std::shared_ptr<const void> RankState::initialize(const RankPrograms& programs) {
+  std::vector<const Value*> missing;
+  for (const auto& [state, made] : programs.of(rank_).derived)
+    if (!initialized_.contains(part_of(programs, state))) missing.push_back(state);
+  make(programs, missing);
+  return {static_cast<const void*>(this), [this](const void*) { made_.clear(); }};
+}
+
+void RankState::make(const RankPrograms& programs, const std::vector<const Value*>& derived) {
+  if (derived.empty()) return;
+  std::set<std::string> names;
+  for (const Value* state : derived) names.insert(state->name);
+  InitResults results = run_init(programs, rank_, threads_, limit_, world_, device_, names);
+  load_peak_ = std::max(load_peak_, results.peak_bytes + state_bytes());
+  for (const Value* state : derived) {
+    initialized_.insert(part_of(programs, state));
+    made_[part_of(programs, state)] = std::move(results.values.at(state->name));
+  }
+}
+
+// What init made of it, which goes to who asks.
+Tensor RankState::made(const RankPrograms& programs, const Value* derived) {
+  if (!made_.contains(part_of(programs, derived))) make(programs, {derived});
+  return std::move(made_.extract(part_of(programs, derived)).mapped());
+}
+
+void RankState::note_load_peak() {
+  size_t bytes = state_bytes();
+  for (const auto& [part, tensor] : made_) bytes += tensor.bytes;
+  load_peak_ = std::max(load_peak_, bytes);
 }
 
 void RankState::forget(const RankPrograms& programs) {
@@ -256,6 +322,7 @@ void RankState::forget(const RankPrograms& programs) {
   std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(resident_, [&](const auto& entry) { return !used.contains(entry.first); });
   std::erase_if(packed_, [&](const auto& entry) { return !used.contains(entry.first.first); });
+  std::erase_if(initialized_, [&](const Part& part) { return !used.contains(part); });
   kernels_.drop_unused();
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "tessera/bind/kernel_cache.h"
@@ -46,11 +48,15 @@ class RankState {
   /// Calls `fill` with memory of the host for these bytes of the device, and makes it theirs.
   void write(void* to, size_t bytes, const std::function<void(void*)>& fill);
 
+  /// Runs the program's init (spmd/init.h), unless that has been done for the same data. What it made and nobody has
+  /// asked for goes with the result; asked for later, it is made again.
+  [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
   /// The tensor where the device's kernels can read it: itself, or a copy.
   Tensor resident(const Tensor& tensor);
   /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
   const Tensor& shard(const RankPrograms& programs, const Value* state);
-  /// The same for the host: part of a mapped file where the shard lies in one piece there, else a copy.
+  /// The same for the host: part of a mapped file where the shard lies in one piece there, else a copy; or what init
+  /// made.
   const Tensor& host_shard(const RankPrograms& programs, const Value* state);
   /// The rank's shard of a state that changes, which begins as a copy of the state's initial data. A user error if
   /// another program that shares the states has the state cut in another way.
@@ -105,6 +111,8 @@ class RankState {
   /// Bytes of states that this rank holds: shards (mapped or copied), with the spares of those that change, and packed
   /// forms.
   size_t state_bytes() const;
+  /// The most memory that runs with an arena of that size have taken, loading included.
+  size_t peak_bytes(size_t arena) const { return std::max(arena + state_bytes(), load_peak_); }
   /// The most that a run has used of the arena and of the host's copies.
   size_t arena_bytes() const { return arena_bytes_ + staging_bytes_; }
 
@@ -119,6 +127,10 @@ class RankState {
   };
   const Part& part_of(const RankPrograms& programs, const Value* state);
   Dims shard_dims(const Value* state) const;
+  void name_derived(const RankPrograms& programs);
+  void make(const RankPrograms& programs, const std::vector<const Value*>& derived);
+  Tensor made(const RankPrograms& programs, const Value* derived);
+  void note_load_peak();
   Tensor cut(const RankPrograms& programs, const Value* state) const;
   void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
   device::Memory memory(size_t bytes, const char* what);
@@ -134,6 +146,9 @@ class RankState {
   std::map<Part, Tensor> shards_;    // for the host
   std::map<Part, Tensor> resident_;  // copies of the device, where it has memory of its own
   std::map<std::pair<Part, std::string>, Tensor> packed_;
+  std::map<Part, Tensor> made_;  // by init, and not asked for yet
+  std::set<Part> initialized_;   // what init has made, now or before
+  size_t load_peak_ = 0;         // the most that was held while init ran and its results were packed
   bind::KernelCache kernels_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;

@@ -15,9 +15,12 @@ std::string print_program(const Program& program) {
   };
   for (const Port& port : program.inputs) text += fmt::format("# input {} {}\n", port.name, layout(*port.value));
   for (const auto& value : program.graph->values())
-    if (value->kind == ValueKind::state) text += fmt::format("# state {} {}\n", value->name, layout(*value));
+    if (value->kind == ValueKind::state)
+      text += fmt::format("# state {} {}{}\n", value->name, layout(*value),
+                          program.derived.contains(value.get()) ? ", made by init" : "");
   TextOptions options;
   options.annotate = layout;
+  if (program.init) text += print_text(*program.init, options);
   text += print_text(*program.graph, options);
   for (const Port& port : program.outputs)
     text += fmt::format("# output {} {}\n", port.name, port.value ? layout(*port.value) : "elsewhere");

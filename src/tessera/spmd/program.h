@@ -63,8 +63,9 @@ struct Departure {
   std::string why;
 };
 
-/// One SPMD program for all ranks of a mesh. Values of `graph` are local: their shapes are expressions over symbols and
-/// axis indices (`@tp`). Communication is nodes of domain tessera.comm with attributes
+/// One SPMD program for all ranks of a mesh: its states, what runs once (init), and what runs in every step. Values of
+/// `graph` are local: their shapes are expressions over symbols and axis indices (`@tp`). Communication is nodes of
+/// domain tessera.comm with attributes
 ///   axes (strings: the group is the ranks that differ only along them, members row-major in the order written),
 ///   dim (AllGather, ReduceScatter), split_dim and concat_dim (AllToAll), reduction ("sum", "max", "min"),
 ///   value (name of the global value that moves),
@@ -79,11 +80,15 @@ struct Departure {
 /// part is a port without a value.
 struct Program {
   Mesh mesh;
-  std::unique_ptr<Graph> graph;
+  std::unique_ptr<Graph> graph;  ///< the step
+  /// Runs once, before the first step, without communication; its outputs are states of the step (spmd/init.h). Null:
+  /// there is nothing to do.
+  std::unique_ptr<Graph> init;
+  std::map<const Value*, const Value*> derived;  ///< states of the step that init makes: the outputs of init
   std::vector<Port> inputs;
   std::vector<Port> outputs;
-  std::map<const Value*, Placement> placements;       ///< of every local value that stands for a global one
-  std::map<const Value*, Tensor> initial;             ///< whole initial data of states; a rank loads its shard of it
+  std::map<const Value*, Placement> placements;  ///< of every local value, init's too, that stands for a global one
+  std::map<const Value*, Tensor> initial;        ///< whole initial data of states; a rank loads its shard of it
   std::map<std::string, int64_t, std::less<>> hints;  ///< symbol values that choices by cost assumed
   std::vector<ReshardRecord> reshards;
   std::vector<ExtentEquality> equal_extents;
@@ -98,8 +103,8 @@ struct Program {
 /// By global value: the layouts in which nodes and outputs take it, in order of first use. Layout changes do not count.
 std::map<std::string, std::vector<std::string>> layouts_in_use(const Program& program);
 
-/// Removes nodes whose results are not used, and the records of values that are gone.
-void erase_dead(Program& program);
+/// Removes nodes whose results are not used, with `states` also unused states, and the records of values that are gone.
+void erase_dead(Program& program, bool states = false);
 
 /// The value of an expression with symbols bound by `hints` (16 if a symbol has none), on the first rank.
 double hinted(const Expr& expr, const std::map<std::string, int64_t, std::less<>>& hints);

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/mesh/group.h"
+#include "tessera/spmd/init.h"
 
 namespace tessera::spmd {
 namespace {
@@ -144,7 +145,10 @@ std::vector<AxisRef> placed_axes(const Program& program) {
 }
 
 Program specialize(const Program& program, const std::vector<int64_t>& coordinates) {
-  return Specializer(program, coordinates).run();
+  if (!program.init) return Specializer(program, coordinates).run();
+  Program own = Specializer(in_one_graph(program), coordinates).run();
+  move_to_init(own, derived_states(program));
+  return own;
 }
 
 }  // namespace tessera::spmd

@@ -11,6 +11,7 @@
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/op.h"
+#include "tessera/spmd/init.h"
 #include "tessera/spmd/reshard.h"
 
 namespace tessera::spmd {
@@ -18,7 +19,8 @@ namespace {
 
 class WholeEdgeMaker {
  public:
-  WholeEdgeMaker(const Program& program, const WholeEdge& edge) : program_(program), edge_(edge) {
+  WholeEdgeMaker(const Program& program, const WholeEdge& edge)
+      : program_(in_one_graph(program)), derived_(derived_states(program)), edge_(edge) {
     result_.mesh = program.mesh;
     result_.hints = program.hints;
     result_.equal_extents = program.equal_extents;
@@ -46,6 +48,9 @@ class WholeEdgeMaker {
       result_.outputs.push_back({port.name, value});
     }
     graph().verify("write");
+    std::vector<std::string> once;
+    for (const std::string& name : derived_) once.push_back(known_.at(program_.graph->find(name))->name);
+    move_to_init(result_, once);
     return std::move(result_);
   }
 
@@ -122,7 +127,8 @@ class WholeEdgeMaker {
     graph().adopt_node(std::move(made));
   }
 
-  const Program& program_;
+  const Program program_;
+  const std::vector<std::string> derived_;
   const WholeEdge& edge_;
   Program result_;
   std::map<const Value*, Value*> known_;
@@ -402,7 +408,7 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
   for (const auto& node : graph.nodes())
     if (node->domain == kCommDomain && node->output() && !spare.contains(node->output()))
       graph.outputs.push_back(node->output());
-  graph.erase_dead(true);
+  erase_dead(program, true);
   graph.outputs = outputs;
 }
 

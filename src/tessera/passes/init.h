@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tessera/passes/pipeline.h"
+
+namespace tessera::passes {
+
+/// Moves what depends only on states that never change, on constants and on axis indices to the program's init
+/// (spmd/init.h), which each rank runs once: casts and products of weights, tables. Nodes that communicate, that draw
+/// random numbers or whose extents depend on symbols stay in the step, with all that depends on them.
+///
+/// What init makes is kept in memory, so bytes decide where it ends:
+/// - An operator that only moves elements of one tensor (Reshape, Transpose, Slice, Expand, …) stays in the step if the
+///   step reads its result: there, it mostly is a view of its operand, and a product reads a transposed weight in
+///   place.
+/// - A result may have up to twice the bytes of the states that it is made from, as a Cast of 16-bit weights has.
+/// - Results that are larger than that (tables made from constants, weights made from 8-bit ones) may take in addition
+///   together as much as a twentieth of the program's states, or 1 MiB.
+/// A node whose result is refused runs in the step, and what it reads is judged next.
+void init(spmd::Program& program, Context& context);
+
+/// Moves what makes these values of the step there, as far as it can run once: for a program that has been read, where
+/// bytes were judged as it was written.
+void move_to_init(spmd::Program& program, const std::vector<std::string>& results);
+
+}  // namespace tessera::passes

@@ -1,0 +1,142 @@
+#include "tessera/runtime/init.h"
+
+#include <functional>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/hash.h"
+#include "tessera/ir/pages.h"
+#include "tessera/runtime/rank_plan.h"
+
+namespace tessera::runtime {
+namespace {
+
+// Init as a program of its own on this rank: its results are outputs, each whole and at this rank only.
+std::shared_ptr<const spmd::Program> program_of_init(const spmd::Program& program,
+                                                     const std::vector<int64_t>& coordinates,
+                                                     const std::set<std::string>& names) {
+  auto own = std::make_shared<spmd::Program>();
+  own->mesh = program.mesh;
+  own->hints = program.hints;
+  own->graph = program.init->clone();
+  Graph& graph = *own->graph;
+  std::erase_if(graph.outputs, [&](const Value* result) { return !names.contains(result->name); });
+  graph.erase_dead(true);
+  for (const Value* source : graph.values_of(ValueKind::state)) {
+    const Value* state = program.graph->find(source->name);
+    own->placements[source] = program.placement(state);
+    if (auto data = program.initial.find(state); data != program.initial.end()) own->initial[source] = data->second;
+  }
+  for (Value* result : graph.outputs) {
+    Sharding here = Sharding::replicated(result->shape());
+    for (size_t a = 0; a < own->mesh.axes().size(); ++a)
+      here.at.push_back({AxisRef::whole(own->mesh.axes()[a]), coordinates[a]});
+    own->placements[result] = {result->name, result->type, std::move(here)};
+    own->outputs.push_back({result->name, result});
+  }
+  return own;
+}
+
+Dims dims_on(const Value* result, const RankState& rank) {
+  Dims dims;
+  for (const Expr& extent : result->shape())
+    dims.push_back(bind_rank(extent, rank.mesh(), rank.coordinates()).evaluate(Symbols{}));
+  return dims;
+}
+
+Tensor room_for(const Value* result, Dims dims, device::MemoryLimit* limit) {
+  Tensor tensor{result->dtype(), dims, nullptr, nullptr, bytes_of(result->dtype(), count_of(dims))};
+  if (!limit) return tensor;
+  auto held = limit->hold(tensor.bytes, fmt::format("'{}', which is computed once", result->name));
+  tensor.owner = std::shared_ptr<std::byte[]>(allocate_pages(tensor.bytes, "a derived state"));
+  tensor.data = static_cast<const std::byte*>(tensor.owner.get());
+  return device::MemoryLimit::released_with(std::move(tensor), std::move(held));
+}
+
+void add(Hash& hash, const AttributeValue& value) {
+  std::visit(
+      [&](const auto& held) {
+        using T = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<T, std::string>)
+          hash.add(held);
+        else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, float>)
+          hash.add(fmt::format("{}", held));
+        else if constexpr (std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<float>> ||
+                           std::is_same_v<T, std::vector<std::string>>)
+          hash.add(fmt::format("{}", fmt::join(held, "\n")));
+        else if constexpr (std::is_same_v<T, Tensor>)
+          hash.add(held);
+        else
+          hash.add(reinterpret_cast<uint64_t>(&held));  // equal to itself only
+      },
+      value);
+}
+
+}  // namespace
+
+InitResults run_init(const RankPrograms& programs, int rank, int threads, device::MemoryLimit* limit,
+                     comm::World* world, std::shared_ptr<device::Device> device, const std::set<std::string>& names) {
+  RankStates none;
+  RankState state(programs.mesh(), rank, threads, limit, none, std::move(device));
+  state.connect(world);
+  auto init = std::make_shared<RankPrograms>();
+  init->programs = {program_of_init(programs.of(rank), state.coordinates(), names)};
+  if (!programs.shards.empty()) {
+    init->shards = {programs.shards[programs.shards_of[rank]]};
+    init->shards_of.resize(static_cast<size_t>(programs.mesh().size()));
+  }
+  const spmd::Program& program = *init->programs.front();
+  RankPlan plan(state, init, {}, {});
+  InitResults results;
+  results.peak_bytes = plan.arena_bytes() + state.state_bytes();
+  std::vector<void*> made;
+  for (const spmd::Port& port : program.outputs) {
+    Tensor& result = results.values[port.name] = room_for(port.value, dims_on(port.value, state), limit);
+    results.peak_bytes += result.bytes;
+    made.push_back(limit ? result.mutable_data() : nullptr);
+  }
+  if (!limit) return results;
+  const auto arena = limit->hold(plan.arena_bytes(), "what is computed once, on the way");
+  try {
+    plan.run({}, made);
+  } catch (...) {
+    state.settle();
+    state.flight().step = nullptr;  // its name goes with the plan
+    throw;
+  }
+  return results;
+}
+
+std::map<const Value*, uint64_t> derivations(const spmd::Program& program,
+                                             const std::function<uint64_t(const Value*)>& number_of_state) {
+  std::map<const Value*, uint64_t> numbers, derived;
+  if (!program.init) return derived;
+  for (const auto& value : program.init->values()) {
+    if (value->producer) continue;
+    Hash hash;
+    if (value->kind == ValueKind::state)
+      hash.add(number_of_state(program.graph->find(value->name)));
+    else if (value->kind == ValueKind::constant)
+      hash.add(value->data);
+    else
+      hash.add(to_string(*value->content));
+    numbers[value.get()] = hash.value();
+  }
+  for (const auto& node : program.init->nodes()) {
+    Hash hash;
+    for (const std::string* name : {&node->domain, &node->op_type, &node->overload}) hash.add(*name);
+    for (const Attribute& attribute : node->attributes) {
+      hash.add(attribute.name);
+      add(hash, attribute.value);
+    }
+    for (const Value* operand : node->inputs) hash.add(operand ? numbers.at(operand) : 0);
+    for (const Value* result : node->outputs) {
+      if (!result) continue;
+      hash.add(fmt::format("{} {}", name_of(result->dtype()), to_string(result->shape())));
+      numbers[result] = hash.value();
+    }
+  }
+  for (const auto& [state, made] : program.derived) derived[state] = numbers.at(made);
+  return derived;
+}
+
+}  // namespace tessera::runtime
