@@ -228,6 +228,28 @@ TEST_F(States, of_sessions_that_share_them_are_the_same) {
               HasSubstr("the programs that share the state 'w' store it in different ways"));
 }
 
+TEST_F(States, are_shared_on_one_device) {
+  const Model learner = model();
+  Plan plan;
+  plan.states = kAll;
+  const Program step = compile(learner, Mesh::parse("dp=2"), plan);
+  const std::vector<std::string> devices{"cpu", "simulated"};
+  for (const std::string& device : devices) {
+    Session training(step, {.device = device});
+    training.run(batch(0));
+    for (const std::string& other : devices) {
+      if (other != device) {
+        EXPECT_THAT(error_of([&] { Session(step, {.device = other, .share_states = &training}); }),
+                    HasSubstr("the states are on the device '" + device + "', but the session is for '" + other + "'"));
+        continue;
+      }
+      Session second(step, {.device = other, .share_states = &training});
+      second.run(batch(1));
+      for (const auto& [name, state] : training.states()) EXPECT_TRUE(same(state, second.states().at(name))) << name;
+    }
+  }
+}
+
 TEST_F(States, are_shared_on_one_mesh_where_they_change_in_both) {
   const Model learner = model();
   Plan plan;
@@ -344,8 +366,9 @@ count (int64[2] ids) => (float[2, 3] rows, float[5, 3] nextt) <float[5, 3] t, fl
 })");
   Plan plan;
   plan.states = {"*=next*"};
-  for (const char* mesh : {"", "tp=2"}) {
-    Session session(compile(model, Mesh::parse(mesh), plan));
+  for (const auto& [mesh, device] : std::vector<std::pair<const char*, const char*>>{
+           {"", "cpu"}, {"tp=2", "cpu"}, {"", "simulated"}, {"tp=2", "simulated"}}) {
+    Session session(compile(model, Mesh::parse(mesh), plan), {.device = device});
     const auto ids = [](int64_t second) {
       return Tensors{{"ids", Tensor::of(DType::int64, {2}, std::vector<int64_t>{1, second})}};
     };
@@ -359,7 +382,11 @@ count (int64[2] ids) => (float[2, 3] rows, float[5, 3] nextt) <float[5, 3] t, fl
 }
 
 // Where ranks had begun to write over states, it says so until all are given anew.
-TEST_F(States, that_a_failed_step_has_torn_are_not_used) {
+class TornStates : public States, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(OnDevices, TornStates, testing::Values("cpu", "simulated"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(TornStates, are_not_used) {
   const Model model = this->model(R"(
 late (float[2] x, int64[1] at) => (float[1] last, float[2] other, float[5] nextt, float[2] nextu) <
     float[5] t, float[2] u, float one = {1}> {
@@ -370,7 +397,7 @@ late (float[2] x, int64[1] at) => (float[1] last, float[2] other, float[5] nextt
 })");
   Plan plan;
   plan.states = {"*=next*"};
-  Session session(compile(model, Mesh(), plan));
+  Session session(compile(model, Mesh(), plan), {.device = GetParam()});
   const auto at = [](int64_t index) {
     return Tensors{{"x", ramp({2})}, {"at", Tensor::of(DType::int64, {1}, std::vector<int64_t>{index})}};
   };
@@ -379,7 +406,8 @@ late (float[2] x, int64[1] at) => (float[1] last, float[2] other, float[5] nextt
   EXPECT_ANY_THROW(session.run(at(5)));
   EXPECT_THAT(error_of([&] { session.run(at(4)); }), HasSubstr("load all states again"));
   // Not by an evaluation that has some of them only.
-  Session evaluation(compile(model.with_states({"u"}).with_outputs({"other"}), Mesh()), {.share_states = &session});
+  Session evaluation(compile(model.with_states({"u"}).with_outputs({"other"}), Mesh()),
+                     {.device = GetParam(), .share_states = &session});
   evaluation.set_states({{"u", before.at("u")}});
   EXPECT_THAT(error_of([&] { session.run(at(4)); }), HasSubstr("('t' has not been loaded yet)"));
   session.set_states(before);

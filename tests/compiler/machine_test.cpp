@@ -13,9 +13,9 @@ namespace tessera::compiler {
 namespace {
 
 using bind::Enqueued;
+using bind::Location;
 using bind::MachineProgram;
 using bind::Phase;
-using bind::Place;
 using bind::QueueKind;
 using testing::HasSubstr;
 
@@ -59,15 +59,15 @@ TEST_P(Machines, keep_buffers_apart_that_are_needed_together) {
 }
 
 TEST_P(Machines, use_buffers_within_their_lives) {
-  const auto within = [&](const Place& place, int action) {
-    if (place.where != Place::Where::arena) return true;
+  const auto within = [&](const Location& place, int action) {
+    if (place.where != Location::Where::arena) return true;
     const bind::Lifetime& life = machine().buffers[place.index];
     return life.first <= action && action <= life.last;
   };
   for (size_t a = 0; a < machine().actions->size(); ++a) {
     const bind::Step& step = *machine().steps[(*machine().actions)[a].action.task];
     for (const auto* places : {&step.inputs, &step.outputs})
-      for (const Place& place : *places)
+      for (const Location& place : *places)
         EXPECT_TRUE(within(place, static_cast<int>(a))) << step.info.op << " '" << step.info.name << "' at " << a;
   }
   const int end = static_cast<int>(machine().actions->size());
@@ -99,7 +99,7 @@ TEST_P(Machines, order_the_queues) {
       continue;
     }
     EXPECT_EQ(queue == QueueKind::communication, action.phase == Phase::start);
-    if (action.phase == Phase::start) EXPECT_EQ(after, computed);
+    if (action.phase == Phase::start) EXPECT_EQ(after, computed);  // -1: the inputs and the arena
     if (action.phase == Phase::wait) {
       ASSERT_GE(after, 0);
       EXPECT_EQ(actions[after].action.task, action.task);
@@ -118,8 +118,8 @@ TEST_P(Machines, leave_the_callers_memory_to_the_host) {
   if (std::get<2>(GetParam()) == "cpu") return;
   for (const auto& step : machine().steps)
     for (const auto* places : {&step->inputs, &step->outputs})
-      for (const Place& place : *places)
-        EXPECT_TRUE(place.where != Place::Where::input && place.where != Place::Where::output);
+      for (const Location& place : *places)
+        EXPECT_TRUE(place.where != Location::Where::input && place.where != Location::Where::output);
   EXPECT_EQ(machine().inputs.size(), compiled_.program->inputs.size());
   EXPECT_EQ(machine().outputs.size(), compiled_.program->outputs.size());
 }
@@ -133,6 +133,17 @@ TEST_P(Machines, cost_what_their_nodes_cost) {
   for (const auto& step : machine().steps) {
     EXPECT_EQ(step->info.communication, step->communication != nullptr);
     EXPECT_EQ(step->cost.received > 0, step->info.communication && step->info.members > 1) << step->info.name;
+  }
+}
+
+// A step comes after those that it needs.
+TEST_P(Machines, state_what_steps_need) {
+  std::vector<int> ended(machine().steps.size(), -1);
+  for (int a = 0; a < static_cast<int>(machine().actions->size()); ++a) {
+    const auto& [task, phase] = (*machine().actions)[a].action;
+    if (phase != Phase::wait)
+      for (int other : (*machine().needs)[task]) EXPECT_GE(ended[other], 0) << task << " needs " << other;
+    if (phase != Phase::start) ended[task] = a;
   }
 }
 

@@ -19,12 +19,15 @@ Binding::Binding(std::shared_ptr<Rank> rank, const spmd::Program& program, const
   place_outputs();
   place_states();
   prepare_communications();
-  frame.actions = order();
+  const Tasks all = tasks();
+  machine_.needs = std::make_shared<const std::vector<std::vector<int>>>(needs_of(all.tasks));
+  frame.actions = order(all);
   frame.spans = spans_of(frame.actions, machine_.steps.size());
   machine_.actions = std::make_shared<const std::vector<Enqueued>>(on_queues(frame.actions));
   note_uses();
   place_sources();
-  prepare_steps();
+  prepare_steps();  // chooses packed operands and results in place, too: a step's kernel decides on both
+  add_costs();
   copy_outputs();
   keep_for_other_sizes();
   place_buffers();

@@ -31,7 +31,7 @@ class Binding {
   const MachineProgram& machine() const { return machine_; }
 
   /// Where the last run left a value.
-  const Place& place_of(const Value* value) const { return *located(value); }
+  const Location& location_of(const Value* value) const { return *located(value); }
   /// The part of a value's global tensor that this rank has, and whether it is the one that writes this part (the first
   /// of those that hold it).
   Box box(const Value* value) const;
@@ -51,7 +51,7 @@ class Binding {
   std::string text() const;
 
  private:
-  using Where = Place::Where;
+  using Where = Location::Where;
   struct StateReaders;
   struct Frame;   // frame.h
   struct Change;  // there
@@ -72,10 +72,11 @@ class Binding {
   // groups.cpp, on group.cpp, views.cpp and blocks.cpp
   void assign_groups();
   const Value* home(const Value* value) const;
-  const Placed* view_of(const Value* value) const;
+  const Alias* view_of(const Value* value) const;
 
   // outputs.cpp
   static size_t skip_of(const Box& part, const Value* value);
+  size_t skip_of(const Alias& view, const Value* value) const;
   void place_outputs();
   void copy_outputs();
   // states.cpp
@@ -88,7 +89,12 @@ class Binding {
   // order.cpp
   void prepare_communications();
   void prepare_communication_of(int step);
-  std::vector<Action> order() const;
+  struct Tasks {
+    std::vector<Task> tasks;
+    std::vector<Memory> memories;
+  };
+  Tasks tasks() const;
+  std::vector<Action> order(const Tasks& of) const;
   // buffers.cpp
   void note_uses();
   int last_use(const Value* value) const;
@@ -98,10 +104,11 @@ class Binding {
   // sources.cpp: inputs, constants, expressions, states that never change
   void place_sources();
   bool lies_in_input(const Box& part) const;
+  bool is_staged(const Box& part) const;
   void place_expression(const Value* value, const std::vector<int64_t>& elements);
-  const Place* located(const Value* value) const;
-  const Place& locate(const Value* value);
-  const void* known_elements(const Value* value, const Place& place) const;
+  const Location* located(const Value* value) const;
+  const Location& locate(const Value* value);
+  const void* known_elements(const Value* value, const Location& place) const;
 
   // steps.cpp
   void prepare_steps();
@@ -116,7 +123,8 @@ class Binding {
   bool can_take_over(const NodeGroup& group, const Span& span, const std::vector<int>& in_place, int index,
                      const kernels::PrepareContext& context, const Step& made) const;
   // cost.cpp
-  Cost cost_of(const NodeGroup& group, const Step& made) const;
+  void add_costs();
+  Cost cost_of(int step) const;
   // queues.cpp
   std::vector<Enqueued> on_queues(const std::vector<Action>& actions) const;
 
@@ -127,7 +135,7 @@ class Binding {
   bool place_changed_outputs(const Change& change);
   bool place_changed_inputs(const Change& change);
   void move_views();
-  void move(const Value* value, const Place& to);
+  void move(const Value* value, const Location& to);
   void touch(const Value* value);
   bool prepare_again(int step);
   const Change& change_of(const std::vector<std::string>& symbols) const;
@@ -138,10 +146,10 @@ class Binding {
   Options options_;
   MachineProgram machine_;
   std::shared_ptr<Frame> frame_;  // all that bindings for other sizes have, too; never null
-  // Beyond the frame, or other than there:
+  // These hold what is not in the frame, or differs from it:
   mutable std::unordered_map<const Value*, Dims> dims_;  // that desc() was asked for
-  std::map<const Value*, Placed> views_;                 // values in the memory of others
-  std::map<const Value*, Place> places_;
+  std::map<const Value*, Alias> views_;                  // values in the memory of others
+  std::map<const Value*, Location> locations_;
   std::vector<Tensor> bound_expressions_;
   std::map<const void*, const void*> host_elements_;  // of fixed places, where the device has memory of its own
   // While it is made from another binding's frame:

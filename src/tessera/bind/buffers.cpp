@@ -44,7 +44,7 @@ void Binding::place_buffers() {
     for (HostCopy& copy : *copies) {
       if (!copy.staged) continue;
       copy.staging = machine_.staging_bytes;
-      machine_.staging_bytes += copy.bytes();
+      machine_.staging_bytes += copy.bytes;
     }
 }
 
@@ -55,7 +55,7 @@ std::vector<device::NamedBytes> Binding::pieces() const {
     if (step->scratch >= 0)
       all[static_cast<size_t>(step->scratch)].name =
           fmt::format("scratch memory of {} '{}'", step->info.op, step->info.name);
-  for (const auto& [value, place] : frame_->places)
+  for (const auto& [value, place] : frame_->locations)
     if (place.where == Where::arena && all[place.index].name.empty() && !frame_->views.contains(value))
       all[place.index].name = fmt::format("'{}'", value->name);
   if (machine_.staging_bytes > 0) all.push_back({"the host's copies of inputs and outputs", machine_.staging_bytes});

@@ -1,34 +1,54 @@
 #include <algorithm>
+#include <set>
 
 #include "tessera/bind/frame.h"
 #include "tessera/bind/traits.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::bind {
+namespace {
 
-Cost Binding::cost_of(const NodeGroup& group, const Step& made) const {
+Expr flops_of(const NodeGroup& group) {
+  Expr sum;
+  const auto count = [&](const Node& node) {
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    if (op && op->flops) sum = sum + op->flops(node);
+  };
+  count(group.own ? *group.own->outputs[0]->producer : *group.root);  // as the program has it
+  for (const kernels::Follower& follower : group.followers) count(*follower.node);
+  return sum;
+}
+
+}  // namespace
+
+void Binding::add_costs() {
+  for (const NodeGroup& group : frame_->groups) frame_->flops.push_back(flops_of(group));
+  for (size_t g = 0; g < frame_->groups.size(); ++g) machine_.steps[g]->cost = cost_of(static_cast<int>(g));
+}
+
+Cost Binding::cost_of(int step) const {
+  const NodeGroup& group = frame_->groups[step];
+  const Step& made = *machine_.steps[step];
   Cost cost;
-  const ops::OpDef* root = ops::find_op(group.root->op_type, group.root->domain);
+  cost.flops =
+      static_cast<double>(frame_->flops[step].evaluate([this](std::string_view name) { return lookup(name); }));
   for (const kernels::TensorDesc& result : made.results) cost.written += result.present() ? result.bytes() : 0;
+  const ops::OpDef* root = ops::find_op(group.root->op_type, group.root->domain);
+  std::set<const Value*> seen;
   for (size_t i = 0; i < made.operands.size(); ++i) {
     const kernels::TensorDesc& operand = made.operands[i];
-    if (!operand.present() || !ops::reads_elements(*group.root, i)) continue;
-    const bool is_table = root && root->table == i;  // only the rows that are looked up
+    if (!operand.present() || !seen.insert(group.inputs[i]).second || !ops::reads_elements(*group.root, i)) continue;
+    const bool is_table = root && root->table == i;
     cost.read += is_table ? std::min(operand.bytes(), cost.written) : operand.bytes();
   }
   if (const CollectiveTraits* collective = collective_of(*group.root)) {
     const auto divided = [](size_t bytes, int64_t members) { return bytes / static_cast<size_t>(members); };
-    cost.received = received(collective->kind, cost.read, cost.written, made.info.members, divided);
-    return cost;
+    const bool gives = collective->root == RootRole::gives && made.info.is_root;
+    if (gives || cost.written == 0)
+      cost.sent = cost.read;
+    else
+      cost.received = received(collective->kind, cost.read, cost.written, made.info.members, divided);
   }
-  const auto count = [&](const Node& node) {
-    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-    if (op && op->flops)
-      cost.flops +=
-          static_cast<double>(op->flops(node).evaluate([this](std::string_view name) { return lookup(name); }));
-  };
-  count(group.own ? *group.own->outputs[0]->producer : *group.root);  // as the program has it
-  for (const kernels::Follower& follower : group.followers) count(*follower.node);
   return cost;
 }
 
@@ -39,6 +59,7 @@ Cost MachineProgram::total() const {
     sum.read += step->cost.read;
     sum.written += step->cost.written;
     sum.received += step->cost.received;
+    sum.sent += step->cost.sent;
   }
   return sum;
 }

@@ -19,21 +19,22 @@ struct Binding::Frame {
   Symbols symbols;  ///< of the first binding
   std::vector<NodeGroup> groups;
   std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks of channels
-  std::map<const Value*, Placed> views;
+  std::map<const Value*, Alias> views;
   std::shared_ptr<Regrouping> again;
   std::unordered_map<const Value*, Dims> dims;
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
-  std::map<const Value*, Place> direct;       ///< results that are computed in the memory of outputs or states
+  std::map<const Value*, Location> direct;    ///< results that are computed in the memory of outputs or states
   std::map<const Value*, size_t> slot_of;     ///< of states that change
   std::map<const Value*, const Value*> over;  ///< results that overwrite a state's value: that state
   /// Exchanges by their slots, with the values that are copied to the spares; null: those are computed there.
   std::vector<std::pair<size_t, const Value*>> copied;
-  std::map<const Value*, Place> places;
+  std::map<const Value*, Location> locations;
   std::map<const Value*, std::vector<Span>> uses;  ///< of a value's memory, in actions; some end after the run
   std::vector<Tensor> bound_expressions;
   std::map<const void*, const void*> host_elements;
   std::vector<Action> actions;  ///< upon the steps, in running order
   std::vector<Span> spans;      ///< by step, in actions
+  std::vector<Expr> flops;      ///< by step
   MachineProgram machine;       ///< of the first binding
   bool communicates = false;
 

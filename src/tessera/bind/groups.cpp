@@ -17,8 +17,8 @@ void Binding::assign_groups() {
   frame_->again = std::move(grouping.again);
 }
 
-// Null: it is none.
-const Placed* Binding::view_of(const Value* value) const {
+// Null if the value has memory of its own.
+const Alias* Binding::view_of(const Value* value) const {
   if (auto view = views_.find(value); view != views_.end()) return &view->second;
   auto view = frame_->views.find(value);
   return view == frame_->views.end() ? nullptr : &view->second;
@@ -26,7 +26,7 @@ const Placed* Binding::view_of(const Value* value) const {
 
 // The value whose memory this one lies in.
 const Value* Binding::home(const Value* value) const {
-  const Placed* view = view_of(value);
+  const Alias* view = view_of(value);
   return view ? view->base : value;
 }
 

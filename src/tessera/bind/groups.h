@@ -25,7 +25,7 @@ struct NodeGroup {
 };
 
 /// A value that lies in the memory of another one.
-struct Placed {
+struct Alias {
   const Value* base = nullptr;  ///< is itself in no other's memory
   int64_t offset = 0;           ///< elements of the base before it
   Dims strides;                 ///< in elements; empty: row-major
@@ -47,14 +47,14 @@ class Regrouping {
   /// The views that had to be placed anew, because a value that decided them is among `changed`: all values whose
   /// extents, or elements of expressions, differ from those for which the groups were made. Nullopt if the new extents
   /// lead to other groups or other views. Only one thread at a time may call this.
-  virtual std::optional<std::map<const Value*, Placed>> views(const std::vector<const Value*>& changed,
-                                                              const Bound& values) = 0;
+  virtual std::optional<std::map<const Value*, Alias>> views(const std::vector<const Value*>& changed,
+                                                             const Bound& values) = 0;
 };
 
 struct Grouping {
   std::vector<NodeGroup> groups;            ///< in running order
   std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks, by TensorDesc::block
-  std::map<const Value*, Placed> views;     ///< values without memory of their own
+  std::map<const Value*, Alias> views;      ///< values without memory of their own
   std::shared_ptr<Regrouping> again = {};   ///< null after single_nodes; lives as long as the graph at most
 };
 

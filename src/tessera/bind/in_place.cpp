@@ -14,7 +14,7 @@ void Binding::place_results(const NodeGroup& group, const Span& span, const std:
     }
     const Value* result = home(group.outputs[r]);
     if (frame_->direct.contains(result)) {
-      if (!before_) places_[result] = frame_->direct.at(result);
+      if (!before_) locations_[result] = frame_->direct.at(result);
       made.outputs.push_back(*located(result));
       continue;
     }
@@ -33,8 +33,8 @@ void Binding::place_results(const NodeGroup& group, const Span& span, const std:
     const int last = std::max(span.end, last_use(result));
     if (buffer < 0) buffer = new_buffer(context.outputs[r].bytes(), span);
     machine_.buffers[buffer].last = std::max(machine_.buffers[buffer].last, last);
-    Place place{Where::arena, static_cast<size_t>(buffer), nullptr, 0};
-    places_[result] = place;
+    Location place{Where::arena, static_cast<size_t>(buffer), nullptr, 0};
+    locations_[result] = place;
     made.outputs.push_back(place);
   }
   if (before_) differs_ |= made.taken_over != before_->taken_over;
@@ -45,7 +45,7 @@ bool Binding::can_take_over(const NodeGroup& group, const Span& span, const std:
                             const kernels::PrepareContext& context, const Step& made) const {
   if (options_.keep_all || !context.outputs[0].strides.empty()) return false;
   if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) return false;
-  const Place& operand = made.inputs[index];
+  const Location& operand = made.inputs[index];
   if (operand.where != Where::arena || operand.skip != 0) return false;
   const kernels::TensorDesc &given = context.inputs[index], &wanted = context.outputs[0];
   if (!given.strides.empty() || given.count() != wanted.count() || given.bytes() != wanted.bytes()) return false;
@@ -59,7 +59,7 @@ bool Binding::can_take_over(const NodeGroup& group, const Span& span, const std:
   // Another operand that reads the same memory does no harm only where it is the same value and both are read
   // element by element (Mul of x by x, but not a scatter of x into x).
   for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
-    const Place& place = made.inputs[other];
+    const Location& place = made.inputs[other];
     if (other == index || place.where != Where::arena || place.index != operand.index) continue;
     const bool element_by_element = std::find(in_place.begin(), in_place.end(), other) != in_place.end();
     if (!element_by_element || group.inputs[other] != group.inputs[index]) return false;

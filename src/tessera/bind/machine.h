@@ -23,19 +23,21 @@ struct StepInfo {
   std::vector<std::string> axes;  ///< of a communication: of the mesh, as the node names them
   int leader = 0;                 ///< of a communication: the first rank of the group
   int members = 1;                ///< of a communication: ranks of the group
+  bool is_root = false;           ///< of a communication: this rank is the root
   int started = -1;               ///< of a wait: the action that is the start
 };
 
 /// What a step costs this rank.
 struct Cost {
   double flops = 0;     ///< floating-point operations; 0: none worth counting (OpDef::flops)
-  size_t read = 0;      ///< bytes of operands, each once
+  size_t read = 0;      ///< bytes of operands, each once; of a table, as many as are looked up
   size_t written = 0;   ///< bytes of results
   size_t received = 0;  ///< bytes that come over the links of the step's axes (tessera::received)
+  size_t sent = 0;      ///< bytes that a Send, or the root of a broadcast or scatter, gives to them
 };
 
 /// A place of a value or of a piece of memory.
-struct Place {
+struct Location {
   enum class Where : uint8_t {
     none,    ///< an absent operand or result
     arena,   ///< buffer `index`
@@ -56,14 +58,14 @@ struct Step {
   std::shared_ptr<kernels::Kernel> kernel;  ///< maybe other steps', too; null: it communicates
   std::shared_ptr<Communication> communication;
   StepInfo info;
-  std::vector<Place> inputs, outputs;
+  std::vector<Location> inputs, outputs;
   std::vector<kernels::TensorDesc> operands, results;  ///< the types of these
   int scratch = -1;                                    ///< buffer; -1: none
   Cost cost;
   bool writes_state = false;    ///< over the value that it had before
   std::vector<const void*> in;  ///< room for addresses, while it is enqueued
   std::vector<void*> out;
-  // For who makes it again at other sizes:
+  // Decisions, which a binding for other sizes repeats:
   bool meanwhile = false;      ///< a communication is under way when it runs
   int taken_over = -1;         ///< operand in whose memory the first result is
   std::vector<int> last_uses;  ///< of operands' buffers, as they were known before the step; -1: no buffer
@@ -83,24 +85,26 @@ struct Enqueued {
 /// A part of a whole tensor of the caller that is copied to or from a place of the rank's own.
 struct HostCopy {
   size_t port = 0;
-  Place place;
+  Location place;
   Box box;
-  size_t element = 1;   ///< bytes
+  size_t element = 1;   ///< bytes; 0 for smaller ones, of which there are whole tensors only
+  size_t bytes = 0;     ///< of the part
   bool staged = false;  ///< the device copies one piece, so that the host must gather or scatter it at `staging`
   size_t staging = 0;   ///< offset in the rank's staging memory
-
-  size_t bytes() const { return static_cast<size_t>(box.count()) * element; }
 };
 
 /// A state whose next value is in its slot's spare after a run, or is copied there.
 struct Exchange {
   size_t slot = 0;
   bool copied = false;
-  Place from = {};  ///< of what is copied
+  Location from = {};  ///< of what is copied
 };
 
 struct MachineProgram {
-  std::vector<std::shared_ptr<Step>> steps;              ///< as the program has them
+  std::vector<std::shared_ptr<Step>> steps;  ///< as the program has them
+  /// By step: those that must have ended before it, since they make what it reads or read what it overwrites. Buffers
+  /// that share memory of the arena rely on the order of the actions beside.
+  std::shared_ptr<const std::vector<std::vector<int>>> needs;
   std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
   std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
   std::vector<Lifetime> buffers;                         ///< in actions

@@ -27,10 +27,11 @@ void Binding::prepare_communication_of(int step) {
       machine_.steps[step]->info);
 }
 
-std::vector<Action> Binding::order() const {
+Binding::Tasks Binding::tasks() const {
   const std::vector<NodeGroup>& groups = frame_->groups;
   std::map<const Value*, int> numbers;
-  std::vector<Memory> memories;
+  Tasks result;
+  std::vector<Memory>& memories = result.memories;
   auto number_of = [&](const Value* value) {
     const Value* root = home(value);
     if (auto over = frame_->over.find(root); over != frame_->over.end()) root = over->second;
@@ -44,7 +45,7 @@ std::vector<Action> Binding::order() const {
     }
     return known->second;
   };
-  std::vector<Task> tasks;
+  std::vector<Task>& tasks = result.tasks;
   for (size_t g = 0; g < groups.size(); ++g) {
     const NodeGroup& group = groups[g];
     Task& task = tasks.emplace_back();
@@ -65,7 +66,11 @@ std::vector<Action> Binding::order() const {
   for (const spmd::Port& input : program_.inputs)
     if (const Box part = box(input.value); !lies_in_input(part))
       memories[number_of(input.value)].bytes = bytes_of(input.value->dtype(), part.count());
-  return options_.overlap ? schedule(tasks, memories, options_.prefetch) : as_given(tasks);
+  return result;
+}
+
+std::vector<Action> Binding::order(const Tasks& of) const {
+  return options_.overlap ? schedule(of.tasks, of.memories, options_.prefetch) : as_given(of.tasks);
 }
 
 }  // namespace tessera::bind

@@ -13,6 +13,11 @@ size_t Binding::skip_of(const Box& part, const Value* value) {
   return static_cast<size_t>(part.count() ? part.first() : 0) * element_bytes(value);
 }
 
+// Bytes of a view's base before the view; none of a view without elements, whose base may be as empty.
+size_t Binding::skip_of(const Alias& view, const Value* value) const {
+  return plain_desc(value).count() ? static_cast<size_t>(view.offset) * element_bytes(value) : 0;
+}
+
 bool Binding::writes(const Value* value) const {
   return spmd::writes_part(program_, value, rank_->coordinates());
 }
@@ -37,10 +42,11 @@ void Binding::copy_outputs() {
   for (size_t i = 0; i < program_.outputs.size(); ++i) {
     const Value* value = program_.outputs[i].value;
     if (!value || !writes(value)) continue;
-    const Place& made = *located(value);
+    const Location& made = *located(value);
     if (made.where == Where::output && made.index == i) continue;
-    HostCopy copy{i, made, box(value), element_bytes(value)};
-    copy.staged = !rank_->device().uses_host_memory() && !copy.box.contiguous();
+    HostCopy copy{.port = i, .place = made, .box = box(value), .element = element_bytes(value)};
+    copy.bytes = bytes_of(value->dtype(), copy.box.count());
+    copy.staged = is_staged(copy.box);
     machine_.outputs.push_back(std::move(copy));
   }
 }

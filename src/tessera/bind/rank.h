@@ -9,7 +9,7 @@
 namespace tessera::bind {
 
 /// What binding asks of the rank for which it binds a program: who it is, what it computes on, and where its states
-/// are. Whoever only wants to know what would run gives addresses that nobody reads.
+/// are. Where nothing will run, the addresses may be any.
 class Rank {
  public:
   virtual ~Rank() = default;
@@ -28,6 +28,8 @@ class Rank {
 
   /// The tensor in memory that the device's kernels read: itself, or a copy.
   virtual Tensor resident(const Tensor& tensor) = 0;
+  /// The same for a constant of the program, which the rank keeps.
+  virtual const Tensor& constant(const Value* constant) = 0;
   /// This rank's shard of a state that never changes: where kernels read it, and where the host does.
   virtual const Tensor& shard(const Value* state) = 0;
   virtual const Tensor& host_shard(const Value* state) = 0;

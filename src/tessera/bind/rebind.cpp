@@ -5,16 +5,16 @@
 #include "tessera/base/error.h"
 #include "tessera/bind/frame.h"
 
-/// A plan for other sizes, derived from the frame that it shares with an existing binding.
+/// A binding for other sizes, derived from the frame that it shares with an existing binding.
 ///
 /// Example: a decoder reads a cache of 128 positions, then one of 129. 24 of its 300 steps join the cache with new
 /// positions, 12 attend to it, and one makes the mask. Only their values have other extents; every other step is the
-/// same object in both plans, and all steps use the same buffers, some of which are longer.
+/// same object in both bindings, and all steps use the same buffers, some of which are longer.
 ///
-/// Invariant: a plan's decisions, made one after the other, depend only on extents and on earlier decisions. So if
+/// Invariant: a binding's decisions, made one after the other, depend only on extents and on earlier decisions. So if
 /// every decision that reads a changed extent comes out as before, all decisions do. Those decisions are made again
-/// here; as soon as one changes, a plan is made from scratch. Numbers (extents, bytes, offsets of views) are computed
-/// again without a comparison, and places in the arena come last, from the bytes of all buffers.
+/// here; as soon as one changes, a binding is made from scratch. Numbers (extents, bytes, offsets of views) are
+/// computed again without a comparison, and places in the arena come last, from the bytes of all buffers.
 namespace tessera::bind {
 namespace {
 
@@ -52,7 +52,7 @@ void Binding::keep_for_other_sizes() {
         if (home(value) != value) frame.steps_of[home(value)].push_back(static_cast<int>(g));
       }
   frame.dims = std::exchange(dims_, {});
-  frame.places = std::exchange(places_, {});
+  frame.locations = std::exchange(locations_, {});
   frame.bound_expressions = std::exchange(bound_expressions_, {});
   frame.host_elements = std::exchange(host_elements_, {});
   frame.machine = machine_;
@@ -68,15 +68,16 @@ Binding::Binding(const Binding& like, const Symbols& symbols)
 
 std::unique_ptr<Binding> Binding::rebound(const Binding& like, const Symbols& symbols) {
   // Kernels in pieces let the communications of their own run advance.
-  if (!like.frame_->again || (like.frame_->communicates && like.rank_->advances_by_tests())) return nullptr;
-  std::unique_ptr<Binding> plan(new Binding(like, symbols));
+  const bool may_have_pieces = like.frame_->communicates && like.rank_->advances_by_tests();
+  if (!like.frame_->again || (may_have_pieces && !like.rank_->device().is_asynchronous())) return nullptr;
+  std::unique_ptr<Binding> binding(new Binding(like, symbols));
   try {
-    if (!plan->rebind()) return nullptr;
+    if (!binding->rebind()) return nullptr;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    return nullptr;  // a plan from scratch reports errors of these sizes in its own order
+    return nullptr;  // a binding from scratch reports errors of these sizes in its own order
   }
-  return plan;
+  return binding;
 }
 
 bool Binding::rebind() {
@@ -142,7 +143,7 @@ bool Binding::bind_changed(const std::vector<std::string>& symbols) {
                                                     [this](const Value* value) { return known_ints(value); }});
   if (!moved) return false;
   for (const auto& [value, placed] : *moved) {
-    const Placed& before = frame_->views.at(value);
+    const Alias& before = frame_->views.at(value);
     if (placed.offset == before.offset && placed.strides == before.strides) continue;
     views_[value] = placed;
     touch(value);
@@ -155,7 +156,7 @@ bool Binding::bind_changed(const std::vector<std::string>& symbols) {
     prepare_communication_of(step);
     touched_.insert(step);
   }
-  if (frame_->communicates) return order() == frame_->actions;
+  if (frame_->communicates) return order(tasks()) == frame_->actions;
   if (const device::MemoryLimit* limit = rank_->memory_limit())
     for (const Value* value : changed)
       if (value->kind == ValueKind::result && home(value) == value) limit->require(desc(value).bytes(), value->name);
@@ -172,7 +173,7 @@ bool Binding::place_changed_outputs(const Change& change) {
     const Box part = box(value);
     if ((rank_->device().uses_host_memory() && part.contiguous()) != here) return false;
     if (!here) continue;
-    Place place = direct->second;
+    Location place = direct->second;
     place.skip = skip_of(part, value);
     if (place.skip != direct->second.skip) move(root, place);
   }
@@ -182,7 +183,7 @@ bool Binding::place_changed_outputs(const Change& change) {
 bool Binding::place_changed_inputs(const Change& change) {
   for (size_t i : change.inputs) {
     const Value* value = program_.inputs[i].value;
-    Place place = frame_->places.at(value);
+    Location place = frame_->locations.at(value);
     Box part = box(value);
     if (lies_in_input(part) != (place.where == Where::input)) return false;
     if (place.where == Where::input) {
@@ -194,7 +195,8 @@ bool Binding::place_changed_inputs(const Change& change) {
       machine_.buffers[place.index].bytes = bytes_of(value->dtype(), part.count());
       auto copy = std::find_if(machine_.inputs.begin(), machine_.inputs.end(),
                                [&](const HostCopy& copy) { return copy.port == i; });
-      copy->staged = !rank_->device().uses_host_memory() && !part.contiguous();
+      copy->staged = is_staged(part);
+      copy->bytes = machine_.buffers[place.index].bytes;
       copy->box = std::move(part);
     }
   }
@@ -203,17 +205,17 @@ bool Binding::place_changed_inputs(const Change& change) {
 
 // Views that lie elsewhere in their base's memory, or whose base lies elsewhere.
 void Binding::move_views() {
-  if (views_.empty() && places_.empty()) return;
+  if (views_.empty() && locations_.empty()) return;
   for (const auto& [value, view] : frame_->views) {
-    if (!frame_->places.contains(value) || (!views_.contains(value) && !places_.contains(view.base))) continue;
-    Place place = *located(view.base);
-    place.skip += static_cast<size_t>(view_of(value)->offset) * static_cast<size_t>(bits_of(value->dtype())) / 8;
+    if (!frame_->locations.contains(value) || (!views_.contains(value) && !locations_.contains(view.base))) continue;
+    Location place = *located(view.base);
+    place.skip += skip_of(*view_of(value), value);
     move(value, place);
   }
 }
 
-void Binding::move(const Value* value, const Place& to) {
-  places_[value] = to;
+void Binding::move(const Value* value, const Location& to) {
+  locations_[value] = to;
   touch(value);
 }
 
@@ -232,6 +234,7 @@ bool Binding::prepare_again(int step) {
   made->info = machine_.steps[step]->info;
   prepare(frame_->groups[step], frame_->spans[step], *made);
   machine_.steps[step] = std::move(made);
+  machine_.steps[step]->cost = cost_of(step);
   before_ = nullptr;
   return !differs_;
 }

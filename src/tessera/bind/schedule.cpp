@@ -19,20 +19,10 @@ struct Dependences {
   std::vector<int> before;              ///< by task: how many tasks must end before it
 
   explicit Dependences(const std::vector<Task>& tasks) : after(tasks.size()), before(tasks.size()) {
-    std::map<int, int> writer;                // of a memory: the last
-    std::map<int, std::vector<int>> readers;  // of a memory, since then
+    const std::vector<std::vector<int>> needs = needs_of(tasks);
     for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
-      std::set<int> needed;
-      for (int memory : tasks[t].reads)
-        if (auto last = writer.find(memory); last != writer.end()) needed.insert(last->second);
-      for (int memory : tasks[t].writes) {
-        if (auto last = writer.find(memory); last != writer.end()) needed.insert(last->second);
-        needed.insert(readers[memory].begin(), readers[memory].end());
-      }
-      for (int memory : tasks[t].reads) readers[memory].push_back(t);
-      for (int memory : tasks[t].writes) writer[memory] = t, readers[memory].clear();
-      for (int other : needed) after[other].push_back(t);
-      before[t] = static_cast<int>(needed.size());
+      for (int other : needs[t]) after[other].push_back(t);
+      before[t] = static_cast<int>(needs[t].size());
     }
   }
 };
@@ -203,6 +193,25 @@ class Overlap {
 };
 
 }  // namespace
+
+std::vector<std::vector<int>> needs_of(const std::vector<Task>& tasks) {
+  std::vector<std::vector<int>> needs(tasks.size());
+  std::map<int, int> writer;                // of a memory: the last
+  std::map<int, std::vector<int>> readers;  // of a memory, since then
+  for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
+    std::set<int> needed;
+    for (int memory : tasks[t].reads)
+      if (auto last = writer.find(memory); last != writer.end()) needed.insert(last->second);
+    for (int memory : tasks[t].writes) {
+      if (auto last = writer.find(memory); last != writer.end()) needed.insert(last->second);
+      needed.insert(readers[memory].begin(), readers[memory].end());
+    }
+    for (int memory : tasks[t].reads) readers[memory].push_back(t);
+    for (int memory : tasks[t].writes) writer[memory] = t, readers[memory].clear();
+    needs[t].assign(needed.begin(), needed.end());
+  }
+  return needs;
+}
 
 std::vector<Span> spans_of(const std::vector<Action>& actions, size_t task_count) {
   std::vector<Span> spans(task_count);

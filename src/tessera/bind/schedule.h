@@ -36,6 +36,9 @@ struct Span {
 };
 std::vector<Span> spans_of(const std::vector<Action>& actions, size_t task_count);
 
+/// For each task, the tasks that must end before it: of two that touch the same memory, one of them writing, the first.
+std::vector<std::vector<int>> needs_of(const std::vector<Task>& tasks);
+
 /// The tasks in the order given; each communication is waited for where it starts.
 std::vector<Action> as_given(const std::vector<Task>& tasks);
 

@@ -89,7 +89,7 @@ kernels::TensorDesc Binding::desc(const Value* value) const {
   kernels::TensorDesc desc = plain_desc(value);
   if (!value) return desc;
   if (auto block = frame_->blocked.find(value); block != frame_->blocked.end()) desc.block = block->second;
-  if (const Placed* view = view_of(value)) desc.strides = view->strides;
+  if (const Alias* view = view_of(value)) desc.strides = view->strides;
   return desc;
 }
 

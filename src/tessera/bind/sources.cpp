@@ -13,28 +13,34 @@ constexpr size_t kMostKnown = size_t{64} << 10;  // kernels are prepared from no
 }  // namespace
 
 void Binding::place_sources() {
+  if (!rank_->device().uses_host_memory())
+    for (const auto& value : program_.graph->values())
+      if (value->dtype() == DType::string)
+        fail("bind", "'{}' has elements of type string, which the device '{}' cannot hold; use the cpu", value->name,
+             rank_->device().name());
   for (size_t i = 0; i < program_.inputs.size(); ++i) {
     const Value* value = program_.inputs[i].value;
     Box part = box(value);
     if (lies_in_input(part)) {
-      places_[value] = {Where::input, i, nullptr, skip_of(part, value)};
+      locations_[value] = {Where::input, i, nullptr, skip_of(part, value)};
       continue;
     }
     constexpr int kBefore = -1;  // the first action
     const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)});
-    places_[value] = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
-    HostCopy copy{i, places_[value], std::move(part), element_bytes(value)};
-    copy.staged = !rank_->device().uses_host_memory() && !copy.box.contiguous();
+    locations_[value] = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
+    HostCopy copy{.port = i,
+                  .place = locations_[value],
+                  .element = element_bytes(value),
+                  .bytes = bytes_of(value->dtype(), part.count())};
+    copy.box = std::move(part);
+    copy.staged = is_staged(copy.box);
     machine_.inputs.push_back(std::move(copy));
   }
   for (const auto& value : program_.graph->values()) {
     if (value->kind == ValueKind::constant) {
-      const Tensor there = rank_->resident(value->data);
-      if (there.data != value->data.data) {
-        host_elements_[there.data] = value->data.data;
-        bound_expressions_.push_back(there);
-      }
-      places_[value.get()] = {Where::fixed, 0, there.data, 0};
+      const Tensor& there = rank_->constant(value.get());
+      if (there.data != value->data.data) host_elements_[there.data] = value->data.data;
+      locations_[value.get()] = {Where::fixed, 0, there.data, 0};
     } else if (value->kind == ValueKind::expression) {
       std::vector<int64_t> elements = bound(*value->content);
       place_expression(value.get(), elements);
@@ -46,6 +52,11 @@ void Binding::place_sources() {
 // Whether the rank's part of an input is used where the caller has it.
 bool Binding::lies_in_input(const Box& part) const {
   return rank_->device().uses_host_memory() && part.contiguous();
+}
+
+// Whether the host must gather or scatter a part, because the device copies one piece.
+bool Binding::is_staged(const Box& part) const {
+  return !rank_->device().uses_host_memory() && !part.contiguous();
 }
 
 void Binding::place_expression(const Value* value, const std::vector<int64_t>& elements) {
@@ -63,32 +74,32 @@ void Binding::place_expression(const Value* value, const std::vector<int64_t>& e
     host_elements_[there.data] = tensor.data;
     bound_expressions_.push_back(there);
   }
-  places_[value] = {Where::fixed, 0, there.data, 0};
+  locations_[value] = {Where::fixed, 0, there.data, 0};
 }
 
 // Null: it has no place yet.
-const Place* Binding::located(const Value* value) const {
-  if (auto known = places_.find(value); known != places_.end()) return &known->second;
-  auto known = frame_->places.find(value);
-  return known == frame_->places.end() ? nullptr : &known->second;
+const Location* Binding::located(const Value* value) const {
+  if (auto known = locations_.find(value); known != locations_.end()) return &known->second;
+  auto known = frame_->locations.find(value);
+  return known == frame_->locations.end() ? nullptr : &known->second;
 }
 
 // States are sliced only where they are used as they are: most weights are wanted packed.
-const Place& Binding::locate(const Value* value) {
-  if (const Place* known = located(value)) return *known;
-  if (const Placed* view = view_of(value)) {
-    Place place = locate(view->base);
-    place.skip += static_cast<size_t>(view->offset) * element_bytes(value);
-    return places_[value] = place;
+const Location& Binding::locate(const Value* value) {
+  if (const Location* known = located(value)) return *known;
+  if (const Alias* view = view_of(value)) {
+    Location place = locate(view->base);
+    place.skip += skip_of(*view, value);
+    return locations_[value] = place;
   }
   if (auto slot = frame_->slot_of.find(value); slot != frame_->slot_of.end())
-    return places_[value] = {Where::state, slot->second, nullptr, 0};
+    return locations_[value] = {Where::state, slot->second, nullptr, 0};
   if (value->kind != ValueKind::state) check(false, fmt::format("'{}' is placed before its use", value->name));
-  return places_[value] = {Where::fixed, 0, rank_->shard(value).data, 0};
+  return locations_[value] = {Where::fixed, 0, rank_->shard(value).data, 0};
 }
 
 // The elements of an operand, for the host, if no run changes them; else null.
-const void* Binding::known_elements(const Value* value, const Place& place) const {
+const void* Binding::known_elements(const Value* value, const Location& place) const {
   if (!value || value->kind == ValueKind::input || value->producer || value->changing) return nullptr;
   if (rank_->device().uses_host_memory()) return place.address;
   if (value->kind == ValueKind::state)

@@ -73,7 +73,7 @@ void Binding::place_states() {
 void Binding::place_exchanges() {
   machine_.exchanges.clear();
   for (const auto& [slot, next] : frame_->copied)
-    machine_.exchanges.push_back({slot, next != nullptr, next ? locate(next) : Place{}});
+    machine_.exchanges.push_back({slot, next != nullptr, next ? locate(next) : Location{}});
 }
 
 // Whether all that read the state come before the group that makes `next`, or are that group, which may write over what

@@ -41,7 +41,7 @@ void Binding::prepare(const NodeGroup& group, const Span& span, Step& made) {
   kernels::PrepareContext context{node, {}, {}, {}, rank_->threads(), group.followers};
   for (const Value* operand : group.inputs) {
     context.inputs.push_back(desc(operand));
-    made.inputs.push_back(operand && operand->kind != ValueKind::state ? locate(operand) : Place{});
+    made.inputs.push_back(operand && operand->kind != ValueKind::state ? locate(operand) : Location{});
   }
   for (const Value* result : group.outputs) context.outputs.push_back(desc(result));
   std::vector<int> in_place;  // operands whose memory the first result may take over
@@ -57,7 +57,7 @@ void Binding::prepare(const NodeGroup& group, const Span& span, Step& made) {
     in_place = prepare_kernel(group, made, context);
     scratch = made.kernel->scratch_bytes();
   }
-  for (const Place& operand : made.inputs)
+  for (const Location& operand : made.inputs)
     made.last_uses.push_back(operand.where == Where::arena ? machine_.buffers[operand.index].last : -1);
   if (before_) made.last_uses = before_->last_uses;
   place_results(group, span, in_place, context, made);
@@ -68,10 +68,9 @@ void Binding::prepare(const NodeGroup& group, const Span& span, Step& made) {
   } else if (scratch > 0) {
     made.scratch = new_buffer(scratch, span);
   }
-  for (const Place& result : made.outputs) made.writes_state |= result.where == Where::state;
+  for (const Location& result : made.outputs) made.writes_state |= result.where == Where::state;
   made.operands = std::move(context.inputs);
   made.results = std::move(context.outputs);
-  made.cost = cost_of(group, made);
   made.in.resize(made.inputs.size());
   made.out.resize(group.outputs.size());
 }
@@ -86,7 +85,7 @@ void Binding::settle_operands(const NodeGroup& group, Step& made, kernels::Prepa
   }
 }
 
-// Gives the operands whose memory the first result may take over.
+// Returns the operands whose memory the first result may take over.
 std::vector<int> Binding::prepare_kernel(const NodeGroup& group, Step& made, kernels::PrepareContext& context) {
   const Node& node = *group.root;
   std::optional<Node> packed_node = pack_operand(group, made, context);
@@ -103,7 +102,7 @@ std::vector<int> Binding::prepare_kernel(const NodeGroup& group, Step& made, ker
     for (auto* descs : {&of_packed.inputs, &of_packed.outputs})
       for (kernels::TensorDesc& desc : *descs)
         if (desc.block) desc = {desc.dtype, desc.stored_dims()};
-  if (made.meanwhile && rank_->advances_by_tests())
+  if (made.meanwhile && rank_->advances_by_tests() && !rank_->device().is_asynchronous())
     made.kernel = in_row_pieces(*entry, of_packed, [&rank = *rank_] { rank.advance(); });
   if (!made.kernel) {
     const auto prepared = [&] { return library.prepare(*entry, of_packed); };

@@ -13,27 +13,27 @@ std::string text_of(const kernels::TensorDesc& desc) {
   return text;
 }
 
-std::string text_of(const Place& place) {
+std::string text_of(const Location& place) {
   std::string text;
   switch (place.where) {
-    case Place::Where::none:
+    case Location::Where::none:
       return "-";
-    case Place::Where::arena:
+    case Location::Where::arena:
       text = fmt::format("buffer {}", place.index);
       break;
-    case Place::Where::fixed:
+    case Location::Where::fixed:
       text = "fixed";
       break;
-    case Place::Where::input:
+    case Location::Where::input:
       text = fmt::format("input {}", place.index);
       break;
-    case Place::Where::output:
+    case Location::Where::output:
       text = fmt::format("output {}", place.index);
       break;
-    case Place::Where::state:
+    case Location::Where::state:
       text = fmt::format("state {}", place.index);
       break;
-    case Place::Where::next:
+    case Location::Where::next:
       text = fmt::format("next {}", place.index);
       break;
   }
@@ -41,7 +41,7 @@ std::string text_of(const Place& place) {
   return text;
 }
 
-std::string text_of(const std::vector<Place>& places, const std::vector<kernels::TensorDesc>& types) {
+std::string text_of(const std::vector<Location>& places, const std::vector<kernels::TensorDesc>& types) {
   std::string text;
   for (size_t i = 0; i < places.size(); ++i)
     text += fmt::format("{}{} {}", i ? ", " : "", text_of(places[i]), text_of(types[i]));
@@ -53,6 +53,7 @@ std::string text_of(const Cost& cost) {
   if (cost.flops > 0) text += fmt::format(" flops={:.0f}", cost.flops);
   text += fmt::format(" read={} written={}", cost.read, cost.written);
   if (cost.received > 0) text += fmt::format(" received={}", cost.received);
+  if (cost.sent > 0) text += fmt::format(" sent={}", cost.sent);
   return text;
 }
 
@@ -94,6 +95,9 @@ std::string Binding::text() const {
     if (enqueued.action.phase != Phase::wait) {
       text += fmt::format(": {} -> {}", text_of(step.inputs, step.operands), text_of(step.outputs, step.results));
       if (step.scratch >= 0) text += fmt::format(", scratch buffer {}", step.scratch);
+      std::vector<int> needs;
+      for (int other : (*machine_.needs)[enqueued.action.task]) needs.push_back(frame_->spans[other].end);
+      if (!needs.empty()) text += fmt::format("; needs {}", fmt::join(needs, ","));
       text += ";" + text_of(step.cost);
     }
     text += '\n';

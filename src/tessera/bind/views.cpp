@@ -64,7 +64,7 @@ class Views::Assignment {
     return grouping;
   }
 
-  std::optional<std::map<const Value*, Placed>> again(const std::vector<const Value*>& changed, const Bound& values) {
+  std::optional<std::map<const Value*, Alias>> again(const std::vector<const Value*>& changed, const Bound& values) {
     values_ = &values;
     moved_.clear();
     const bool alike = decide_again(asked_.of(changed));
@@ -78,7 +78,7 @@ class Views::Assignment {
     bool decided = false;  ///< else an earlier group decides
     bool drops = false;    ///< the group only makes views
     std::optional<size_t> transpose;
-    std::vector<std::pair<const Value*, Placed>> views;
+    std::vector<std::pair<const Value*, Alias>> views;
 
     /// Compares everything but the places of views in the memory of others.
     bool is_like(const Outcome& other) const {
@@ -116,7 +116,7 @@ class Views::Assignment {
                        [&](const Value* operand) { return moved_.contains(operand); });
   }
 
-  const Placed* placed(const Value* value) const {
+  const Alias* placed(const Value* value) const {
     if (auto moved = moved_.find(value); moved != moved_.end()) return &moved->second;
     auto known = views_.find(value);
     return known == views_.end() ? nullptr : &known->second;
@@ -141,7 +141,7 @@ class Views::Assignment {
     Dims strides(perm.size());
     const Dims dense = dense_strides(read.dims);
     for (size_t d = 0; d < perm.size(); ++d) strides[resolve_axis(node, perm[d], desc.rank())] = dense[d];
-    outcome.views.emplace_back(result, Placed{node.outputs[0], 0, strides});
+    outcome.views.emplace_back(result, Alias{node.outputs[0], 0, strides});
     outcome.transpose = reader->second;
   }
 
@@ -151,9 +151,9 @@ class Views::Assignment {
     if (!group.followers.empty() || !makes_view(node)) return false;
     const Value* operand = node.inputs[0];
     if (blocked_.contains(operand)) return false;
-    Placed base{operand, 0, {}};
+    Alias base{operand, 0, {}};
     View view = kernels::view_of(values_->desc(operand));
-    if (const Placed* known = placed(operand)) {
+    if (const Alias* known = placed(operand)) {
       base = *known;
       view.offset = base.offset;
       if (!base.strides.empty()) view.strides = base.strides;
@@ -169,7 +169,7 @@ class Views::Assignment {
     }
     for (size_t r = 0; r < results.size(); ++r)
       outcome.views.emplace_back(
-          node.outputs[r], Placed{base.base, results[r].offset, results[r].is_dense() ? Dims{} : results[r].strides});
+          node.outputs[r], Alias{base.base, results[r].offset, results[r].is_dense() ? Dims{} : results[r].strides});
     return true;
   }
 
@@ -290,9 +290,9 @@ class Views::Assignment {
   bool whole_only_ = false;
   std::map<const Node*, size_t> group_of_;
   std::vector<Outcome> outcomes_;
-  Asked asked_;                           // by groups
-  std::map<const Value*, Placed> views_;  // of the first time
-  std::map<const Value*, Placed> moved_;  // while it is decided again
+  Asked asked_;                          // by groups
+  std::map<const Value*, Alias> views_;  // of the first time
+  std::map<const Value*, Alias> moved_;  // while it is decided again
 };
 
 Views::Views(std::vector<NodeGroup> groups, std::set<const Value*> kept, std::map<const Value*, int64_t> blocked,
@@ -306,8 +306,8 @@ Grouping Views::assign(const Bound& values) {
 Grouping Views::assign_whole(const Bound& values) {
   return assignment_->run(values, true);
 }
-std::optional<std::map<const Value*, Placed>> Views::assign_again(const std::vector<const Value*>& changed,
-                                                                  const Bound& values) {
+std::optional<std::map<const Value*, Alias>> Views::assign_again(const std::vector<const Value*>& changed,
+                                                                 const Bound& values) {
   return assignment_->again(changed, values);
 }
 

@@ -23,8 +23,8 @@ class Views {
   /// The same, with views only of whole, row-major values.
   Grouping assign_whole(const Bound& values);
   /// After assign() or assign_whole(): see Regrouping::views.
-  std::optional<std::map<const Value*, Placed>> assign_again(const std::vector<const Value*>& changed,
-                                                             const Bound& values);
+  std::optional<std::map<const Value*, Alias>> assign_again(const std::vector<const Value*>& changed,
+                                                            const Bound& values);
 
  private:
   class Assignment;

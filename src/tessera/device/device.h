@@ -32,8 +32,9 @@ class Event {
   virtual ~Event() = default;
 };
 
-/// Work in order: a piece begins when the piece before it has ended. Only one thread may call the members. After a
-/// piece has failed, the queue skips all later pieces, and finish() throws the failure.
+/// Work in order: a piece begins when the piece before it has ended. One thread at a time may call the members. After a
+/// piece has failed, an asynchronous queue skips all later pieces, and finish() throws the failure; a synchronous queue
+/// throws as the piece is enqueued.
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -61,7 +62,7 @@ class Queue {
   virtual void settle() noexcept = 0;
 };
 
-/// What one rank computes on.
+/// What one rank computes on. Devices of one name accept each other's memory, since sessions share states.
 class Device {
  public:
   virtual ~Device() = default;

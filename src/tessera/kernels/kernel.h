@@ -64,7 +64,8 @@ struct KernelArgs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
   void* scratch = nullptr;  ///< scratch_bytes() bytes, 64-byte aligned
-  /// Of the device's library, where kernels enqueue their work on it; null on a CPU, where they compute at once.
+  /// The queue's handle in the device's library, on which a kernel enqueues its work; null on a CPU, where it computes
+  /// at once.
   void* stream = nullptr;
 
   template <typename T>

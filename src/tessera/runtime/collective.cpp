@@ -61,6 +61,7 @@ class Collective : public bind::Communication {
     operation_.label = label_;
     operation_.reduction = dialect::reduction_of(node);
     operation_.root = static_cast<int>(node.get_int("root", 0));
+    info.is_root = me() == operation_.root;
     prepare(node);
     operation_.counts = counts_;
     operation_.recv_counts = recv_counts_;

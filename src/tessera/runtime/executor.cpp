@@ -174,6 +174,7 @@ struct Executor::Impl {
             if (!first) first = std::current_exception(), message = error.what();
           }
           world->abort(here[n], error.what(), error_kind(error));
+          ranks[n]->settle();
         }
       });
     const auto failure = [&] {
@@ -191,7 +192,6 @@ struct Executor::Impl {
         options.abandoned(failure(), comm::logs_of(*world));
       }
     if (!first) return;
-    for (auto& rank : ranks) rank->settle();
     flights = comm::logs_of(*world);
     times.clear();
     if (options.connected) abandon_memory(lent);
@@ -320,7 +320,7 @@ struct Executor::Impl {
   size_t arenas_of(const PlanSet& made) const {
     size_t bytes = 0;
     for (size_t n = 0; n < made.size(); ++n)
-      bytes = checked_add(bytes, std::max(ranks[n]->arena_bytes(), made[n]->arena_bytes()), "the ranks' arenas");
+      bytes = checked_add(bytes, ranks[n]->bytes_to_run(made[n]->machine()), "the ranks' arenas");
     return bytes;
   }
 
@@ -403,7 +403,7 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     for (const Value* state : program->graph->values_of(ValueKind::state))
       if (!program->derived.contains(state))
         (state->changing ? changing : fixed).insert(program->placement(state).name);
-  impl_->store->join(impl_->programs->mesh(), impl_->here, changing, fixed);
+  impl_->store->join(impl_->programs->mesh(), impl_->here, options.device, changing, fixed);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
@@ -661,8 +661,9 @@ std::vector<Executor::Kept> Executor::kept() {
 std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                                  const ExecutorOptions& options) {
   RankStates states;
-  RankState state(programs->mesh(), rank, team_size(options.threads_per_rank, 1), nullptr, states,
-                  device::make_device(options.device));
+  const int threads =
+      team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : programs->mesh().size());
+  RankState state(programs->mesh(), rank, threads, nullptr, states, device::make_device(options.device));
   return RankPlan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}).text();
 }
 

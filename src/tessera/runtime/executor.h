@@ -92,8 +92,7 @@ class Executor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The machine program of one rank, as text, without running anything or connecting ranks. Of the options, those count
-/// that a plan depends on.
+/// The machine program of one rank, as text, without running anything or connecting ranks.
 std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                                  const ExecutorOptions& options);
 

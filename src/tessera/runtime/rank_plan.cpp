@@ -8,8 +8,8 @@
 namespace tessera::runtime {
 namespace {
 
+using bind::Location;
 using bind::Phase;
-using bind::Place;
 using bind::QueueKind;
 using kernels::KernelArgs;
 
@@ -28,6 +28,7 @@ class RankOfPrograms : public bind::Rank {
   void advance() override { rank_.advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
   Tensor resident(const Tensor& tensor) override { return rank_.resident(tensor); }
+  const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
   const Tensor& shard(const Value* state) override { return rank_.shard(*programs_, state); }
   const Tensor& host_shard(const Value* state) override { return rank_.host_shard(*programs_, state); }
   const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) override {
@@ -70,21 +71,21 @@ std::unique_ptr<RankPlan> RankPlan::rebound(const RankPlan& like, const Symbols&
   return binding ? std::unique_ptr<RankPlan>(new RankPlan(like, std::move(binding))) : nullptr;
 }
 
-std::byte* RankPlan::resolve(const Place& place) const {
+std::byte* RankPlan::resolve(const Location& place) const {
   switch (place.where) {
-    case Place::Where::none:
+    case Location::Where::none:
       return nullptr;
-    case Place::Where::arena:
+    case Location::Where::arena:
       return arena_ + machine().offsets[place.index] + place.skip;
-    case Place::Where::fixed:
+    case Location::Where::fixed:
       return static_cast<std::byte*>(const_cast<void*>(place.address)) + place.skip;
-    case Place::Where::input:
+    case Location::Where::input:
       return static_cast<std::byte*>(const_cast<void*>(inputs_[place.index])) + place.skip;
-    case Place::Where::output:
+    case Location::Where::output:
       return static_cast<std::byte*>(outputs_[place.index]) + place.skip;
-    case Place::Where::state:
+    case Location::Where::state:
       return machine().slots[place.index]->current.get() + place.skip;
-    case Place::Where::next:
+    case Location::Where::next:
       return machine().slots[place.index]->spare.get() + place.skip;
   }
   return nullptr;
@@ -110,13 +111,15 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   compute.discard(arena_, machine.arena_bytes);
   for (const bind::HostCopy& copy : machine.inputs) bring_in(copy);
   if (times) compute.note_time(times->inputs);
+  // A communication that comes before all steps needs the inputs and the arena.
+  if (rank_.device().is_asynchronous()) rank_.queue(QueueKind::communication).wait(compute.record());
   for (size_t a = 0; a < actions.size(); ++a) {
     device::Queue& queue = rank_.queue(actions[a].queue);
-    if (actions[a].after >= 0) queue.wait(events_[actions[a].after]);
     queue.note(names_->of_action[a]);
+    if (actions[a].after >= 0) queue.wait(events_[actions[a].after]);
     enqueue(actions[a], queue);
     if (actions[a].signals) events_[a] = queue.record();
-    if (times) queue.note_time(times->end[a]);
+    if (times) compute.note_time(times->end[a]);  // what communications do beside it shows at their waits
   }
   compute.note(nullptr);
   for (const bind::HostCopy& copy : machine.outputs) bring_out(copy, outputs[copy.port]);
@@ -137,10 +140,11 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
     for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i]);
     for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i]);
   }
-  if (step.writes_state) rank_.states().is_writing = true;
   const KernelArgs args{step.in, step.out, step.scratch < 0 ? nullptr : arena_ + machine().offsets[step.scratch]};
   bind::Communication* communication = step.communication.get();
   if (phase == Phase::run) {
+    const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };
+    if (step.writes_state) queue.run(noted, {});
     queue.run([kernel = step.kernel.get()](const KernelArgs& given) { kernel->run(given); }, args);
     rank_.advance();
   } else if (enqueued.queue == QueueKind::communication) {
@@ -152,7 +156,7 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
   } else if (phase == Phase::start) {
     queue.run([communication](const KernelArgs& given) { communication->start(given); }, args);
     rank_.note_start(communication);
-  } else if (enqueued.after < 0) {  // else the queue waits for the event
+  } else if (!rank_.device().is_asynchronous()) {  // else the queue waits for the event
     queue.run([communication](const KernelArgs& given) { communication->wait(given); }, args);
     rank_.note_end(communication);
   }
@@ -169,10 +173,10 @@ void RankPlan::bring_in(const bind::HostCopy& copy) {
   if (copy.staged) {
     copy_from_whole(staging_ + copy.staging, whole, copy.box, copy.element);
     from = staging_ + copy.staging;
-  } else if (copy.bytes() > 0) {
+  } else if (copy.bytes > 0) {
     from += static_cast<size_t>(copy.box.first()) * copy.element;
   }
-  rank_.queue(QueueKind::compute).copy(to, from, copy.bytes(), device::Direction::to_device);
+  rank_.queue(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_device);
 }
 
 // What is staged gets to the whole after the run.
@@ -184,8 +188,8 @@ void RankPlan::bring_out(const bind::HostCopy& copy, void* whole) {
   }
   std::byte* to = staging_ + copy.staging;
   if (!copy.staged)
-    to = static_cast<std::byte*>(whole) + (copy.bytes() > 0 ? static_cast<size_t>(copy.box.first()) * copy.element : 0);
-  rank_.queue(QueueKind::compute).copy(to, from, copy.bytes(), device::Direction::to_host);
+    to = static_cast<std::byte*>(whole) + (copy.bytes > 0 ? static_cast<size_t>(copy.box.first()) * copy.element : 0);
+  rank_.queue(QueueKind::compute).copy(to, from, copy.bytes, device::Direction::to_host);
 }
 
 void RankPlan::commit() {
@@ -213,7 +217,7 @@ void RankPlan::store(const Value* value, void* whole) {
   if (!binding_->writes(value)) return;
   const Box box = binding_->box(value);
   const size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
-  rank_.read(resolve(binding_->place_of(value)), static_cast<size_t>(box.count()) * element,
+  rank_.read(resolve(binding_->location_of(value)), bytes_of(value->dtype(), box.count()),
              [&](const void* part) { copy_to_whole(whole, part, box, element); });
 }
 

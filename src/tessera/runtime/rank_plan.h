@@ -40,8 +40,11 @@ class RankPlan {
   /// What is in the arena, whole outputs not: for messages.
   std::vector<device::NamedBytes> pieces() const { return binding_->pieces(); }
 
-  /// Leaves tensors of its own in memory for good, for communications that were under way as a run failed.
-  void abandon_memory() const { binding_->abandon_memory(); }
+  /// Leaves its tensors in memory for good, for communications that were under way as a run failed.
+  void abandon_memory() const {
+    binding_->abandon_memory();
+    keep_for_good(names_);
+  }
 
   /// Two plans of the same text do the same.
   std::string text() const { return binding_->text(); }
@@ -55,7 +58,7 @@ class RankPlan {
 
   RankPlan(const RankPlan& like, std::unique_ptr<bind::Binding> binding);
 
-  std::byte* resolve(const bind::Place& place) const;
+  std::byte* resolve(const bind::Location& place) const;
   void bring_in(const bind::HostCopy& copy);
   void bring_out(const bind::HostCopy& copy, void* whole);
   void enqueue(const bind::Enqueued& enqueued, device::Queue& queue);

@@ -41,7 +41,8 @@ RankState::RankState(const Mesh& mesh, int rank, int threads, device::MemoryLimi
 
 device::Queue& RankState::queue(bind::QueueKind kind) {
   auto& queue = queues_[static_cast<size_t>(kind)];
-  if (!queue) queue = device_->make_queue(threads_, &flight().step);
+  const bool computes = kind == bind::QueueKind::compute;  // the flight record follows one queue
+  if (!queue) queue = device_->make_queue(threads_, computes ? &flight().step : nullptr);
   return *queue;
 }
 
@@ -77,14 +78,22 @@ device::Memory RankState::memory(size_t bytes, const char* what) {
 }
 
 Tensor RankState::resident(const Tensor& tensor) {
-  if (!limit_ || device_->uses_host_memory() || tensor.dtype == DType::string) return tensor;
+  if (!limit_ || device_->uses_host_memory()) return tensor;
+  auto held = limit_->hold(tensor.bytes, "a copy on the device");
   Tensor copy = tensor;
-  copy.owner = memory(tensor.bytes, "a constant");
+  copy.owner = memory(tensor.bytes, "a tensor");
   copy.data = static_cast<const std::byte*>(copy.owner.get());
-  write(const_cast<std::byte*>(copy.data), copy.bytes, [&](void* to) {
-    if (tensor.bytes > 0) std::memcpy(to, tensor.data, tensor.bytes);
-  });
-  return copy;
+  queue(bind::QueueKind::compute)
+      .copy(const_cast<std::byte*>(copy.data), tensor.data, tensor.bytes, device::Direction::to_device);
+  finish();
+  return device::MemoryLimit::released_with(std::move(copy), std::move(held));
+}
+
+const Tensor& RankState::constant(const Value* constant) {
+  if (!limit_ || device_->uses_host_memory()) return constant->data;
+  auto known = constants_.find(constant);
+  if (known == constants_.end()) known = constants_.emplace(constant, resident(constant->data)).first;
+  return known->second;
 }
 
 void RankState::advance() {
@@ -252,7 +261,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   check(entry != nullptr, "there is a kernel that packs");
   kernels::PrepareContext context{
       pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {nullptr}, threads_};
-  auto kernel = entry->prepare(context);
+  auto kernel = device_->kernels().prepare(*entry, context);
   const size_t scratch_bytes = kernel->scratch_bytes();
   const auto meanwhile =
       limit_->hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
@@ -316,7 +325,7 @@ void RankState::note_load_peak() {
 
 void RankState::forget(const RankPrograms& programs) {
   for (const auto& program : programs.programs)
-    for (const auto& value : program->graph->values()) parts_.erase(value.get());
+    for (const auto& value : program->graph->values()) parts_.erase(value.get()), constants_.erase(value.get());
   std::set<Part> used;
   for (const auto& [state, part] : parts_) used.insert(part);
   std::erase_if(shards_, [&](const auto& entry) { return !used.contains(entry.first); });
@@ -328,6 +337,7 @@ void RankState::forget(const RankPrograms& programs) {
 
 void RankState::forget_values() {
   parts_.clear();
+  constants_.clear();
   kernels_.drop_unused();
 }
 
@@ -386,7 +396,8 @@ std::shared_ptr<std::byte[]> RankState::shared_memory(size_t bytes, const char* 
 std::byte* RankState::arena(size_t bytes) {
   if (bytes > arena_room_) {
     // What has grown once grows again, as the cache of a decoder does: pages that nobody touches are not there.
-    const size_t room = arena_room_ > 0 ? std::max(bytes, arena_room_ + arena_room_ / 8) : bytes;
+    const bool grows = arena_room_ > 0 && device_->uses_host_memory();
+    const size_t room = grows ? std::max(bytes, arena_room_ + arena_room_ / 8) : bytes;
     arena_.reset();
     arena_room_ = arena_bytes_ = 0;
     arena_ = memory(room, "a rank's arena");
@@ -417,6 +428,7 @@ size_t RankState::state_bytes() const {
   size_t sum = 0;
   for (const auto* tensors : {&shards_, &resident_})
     for (const auto& [state, tensor] : *tensors) sum += tensor.bytes;
+  for (const auto& [constant, tensor] : constants_) sum += tensor.bytes;
   for (const auto& [key, tensor] : packed_) sum += tensor.bytes;
   return sum + states_.bytes();
 }

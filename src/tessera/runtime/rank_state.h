@@ -41,7 +41,7 @@ class RankState {
   device::Queue& queue(bind::QueueKind kind);
   /// Blocks until the device has done all that was enqueued; throws the first failure.
   void finish();
-  /// The same for after a failure, which is dropped.
+  /// The same after a failed run; drops failures.
   void settle() noexcept;
   /// Calls `visit` with these bytes of the device, for the host to read.
   void read(const void* from, size_t bytes, const std::function<void(const void*)>& visit);
@@ -53,6 +53,8 @@ class RankState {
   [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
   /// The tensor where the device's kernels can read it: itself, or a copy.
   Tensor resident(const Tensor& tensor);
+  /// The same for a constant of a program, of which the rank keeps one copy.
+  const Tensor& constant(const Value* constant);
   /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
   const Tensor& shard(const RankPrograms& programs, const Value* state);
   /// The same for the host: part of a mapped file where the shard lies in one piece there, else a copy; or what init
@@ -113,8 +115,10 @@ class RankState {
   size_t state_bytes() const;
   /// The most memory that runs with an arena of that size have taken, loading included.
   size_t peak_bytes(size_t arena) const { return std::max(arena + state_bytes(), load_peak_); }
-  /// The most that a run has used of the arena and of the host's copies.
-  size_t arena_bytes() const { return arena_bytes_ + staging_bytes_; }
+  /// Of the arena and of the host's copies: the most that earlier runs and one of this program need.
+  size_t bytes_to_run(const bind::MachineProgram& machine) const {
+    return std::max(arena_bytes_, machine.arena_bytes) + std::max(staging_bytes_, machine.staging_bytes);
+  }
 
  private:
   /// Data and the part of it that is the rank's: the same for the same state of several programs.
@@ -146,16 +150,16 @@ class RankState {
   std::map<Part, Tensor> shards_;    // for the host
   std::map<Part, Tensor> resident_;  // copies of the device, where it has memory of its own
   std::map<std::pair<Part, std::string>, Tensor> packed_;
-  std::map<Part, Tensor> made_;  // by init, and not asked for yet
-  std::set<Part> initialized_;   // what init has made, now or before
-  size_t load_peak_ = 0;         // the most that was held while init ran and its results were packed
+  std::map<Part, Tensor> made_;               // by init, and not asked for yet
+  std::set<Part> initialized_;                // what init has made, now or before
+  size_t load_peak_ = 0;                      // the most that was held while init ran and its results were packed
+  std::map<const Value*, Tensor> constants_;  // copies of the device
   bind::KernelCache kernels_;
   comm::World* world_ = nullptr;
   std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<comm::Communicator> everyone_;
   std::optional<comm::FaultCounter> faults_;
   std::shared_ptr<device::Device> device_;
-  std::unique_ptr<device::Queue> queues_[2];  // by QueueKind; after the rest, since their work may use it
   std::vector<bind::Communication*> under_way_;
   std::chrono::steady_clock::time_point advanced_;  // when they were last let advance
   device::Memory arena_;
@@ -163,6 +167,7 @@ class RankState {
   size_t arena_bytes_ = 0;
   std::shared_ptr<std::byte[]> staging_;
   size_t staging_bytes_ = 0;
+  std::unique_ptr<device::Queue> queues_[2];  // by QueueKind; after the rest, since their work may use it
 };
 
 }  // namespace tessera::runtime

@@ -34,11 +34,14 @@ void RankStates::abandon_memory() const {
   keep_for_good(slots_);
 }
 
-void StateStore::join(const Mesh& mesh, const std::vector<int>& here, const std::set<std::string>& changing,
-                      const std::set<std::string>& fixed) {
+void StateStore::join(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
+                      const std::set<std::string>& changing, const std::set<std::string>& fixed) {
   if (mesh_ && (mesh_->str() != mesh.str() || here_ != here))
     fail("state", "the states are of ranks of the mesh {}, but the program is for {}; share states on one mesh only",
          mesh_->str(), mesh.str());
+  if (mesh_ && device_ != device)
+    fail("state", "the states are on the device '{}', but the session is for '{}'; share states on one device only",
+         device_, device);
   const auto refuse_shared = [](const std::set<std::string>& a, const std::set<std::string>& b) {
     for (const std::string& name : a)
       if (b.contains(name))
@@ -50,6 +53,7 @@ void StateStore::join(const Mesh& mesh, const std::vector<int>& here, const std:
   refuse_shared(changing, fixed_);
   refuse_shared(fixed, changing_);
   mesh_ = mesh;
+  device_ = device;
   here_ = here;
   changing_.insert(changing.begin(), changing.end());
   fixed_.insert(fixed.begin(), fixed.end());

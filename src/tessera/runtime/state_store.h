@@ -41,10 +41,10 @@ class RankStates {
 class StateStore {
  public:
   /// A program joins whose ranks of this process are `here`, with the states that change and those that do not, by
-  /// name. Throws a user error if the store is another mesh's or other ranks', or if a state changes in one program
-  /// only.
-  void join(const Mesh& mesh, const std::vector<int>& here, const std::set<std::string>& changing,
-            const std::set<std::string>& fixed);
+  /// name. Throws a user error if the store is another mesh's, other ranks' or on another device, or if a state changes
+  /// in one program only.
+  void join(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
+            const std::set<std::string>& changing, const std::set<std::string>& fixed);
 
   /// Of a rank of this process, which the first call makes.
   RankStates& of(int rank);
@@ -65,6 +65,7 @@ class StateStore {
   std::map<int, RankStates> ranks_;
   std::optional<Mesh> mesh_;
   std::vector<int> here_;
+  std::string device_;
   std::set<std::string> changing_, fixed_, torn_;
 };
 

@@ -39,7 +39,7 @@ Addresses addresses_of(const std::string& host, int port) {
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
-  if (error != 0) fail("gloo", "MASTER_ADDR={}: {}; give a host name or an address", host, gai_strerror(error));
+  if (error != 0) fail("rendezvous", "MASTER_ADDR={}: {}; give a host name or an address", host, gai_strerror(error));
   return {found, freeaddrinfo};
 }
 
@@ -50,7 +50,7 @@ std::string joined(std::string_view first, std::string_view second) {
 }
 
 std::pair<std::string, std::string> parted(std::string_view content) {
-  if (content.size() < 4 || number_of(content) > content.size() - 4) fail_running("gloo", "a damaged frame");
+  if (content.size() < 4 || number_of(content) > content.size() - 4) fail_running("rendezvous", "a damaged frame");
   const size_t length = number_of(content);
   return {std::string(content.substr(4, length)), std::string(content.substr(4 + length))};
 }
@@ -58,7 +58,8 @@ std::pair<std::string, std::string> parted(std::string_view content) {
 std::optional<Frame> take_frame(std::string& bytes, size_t most) {
   if (bytes.size() < 5) return std::nullopt;
   const size_t length = number_of(bytes);
-  if (length > most) fail_running("gloo", "a frame of {} bytes, from a client that is no rank of this run", length);
+  if (length > most)
+    fail_running("rendezvous", "a frame of {} bytes, from a client that is no rank of this run", length);
   if (bytes.size() < 5 + length) return std::nullopt;
   Frame frame{bytes[4], bytes.substr(5, length)};
   bytes.erase(0, 5 + length);
@@ -103,7 +104,7 @@ std::string Socket::local_address() const {
   if (getsockname(descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
       getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text.data(), text.size(), nullptr, 0,
                   NI_NUMERICHOST) != 0)
-    fail_running("gloo", "this end of the rendezvous has no address");
+    fail_running("rendezvous", "this end of the rendezvous has no address");
   return text.data();
 }
 
@@ -114,7 +115,7 @@ Socket listen_at(const std::string& host, int port) {
   setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.descriptor(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
       listen(socket.descriptor(), SOMAXCONN) != 0)
-    fail("gloo",
+    fail("rendezvous",
          "rank 0 cannot serve the rendezvous at {}:{}: {}; MASTER_ADDR must be an address of rank 0's machine, and "
          "MASTER_PORT free",
          host, port, std::strerror(errno));
@@ -133,8 +134,8 @@ Socket connect_to(const std::string& host, int port, std::chrono::milliseconds t
     }
     const int error = errno;
     if (std::chrono::steady_clock::now() >= deadline)
-      fail_running("gloo", "rank 0 does not serve the rendezvous at {}:{} after {} ms: {}", host, port, timeout.count(),
-                   std::strerror(error));
+      fail_running("rendezvous", "rank 0 does not serve the rendezvous at {}:{} after {} ms: {}", host, port,
+                   timeout.count(), std::strerror(error));
     std::this_thread::sleep_for(kRetry);
   }
 }

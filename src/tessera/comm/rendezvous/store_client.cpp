@@ -45,7 +45,7 @@ StoreClient::StoreClient(const std::string& host, int port, int rank, int size, 
   if (refusal.empty())
     refusal = fmt::format("the server at {}:{} does not answer as rank 0 of this run; give a MASTER_PORT that is free",
                           host, port);
-  fail("gloo", "{}", refusal);
+  fail("rendezvous", "{}", refusal);
 }
 
 StoreClient::~StoreClient() {

@@ -24,7 +24,7 @@ constexpr size_t kMostOfStranger = 1024;  // bytes of a frame
 
 StoreServer::StoreServer(const std::string& host, int port, int size) : size_(size), listener_(listen_at(host, port)) {
   std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) fail_running("gloo", "no pipe for the rendezvous");
+  if (pipe(ends.data()) != 0) fail_running("rendezvous", "no pipe for the rendezvous");
   wake_read_ = Socket(ends[0]);
   wake_write_ = Socket(ends[1]);
   thread_ = std::thread([this] { serve(); });
@@ -69,7 +69,7 @@ void StoreServer::serve() {
 }
 
 void StoreServer::answer(Client& client, const Frame& frame) {
-  if (client.rank < 0 && frame.kind != kHello) fail_running("gloo", "a stranger at the rendezvous");
+  if (client.rank < 0 && frame.kind != kHello) fail_running("rendezvous", "a stranger at the rendezvous");
   switch (frame.kind) {
     case kHello:
       return welcome(client, frame.content);
@@ -101,13 +101,13 @@ void StoreServer::answer(Client& client, const Frame& frame) {
       client.through = true;
       return say_bye_if_all_are_through();
     default:
-      fail_running("gloo", "a frame of kind {} at the rendezvous", static_cast<int>(frame.kind));
+      fail_running("rendezvous", "a frame of kind {} at the rendezvous", static_cast<int>(frame.kind));
   }
 }
 
 void StoreServer::welcome(Client& client, const std::string& content) {
   auto [rendezvous, greeting] = parted(content);
-  if (rendezvous != kRendezvous) fail_running("gloo", "a stranger at the rendezvous");
+  if (rendezvous != kRendezvous) fail_running("rendezvous", "a stranger at the rendezvous");
   auto [version, place] = parted(greeting);
   auto [rank_text, size_text] = parted(place);
   const int rank = std::atoi(rank_text.c_str());

@@ -73,8 +73,8 @@ class Grouper : public Regrouping {
     return views_->assign(values);
   }
 
-  std::optional<std::map<const Value*, Placed>> views(const std::vector<const Value*>& changed,
-                                                      const Bound& values) override {
+  std::optional<std::map<const Value*, Alias>> views(const std::vector<const Value*>& changed,
+                                                     const Bound& values) override {
     desc_of_ = values.desc;
     const bool stay = groups_stay(changed);
     desc_of_ = nullptr;

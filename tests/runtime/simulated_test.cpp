@@ -1,0 +1,124 @@
+// What an accelerator makes different: copies, queues and memory that the host may not touch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "spmd/compiled.h"
+#include "tessera/base/error.h"
+#include "tessera/runtime/executor.h"
+
+namespace tessera::runtime {
+namespace {
+
+using spmd::Compiled;
+using testing::HasSubstr;
+using Tensors = Executor::Tensors;
+
+Executor on_device(const std::string& device, std::string_view text, std::string_view mesh,
+                   const Compiled::Orders& orders = {}, ExecutorOptions options = {}) {
+  options.device = device;
+  options.threads_per_rank = 1;
+  return {std::make_shared<spmd::Program>(Compiled(text, mesh, orders).program()), options};
+}
+
+Tensor counted(Dims dims) {
+  std::vector<float> values(static_cast<size_t>(count_of(dims)));
+  std::iota(values.begin(), values.end(), 0.0F);
+  return Tensor::of(DType::float32, std::move(dims), values);
+}
+
+void expect_like_cpu(std::string_view text, std::string_view mesh, const Compiled::Orders& orders,
+                     const std::vector<Tensors>& inputs) {
+  Executor cpu = on_device("cpu", text, mesh, orders), simulated = on_device("simulated", text, mesh, orders);
+  for (const Tensors& given : inputs) {
+    const Tensors want = cpu.run(given), got = simulated.run(given);
+    for (const auto& [name, tensor] : want) {
+      ASSERT_EQ(got.at(name).dims, tensor.dims) << name;
+      if (tensor.bytes > 0) EXPECT_EQ(std::memcmp(got.at(name).data, tensor.data, tensor.bytes), 0) << name;
+    }
+  }
+}
+
+// The gather is the first step, and runs on a queue of its own: it must not begin before the input is there.
+TEST(SimulatedDevice, starts_communications_when_the_inputs_are_there) {
+  constexpr std::string_view kGathers =
+      "m (float[2048, 2048] x) => (float[2048, 2048] y) {\n"
+      "  y = Transpose <perm = [1, 0]> (x)\n"
+      "}\n";
+  for (const char* split : {"[x, -]", "[-, x]"})
+    expect_like_cpu(kGathers, "x=2", {{"x", split}, {"y", "[-, -]"}}, {{{"x", counted({2048, 2048})}}});
+}
+
+TEST(SimulatedDevice, takes_empty_tensors_and_goes_from_size_to_size) {
+  constexpr std::string_view kViews =
+      "m (float[b, 6] x) => (float[b, 2] s, float[b, 4] t) {\n"
+      "  l, r = Split <axis = 1> (x, sizes)\n"
+      "  s = Relu (l)\n"
+      "  t = Relu (r)\n"
+      "}\n";
+  std::string text(kViews);
+  text.replace(text.find("{\n"), 2, "<int64[2] sizes = {2, 4}> {\n");
+  std::vector<Tensors> inputs;
+  for (int64_t rows : {0, 3, 0, 7, 1}) inputs.push_back({{"x", counted({rows, 6})}});
+  expect_like_cpu(text, "", {}, inputs);
+  expect_like_cpu(text, "x=2", {{"x", "[x, -]"}}, inputs);
+}
+
+TEST(SimulatedDevice, notes_times_in_order) {
+  constexpr std::string_view kSums =
+      "m (float[b, 4] x) => (float[b, 2] y) <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> {\n"
+      "  p = MatMul (x, w)\n"
+      "  y = Relu (p)\n"
+      "}\n";
+  ExecutorOptions options;
+  options.profile = true;
+  Executor run = on_device("simulated", kSums, "x=2", {{"x", "[-, x]"}}, options);
+  run.run({{"x", counted({64, 4})}});
+  for (const RankTimes& times : run.times()) {
+    EXPECT_LE(times.begin, times.inputs);
+    RankTimes::Clock::time_point last = times.inputs;
+    for (const auto& end : times.end) {
+      EXPECT_LE(last, end);
+      last = end;
+    }
+    EXPECT_LE(last, times.outputs);
+  }
+}
+
+TEST(SimulatedDevice, counts_the_copies_of_the_host) {
+  constexpr std::string_view kColumns =
+      "m (float[64, 64] x) => (float[64, 64] y) {\n"
+      "  y = Relu (x)\n"
+      "}\n";
+  const Compiled::Orders columns{{"x", "[-, x]"}, {"y", "[-, x]"}};
+  Executor cpu = on_device("cpu", kColumns, "x=2", columns),
+           simulated = on_device("simulated", kColumns, "x=2", columns);
+  const size_t part = 64 * 32 * sizeof(float);
+  EXPECT_GE(simulated.peak_bytes({})[0], cpu.peak_bytes({})[0] + 2 * part);
+  ExecutorOptions limited;
+  limited.memory_limit = 4 * 64 * 64;
+  Executor refused = on_device("simulated", kColumns, "x=2", columns, limited);
+  try {
+    refused.run({{"x", counted({64, 64})}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    EXPECT_THAT(error.what(), HasSubstr("the host's copies of inputs and outputs"));
+  }
+}
+
+TEST(SimulatedDevice, refuses_strings) {
+  constexpr std::string_view kWords = "m (string[b] x) => (string[b] y) {\n  y = Identity (x)\n}\n";
+  Executor run = on_device("simulated", kWords, "");
+  try {
+    run.peak_bytes({{"b", 1}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("elements of type string, which the device 'simulated' cannot hold"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::runtime
