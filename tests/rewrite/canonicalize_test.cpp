@@ -219,6 +219,35 @@ TEST(Canonicalize, zero_that_takes_the_sign_of_a_negative_zero_stays) {
   EXPECT_EQ(histogram(graph), (Histogram{{"Add", 1}, {"Sub", 1}, {"Relu", 1}}));
 }
 
+// What stays of ReduceSum (ScatterElements (data, index, update) * factor).
+Histogram sum_of_scattered(const std::vector<std::string>& factor, double data = 0, int64_t axis = 1,
+                           const std::string& columns = "10", const std::string& reduction = "none") {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* index = input(graph, "index", {"4", "1"}, DType::int64);
+  Value* filling = graph.add_constant("filling", Tensor::of<float>(DType::float32, {1}, {static_cast<float>(data)}));
+  Value* update = input(graph, "update", {"4", "1"});
+  Value* all = node(graph, "Expand", {filling, ints(graph, {4, std::stoll(columns)})});
+  Value* scattered =
+      node(graph, "ScatterElements", {all, index, update}, "", {{"axis", int64_t{1}}, {"reduction", reduction}});
+  Value* scaled = node(graph, "Mul", {input(graph, "factor", factor), scattered});
+  simplify(model, node(graph, "ReduceSum", {scaled, ints(graph, {axis})}, "y", {{"keepdims", int64_t{0}}}));
+  EXPECT_EQ(to_string(graph.outputs[0]->shape()), axis == 0 ? "[" + columns + "]" : "[4]");
+  return histogram(graph);
+}
+
+TEST(Canonicalize, sum_over_scattered_elements_is_their_sum) {
+  const Histogram direct = {{"Mul", 2}, {"Add", 1}, {"Reshape", 1}};
+  EXPECT_EQ(sum_of_scattered({"4", "1"}), direct);
+  EXPECT_EQ(sum_of_scattered({"1"}, 0, -1, "10", "add"), direct);
+  EXPECT_TRUE(sum_of_scattered({"4", "10"}).contains("ReduceSum")) << "each element has a factor of its own";
+  EXPECT_TRUE(sum_of_scattered({"4", "1"}, -0.0).contains("ReduceSum"));
+  EXPECT_TRUE(sum_of_scattered({"4", "1"}, 1).contains("ReduceSum"));
+  EXPECT_TRUE(sum_of_scattered({"4", "1"}, 0, 0).contains("ReduceSum")) << "the sum over another dimension";
+  EXPECT_TRUE(sum_of_scattered({"4", "1"}, 0, 1, "1").contains("ReduceSum")) << "there may be no other element";
+  EXPECT_TRUE(sum_of_scattered({"4", "1"}, 0, 1, "10", "max").contains("ReduceSum"));
+}
+
 TEST(Canonicalize, integer_gemm_keeps_its_fractions) {
   for (float alpha : {1.0f, 0.5f}) {
     OnnxModel model;

@@ -80,4 +80,19 @@ bool are_finite(const Value* value) {
          });
 }
 
+bool are_zeros(const Value* value) {
+  if (!value || !(is_float(value->dtype()) || is_integer(value->dtype()))) return false;
+  if (const Value* from = moved_from(*value)) return are_zeros(from);
+  const auto all_zero = [](const Tensor& tensor) {
+    return std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte byte) { return byte == std::byte{0}; });
+  };
+  const Node* node = value->producer;
+  if (node && node->is("Expand")) return are_zeros(node->input(0));
+  if (node && node->is("ConstantOfShape")) {
+    const auto* filling = node->get<Tensor>("value");
+    return !filling || all_zero(*filling);
+  }
+  return holds_data(*value) && all_zero(value->data);
+}
+
 }  // namespace tessera::ops

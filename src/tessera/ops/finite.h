@@ -13,4 +13,8 @@ bool is_positive_number(const Value* value);
 /// finite data, also if nodes transpose or cut them. Reads the data.
 bool are_finite(const Value* value);
 
+/// Whether all elements are zeros (none of them -0) in every run: of constants and parameters, of what nodes make of
+/// these without computing, and of fillings.
+bool are_zeros(const Value* value);
+
 }  // namespace tessera::ops

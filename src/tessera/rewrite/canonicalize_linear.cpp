@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "tessera/ops/finite.h"
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
 
@@ -90,10 +93,51 @@ bool unflatten_rows(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], in_shape(graph, flat, leading, node));
 }
 
+bool broadcasts_along(const Value* factor, size_t rank, size_t axis) {
+  const size_t left_out = rank - std::min(rank, factor->rank());
+  return axis < left_out || factor->shape()[axis - left_out].is(1);
+}
+
+/// Along its axis, a scatter of one update into zeros adds up to the update, also if a factor scales all:
+///   ReduceSum (ScatterElements (zeros, index, update) · factor)   becomes   update · factor + 0 · factor
+/// where 0 · factor stands for the other elements, which are NaN where the factor is infinite. In the gradient of a
+/// cross entropy this is the sum over classes.
+bool sum_of_scattered(Graph& graph, Node* node) {
+  Value* result = node->outputs[0];
+  const auto axes = numbers(node->input(1));
+  if (!axes || axes->size() != 1) return false;
+  Value *scattered = node->inputs[0], *factor = nullptr;
+  if (Node* product = made_by(scattered, "Mul")) {
+    const size_t at = made_by(product->inputs[0], "ScatterElements") ? 0 : 1;
+    scattered = product->inputs[at];
+    factor = product->inputs[1 - at];
+  }
+  const Node* scatter = made_by(scattered, "ScatterElements");
+  if (!scatter || !ops::are_zeros(scatter->inputs[0])) return false;
+  const std::string reduction = scatter->get_string("reduction", "none");
+  const size_t rank = scattered->rank();
+  const size_t axis = static_cast<size_t>(axis_of(*scatter, "axis", 0, rank));
+  Shape row = scattered->shape();
+  const auto fewest = row[axis].lower_bound();
+  row[axis] = 1;
+  if ((*axes)[0] != static_cast<int64_t>(axis) && (*axes)[0] + static_cast<int64_t>(rank) != static_cast<int64_t>(axis))
+    return false;
+  if ((reduction != "none" && reduction != "add") || scatter->inputs[2]->shape() != row || !fewest || *fewest < 2 ||
+      (factor && !(broadcasts_along(factor, rank, axis) && factor->rank() <= rank)))
+    return false;
+  Value *sum = scatter->inputs[2], *others = graph.constant_scalar(sum->dtype(), 0);
+  if (factor) {
+    sum = emit(graph, "Mul", {sum, factor}, node);
+    others = emit(graph, "Mul", {others, factor}, node);
+  }
+  sum = emit(graph, "Add", {sum, others}, node, {}, result->name);
+  return replace(graph, result, reshaped(graph, sum, result->shape(), node));
+}
+
 }  // namespace
 
 std::vector<Rule> linear_rules() {
-  return {{"Gemm", split_gemm}, {"Reshape", unflatten_rows}};
+  return {{"Gemm", split_gemm}, {"Reshape", unflatten_rows}, {"ReduceSum", sum_of_scattered}};
 }
 
 }  // namespace tessera::rewrite
