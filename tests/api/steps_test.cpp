@@ -149,8 +149,10 @@ TEST(StepCommunication, is_a_gather_for_each_use_and_a_scatter_for_each_gradient
 
 TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction) {
   constexpr int64_t kLayers = 2;
-  // The embedding's and the norm's, beside the layers'. The head is whole, and so the loss needs none.
-  EXPECT_EQ(counts_of({"gpt-adamw", "tp=2", "", ""}), (Counts{{"all_reduce tp", kLayers * 4 + 2}}));
+  // Beside the layers': the embedding's; the loss's, for the largest logit, the sum of exponentials and the label's
+  // logit; the one for the head's operand, in the backward pass; the norm's. No logits are gathered.
+  for (const std::string mesh : {"tp=2", "tp=3"})
+    EXPECT_EQ(counts_of({"gpt-adamw", mesh, "", ""}), (Counts{{"all_reduce tp", kLayers * 4 + 1 + 3 + 1 + 1}})) << mesh;
 }
 
 }  // namespace

@@ -86,6 +86,46 @@ TEST(Indexing, gather_shard_works_along_any_axis) {
   EXPECT_THAT(values_of<float>(y), ElementsAre(0, 1, 2, 0, 3, 4));
 }
 
+TEST(Indexing, elements_of_other_shards_are_zeros) {
+  const RunOptions options = {.attributes = axis(1), .domain = "tessera"};
+  const Tensor indices = ints({2, 3}, {4, -1, 0, 5, 6, -3});  // of eight columns
+  auto shard = [&](const Tensor& columns, int64_t offset) {
+    return values_of<float>(run_kernel_one("GatherElementsShard", {columns, indices, ints({}, {offset}), ints({}, {8})},
+                                           DType::float32, {2, 3}, options));
+  };
+  EXPECT_THAT(shard(floats({2, 2}, {1, 2, 3, 4}), 4), ElementsAre(1, 0, 0, 4, 0, 4));
+  EXPECT_THAT(shard(floats({2, 2}, {1, 2, 3, 4}), 6), ElementsAre(0, 2, 0, 0, 3, 0));
+  EXPECT_THAT(shard(floats({2, 0}, {}), 8), testing::Each(0.0f));
+  EXPECT_TRUE(std::signbit(shard(floats({2, 0}, {}), 8)[0])) << "0 + -0 is 0, -0 + -0 is -0";
+}
+
+TEST(Indexing, updates_for_other_shards_are_left_out) {
+  const Tensor indices = ints({1, 3}, {4, -1, 0}), updates = floats({1, 3}, {10, 20, 30});
+  auto shard = [&](const Tensor& columns, int64_t offset, int64_t columns_of_all = 8) {
+    const RunOptions options = {.attributes = {{"axis", int64_t{1}}, {"reduction", std::string("add")}},
+                                .domain = "tessera"};
+    return values_of<float>(run_kernel_one("ScatterElementsShard",
+                                           {columns, indices, updates, ints({}, {offset}), ints({}, {columns_of_all})},
+                                           DType::float32, columns.dims, options));
+  };
+  EXPECT_THAT(shard(floats({1, 2}, {1, 2}), 4), ElementsAre(11, 2));
+  EXPECT_THAT(shard(floats({1, 2}, {1, 2}), 6), ElementsAre(1, 22));
+  EXPECT_THAT(shard(floats({1, 0}, {}), 8), testing::IsEmpty());
+  EXPECT_THAT(user_error([&] { shard(floats({1, 2}, {1, 2}), 0, 3); }), HasSubstr("index 4 is outside [-3, 3)"));
+}
+
+TEST(Indexing, points_of_other_shards_are_left_out) {
+  const Tensor points = ints({3, 2}, {0, 1, -1, -1, 2, 0}), updates = floats({3}, {10, 20, 30});
+  auto shard = [&](int64_t row, int64_t column) {
+    return values_of<float>(run_kernel_one(
+        "ScatterNDShard", {floats({2, 1}, {1, 2}), points, updates, ints({2}, {row, column}), ints({2}, {4, 2})},
+        DType::float32, {2, 1}, {.domain = "tessera"}));
+  };
+  EXPECT_THAT(shard(0, 1), ElementsAre(10, 2));
+  EXPECT_THAT(shard(2, 0), ElementsAre(30, 2));
+  EXPECT_THAT(shard(2, 1), ElementsAre(1, 20));
+}
+
 TEST(Indexing, gather_nd_takes_tuples) {
   EXPECT_THAT(run_indexing("GatherND", {table, ints({2, 2}, {0, 1, 2, -2})}, {2}), ElementsAre(2, 5));
   EXPECT_THAT(run_indexing("GatherND", {table, ints({2, 1}, {1, -1})}, {2, 2}), ElementsAre(3, 4, 5, 6));

@@ -114,15 +114,32 @@ TEST(GatherElements, PassesWhereTheExtentsAgree) {
   OneNode node("GatherElements");
   node.operand("b v w").operand("b n 3", DType::int64).set("axis", int64_t{1});
   EXPECT_EQ(node.type(), "float32 [b, n, 3]");
-  EXPECT_EQ(node.rule(), "a 1 1, a b c -> a b c | c: whole");
+  EXPECT_EQ(node.rule(), "a v 1, a b c -> a b c | c: whole, v: lookup");
+}
+
+TEST(GatherElements, OfASplitTableIsAPartialSum) {
+  OneNode node("GatherElements");
+  node.operand("b 1000").operand("b 1", DType::int64).set("axis", int64_t{-1});
+  EXPECT_EQ(node.localized("v", 4), "GatherElementsShard(A, B, [250*@x], [1000]) -> float32 [b, 1]\n");
 }
 
 TEST(ScatterND, PassesBelowThePoints) {
   OneNode node("ScatterND");
   node.operand("v h").operand("n 1", DType::int64).operand("n h").set("reduction", std::string("add"));
   EXPECT_EQ(node.type(), "float32 [v, h]");
-  EXPECT_EQ(node.rule(), "a b, 1 1, 1 b -> a b | a: whole");
+  EXPECT_EQ(node.rule(), "a b, 1 1, 1 b -> a b | a: target");
   EXPECT_EQ(node.partials(), "sum{0,2}");
+
+  OneNode fresh("ScatterND");
+  fresh.ints({0, 0, 0, 0}).operand("n 1", DType::int64).operand("n", DType::int64);
+  EXPECT_EQ(fresh.partials(), "sum{0,2} sum{2}") << "zeros are a term of any sum";
+  OneNode counted("ScatterND");
+  counted.ints({0, 1}).operand("n 1", DType::int64).operand("n", DType::int64);
+  EXPECT_EQ(counted.partials(), "sum{0,2}");
+
+  OneNode points("ScatterND");
+  points.operand("8 6 h").operand("n 2", DType::int64).operand("n h");
+  EXPECT_EQ(points.localized("a", 4), "ScatterNDShard(A, B, C, [2*@x, 0], [8, 6]) -> float32 [2, 6, h]\n");
 
   OneNode wrong("ScatterND");
   wrong.operand("v h").operand("n 1", DType::int64).operand("n");
@@ -132,7 +149,7 @@ TEST(ScatterND, PassesBelowThePoints) {
 TEST(ScatterElements, PassesBesideTheAxis) {
   OneNode node("ScatterElements");
   node.operand("b v").operand("b n", DType::int64).operand("b n").set("axis", int64_t{1});
-  EXPECT_EQ(node.rule(), "a b, a 1, a 1 -> a b | b: whole");
+  EXPECT_EQ(node.rule(), "a b, a 1, a 1 -> a b | b: target");
   OneNode wrong("ScatterElements");
   wrong.operand("b v").operand("b n", DType::int64).operand("b n").set("reduction", std::string("avg"));
   EXPECT_THAT(wrong.error(), HasSubstr("'avg'"));

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "ops/one_node.h"
 
 namespace tessera::ops {
@@ -7,16 +9,18 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Softmax, NeedsItsAxisWhole) {
-  for (std::string_view type : {"Softmax", "LogSoftmax", "Hardmax", "LpNormalization"}) {
+TEST(Softmax, ReducesAlongItsAxis) {
+  const std::map<std::string_view, std::string> kinds = {
+      {"Softmax", "norm"}, {"LogSoftmax", "norm"}, {"Hardmax", "whole"}, {"LpNormalization", "whole"}};
+  for (const auto& [type, kind] : kinds) {
     OneNode last(type);
     last.operand("b s v");
     EXPECT_EQ(last.type(), "float32 [b, s, v]") << type;
-    EXPECT_EQ(last.rule(), "a b c -> a b c | c: whole") << type;
+    EXPECT_EQ(last.rule(), "a b c -> a b c | c: " + kind) << type;
     EXPECT_EQ(last.partials(), "") << type;
     OneNode middle(type);
     middle.operand("b s v").set("axis", int64_t{1});
-    EXPECT_EQ(middle.rule(), "a b c -> a b c | b: whole") << type;
+    EXPECT_EQ(middle.rule(), "a b c -> a b c | b: " + kind) << type;
   }
   OneNode costs("Softmax");
   costs.operand("b 10");

@@ -72,6 +72,28 @@ TEST(LocalFunctions, gather_shard_takes_what_is_here) {
               {{"axis", int64_t{0}, ""}});
 }
 
+TEST(LocalFunctions, elements_of_a_shard_are_those_that_are_here) {
+  const Tensor indices = Tensor::of<int64_t>(DType::int64, {2, 3}, {5, -4, 0, 9, -6, 4});
+  for (int64_t columns : {3, 0})
+    expect_same("GatherElementsShard", {floats({2, columns}), indices, number(4), number(10)},
+                {{"axis", int64_t{1}, ""}});
+  expect_same("GatherElementsShard", {floats({3, 3}), indices, number(4), number(10)}, {{"axis", int64_t{0}, ""}});
+}
+
+TEST(LocalFunctions, a_shard_takes_its_updates) {
+  const Tensor indices = Tensor::of<int64_t>(DType::int64, {2, 3}, {5, -4, 0, 9, -6, 4}), updates = floats({2, 3});
+  for (const std::string reduction : {"none", "add"})
+    for (int64_t columns : {3, 0}) {
+      expect_same("ScatterElementsShard", {floats({2, columns}), indices, updates, number(4), number(10)},
+                  {{"axis", int64_t{1}, ""}, {"reduction", reduction, ""}});
+      const Tensor points = Tensor::of<int64_t>(DType::int64, {3, 2}, {0, 5, -2, -4, 1, 1});
+      expect_same("ScatterNDShard",
+                  {floats({2, columns, 2}), points, floats({3, 2}), Tensor::of<int64_t>(DType::int64, {2}, {1, 4}),
+                   Tensor::of<int64_t>(DType::int64, {2}, {3, 10})},
+                  {{"reduction", reduction, ""}});
+    }
+}
+
 TEST(LocalFunctions, sums_of_16_bit_products_stay_float32) {
   auto half = [](Dims dims) {
     std::vector<uint16_t> bits(static_cast<size_t>(count_of(dims)));

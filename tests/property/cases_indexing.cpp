@@ -38,6 +38,16 @@ void add_gathers(CaseList& list) {
   list.add("GatherElements", "fewer rows", [](Builder& b) -> Operands {
     return {b.input("4 6"), b.indices("2 6", 0, 4)};
   });
+  list.add("GatherElements", "fewer columns than ranks, from a weight",
+           [](Builder& b) -> Operands {
+             return {b.weight("5 2", Fill::special), b.indices("5 3", -2, 2, DType::int32)};
+           },
+           {axis(-1)});
+  list.add("GatherElements", "symbolic",
+           [](Builder& b) -> Operands {
+             return {b.bind("b", 3).bind("v", 7).input("b v"), b.indices("b 1", -7, 7)};
+           },
+           {axis(1)});
   list.add("GatherND", "points", [](Builder& b) -> Operands { return {b.input("4 3 6"), b.indices("5 2", -3, 3)}; });
   list.add("GatherND", "in batches",
            [](Builder& b) -> Operands {
@@ -62,6 +72,10 @@ void add_scatters(CaseList& list) {
              return {b.input("4 6"), b.indices("5 2", 0, 4), b.input("5")};
            },
            {reduction("add")});
+  list.add("ScatterND", "blocks from the ends", [](Builder& b) -> Operands {
+    Value* places = b.constant(Tensor::of<int64_t>(DType::int64, {3, 2}, {0, -1, -3, 0, 2, 1}));
+    return {b.input("3 2 4", Fill::special), places, b.input("3 4", Fill::special)};
+  });
   auto columns = [](Builder& b) {
     return b.constant(Tensor::of<int64_t>(DType::int64, {4, 2}, {0, 5, -1, 2, 3, 1, 4, 0}));
   };
@@ -70,6 +84,12 @@ void add_scatters(CaseList& list) {
              return {b.input("4 6"), columns(b), b.input("4 2")};
            },
            {axis(1)});
+  for (std::string name : {"add", "mul", "max", "min"})
+    list.add("ScatterElements", "columns, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.bind("v", 5).input("4 v"), b.indices("4 3", -5, 5), b.input("4 3")};
+             },
+             {axis(-1), reduction(name)});
   list.add("ScatterElements", "sums",
            [](Builder& b) -> Operands {
              return {b.input("4 6"), b.indices("2 6", 0, 4), b.input("2 6")};

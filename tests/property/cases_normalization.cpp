@@ -14,6 +14,8 @@ void add_along_axis(CaseList& list) {
     list.add(type, "columns", reals("6 4 2"), {axis(0)}, kNormalized);
     list.add(type, "symbolic", reals("b 2 5"), {axis(2)}, kNormalized);
     list.add(type, "nothing", reals("0 4"), {axis(-1)}, kNormalized);
+    list.add(type, "long rows", reals("3 70"), {axis(1)}, kNormalized);
+    list.add(type, "fewer columns than ranks", reals("6 2"), {axis(1)}, kNormalized);
   }
   list.add(
       "LpNormalization", "absolute values", [](Builder& b) -> Operands { return {b.input("4 6", Fill::reals)}; },

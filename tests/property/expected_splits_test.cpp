@@ -15,8 +15,6 @@
 namespace tessera::property {
 namespace {
 
-using ops::FactorKind;
-
 const std::string kPath = std::string(TESSERA_TEST_DATA) + "/property/expected_splits.txt";
 
 constexpr std::string_view kHeader =
@@ -76,8 +74,9 @@ TEST(ExpectedSplits, AreDone) {
           const Value* operand = node.inputs[t];
           if (!operand || (operand->kind != ValueKind::input && operand->kind != ValueKind::state)) continue;
           const ops::DimFactors& factors = rule.operands[t][d];
-          if (operand->shape()[d].is(1) || factors.size() != 1 || rule.factors[factors[0]].kind == FactorKind::whole)
-            continue;
+          if (operand->shape()[d].is(1) || factors.size() != 1) continue;
+          const ops::Factor& factor = rule.factors[factors[0]];
+          if (!factor.can_be_split() || ops::traits_of(factor.kind).reductions > 0) continue;  // the latter has a price
           Sharding wanted = Sharding::replicated(operand->shape());
           wanted.dims[d].parts[0].axes = {axis};
           const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};

@@ -19,6 +19,9 @@ using Key = std::pair<std::string, std::string>;  // domain, type
 const std::map<Key, std::string>& excused() {
   static const std::map<Key, std::string> all = {
       {{"tessera", "GatherShard"}, "only the partitioner makes it, from Gather, whose cases cover it"},
+      {{"tessera", "GatherElementsShard"}, "likewise, from GatherElements"},
+      {{"tessera", "ScatterElementsShard"}, "likewise, from ScatterElements"},
+      {{"tessera", "ScatterNDShard"}, "likewise, from ScatterND"},
       {{"tessera", "Conv"}, "likewise, from Conv"},
       {{"tessera", "ConvTranspose"}, "likewise, from ConvTranspose"},
       {{"", "Constant"}, "importing makes it a value of the graph, so that no kernel computes it"},

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "property/cases.h"
 #include "property/shardings.h"
 #include "property/trial.h"
@@ -126,6 +128,29 @@ TEST_P(Specials, AreWhereOneRankHasThem) {
       for (const Mesh& mesh : meshes)
         for (const Sharding& sharding : single_shardings(value->shape(), AxisRef::whole(mesh.axes()[0]), 0))
           if (run_all() || turn++ % 2 == 0) trials.run(mesh, {{value, sharding, "test"}});
+  }
+}
+
+// Rows that are -inf on some ranks and on all, or have an infinity or NaN on one.
+TEST(SpecialRows, AreNormalizedAsOnOneRank) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  for (const std::string type : {"Softmax", "LogSoftmax"}) {
+    Builder builder(type + " of special rows");
+    Value* x = builder.input("5 4");
+    Value* y = builder.node(type, {x}, {axis(1)});
+    Subject subject = builder.output(y).done(kNormalized);
+    subject.inputs[x->name] = Tensor::of<float>(
+        DType::float32, {5, 4},
+        {-kInf, -kInf, 1, 2, -kInf, -kInf, -kInf, -kInf, 3, kInf, 1, 2, kNaN, 1, 2, -kInf, 9, 8, 7, -kInf});
+    SCOPED_TRACE(subject.name);
+    Trials trials(subject);
+    for (int64_t ranks : {2, 3, 4, 6}) {
+      const Mesh mesh({{"x", ranks}});
+      for (const Value* value : {x, y})
+        for (const Sharding& sharding : single_shardings(value->shape(), AxisRef::whole(mesh.axes()[0]), 2))
+          trials.run(mesh, {{value, sharding, "test"}});
+    }
+    EXPECT_GT(trials.right(), 0);
   }
 }
 

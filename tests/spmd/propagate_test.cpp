@@ -87,10 +87,10 @@ TEST(Propagation, PutsAnAxisOnThePartThatCanBeSplit) {
       "m (float[2, 12] x) => (float[2, 3, 4] y) {\n"
       "  shape = Constant <value_ints = [2, 3, 4]> ()\n"
       "  r = Reshape (x, shape)\n"
-      "  y = Softmax <axis = 1> (r)\n"
+      "  y = Hardmax <axis = 1> (r)\n"
       "}\n",
       "tp=2", {{"x", "[-, tp]"}});
-  EXPECT_EQ(heads.propagated("x"), "[-, 3·4{tp}]") << "Softmax needs the three whole";
+  EXPECT_EQ(heads.propagated("x"), "[-, 3·4{tp}]") << "Hardmax needs the three whole";
 }
 
 TEST(Propagation, ContinuesALargerAxisOnTheNextPart) {

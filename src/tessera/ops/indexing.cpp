@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -57,6 +58,14 @@ void infer_gather(Node& node) {
              node.domain.empty() ? gathered_content(node) : std::nullopt);
 }
 
+// How the indexed dimension of a table is split. A rank that does not hold an index gives zeros, and the sum is the
+// answer; there is no such sum of bools. Our own operators look up in a shard already.
+FactorKind indexed_kind(const Node& node) {
+  const DType dtype = node.input(0)->dtype();
+  const bool summable = node.domain.empty() && dtype != DType::boolean && dtype != DType::string;
+  return summable ? FactorKind::lookup : FactorKind::whole;
+}
+
 // "v h, b s -> b s h | v: lookup"
 Rule gather_rule(const Node& node) {
   const Value &table = *node.input(0), &indices = *node.input(1);
@@ -65,9 +74,7 @@ Rule gather_rule(const Node& node) {
   const Shape& extents = table.shape();
   auto after_axis = extents.begin() + static_cast<ptrdiff_t>(axis) + 1;
   auto before = add_dims(rule, Shape(extents.begin(), after_axis - 1), "aceg");
-  // A rank that does not hold an index gives zeros, and the sum is the answer; there is no such sum of bools.
-  bool summable = node.domain.empty() && table.dtype() != DType::boolean && table.dtype() != DType::string;
-  auto looked_up = rule.add("v", extents[axis], summable ? FactorKind::lookup : FactorKind::whole);
+  auto looked_up = rule.add("v", extents[axis], indexed_kind(node));
   auto after = add_dims(rule, Shape(after_axis, extents.end()), "hdfij");
   auto index_dims = add_dims(rule, indices.shape(), "bstuw");
   auto join = [](std::vector<DimFactors>& to, const std::vector<DimFactors>& dims) {
@@ -83,17 +90,21 @@ Rule gather_rule(const Node& node) {
   return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
 }
 
-// A split table: each rank looks up what falls into its part and gives zeros for the rest. The whole table's extent
-// goes along, so that indices from its end and indices out of its range are what they are on one device.
-std::vector<Value*> localize_gather(Localizer& local) {
-  int v = local.factor("v");
-  if (!local.split[v]) return local.same();
-  Value* table = local.inputs[0];
-  Value* offset = local.graph.add_expression(table->name + ".offset", {local.offsets[v]}, true);
-  Value* rows = local.graph.add_expression(table->name + ".rows", {local.rule.factors[v].size}, true);
-  auto axis = static_cast<int64_t>(axis_attribute(local.node, table->rank()));
-  return {
-      local.emit("GatherShard", {table, local.inputs[1], offset, rows}, local.outputs[0], {{"axis", axis}}, "tessera")};
+// Split along the indexed dimension: each rank reads or writes what falls into its part. Where it reads nothing it
+// gives zeros. The whole extent goes along, so that indices from its end and indices out of its range are what they are
+// on one device.
+std::vector<Value*> localize_indexed(Localizer& local) {
+  const Shape& whole = local.node.input(0)->shape();
+  const size_t axis = axis_attribute(local.node, whole.size());
+  const int along = local.rule.operands[0][axis].front();
+  if (!local.split[along]) return local.same();
+  std::vector<Value*> operands = local.inputs;
+  operands.push_back(local.graph.add_expression(operands[0]->name + ".offset", {local.offsets[along]}, true));
+  operands.push_back(local.graph.add_expression(operands[0]->name + ".rows", {whole[axis]}, true));
+  std::vector<Attribute> attributes = {{"axis", static_cast<int64_t>(axis)}};
+  if (local.node.is("ScatterElements")) attributes.push_back({"reduction", local.node.get_string("reduction", "none")});
+  return {local.emit(local.node.op_type + "Shard", std::move(operands), local.outputs[0], std::move(attributes),
+                     "tessera")};
 }
 
 // GatherND: data [batch…, indexed…, rest…], indices [batch…, points…, k], result [batch…, points…, rest…].
@@ -158,7 +169,10 @@ Rule gather_elements_rule(const Node& node) {
   Rule rule = blank_rule(node);
   rule.operands[1] = rule.results[0] = add_dims(rule, indices, "abcdefgh");
   for (size_t d = 0; d < data.size(); ++d) {
-    if (d == axis) continue;
+    if (d == axis) {
+      rule.operands[0][d] = {rule.add("v", data[d], indexed_kind(node))};
+      continue;
+    }
     // Fewer indices than data along d: a part of the indices reads a part of the data that splits elsewhere.
     if (data[d] == indices[d])
       rule.operands[0][d] = rule.operands[1][d];
@@ -176,7 +190,7 @@ void infer_scatter(Node& node) {
   for (std::string_view name : {"none", "add", "mul", "max", "min"}) known |= reduction == name;
   if (!known) fail_node(node, "reduction is '{}'; it may be none, add, mul, max or min", reduction);
   DType dtype = require_same_dtype(node, {0, 2});
-  if (node.op_type == "ScatterElements") {
+  if (node.op_type.starts_with("ScatterElements")) {
     require_same_rank(node, 1);
     require_same_rank(node, 2);
     axis_attribute(node, data.size());
@@ -194,15 +208,18 @@ void infer_scatter(Node& node) {
   set_result(node, 0, dtype, data);
 }
 
-// What is scattered along must be whole; what lies below or beside it passes.
+// What is indexed is written in parts; what lies below or beside it passes.
 Rule scatter_rule(const Node& node) {
   const Shape &data = node.input(0)->shape(), &indices = node.input(1)->shape(), &updates = node.input(2)->shape();
+  const FactorKind target = node.domain.empty() ? FactorKind::target : FactorKind::whole;
   Rule rule = blank_rule(node);
   rule.operands[0] = rule.results[0] = add_dims(rule, data, "abcdefgh");
-  if (node.op_type == "ScatterElements") {
+  if (node.op_type.starts_with("ScatterElements")) {
     size_t axis = axis_attribute(node, data.size());
     for (size_t d = 0; d < data.size(); ++d) {
-      if (d != axis && data[d] == indices[d])
+      if (d == axis)
+        rule.factors[d].kind = target;
+      else if (data[d] == indices[d])
         rule.operands[1][d] = rule.operands[2][d] = rule.operands[0][d];
       else
         rule.factors[d].kind = FactorKind::whole;
@@ -211,14 +228,36 @@ Rule scatter_rule(const Node& node) {
     auto indexed = static_cast<size_t>(indices.back().constant().value());
     for (size_t d = 0; d < data.size(); ++d) {
       if (d < indexed)
-        rule.factors[d].kind = FactorKind::whole;
+        rule.factors[d].kind = target;
       else
         rule.operands[2][updates.size() - data.size() + d] = rule.operands[0][d];
     }
   }
   std::string reduction = node.get_string("reduction", "none");
-  if (reduction == "none" || reduction == "add") rule.partial(Reduction::sum, {0, 2});
+  if (reduction == "none" || reduction == "add") {
+    rule.partial(Reduction::sum, {0, 2});
+    if (are_zeros(node.input(0))) rule.partial(Reduction::sum, {2});  // zeros are a term of any sum
+  }
   return rule;
+}
+
+std::vector<Value*> localize_scatter_nd(Localizer& local) {
+  const Shape& whole = local.node.input(0)->shape();
+  const auto indexed = static_cast<size_t>(local.node.input(1)->shape().back().constant().value());
+  std::vector<Expr> offsets, extents;
+  bool split = false;
+  for (size_t d = 0; d < indexed; ++d) {
+    const int along = local.rule.operands[0][d].front();
+    split |= local.split[along];
+    offsets.push_back(local.offsets[along]);
+    extents.push_back(whole[d]);
+  }
+  if (!split) return local.same();
+  std::vector<Value*> operands = local.inputs;
+  operands.push_back(local.graph.add_expression(operands[0]->name + ".offsets", std::move(offsets)));
+  operands.push_back(local.graph.add_expression(operands[0]->name + ".extents", std::move(extents)));
+  return {local.emit("ScatterNDShard", std::move(operands), local.outputs[0],
+                     {{"reduction", local.node.get_string("reduction", "none")}}, "tessera")};
 }
 
 // The one element of a small integer operand.
@@ -295,7 +334,7 @@ std::vector<OpDef> indexing_ops() {
       {.type = "Gather",
        .infer = infer_gather,
        .rule = gather_rule,
-       .localize = localize_gather,
+       .localize = localize_indexed,
        .moves = Moves::some,
        .table = 0,
        .indices = axis_indices},
@@ -309,19 +348,28 @@ std::vector<OpDef> indexing_ops() {
       {.type = "GatherElements",
        .infer = infer_gather_elements,
        .rule = gather_elements_rule,
+       .localize = localize_indexed,
        .moves = Moves::some,
        .table = 0,
        .indices = axis_indices},
+      {.type = "GatherElementsShard",
+       .domain = "tessera",
+       .infer = infer_gather_elements,
+       .rule = gather_elements_rule},
       {.type = "ScatterND",
        .infer = infer_scatter,
        .rule = scatter_rule,
+       .localize = localize_scatter_nd,
        .moves = Moves::some,
        .indices = point_indices},
+      {.type = "ScatterNDShard", .domain = "tessera", .infer = infer_scatter, .rule = scatter_rule},
       {.type = "ScatterElements",
        .infer = infer_scatter,
        .rule = scatter_rule,
+       .localize = localize_indexed,
        .moves = Moves::some,
        .indices = axis_indices},
+      {.type = "ScatterElementsShard", .domain = "tessera", .infer = infer_scatter, .rule = scatter_rule},
       {.type = "OneHot",
        .infer = infer_one_hot,
        .rule = one_hot_rule,

@@ -35,6 +35,41 @@ Rule along_axis_rule(const Node& node) {
   return rule_along(node, {static_cast<int>(axis_of(node))});
 }
 
+Rule softmax_rule(const Node& node) {
+  Rule rule = along_axis_rule(node);
+  rule.factors[axis_of(node)].kind = FactorKind::norm;
+  return rule;
+}
+
+// Along a split axis all ranks take the largest element and the sum of exponentials together. The rest is what the
+// operator does, in its order and in float32 for 16-bit data, so that rows of -inf, +inf and NaN give the same:
+//   d = x - max(x), e = exp(d);  Softmax = e / sum(e),  LogSoftmax = d - log(sum(e))
+std::vector<Value*> localize_softmax(Localizer& local) {
+  const size_t axis = axis_of(local.node);
+  const int along = local.rule.operands[0][axis].front();
+  if (!local.split[along]) return local.same();
+  const TensorType& result = local.outputs[0];
+  const TensorType wide{bits_of(result.dtype) < 32 ? DType::float32 : result.dtype, result.shape};
+  TensorType row = wide;
+  (*row.shape)[axis] = 1;
+  auto cast = [&](Value* value, const TensorType& to) {
+    if (value->dtype() == to.dtype) return value;
+    return local.emit("Cast", {value}, to, {{"to", static_cast<int64_t>(to.dtype)}});
+  };
+  Value* axes = local.graph.constant_int64({static_cast<int64_t>(axis)});
+  auto reduced = [&](std::string_view op, Value* value, Reduction reduction, std::string_view name) {
+    Value* part = local.emit(op, {value, axes}, row, {{"keepdims", int64_t{1}}});
+    return local.reduce(part, along, reduction, name);
+  };
+  Value* x = cast(local.inputs[0], wide);
+  Value* distance = local.emit("Sub", {x, reduced("ReduceMax", x, Reduction::max, "max")}, wide);
+  Value* exponential = local.emit("Exp", {distance}, wide);
+  Value* sum = reduced("ReduceSum", exponential, Reduction::sum, "sum");
+  Value* y = local.node.is("Softmax") ? local.emit("Div", {exponential, sum}, wide)
+                                      : local.emit("Sub", {distance, local.emit("Log", {sum}, row)}, wide);
+  return {cast(y, result)};
+}
+
 // Maximum, subtraction, exponential, sum, division.
 Expr softmax_flops(const Node& node) {
   return 5 * elements_of(*node.input(0));
@@ -128,8 +163,16 @@ Rule mean_variance_rule(const Node& node) {
 
 std::vector<OpDef> normalization_ops() {
   return {
-      {.type = "Softmax", .infer = infer_along_axis, .rule = along_axis_rule, .flops = softmax_flops},
-      {.type = "LogSoftmax", .infer = infer_along_axis, .rule = along_axis_rule, .flops = softmax_flops},
+      {.type = "Softmax",
+       .infer = infer_along_axis,
+       .rule = softmax_rule,
+       .flops = softmax_flops,
+       .localize = localize_softmax},
+      {.type = "LogSoftmax",
+       .infer = infer_along_axis,
+       .rule = softmax_rule,
+       .flops = softmax_flops,
+       .localize = localize_softmax},
       {.type = "Hardmax", .infer = infer_along_axis, .rule = along_axis_rule},
       {.type = "LpNormalization", .infer = infer_along_axis, .rule = along_axis_rule, .flops = softmax_flops},
       {.type = "LayerNormalization",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,9 @@ class Localizer {
   std::vector<bool> split;
   /// Per factor: zero on the rank that holds its first shard, positive on all others.
   std::vector<Expr> shards;
+  /// Reduces a value over the ranks that split a factor: what each of them computed from its part of result 0, which
+  /// keeps the other dimensions, and has extent 1 for that factor. The name is for the value in reports.
+  std::function<Value*(Value* part, int factor, Reduction reduction, std::string_view name)> reduce;
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,

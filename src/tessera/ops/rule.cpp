@@ -51,11 +51,13 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 5> kTraits = {{
+  static constexpr std::array<FactorTraits, 7> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
       {.name = "lookup", .in_result = InResult::partial, .level = 2, .one_interval = true, .own_form = true},
       {.name = "index", .one_interval = true},
+      {.name = "target", .level = 2, .one_interval = true, .own_form = true},
+      {.name = "norm", .level = 2, .own_form = true, .reductions = 2},
       {.name = "whole", .in_result = InResult::whole},
   }};
   return kTraits[static_cast<size_t>(kind)];

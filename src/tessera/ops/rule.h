@@ -15,6 +15,8 @@ enum class FactorKind {
   reduction,  ///< in operands only: each rank's result is partial by `reduction`
   lookup,     ///< an indexed dimension of a table: each rank looks up indices in its part, the result is a partial sum
   index,      ///< like pass, but the local operator takes its global offset
+  target,     ///< an indexed dimension that is written: each rank writes what falls into its part
+  norm,       ///< like pass, but each element depends on all along it: the local form reduces over the ranks twice
   whole,      ///< must be gathered
 };
 
@@ -32,6 +34,7 @@ struct FactorTraits {
   int level = 0;              ///< the level of propagation (spmd/propagate) from which axes spread along it
   bool one_interval = false;  ///< a rank's part must be one interval, so that only its major-most piece can be split
   bool own_form = false;      ///< where it is split, the local form is another operator: this one needs it whole
+  int reductions = 0;         ///< where it is split, the local form reduces the result without it so often over ranks
 };
 
 const FactorTraits& traits_of(FactorKind kind);

@@ -6,17 +6,21 @@
 namespace tessera::program_io {
 namespace {
 
-constexpr int kIntegerType = 2;  // ONNX's AttributeType
+constexpr int kIntegerType = 2, kStringType = 3;  // ONNX's AttributeType
 
 AttributeReference integer(std::string_view name) {
   return {std::string(name), kIntegerType};
+}
+AttributeReference text(std::string_view name) {
+  return {std::string(name), kStringType};
 }
 
 class LocalBody {
  public:
   explicit LocalBody(Graph& graph) : graph_(graph) {}
   Value* operand(std::string_view name) { return graph_.add_input(name, {}); }
-  Value* number(int64_t value) { return graph_.constant_int64({value}); }
+  Value* number(int64_t value) { return numbers({value}); }
+  Value* numbers(std::vector<int64_t> values) { return graph_.constant_int64(std::move(values)); }
   /// The neutral element of sums: x + -0 is x for x = -0, too, but x + 0 is 0.
   Value* nothing() { return graph_.add_constant("nothing", Tensor::of<float>(DType::float32, {}, {-0.0F})); }
   Value* scalar(int64_t value) { return graph_.constant_int64({value}, true); }
@@ -30,19 +34,39 @@ class LocalBody {
   Graph& graph_;
 };
 
+// Indices along a dimension of a shard that begins at `offset` of `rows` indices, and which of them are in the shard.
+struct InShard {
+  Value *local, *inside;
+};
+InShard in_shard(LocalBody& body, Value* indices, Value* offset, Value* rows, Value* extent) {
+  Value* wide = body.op("Cast", {indices}, {{"to", static_cast<int64_t>(DType::int64), ""}});
+  Value* negative = body.op("Less", {wide, body.scalar(0)});
+  Value* global = body.op("Where", {negative, body.op("Add", {wide, rows}), wide});
+  Value* local = body.op("Sub", {global, offset});
+  Value* inside = body.op("And", {body.op("Less", {body.op("Sub", {body.scalar(-1), local}), body.scalar(0)}),
+                                  body.op("Less", {local, extent})});
+  return {local, inside};
+}
+
+// A tensor's dimension that the attribute `axis` names: its number [1], and its extent.
+struct AlongAxis {
+  Value *axis, *extent;
+
+  AlongAxis(LocalBody& body, Value* tensor) {
+    Value* from_axis = body.op("Shape", {tensor}, {{"start", integer("axis"), ""}});
+    axis = body.op("Sub", {body.op("Shape", {body.op("Shape", {tensor})}), body.op("Shape", {from_axis})});
+    extent = body.op("Gather", {from_axis, body.scalar(0)});
+  }
+};
+
 // Gathers rows of a shard that begins at row `offset` of a table of `rows` rows; indices of other shards' rows give
 // zeros. If rows 4 to 6 of a table [10, 3] are here, indices 5 0 -4 give row 1, zeros, row 2.
 Value* gather_shard(LocalBody& body) {
   Value *table = body.operand("table"), *indices = body.operand("indices"), *offset = body.operand("offset"),
         *rows = body.operand("rows");
-  Value* wide = body.op("Cast", {indices}, {{"to", static_cast<int64_t>(DType::int64), ""}});
-  Value* negative = body.op("Less", {wide, body.scalar(0)});
-  Value* global = body.op("Where", {negative, body.op("Add", {wide, rows}), wide});
-  Value* local = body.op("Sub", {global, offset});
   Value* from_axis = body.op("Shape", {table}, {{"start", integer("axis"), ""}});
   Value* extent = body.op("Gather", {from_axis, body.scalar(0)});
-  Value* inside = body.op("And", {body.op("Less", {body.op("Sub", {body.scalar(-1), local}), body.scalar(0)}),
-                                  body.op("Less", {local, extent})});
+  const auto [local, inside] = in_shard(body, indices, offset, rows, extent);
   Value* gathered =
       body.op("Gather", {table, body.op("Where", {inside, local, body.scalar(0)})}, {{"axis", integer("axis"), ""}});
   // The mask, with a dimension of 1 for each of the table's dimensions after its rows.
@@ -51,6 +75,52 @@ Value* gather_shard(LocalBody& body) {
   Value* shape = body.op("Concat", {body.op("Shape", {indices}), ones}, {{"axis", int64_t{0}, ""}});
   Value* mask = body.op("Reshape", {inside, shape}, {{"allowzero", int64_t{1}, ""}});
   return body.op("Where", {mask, gathered, body.op("CastLike", {body.nothing(), table})});
+}
+
+// The same for GatherElements. Indices of other shards take from a line of nothing that is added behind the shard.
+Value* gather_elements_shard(LocalBody& body) {
+  Value *table = body.operand("table"), *indices = body.operand("indices"), *offset = body.operand("offset"),
+        *rows = body.operand("rows");
+  const AlongAxis along(body, table);
+  const auto [local, inside] = in_shard(body, indices, offset, rows, along.extent);
+  Value* nothing = body.op("CastLike", {body.nothing(), table});
+  Value* longer = body.op("Pad", {table, body.numbers({0, 1}), nothing, along.axis});
+  return body.op("GatherElements", {longer, body.op("Where", {inside, local, along.extent})},
+                 {{"axis", integer("axis"), ""}});
+}
+
+// Updates for other shards go to a line that is added behind the shard and cut off again.
+Value* scatter_elements_shard(LocalBody& body) {
+  Value *data = body.operand("data"), *indices = body.operand("indices"), *updates = body.operand("updates"),
+        *offset = body.operand("offset"), *rows = body.operand("rows");
+  const AlongAxis along(body, data);
+  const auto [local, inside] = in_shard(body, indices, offset, rows, along.extent);
+  Value* longer = body.op("Pad", {data, body.numbers({0, 1}), nullptr, along.axis});
+  Value* written = body.op("ScatterElements", {longer, body.op("Where", {inside, local, along.extent}), updates},
+                           {{"axis", integer("axis"), ""}, {"reduction", text("reduction"), ""}});
+  return body.op("Slice", {written, body.number(0), body.op("Reshape", {along.extent, body.number(1)}), along.axis});
+}
+
+// The same for points: one that is in another shard along some dimension goes to the corner behind the shard.
+Value* scatter_nd_shard(LocalBody& body) {
+  Value *data = body.operand("data"), *indices = body.operand("indices"), *updates = body.operand("updates"),
+        *offsets = body.operand("offsets"), *whole = body.operand("extents");
+  Value* components = body.op("Shape", {whole});
+  Value* count = body.op("Reshape", {components, body.numbers({})});
+  Value* dims = body.op("Range", {body.scalar(0), count, body.scalar(1)});
+  Value* extents = body.op("Gather", {body.op("Shape", {data}), dims});
+  const auto [local, inside] = in_shard(body, indices, offsets, whole, extents);
+  const Attribute to_int32{"to", static_cast<int64_t>(DType::int32), ""},
+      to_bool{"to", static_cast<int64_t>(DType::boolean), ""};
+  Value* all =
+      body.op("ReduceMin", {body.op("Cast", {inside}, {to_int32}), body.number(-1)}, {{"keepdims", int64_t{1}, ""}});
+  Value* places = body.op("Where", {body.op("Cast", {all}, {to_bool}), local, extents});
+  Value* zeros = body.op("ConstantOfShape", {components}, {{"value", Tensor::of<int64_t>(DType::int64, {1}, {0}), ""}});
+  Value* ones = body.op("ConstantOfShape", {components}, {{"value", Tensor::of<int64_t>(DType::int64, {1}, {1}), ""}});
+  Value* pads = body.op("Concat", {zeros, ones}, {{"axis", int64_t{0}, ""}});
+  Value* longer = body.op("Pad", {data, pads, nullptr, dims});
+  Value* written = body.op("ScatterND", {longer, places, updates}, {{"reduction", text("reduction"), ""}});
+  return body.op("Slice", {written, zeros, extents, dims});
 }
 
 // A product of 16-bit operands whose sums stay float32.
@@ -69,8 +139,12 @@ struct LocalOperator {
 }  // namespace
 
 Function local_function(const Node& node) {
-  static const std::vector<LocalOperator> table = {{"GatherShard", {"axis"}, gather_shard},
-                                                   {"MatMul", {"accumulate"}, wide_matmul}};
+  static const std::vector<LocalOperator> table = {
+      {"GatherShard", {"axis"}, gather_shard},
+      {"GatherElementsShard", {"axis"}, gather_elements_shard},
+      {"ScatterElementsShard", {"axis", "reduction"}, scatter_elements_shard},
+      {"ScatterNDShard", {"reduction"}, scatter_nd_shard},
+      {"MatMul", {"accumulate"}, wide_matmul}};
   for (const LocalOperator& known : table) {
     if (known.op != node.op_type) continue;
     Function function;

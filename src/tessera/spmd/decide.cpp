@@ -172,6 +172,22 @@ class Decider {
         sum += result_cost(node, t, produced);
         sum.bytes += kTie * local_bytes(produced, node.node->outputs[t]->dtype());
       }
+    sum.bytes += inner_bytes(node, assignment);
+    return sum;
+  }
+
+  // What the local form moves by itself (ops::Localizer::reduce), in float32 at least.
+  double inner_bytes(const NodeLayout& node, const Assignment& assignment) const {
+    double sum = 0;
+    for (size_t s = 0; s < node.subfactors.size(); ++s) {
+      const int factor = node.subfactors[s].factor, times = ops::traits_of(node.rule.factors[factor].kind).reductions;
+      if (times == 0 || assignment[s].empty()) continue;
+      const Sharding after = without_factor(laid_out(node, assignment, true, 0), node, factor);
+      Sharding before = after;
+      for (const AxisRef& axis : assignment[s]) before.partial.push_back({axis, Reduction::sum});
+      const DType dtype = node.node->outputs[0]->dtype();
+      sum += times * bytes(before, after, bits_of(dtype) < 32 ? DType::float32 : dtype);
+    }
     return sum;
   }
 
@@ -191,6 +207,7 @@ class Decider {
         auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
         axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
         if (axes.empty()) continue;
+        conflict |= ops::traits_of(node.rule.factors[node.subfactors[s].factor].kind).reductions > 0;  // has its price
         if (std::find(candidates[s].begin(), candidates[s].end(), axes) == candidates[s].end())
           candidates[s].push_back(axes);
         if (is_prefix(longest[s], axes))

@@ -29,6 +29,15 @@ Sharding Slot::sharding() const {
   return sharding;
 }
 
+Sharding without_factor(Sharding result, const NodeLayout& node, int factor) {
+  for (const SubFactor& sub : node.subfactors)
+    for (const Place& place : sub.places)
+      if (sub.factor == factor && place.result && place.tensor == 0)
+        result.dims[place.dim].parts[place.part] = Part{1, {}};
+  for (DimSharding& dim : result.dims) dim = canonical(dim);
+  return result;
+}
+
 bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis) {
   return std::any_of(place.begin(), place.end(), [&](const PlacedAxis& entry) { return entry.axis.overlaps(axis); });
 }

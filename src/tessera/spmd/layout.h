@@ -75,6 +75,9 @@ struct NodeLayout {
   bool updates = false;        ///< it works on stored states, and is split as these are
 };
 
+/// The layout of a node's result 0 if it had one element along a factor.
+Sharding without_factor(Sharding result, const NodeLayout& node, int factor);
+
 /// The nodes that run on some ranks only.
 using Places = std::map<const Node*, std::vector<PlacedAxis>>;
 

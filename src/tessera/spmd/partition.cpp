@@ -172,10 +172,38 @@ class Partitioner {
     }
   }
 
+  // A value inside a local form, which all ranks reduce: result 0 of the node with one element along the factor.
+  Value* reduced(Value* part, const NodeLayout& layout, const NodeDecision& decision, int factor, Reduction reduction,
+                 std::string_view suffix) {
+    ReshardStep step{ReshardKind::all_reduce, {}, reduction};
+    step.before = step.after = without_factor(decision.results[0], layout, factor);
+    for (size_t s = 0; s < layout.subfactors.size(); ++s)
+      if (layout.subfactors[s].factor == factor)
+        for (const AxisRef& axis : decision.axes[s]) {
+          step.axes.push_back(axis);
+          step.before.partial.push_back({axis, reduction});
+        }
+    step.axes = join_axes(step.axes);
+    TensorType type{part->dtype(), Shape()};
+    for (const DimSharding& dim : step.after.dims) type.shape->push_back(dim.size());
+    const std::string name = fmt::format("{}.{}", layout.node->outputs[0]->name, suffix);
+    program_.placements[part] = {name, type, step.before};
+    program_.reshards.push_back({name,
+                                 layout.node->label(),
+                                 step.before,
+                                 step.after,
+                                 {step.str(program_.mesh)},
+                                 bytes_received(step, type.dtype, program_.mesh)});
+    return emit_reshard(program_, part, step, type, name);
+  }
+
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
-    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}};
+    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}};
+    localizer.reduce = [&](Value* part, int factor, Reduction reduction, std::string_view name) {
+      return reduced(part, layout, decision, factor, reduction, name);
+    };
     for (size_t t = 0; t < node.inputs.size(); ++t)
       localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));
     for (int t : decision.held) localizer.inputs[t] = held_by_first(localizer.inputs[t], decision.held_along);

@@ -3,7 +3,6 @@
 #include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/parallel.h"
-#include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/cpu/strided_copy.h"
 
 /// Indices are checked before any copy, outside the threads' loops, which must not throw.
@@ -57,33 +56,23 @@ void add_nothing(std::byte* line, bool floats, int64_t bytes, int64_t element) {
   for (int64_t sign = element - 1; floats && sign < bytes; sign += element) line[sign] = std::byte{0x80};
 }
 
-/// Gathers from one shard of a table that is split along the axis: `offset` is the shard's first index, `rows` the
-/// whole table's extent. Indices of other shards give zeros, selected rather than multiplied, so that the shards'
-/// results add up to the whole result.
+/// Gathers from one shard of a table that is split along the axis. Indices of other shards give zeros, selected rather
+/// than multiplied, so that the shards' results add up to the whole result.
 std::unique_ptr<Kernel> prepare_gather_shard(const PrepareContext& context) {
   check_index_type(context, 1);
-  check_index_type(context, 2);
-  check_index_type(context, 3);
-  require_scalar(context, 2, "the offset", context.inputs[2].dtype);
-  require_scalar(context, 3, "the number of rows", context.inputs[3].dtype);
+  const Shard shard(context, 2, 1);
   const int64_t axis = resolve_axis(context.node, context.node.get_int("axis", 0), context.inputs[0].rank());
   const AxisView view(context.inputs[0].dims, axis);
   const int64_t count = context.inputs[1].count();
   check_count(context, view.outer * count * view.inner);
   const int64_t element = element_bytes(context), bytes = view.inner * element;
   auto run = [=, floats = is_float(context.outputs[0].dtype), dtype = context.inputs[1].dtype,
-              offset_dtype = context.inputs[2].dtype, rows_dtype = context.inputs[3].dtype,
               label = context.node.label(), threads = context.threads](const KernelArgs& args) {
     auto* absent = static_cast<std::byte*>(args.scratch);
     add_nothing(absent, floats, bytes, element);
     const Indices indices(args.inputs[1], dtype);
-    const int64_t offset = Indices(args.inputs[2], offset_dtype)[0];
-    const int64_t rows = Indices(args.inputs[3], rows_dtype)[0];
-    for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], rows);
-    auto place = [&](int64_t i) {
-      const int64_t local = (indices[i] < 0 ? indices[i] + rows : indices[i]) - offset;
-      return local >= 0 && local < view.extent ? local : -1;
-    };
+    auto place = [&](int64_t i) { return shard.place(args, label, indices[i], view.extent); };
+    for (int64_t i = 0; i < count; ++i) place(i);
     gather_lines(args.in<std::byte>(0), args.out<std::byte>(), view.outer, view.extent, count, bytes, threads, place,
                  absent);
   };
@@ -105,8 +94,36 @@ std::unique_ptr<Kernel> prepare_gather_nd(const PrepareContext& context) {
   });
 }
 
+// A template of its own: clang 16 does not emit a lambda of a generic lambda.
+template <typename T, typename Part>
+std::unique_ptr<Kernel> gather_elements(const PrepareContext& context, int64_t axis, const Part& part) {
+  const Dims& dims = context.inputs[1].dims;
+  const int64_t count = count_of(dims), extent = context.inputs[0].dims[axis];
+  Dims strides = dense_strides(context.inputs[0].dims);
+  const int64_t step = strides[axis];
+  strides[axis] = 0;
+  T absent;
+  add_nothing(reinterpret_cast<std::byte*>(&absent), is_float(context.outputs[0].dtype), sizeof(T), sizeof(T));
+  return make_kernel([=, dtype = context.inputs[1].dtype, label = context.node.label(),
+                      threads = context.threads](const KernelArgs& args) {
+    const Indices indices(args.inputs[1], dtype);
+    for (int64_t i = 0; i < count; ++i) part.place(args, label, indices[i], extent);
+    const T* in = args.in<T>(0);
+    T* out = args.out<T>();
+    for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        int64_t rest = i, from = 0;
+        for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) from += rest % dims[d] * strides[d];
+        const int64_t place = part.place(args, label, indices[i], extent);
+        out[i] = place < 0 ? absent : in[from + place * step];
+      }
+    });
+  });
+}
+
 /// out[i, j, k] = data[i, index[i, j, k], k] for axis 1; the indices may be smaller than the data along other axes.
-std::unique_ptr<Kernel> prepare_gather_elements(const PrepareContext& context) {
+template <typename Part>
+std::unique_ptr<Kernel> prepare_elements(const PrepareContext& context, const Part& part) {
   check_index_type(context, 1);
   const Dims& data = context.inputs[0].dims;
   const Dims& dims = context.inputs[1].dims;
@@ -114,28 +131,16 @@ std::unique_ptr<Kernel> prepare_gather_elements(const PrepareContext& context) {
   bool fits = dims.size() == data.size();
   for (size_t d = 0; fits && d < dims.size(); ++d) fits = static_cast<int64_t>(d) == axis || dims[d] <= data[d];
   if (!fits) fail("kernel", "{}: the indices are larger than the data", context.node.label());
-  const int64_t count = count_of(dims), extent = data[axis];
-  check_count(context, count);
-  Dims strides = dense_strides(data);
-  const int64_t step = strides[axis];
-  strides[axis] = 0;
-  return dispatch_size(context.node, context.outputs[0].dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
-    return make_kernel([=, dtype = context.inputs[1].dtype, label = context.node.label(),
-                        threads = context.threads](const KernelArgs& args) {
-      const Indices indices(args.inputs[1], dtype);
-      for (int64_t i = 0; i < count; ++i) check_index(label, indices[i], extent);
-      const T* in = args.in<T>(0);
-      T* out = args.out<T>();
-      for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          int64_t rest = i, from = 0;
-          for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) from += rest % dims[d] * strides[d];
-          const int64_t index = indices[i];
-          out[i] = in[from + (index < 0 ? index + extent : index) * step];
-        }
-      });
-    });
-  });
+  check_count(context, count_of(dims));
+  return dispatch_size(context.node, context.outputs[0].dtype,
+                       [&]<typename T>() { return gather_elements<T>(context, axis, part); });
+}
+
+std::unique_ptr<Kernel> prepare_gather_elements(const PrepareContext& context) {
+  return prepare_elements(context, Unsplit());
+}
+std::unique_ptr<Kernel> prepare_gather_elements_shard(const PrepareContext& context) {
+  return prepare_elements(context, Shard(context, 2, 1));
 }
 
 }  // namespace
@@ -146,6 +151,7 @@ std::vector<KernelEntry> gathering_kernels() {
       {"GatherShard", "tessera", prepare_gather_shard, {}},
       {"GatherND", "", prepare_gather_nd, {}},
       {"GatherElements", "", prepare_gather_elements, {}},
+      {"GatherElementsShard", "tessera", prepare_gather_elements_shard, {}},
   };
 }
 

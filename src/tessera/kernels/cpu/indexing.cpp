@@ -10,6 +10,17 @@ void check_index_type(const PrepareContext& context, size_t operand) {
     fail("kernel", "{}: indices are int32 or int64, not {}", context.node.label(), name_of(dtype));
 }
 
+Shard::Shard(const PrepareContext& context, size_t first, int64_t count) : first_(first) {
+  for (size_t operand : {first, first + 1}) {
+    check_index_type(context, operand);
+    if (context.inputs[operand].count() != count)
+      fail("kernel", "{}: operand {} has {} elements; a shard has an offset and an extent for each of {} dimensions",
+           context.node.label(), operand, context.inputs[operand].count(), count);
+  }
+  offsets_ = context.inputs[first].dtype;
+  extents_ = context.inputs[first + 1].dtype;
+}
+
 TuplePlan::TuplePlan(const Node& node, const Dims& operand, const Dims& indices, int64_t batch_dims) {
   const int64_t rank = static_cast<int64_t>(operand.size());
   if (indices.empty() || batch_dims < 0 || batch_dims >= static_cast<int64_t>(indices.size()) ||

@@ -5,8 +5,8 @@
 /// The groups that make up the indexing family, one file each, and what they share.
 namespace tessera::kernels {
 
-std::vector<KernelEntry> gathering_kernels();   // Gather, GatherND, GatherElements, GatherShard
-std::vector<KernelEntry> scattering_kernels();  // ScatterND, ScatterElements
+std::vector<KernelEntry> gathering_kernels();   // Gather, GatherND, GatherElements, and in a shard
+std::vector<KernelEntry> scattering_kernels();  // ScatterND, ScatterElements, and in a shard
 std::vector<KernelEntry> choosing_kernels();    // OneHot, TopK
 
 /// int32 or int64 indices, read as int64.
@@ -32,6 +32,35 @@ inline void check_index(const std::string& label, int64_t index, int64_t extent)
     fail("kernel", "{}: the index {} is outside [{}, {})", label, index, -extent, extent);
 }
 
+/// A tensor that is not split along its indexed dimensions.
+struct Unsplit {
+  /// The place of an index in a dimension of that extent; throws if there is none.
+  int64_t place(const KernelArgs&, const std::string& label, int64_t index, int64_t extent, int64_t /*at*/ = 0) const {
+    check_index(label, index, extent);
+    return index < 0 ? index + extent : index;
+  }
+};
+
+/// A shard of a tensor that is split along an indexed dimension. Two operands after the operator's own say which: the
+/// shard's first index, and the whole extent, by which indices count.
+class Shard {
+ public:
+  /// Reads the types of operands `first` and `first` + 1, which must have `count` elements.
+  Shard(const PrepareContext& context, size_t first, int64_t count);
+  /// The place in the shard of a whole tensor's index along dimension `at`; -1 if it is in another shard. Throws if the
+  /// whole tensor does not have it.
+  int64_t place(const KernelArgs& args, const std::string& label, int64_t index, int64_t extent, int64_t at = 0) const {
+    const int64_t whole = Indices(args.inputs[first_ + 1], extents_)[at];
+    check_index(label, index, whole);
+    const int64_t local = (index < 0 ? index + whole : index) - Indices(args.inputs[first_], offsets_)[at];
+    return local >= 0 && local < extent ? local : -1;
+  }
+
+ private:
+  size_t first_;
+  DType offsets_, extents_;
+};
+
 /// For each index tuple (the last dimension of the indices), the tuple's place in the operand, in slices.
 struct TuplePlan {
   int64_t batches = 1;       ///< product of the batch dimensions
@@ -47,6 +76,19 @@ struct TuplePlan {
   int64_t slice_of(const std::string& label, const Indices& indices, int64_t at) const;
   /// The same for indices that have been checked.
   int64_t checked_slice_of(const Indices& indices, int64_t at) const;
+  /// The slice of tuple `at` in an operand that is Unsplit or a Shard; -1 if it is in another shard.
+  template <typename Part>
+  int64_t slice_in(const Part& part, const KernelArgs& args, const std::string& label, const Indices& indices,
+                   int64_t at) const {
+    int64_t slice = at / tuples * batch_slices;
+    bool here = true;
+    for (int64_t d = 0; d < depth; ++d) {
+      const int64_t place = part.place(args, label, indices[at * depth + d], extents[d], d);
+      here &= place >= 0;
+      slice += place * strides[d];
+    }
+    return here ? slice : -1;
+  }
 };
 
 }  // namespace tessera::kernels

@@ -86,54 +86,69 @@ T* start_from_data(const KernelArgs& args, size_t bytes) {
 }
 
 // Templates of their own: clang 16 does not emit a lambda of a generic lambda.
-template <typename T, typename Op>
-std::unique_ptr<Kernel> scatter_slices(const PrepareContext& context, const TuplePlan& plan) {
-  return make_kernel([plan, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
+template <typename T, typename Op, typename Part>
+std::unique_ptr<Kernel> scatter_slices(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
+  return make_kernel([plan, part, bytes = context.outputs[0].bytes(), dtype = context.inputs[1].dtype,
                       label = context.node.label()](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
     T* out = start_from_data<T>(args, bytes);
     const T* updates = args.in<T>(2);
     for (int64_t i = 0; i < plan.total(); ++i) {
-      T* to = out + plan.slice_of(label, indices, i) * plan.slice;
+      const int64_t slice = plan.slice_in(part, args, label, indices, i);
+      if (slice < 0) continue;
+      T* to = out + slice * plan.slice;
       const T* from = updates + i * plan.slice;
       for (int64_t k = 0; k < plan.slice; ++k) to[k] = store<T>(Op()(load(to[k]), load(from[k])));
     }
   });
 }
 
-template <typename T, typename Op>
-std::unique_ptr<Kernel> scatter_elements(const PrepareContext& context, int64_t axis) {
+template <typename T, typename Op, typename Part>
+std::unique_ptr<Kernel> scatter_elements(const PrepareContext& context, int64_t axis, const Part& part) {
   const Dims& data = context.inputs[0].dims;
   const int64_t extent = data[axis];
   Dims strides = dense_strides(data);
   const int64_t step = strides[axis];
   strides[axis] = 0;
-  return make_kernel([extent, strides, step, dims = context.inputs[1].dims, bytes = context.outputs[0].bytes(),
+  return make_kernel([extent, strides, step, part, dims = context.inputs[1].dims, bytes = context.outputs[0].bytes(),
                       dtype = context.inputs[1].dtype, label = context.node.label()](const KernelArgs& args) {
     const Indices indices(args.inputs[1], dtype);
     T* out = start_from_data<T>(args, bytes);
     const T* updates = args.in<T>(2);
     const int64_t count = count_of(dims);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t index = indices[i];
-      check_index(label, index, extent);
-      int64_t rest = i, to = (index < 0 ? index + extent : index) * step;
+      const int64_t place = part.place(args, label, indices[i], extent);
+      if (place < 0) continue;
+      int64_t rest = i, to = place * step;
       for (size_t d = dims.size(); d-- > 0; rest /= dims[d]) to += rest % dims[d] * strides[d];
       out[to] = store<T>(Op()(load(out[to]), load(updates[i])));
     }
   });
 }
 
-std::unique_ptr<Kernel> prepare_scatter_nd(const PrepareContext& context) {
-  check_index_type(context, 1);
-  const TuplePlan plan(context.node, context.inputs[0].dims, context.inputs[1].dims, 0);
+template <typename Part>
+std::unique_ptr<Kernel> prepare_slices(const PrepareContext& context, const TuplePlan& plan, const Part& part) {
   if (context.inputs[2].count() != plan.total() * plan.slice)
     fail("kernel", "{}: {} updates for {} indexed elements", context.node.label(), context.inputs[2].count(),
          plan.total() * plan.slice);
-  return with_reduction(context, [&]<typename T, typename Op>() { return scatter_slices<T, Op>(context, plan); });
+  return with_reduction(context, [&]<typename T, typename Op>() { return scatter_slices<T, Op>(context, plan, part); });
 }
 
-std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) {
+TuplePlan points_of(const PrepareContext& context) {
+  check_index_type(context, 1);
+  return {context.node, context.inputs[0].dims, context.inputs[1].dims, 0};
+}
+
+std::unique_ptr<Kernel> prepare_scatter_nd(const PrepareContext& context) {
+  return prepare_slices(context, points_of(context), Unsplit());
+}
+std::unique_ptr<Kernel> prepare_scatter_nd_shard(const PrepareContext& context) {
+  const TuplePlan plan = points_of(context);
+  return prepare_slices(context, plan, Shard(context, 3, plan.depth));
+}
+
+template <typename Part>
+std::unique_ptr<Kernel> prepare_updates(const PrepareContext& context, const Part& part) {
   check_index_type(context, 1);
   const Dims& data = context.inputs[0].dims;
   const Dims& dims = context.inputs[1].dims;
@@ -141,7 +156,15 @@ std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) 
   bool fits = dims.size() == data.size() && context.inputs[2].dims == dims;
   for (size_t d = 0; fits && d < dims.size(); ++d) fits = static_cast<int64_t>(d) == axis || dims[d] <= data[d];
   if (!fits) fail("kernel", "{}: indices and updates differ, or are larger than the data", context.node.label());
-  return with_reduction(context, [&]<typename T, typename Op>() { return scatter_elements<T, Op>(context, axis); });
+  return with_reduction(context,
+                        [&]<typename T, typename Op>() { return scatter_elements<T, Op>(context, axis, part); });
+}
+
+std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) {
+  return prepare_updates(context, Unsplit());
+}
+std::unique_ptr<Kernel> prepare_scatter_elements_shard(const PrepareContext& context) {
+  return prepare_updates(context, Shard(context, 3, 1));
 }
 
 }  // namespace
@@ -149,7 +172,9 @@ std::unique_ptr<Kernel> prepare_scatter_elements(const PrepareContext& context) 
 std::vector<KernelEntry> scattering_kernels() {
   return {
       {"ScatterND", "", prepare_scatter_nd, {0}},
+      {"ScatterNDShard", "tessera", prepare_scatter_nd_shard, {0}},
       {"ScatterElements", "", prepare_scatter_elements, {0}},
+      {"ScatterElementsShard", "tessera", prepare_scatter_elements_shard, {0}},
   };
 }
 

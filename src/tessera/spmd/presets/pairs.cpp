@@ -136,19 +136,30 @@ class Finder {
       }
   }
 
-  void find_heads() {
-    std::set<int> leaving;
+  // Dimensions that leave the model, or that a loss ends: operators which normalize or look up along them have forms of
+  // their own for parts.
+  std::set<int> ends() const {
+    std::set<int> components;
     for (const Value* output : context_.graph.outputs) {
       auto found = layout_.of_value.find(output);
       if (found == layout_.of_value.end()) continue;
       for (const DimState& dim : layout_.slots[found->second.front()].dims)
-        for (const PartState& part : dim.parts) leaving.insert(part.component);
+        for (const PartState& part : dim.parts) components.insert(part.component);
     }
+    for (const NodeLayout& node : layout_.nodes)
+      for (const SubFactor& sub : node.subfactors)
+        if (ops::traits_of(node.rule.factors[sub.factor].kind).own_form)
+          for (const Place& place : sub.places) components.insert(component(place));
+    return components;
+  }
+
+  void find_heads() {
+    const std::set<int> ending = ends();
     for (const Product& product : products_) {
       bool is_row = std::any_of(plan_.rows.begin(), plan_.rows.end(),
                                 [&](const SplitWeight& row) { return row.node == product.node; });
       if (is_row || meets(product.results, split_) || meets(product.contraction, split_)) continue;
-      if (!meets(product.results, leaving)) continue;
+      if (!meets(product.results, ending)) continue;
       auto width = product.node->node->inputs[1]->shape()[product.result_dim].constant();
       if (width && *width >= kRowsPerRank * context_.axis.size)
         plan_.heads.push_back({product.node, product.result_dim});
