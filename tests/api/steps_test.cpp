@@ -147,6 +147,14 @@ TEST(StepCommunication, is_a_gather_for_each_use_and_a_scatter_for_each_gradient
   EXPECT_EQ(counts.size(), 3u);
 }
 
+// Gradients that tp splits are scattered to where dp stores them, also along the same dimension.
+TEST(StepCommunication, is_a_scatter_for_each_gradient_of_what_two_axes_split) {
+  const Counts counts = counts_of({"gpt-adamw", "dp=2,tp=2", "", "dp"});
+  EXPECT_EQ(counts.at("all_reduce dp"), 4) << "the loss, its count, the norm, and the few rows of positions in use";
+  EXPECT_EQ(counts.at("all_reduce tp"), 13) << "what tp=2 has, but the norm's";
+  EXPECT_EQ(counts.at("reduce_scatter dp"), 27);
+}
+
 TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction) {
   constexpr int64_t kLayers = 2;
   // Beside the layers': the embedding's; the loss's, for the largest logit, the sum of exponentials and the label's

@@ -84,10 +84,29 @@ TEST(Layouts, AnOutputIsNotPartial) {
 TEST(Layouts, OperatorsAreGivenWholeWhatTheyNeedWhole) {
   Spoilt spoilt("m (float[6, 2] t, int64[3, 2] i) => (float[3, 2] y) { y = GatherElements <axis = 0> (t, i) }\n",
                 "tp=2", {{"t", "[tp, -]"}});
-  Node* gather = spoilt.find("AllGather");
-  spoilt.program->graph->replace_uses(gather->outputs[0], gather->inputs[0]);
-  spoilt.program->graph->erase(gather);
+  Node* lookup = spoilt.find("GatherElementsShard");
+  lookup->op_type = "GatherElements";
+  lookup->domain = "";
+  for (size_t i : {3, 2}) spoilt.program->graph->set_input(lookup, i, nullptr);
+  lookup->inputs.resize(2);
   EXPECT_THAT(spoilt.clash().message, AllOf(HasSubstr("GatherElements"), HasSubstr("needs it whole")));
+}
+
+// From {x,y} to {y,x}: member 1 of 2x3 has piece 1, which member 2 (x=0, y=2) does not want, but member 3 (x=1, y=0).
+TEST(Layouts, APermutationGivesEveryRankThePieceThatItStates) {
+  const auto reordered = [] {
+    return Spoilt("m (float[12, 2] t) => (float[12, 2] y) { y = Relu (t) }\n", "x=2,y=3",
+                  {{"t", "[{x,y}, -]"}, {"y", "[{y,x}, -]"}});
+  };
+  Spoilt right = reordered();
+  ASSERT_NE(right.find("Permute"), nullptr);
+  const auto targets = right.find("Permute")->get_ints("targets");
+  EXPECT_EQ(targets, (std::vector<int64_t>{0, 3, 1, 4, 2, 5}));
+  for (std::vector<int64_t> wrong : {std::vector<int64_t>{0, 1, 2, 3, 4, 5}, {0, 3, 1, 4, 5, 2}, {0, 3, 1, 4, 2, -1}}) {
+    Spoilt spoilt = reordered();
+    spoilt.find("Permute")->set("targets", wrong);
+    EXPECT_FALSE(spoilt.report().good());
+  }
 }
 
 TEST(Types, ResultsAreOfTheStatedExtents) {

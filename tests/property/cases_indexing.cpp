@@ -76,6 +76,12 @@ void add_scatters(CaseList& list) {
     Value* places = b.constant(Tensor::of<int64_t>(DType::int64, {3, 2}, {0, -1, -3, 0, 2, 1}));
     return {b.input("3 2 4", Fill::special), places, b.input("3 4", Fill::special)};
   });
+  for (std::string name : {"none", "add"})
+    list.add("ScatterND", "into zeros, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.constant(Tensor::zeros(DType::float32, {5, 6})), places(b), b.input("3 6")};
+             },
+             {reduction(name)});
   auto columns = [](Builder& b) {
     return b.constant(Tensor::of<int64_t>(DType::int64, {4, 2}, {0, 5, -1, 2, 3, 1, 4, 0}));
   };
@@ -90,6 +96,11 @@ void add_scatters(CaseList& list) {
                return {b.bind("v", 5).input("4 v"), b.indices("4 3", -5, 5), b.input("4 3")};
              },
              {axis(-1), reduction(name)});
+  list.add("ScatterElements", "into zeros",
+           [&](Builder& b) -> Operands {
+             return {b.constant(Tensor::zeros(DType::float32, {4, 6})), columns(b), b.input("4 2")};
+           },
+           {axis(1)});
   list.add("ScatterElements", "sums",
            [](Builder& b) -> Operands {
              return {b.input("4 6"), b.indices("2 6", 0, 4), b.input("2 6")};

@@ -13,12 +13,6 @@ int64_t axis_total(const AxisRef& axis, const Mesh& mesh) {
   return mesh.axes()[*index].size;
 }
 
-int64_t ranks_of(const std::vector<AxisRef>& axes) {
-  int64_t count = 1;
-  for (const AxisRef& axis : axes) count *= axis.size;
-  return count;
-}
-
 // Whether the second is the next digit below the first, of one mesh axis.
 bool are_neighbours(const AxisRef& major, const AxisRef& minor) {
   return major.axis == minor.axis && major.pre * major.size == minor.pre;
@@ -42,6 +36,39 @@ std::vector<AxisRef> join_even(const Part& part) {
 }
 
 }  // namespace
+
+int64_t ranks_of(const std::vector<AxisRef>& axes) {
+  int64_t count = 1;
+  for (const AxisRef& axis : axes) count *= axis.size;
+  return count;
+}
+
+bool contains(const std::vector<AxisRef>& axes, const AxisRef& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+std::optional<std::vector<AxisRef>> without(const AxisRef& whole, const AxisRef& gone) {
+  if (whole.axis != gone.axis || gone.pre < whole.pre || gone.pre % whole.pre != 0) return std::nullopt;
+  const int64_t end = gone.pre * gone.size;
+  if (end > whole.pre * whole.size || (whole.pre * whole.size) % end != 0) return std::nullopt;
+  std::vector<AxisRef> left;
+  if (gone.pre > whole.pre) left.push_back({whole.axis, whole.pre, gone.pre / whole.pre});
+  if (end < whole.pre * whole.size) left.push_back({whole.axis, end, whole.pre * whole.size / end});
+  return left;
+}
+
+int64_t digit_of(int64_t member, const std::vector<AxisRef>& group, const AxisRef& axis) {
+  for (auto of_group = group.rbegin(); of_group != group.rend(); ++of_group) {
+    const int64_t digit = member % of_group->size;
+    if (without(*of_group, axis)) {
+      const int64_t minor = of_group->pre * of_group->size / (axis.pre * axis.size);
+      return digit / minor % axis.size;
+    }
+    member /= of_group->size;
+  }
+  check(false, "the axis is one of the group's");
+  return 0;
+}
 
 bool AxisRef::is_whole(const Mesh& mesh) const {
   return pre == 1 && size == axis_total(*this, mesh);

@@ -33,6 +33,16 @@ bool is_prefix(const std::vector<AxisRef>& shorter, const std::vector<AxisRef>& 
 /// order stay the same.
 std::vector<AxisRef> join_axes(const std::vector<AxisRef>& axes);
 
+/// The number of ranks in a group over these axes.
+int64_t ranks_of(const std::vector<AxisRef>& axes);
+bool contains(const std::vector<AxisRef>& axes, const AxisRef& axis);
+/// The other digits of an axis or sub-axis, before and after `gone`. Example: tp (of size 8) without tp:(2)4 is
+/// tp:(1)2; tp without tp is nothing. Nullopt if `gone` is not among its digits.
+std::optional<std::vector<AxisRef>> without(const AxisRef& whole, const AxisRef& gone);
+/// The digit of a group's member along one of the group's axes, or along digits of one. Members are numbered with the
+/// first axis as the major one.
+int64_t digit_of(int64_t member, const std::vector<AxisRef>& group, const AxisRef& axis);
+
 /// This rank's digit along an axis or sub-axis, in 0 … size-1, as an expression over `@axis`.
 Expr index_along(const AxisRef& axis, const Mesh& mesh);
 /// The digit of the rank at `coordinates`.

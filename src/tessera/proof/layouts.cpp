@@ -17,18 +17,6 @@ namespace {
 using Partials = std::vector<PartialAxis>;
 using Places = std::vector<PlacedAxis>;
 
-// The rest of a sub-axis without some of its digits: the digits before and after them. Example: tp (of size 8) without
-// tp:(2)4 is tp:(1)2. Nullopt if those are not among its digits.
-std::optional<std::vector<AxisRef>> without(const AxisRef& whole, const AxisRef& gone) {
-  if (whole.axis != gone.axis || gone.pre < whole.pre || gone.pre % whole.pre != 0) return std::nullopt;
-  const int64_t end = gone.pre * gone.size;
-  if (end > whole.pre * whole.size || (whole.pre * whole.size) % end != 0) return std::nullopt;
-  std::vector<AxisRef> left;
-  if (gone.pre > whole.pre) left.push_back({whole.axis, whole.pre, gone.pre / whole.pre});
-  if (end < whole.pre * whole.size) left.push_back({whole.axis, end, whole.pre * whole.size / end});
-  return left;
-}
-
 // Removes an axis from the partial ones; several of them may be its digits together. False if it is not there under
 // that reduction; then some of its digits may be removed already.
 bool take(Partials& partials, const AxisRef& axis, Reduction reduction) {
@@ -215,12 +203,6 @@ class LayoutCheck {
     }
   }
 
-  // The index along an axis of the group's member `member`.
-  static int64_t digit_of(int64_t member, const std::vector<AxisRef>& axes, size_t axis) {
-    for (size_t a = axes.size() - 1; a > axis; --a) member /= axes[a].size;
-    return member % axes[axis].size;
-  }
-
   // Where the result of a communication lives; false if its operand is not at the place from which it is taken.
   bool move_place(const Communication& communication, const std::vector<AxisRef>& axes, Places& at) {
     const comm::Kind kind = communication.kind;
@@ -229,7 +211,7 @@ class LayoutCheck {
     };
     for (size_t a = 0; a < axes.size(); ++a) {
       auto entry = along(axes[a]);
-      const int64_t root = digit_of(communication.root, axes, a);
+      const int64_t root = digit_of(communication.root, axes, axes[a]);
       if (traits_of(kind).root == RootRole::gives) {
         if (entry == at.end()) continue;  // all ranks have it
         if (entry->index != root) return false;
@@ -241,8 +223,8 @@ class LayoutCheck {
         const size_t from = static_cast<size_t>(entry->index);
         if (axes.size() > 1 || from >= communication.targets.size() || communication.targets[from] < 0) return false;
         entry->index = communication.targets[from];
-      } else if (entry != at.end() || overlaps(at, axes[a])) {
-        return false;
+      } else if (kind == comm::Kind::permute || entry != at.end() || overlaps(at, axes[a])) {
+        return false;  // a permutation of what is everywhere is none; one of pieces reorders them
       }
     }
     return true;
@@ -275,6 +257,7 @@ class LayoutCheck {
         return report("layout", node,
                       fmt::format("{} says that it moves '{}', but its {} is a part of '{}'", node.label(),
                                   communication.value, placed == &before ? "operand" : "result", placed->name));
+    if (communication.kind == comm::Kind::permute && reorders(communication, before.sharding, after.sharding)) return;
     auto expected = moved(communication, before.sharding);
     if (!expected) return;
     Sharding stated = after.sharding;
@@ -289,6 +272,58 @@ class LayoutCheck {
              fmt::format("{} ({}) over {} does not lead from {} to {}; it would give {}", node.label(),
                          communication.str(), fmt::join(communication.axes, ","), before.sharding.str(mesh_),
                          after.sharding.str(mesh_), moved(communication, before.sharding)->str(mesh_)));
+  }
+
+  // Whether a permutation gives every member the piece that it has under other axes of a part, or under the same ones
+  // in another order; the rest of the layout stays.
+  bool reorders(const Communication& communication, const Sharding& before, const Sharding& after) const {
+    const std::vector<AxisRef> group = axes_of(communication);
+    std::vector<int64_t> receivers = communication.targets;
+    std::sort(receivers.begin(), receivers.end());
+    for (size_t m = 0; m < receivers.size(); ++m)
+      if (receivers[m] != static_cast<int64_t>(m)) return false;
+    const auto in_group = [&](const AxisRef& axis) {
+      return std::any_of(group.begin(), group.end(), [&](const AxisRef& other) { return other.overlaps(axis); });
+    };
+    for (const PartialAxis& partial : before.partial)
+      if (in_group(partial.axis)) return false;
+    for (const PlacedAxis& place : before.at)
+      if (in_group(place.axis)) return false;
+    if (!same_partials(before.partial, after.partial) || before.at != after.at) return false;
+    if (static_cast<int64_t>(receivers.size()) != ranks_of(group) || before.dims.size() != after.dims.size())
+      return false;
+    for (size_t d = 0; d < before.dims.size(); ++d) {
+      const auto &from = before.dims[d].parts, &to = after.dims[d].parts;
+      if (from.size() != to.size()) return false;
+      for (size_t p = 0; p < from.size(); ++p)
+        if (!(from[p].size == to[p].size) || !reorders(communication.targets, group, from[p], to[p].axes)) return false;
+    }
+    return true;
+  }
+
+  static bool reorders(const std::vector<int64_t>& targets, const std::vector<AxisRef>& group, const Part& before,
+                       const std::vector<AxisRef>& after) {
+    const auto is_whole_digit = [&](const AxisRef& axis) {
+      return std::any_of(group.begin(), group.end(),
+                         [&](const AxisRef& of_group) { return without(of_group, axis).has_value(); });
+    };
+    // Axes beside the group come first, and stay.
+    const auto first = std::find_if(before.axes.begin(), before.axes.end(), is_whole_digit);
+    const auto keep = first - before.axes.begin();
+    if (std::ssize(after) < keep || !std::equal(before.axes.begin(), first, after.begin())) return false;
+    const std::vector<AxisRef> from(first, before.axes.end()), to(after.begin() + keep, after.end());
+    for (const auto* axes : {&from, &to})
+      if (!std::all_of(axes->begin(), axes->end(), is_whole_digit)) return false;
+    if (from.empty() && to.empty()) return true;
+    if (ranks_of(from) != ranks_of(to) || !Expr::exact_divide(before.size, ranks_of(before.axes))) return false;
+    const auto piece = [&](int64_t member, const std::vector<AxisRef>& axes) {
+      int64_t index = 0;
+      for (const AxisRef& axis : axes) index = index * axis.size + digit_of(member, group, axis);
+      return index;
+    };
+    for (size_t m = 0; m < targets.size(); ++m)
+      if (piece(static_cast<int64_t>(m), from) != piece(targets[m], to)) return false;
+    return true;
   }
 
   static bool reduces(const Communication& communication) { return traits_of(communication.kind).reduces; }

@@ -32,7 +32,8 @@ class Planner {
 
   std::vector<ReshardStep> plan() {
     line_up_parts();
-    while (forget() || slice() || reduce() || move() || exchange() || gather() || broadcast()) {
+    split_partial_axes();
+    while (forget() || slice() || reduce() || move() || exchange() || reorder() || gather() || broadcast()) {
     }
     for (size_t d = 0; d < now_.dims.size(); ++d)
       check(now_.dims[d].parts == goal_.dims[d].parts, "a reshard plan reaches its goal");
@@ -78,6 +79,18 @@ class Planner {
       now_.dims[d] = goal_.dims[d];
       for (Part& part : now_.dims[d].parts) part.axes.clear();
     }
+  }
+
+  // A sum over an axis is one over its digits, where the goal splits a part over some of these.
+  void split_partial_axes() {
+    for (const AxisRef& wanted : goal_.axes())
+      for (size_t i = 0; i < now_.partial.size(); ++i) {
+        const PartialAxis whole = now_.partial[i];
+        const auto others = without(whole.axis, wanted);
+        if (!others || !pending(whole)) continue;
+        now_.partial[i].axis = wanted;
+        for (const AxisRef& other : *others) now_.partial.push_back({other, whole.reduction});
+      }
   }
 
   static std::optional<PlacedAxis> place_along(const Sharding& sharding, const AxisRef& axis) {
@@ -171,12 +184,16 @@ class Planner {
           size_t have = now(d, p).size();
           if (!is_prefix(now(d, p), goal(d, p)) || have == goal(d, p).size() || !(goal(d, p)[have] == partial.axis))
             continue;
-          PartialAxis gone = partial;
-          step({ReshardKind::reduce_scatter, {gone.axis}, gone.reduction, static_cast<int>(d), static_cast<int>(p)},
-               [&] {
-                 std::erase(now_.partial, gone);
-                 now(d, p).push_back(gone.axis);
-               });
+          scatter_sum(partial, d, p);
+          return true;
+        }
+    }
+    for (const PartialAxis& partial : now_.partial) {
+      if (!pending(partial)) continue;
+      for (size_t d = 0; d < now_.dims.size(); ++d)
+        for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+          if (!contains(goal(d, p), partial.axis) || !reordered(d, p, with_scattered(d, p))) continue;
+          scatter_sum(partial, d, p);
           return true;
         }
     }
@@ -205,6 +222,76 @@ class Planner {
                     [&](const PartialAxis& axis) { return pending(axis) && axis.reduction == reduction; });
     });
     return true;
+  }
+
+  void scatter_sum(PartialAxis gone, size_t d, size_t p) {
+    step({ReshardKind::reduce_scatter, {gone.axis}, gone.reduction, static_cast<int>(d), static_cast<int>(p)}, [&] {
+      std::erase(now_.partial, gone);
+      now(d, p).push_back(gone.axis);
+    });
+  }
+
+  // The part's axes once the sums are scattered that its goal has split.
+  std::vector<AxisRef> with_scattered(size_t d, size_t p) {
+    std::vector<AxisRef> axes = now(d, p);
+    for (const PartialAxis& partial : now_.partial)
+      if (pending(partial) && contains(goal(d, p), partial.axis)) axes.push_back(partial.axis);
+    return axes;
+  }
+
+  // A part's axes before and after one permutation.
+  struct Reordering {
+    std::vector<AxisRef> sliced;  // before it, for nothing
+    std::vector<AxisRef> after;
+    std::vector<AxisRef> group;
+  };
+
+  // How to reorder a part that is split over `have`, on the way to its goal: behind the prefix that stays, the goal's
+  // axes come first, and those that it lacks follow, to be gathered. As many ranks as before may take the pieces
+  // directly. Nullopt if pieces differ in size, axes are not free, or a gather moves no more.
+  std::optional<Reordering> reordered(size_t d, size_t p, const std::vector<AxisRef>& have) {
+    const auto& wanted = goal(d, p);
+    const auto keep = static_cast<ptrdiff_t>(common_prefix(have, wanted));
+    const std::vector<AxisRef> from(have.begin() + keep, have.end()), to(wanted.begin() + keep, wanted.end());
+    if (from.empty() || to.empty()) return std::nullopt;
+    Reordering result{{}, wanted, from};
+    for (const AxisRef& axis : to)
+      if (!contains(from, axis)) {
+        if (now_.uses(axis)) return std::nullopt;
+        result.group.push_back(axis);
+        result.sliced.push_back(axis);
+      }
+    const int64_t before = ranks_of(from), after = ranks_of(to);
+    int64_t pieces = ranks_of(have);
+    bool has_other_use = false;
+    if (before == after) {
+      result.sliced.clear();
+    } else {
+      pieces *= ranks_of(result.sliced);
+      for (const AxisRef& axis : from)
+        if (!contains(to, axis)) {
+          result.after.push_back(axis);
+          has_other_use |= goal_.uses(axis);
+        }
+    }
+    // Of a whole, reordering and then gathering moves 1/after, gathering all and slicing 1 - 1/before.
+    if (!has_other_use && before >= after * (before - 1)) return std::nullopt;
+    if (!Expr::exact_divide(now_.dims[d].parts[p].size, pieces)) return std::nullopt;
+    return result;
+  }
+
+  bool reorder() {
+    for (size_t d = 0; d < now_.dims.size(); ++d)
+      for (size_t p = 0; p < now_.dims[d].parts.size(); ++p) {
+        const auto made = reordered(d, p, now(d, p));
+        if (!made) continue;
+        const int dim = static_cast<int>(d), part = static_cast<int>(p);
+        for (const AxisRef& axis : made->sliced)
+          step({ReshardKind::slice, {axis}, Reduction::sum, dim, part}, [&] { now(d, p).push_back(axis); });
+        step({ReshardKind::reorder, made->group, Reduction::sum, dim, part}, [&] { now(d, p) = made->after; });
+        return true;
+      }
+    return false;
   }
 
   // A part whose last axis must go, and the part that must gain it next.
@@ -277,11 +364,11 @@ class Planner {
 namespace {
 
 // In the order of the steps' enumerators.
-constexpr std::array<std::optional<Collective>, 11> kCollectives = {
+constexpr std::array<std::optional<Collective>, 12> kCollectives = {
     std::nullopt,           Collective::all_gather,     Collective::all_to_all,
     Collective::all_reduce, Collective::reduce_scatter, std::nullopt,
     Collective::broadcast,  Collective::reduce,         Collective::gather,
-    Collective::scatter,    Collective::permute};
+    Collective::scatter,    Collective::permute,        Collective::permute};
 
 }  // namespace
 
@@ -297,6 +384,39 @@ std::optional<ReshardKind> reshard_by(Collective collective) {
 
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) {
   return Planner(from, to).plan();
+}
+
+std::vector<int64_t> targets_of(const ReshardStep& step) {
+  std::vector<int64_t> targets(static_cast<size_t>(ranks_of(step.axes)), -1);
+  if (step.kind != ReshardKind::reorder) {
+    targets[static_cast<size_t>(step.root)] = step.to_root;
+    return targets;
+  }
+  // The piece that a member has under some axes behind the prefix that stays.
+  const auto& before = step.before.dims[step.dim].parts[step.part].axes;
+  const auto& after = step.after.dims[step.dim].parts[step.part].axes;
+  const auto keep = static_cast<ptrdiff_t>(common_prefix(before, after));
+  auto piece = [&](int64_t member, const std::vector<AxisRef>& axes) {
+    int64_t index = 0;
+    for (auto axis = axes.begin() + keep; axis != axes.end(); ++axis)
+      index = index * axis->size + digit_of(member, step.axes, *axis);
+    return index;
+  };
+  // Who wants what it has keeps it; the others take from the first member that has it and is free.
+  const auto members = static_cast<int64_t>(targets.size());
+  std::vector<bool> served(targets.size(), false);
+  for (int64_t member = 0; member < members; ++member)
+    if (piece(member, before) == piece(member, after)) {
+      targets[static_cast<size_t>(member)] = member;
+      served[static_cast<size_t>(member)] = true;
+    }
+  for (int64_t to = 0; to < members; ++to)
+    for (int64_t from = 0; from < members && !served[static_cast<size_t>(to)]; ++from)
+      if (targets[static_cast<size_t>(from)] < 0 && piece(from, before) == piece(to, after)) {
+        targets[static_cast<size_t>(from)] = to;
+        served[static_cast<size_t>(to)] = true;
+      }
+  return targets;
 }
 
 std::string ReshardStep::str(const Mesh& mesh) const {

@@ -22,7 +22,8 @@ enum class ReshardKind {
   reduce,
   gather,
   scatter,
-  permute
+  permute,
+  reorder,  ///< ranks exchange their pieces of a part, so that other axes split it, or the same ones in another order
 };
 
 /// What ranks do together in such a step; nullopt where each has what it needs.
@@ -35,7 +36,8 @@ struct ReshardStep {
   ReshardKind kind = ReshardKind::slice;
   std::vector<AxisRef> axes;  ///< the group, major first
   Reduction reduction = Reduction::sum;
-  int dim = 0, part = 0;        ///< loses axes (all_gather, all_to_all) or gains them (slice, reduce_scatter)
+  int dim = 0,
+      part = 0;  ///< loses axes (all_gather, all_to_all), gains them (slice, reduce_scatter), or both (reorder)
   int to_dim = 0, to_part = 0;  ///< all_to_all: gains them
   int64_t root = 0;             ///< the place: where the tensor lives before (broadcast, scatter, permute) or after
   int64_t to_root = 0;          ///< permute: the place after
@@ -46,14 +48,21 @@ struct ReshardStep {
 
 /// Steps that change `from` into `to` (for one tensor). Always succeeds: first slice (free), then reduce partial axes
 /// (by reduce-scatter if the target splits a dimension over them, else by all-reduce), then move axes between
-/// dimensions by all-to-all, and gather the others. If parts do not line up, gather the dimension whole and slice it
-/// anew. Example: [8{tp}, -] → [-, 6{tp}] is one all-to-all. `to` may not be partial where `from` is not.
+/// dimensions by all-to-all, reorder the axes of a part where that moves less than a gather, and gather the others. If
+/// parts do not line up, gather the dimension whole and slice it anew. Example: [8{tp}, -] → [-, 6{tp}] is one
+/// all-to-all. `to` may not be partial where `from` is not.
+///
+/// Pieces can be reordered where all have the same size: [8{tp}] partial(sum:dp) → [8{dp}] is a reduce-scatter to
+/// [8{tp,dp}], a permutation to [8{dp,tp}] and a gather over tp. One all-reduce, a gather and a slice move twice that.
 ///
 /// A tensor reaches a place when other ranks drop their replicas (free), by Reduce from partial, by Gather from split,
 /// or by Permute from another place; it leaves a place by Broadcast, Scatter or Permute. Between places only shards
 /// move, if there are some:
 /// [-] at(pp=0) → [8{tp}] at(pp=1) slices first, [8{tp}] at(pp=0) → [-] at(pp=1) gathers last.
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to);
+
+/// By member of the group, the one that gets its piece, in a permute or reorder; -1: none.
+std::vector<int64_t> targets_of(const ReshardStep& step);
 
 /// Bytes that one rank receives in a step (rank 0 in uneven splits), for a tensor of that type.
 Expr bytes_received(const ReshardStep& step, DType dtype, const Mesh& mesh);

@@ -83,11 +83,7 @@ Value* emit_reshard(Program& program, Value* value, const ReshardStep& step, con
       node->set("dim", int64_t{before.at[0]});
     }
     if (traits.root != RootRole::none) node->set("root", step.root);
-    if (traits.kind == Collective::permute) {
-      std::vector<int64_t> targets(static_cast<size_t>(step.axes[0].size), -1);
-      targets[static_cast<size_t>(step.root)] = step.to_root;
-      node->set("targets", targets);
-    }
+    if (traits.kind == Collective::permute) node->set("targets", targets_of(step));
     return node->outputs[0];
   };
   auto slice = [&](Value* from) {
