@@ -9,6 +9,7 @@
 #include "tessera/ops/finite.h"
 #include "tessera/spmd/program.h"
 #include "tessera/spmd/reshard.h"
+#include "tessera/spmd/share.h"
 
 namespace tessera::spmd {
 namespace {
@@ -93,17 +94,9 @@ class Decider {
     return sum;
   }
 
-  // Operand `t` of a node laid out for an assignment; dimensions without a subfactor are whole.
+  // Operand or result `t` of a node for an assignment, partial sums included.
   Sharding laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const {
-    int slot = result ? node.result_slots[t] : node.operand_slots[t];
-    Sharding sharding = layout_.slots[slot].sharding();
-    sharding.at = node.at;
-    for (DimSharding& dim : sharding.dims)
-      for (Part& part : dim.parts) part.axes.clear();
-    for (size_t s = 0; s < node.subfactors.size(); ++s)
-      for (const Place& place : node.subfactors[s].places)
-        if (place.result == result && place.tensor == static_cast<int>(t))
-          sharding.dims[place.dim].parts[place.part].axes = assignment[s];
+    Sharding sharding = spmd::laid_out(layout_, node, assignment, result, t);
     if (result)
       for (size_t s = 0; s < node.subfactors.size(); ++s) {
         const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
@@ -469,6 +462,7 @@ class Decider {
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations, const Storage& storage) {
   Decisions decisions = Decider(graph, layout, mesh, hints, storage).run();
+  share_layout_changes(graph, layout, decisions);
   for (const Annotation& annotation : annotations)
     for (const PartialAxis& claimed : annotation.sharding.partial) {
       if (claimed.axis.size == 1) continue;

@@ -330,4 +330,17 @@ void Layout::connect() {
     }
 }
 
+Sharding laid_out(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                  bool result, size_t tensor) {
+  Sharding sharding = layout.slots[result ? node.result_slots[tensor] : node.operand_slots[tensor]].sharding();
+  sharding.at = node.at;
+  for (DimSharding& dim : sharding.dims)
+    for (Part& part : dim.parts) part.axes.clear();
+  for (size_t s = 0; s < node.subfactors.size(); ++s)
+    for (const Place& place : node.subfactors[s].places)
+      if (place.result == result && place.tensor == static_cast<int>(tensor))
+        sharding.dims[place.dim].parts[place.part].axes = axes[s];
+  return sharding;
+}
+
 }  // namespace tessera::spmd

@@ -109,4 +109,9 @@ class Layout {
   void connect();
 };
 
+/// How operand or result `tensor` of a node lies if the node splits its subfactors over `axes`. Dimensions without a
+/// subfactor are whole. Partial sums, which a split contraction leaves, are not in it.
+Sharding laid_out(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                  bool result, size_t tensor);
+
 }  // namespace tessera::spmd

@@ -22,6 +22,7 @@ class Partitioner {
     program_.hints = hints;
     program_.graph = std::make_unique<Graph>();
     program_.graph->name = graph.name;
+    for (const NodeLayout& node : layout.nodes) layout_of_[node.node] = &node;
   }
 
   Program run() {
@@ -84,6 +85,10 @@ class Partitioner {
     auto& versions = versions_.at(global);
     for (const Version& version : versions)
       if (same_layout(version.sharding, wanted)) return version.value;
+    if (const NodeDecision* form = repeated(global, wanted)) {
+      emit(*layout_of_.at(global->producer), *form);
+      return versions.back().value;
+    }
     std::vector<ReshardStep> best;
     size_t from = 0;
     double best_bytes = std::numeric_limits<double>::max();
@@ -118,6 +123,16 @@ class Partitioner {
     }
     if (!record.steps.empty()) program_.reshards.push_back(std::move(record));
     return value;
+  }
+
+  // The decision by which the producer makes a value once more, in this layout; null if there is none.
+  const NodeDecision* repeated(const Value* global, const Sharding& wanted) const {
+    const auto forms = decisions_.repeated.find(global);
+    if (forms == decisions_.repeated.end()) return nullptr;
+    const auto form = std::find_if(forms->second.begin(), forms->second.end(), [&](const NodeDecision& decision) {
+      return same_layout(decision.results[0], wanted);
+    });
+    return form == forms->second.end() ? nullptr : &*form;
   }
 
   // Float32 sums of 16-bit operands take their own type once they are whole.
@@ -261,6 +276,7 @@ class Partitioner {
   const Decisions& decisions_;
   Program program_;
   std::map<const Value*, std::vector<Version>> versions_;
+  std::map<const Node*, const NodeLayout*> layout_of_;
 };
 
 }  // namespace
