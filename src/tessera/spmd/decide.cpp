@@ -68,6 +68,11 @@ class Decider {
     leaves_.insert(graph.outputs.begin(), graph.outputs.end());
     for (const auto& value : graph.values())
       if (value->next) leaves_.insert(value->next);
+    for (const auto& [value, slots] : layout.of_value)
+      if (value->kind == ValueKind::state && layout.slots[slots.front()].annotated) ordered_states_.insert(value);
+    for (const NodeLayout& node : layout.nodes)
+      if (ops::moves_of(*node.node) >= ops::Moves::all && ordered_states_.contains(node.node->inputs[0]))
+        ordered_states_.insert(node.node->outputs[0]);
   }
 
   Decisions run() {
@@ -119,13 +124,13 @@ class Decider {
         cost.bytes = bytes(stored->second, wanted, value->dtype());
       if (!slot.annotated) return cost;
       const double moved = bytes(slot.sharding(), wanted, value->dtype());
-      if (value->kind == ValueKind::state && moved > 0) cost.gathered = 1;
+      if (ordered_states_.contains(value) && moved > 0) cost.gathered = 1;
       if (!storage_.contains(value)) cost.bytes = moved;
       return cost;
     }
     double best = std::numeric_limits<double>::max();
     for (const Sharding& version : known->second) best = std::min(best, bytes(version, wanted, value->dtype()));
-    return {.bytes = best};
+    return {.gathered = best > 0 && ordered_states_.contains(value) ? 1 : 0, .bytes = best};
   }
 
   Cost result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
@@ -452,8 +457,9 @@ class Decider {
   std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
   std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
   std::map<const Node*, const NodeLayout*> layout_of_;
-  std::set<const Value*> leaves_;  // outputs, and next values of states
-  std::set<const Value*> wide_;    // partial values that are held in float32 if 16-bit
+  std::set<const Value*> leaves_;          // outputs, and next values of states
+  std::set<const Value*> ordered_states_;  // annotated ones, and what shows them in another form
+  std::set<const Value*> wide_;            // partial values that are held in float32 if 16-bit
   Decisions decisions_;
 };
 
