@@ -77,7 +77,9 @@ std::vector<StepCase> step_cases() {
                                                  {"dp=2", "", "dp"},
                                                  {"dp=3", "", "dp"},
                                                  {"dp=2,tp=2", "", "dp"},
-                                                 {"tp=2", "megatron+sequence", "tp"}})
+                                                 {"tp=2", "megatron+sequence", "tp"},
+                                                 {"tp=3", "megatron+sequence", "tp"},
+                                                 {"dp=2,tp=2", "dp+megatron+sequence", "dp"}})
       for (const bool stored : {false, true}) cases.push_back({model, mesh, presets, stored ? axis : ""});
   return cases;
 }
@@ -161,6 +163,25 @@ TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction)
   // logit; the one for the head's operand, in the backward pass; the norm's. No logits are gathered.
   for (const std::string mesh : {"tp=2", "tp=3"})
     EXPECT_EQ(counts_of({"gpt-adamw", mesh, "", ""}), (Counts{{"all_reduce tp", kLayers * 4 + 1 + 3 + 1 + 1}})) << mesh;
+}
+
+TEST(StepCommunication, of_sequence_is_four_gathers_and_four_scatters_a_layer) {
+  constexpr int64_t kLayers = 2;
+  // The embedding's result, and the gradients of tokens and positions; the gradients of what stays whole, which every
+  // rank has of its part of the sequence: scale and shift of five norms, two biases a layer, the head; the loss, its
+  // count and the norm.
+  constexpr int64_t kScatters = kLayers * 4 + 1, kGathers = kLayers * 4 + 2, kWhole = 10 + kLayers * 2 + 1;
+  for (const std::string mesh : {"tp=2"})
+    EXPECT_EQ(counts_of({"gpt-adamw", mesh, "megatron+sequence", ""}),
+              (Counts{{"reduce_scatter tp", kScatters}, {"all_gather tp", kGathers}, {"all_reduce tp", kWhole + 3}}))
+        << mesh;
+  // Replicas reduce 28 gradients (that of the tokens is gathered), the loss and its count; what is split over the
+  // sequence in one go.
+  EXPECT_EQ(counts_of({"gpt-adamw", "dp=2,tp=2", "dp+megatron+sequence", ""}), (Counts{{"reduce_scatter tp", kScatters},
+                                                                                       {"all_gather tp", kGathers},
+                                                                                       {"all_reduce tp", kWhole + 3},
+                                                                                       {"all_reduce dp", 28 + 2},
+                                                                                       {"all_gather dp", 2}}));
 }
 
 }  // namespace
