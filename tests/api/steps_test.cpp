@@ -171,7 +171,7 @@ TEST(StepCommunication, of_sequence_is_four_gathers_and_four_scatters_a_layer) {
   // rank has of its part of the sequence: scale and shift of five norms, two biases a layer, the head; the loss, its
   // count and the norm.
   constexpr int64_t kScatters = kLayers * 4 + 1, kGathers = kLayers * 4 + 2, kWhole = 10 + kLayers * 2 + 1;
-  for (const std::string mesh : {"tp=2"})
+  for (const std::string mesh : {"tp=2", "tp=3", "tp=8"})
     EXPECT_EQ(counts_of({"gpt-adamw", mesh, "megatron+sequence", ""}),
               (Counts{{"reduce_scatter tp", kScatters}, {"all_gather tp", kGathers}, {"all_reduce tp", kWhole + 3}}))
         << mesh;

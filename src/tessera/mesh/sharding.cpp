@@ -268,6 +268,7 @@ DimSharding canonical(const DimSharding& dim) {
 }
 
 bool same_layout(const Sharding& a, const Sharding& b) {
+  if (a == b) return true;
   if (a.dims.size() != b.dims.size()) return false;
   // Each entry has one axis, and entries differ by it; their order, and axes of one rank, mean nothing.
   auto settled = [](auto entries) {

@@ -1,474 +1,110 @@
 #include "tessera/spmd/decide.h"
 
 #include <algorithm>
-#include <iterator>
-#include <limits>
-#include <set>
+#include <tuple>
+#include <unordered_map>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/finite.h"
-#include "tessera/spmd/program.h"
-#include "tessera/spmd/reshard.h"
+#include "tessera/spmd/decide_nodes.h"
 #include "tessera/spmd/share.h"
+#include "tessera/spmd/versions.h"
+#include "tessera/spmd/wishes.h"
 
 namespace tessera::spmd {
 namespace {
 
-using Assignment = std::vector<std::vector<AxisRef>>;  // axes per subfactor
-
-// What a choice costs: orders come before bytes.
-struct Cost {
-  int disobeyed = 0;  // annotated results that are computed in another layout
-  int gathered = 0;   // annotated states that are not used as they lie
-  double bytes = 0;   // that move
-
-  auto operator<=>(const Cost&) const = default;
-  Cost& operator+=(const Cost& other) {
-    disobeyed += other.disobeyed;
-    gathered += other.gathered;
-    bytes += other.bytes;
-    return *this;
-  }
-};
-constexpr Cost kWorst{std::numeric_limits<int>::max(), 0, 0};
-
-// What two shardings of one value have in common: per part the common prefix of axes; whole where parts do not line up;
-// everywhere along axes of which they name different indices.
-Sharding meet(const Sharding& a, const Sharding& b) {
-  Sharding result = a;
-  for (size_t d = 0; d < a.dims.size(); ++d) {
-    auto cuts = boundaries(a.dims[d]);
-    for (const Expr& cut : boundaries(b.dims[d])) cuts.push_back(cut);
-    auto x = refine(a.dims[d], cuts), y = refine(b.dims[d], cuts);
-    auto same_size = [](const Part& p, const Part& q) { return p.size == q.size; };
-    if (!x || !y || !std::equal(x->parts.begin(), x->parts.end(), y->parts.begin(), y->parts.end(), same_size)) {
-      result.dims[d].parts = {Part{a.dims[d].size(), {}}};
-      continue;
-    }
-    for (size_t p = 0; p < x->parts.size(); ++p) {
-      auto& axes = x->parts[p].axes;
-      const auto& other = y->parts[p].axes;
-      size_t n = 0;
-      while (n < axes.size() && n < other.size() && axes[n] == other[n]) ++n;
-      axes.resize(n);
-    }
-    result.dims[d].parts = std::move(x->parts);
-  }
-  std::erase_if(result.at,
-                [&](const PlacedAxis& place) { return std::find(b.at.begin(), b.at.end(), place) == b.at.end(); });
-  return result;
-}
-
-class Decider {
+// What one rank receives under some decisions, layout changes that uses share counted once, as the partitioner makes
+// them.
+class Account {
  public:
-  Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage)
-      : graph_(graph), layout_(layout), mesh_(mesh), hints_(hints), storage_(storage) {
-    decisions_.fetched = fetched_values(graph, storage);
-    for (const NodeLayout& node : layout.nodes) layout_of_[node.node] = &node;
-    leaves_.insert(graph.outputs.begin(), graph.outputs.end());
-    for (const auto& value : graph.values())
-      if (value->next) leaves_.insert(value->next);
-    for (const auto& [value, slots] : layout.of_value)
-      if (value->kind == ValueKind::state && layout.slots[slots.front()].annotated) ordered_states_.insert(value);
-    for (const NodeLayout& node : layout.nodes)
-      if (ops::moves_of(*node.node) >= ops::Moves::all && ordered_states_.contains(node.node->inputs[0]))
-        ordered_states_.insert(node.node->outputs[0]);
-  }
+  Account(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints)
+      : layout_(layout), decisions_(decisions), mesh_(mesh), hints_(hints) {}
 
-  Decisions run() {
-    for (const NodeLayout& node : layout_.nodes) decisions_.nodes.push_back(decide(node));
-    store_sources();
-    for (const Value* output : graph_.outputs) {
-      Sharding wanted = layout_.slots[layout_.output_slot(output)].sharding();
-      if (!versions_.contains(output)) wanted = decisions_.sources.at(output);
-      decisions_.outputs[output] = wanted;
+  double bytes(const Graph& graph) {
+    const auto visit = [this](const Value* value, const Sharding& wanted) { take(value, wanted); };
+    for (size_t n = 0; n < layout_.nodes.size(); ++n) {
+      for_each_operand(layout_.nodes[n], decisions_.nodes[n], visit);
+      for (size_t t = 0; t < layout_.nodes[n].result_slots.size(); ++t)
+        if (layout_.nodes[n].result_slots[t] >= 0)
+          versions_[layout_.nodes[n].node->outputs[t]] = {decisions_.nodes[n].results[t]};
     }
-    return std::move(decisions_);
+    for_each_leaf(graph, decisions_, visit);
+    return sum_;
   }
 
  private:
-  const Slot& slot_of(const Place& place) const { return layout_.slots[place.slot]; }
-  const std::vector<AxisRef>& axes_at(const Place& place) const {
-    return slot_of(place).dims[place.dim].parts[place.part].axes;
-  }
-
-  double bytes(const Sharding& from, const Sharding& to, DType dtype) const {
-    if (same_layout(from, to)) return 0;
-    double sum = 0;
-    for (const ReshardStep& step : plan_reshard(from, to)) sum += hinted(bytes_received(step, dtype, mesh_), hints_);
-    return sum;
-  }
-
-  // Operand or result `t` of a node for an assignment, partial sums included.
-  Sharding laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const {
-    Sharding sharding = spmd::laid_out(layout_, node, assignment, result, t);
-    if (result)
-      for (size_t s = 0; s < node.subfactors.size(); ++s) {
-        const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
-        if (!factor.makes_partial()) continue;
-        // An axis of one rank leaves nothing to reduce.
-        for (const AxisRef& axis : assignment[s])
-          if (axis.size > 1) sharding.partial.push_back({axis, factor.reduction});
-      }
-    return sharding;
-  }
-
-  // To bring operand `t` into `wanted`. Sources are stored as wanted unless somebody has said how.
-  Cost operand_cost(const NodeLayout& node, size_t t, const Sharding& wanted) const {
-    const Value* value = node.node->inputs[t];
-    auto known = versions_.find(value);
-    if (known == versions_.end()) {
-      const Slot& slot = layout_.slots[node.operand_slots[t]];
-      Cost cost;
-      if (auto stored = storage_.find(value); stored != storage_.end())
-        cost.bytes = bytes(stored->second, wanted, value->dtype());
-      if (!slot.annotated) return cost;
-      const double moved = bytes(slot.sharding(), wanted, value->dtype());
-      if (ordered_states_.contains(value) && moved > 0) cost.gathered = 1;
-      if (!storage_.contains(value)) cost.bytes = moved;
-      return cost;
-    }
-    double best = std::numeric_limits<double>::max();
-    for (const Sharding& version : known->second) best = std::min(best, bytes(version, wanted, value->dtype()));
-    return {.gathered = best > 0 && ordered_states_.contains(value) ? 1 : 0, .bytes = best};
-  }
-
-  Cost result_cost(const NodeLayout& node, size_t t, const Sharding& produced) const {
-    const Slot& slot = layout_.slots[node.result_slots[t]];
-    double moved = bytes(produced, slot.sharding(), slot.value->dtype());
-    if (!slot.annotated) return {.bytes = moved};
-    Sharding reduced = produced;
-    reduced.partial.clear();
-    // An order about a result is an order about how to compute it; only what is summed may come afterwards.
-    bool obeys = true;
-    for (size_t d = 0; d < reduced.dims.size(); ++d)
-      for (size_t p = 0; p < reduced.dims[d].parts.size(); ++p) {
-        const auto& made = reduced.dims[d].parts[p].axes;
-        const auto& ordered = slot.dims[d].parts[p].axes;
-        auto is_reduced = [&](const AxisRef& axis) {
-          return std::any_of(produced.partial.begin(), produced.partial.end(),
-                             [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
-        };
-        if (made == ordered) continue;
-        obeys &= is_prefix(made, ordered) &&
-                 std::all_of(ordered.begin() + static_cast<long>(made.size()), ordered.end(), is_reduced);
-      }
-    return {.disobeyed = obeys ? 0 : 1, .bytes = moved};
-  }
-
-  Cost cost(const NodeLayout& node, const Assignment& assignment) const {
-    Cost sum;
-    for (size_t t = 0; t < node.operand_slots.size(); ++t)
-      if (node.operand_slots[t] >= 0) {
-        Sharding wanted = laid_out(node, assignment, false, t);
-        sum += operand_cost(node, t, wanted);
-        sum.bytes += kTie * local_bytes(wanted, node.node->inputs[t]->dtype());
-      }
-    for (size_t t = 0; t < node.result_slots.size(); ++t)
-      if (node.result_slots[t] >= 0) {
-        Sharding produced = laid_out(node, assignment, true, t);
-        sum += result_cost(node, t, produced);
-        sum.bytes += kTie * local_bytes(produced, node.node->outputs[t]->dtype());
-      }
-    sum.bytes += inner_bytes(node, assignment);
-    return sum;
-  }
-
-  // What the local form moves by itself (ops::Localizer::reduce), in float32 at least.
-  double inner_bytes(const NodeLayout& node, const Assignment& assignment) const {
-    double sum = 0;
-    for (size_t s = 0; s < node.subfactors.size(); ++s) {
-      const int factor = node.subfactors[s].factor, times = ops::traits_of(node.rule.factors[factor].kind).reductions;
-      if (times == 0 || assignment[s].empty()) continue;
-      const Sharding after = without_factor(laid_out(node, assignment, true, 0), node, factor);
-      Sharding before = after;
-      for (const AxisRef& axis : assignment[s]) before.partial.push_back({axis, Reduction::sum});
-      const DType dtype = node.node->outputs[0]->dtype();
-      sum += times * bytes(before, after, bits_of(dtype) < 32 ? DType::float32 : dtype);
-    }
-    return sum;
-  }
-
-  double local_bytes(const Sharding& sharding, DType dtype) const {
-    return hinted(largest_shard(sharding, mesh_), hints_) * bits_of(dtype) / 8;
-  }
-
-  // All ways to give each subfactor one of the axis lists that its places have, no axis twice.
-  Assignment choose(const NodeLayout& node) {
-    std::vector<std::vector<std::vector<AxisRef>>> candidates(node.subfactors.size());
-    Assignment longest(node.subfactors.size());
-    bool conflict = false;
-    for (size_t s = 0; s < node.subfactors.size(); ++s) {
-      if (!node.subfactors[s].splittable) continue;
-      for (const Place& place : node.subfactors[s].places) {
-        auto axes = axes_at(place);
-        auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
-        axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
-        if (axes.empty()) continue;
-        conflict |= ops::traits_of(node.rule.factors[node.subfactors[s].factor].kind).reductions > 0;  // has its price
-        if (std::find(candidates[s].begin(), candidates[s].end(), axes) == candidates[s].end())
-          candidates[s].push_back(axes);
-        if (is_prefix(longest[s], axes))
-          longest[s] = axes;
-        else if (!is_prefix(axes, longest[s]))
-          conflict = true;
-      }
-    }
-    if (!conflict && disjoint(longest)) return longest;
-    for (auto& lists : candidates) {
-      auto whole = lists;
-      for (const auto& axes : whole)
-        for (size_t n = 1; n < axes.size(); ++n) {
-          std::vector<AxisRef> prefix(axes.begin(), axes.begin() + static_cast<long>(n));
-          if (std::find(lists.begin(), lists.end(), prefix) == lists.end()) lists.push_back(prefix);
+  void take(const Value* value, const Sharding& wanted) {
+    std::vector<Sharding>& versions = versions_[value];
+    if (versions.empty()) versions = {decisions_.sources.at(value)};
+    const auto route = cheapest_route(versions, wanted, value->dtype(), mesh_, hints_);
+    check(route.has_value(), "a value has a layout to change");
+    if (route->steps.empty()) return;
+    const auto forms = decisions_.repeated.find(value);
+    if (forms != decisions_.repeated.end())
+      for (const NodeDecision& form : forms->second)
+        if (same_layout(form.results[0], wanted)) {
+          take(value->producer->inputs[0], form.operands[0]);
+          versions.push_back(wanted);
+          return;
         }
-      lists.emplace_back();
-    }
-    Assignment best(node.subfactors.size()), now(node.subfactors.size());
-    Cost best_cost = kWorst;
-    int tried = 0;
-    search(node, candidates, 0, now, best, best_cost, tried);
-    return best;
+    sum_ += route->bytes;
+    if (decisions_.fetched.contains(value)) return;
+    for (const ReshardStep& step : route->steps) versions.push_back(step.after);
   }
 
-  void search(const NodeLayout& node, const std::vector<std::vector<std::vector<AxisRef>>>& candidates, size_t s,
-              Assignment& now, Assignment& best, Cost& best_cost, int& tried) {
-    constexpr int kMostTried = 512;  // a bound on time; candidates come in order of appearance
-    if (tried >= kMostTried) return;
-    if (s == candidates.size()) {
-      ++tried;
-      const Cost sum = cost(node, now);
-      if (sum < best_cost) {
-        best_cost = sum;
-        best = now;
-      }
-      return;
-    }
-    for (const auto& axes : candidates[s]) {
-      now[s] = axes;
-      if (disjoint(now)) search(node, candidates, s + 1, now, best, best_cost, tried);
-      now[s].clear();
-    }
-  }
-
-  static bool disjoint(const Assignment& assignment) {
-    std::vector<const AxisRef*> seen;
-    for (const auto& axes : assignment)
-      for (const AxisRef& axis : axes) {
-        for (const AxisRef* other : seen)
-          if (other->overlaps(axis)) return false;
-        seen.push_back(&axis);
-      }
-    return true;
-  }
-
-  // Partial axes that the operands have now and that may stay through this node.
-  std::vector<PartialAxis> kept_partials(const NodeLayout& node, const Assignment& assignment,
-                                         std::vector<int>& operands, std::vector<int>& held) const {
-    operands.clear();
-    held.clear();
-    std::vector<PartialAxis> axes;
-    double reduced_bytes = 0;
-    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-      if (node.operand_slots[t] < 0) continue;
-      auto known = versions_.find(node.node->inputs[t]);
-      if (known == versions_.end()) continue;
-      const auto& versions = known->second;
-      if (!versions[0].is_partial() || versions.size() > 1) continue;
-      // Somebody else needs it too: reduced now, it is reduced once for all.
-      if (node.node->inputs[t]->uses.size() > 1 || leaves_.contains(node.node->inputs[t])) return {};
-      if (!axes.empty() && axes != versions[0].partial) return {};
-      // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
-      bool wide = wide_.contains(node.node->inputs[t]);
-      if (!operands.empty() && wide != wide_.contains(node.node->inputs[operands.front()])) return {};
-      axes = versions[0].partial;
-      operands.push_back(static_cast<int>(t));
-      reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
-    }
-    if (axes.empty()) return {};
-    for (const PartialAxis& partial : axes)
-      if (overlaps(node.at, partial.axis)) return {};
-    for (const auto& list : assignment)
-      for (const AxisRef& axis : list)
-        for (const PartialAxis& partial : axes)
-          if (partial.axis.overlaps(axis)) return {};
-    const bool kept = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
-      return std::any_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
-        return set.operands == operands && allows(set, axis, node);
-      });
-    });
-    if (!kept) {
-      held = others_of_sum(node, operands, axes);
-      if (held.empty() || !meets_another_sum(node, axes)) return {};
-    }
-    // A 16-bit operand that is not partial would meet float32 sums.
-    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-      const Value* operand = node.node->inputs[t];
-      bool partial = std::find(operands.begin(), operands.end(), static_cast<int>(t)) != operands.end();
-      if (operand && !partial && is_float(operand->dtype()) && bits_of(operand->dtype()) == 16) return {};
-    }
-    double result_bytes = 0;
-    for (size_t t = 0; t < node.result_slots.size(); ++t)
-      if (node.result_slots[t] >= 0)
-        result_bytes += local_bytes(laid_out(node, assignment, true, t), node.node->outputs[t]->dtype());
-    if (result_bytes > reduced_bytes) return {};
-    return axes;
-  }
-
-  static bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayout& node) {
-    return set.reduction == axis.reduction && std::all_of(set.finite.begin(), set.finite.end(), [&](int other) {
-             return ops::are_finite(node.node->inputs[other]);
-           });
-  }
-
-  // The operands of a sum beside those that are partial, where the sum may be of partial ones only; none if it may not.
-  static std::vector<int> others_of_sum(const NodeLayout& node, const std::vector<int>& partial,
-                                        const std::vector<PartialAxis>& axes) {
-    for (const ops::PartialSet& set : node.rule.partials) {
-      const bool sums = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
-        return axis.reduction == Reduction::sum && allows(set, axis, node);
-      });
-      if (!sums || !std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
-      std::vector<int> others;
-      std::set_difference(set.operands.begin(), set.operands.end(), partial.begin(), partial.end(),
-                          std::back_inserter(others));
-      return others;
-    }
-    return {};
-  }
-
-  // Whether the node's result goes, through sums alone, to one whose other operand is partial over these axes, too:
-  // then both are reduced at once. A gradient's norm adds up the squares of split and of whole parameters one by one.
-  bool meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
-    const Node* at = node.node;
-    while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
-      const Use use = at->outputs[0]->uses.front();
-      const NodeLayout& next = *layout_of_.at(use.node);
-      const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes);
-      if (others.empty()) return false;
-      for (int other : others)
-        if (becomes_partial(use.node->inputs[other], axes)) return true;
-      at = use.node;
-    }
-    return false;
-  }
-
-  bool becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const {
-    if (!value || !value->producer || value->uses.size() != 1) return false;
-    const NodeLayout& node = *layout_of_.at(value->producer);
-    return std::any_of(node.subfactors.begin(), node.subfactors.end(), [&](const SubFactor& sub) {
-      if (!node.rule.factors[sub.factor].makes_partial()) return false;
-      return std::any_of(sub.places.begin(), sub.places.end(), [&](const Place& place) {
-        const auto& split = axes_at(place);
-        return std::any_of(split.begin(), split.end(), [&](const AxisRef& axis) {
-          return std::any_of(axes.begin(), axes.end(),
-                             [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
-        });
-      });
-    });
-  }
-
-  NodeDecision decide(const NodeLayout& node) {
-    NodeDecision decision;
-    decision.axes = choose(node);
-    std::vector<int> partial_operands;
-    auto kept = kept_partials(node, decision.axes, partial_operands, decision.held);
-    if (kept.empty()) decision.held.clear();
-    for (const PartialAxis& partial : kept) decision.held_along.push_back(partial.axis);
-    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-      if (node.operand_slots[t] < 0) {
-        decision.operands.emplace_back();
-        continue;
-      }
-      Sharding wanted = laid_out(node, decision.axes, false, t);
-      if (std::find(partial_operands.begin(), partial_operands.end(), static_cast<int>(t)) != partial_operands.end())
-        wanted.partial = kept;
-      decision.operands.push_back(wanted);
-      const Value* value = node.node->inputs[t];
-      auto known = versions_.find(value);
-      if (known == versions_.end()) {
-        wants_[value].push_back(wanted);
-        continue;
-      }
-      auto same = [&](const Sharding& version) { return same_layout(version, wanted); };
-      if (decisions_.fetched.contains(value)) continue;
-      if (std::none_of(known->second.begin(), known->second.end(), same)) known->second.push_back(wanted);
-    }
-    for (size_t t = 0; t < node.result_slots.size(); ++t) {
-      if (node.result_slots[t] < 0) {
-        decision.results.emplace_back();
-        continue;
-      }
-      Sharding produced = laid_out(node, decision.axes, true, t);
-      produced.partial.insert(produced.partial.end(), kept.begin(), kept.end());
-      decision.results.push_back(produced);
-      versions_[node.node->outputs[t]] = {produced};
-      bool keeps_wide = !kept.empty() && wide_.contains(node.node->inputs[partial_operands.front()]);
-      if (produced.is_partial() && (keeps_wide || ops::has_wide_sums(*node.node))) wide_.insert(node.node->outputs[t]);
-    }
-    return decision;
-  }
-
-  void store_sources() {
-    for (const auto& value : graph_.values())  // what nothing reads
-      if (value->next) decisions_.sources[value.get()] = Sharding::replicated(value->shape());
-    for (const auto& [value, slots] : layout_.of_value) {
-      if (value->producer) continue;
-      bool annotated = layout_.slots[slots.front()].annotated;
-      auto wants = wants_.find(value);
-      if (!annotated && wants == wants_.end()) {
-        decisions_.sources[value] = Sharding::replicated(value->shape());
-        continue;
-      }
-      // Annotated: what all uses were told, axes that an open dimension attracted included. Else what all uses want.
-      Sharding stored = annotated ? layout_.slots[slots.front()].sharding() : wants->second.front();
-      if (annotated) {
-        // A closed dimension is as ordered, even where uses of other parts put the axis elsewhere.
-        const Sharding ordered = stored;
-        for (int slot : slots) stored = meet(stored, layout_.slots[slot].sharding());
-        for (size_t d = 0; d < stored.dims.size(); ++d)
-          if (!layout_.slots[slots.front()].dims[d].open) stored.dims[d] = ordered.dims[d];
-      } else {
-        for (const Sharding& other : wants->second) stored = meet(stored, other);
-      }
-      if (value->kind == ValueKind::input) stored.at.clear();  // the caller gives it to all
-      decisions_.sources[value] = stored;
-    }
-    for (const auto& [state, sharding] : storage_) {
-      auto found = decisions_.sources.find(state);
-      if (found == decisions_.sources.end()) continue;
-      const std::vector<PlacedAxis> at = std::move(found->second.at);
-      found->second = sharding;
-      found->second.at = at;
-      for (const AxisRef& axis : sharding.axes())
-        if (overlaps(at, axis))
-          fail("store", "'{}' lives at one index of the axis '{}', and cannot be stored split over it", state->name,
-               axis.str(mesh_));
-    }
-  }
-
-  static constexpr double kTie = 1e-3;
-
-  const Graph& graph_;
   const Layout& layout_;
+  const Decisions& decisions_;
   const Mesh& mesh_;
   const Hints& hints_;
-  const Storage& storage_;
-  std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
-  std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
-  std::map<const Node*, const NodeLayout*> layout_of_;
-  std::set<const Value*> leaves_;          // outputs, and next values of states
-  std::set<const Value*> ordered_states_;  // annotated ones, and what shows them in another form
-  std::set<const Value*> wide_;            // partial values that are held in float32 if 16-bit
-  Decisions decisions_;
+  std::unordered_map<const Value*, std::vector<Sharding>> versions_;
+  double sum_ = 0;
 };
+
+// What ranks hold of all operands and results.
+double held_bytes(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints) {
+  double sum = 0;
+  const auto add = [&](const Value* value, const Sharding& sharding) {
+    sum += hinted(largest_shard(sharding, mesh), hints) * bits_of(value->dtype()) / 8;
+  };
+  for (size_t n = 0; n < layout.nodes.size(); ++n) {
+    const NodeLayout& node = layout.nodes[n];
+    for_each_operand(node, decisions.nodes[n], add);
+    for (size_t t = 0; t < node.result_slots.size(); ++t)
+      if (node.result_slots[t] >= 0) add(node.node->outputs[t], decisions.nodes[n].results[t]);
+  }
+  return sum;
+}
+
+Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
+                         const Storage& storage) {
+  constexpr int kMostPasses = 4;  // a bound on time; the second finds most
+  const auto cost = [&](const Pass& pass) {
+    const double bytes = Account(layout, pass.decisions, mesh, hints).bytes(graph) +
+                         kTie * held_bytes(layout, pass.decisions, mesh, hints);
+    return std::tuple(pass.disobeyed, pass.gathered, bytes);
+  };
+  Pass best = decide_nodes(graph, layout, mesh, hints, storage);
+  Decisions alone = best.compared ? best.decisions : Decisions{};
+  share_layout_changes(graph, layout, best.decisions);
+  if (!best.compared) return std::move(best.decisions);
+  auto least = cost(best);
+  for (int passes = 1; passes < kMostPasses; ++passes) {
+    Pass next = decide_nodes(graph, layout, mesh, hints, storage, &alone);
+    alone = next.decisions;
+    share_layout_changes(graph, layout, next.decisions);
+    const auto now = cost(next);
+    if (now >= least) break;
+    least = now;
+    best = std::move(next);
+  }
+  return std::move(best.decisions);
+}
 
 }  // namespace
 
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations, const Storage& storage) {
-  Decisions decisions = Decider(graph, layout, mesh, hints, storage).run();
-  share_layout_changes(graph, layout, decisions);
+  Decisions decisions = decide_jointly(graph, layout, mesh, hints, storage);
   for (const Annotation& annotation : annotations)
     for (const PartialAxis& claimed : annotation.sharding.partial) {
       if (claimed.axis.size == 1) continue;

@@ -142,6 +142,7 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
     for (const Value* result : node->outputs) layout.result_slots.push_back(result ? add(result, layout.at) : -1);
     layout.rule.operands.resize(node->inputs.size());
     layout.rule.results.resize(node->outputs.size());
+    index_of_[node.get()] = nodes.size();
     nodes.push_back(std::move(layout));
   }
   for (const Value* value : graph.inputs)

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tessera/mesh/sharding.h"
@@ -101,12 +102,16 @@ class Layout {
   std::vector<bool> blocked;                          ///< per component: some operator needs it whole
 
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
+  size_t index_of(const Node* node) const { return index_of_.at(node); }  ///< among `nodes`
+  const NodeLayout& of(const Node* node) const { return nodes[index_of(node)]; }
 
  private:
   void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage);
   void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
   void connect();
+
+  std::unordered_map<const Node*, size_t> index_of_;
 };
 
 /// How operand or result `tensor` of a node lies if the node splits its subfactors over `axes`. Dimensions without a

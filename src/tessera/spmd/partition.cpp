@@ -1,11 +1,11 @@
 #include "tessera/spmd/partition.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/spmd/equal_extents.h"
 #include "tessera/spmd/reshard.h"
+#include "tessera/spmd/versions.h"
 
 namespace tessera::spmd {
 namespace {
@@ -22,7 +22,6 @@ class Partitioner {
     program_.hints = hints;
     program_.graph = std::make_unique<Graph>();
     program_.graph->name = graph.name;
-    for (const NodeLayout& node : layout.nodes) layout_of_[node.node] = &node;
   }
 
   Program run() {
@@ -38,22 +37,28 @@ class Partitioner {
   }
 
  private:
-  struct Version {
-    Sharding sharding;
-    Value* value;
+  // A global value in the layouts that it has been given so far, the first as produced.
+  struct Versions {
+    std::vector<Sharding> layouts;
+    std::vector<Value*> values;
+
+    void add(const Sharding& layout, Value* value) {
+      layouts.push_back(layout);
+      values.push_back(value);
+    }
   };
 
   Graph& local() { return *program_.graph; }
 
   void add_version(const Value* global, Value* value, const Sharding& sharding) {
     program_.placements[value] = {global->name, global->type, sharding};
-    versions_[global].push_back({sharding, value});
+    versions_[global].add(sharding, value);
   }
 
   // The local form of an input, state or constant, as it is stored.
   Value* source(const Value* global) {
     auto made = versions_.find(global);
-    if (made != versions_.end()) return made->second.front().value;
+    if (made != versions_.end()) return made->second.values.front();
     bool small = global->kind == ValueKind::constant && global->data.count() <= kSmallConstant;
     bool known = small || global->kind == ValueKind::expression;
     auto stored = decisions_.sources.find(global);
@@ -82,35 +87,21 @@ class Partitioner {
   // A version of a global value in the wanted layout: an existing one, or the cheapest reshard of one.
   Value* laid_out(const Value* global, const Sharding& wanted, const std::string& consumer) {
     if (!global->producer) source(global);
-    auto& versions = versions_.at(global);
-    for (const Version& version : versions)
-      if (same_layout(version.sharding, wanted)) return version.value;
+    Versions& versions = versions_.at(global);
+    for (size_t v = 0; v < versions.layouts.size(); ++v)
+      if (same_layout(versions.layouts[v], wanted)) return versions.values[v];
     if (const NodeDecision* form = repeated(global, wanted)) {
-      emit(*layout_of_.at(global->producer), *form);
-      return versions.back().value;
+      emit(layout_.of(global->producer), *form);
+      return versions.values.back();
     }
-    std::vector<ReshardStep> best;
-    size_t from = 0;
-    double best_bytes = std::numeric_limits<double>::max();
-    for (size_t v = 0; v < versions.size(); ++v) {
-      if (versions[v].sharding.partial.empty() && !wanted.partial.empty()) continue;
-      auto steps = plan_reshard(versions[v].sharding, wanted);
-      double bytes = 0;
-      for (const ReshardStep& step : steps)
-        bytes += hinted(bytes_received(step, global->dtype(), program_.mesh), program_.hints);
-      if (bytes < best_bytes) {
-        best = std::move(steps);
-        best_bytes = bytes;
-        from = v;
-      }
-    }
-    check(best_bytes < std::numeric_limits<double>::max(), fmt::format("'{}' has a version to reshard", global->name));
+    const auto route = cheapest_route(versions.layouts, wanted, global->dtype(), program_.mesh, program_.hints);
+    check(route.has_value(), fmt::format("'{}' has a version to reshard", global->name));
     const bool once = decisions_.fetched.contains(global);
-    ReshardRecord record{global->name, consumer, versions[from].sharding, wanted, {}, 0};
-    Value* value = versions[from].value;
-    for (const ReshardStep& step : best) {
+    ReshardRecord record{global->name, consumer, versions.layouts[route->from], wanted, {}, 0};
+    Value* value = versions.values[route->from];
+    for (const ReshardStep& step : route->steps) {
       if (step.kind == ReshardKind::forget) {
-        if (!once) versions_[global].push_back({step.after, value});
+        if (!once) versions.add(step.after, value);
         continue;
       }
       bool was_partial = value->dtype() != global->dtype();
@@ -119,7 +110,7 @@ class Partitioner {
       record.bytes = record.bytes + bytes_received(step, value->dtype(), program_.mesh);
       if (was_partial && !step.after.is_partial()) value = rounded(value, global->dtype());
       program_.placements[value] = {global->name, global->type, step.after};
-      if (!once) versions_[global].push_back({step.after, value});
+      if (!once) versions.add(step.after, value);
     }
     if (!record.steps.empty()) program_.reshards.push_back(std::move(record));
     return value;
@@ -275,8 +266,7 @@ class Partitioner {
   const Layout& layout_;
   const Decisions& decisions_;
   Program program_;
-  std::map<const Value*, std::vector<Version>> versions_;
-  std::map<const Node*, const NodeLayout*> layout_of_;
+  std::map<const Value*, Versions> versions_;
 };
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <optional>
-#include <unordered_map>
-#include <unordered_set>
+#include <set>
 
 #include "tessera/spmd/reshard.h"
+#include "tessera/spmd/wishes.h"
 
 namespace tessera::spmd {
 namespace {
@@ -18,141 +18,59 @@ bool moves_data(const std::vector<ReshardStep>& steps) {
 class Sharer {
  public:
   Sharer(const Graph& graph, const Layout& layout, Decisions& decisions)
-      : graph_(graph), layout_(layout), decisions_(decisions) {
-    for (size_t n = 0; n < layout.nodes.size(); ++n) index_of_[layout.nodes[n].node] = n;
-  }
+      : graph_(graph), layout_(layout), decisions_(decisions) {}
 
   void run() {
-    for (size_t n = 0; n < layout_.nodes.size(); ++n) for_operands(n, decisions_.nodes[n], &Sharer::count);
-    for_leaves(&Sharer::count);
+    const auto visit = [this](const Value* value, const Sharding& wanted) { take(value, wanted); };
     // Uses come before what makes their operands: when a movement's operand is sought, its forms are known.
-    for_leaves(&Sharer::take);
+    for_each_leaf(graph_, decisions_, visit);
     for (size_t n = layout_.nodes.size(); n-- > 0;) {
-      drop_unused_form(n);
-      for_operands(n, decisions_.nodes[n], &Sharer::take);
-      const auto repeated = decisions_.repeated.find(layout_.nodes[n].node->outputs[0]);
+      const NodeLayout& node = layout_.nodes[n];
+      const bool moves = ops::moves_of(*node.node) >= ops::Moves::all;
+      if (moves) drop_unused_form(n);
+      for_each_operand(node, decisions_.nodes[n], visit);
+      const auto repeated = moves ? decisions_.repeated.find(node.node->outputs[0]) : decisions_.repeated.end();
       if (repeated == decisions_.repeated.end()) continue;
-      for (const NodeDecision& form : repeated->second) for_operands(n, form, &Sharer::take);
+      for (const NodeDecision& form : repeated->second) for_each_operand(node, form, visit);
     }
   }
 
  private:
-  using Visit = void (Sharer::*)(const Value*, const Sharding&);
-
-  // A value in a layout, and how to get there: the movement that makes it from what comes next on the way up.
-  struct Level {
-    const Value* value;
-    Sharding wanted;
-    NodeDecision form;  // of the value's producer; of the last level, none
-  };
-
-  struct Wish {
-    Sharding layout;
-    int uses = 0;
-  };
-
-  void for_operands(size_t n, const NodeDecision& decision, Visit visit) {
-    const NodeLayout& node = layout_.nodes[n];
-    for (size_t t = 0; t < node.operand_slots.size(); ++t)
-      if (node.operand_slots[t] >= 0) (this->*visit)(node.node->inputs[t], decision.operands[t]);
-  }
-
-  void for_leaves(Visit visit) {
-    for (const Value* output : graph_.outputs) (this->*visit)(output, decisions_.outputs.at(output));
-    for (const auto& state : graph_.values())
-      if (state->next) (this->*visit)(state->next, decisions_.sources.at(state.get()));
-  }
-
-  void count(const Value* value, const Sharding& wanted) {
-    for (const Level& level : way_up(value, wanted)) {
-      std::vector<Wish>& wishes = wishes_[level.value];
-      const auto known = find(wishes, level.wanted);
-      if (known == wishes.end())
-        wishes.push_back({level.wanted, 1});
-      else
-        ++known->uses;
-    }
-  }
-
-  int uses(const Level& level) {
-    std::vector<Wish>& wishes = wishes_[level.value];
-    const auto known = find(wishes, level.wanted);
-    return known == wishes.end() ? 0 : known->uses;
-  }
-
-  static std::vector<Wish>::iterator find(std::vector<Wish>& wishes, const Sharding& layout) {
-    return std::find_if(wishes.begin(), wishes.end(),
-                        [&](const Wish& wish) { return same_layout(wish.layout, layout); });
-  }
-
   void take(const Value* value, const Sharding& wanted) {
-    if (!value->producer) return;
-    std::vector<Level> way = way_up(value, wanted);
+    if (!value->producer || ops::moves_of(*value->producer) < ops::Moves::all) return;
+    const bool changes = moves_data(plan_reshard(made(value), wanted));
+    const auto way = changes ? way_up(layout_, value, wanted, decisions_.fetched) : std::vector<Level>{};
     if (way.size() < 2 || best_of(way) == 0) {
       taken_.insert(value);
       return;
     }
     std::vector<NodeDecision>& forms = decisions_.repeated[value];
-    if (std::none_of(forms.begin(), forms.end(),
-                     [&](const NodeDecision& form) { return same_layout(form.results[0], wanted); }))
-      forms.push_back(std::move(way[0].form));
+    if (std::any_of(forms.begin(), forms.end(),
+                    [&](const NodeDecision& form) { return same_layout(form.results[0], wanted); }))
+      return;
+    NodeDecision form = decisions_.nodes[layout_.index_of(value->producer)];
+    form.axes = way[0].axes;
+    form.operands[0] = way[1].wanted;
+    form.results[0] = way[0].wanted;
+    forms.push_back(std::move(form));
   }
 
+  // The lowest level at which the layout is there, or is wanted by most uses.
   size_t best_of(const std::vector<Level>& way) {
-    if (!moves_data(plan_reshard(produced(way[0].value), way[0].wanted))) return 0;
+    if (!wishes_) wishes_.emplace(graph_, layout_, decisions_);
     size_t best = 0;
-    int most = uses(way[0]);
+    int most = wishes_->uses(way[0].value, way[0].wanted);
     for (size_t i = 1; i < way.size(); ++i) {
-      if (same_layout(produced(way[i].value), way[i].wanted)) return i;
-      if (const int here = uses(way[i]); here > most) best = i, most = here;
+      if (same_layout(made(way[i].value), way[i].wanted)) return i;
+      if (const int here = wishes_->uses(way[i].value, way[i].wanted); here > most) best = i, most = here;
     }
     return best;
   }
 
-  const Sharding& produced(const Value* value) const {
+  const Sharding& made(const Value* value) const {
     const auto& results = value->producer->outputs;
     const auto at = std::find(results.begin(), results.end(), value) - results.begin();
-    return decisions_.nodes[index_of_.at(value->producer)].results[at];
-  }
-
-  // The value in the layout, the operand of the movement that makes it in the layout that this takes, and so on.
-  std::vector<Level> way_up(const Value* value, Sharding wanted) const {
-    std::vector<Level> way;
-    if (!value->producer || wanted.is_partial()) return way;
-    way.push_back({value, std::move(wanted), {}});
-    while (auto form = form_of(way.back())) {
-      way.back().form = *form;
-      way.push_back({value = value->producer->inputs[0], form->operands[0], {}});
-    }
-    return way;
-  }
-
-  // How the movement that makes a value computes it in the layout that is wanted; nothing if it cannot, if there is no
-  // movement, or if its operand is stored: a stored value's uses are sliced, or fetched one by one.
-  std::optional<NodeDecision> form_of(const Level& level) const {
-    const Node& mover = *level.value->producer;
-    if (ops::moves_of(mover) < ops::Moves::all || !mover.inputs[0]->producer) return std::nullopt;
-    if (decisions_.fetched.contains(level.value)) return std::nullopt;
-    const size_t n = index_of_.at(&mover);
-    const NodeLayout& node = layout_.nodes[n];
-    const Slot& slot = layout_.slots[node.result_slots[0]];
-    if (slot.annotated || slot.stored) return std::nullopt;  // it is computed as ordered
-    NodeDecision form = decisions_.nodes[n];
-    std::vector<DimSharding> dims;
-    for (size_t d = 0; d < slot.dims.size(); ++d) {
-      const auto dim = refine(level.wanted.dims[d], boundaries(slot.sharding().dims[d]));
-      if (!dim || dim->parts.size() != slot.dims[d].parts.size()) return std::nullopt;
-      dims.push_back(*dim);
-    }
-    for (size_t s = 0; s < node.subfactors.size(); ++s) {
-      form.axes[s].clear();
-      for (const Place& place : node.subfactors[s].places)
-        if (place.result && node.subfactors[s].splittable) form.axes[s] = dims[place.dim].parts[place.part].axes;
-    }
-    form.operands[0] = laid_out(layout_, node, form.axes, false, 0);
-    form.results[0] = laid_out(layout_, node, form.axes, true, 0);
-    if (!same_layout(form.results[0], level.wanted)) return std::nullopt;
-    return form;
+    return decisions_.nodes[layout_.index_of(value->producer)].results[at];
   }
 
   // A movement whose result nobody takes as it was to be made is made as the first that others take.
@@ -169,9 +87,8 @@ class Sharer {
   const Graph& graph_;
   const Layout& layout_;
   Decisions& decisions_;
-  std::unordered_map<const Node*, size_t> index_of_;
-  std::unordered_map<const Value*, std::vector<Wish>> wishes_;  // of all uses, those below movements included
-  std::unordered_set<const Value*> taken_;                      // as first made, by somebody
+  std::optional<Wishes> wishes_;  // of the decisions as they came; made when first needed
+  std::set<const Value*> taken_;  // as first made, by somebody
 };
 
 }  // namespace

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tessera/spmd/layout.h"
+#include "tessera/spmd/reshard.h"
+
+namespace tessera::spmd {
+
+/// How a value gets into a layout from one in which it is already.
+struct Route {
+  size_t from = 0;  ///< among the layouts in which it is
+  std::vector<ReshardStep> steps;
+  double bytes = 0;  ///< that one rank receives, symbols as hinted
+};
+
+/// The cheapest route from any of several layouts of a value; the first of equally cheap ones. Nullopt if there is
+/// none: a sum is partial only if it was made so.
+std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, DType dtype,
+                                    const Mesh& mesh, const Hints& hints);
+
+}  // namespace tessera::spmd

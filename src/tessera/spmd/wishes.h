@@ -1,0 +1,69 @@
+#pragma once
+
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/spmd/decide.h"
+
+namespace tessera::spmd {
+
+/// A value in a layout that a use of it wants, seen from a place on the way up.
+struct Level {
+  const Value* value = nullptr;
+  Sharding wanted;
+  /// Per subfactor of the movement that makes `value` from the next level: the axes over which it is split then. Empty
+  /// at the last level.
+  std::vector<std::vector<AxisRef>> axes;
+};
+
+/// The value itself; if a movement (Transpose, Reshape) makes it, the movement's operand in the layout from which the
+/// movement makes what is wanted; and so on. The way ends at a value that is computed, is made as an annotation orders
+/// or as states are stored, or is in `fetched`; and before stored ones, of which a use takes a slice or a copy of its
+/// own. It is empty for these, and for partial sums.
+///
+/// Example: if Transpose(h) is wanted in [-, tp], then h is wanted in [tp, -].
+std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
+                          const std::set<const Value*>& fetched);
+
+/// The layouts in which a program's uses want each value. A movement has no wishes of its own if its users' wishes go
+/// through it, since it can be made in other layouts.
+class Wishes {
+ public:
+  struct Wish {
+    Sharding layout;
+    int uses = 0;
+  };
+
+  Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions);
+
+  /// In the order from the last use to the first.
+  const std::vector<Wish>& of(const Value* value) const;
+  /// How many uses want the value in this layout.
+  int uses(const Value* value, const Sharding& layout) const;
+
+ private:
+  void add(const Value* value, const Sharding& wanted);
+
+  const Layout& layout_;
+  const Decisions& decisions_;
+  std::unordered_map<const Value*, std::vector<Wish>> wishes_;
+  std::set<const Node*> passed_;  // movements through which a wish goes
+};
+
+/// Calls `visit(value, layout)` for what leaves the graph: its outputs, and the next values of states.
+template <typename Visit>
+void for_each_leaf(const Graph& graph, const Decisions& decisions, Visit visit) {
+  for (const Value* output : graph.outputs) visit(output, decisions.outputs.at(output));
+  for (const auto& state : graph.values())
+    if (state->next) visit(state->next, decisions.sources.at(state.get()));
+}
+
+/// Calls `visit(value, layout)` for each operand of a node that has a layout.
+template <typename Visit>
+void for_each_operand(const NodeLayout& node, const NodeDecision& decision, Visit visit) {
+  for (size_t t = 0; t < node.operand_slots.size(); ++t)
+    if (node.operand_slots[t] >= 0) visit(node.node->inputs[t], decision.operands[t]);
+}
+
+}  // namespace tessera::spmd
