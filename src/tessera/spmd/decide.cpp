@@ -1,6 +1,7 @@
 #include "tessera/spmd/decide.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 
@@ -75,6 +76,11 @@ double held_bytes(const Layout& layout, const Decisions& decisions, const Mesh& 
   return sum;
 }
 
+bool are_alike(const Decisions& a, const Decisions& b) {
+  return std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(),
+                    [](const NodeDecision& x, const NodeDecision& y) { return x.axes == y.axes; });
+}
+
 Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                          const Storage& storage) {
   constexpr int kMostPasses = 4;  // a bound on time; the second finds most
@@ -87,13 +93,15 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& m
   Decisions alone = best.compared ? best.decisions : Decisions{};
   share_layout_changes(graph, layout, best.decisions);
   if (!best.compared) return std::move(best.decisions);
-  auto least = cost(best);
+  std::optional<decltype(cost(best))> least;
   for (int passes = 1; passes < kMostPasses; ++passes) {
     Pass next = decide_nodes(graph, layout, mesh, hints, storage, &alone);
+    if (are_alike(next.decisions, alone)) break;
     alone = next.decisions;
     share_layout_changes(graph, layout, next.decisions);
+    if (!least) least = cost(best);
     const auto now = cost(next);
-    if (now >= least) break;
+    if (now >= *least) break;
     least = now;
     best = std::move(next);
   }

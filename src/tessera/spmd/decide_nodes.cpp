@@ -183,19 +183,20 @@ class Decider {
     return {.disobeyed = obeys ? 0 : 1, .bytes = moved};
   }
 
-  Cost cost(const NodeLayout& node, const Assignment& assignment) const {
+  // At least `most` if it would be more.
+  Cost cost(const NodeLayout& node, const Assignment& assignment, const Cost& most) const {
     Cost sum;
-    for (size_t t = 0; t < node.operand_slots.size(); ++t)
+    for (size_t t = 0; t < node.operand_slots.size() && sum < most; ++t)
       if (node.operand_slots[t] >= 0) {
         Sharding wanted = laid_out(node, assignment, false, t);
-        sum += operand_cost(node, t, wanted);
         sum.bytes += kTie * local_bytes(wanted, node.node->inputs[t]->dtype());
+        if (sum < most) sum += operand_cost(node, t, wanted);
       }
-    for (size_t t = 0; t < node.result_slots.size(); ++t)
+    for (size_t t = 0; t < node.result_slots.size() && sum < most; ++t)
       if (node.result_slots[t] >= 0) {
         Sharding produced = laid_out(node, assignment, true, t);
-        sum += result_cost(node, t, produced);
         sum.bytes += kTie * local_bytes(produced, node.node->outputs[t]->dtype());
+        if (sum < most) sum += result_cost(node, t, produced);
       }
     sum.bytes += inner_bytes(node, assignment);
     return sum;
@@ -266,7 +267,7 @@ class Decider {
     if (tried >= kMostTried) return;
     if (s == candidates.size()) {
       ++tried;
-      const Cost sum = cost(node, now);
+      const Cost sum = cost(node, now, best_cost);
       if (sum < best_cost) {
         best_cost = sum;
         best = now;
