@@ -64,17 +64,18 @@ class Decider {
  public:
   Decider(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints, const Storage& storage,
           const Decisions* before)
-      : graph_(graph), layout_(layout), mesh_(mesh), hints_(hints), storage_(storage), before_(before) {
+      : graph_(graph),
+        layout_(layout),
+        mesh_(mesh),
+        hints_(hints),
+        storage_(storage),
+        before_(before),
+        ordered_states_(ordered_states(layout)) {
     if (before) wishes_.emplace(graph, layout, *before);
     decisions_.fetched = fetched_values(graph, storage);
     leaves_.insert(graph.outputs.begin(), graph.outputs.end());
     for (const auto& value : graph.values())
       if (value->next) leaves_.insert(value->next);
-    for (const auto& [value, slots] : layout.of_value)
-      if (value->kind == ValueKind::state && layout.slots[slots.front()].annotated) ordered_states_.insert(value);
-    for (const NodeLayout& node : layout.nodes)
-      if (ops::moves_of(*node.node) >= ops::Moves::all && ordered_states_.contains(node.node->inputs[0]))
-        ordered_states_.insert(node.node->outputs[0]);
   }
 
   Pass run() {
@@ -345,6 +346,18 @@ class Decider {
     return axes;
   }
 
+  // The assignment less the axes over which operands are partial, where they split something last.
+  Assignment without_partial_axes(const NodeLayout& node, Assignment assignment) const {
+    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+      const auto known = versions_.find(node.node->inputs[t]);
+      if (node.operand_slots[t] < 0 || known == versions_.end()) continue;
+      for (const PartialAxis& partial : known->second.front().partial)
+        for (auto& axes : assignment)
+          if (!axes.empty() && axes.back() == partial.axis) axes.pop_back();
+    }
+    return assignment;
+  }
+
   static bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayout& node) {
     return set.reduction == axis.reduction && std::all_of(set.finite.begin(), set.finite.end(), [&](int other) {
              return ops::are_finite(node.node->inputs[other]);
@@ -402,7 +415,12 @@ class Decider {
     NodeDecision decision;
     decision.axes = choose(node);
     std::vector<int> partial_operands;
-    auto kept = kept_partials(node, decision.axes, partial_operands, decision.held);
+    Assignment whole = without_partial_axes(node, decision.axes);
+    auto kept = kept_partials(node, whole, partial_operands, decision.held);
+    if (partial_operands.size() > 1 && !kept.empty())
+      decision.axes = std::move(whole);  // each would be scattered; their sum is scattered once
+    else
+      kept = kept_partials(node, decision.axes, partial_operands, decision.held);
     if (kept.empty()) decision.held.clear();
     for (const PartialAxis& partial : kept) decision.held_along.push_back(partial.axis);
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
@@ -482,11 +500,11 @@ class Decider {
   const Mesh& mesh_;
   const Hints& hints_;
   const Storage& storage_;
+  const Decisions* before_;  // of the earlier pass, if there is one
+  const std::set<const Value*> ordered_states_;
   std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
   std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
   std::set<const Value*> leaves_;                           // outputs, and next values of states
-  std::set<const Value*> ordered_states_;                   // annotated ones, and what shows them in another form
-  const Decisions* before_;                                 // of the earlier pass, if there is one
   std::optional<Wishes> wishes_;                            // of its uses
   bool compared_ = false;
   Cost orders_;

@@ -331,6 +331,16 @@ void Layout::connect() {
     }
 }
 
+std::set<const Value*> ordered_states(const Layout& layout) {
+  std::set<const Value*> ordered;
+  for (const auto& [value, slots] : layout.of_value)
+    if (value->kind == ValueKind::state && layout.slots[slots.front()].annotated) ordered.insert(value);
+  for (const NodeLayout& node : layout.nodes)
+    if (ops::moves_of(*node.node) >= ops::Moves::all && ordered.contains(node.node->inputs[0]))
+      ordered.insert(node.node->outputs[0]);
+  return ordered;
+}
+
 Sharding laid_out(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                   bool result, size_t tensor) {
   Sharding sharding = layout.slots[result ? node.result_slots[tensor] : node.operand_slots[tensor]].sharding();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -113,6 +114,9 @@ class Layout {
 
   std::unordered_map<const Node*, size_t> index_of_;
 };
+
+/// The annotated states, and what only shows one in another form (its transpose): the order counts there, too.
+std::set<const Value*> ordered_states(const Layout& layout);
 
 /// How operand or result `tensor` of a node lies if the node splits its subfactors over `axes`. Dimensions without a
 /// subfactor are whole. Partial sums, which a split contraction leaves, are not in it.

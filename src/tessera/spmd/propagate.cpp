@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "tessera/base/error.h"
@@ -221,7 +222,10 @@ class Updates {
 
 class Spreader {
  public:
-  explicit Spreader(Layout& layout) : layout_(layout) {}
+  explicit Spreader(Layout& layout) : layout_(layout) {
+    for (const Value* value : ordered_states(layout))
+      for (int slot : layout.of_value.at(value)) ordered_.insert(slot);
+  }
 
   Propagation run() {
     Propagation result;
@@ -263,10 +267,14 @@ class Spreader {
     return changed;
   }
 
+  bool is_ordered(const Place& place) const {
+    return layout_.slots[place.slot].annotated || ordered_.contains(place.slot);
+  }
+
   // The strength of an axis list's claim: annotated tensors first, then larger ones.
   std::pair<bool, double> weight(const Place& place) {
     const Slot& slot = layout_.slots[place.slot];
-    return {slot.annotated, slot.bytes};
+    return {is_ordered(place), slot.bytes};
   }
 
   // The subfactor of a node that an axis belongs to, when several have it. Between two annotated ones the contraction
@@ -279,7 +287,7 @@ class Spreader {
       for (const Place& place : sub.places)
         for (const AxisRef& used : at(place).axes) {
           const Slot& slot = layout_.slots[place.slot];
-          std::tuple claim{slot.annotated, slot.annotated && reduces, slot.bytes};
+          std::tuple claim{is_ordered(place), is_ordered(place) && reduces, slot.bytes};
           if (used.overlaps(axis) && (!best || claim > best_claim)) {
             best = &sub;
             best_claim = claim;
@@ -354,6 +362,7 @@ class Spreader {
   }
 
   Layout& layout_;
+  std::set<int> ordered_;  // slots of annotated states, and of what shows them in another form
   int round_ = 0;
   bool recording_ = false;
   std::vector<Lost> lost_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace tessera::spmd {
@@ -94,8 +95,31 @@ class Finder {
     return std::any_of(a.begin(), a.end(), [&](int component) { return b.contains(component); });
   }
 
+  // By component: how many nodes besides products with weights reduce over it.
+  std::map<int, int64_t> other_reductions() const {
+    std::set<const NodeLayout*> products;
+    for (const Product& product : products_) products.insert(product.node);
+    std::map<int, int64_t> counts;
+    for (const NodeLayout& node : layout_.nodes)
+      for (const SubFactor& sub : node.subfactors)
+        if (node.rule.factors[sub.factor].makes_partial() && !products.contains(&node))
+          ++counts[component(sub.places.front())];
+    return counts;
+  }
+
+  // Where norms leave the residual stream to be split, too, they would reduce over ranks. So the products that sum over
+  // what least other nodes reduce over come first: those over heads and hidden dimensions.
   void pair_up() {
-    for (const Product& row : products_) {
+    std::map<int, int64_t> reductions = other_reductions();
+    std::vector<std::pair<int64_t, const Product*>> rows;
+    for (const Product& product : products_) {
+      int64_t count = 0;
+      for (int component : product.contraction) count += reductions[component];
+      rows.emplace_back(count, &product);
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [count, candidate] : rows) {
+      const Product& row = *candidate;
       if (row.contraction.empty() || meets(row.results, split_)) continue;
       std::vector<const Product*> partners;
       bool clash = false;
