@@ -30,12 +30,17 @@ struct Decisions {
   std::map<const Value*, std::vector<NodeDecision>> repeated;
 };
 
-/// Chooses every node's compute sharding from the propagated layouts, in graph order.
+/// Chooses every node's compute sharding from the propagated layouts.
 ///
 /// Where the layouts around a node agree (an axis runs along one subfactor only), that is the choice. Where they do
 /// not, the combinations are compared by the bytes that operands and results would move; annotated results are obeyed
-/// and annotated states are not gathered while another way exists. Partial results stay partial through operators that
-/// allow it and do not enlarge what must be reduced; they are reduced where a consumer needs it, once.
+/// and annotated states are not gathered while another way exists. A first pass takes for what neighbours want the
+/// layouts that propagation found; further passes know what they wanted in the pass before, and that a layout which
+/// others want of an operand costs nothing more. The cheapest pass counts. Then movements share layout changes
+/// (share.h).
+///
+/// Partial results stay partial through operators that allow it and do not enlarge what must be reduced; they are
+/// reduced where a consumer needs it, once. Terms that are partial over an axis add up before the sum is scattered.
 ///
 /// Sources are stored in what all their uses have in common, so that each use is a free slice; annotated ones as
 /// ordered.

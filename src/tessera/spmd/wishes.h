@@ -17,12 +17,13 @@ struct Level {
   std::vector<std::vector<AxisRef>> axes;
 };
 
-/// The value itself; if a movement (Transpose, Reshape) makes it, the movement's operand in the layout from which the
-/// movement makes what is wanted; and so on. The way ends at a value that is computed, is made as an annotation orders
-/// or as states are stored, or is in `fetched`; and before stored ones, of which a use takes a slice or a copy of its
-/// own. It is empty for these, and for partial sums.
+/// The value itself; if a movement (Transpose, Reshape) makes it, also the movement's operand, in the layout from which
+/// the movement makes what is wanted; and so on. Example: if Transpose(h) is wanted in [-, tp], then h is wanted in
+/// [tp, -].
 ///
-/// Example: if Transpose(h) is wanted in [-, tp], then h is wanted in [tp, -].
+/// The way ends at values that are computed, that an annotation or the storage of a state orders, or that are in
+/// `fetched`. It does not reach sources, because each use of a source takes its own slice. It is empty for sources and
+/// for partial sums.
 std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
                           const std::set<const Value*>& fetched);
 
