@@ -29,9 +29,8 @@ bool communicates(const OnnxModel& model, const Node& node) {
     return std::any_of(graph.nodes().begin(), graph.nodes().end(),
                        [&](const auto& inner) { return communicates(model, *inner); });
   };
-  for (const Attribute& attribute : node.attributes)
-    if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body && any(**body))
-      return true;
+  for (const Graph* region : node.regions())
+    if (any(*region)) return true;
   return std::any_of(model.functions.begin(), model.functions.end(), [&](const Function& function) {
     return name_of(function) == FunctionName{node.domain, node.op_type, node.overload} && any(*function.body);
   });
@@ -51,9 +50,7 @@ Function copy_of(const Function& function) {
 
 void collect_calls(const OnnxModel& model, const Graph& graph, std::set<FunctionName>& called) {
   for (const auto& node : graph.nodes()) {
-    for (const Attribute& attribute : node->attributes)
-      if (const auto* body = std::get_if<std::shared_ptr<Graph>>(&attribute.value); body && *body)
-        collect_calls(model, **body, called);
+    for (const Graph* region : node->regions()) collect_calls(model, *region, called);
     for (const Function& function : model.functions)
       if (name_of(function) == FunctionName{node->domain, node->op_type, node->overload} &&
           called.insert(name_of(function)).second)
