@@ -99,7 +99,9 @@ TEST_P(Machines, order_the_queues) {
       continue;
     }
     EXPECT_EQ(queue == QueueKind::communication, action.phase == Phase::start);
-    if (action.phase == Phase::start) EXPECT_EQ(after, computed);  // -1: the inputs and the arena
+    if (action.phase == Phase::start) {
+      EXPECT_EQ(after, computed);  // -1: the inputs and the arena
+    }
     if (action.phase == Phase::wait) {
       ASSERT_GE(after, 0);
       EXPECT_EQ(actions[after].action.task, action.task);
@@ -141,8 +143,9 @@ TEST_P(Machines, state_what_steps_need) {
   std::vector<int> ended(machine().steps.size(), -1);
   for (int a = 0; a < static_cast<int>(machine().actions->size()); ++a) {
     const auto& [task, phase] = (*machine().actions)[a].action;
-    if (phase != Phase::wait)
+    if (phase != Phase::wait) {
       for (int other : (*machine().needs)[task]) EXPECT_GE(ended[other], 0) << task << " needs " << other;
+    }
     if (phase != Phase::start) ended[task] = a;
   }
 }
@@ -160,8 +163,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Machines,
                                           testing::Values("tp=1", "tp=2", "dp=2,tp=2", "tp=3"),
                                           testing::Values("cpu", "simulated")),
                          [](const auto& info) {
-                           const auto& [model, mesh, device] = info.param;
-                           std::string name = model + "_" + mesh + "_" + device;
+                           std::string name =
+                               std::get<0>(info.param) + "_" + std::get<1>(info.param) + "_" + std::get<2>(info.param);
                            for (char& c : name)
                              if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
                            return name;
