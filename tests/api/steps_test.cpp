@@ -167,19 +167,19 @@ TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction)
 
 TEST(StepCommunication, of_sequence_is_four_gathers_and_four_scatters_a_layer) {
   constexpr int64_t kLayers = 2;
-  // The embedding's result, and the gradients of tokens and positions; the gradients of what stays whole, which every
-  // rank has of its part of the sequence: scale and shift of five norms, two biases a layer, the head; the loss, its
-  // count and the norm.
-  constexpr int64_t kScatters = kLayers * 4 + 1, kGathers = kLayers * 4 + 2, kWhole = 10 + kLayers * 2 + 1;
+  // Scattered: the embedding's result, and the gradient of the head's operand. Gathered: that operand, and the
+  // gradients of tokens and positions. Reduced: the gradients of what stays whole, which every rank has of its part of
+  // the sequence (scale and shift of five norms, two biases a layer), the loss's three and the norm.
+  constexpr int64_t kScatters = kLayers * 4 + 2, kGathers = kLayers * 4 + 3, kReduced = 10 + kLayers * 2 + 3 + 1;
   for (const std::string mesh : {"tp=2", "tp=3", "tp=8"})
     EXPECT_EQ(counts_of({"gpt-adamw", mesh, "megatron+sequence", ""}),
-              (Counts{{"reduce_scatter tp", kScatters}, {"all_gather tp", kGathers}, {"all_reduce tp", kWhole + 3}}))
+              (Counts{{"reduce_scatter tp", kScatters}, {"all_gather tp", kGathers}, {"all_reduce tp", kReduced}}))
         << mesh;
   // Replicas reduce 28 gradients (that of the tokens is gathered), the loss and its count; what is split over the
   // sequence in one go.
   EXPECT_EQ(counts_of({"gpt-adamw", "dp=2,tp=2", "dp+megatron+sequence", ""}), (Counts{{"reduce_scatter tp", kScatters},
                                                                                        {"all_gather tp", kGathers},
-                                                                                       {"all_reduce tp", kWhole + 3},
+                                                                                       {"all_reduce tp", kReduced},
                                                                                        {"all_reduce dp", 28 + 2},
                                                                                        {"all_gather dp", 2}}));
 }

@@ -36,7 +36,8 @@ void expect_like_cpu(std::string_view text, std::string_view mesh, const Compile
     const Tensors want = cpu.run(given), got = simulated.run(given);
     for (const auto& [name, tensor] : want) {
       ASSERT_EQ(got.at(name).dims, tensor.dims) << name;
-      if (tensor.bytes > 0) EXPECT_EQ(std::memcmp(got.at(name).data, tensor.data, tensor.bytes), 0) << name;
+      if (tensor.bytes == 0) continue;
+      EXPECT_EQ(std::memcmp(got.at(name).data, tensor.data, tensor.bytes), 0) << name;
     }
   }
 }
