@@ -292,6 +292,9 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan = {}, con
 
 class Connection;
 
+/// The names of devices that ranks can compute on (SessionOptions::device).
+const std::vector<std::string>& devices();
+
 struct SessionOptions {
   int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
   /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests

@@ -12,6 +12,10 @@
 namespace tessera {
 inline namespace v1 {
 
+const std::vector<std::string>& devices() {
+  return device::device_names();
+}
+
 namespace {
 
 runtime::ExecutorOptions executor_options(const SessionOptions& options, const runtime::ProgramsForSizes& for_sizes,

@@ -387,6 +387,7 @@ void RunOptions::declare(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--device", device,
                  "what ranks compute on: cpu; simulated, a CPU that behaves like an accelerator, for tests")
+      ->check(CLI::IsMember(devices()))
       ->capture_default_str();
   memory.declare(app,
                  "bytes, as 512M or 4G, that each process may hold for all of its ranks; else what the machine has");
