@@ -129,9 +129,10 @@ std::map<const Value*, uint64_t> derivations(const spmd::Program& program,
       add(hash, attribute.value);
     }
     for (const Value* operand : node->inputs) hash.add(operand ? numbers.at(operand) : 0);
-    for (const Value* result : node->outputs) {
+    for (size_t r = 0; r < node->outputs.size(); ++r) {
+      const Value* result = node->outputs[r];
       if (!result) continue;
-      hash.add(fmt::format("{} {}", name_of(result->dtype()), to_string(result->shape())));
+      hash.add(fmt::format("{}: {} {}", r, name_of(result->dtype()), to_string(result->shape())));
       numbers[result] = hash.value();
     }
   }

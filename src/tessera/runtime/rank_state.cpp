@@ -237,10 +237,10 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   const bool only_for_this = !shards_.contains(part) && !resident_.contains(part);
   const auto let_go_of_plain = [&, derived = programs.of(rank_).derived.contains(state)] {
     if (!only_for_this) return;
+    if (derived) note_load_peak();
     resident_.erase(part);
     auto plain = shards_.extract(part);
     if (!derived) return;
-    note_load_peak();
     if (plain) made_.insert(std::move(plain));
     if (state->uses.size() == 1) made_.erase(part);
   };

@@ -14,8 +14,8 @@
 namespace tessera::spmd {
 namespace {
 
-// What one rank receives under some decisions, layout changes that uses share counted once, as the partitioner makes
-// them.
+// What one rank receives under some decisions, in layout changes and within nodes. Counts a layout change once that
+// several uses share, as the partitioner makes it.
 class Account {
  public:
   Account(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints)
@@ -29,6 +29,8 @@ class Account {
         if (layout_.nodes[n].result_slots[t] >= 0)
           versions_[layout_.nodes[n].node->outputs[t]] = {decisions_.nodes[n].results[t]};
     }
+    for (size_t n = 0; n < layout_.nodes.size(); ++n)
+      sum_ += bytes_within(layout_, layout_.nodes[n], decisions_.nodes[n].axes, mesh_, hints_);
     for_each_leaf(graph, decisions_, visit);
     return sum_;
   }

@@ -25,7 +25,7 @@ struct Decisions {
   /// States with a storage layout of their own, and what is made of such states alone, element by element: each use
   /// takes it from there anew, so that no gathered form outlives its use.
   std::set<const Value*> fetched;
-  /// Of results that only move their operand's elements: further forms, for uses that share what the operand becomes
+  /// Further forms of results that only move their operand's elements, for uses that share what the operand becomes
   /// (share.h).
   std::map<const Value*, std::vector<NodeDecision>> repeated;
 };

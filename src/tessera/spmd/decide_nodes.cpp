@@ -139,11 +139,10 @@ class Decider {
   // Whether other uses, too, want operand `t`, or what movements make it from, in this layout: then they share it.
   bool is_wanted_by_others(const NodeLayout& node, size_t t, const Sharding& wanted) const {
     if (!before_ || decisions_.fetched.contains(node.node->inputs[t])) return false;
-    const Sharding& own = before_->nodes[layout_.index_of(node.node)].operands[t];
-    const int known = same_layout(own, wanted) ? 1 : 0;
     const auto way = way_up(layout_, node.node->inputs[t], wanted, decisions_.fetched);
-    return std::any_of(way.begin(), way.end(),
-                       [&](const Level& level) { return wishes_->uses(level.value, level.wanted) > known; });
+    return std::any_of(way.begin(), way.end(), [&](const Level& level) {
+      return wishes_->is_wanted_beside(node.node, level.value, level.wanted);
+    });
   }
 
   // To bring a result into all layouts in which the earlier pass' uses want it; without one, into the one that
@@ -199,22 +198,7 @@ class Decider {
         sum.bytes += kTie * local_bytes(produced, node.node->outputs[t]->dtype());
         if (sum < most) sum += result_cost(node, t, produced);
       }
-    sum.bytes += inner_bytes(node, assignment);
-    return sum;
-  }
-
-  // What the local form moves by itself (ops::Localizer::reduce), in float32 at least.
-  double inner_bytes(const NodeLayout& node, const Assignment& assignment) const {
-    double sum = 0;
-    for (size_t s = 0; s < node.subfactors.size(); ++s) {
-      const int factor = node.subfactors[s].factor, times = ops::traits_of(node.rule.factors[factor].kind).reductions;
-      if (times == 0 || assignment[s].empty()) continue;
-      const Sharding after = without_factor(laid_out(node, assignment, true, 0), node, factor);
-      Sharding before = after;
-      for (const AxisRef& axis : assignment[s]) before.partial.push_back({axis, Reduction::sum});
-      const DType dtype = node.node->outputs[0]->dtype();
-      sum += times * bytes(before, after, bits_of(dtype) < 32 ? DType::float32 : dtype);
-    }
+    if (sum < most) sum.bytes += bytes_within(layout_, node, assignment, mesh_, hints_);
     return sum;
   }
 
@@ -351,9 +335,12 @@ class Decider {
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       const auto known = versions_.find(node.node->inputs[t]);
       if (node.operand_slots[t] < 0 || known == versions_.end()) continue;
-      for (const PartialAxis& partial : known->second.front().partial)
-        for (auto& axes : assignment)
-          if (!axes.empty() && axes.back() == partial.axis) axes.pop_back();
+      const auto& partial = known->second.front().partial;
+      const auto is_partial = [&](const AxisRef& axis) {
+        return std::any_of(partial.begin(), partial.end(), [&](const PartialAxis& sum) { return sum.axis == axis; });
+      };
+      for (auto& axes : assignment)
+        while (!axes.empty() && is_partial(axes.back())) axes.pop_back();
     }
     return assignment;
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <map>
 
 #include "tessera/base/error.h"
 
@@ -274,7 +276,7 @@ class Planner {
           has_other_use |= goal_.uses(axis);
         }
     }
-    // Of a whole, reordering and then gathering moves 1/after, gathering all and slicing 1 - 1/before.
+    // Reordering and then gathering moves 1/after of the whole, gathering all and slicing 1 - 1/before.
     if (!has_other_use && before >= after * (before - 1)) return std::nullopt;
     if (!Expr::exact_divide(now_.dims[d].parts[p].size, pieces)) return std::nullopt;
     return result;
@@ -410,12 +412,16 @@ std::vector<int64_t> targets_of(const ReshardStep& step) {
       targets[static_cast<size_t>(member)] = member;
       served[static_cast<size_t>(member)] = true;
     }
-  for (int64_t to = 0; to < members; ++to)
-    for (int64_t from = 0; from < members && !served[static_cast<size_t>(to)]; ++from)
-      if (targets[static_cast<size_t>(from)] < 0 && piece(from, before) == piece(to, after)) {
-        targets[static_cast<size_t>(from)] = to;
-        served[static_cast<size_t>(to)] = true;
-      }
+  std::map<int64_t, std::deque<int64_t>> free;  // senders by their piece
+  for (int64_t from = 0; from < members; ++from)
+    if (targets[static_cast<size_t>(from)] < 0) free[piece(from, before)].push_back(from);
+  for (int64_t to = 0; to < members; ++to) {
+    if (served[static_cast<size_t>(to)]) continue;
+    auto& senders = free[piece(to, after)];
+    if (senders.empty()) continue;
+    targets[static_cast<size_t>(senders.front())] = to;
+    senders.pop_front();
+  }
   return targets;
 }
 

@@ -15,4 +15,24 @@ std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const 
   return best;
 }
 
+double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                    const Mesh& mesh, const Hints& hints) {
+  double sum = 0;
+  for (int factor = 0; factor < static_cast<int>(node.rule.factors.size()); ++factor) {
+    const int times = ops::traits_of(node.rule.factors[factor].kind).reductions;
+    if (times == 0) continue;
+    const Sharding after = without_factor(laid_out(layout, node, axes, true, 0), node, factor);
+    Sharding before = after;
+    for (size_t s = 0; s < node.subfactors.size(); ++s)
+      if (node.subfactors[s].factor == factor)
+        for (const AxisRef& axis : axes[s])
+          if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
+    if (!before.is_partial()) continue;
+    const DType dtype = node.node->outputs[0]->dtype();
+    for (const ReshardStep& step : plan_reshard(before, after))
+      sum += times * hinted(bytes_received(step, bits_of(dtype) < 32 ? DType::float32 : dtype, mesh), hints);
+  }
+  return sum;
+}
+
 }  // namespace tessera::spmd

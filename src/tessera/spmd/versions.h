@@ -20,4 +20,9 @@ struct Route {
 std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, DType dtype,
                                     const Mesh& mesh, const Hints& hints);
 
+/// Bytes that one rank receives within a node's local form (ops::Localizer::reduce), in float32 at least: one reduction
+/// or more over all axes of each factor of such a kind.
+double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                    const Mesh& mesh, const Hints& hints);
+
 }  // namespace tessera::spmd

@@ -33,10 +33,6 @@ bool is_free_to_move(const Layout& layout, const Value* value, const std::set<co
   return !slot.annotated && !slot.stored;
 }
 
-auto find(auto& wishes, const Sharding& layout) {
-  return std::find_if(wishes.begin(), wishes.end(), [&](const auto& wish) { return same_layout(wish.layout, layout); });
-}
-
 }  // namespace
 
 std::vector<Level> way_up(const Layout& layout, const Value* value, const Sharding& wanted,
@@ -57,22 +53,29 @@ std::vector<Level> way_up(const Layout& layout, const Value* value, const Shardi
 
 Wishes::Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions)
     : layout_(layout), decisions_(decisions) {
-  const auto visit = [this](const Value* value, const Sharding& wanted) { add(value, wanted); };
-  for_each_leaf(graph, decisions, visit);
-  for (size_t n = layout.nodes.size(); n-- > 0;)
-    if (!passed_.contains(layout.nodes[n].node)) for_each_operand(layout.nodes[n], decisions.nodes[n], visit);
+  const auto leaves = [this](const Value* value, const Sharding& wanted) { add(nullptr, value, wanted); };
+  for_each_leaf(graph, decisions, leaves);
+  for (size_t n = layout.nodes.size(); n-- > 0;) {
+    const Node* node = layout.nodes[n].node;
+    const auto is_used = [&](const Value* value, const Sharding& wanted) { add(node, value, wanted); };
+    if (!passed_.contains(node)) for_each_operand(layout.nodes[n], decisions.nodes[n], is_used);
+  }
 }
 
-void Wishes::add(const Value* value, const Sharding& wanted) {
+void Wishes::add(const Node* user, const Value* value, const Sharding& wanted) {
   const std::vector<Level> way = way_up(layout_, value, wanted, decisions_.fetched);
+  std::vector<const Node*> passed = {user};
   for (size_t i = 0; i < way.size(); ++i) {
     std::vector<Wish>& wishes = wishes_[way[i].value];
-    const auto known = find(wishes, way[i].wanted);
+    const auto known = std::find_if(wishes.begin(), wishes.end(),
+                                    [&](const Wish& wish) { return same_layout(wish.layout, way[i].wanted); });
     if (known == wishes.end())
-      wishes.push_back({way[i].wanted, 1});
+      wishes.push_back({way[i].wanted, {passed}});
     else
-      ++known->uses;
-    if (i + 1 < way.size()) passed_.insert(way[i].value->producer);
+      known->uses.push_back(passed);
+    if (i + 1 == way.size()) break;
+    passed_.insert(way[i].value->producer);
+    passed.push_back(way[i].value->producer);
   }
 }
 
@@ -82,10 +85,23 @@ const std::vector<Wishes::Wish>& Wishes::of(const Value* value) const {
   return known == wishes_.end() ? none : known->second;
 }
 
-int Wishes::uses(const Value* value, const Sharding& layout) const {
+const Wishes::Wish* Wishes::find(const Value* value, const Sharding& layout) const {
   const std::vector<Wish>& wishes = of(value);
-  const auto known = find(wishes, layout);
-  return known == wishes.end() ? 0 : known->uses;
+  const auto known =
+      std::find_if(wishes.begin(), wishes.end(), [&](const Wish& wish) { return same_layout(wish.layout, layout); });
+  return known == wishes.end() ? nullptr : &*known;
+}
+
+int Wishes::uses(const Value* value, const Sharding& layout) const {
+  const Wish* wish = find(value, layout);
+  return wish ? static_cast<int>(wish->uses.size()) : 0;
+}
+
+bool Wishes::is_wanted_beside(const Node* node, const Value* value, const Sharding& layout) const {
+  const Wish* wish = find(value, layout);
+  return wish && std::any_of(wish->uses.begin(), wish->uses.end(), [&](const std::vector<const Node*>& use) {
+           return std::find(use.begin(), use.end(), node) == use.end();
+         });
 }
 
 }  // namespace tessera::spmd

@@ -33,7 +33,9 @@ class Wishes {
  public:
   struct Wish {
     Sharding layout;
-    int uses = 0;
+    /// Per use, the nodes from the one that wants the value up to this place: the user (null for what leaves the graph)
+    /// and movements.
+    std::vector<std::vector<const Node*>> uses;
   };
 
   Wishes(const Graph& graph, const Layout& layout, const Decisions& decisions);
@@ -42,9 +44,12 @@ class Wishes {
   const std::vector<Wish>& of(const Value* value) const;
   /// How many uses want the value in this layout.
   int uses(const Value* value, const Sharding& layout) const;
+  /// Whether a use wants the value in this layout that neither is the node nor goes through it.
+  bool is_wanted_beside(const Node* node, const Value* value, const Sharding& layout) const;
 
  private:
-  void add(const Value* value, const Sharding& wanted);
+  void add(const Node* user, const Value* value, const Sharding& wanted);
+  const Wish* find(const Value* value, const Sharding& layout) const;
 
   const Layout& layout_;
   const Decisions& decisions_;
