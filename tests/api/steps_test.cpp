@@ -97,7 +97,7 @@ int64_t stored_bytes(const Program& program) {
   return sum;
 }
 
-/// Of the states of rank 0, as a plan for a run holds them.
+/// The bytes of rank 0's states, as a plan for a run holds them.
 int64_t planned_bytes(const Program& program) {
   runtime::RankStates states;
   runtime::RankState rank(program.mesh(), 0, 1, nullptr, states);

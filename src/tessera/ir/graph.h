@@ -88,10 +88,10 @@ struct Value {
   Tensor data;               ///< initial data of a state, data of a constant
   /// Elements, where shape computation knows them: rank 0 (one element) or rank 1. For integers, int64 semantics.
   std::optional<std::vector<Expr>> content;
-  /// Of a state: the result that becomes its value after a step; null if the graph does not step it. Set by
+  /// A state's: the result that becomes its value after a step; null if the graph does not step it. Set by
   /// Graph::set_next.
   Value* next = nullptr;
-  /// Of a state: its value may differ from run to run, because the graph steps it or because another program that
+  /// A state's: its value may differ from run to run, because the graph steps it or because another program that
   /// shares it does. Its initial data say nothing about a run.
   bool changing = false;
   std::string extra;  ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
@@ -116,7 +116,7 @@ struct Node {
   std::vector<Value*> inputs;
   std::vector<Value*> outputs;  ///< null where an optional output is not wanted
   std::vector<Attribute> attributes;
-  /// Of a node that has regions (If, Loop, Scan): what these graphs call the outer values that they use. The last
+  /// What the regions of a node (If, Loop, Scan) call the outer values that they use. The last
   /// captures.size() operands are these values; in the regions each is a value of kind input that is not listed in
   /// `inputs`, named by the entry here.
   std::vector<std::string> captures;

@@ -24,7 +24,7 @@ Expr pieces(const Node& node, const Expr& extent, int64_t groups, std::string_vi
   return *each;
 }
 
-// Of our own domain, where ranks differ in how many groups they have, that number is an operand.
+// In our own domain, where ranks differ in how many groups they have, that number is an operand.
 constexpr size_t kGroups = 3;
 
 ConvDims conv_dims(const Node& node) {

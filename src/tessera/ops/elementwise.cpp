@@ -306,7 +306,7 @@ Rule cast_rule(const Node& node) {
   for (size_t d = 0; d < shape.size(); ++d)
     if (!shape[d].is(1)) dims[d] = {rule.add(factor_name(d), shape[d])};
   rule.operands = {dims};
-  // Of CastLike's second operand only the type matters.
+  // Only the type of CastLike's second operand matters.
   if (node.is("CastLike")) rule.operands.emplace_back(operand(node, 1).rank());
   rule.results = {dims};
   DType from = operand(node, 0).dtype(), to = node.output()->dtype();

@@ -63,7 +63,7 @@ bool is_positive_number(const Value* value) {
       return std::isfinite(number) && number > 0;
     });
   const Node* cast = value->producer;
-  // Of these types alone every count is finite.
+  // Every count is finite in these types alone.
   if (!cast || !cast->is("Cast") || (value->dtype() != DType::float32 && value->dtype() != DType::float64))
     return false;
   const auto count = content_of(cast->input(0));

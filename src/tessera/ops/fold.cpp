@@ -129,7 +129,7 @@ bool followed(DType dtype) {
   return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::boolean;
 }
 
-// Of small float constants: exporters give Range's bounds as these, and cast them.
+// Takes small float constants: exporters give Range's bounds as these, and cast them.
 std::optional<std::vector<Expr>> truncated_constants(const Tensor& data, DType to) {
   std::vector<Expr> content;
   auto take = [&](auto elements) {
@@ -146,7 +146,7 @@ std::optional<std::vector<Expr>> truncated_constants(const Tensor& data, DType t
   return exact ? std::optional(std::move(content)) : std::nullopt;
 }
 
-// Of what is computed from extents in floating point. What becomes bool is only asked whether it is 0.
+// Takes what is computed from extents in floating point. What becomes bool is only asked whether it is 0.
 std::optional<std::vector<Expr>> truncated_ratios(const Value& from, DType to) {
   auto ratios = ratios_of(&from);
   if (!ratios) return std::nullopt;

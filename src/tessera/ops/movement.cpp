@@ -73,7 +73,7 @@ void infer_concat(Node& node) {
   set_result(node, 0, first.dtype(), std::move(shape), std::move(content));
 }
 
-// Of equal pieces, the axis is pieces times a piece's extent, so that a split of every piece splits the result.
+// If the pieces are equal, the axis is pieces times a piece's extent, so that a split of every piece splits the result.
 Rule concat_rule(const Node& node) {
   Rule rule;
   size_t axis = concat_axis(node);

@@ -45,7 +45,7 @@ std::optional<Ratio> over(const Ratio& a, const Ratio& b) {
   auto low = least(b.numerator);
   if (!low || *low < 1) return std::nullopt;
   Ratio quotient{a.numerator * b.denominator, a.denominator * b.numerator};
-  // Of integers, or of one integer by a power of two: else the operands of the one rounding are no integers.
+  // Holds for integers, and for one integer by a power of two: else the operands of the one rounding are no integers.
   quotient.exact = is_power_of_two(quotient.denominator);
   if (!quotient.exact && !(a.is_integer() && b.is_integer())) return std::nullopt;
   return quotient;

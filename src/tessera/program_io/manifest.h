@@ -59,7 +59,7 @@ struct Manifest {
   std::vector<RankFile> weights;      ///< every rank has one, or there are none: without states
   std::vector<RankMeaning> meanings;  ///< every rank has one
 
-  /// Of the files that hold the models, those of their init included.
+  /// The stamps of the files that hold the models, those of their init included.
   std::vector<FileStamp*> model_stamps();
 
   std::string to_json() const;

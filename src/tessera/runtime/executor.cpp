@@ -102,7 +102,7 @@ struct Executor::Impl {
     uint64_t used = 0;  ///< when, in calls
   };
   std::map<Symbols, Cached> plans;
-  /// Of outputs, where the ranks that make them can reach.
+  /// Memory for outputs, where the ranks that make them can reach.
   TensorPool pool{memory, [this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
   uint64_t calls = 0;
   PlanSet* uncommitted = nullptr;        ///< whose run has ended well, and whose states have not stepped yet
@@ -316,7 +316,7 @@ struct Executor::Impl {
     return kept;
   }
 
-  // Of this process' ranks, when these plans run.
+  // The bytes of this process' arenas when these plans run.
   size_t arenas_of(const PlanSet& made) const {
     size_t bytes = 0;
     for (size_t n = 0; n < made.size(); ++n)

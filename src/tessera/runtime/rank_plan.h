@@ -68,7 +68,7 @@ class RankPlan {
   std::shared_ptr<const RankPrograms> programs_;
   std::unique_ptr<bind::Binding> binding_;
   std::shared_ptr<StepNames> names_;
-  // Of the last run:
+  // The last run's:
   std::byte* arena_ = nullptr;
   std::byte* staging_ = nullptr;
   std::vector<const void*> inputs_;

@@ -74,7 +74,7 @@ class RankState {
   /// To be called where all plans are gone: values of programs may go, too, and others may lie where they lay.
   void forget_values();
 
-  /// Of this rank's plans.
+  /// The kernels of this rank's plans.
   bind::KernelCache& kernels() { return kernels_; }
 
   /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
@@ -88,8 +88,8 @@ class RankState {
 
   /// See World; false without one.
   bool advances_by_tests() const { return world_ && world_->advances_by_tests(); }
-  /// Of a run: communications that have started and not ended, which advance() lets advance if the world leaves that to
-  /// its callers.
+  /// These note the communications of a run that have started and not ended. advance() lets them advance if the world
+  /// leaves that to its callers.
   void note_start(bind::Communication* communication) { under_way_.push_back(communication); }
   void note_end(bind::Communication* communication) { std::erase(under_way_, communication); }
   void forget_communications() { under_way_.clear(); }
@@ -115,7 +115,7 @@ class RankState {
   size_t state_bytes() const;
   /// The most memory that runs with an arena of that size have taken, loading included.
   size_t peak_bytes(size_t arena) const { return std::max(arena + state_bytes(), load_peak_); }
-  /// Of the arena and of the host's copies: the most that earlier runs and one of this program need.
+  /// Bytes of the arena and of the host's copies: the most that earlier runs and one of this program need.
   size_t bytes_to_run(const bind::MachineProgram& machine) const {
     return std::max(arena_bytes_, machine.arena_bytes) + std::max(staging_bytes_, machine.staging_bytes);
   }

@@ -46,7 +46,7 @@ class StateStore {
   void join(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
             const std::set<std::string>& changing, const std::set<std::string>& fixed);
 
-  /// Of a rank of this process, which the first call makes.
+  /// The states of a rank of this process, which the first call makes.
   RankStates& of(int rank);
 
   /// Held by whoever runs a program on these states: programs that share them take turns.

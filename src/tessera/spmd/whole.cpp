@@ -356,7 +356,7 @@ Program with_whole_edge(const Program& program, const WholeEdge& edge) {
 void take_slices_only(Program& program, std::optional<int64_t> rank) {
   Graph& graph = *program.graph;
   if (!rank) place_cuts(program);
-  // Of each origin, those that are its shards; in the order of the graph, which all ranks' processes agree on.
+  // Each origin's shards; in the order of the graph, which all ranks' processes agree on.
   std::vector<std::pair<Value*, std::vector<Value*>>> slices;
   std::map<const Value*, size_t> known;
   for (const auto& node : graph.nodes())
@@ -374,7 +374,7 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
     }
   std::set<const Value*> spare;  // what gathers next values that are not needed whole
   for (auto& [origin, shards] : slices) {
-    // Of slices of slices, the smallest.
+    // Takes the smallest of slices of slices.
     auto found = std::find_if(shards.rbegin(), shards.rend(), [&graph, from = origin](const Value* shard) {
       return !graph.is_output(shard) && is_only_use(graph, shard, from);
     });

@@ -18,8 +18,8 @@ struct ConvolutionShape {
   }
 };
 
-/// Of a Conv node (or its packed form) on x [batch, channels, spatial...] and weight [out, in/group, kernel...], giving
-/// y.
+/// The shape of a Conv node (or its packed form) on x [batch, channels, spatial...] and weight [out, in/group,
+/// kernel...], giving y.
 ConvolutionShape convolution_shape(const Node& node, const Dims& x, const Dims& weight, const Dims& y);
 
 /// Layout of a Conv's weight, chosen for images of a typical size; see weight_layout().

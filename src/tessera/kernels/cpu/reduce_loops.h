@@ -53,7 +53,7 @@ struct SumOfMagnitudes : SumOf {
       return std::fabs(x);
   }
 };
-/// Of exp(x - shift), the shift being the greatest element.
+/// The sum of exp(x - shift), the shift being the greatest element.
 struct SumOfExponentials : SumOf {
   template <typename C>
   static C map(C x, C shift) {
