@@ -7,6 +7,7 @@ namespace tessera::bind {
 // that makes its operands and frees the memory of its result.
 std::vector<Enqueued> Binding::on_queues(const std::vector<Action>& actions) const {
   std::vector<Enqueued> enqueued;
+  enqueued.reserve(actions.size());
   for (const Action& action : actions) enqueued.push_back({action});
   if (!rank_->device().is_asynchronous()) return enqueued;
   int computed = -1;
