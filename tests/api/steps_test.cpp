@@ -157,6 +157,13 @@ TEST(StepCommunication, is_a_scatter_for_each_gradient_of_what_two_axes_split) {
   EXPECT_EQ(counts.at("reduce_scatter dp"), 27);
 }
 
+// Weights that are stored over another axis, and used in parts over tp, are not among what stays whole.
+TEST(StepCommunication, leaves_little_whole_where_storage_is_elsewhere) {
+  for (const std::string store : {"", "dp"})
+    for (const std::string& warning : StepCase{"gpt-adamw", "dp=2,tp=2", "", store}.compiled().summary().warnings)
+      EXPECT_THAT(warning, testing::Not(testing::HasSubstr("100 %"))) << store;
+}
+
 TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction) {
   constexpr int64_t kLayers = 2;
   // Beside the layers': the embedding's; the loss's, for the largest logit, the sum of exponentials and the label's

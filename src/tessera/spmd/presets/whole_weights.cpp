@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/spmd/presets/pairs.h"
+#include "tessera/spmd/wishes.h"
 
 namespace tessera::spmd {
 namespace {
@@ -26,6 +28,16 @@ bool is_splittable(const NodeLayout& node, size_t operand) {
   });
 }
 
+// The states that some operator takes in parts over the axis; those that only lie elsewhere are not meant.
+std::set<const Value*> used_in_parts(const PresetContext& context, const Decisions& decisions) {
+  std::set<const Value*> values;
+  for (size_t n = 0; n < context.layout.nodes.size(); ++n)
+    for_each_operand(context.layout.nodes[n], decisions.nodes[n], [&](const Value* value, const Sharding& sharding) {
+      if (value->kind == ValueKind::state && sharding.uses(context.axis)) values.insert(value);
+    });
+  return values;
+}
+
 std::string reason(const PresetContext& context, const MegatronPlan& plan, const Value* weight) {
   if (auto refused = plan.refused.find(weight); refused != plan.refused.end()) return refused->second;
   for (const NodeLayout& node : context.layout.nodes)
@@ -42,11 +54,12 @@ std::string reason(const PresetContext& context, const MegatronPlan& plan, const
 void remark_on_whole_weights(const PresetContext& context, const Decisions& decisions) {
   double all = 0, whole = 0, most = 0;
   const Value* largest = nullptr;
+  const std::set<const Value*> split = used_in_parts(context, decisions);
   for (const Value* weight : context.graph.values_of(ValueKind::state)) {
     const auto stored = decisions.sources.find(weight);
     const auto bytes = static_cast<double>(weight->data.bytes);
     all += bytes;
-    if (stored == decisions.sources.end() || stored->second.uses(context.axis)) continue;
+    if (stored == decisions.sources.end() || stored->second.uses(context.axis) || split.contains(weight)) continue;
     if (is_annotated_by_others(context, weight)) continue;
     whole += bytes;
     if (weight->rank() < 2 || bytes <= most) continue;
