@@ -159,9 +159,11 @@ TEST(StepCommunication, is_a_scatter_for_each_gradient_of_what_two_axes_split) {
 
 // Weights that are stored over another axis, and used in parts over tp, are not among what stays whole.
 TEST(StepCommunication, leaves_little_whole_where_storage_is_elsewhere) {
-  for (const std::string store : {"", "dp"})
-    for (const std::string& warning : StepCase{"gpt-adamw", "dp=2,tp=2", "", store}.compiled().summary().warnings)
+  for (const std::string store : {"", "dp"}) {
+    const Program program = StepCase{"gpt-adamw", "dp=2,tp=2", "", store}.compiled();
+    for (const std::string& warning : program.summary().warnings)
       EXPECT_THAT(warning, testing::Not(testing::HasSubstr("100 %"))) << store;
+  }
 }
 
 TEST(StepCommunication, of_megatron_is_two_reductions_a_layer_in_each_direction) {
