@@ -110,6 +110,19 @@ TEST(SimulatedDevice, counts_the_copies_of_the_host) {
   }
 }
 
+// A weight is on the device once, and the limit counts it once.
+TEST(SimulatedDevice, holds_a_weight_once) {
+  constexpr std::string_view kScales =
+      "m (float[256, 256] x) => (float[256, 256] y) <float[256, 256] w> {\n"
+      "  y = Mul (x, w)\n"
+      "}\n";
+  const size_t whole = 256 * 256 * sizeof(float);
+  ExecutorOptions limited;
+  limited.memory_limit = 3 * whole + whole / 2;  // x, over which y is made; y for the caller; w
+  Executor run = on_device("simulated", kScales, "", {}, limited);
+  EXPECT_NO_THROW(run.run({{"x", counted({256, 256})}}));
+}
+
 TEST(SimulatedDevice, refuses_strings) {
   constexpr std::string_view kWords = "m (string[b] x) => (string[b] y) {\n  y = Identity (x)\n}\n";
   Executor run = on_device("simulated", kWords, "");

@@ -161,8 +161,7 @@ const Tensor& RankState::shard(const RankPrograms& programs, const Value* state)
   if (auto known = resident_.find(part); known != resident_.end()) return known->second;
   const bool only_for_this = !shards_.contains(part);
   const Tensor plain = host_shard(programs, state);
-  auto held = limit_->hold(plain.bytes, fmt::format("the shard of '{}' on the device", state->name));
-  Tensor copy = device::MemoryLimit::released_with(resident(plain), std::move(held));
+  Tensor copy = resident(plain);
   if (only_for_this) shards_.erase(part);
   return resident_.emplace(part, std::move(copy)).first->second;
 }
