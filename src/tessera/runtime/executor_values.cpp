@@ -1,0 +1,150 @@
+#include <cstring>
+
+#include "tessera/runtime/executor_impl.h"
+#include "tessera/runtime/output_parts.h"
+
+/// What ranks hold between runs: states that are read and set, and values that a run has kept.
+namespace tessera::runtime {
+namespace {
+
+// The rank's part of a state, to and from the whole.
+void store_part(RankState& rank, const StateSlot& slot, const Box& box, void* whole) {
+  if (slot.bytes == 0) return;
+  rank.read(slot.current.get(), slot.bytes, [&](const void* part) {
+    if (box.count() == count_of(box.dims))
+      std::memcpy(whole, part, slot.bytes);
+    else
+      copy_to_whole(whole, part, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+  });
+}
+void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* whole) {
+  if (slot.bytes == 0) return;
+  rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+    if (box.count() == count_of(box.dims))
+      std::memcpy(part, whole, slot.bytes);
+    else
+      copy_from_whole(part, whole, box, static_cast<size_t>(bits_of(slot.dtype)) / 8);
+  });
+}
+
+std::string names_of(const std::map<std::string, RankPrograms::Output>& states) {
+  std::vector<std::string> names;
+  for (const auto& [name, state] : states) names.push_back("'" + name + "'");
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Executor::Tensors Executor::states() {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
+  impl_->store->require_whole();
+  const RankPrograms& programs = *impl_->programs;
+  impl_->join(programs);
+  const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
+  Tensors states;
+  try {
+    for (const auto& [name, state] : all) {
+      const Dims dims = bound_dims(*state.placement->global.shape, {});
+      const size_t bytes = bytes_of(state.value->dtype(), count_of(dims));
+      auto held = impl_->memory.hold(bytes, fmt::format("the whole of '{}'", name));
+      states[name] = device::MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
+    }
+  } catch (...) {  // processes that wait for this one are told
+    if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
+      impl_->on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
+    throw;
+  }
+  impl_->on_all(
+      [&](size_t n) {
+        RankState& rank = *impl_->ranks[n];
+        const spmd::Program& program = programs.of(rank.rank());
+        const auto own = programs.changing_states(rank.rank());
+        for (auto& [name, whole] : states) {
+          const auto state = own.find(name);
+          if (state != own.end() && spmd::writes_part(program, state->second.value, rank.coordinates()))
+            store_part(rank, rank.slot(programs, state->second.value),
+                       spmd::held_part(program, state->second.value, rank.coordinates(), {}), whole.mutable_data());
+          bring_parts(rank, programs, {}, impl_->here, all.at(name).value->name, whole.mutable_data());
+        }
+      },
+      {&states});
+  return impl_->is_whole() ? std::move(states) : Tensors{};
+}
+
+void Executor::set_states(const Tensors& given) {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
+  const RankPrograms& programs = *impl_->programs;
+  const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
+  impl_->alike(given, [&]() -> Symbols {
+    for (const auto& [name, tensor] : given) {
+      auto state = all.find(name);
+      if (state == all.end())
+        fail("state", "the program has no state '{}' that changes; it has: {}", name, names_of(all));
+      const Dims dims = bound_dims(*state->second.placement->global.shape, {});
+      if (tensor.dtype != state->second.value->dtype() || tensor.dims != dims)
+        fail("state", "the state '{}' is {} [{}], but the array is {} [{}]; give one of the state's type", name,
+             name_of(state->second.value->dtype()), fmt::join(dims, ", "), name_of(tensor.dtype),
+             fmt::join(tensor.dims, ", "));
+    }
+    return {};
+  });
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : given) names.insert(name);
+  const auto on_each = [&](const std::function<void(RankState&, const Value*, const Tensor&)>& visit) {
+    impl_->on_all(
+        [&](size_t n) {
+          RankState& rank = *impl_->ranks[n];
+          for (const auto& [name, state] : programs.changing_states(rank.rank()))
+            if (const auto whole = given.find(name); whole != given.end()) visit(rank, state.value, whole->second);
+        },
+        {&given});
+  };
+  on_each([&](RankState& rank, const Value* state, const Tensor&) { rank.slot(programs, state); });  // may fail
+  impl_->store->note_torn(names);
+  on_each([&](RankState& rank, const Value* state, const Tensor& whole) {
+    const spmd::Program& program = programs.of(rank.rank());
+    load_part(rank, rank.slot(programs, state), spmd::held_part(program, state, rank.coordinates(), {}), whole.data);
+  });
+  impl_->store->note_written(names);
+}
+
+const std::shared_ptr<StateStore>& Executor::store() const {
+  return impl_->store;
+}
+
+std::vector<Executor::Kept> Executor::kept() {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  check(impl_->options.keep_all && impl_->last, "values are kept only by a run with keep_all");
+  const RankPrograms& programs = *impl_->last->front()->programs();
+  std::vector<Kept> values;
+  std::vector<std::string> names;                // as values of the programs
+  std::map<std::string, const Shape*> shape_of;  // a layout change may go through other shapes of a tensor
+  std::set<std::string> seen;
+  auto keep = [&](const Value* result, const spmd::Placement& placement) {
+    const Shape& shape = *placement.global.shape;
+    if (*shape_of.try_emplace(placement.name, &shape).first->second != shape) return;
+    Kept kept{placement.name, Tensor::zeros(result->dtype(), bound_dims(shape, impl_->last_symbols))};
+    for (size_t n = 0; n < impl_->last->size(); ++n)
+      if (const Value* own = programs.of(impl_->here[n]).graph->find(result->name))
+        (*impl_->last)[n]->store(own, kept.value.mutable_data());
+    names.push_back(result->name);
+    values.push_back(std::move(kept));
+  };
+  for (const auto& program : programs.programs)
+    for (const auto& node : program->graph->nodes())
+      for (const Value* result : node->outputs) {
+        auto placement = result ? program->placements.find(result) : program->placements.end();
+        if (placement == program->placements.end() || placement->second.sharding.is_partial()) continue;
+        if (seen.insert(result->name).second) keep(result, placement->second);
+      }
+  impl_->on_all([&](size_t n) {
+    for (size_t i = 0; i < values.size(); ++i)
+      bring_parts(*impl_->ranks[n], programs, impl_->last_symbols, impl_->here, names[i],
+                  values[i].value.mutable_data());
+  });
+  return values;
+}
+
+}  // namespace tessera::runtime
