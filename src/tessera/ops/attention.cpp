@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -259,12 +260,15 @@ std::vector<OpDef> attention_ops() {
        .infer = infer_attention,
        .rule = attention_rule,
        .flops = attention_flops,
+       .gradient = attention_gradient,
        .made_of = {{}, {4, 1}, {5, 2}, {}}},
       {.type = "RotaryEmbedding",
        .infer = infer_rotary,
        .rule = rotary_rule,
        .flops = rotary_flops,
        .localize = localize_rotary,
+       .gradient = rotary_gradient,
+       .untrained = {1, 2},
        .indices = rotary_indices},
   };
 }

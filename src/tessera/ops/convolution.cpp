@@ -1,4 +1,5 @@
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -147,6 +148,7 @@ std::vector<OpDef> convolution_ops() {
            .rule = conv_rule,
            .flops = conv_flops,
            .localize = localize_conv,
+           .gradient = convolution_gradient,
            .wide_sums = true,
            .windows = true},
           {.type = "ConvTranspose",
@@ -154,6 +156,7 @@ std::vector<OpDef> convolution_ops() {
            .rule = conv_rule,
            .flops = conv_flops,
            .localize = localize_conv,
+           .gradient = convolution_gradient,
            .wide_sums = true},
           {.type = "Conv",
            .domain = "tessera",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -78,7 +79,11 @@ Expr einsum_flops(const Node& node) {
 }  // namespace
 
 std::vector<OpDef> einsum_ops() {
-  return {{.type = "Einsum", .infer = infer_einsum, .rule = einsum_rule, .flops = einsum_flops}};
+  return {{.type = "Einsum",
+           .infer = infer_einsum,
+           .rule = einsum_rule,
+           .flops = einsum_flops,
+           .gradient = einsum_gradient}};
 }
 
 }  // namespace tessera::ops

@@ -4,6 +4,7 @@
 
 #include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -348,6 +349,7 @@ std::vector<OpDef> elementwise_ops() {
                    .infer = infer,
                    .rule = rule,
                    .flops = row.cost ? flops : nullptr,
+                   .gradient = elementwise_gradient(row.type),
                    .pass_through = true,
                    .elementwise = row.broadcasts,
                    .commutative = row.commutes,
@@ -355,6 +357,7 @@ std::vector<OpDef> elementwise_ops() {
   ops.push_back({.type = "Cast",
                  .infer = infer_cast,
                  .rule = cast_rule,
+                 .gradient = cast_gradient,
                  .pass_through = true,
                  .elementwise = true,
                  .moves = Moves::all});
@@ -362,12 +365,14 @@ std::vector<OpDef> elementwise_ops() {
                  .infer = infer_cast,
                  .rule = cast_rule,
                  .localize = localize_cast_like,
+                 .gradient = cast_gradient,
                  .pass_through = true,
                  .moves = Moves::all,
                  .elements_unread = {1}});
   ops.push_back({.type = "Dropout",
                  .infer = infer_dropout,
                  .rule = dropout_rule,
+                 .gradient = dropout_gradient,
                  .pass_through = true,
                  .values = {2},
                  .random = true});

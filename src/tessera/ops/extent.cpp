@@ -1,5 +1,6 @@
 #include <numeric>
 
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/slice.h"
@@ -164,14 +165,21 @@ std::vector<OpDef> extent_ops() {
       {.type = "Slice",
        .infer = infer_slice,
        .rule = slice_rule,
+       .gradient = slice_gradient,
        .values = {1, 2, 3, 4},
        .moves = Moves::some,
        .layout_step = true},
-      {.type = "Pad", .infer = infer_pad, .rule = pad_rule, .values = {1, 3}, .moves = Moves::some},
+      {.type = "Pad",
+       .infer = infer_pad,
+       .rule = pad_rule,
+       .gradient = pad_gradient,
+       .values = {1, 3},
+       .moves = Moves::some},
       {.type = "Tile",
        .infer = infer_tile,
        .rule = tile_rule,
        .localize = localize_tile,
+       .gradient = tile_gradient,
        .values = {1},
        .moves = Moves::some},
   };

@@ -3,6 +3,7 @@
 #include "tessera/ops/dims.h"
 #include "tessera/ops/finite.h"
 #include "tessera/ops/fold.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -335,6 +336,7 @@ std::vector<OpDef> indexing_ops() {
        .infer = infer_gather,
        .rule = gather_rule,
        .localize = localize_indexed,
+       .gradient = gather_gradient,
        .moves = Moves::some,
        .table = 0,
        .indices = axis_indices},
@@ -342,6 +344,7 @@ std::vector<OpDef> indexing_ops() {
       {.type = "GatherND",
        .infer = infer_gather_nd,
        .rule = gather_nd_rule,
+       .gradient = gather_nd_gradient,
        .moves = Moves::some,
        .table = 0,
        .indices = point_indices},
@@ -349,6 +352,7 @@ std::vector<OpDef> indexing_ops() {
        .infer = infer_gather_elements,
        .rule = gather_elements_rule,
        .localize = localize_indexed,
+       .gradient = gather_elements_gradient,
        .moves = Moves::some,
        .table = 0,
        .indices = axis_indices},
@@ -360,6 +364,7 @@ std::vector<OpDef> indexing_ops() {
        .infer = infer_scatter,
        .rule = scatter_rule,
        .localize = localize_scatter_nd,
+       .gradient = scatter_nd_gradient,
        .moves = Moves::some,
        .indices = point_indices},
       {.type = "ScatterNDShard", .domain = "tessera", .infer = infer_scatter, .rule = scatter_rule},
@@ -367,6 +372,7 @@ std::vector<OpDef> indexing_ops() {
        .infer = infer_scatter,
        .rule = scatter_rule,
        .localize = localize_indexed,
+       .gradient = scatter_elements_gradient,
        .moves = Moves::some,
        .indices = axis_indices},
       {.type = "ScatterElementsShard", .domain = "tessera", .infer = infer_scatter, .rule = scatter_rule},
@@ -376,7 +382,7 @@ std::vector<OpDef> indexing_ops() {
        .values = {1},
        .moves = Moves::some,
        .indices = one_hot_indices},
-      {.type = "TopK", .infer = infer_top_k, .rule = top_k_rule, .values = {1}},
+      {.type = "TopK", .infer = infer_top_k, .rule = top_k_rule, .gradient = top_k_gradient, .values = {1}},
   };
 }
 

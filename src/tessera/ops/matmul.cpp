@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -127,6 +128,7 @@ std::vector<OpDef> matmul_ops() {
        .infer = infer_matmul,
        .rule = matmul_rule,
        .flops = matmul_flops,
+       .gradient = matmul_gradient,
        .wide_sums = true,
        .fixed_dims = kMatrix},
       {.type = "MatMul",
@@ -140,6 +142,7 @@ std::vector<OpDef> matmul_ops() {
        .rule = gemm_rule,
        .flops = gemm_flops,
        .localize = localize_gemm,
+       .gradient = gemm_gradient,
        .wide_sums = true,
        .broadcast_one_way = {2}},
       {.type = "Gemm",

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "tessera/base/checked.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -284,22 +285,33 @@ std::vector<OpDef> movement_ops() {
       {.type = "Transpose",
        .infer = infer_transpose,
        .rule = transpose_rule,
+       .gradient = transpose_gradient,
        .pass_through = true,
        .moves = Moves::all},
-      {.type = "Concat", .infer = infer_concat, .rule = concat_rule, .moves = Moves::some},
+      {.type = "Concat", .infer = infer_concat, .rule = concat_rule, .gradient = concat_gradient, .moves = Moves::some},
       {.type = "Split",
        .infer = infer_split,
        .rule = split_rule,
        .localize = localize_split,
+       .gradient = split_gradient,
        .pass_through = true,
        .values = {1},
        .moves = Moves::some},
-      {.type = "DepthToSpace", .infer = infer_depth_to_space, .rule = depth_to_space_rule, .moves = Moves::all},
-      {.type = "SpaceToDepth", .infer = infer_space_to_depth, .rule = space_to_depth_rule, .moves = Moves::all},
+      {.type = "DepthToSpace",
+       .infer = infer_depth_to_space,
+       .rule = depth_to_space_rule,
+       .gradient = blocks_gradient,
+       .moves = Moves::all},
+      {.type = "SpaceToDepth",
+       .infer = infer_space_to_depth,
+       .rule = space_to_depth_rule,
+       .gradient = blocks_gradient,
+       .moves = Moves::all},
       {.type = "Trilu",
        .infer = infer_trilu,
        .rule = trilu_rule,
        .localize = localize_trilu,
+       .gradient = trilu_gradient,
        .values = {1},
        .moves = Moves::some},
   };

@@ -49,9 +49,10 @@ Value* on_first(Graph& graph, Value* value, const Expr& place);
 /// Returns the local results, one per result of the node (null for absent ones).
 using LocalizeFn = std::vector<Value*> (*)(Localizer&);
 
-/// Appends nodes that compute the gradients of a node's operands from those of its results (null where nothing depends
-/// on a result). Returns one per operand, null where it has none.
-using GradientFn = std::vector<Value*> (*)(Graph& graph, const Node& node, const std::vector<Value*>& of_results);
+class GradientBuilder;
+
+/// Gives the gradients of a node's operands (gradient.h).
+using GradientFn = void (*)(GradientBuilder&);
 
 /// How an operator moves elements of its operands into its results; moved elements may be cast.
 enum class Moves {
@@ -83,8 +84,11 @@ struct OpDef {
   Expr (*flops)(const Node& node) = nullptr;
   /// Null: the same node on local operands.
   LocalizeFn localize = nullptr;
-  /// Null: it is not written yet; no operator has one so far.
+  /// Null: it has none.
   GradientFn gradient = nullptr;
+  /// Operands that hold what is measured or laid down, and never trained: stored statistics, the tables of a rotary
+  /// embedding. A gradient ends at them.
+  std::vector<size_t> untrained = {};
   /// Its partial sums of 16-bit operands are float32, so that they are rounded once, after the reduction over ranks.
   /// Its kernel is registered in our domain too, with accumulate = "float32".
   bool wide_sums = false;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/window.h"
@@ -59,6 +60,7 @@ std::vector<OpDef> pooling_ops() {
                    .infer = infer_pool,
                    .rule = pool_rule,
                    .flops = pool_flops,
+                   .gradient = pooling_gradient(type),
                    .windows = !type.starts_with("Global")});
   return ops;
 }

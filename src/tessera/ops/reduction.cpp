@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -173,6 +174,7 @@ std::vector<OpDef> reduction_ops() {
              .rule = reduce_rule,
              .flops = reduce_flops,
              .localize = localize,
+             .gradient = reduction_gradient(row.type),
              .wide_sums = sums};
     if (!row.type.starts_with("Arg")) op.values = {1};  // the axes
     ops.push_back(op);
@@ -181,8 +183,12 @@ std::vector<OpDef> reduction_ops() {
     op.wide_sums = false;
     ops.push_back(op);
   }
-  ops.push_back(
-      {.type = "CumSum", .infer = infer_cumulative, .rule = cumulative_rule, .flops = reduce_flops, .values = {1}});
+  ops.push_back({.type = "CumSum",
+                 .infer = infer_cumulative,
+                 .rule = cumulative_rule,
+                 .flops = reduce_flops,
+                 .gradient = cumulative_sum_gradient,
+                 .values = {1}});
   return ops;
 }
 

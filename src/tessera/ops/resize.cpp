@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 
@@ -105,6 +106,7 @@ std::vector<OpDef> resize_ops() {
            .rule = resize_rule,
            .flops = resize_flops,
            .localize = localize_resize,
+           .gradient = resize_gradient,
            .values = {kScales, kSizes},
            .always_float32 = {kScales}}};
 }

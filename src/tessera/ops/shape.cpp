@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/reshape_rule.h"
@@ -215,6 +216,7 @@ OpDef view(std::string_view type, void (*infer)(Node&), LocalizeFn localize = nu
           .infer = infer,
           .rule = same_elements_rule,
           .localize = localize,
+          .gradient = reshape_gradient,
           .pass_through = true,
           .values = {1},
           .moves = Moves::in_order,
@@ -233,6 +235,7 @@ std::vector<OpDef> shape_ops() {
        .infer = infer_expand,
        .rule = expand_rule,
        .localize = localize_expand,
+       .gradient = expand_gradient,
        .pass_through = true,
        .values = {1},
        .moves = Moves::some},
@@ -240,11 +243,13 @@ std::vector<OpDef> shape_ops() {
        .infer = infer_shape,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
+       .gradient = no_gradient,
        .elements_unread = {0}},
       {.type = "Size",
        .infer = infer_size,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
+       .gradient = no_gradient,
        .elements_unread = {0}},
   };
 }

@@ -1,0 +1,134 @@
+#include "tessera/ops/gradients.h"
+#include "tessera/ops/infer.h"
+
+/// Gradients of softmaxes and normalizations.
+namespace tessera::ops {
+namespace {
+
+std::vector<int64_t> softmax_axis(const GradientBuilder& b, int64_t otherwise) {
+  return {static_cast<int64_t>(normalize_axis(b.node, b.node.get_int("axis", otherwise), b.x()->rank()))};
+}
+
+// The gradient of the operand of x̂ = (x − mean)·inverse over `axes`, from x̂'s own; of x̂ = x·inverse if not `centred`.
+Value* normalized_gradient(GradientBuilder& b, Value* g, Value* normal, Value* inverse,
+                           const std::vector<int64_t>& axes, bool centred = true) {
+  Value* along = b.mul(normal, b.mean(b.mul(g, normal), axes));
+  Value* rest = centred ? b.sub(b.sub(g, b.mean(g, axes)), along) : b.sub(g, along);
+  return b.mul(rest, inverse);
+}
+
+// 1/√(mean of squares + epsilon).
+Value* inverse_root(GradientBuilder& b, Value* x, const std::vector<int64_t>& axes, double epsilon) {
+  return b.unary("Reciprocal", b.unary("Sqrt", b.add(b.mean(b.mul(x, x), axes), epsilon)));
+}
+
+std::vector<int64_t> trailing(const GradientBuilder& b) {
+  std::vector<int64_t> axes;
+  for (int64_t d = softmax_axis(b, -1)[0]; d < static_cast<int64_t>(b.x()->rank()); ++d) axes.push_back(d);
+  return axes;
+}
+
+// Computes in float32 at least, as the operators do by their stash_type.
+DType stash(const GradientBuilder& b) {
+  return bits_of(b.x()->dtype()) == 16 ? DType::float32 : b.x()->dtype();
+}
+
+// [c] as it broadcasts to [n, c, …].
+Value* per_channel(GradientBuilder& b, Value* value) {
+  Shape shape(b.x()->rank(), 1);
+  shape[1] = b.x()->shape()[1];
+  return b.reshape(value, shape);
+}
+
+}  // namespace
+
+void softmax_gradient(GradientBuilder& b) {
+  Value* product = b.mul(b.g(), b.y());
+  b.give(0, b.sub(product, b.mul(b.y(), b.sum(product, softmax_axis(b, -1)))));
+}
+
+void log_softmax_gradient(GradientBuilder& b) {
+  b.give(0, b.sub(b.g(), b.mul(b.unary("Exp", b.y()), b.sum(b.g(), softmax_axis(b, -1)))));
+}
+
+void lp_normalization_gradient(GradientBuilder& b) {
+  const std::vector<int64_t> axes = softmax_axis(b, -1);
+  Value *x = b.x(), *along = b.sum(b.mul(b.g(), b.y()), axes);
+  const bool first = b.node.get_int("p", 2) == 1;
+  Value* norm = first ? b.sum(b.unary("Abs", x), axes) : b.unary("Sqrt", b.sum(b.mul(x, x), axes));
+  Value* rest = b.sub(b.g(), b.mul(first ? b.unary("Sign", x) : b.y(), along));
+  Value* none = b.emit("Equal", {norm, b.number(norm, 0)});
+  b.give(0, b.where(none, b.number(rest, 0), b.div(rest, norm)));
+}
+
+void layer_normalization_gradient(GradientBuilder& b) {
+  if (b.g(1) || b.g(2)) b.refuse("the loss depends on its mean or its deviation; compute these by nodes of their own");
+  const DType type = stash(b);
+  const std::vector<int64_t> axes = trailing(b);
+  Value *x = b.cast(b.x(), type), *g = b.cast(b.g(), type);
+  Value *mean = b.made(1), *inverse = b.made(2);
+  Value* normal = b.mul(b.sub(x, b.cast(mean, type)), b.cast(inverse, type));
+  if (b.wants(1)) b.give(1, b.cast(b.sum_to(b.mul(g, normal), b.x(1)->shape()), b.x(1)->dtype()));
+  if (b.wants(2)) b.give(2, b.cast(b.sum_to(g, b.x(2)->shape()), b.x(2)->dtype()));
+  if (!b.wants(0)) return;
+  Value* scaled = b.mul(g, b.cast(b.x(1), type));
+  b.give(0, b.cast(normalized_gradient(b, scaled, normal, b.cast(inverse, type), axes), b.x()->dtype()));
+}
+
+void rms_normalization_gradient(GradientBuilder& b) {
+  const DType type = stash(b);
+  const std::vector<int64_t> axes = trailing(b);
+  Value *x = b.cast(b.x(), type), *g = b.cast(b.g(), type);
+  Value* inverse = inverse_root(b, x, axes, b.node.get_float("epsilon", 1e-5F));
+  Value* normal = b.mul(x, inverse);
+  if (b.wants(1)) b.give(1, b.cast(b.sum_to(b.mul(g, normal), b.x(1)->shape()), b.x(1)->dtype()));
+  if (!b.wants(0)) return;
+  Value* scaled = b.mul(g, b.cast(b.x(1), type));
+  b.give(0, b.cast(normalized_gradient(b, scaled, normal, inverse, axes, false), b.x()->dtype()));
+}
+
+void batch_normalization_gradient(GradientBuilder& b) {
+  // y = (x − mean)·inverse·scale + bias, with stored statistics.
+  Value *x = b.x(0), *g = b.g();
+  const std::vector<int64_t> axes = all_but_channels(b.x()->rank());
+  Value* root = b.unary("Sqrt", b.add(b.x(4), b.node.get_float("epsilon", 1e-5F)));
+  Value* inverse = b.unary("Reciprocal", root);
+  Value* centred = b.sub(x, per_channel(b, b.x(3)));
+  Value* slope = b.mul(b.x(1), inverse);
+  if (b.wants(0)) b.give(0, b.mul(g, per_channel(b, slope)));
+  if (b.wants(1)) b.give(1, b.mul(b.sum(b.mul(g, centred), axes, false), inverse));
+  if (b.wants(2)) b.give(2, b.sum(g, axes, false));
+}
+
+void group_normalization_gradient(GradientBuilder& b) {
+  const Shape& shape = b.x()->shape();
+  const bool instance = b.node.is("InstanceNormalization");
+  Expr rest = 1;
+  for (size_t d = 1; d < shape.size(); ++d) rest = rest * shape[d];
+  const Expr groups = instance ? shape[1] : Expr(b.node.get_int("num_groups", 1));
+  const auto each = Expr::exact_divide(rest, groups);
+  if (!each) b.refuse("its channels do not divide into groups of a known size; fix the sizes with --shapes");
+  const Shape grouped = {shape[0], groups, *each};
+  const std::vector<int64_t> within = {2};
+  Value* x = b.reshape(b.x(), grouped);
+  Value* centred = b.sub(x, b.mean(x, within));
+  Value* inverse = inverse_root(b, centred, within, b.node.get_float("epsilon", 1e-5F));
+  Value* normal = b.mul(centred, inverse);
+  const std::vector<int64_t> axes = all_but_channels(b.x()->rank());
+  if (b.wants(1)) b.give(1, b.sum(b.mul(b.g(), b.reshape(normal, shape)), axes, false));
+  if (b.wants(2)) b.give(2, b.sum(b.g(), axes, false));
+  if (!b.wants(0)) return;
+  Value* scaled = b.reshape(b.mul(b.g(), per_channel(b, b.x(1))), grouped);
+  b.give(0, b.reshape(normalized_gradient(b, scaled, normal, inverse, within), shape));
+}
+
+void mean_variance_gradient(GradientBuilder& b) {
+  std::vector<int64_t> axes;
+  for (int64_t axis : b.node.get_ints("axes", {0, 2, 3}))
+    axes.push_back(static_cast<int64_t>(normalize_axis(b.node, axis, b.x()->rank())));
+  Value* centred = b.sub(b.x(), b.mean(b.x(), axes));
+  Value* inverse = inverse_root(b, centred, axes, 1e-9);
+  b.give(0, normalized_gradient(b, b.g(), b.mul(centred, inverse), inverse, axes));
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,231 @@
+#include <algorithm>
+
+#include "tessera/ops/gradients.h"
+#include "tessera/ops/infer.h"
+
+/// Gradients of operators that move elements, or give them another shape.
+namespace tessera::ops {
+namespace {
+
+size_t axis_of_parts(const GradientBuilder& b, size_t rank, int64_t otherwise) {
+  return normalize_axis(b.node, b.node.get_int("axis", otherwise), rank);
+}
+
+// Whole numbers that say which elements of one dimension a result's elements are: the gradient adds them up.
+Value* positions(GradientBuilder& b, const std::vector<int64_t>& indices) {
+  return b.graph.constant_int64(indices);
+}
+
+}  // namespace
+
+void reshape_gradient(GradientBuilder& b) {
+  b.give(0, b.reshape(b.g(), b.x()->shape()));
+}
+
+void expand_gradient(GradientBuilder& b) {
+  b.give(0, b.g());
+}
+
+void transpose_gradient(GradientBuilder& b) {
+  const size_t rank = b.x()->rank();
+  std::vector<int64_t> reversed = all_axes(rank);
+  std::reverse(reversed.begin(), reversed.end());
+  const std::vector<int64_t> permutation = b.node.get_ints("perm", reversed);
+  std::vector<int64_t> inverse(rank);
+  for (size_t d = 0; d < rank; ++d) inverse[static_cast<size_t>(permutation[d])] = static_cast<int64_t>(d);
+  b.give(0, b.transpose(b.g(), inverse));
+}
+
+void concat_gradient(GradientBuilder& b) {
+  const size_t axis = axis_of_parts(b, b.y()->rank(), 0);
+  Shape extents;
+  for (const Value* operand : b.node.inputs) extents.push_back(operand->shape()[axis]);
+  if (extents.size() == 1) return b.give(0, b.g());
+  Value* first =
+      b.emit("Split", {b.g(), b.shape_operand(extents)}, {{"axis", static_cast<int64_t>(axis), ""}}, extents.size());
+  const Node* split = first->producer;
+  for (size_t i = 0; i < extents.size(); ++i) b.give(i, split->outputs[i]);
+}
+
+void split_gradient(GradientBuilder& b) {
+  std::vector<Value*> parts;
+  for (size_t r = 0; r < b.node.outputs.size(); ++r) parts.push_back(b.g_or_zeros(r));
+  const auto axis = static_cast<int64_t>(axis_of_parts(b, b.x()->rank(), 0));
+  b.give(0, parts.size() == 1 ? parts[0] : b.emit("Concat", parts, {{"axis", axis, ""}}));
+}
+
+void blocks_gradient(GradientBuilder& b) {
+  // DepthToSpace and SpaceToDepth undo each other, but for the order CRD of channels, which SpaceToDepth lacks.
+  const std::vector<Attribute> size = {{"blocksize", b.node.get_int("blocksize", 1), ""}};
+  if (b.node.is("SpaceToDepth")) return b.give(0, b.emit("DepthToSpace", {b.g()}, size));
+  if (b.node.get_string("mode", "DCR") == "DCR") return b.give(0, b.emit("SpaceToDepth", {b.g()}, size));
+  const Shape& x = b.x()->shape();
+  const int64_t block = b.node.get_int("blocksize", 1);
+  const Expr depth = Expr::exact_divide(x[1], block * block).value();
+  Value* cut = b.reshape(b.g(), {x[0], depth, x[2], block, x[3], block});
+  b.give(0, b.reshape(b.transpose(cut, {0, 1, 3, 5, 2, 4}), x));
+}
+
+void trilu_gradient(GradientBuilder& b) {
+  std::vector<Value*> operands = {b.g()};
+  if (b.x(1)) operands.push_back(b.x(1));
+  b.give(0, b.emit("Trilu", operands, b.node.attributes));
+}
+
+void slice_gradient(GradientBuilder& b) {
+  const Shape& from = b.x()->shape();
+  const std::vector<Expr> starts = content_operand(b.node, 1, "starts"), ends = content_operand(b.node, 2, "ends");
+  std::vector<size_t> axes;
+  if (auto given = axes_operand(b.node, 3, from.size()))
+    axes = *given;
+  else
+    for (size_t i = 0; i < starts.size(); ++i) axes.push_back(i);
+  std::vector<int64_t> steps(starts.size(), 1);
+  if (b.x(4)) steps = constant_operand(b.node, 4, "steps");
+  Value* gradient = b.g();
+  Shape before(from.size(), 0), after(from.size(), 0);
+  bool padded = false;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const size_t d = axes[i];
+    const Expr count = gradient->shape()[d];
+    if (steps[i] == 1) {
+      // The start counts from the end if it is negative, and is within the extent.
+      Expr start = starts[i];
+      if (const auto known = start.constant(); known && *known < 0) start = max(from[d] + start, 0);
+      start = min(start, from[d]);
+      before[d] = start;
+      after[d] = from[d] - start - count;
+      padded |= !before[d].is(0) || !after[d].is(0);
+      continue;
+    }
+    const auto extent = from[d].constant(), first = starts[i].constant(), taken = count.constant();
+    if (!extent || !first || !taken)
+      b.refuse("it takes elements of a symbolic extent at a step other than 1; fix the extent with --shapes");
+    int64_t at = *first < 0 ? *first + *extent : *first;
+    at = steps[i] > 0 ? std::clamp<int64_t>(at, 0, *extent) : std::clamp<int64_t>(at, -1, *extent - 1);
+    std::vector<int64_t> indices;
+    for (int64_t k = 0; k < *taken; ++k) indices.push_back(at + k * steps[i]);
+    Shape whole = gradient->shape();
+    whole[d] = from[d];
+    gradient = b.scatter_along(gradient, positions(b, indices), static_cast<int64_t>(d), whole);
+  }
+  if (padded) {
+    Shape pads = before;
+    pads.insert(pads.end(), after.begin(), after.end());
+    gradient = b.emit("Pad", {gradient, b.shape_operand(pads)});
+  }
+  b.give(0, gradient);
+}
+
+void pad_gradient(GradientBuilder& b) {
+  const Shape& from = b.x()->shape();
+  const std::vector<Expr> pads = content_operand(b.node, 1, "pads");
+  std::vector<size_t> axes;
+  if (auto given = axes_operand(b.node, 3, from.size()))
+    axes = *given;
+  else
+    for (size_t d = 0; d < from.size(); ++d) axes.push_back(d);
+  const std::string mode = b.node.get_string("mode", "constant");
+  Value* gradient = b.g();
+  if (mode == "constant") {
+    Shape inverse(2 * from.size(), 0);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      inverse[axes[i]] = Expr(0) - pads[i];
+      inverse[from.size() + axes[i]] = Expr(0) - pads[axes.size() + i];
+    }
+    Value* kept = b.emit("Pad", {gradient, b.shape_operand(inverse)});
+    b.give(0, kept);
+    if (b.wants(2)) {
+      Value* all = b.sum(gradient, all_axes(from.size()), false);
+      // What a negative pad takes away is a zero in neither.
+      b.give(2, b.sub(all, b.sum(kept, all_axes(from.size()), false)));
+    }
+    return;
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const size_t d = axes[i];
+    const auto extent = from[d].constant(), begin = pads[i].constant(), end = pads[axes.size() + i].constant();
+    if (!extent || !begin || !end) b.refuse("it repeats elements of a symbolic extent; fix the extent with --shapes");
+    if (*begin == 0 && *end == 0) continue;
+    std::vector<int64_t> indices;
+    for (int64_t at = -*begin; at < *extent + *end; ++at) {
+      int64_t source = std::clamp<int64_t>(at, 0, *extent - 1);
+      if (mode == "wrap") source = ((at % *extent) + *extent) % *extent;
+      if (mode == "reflect" && *extent > 1) {
+        const int64_t period = 2 * (*extent - 1);
+        source = ((at % period) + period) % period;
+        source = std::min(source, period - source);
+      }
+      indices.push_back(source);
+    }
+    Shape whole = gradient->shape();
+    whole[d] = from[d];
+    gradient = b.scatter_along(gradient, positions(b, indices), static_cast<int64_t>(d), whole);
+  }
+  b.give(0, gradient);
+}
+
+void tile_gradient(GradientBuilder& b) {
+  const Shape& from = b.x()->shape();
+  const std::vector<Expr> repeats = content_operand(b.node, 1, "repeats");
+  Shape cut;
+  std::vector<int64_t> axes;
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (!repeats[d].is(1)) {
+      axes.push_back(static_cast<int64_t>(cut.size()));
+      cut.push_back(repeats[d]);
+    }
+    cut.push_back(from[d]);
+  }
+  b.give(0, b.sum(b.reshape(b.g(), cut), axes, false));
+}
+
+void resize_gradient(GradientBuilder& b) {
+  // Resizing is linear, and works along each dimension by itself: what it makes of the rows of a unit matrix is the
+  // matrix by which it multiplies.
+  const Shape &from = b.x()->shape(), &to = b.y()->shape();
+  Value* gradient = b.g();
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (from[d] == to[d]) continue;
+    const auto count = from[d].constant();
+    if (!count || !to[d].is_constant()) b.refuse("it resizes a symbolic extent; fix the extent with --shapes");
+    Tensor unit = Tensor::zeros(gradient->dtype(), {*count, *count});
+    const size_t width = static_cast<size_t>(bits_of(gradient->dtype()) / 8);
+    Tensor one = b.number(gradient, 1)->data;
+    for (int64_t i = 0; i < *count; ++i)
+      std::copy_n(static_cast<const std::byte*>(one.data), width,
+                  reinterpret_cast<std::byte*>(unit.mutable_data()) + static_cast<size_t>(i * (*count + 1)) * width);
+    std::vector<Attribute> attributes;
+    for (const Attribute& attribute : b.node.attributes)
+      if (attribute.name != "axes" && attribute.name != "keep_aspect_ratio_policy" &&
+          attribute.name != "extrapolation_value")
+        attributes.push_back(attribute);
+    if (b.node.get_string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
+      b.refuse("it crops while it resizes (tf_crop_and_resize); crop with Slice");
+    if (b.x(2) && b.x(3) == nullptr) {
+      // Scales may say another size than extents do, and coordinates follow the scales.
+      const Value* scales = b.x(2);
+      std::vector<size_t> axes;
+      for (int64_t axis : b.node.get_ints("axes", all_axes(from.size())))
+        axes.push_back(normalize_axis(b.node, axis, from.size()));
+      const size_t at = static_cast<size_t>(std::find(axes.begin(), axes.end(), d) - axes.begin());
+      if (!scales->has_data()) b.refuse("its scales are not known; give them as an initializer");
+      Tensor scale = Tensor::zeros(DType::float32, {2});
+      auto* values = reinterpret_cast<float*>(scale.mutable_data());
+      values[0] = 1;
+      values[1] = scales->data.as<float>()[at];
+      Value* matrix = b.emit(
+          "Resize", {b.graph.add_constant("unit", unit), nullptr, b.graph.add_constant("scales", scale)}, attributes);
+      gradient = b.multiply_along(gradient, matrix, d);
+      continue;
+    }
+    Value* matrix = b.emit(
+        "Resize",
+        {b.graph.add_constant("unit", unit), nullptr, nullptr, b.graph.constant_int64({*count, *to[d].constant()})},
+        attributes);
+    gradient = b.multiply_along(gradient, matrix, d);
+  }
+  b.give(0, gradient);
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,255 @@
+#include "tessera/train/optimizer.h"
+
+#include <cmath>
+
+#include "tessera/base/error.h"
+#include "tessera/train/spec.h"
+
+namespace tessera::train {
+namespace {
+
+using ops::NodeBuilder;
+using Kept = std::vector<std::pair<Value*, Value*>>;
+
+Value* zero_state(NodeBuilder& build, const Value* parameter, std::string_view what, const Shape& shape) {
+  const std::optional<Dims> dims = constants_of(shape);
+  check(dims.has_value(), "a parameter's extents are numbers");
+  return build.graph.add_state(fmt::format("{}.{}", parameter->name, what), Tensor::zeros(parameter->dtype(), *dims));
+}
+
+// weight·a + (1 - weight)·b
+Value* blend(NodeBuilder& build, Value* a, Value* b, double weight) {
+  return build.add(build.mul(a, weight), build.mul(b, 1 - weight));
+}
+
+Value* root_of_sum(NodeBuilder& build, Value* value) {
+  Value* squares = build.mul(value, value);
+  return build.unary("Sqrt", value->rank() == 0 ? squares : build.sum(squares, ops::all_axes(value->rank()), false));
+}
+
+int64_t elements(const Value* value) {
+  return count_of(*constants_of(value->shape()));
+}
+
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(Spec& spec)
+      : momentum_(spec.number("momentum", 0)),
+        decay_(spec.number("weight_decay", 0)),
+        nesterov_(spec.flag("nesterov", false)) {
+    if (nesterov_ && momentum_ <= 0) fail("optimizer", "sgd with nesterov needs a momentum above 0; give momentum=0.9");
+  }
+
+  Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
+    Value* g = u.gradient;
+    if (u.decays && decay_ != 0) g = build.add(g, build.mul(u.parameter, decay_));
+    if (momentum_ != 0) {
+      Value* velocity = zero_state(build, u.parameter, "momentum", u.parameter->shape());
+      Value* next = build.add(build.mul(velocity, momentum_), g);
+      kept.emplace_back(velocity, next);
+      g = nesterov_ ? build.add(g, build.mul(next, momentum_)) : next;
+    }
+    return build.sub(u.parameter, build.mul(g, u.rate));
+  }
+
+ private:
+  double momentum_, decay_;
+  bool nesterov_;
+};
+
+// The moments of Adam and what follows it.
+struct Moments {
+  double beta1, beta2, eps;
+
+  Moments(Spec& spec, double second = 0.999, double epsilon = 1e-8)
+      : beta1(spec.number("beta1", 0.9)), beta2(spec.number("beta2", second)), eps(spec.number("eps", epsilon)) {
+    for (double beta : {beta1, beta2})
+      if (beta < 0 || beta >= 1)
+        fail("optimizer", "{} has a beta of {}; it must be from 0 to below 1", spec.name(), beta);
+  }
+
+  // m̂ / (√v̂ + eps), with the bias of the first steps taken out.
+  Value* direction(NodeBuilder& build, const Update& u, Value* g, Kept& kept) const {
+    Value* first = zero_state(build, u.parameter, "momentum", u.parameter->shape());
+    Value* second = zero_state(build, u.parameter, "variance", u.parameter->shape());
+    Value *m = blend(build, first, g, beta1), *v = blend(build, second, build.mul(g, g), beta2);
+    kept.emplace_back(first, m);
+    kept.emplace_back(second, v);
+    const auto correction = [&](double beta) {
+      return build.sub(1, build.emit("Pow", {build.number(u.time, beta), u.time}));
+    };
+    Value* spread = build.add(build.div(build.unary("Sqrt", v), build.unary("Sqrt", correction(beta2))), eps);
+    return build.div(build.div(m, correction(beta1)), spread);
+  }
+};
+
+class Adam : public Optimizer {
+ public:
+  Adam(Spec& spec, bool decoupled)
+      : moments_(spec), decay_(spec.number("weight_decay", decoupled ? 0.01 : 0)), decoupled_(decoupled) {}
+
+  Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
+    Value *g = u.gradient, *parameter = u.parameter;
+    if (u.decays && decay_ != 0) {
+      if (decoupled_)
+        parameter = build.mul(parameter, build.sub(1, build.mul(u.rate, decay_)));
+      else
+        g = build.add(g, build.mul(parameter, decay_));
+    }
+    return build.sub(parameter, build.mul(moments_.direction(build, u, g, kept), u.rate));
+  }
+
+ private:
+  Moments moments_;
+  double decay_;
+  bool decoupled_;
+};
+
+class Lamb : public Optimizer {
+ public:
+  explicit Lamb(Spec& spec) : moments_(spec, 0.999, 1e-6), decay_(spec.number("weight_decay", 0.01)) {}
+
+  Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
+    Value* direction = moments_.direction(build, u, u.gradient, kept);
+    if (u.decays && decay_ != 0) direction = build.add(direction, build.mul(u.parameter, decay_));
+    Value *size = root_of_sum(build, u.parameter), *length = root_of_sum(build, direction);
+    Value* both = build.emit("And", {build.greater(size, 0), build.greater(length, 0)});
+    Value* trust = build.where(both, build.div(size, build.where(both, length, 1.0)), 1.0);
+    return build.sub(u.parameter, build.mul(direction, build.mul(u.rate, trust)));
+  }
+
+ private:
+  Moments moments_;
+  double decay_;
+};
+
+class Lion : public Optimizer {
+ public:
+  explicit Lion(Spec& spec)
+      : beta1_(spec.number("beta1", 0.9)), beta2_(spec.number("beta2", 0.99)), decay_(spec.number("weight_decay", 0)) {}
+
+  Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
+    Value* momentum = zero_state(build, u.parameter, "momentum", u.parameter->shape());
+    Value* direction = build.unary("Sign", blend(build, momentum, u.gradient, beta1_));
+    kept.emplace_back(momentum, blend(build, momentum, u.gradient, beta2_));
+    if (u.decays && decay_ != 0) direction = build.add(direction, build.mul(u.parameter, decay_));
+    return build.sub(u.parameter, build.mul(direction, u.rate));
+  }
+
+ private:
+  double beta1_, beta2_, decay_;
+};
+
+// Shazeer and Stern (arXiv 1804.04235), as torch.optim.Adafactor has it.
+class Adafactor : public Optimizer {
+ public:
+  explicit Adafactor(Spec& spec)
+      : beta2_decay_(spec.number("beta2_decay", -0.8)),
+        eps1_(spec.number("eps1", 0x1p-23)),
+        eps2_(spec.number("eps2", 1e-3)),
+        d_(spec.number("d", 1)),
+        decay_(spec.number("weight_decay", 0)) {}
+
+  Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
+    Value *g = u.gradient, *parameter = u.parameter;
+    const auto rank = static_cast<int64_t>(parameter->rank());
+    const double root = std::sqrt(static_cast<double>(std::max<int64_t>(elements(parameter), 1)));
+    Value* fresh = build.emit("Pow", {u.time, build.number(u.time, beta2_decay_)});
+    Value* rho = build.emit("Min", {u.rate, build.unary("Reciprocal", build.unary("Sqrt", u.time))});
+    Value* size = build.mul(root_of_sum(build, parameter), 1 / root);
+    Value* alpha = build.mul(build.emit("Max", {size, build.number(size, eps2_)}), rho);
+    if (u.decays && decay_ != 0) parameter = build.mul(parameter, build.sub(1, build.mul(u.rate, decay_)));
+    const auto toward = [&](Value* old, Value* now) { return build.add(old, build.mul(build.sub(now, old), fresh)); };
+    Value* squares = build.mul(g, g);
+    Value* variance = nullptr;
+    if (rank > 1) {
+      // The mean of each row and of each column, whose product over the mean of all estimates the elements.
+      Shape row_shape = parameter->shape(), column_shape = parameter->shape();
+      row_shape.back() = 1;
+      column_shape[column_shape.size() - 2] = 1;
+      Value* rows = zero_state(build, u.parameter, "row_variance", row_shape);
+      Value* columns = zero_state(build, u.parameter, "column_variance", column_shape);
+      Value* next_rows = toward(rows, build.mean(squares, {rank - 1}));
+      Value* next_columns = toward(columns, build.mean(squares, {rank - 2}));
+      kept.emplace_back(rows, next_rows);
+      kept.emplace_back(columns, next_columns);
+      Value* all = build.mean(next_rows, {rank - 2});
+      variance = build.div(build.mul(next_rows, next_columns), build.emit("Max", {all, build.number(all, eps1_)}));
+    } else {
+      Value* old = zero_state(build, u.parameter, "variance", parameter->shape());
+      variance = toward(old, squares);
+      kept.emplace_back(old, variance);
+    }
+    Value* bounded = build.emit("Max", {variance, build.number(variance, eps1_ * eps1_)});
+    Value* direction = build.div(g, build.unary("Sqrt", bounded));
+    Value* length = build.mul(root_of_sum(build, direction), 1 / (root * d_));
+    Value* step = build.div(alpha, build.emit("Max", {length, build.number(length, 1)}));
+    return build.sub(parameter, build.mul(direction, step));
+  }
+
+ private:
+  double beta2_decay_, eps1_, eps2_, d_, decay_;
+};
+
+// Keller Jordan's Muon: the momentum of a matrix, made orthogonal by Newton and Schulz's iteration. What is no matrix
+// steps by AdamW.
+class Muon : public Optimizer {
+ public:
+  explicit Muon(Spec& spec)
+      : momentum_(spec.number("momentum", 0.95)),
+        decay_(spec.number("weight_decay", 0.1)),
+        steps_(static_cast<int>(spec.number("steps", 5))),
+        nesterov_(spec.flag("nesterov", true)),
+        others_(spec, true) {}
+
+  Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
+    if (u.parameter->rank() != 2) return others_.step(build, u, kept);
+    Value* velocity = zero_state(build, u.parameter, "momentum", u.parameter->shape());
+    Value* next = blend(build, velocity, u.gradient, momentum_);
+    kept.emplace_back(velocity, next);
+    Value* x = nesterov_ ? blend(build, next, u.gradient, momentum_) : next;
+    const Dims extents = *constants_of(u.parameter->shape());
+    const bool tall = extents[0] > extents[1];
+    if (tall) x = build.turn(x);
+    Value* size = root_of_sum(build, x);
+    x = build.div(x, build.add(size, 1e-7));
+    for (int i = 0; i < steps_; ++i) {
+      constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+      Value* square = build.emit("MatMul", {x, build.turn(x)});
+      Value* mixed = build.add(build.mul(square, b), build.mul(build.emit("MatMul", {square, square}), c));
+      x = build.add(build.mul(x, a), build.emit("MatMul", {mixed, x}));
+    }
+    if (tall) x = build.turn(x);
+    const double scale = std::sqrt(
+        std::max(1.0, static_cast<double>(extents[0]) / static_cast<double>(std::max<int64_t>(extents[1], 1))));
+    Value* parameter = u.parameter;
+    if (u.decays && decay_ != 0) parameter = build.mul(parameter, build.sub(1, build.mul(u.rate, decay_)));
+    return build.sub(parameter, build.mul(x, build.mul(u.rate, scale)));
+  }
+
+ private:
+  double momentum_, decay_;
+  int steps_;
+  bool nesterov_;
+  Adam others_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> optimizer_named(const std::string& text) {
+  Spec spec(text, "optimizer");
+  std::unique_ptr<Optimizer> made;
+  if (spec.name() == "sgd") made = std::make_unique<Sgd>(spec);
+  if (spec.name() == "adam") made = std::make_unique<Adam>(spec, false);
+  if (spec.name() == "adamw") made = std::make_unique<Adam>(spec, true);
+  if (spec.name() == "lamb") made = std::make_unique<Lamb>(spec);
+  if (spec.name() == "lion") made = std::make_unique<Lion>(spec);
+  if (spec.name() == "adafactor") made = std::make_unique<Adafactor>(spec);
+  if (spec.name() == "muon") made = std::make_unique<Muon>(spec);
+  if (!made)
+    fail("optimizer", "there is no optimizer '{}'; name sgd, adam, adamw, lamb, lion, adafactor or muon", spec.name());
+  spec.finish();
+  return made;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,61 @@
+#include "tessera/train/schedule.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "tessera/base/error.h"
+#include "tessera/train/spec.h"
+
+namespace tessera::train {
+
+Schedule::Schedule(const std::string& text) {
+  if (text.find('=') == std::string::npos) {
+    Spec constant("rate:rate=" + text, "lr");
+    peak_ = constant.number("rate", 0);
+  } else {
+    Spec spec("schedule:" + text, "lr");
+    if (!spec.has("peak")) fail("lr", "'{}' has no 'peak'; write for example warmup=10,peak=3e-4,cosine=100", text);
+    if (spec.has("cosine") && spec.has("linear"))
+      fail("lr", "'{}' falls along a cosine and along a line; give one of them", text);
+    peak_ = spec.number("peak", 0);
+    warmup_ = spec.number("warmup", 0);
+    stable_ = spec.number("stable", 0);
+    cosine_ = spec.has("cosine");
+    fall_ = spec.number("cosine", 0) + spec.number("linear", 0);
+    least_ = spec.number("min", 0);
+    (void)spec.number("constant", 0);
+    spec.finish();
+    if ((spec.has("cosine") || spec.has("linear")) && fall_ < 1)
+      fail("lr", "'{}' falls within {} steps; give at least 1", text, fall_);
+    if (warmup_ < 0 || stable_ < 0) fail("lr", "'{}' has a negative number of steps", text);
+  }
+  if (!std::isfinite(peak_) || peak_ < 0 || least_ < 0)
+    fail("lr", "'{}' is no learning rate; it must be 0 or more", text);
+}
+
+Schedule::Schedule(std::vector<float> rates) : rates_(std::move(rates)) {
+  if (rates_.empty()) fail("lr", "the list of learning rates is empty; give one for each step");
+}
+
+Value* Schedule::at(ops::NodeBuilder& build, Value* step) const {
+  Graph& graph = build.graph;
+  if (!rates_.empty()) {
+    const auto count = static_cast<int64_t>(rates_.size());
+    Value* table = graph.add_constant("learning_rates", Tensor::of(DType::float32, {count}, rates_));
+    Value* row = build.emit("Min", {step, graph.constant_int64({count - 1}, true)});
+    return build.emit("Gather", {table, row}, {{"axis", int64_t{0}, ""}});
+  }
+  Value* rate = graph.constant_scalar(DType::float32, peak_);
+  if (warmup_ == 0 && fall_ == 0) return build.emit("Identity", {rate});
+  Value* t = build.cast(step, DType::float32);
+  if (fall_ > 0) {
+    Value* part = build.mul(build.add(t, -(warmup_ + stable_)), 1 / fall_);
+    part = build.emit("Clip", {part, build.number(part, 0), build.number(part, 1)});
+    if (cosine_) part = build.mul(build.sub(1, build.unary("Cos", build.mul(part, std::numbers::pi))), 0.5);
+    rate = build.add(build.mul(part, least_ - peak_), peak_);
+  }
+  if (warmup_ > 0) rate = build.where(build.less(t, warmup_), build.mul(build.add(t, 1), peak_ / warmup_), rate);
+  return rate;
+}
+
+}  // namespace tessera::train

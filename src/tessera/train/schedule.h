@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/ops/node_builder.h"
+
+namespace tessera::train {
+
+/// How the learning rate moves with the step t = 0, 1, ….
+///
+/// "3e-4" is constant. "warmup=W,peak=P,cosine=N,min=M": rises as P·(t+1)/W for the first W steps, then falls within N
+/// steps from P to M along a cosine, and stays there; "linear=N" falls along a line; "stable=S" stays at P for S steps
+/// before it falls; without cosine and linear it stays at P. A list gives the rate of each step; its last one stays.
+class Schedule {
+ public:
+  /// Throws a user error for text of another form.
+  explicit Schedule(const std::string& text);
+  explicit Schedule(std::vector<float> rates);
+
+  /// The rate at a step, a float32 scalar; `step` is an int64 scalar.
+  Value* at(ops::NodeBuilder& build, Value* step) const;
+
+ private:
+  double warmup_ = 0, peak_ = 0, stable_ = 0, fall_ = 0, least_ = 0;
+  bool cosine_ = false;
+  std::vector<float> rates_;
+};
+
+}  // namespace tessera::train

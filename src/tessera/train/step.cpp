@@ -1,0 +1,318 @@
+#include "tessera/train/step.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/glob.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/pipeline.h"
+#include "tessera/rewrite/precision.h"
+#include "tessera/train/autodiff.h"
+#include "tessera/train/copy.h"
+#include "tessera/train/loss.h"
+#include "tessera/train/optimizer.h"
+#include "tessera/train/scaling.h"
+
+namespace tessera::train {
+namespace {
+
+bool any_matches(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return glob_matches(pattern, name); });
+}
+
+class StepMaker {
+ public:
+  StepMaker(const OnnxModel& model, const StepOptions& options)
+      : model_(model),
+        options_(options),
+        loss_(options.loss),
+        optimizer_(optimizer_named(options.optimizer)),
+        build_(*step_.model.graph, "step") {}
+
+  Step run() {
+    if (options_.micro_batches < 1)
+      fail("train", "--micro-batches is {}; it must be at least 1", options_.micro_batches);
+    cut_batch();
+    OnnxModel forward = forward_model(part_sizes_);
+    start(forward);
+    for (int part = 0; part < options_.micro_batches; ++part) add_part(forward, part);
+    finish_gradients();
+    update();
+    Graph& graph = *step_.model.graph;
+    graph.erase_dead();
+    graph.sort();
+    graph.verify("train");
+    return std::move(step_);
+  }
+
+ private:
+  Graph& graph() { return *step_.model.graph; }
+
+  // What the batch is, and its part in one micro-batch.
+  void cut_batch() {
+    part_sizes_ = options_.sizes;
+    if (options_.micro_batches == 1) return;
+    for (const Value* input : model_.graph->inputs) {
+      if (!input->has_shape() || input->rank() == 0) continue;
+      batch_ = input->shape()[0];
+      break;
+    }
+    if (!batch_) fail("train", "no input has a batch dimension, so that there are no micro-batches; leave them out");
+    if (batch_->is_constant()) return;  // the model's batch is that of one part
+    const auto size = options_.sizes.find(batch_->str());
+    if (size == options_.sizes.end())
+      fail("train", "micro-batches need the size of the batch '{}'; give it with --shapes", batch_->str());
+    if (size->second % options_.micro_batches != 0)
+      fail("train", "a batch of {} cannot be cut into {} equal micro-batches; choose a batch that can", size->second,
+           options_.micro_batches);
+    part_sizes_[size->first] = size->second / options_.micro_batches;
+  }
+
+  // The model at some sizes, raised, in the precision that it computes in; what trains changes from step to step.
+  OnnxModel forward_model(const std::map<std::string, int64_t>& sizes) {
+    OnnxModel forward = model_.clone();
+    Graph& own = *forward.graph;
+    for (const auto& value : own.values()) {
+      if (!value->has_shape()) continue;
+      for (Expr& extent : *value->type.shape)
+        extent = extent.substitute([&](std::string_view name) -> std::optional<Expr> {
+          const auto size = sizes.find(std::string(name));
+          return size == sizes.end() ? std::nullopt : std::optional<Expr>(size->second);
+        });
+    }
+    if (options_.output.empty() && own.outputs.empty()) fail("loss", "the model has no output that a loss could take");
+    Value* output = options_.output.empty() ? own.outputs.front() : own.find(options_.output);
+    if (!output || output->kind != ValueKind::result) {
+      std::vector<std::string_view> results;
+      for (const Value* result : own.values_of(ValueKind::result)) results.push_back(result->name);
+      fail("loss", "no node of the model makes a tensor '{}'{}; name the tensor that the loss takes with --output",
+           options_.output, nearest_names(results, options_.output));
+    }
+    own.outputs = {output};
+    own.erase_dead();
+    for (const std::string& pattern : options_.freeze) {
+      const bool found =
+          std::any_of(model_.graph->values().begin(), model_.graph->values().end(),
+                      [&](const auto& value) { return value->has_data() && glob_matches(pattern, value->name); });
+      if (!found) fail("train", "--freeze '{}' matches no parameter of the model", pattern);
+    }
+    rewrite::RewriteOptions rewriting;
+    for (Value* state : own.values_of(ValueKind::state)) {
+      if (state->uses.empty() || !is_float(state->dtype()) || any_matches(options_.freeze, state->name)) continue;
+      if (bits_of(state->dtype()) < 16) continue;
+      state->changing = true;
+      rewriting.barriers.insert(state->name);
+    }
+    rewrite::rewrite_model(forward, rewriting);
+    rewrite::lower_precision(forward, options_.compute);
+    return forward;
+  }
+
+  // Inputs, labels and parameters of the step, which all parts share.
+  void start(const OnnxModel& forward) {
+    step_.model.ir_version = std::max<int64_t>(forward.ir_version, 11);
+    step_.model.opset_imports = forward.opset_imports;
+    step_.model.source = forward.source;
+    graph().name = model_.graph->name + ".step";
+    const int parts = options_.micro_batches;
+    for (const Value* input : forward.graph->inputs) {
+      TensorType type = input->type;
+      const bool cut = parts > 1 && is_cut(*input);
+      if (cut) type.shape->front() = type.shape->front() * parts;
+      inputs_[input->name] = {graph().add_input(input->name, type), cut};
+    }
+    const Value* output = forward.graph->outputs.front();
+    if (loss_.takes_labels()) {
+      TensorType type = loss_.labels_type(*output);
+      if (const auto known = inputs_.find(options_.labels); known != inputs_.end()) {
+        labels_ = known->second.value;
+      } else {
+        if (graph().find(options_.labels) || model_.graph->find(options_.labels))
+          fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", options_.labels);
+        if (parts > 1) type.shape->front() = type.shape->front() * parts;
+        labels_ = graph().add_input(options_.labels, type);
+      }
+    }
+    divisor_ = loss_.divisor(build_, *output, labels_, parts);
+    scaling_.emplace(build_, options_.loss_scale);
+  }
+
+  bool is_cut(const Value& input) const {
+    const Value* own = model_.graph->find(input.name);
+    return own && own->has_shape() && own->rank() > 0 && own->shape()[0] == *batch_;
+  }
+
+  // One dimension cut into equal parts, of which this is one: the batch's other divisions stay as they are.
+  Value* part_of(Value* whole, int part) {
+    const int parts = options_.micro_batches;
+    Shape cut = whole->shape();
+    cut.front() = Expr::exact_divide(cut.front(), parts).value();
+    const Shape one = cut;
+    cut.insert(cut.begin(), parts);
+    Value* apart = build_.reshape(whole, cut);
+    return build_.reshape(build_.slice(apart, 0, part, part + 1), one);
+  }
+
+  void add_part(const OnnxModel& forward, int part) {
+    const bool alone = options_.micro_batches == 1;
+    std::map<const Value*, Value*> known;
+    for (const Value* input : forward.graph->inputs) {
+      const Input& own = inputs_.at(input->name);
+      known[input] = own.cut ? part_of(own.value, part) : own.value;
+    }
+    append_copy(graph(), *forward.graph, known, alone ? "" : fmt::format(".part{}", part));
+    Value* output = known.at(forward.graph->outputs.front());
+    Value* labels = labels_;
+    if (labels && !alone && (!inputs_.contains(options_.labels) || inputs_.at(options_.labels).cut))
+      labels = part_of(labels, part);
+    Value* sum = loss_.sum(build_, output, labels);
+    sum_ = sum_ ? build_.add(sum_, sum) : sum;
+    if (part == 0) find_parameters(forward, known);
+    // The loss of all parts has one divisor, which is known before the first backward pass.
+    Value* seed = build_.div(scaling_->scale(sum->dtype()), divisor_);
+    const std::vector<Value*> found = gradients(graph(), sum, parameters_, seed);
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!found[i]) continue;
+      gradients_[i] = gradients_[i] ? build_.add(gradients_[i], found[i]) : found[i];
+    }
+  }
+
+  void find_parameters(const OnnxModel& forward, const std::map<const Value*, Value*>& known) {
+    for (const Value* state : forward.graph->values_of(ValueKind::state))
+      if (state->changing && !state->uses.empty()) parameters_.push_back(known.at(state));
+    if (parameters_.empty())
+      fail("train", "no parameter of the model trains: {}; at least one float initializer must",
+           options_.freeze.empty() ? "it has none" : "all are frozen");
+    gradients_.resize(parameters_.size());
+  }
+
+  // Drops what the loss does not depend on, unscales, and clips by the norm of all gradients together.
+  void finish_gradients() {
+    std::vector<Value*> parameters, found;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (gradients_[i]) {
+        parameters.push_back(parameters_[i]);
+        found.push_back(gradients_[i]);
+        continue;
+      }
+      parameters_[i]->changing = false;
+      step_.notes.push_back(fmt::format(
+          "'{}' does not train: the loss does not depend on it in a way that has a gradient", parameters_[i]->name));
+    }
+    if (parameters.empty()) fail("train", "the loss depends on no parameter, so that none trains; check --output");
+    parameters_ = std::move(parameters);
+    gradients_ = std::move(found);
+    Value* squares = nullptr;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      Value*& gradient = gradients_[i];
+      gradient = scaling_->unscaled(gradient);
+      if (gradient->kind != ValueKind::result || graph().is_output(gradient))
+        gradient = build_.unary("Identity", gradient);
+      graph().rename(gradient, "grad." + parameters_[i]->name);
+      scaling_->watch(gradient);
+      Value* square = build_.cast(build_.mul(gradient, gradient), DType::float32);
+      if (square->rank() > 0) square = build_.sum(square, ops::all_axes(square->rank()), false);
+      squares = squares ? build_.add(squares, square) : square;
+    }
+    norm_ = build_.unary("Sqrt", squares);
+    if (options_.clip <= 0) return;
+    Value* factor = build_.div(build_.number(norm_, options_.clip), build_.add(norm_, 1e-6));
+    factor = build_.emit("Min", {factor, build_.number(norm_, 1)});
+    for (Value*& gradient : gradients_) gradient = build_.mul(gradient, build_.cast(factor, gradient->dtype()));
+  }
+
+  bool decays(const Value& parameter) const {
+    for (const std::string& pattern : options_.no_decay)
+      if (pattern == "vectors" ? parameter.rank() < 2 : glob_matches(pattern, parameter.name)) return false;
+    return true;
+  }
+
+  void update() {
+    Value* step = new_state(kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
+    Value* next_step = build_.add(step, 1);
+    Value* rate = options_.rate.at(build_, step);
+    std::vector<std::pair<Value*, Value*>> next = {{step, next_step}};
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      Value* parameter = parameters_[i];
+      Value* own_rate = build_.cast(build_.mul(rate, factor_of(*parameter)), parameter->dtype());
+      std::vector<std::pair<Value*, Value*>> kept;
+      Value* stepped = optimizer_->step(
+          build_, {parameter, gradients_[i], own_rate, build_.cast(next_step, parameter->dtype()), decays(*parameter)},
+          kept);
+      next.emplace_back(parameter, stepped);
+      if (options_.average > 0) {
+        Value* average = graph().add_state(parameter->name + ".average", parameter->data);
+        kept.emplace_back(average,
+                          build_.add(build_.mul(average, options_.average), build_.mul(stepped, 1 - options_.average)));
+      }
+      for (const auto& [state, value] : kept) step_.kept.push_back(state->name);
+      next.insert(next.end(), kept.begin(), kept.end());
+      step_.parameters.push_back(parameter->name);
+    }
+    for (auto& [state, value] : next) {
+      Value* held = scaling_->unless_overflow(value, state);
+      if (held->kind != ValueKind::result || taken_.contains(held)) held = build_.unary("Identity", held);
+      taken_.insert(held);
+      graph().rename(held, "next." + state->name);
+      state->changing = true;
+      graph().set_next(state, held);
+    }
+    for (auto& [state, value] : scaling_->next()) {
+      graph().rename(value, "next." + state->name);
+      state->changing = true;
+      graph().set_next(state, value);
+    }
+    output(kLoss, build_.cast(build_.div(sum_, divisor_), DType::float32));
+    output(kGradientNorm, norm_);
+    output(kLearningRate, rate);
+  }
+
+  double factor_of(const Value& parameter) const {
+    for (const auto& [pattern, factor] : options_.rate_factors)
+      if (glob_matches(pattern, parameter.name)) return factor;
+    return 1;
+  }
+
+  Value* new_state(std::string_view name, Tensor data) {
+    Value* state = graph().add_state(name, std::move(data));
+    if (state->name != name)
+      fail("train", "the model has a tensor '{}', which is the name of a state of the step", name);
+    return state;
+  }
+
+  void output(std::string_view name, Value* value) {
+    if (value->kind != ValueKind::result || graph().is_output(value)) value = build_.unary("Identity", value);
+    if (Value* other = graph().find(name)) graph().rename(other, other->name + ".of_model");
+    graph().rename(value, name);
+    graph().outputs.push_back(value);
+  }
+
+  struct Input {
+    Value* value;
+    bool cut;
+  };
+
+  const OnnxModel& model_;
+  const StepOptions& options_;
+  Loss loss_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Step step_;
+  ops::NodeBuilder build_;
+  std::optional<Scaling> scaling_;
+  std::optional<Expr> batch_;
+  std::map<std::string, int64_t> part_sizes_;
+  std::map<std::string, Input> inputs_;
+  std::vector<Value*> parameters_, gradients_;
+  std::set<const Value*> taken_;
+  Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr;
+};
+
+}  // namespace
+
+Step make_step(const OnnxModel& model, const StepOptions& options) {
+  return StepMaker(model, options).run();
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+#include "tessera/train/schedule.h"
+
+namespace tessera::train {
+
+/// What a training step is made of, in the words of the command line.
+struct StepOptions {
+  std::string loss = "cross-entropy";  ///< see Loss
+  std::string output;                  ///< that the loss takes; empty: the model's first
+  std::string labels = "labels";       ///< the input that the output is compared with; made if the model has none
+  std::string optimizer = "adamw";     ///< see optimizer_named
+  Schedule rate{std::string("1e-3")};
+  double clip = 0;        ///< the largest norm of all gradients together; 0: any
+  int micro_batches = 1;  ///< that a batch is cut into, one after the other
+  /// Patterns of parameters that do not train.
+  std::vector<std::string> freeze;
+  /// Patterns of parameters without weight decay; "vectors" means all with fewer than two dimensions.
+  std::vector<std::string> no_decay;
+  /// Pattern and factor: parameters whose learning rate is another; the first that matches counts.
+  std::vector<std::pair<std::string, double>> rate_factors;
+  double average = 0;  ///< of an exponential moving average of the parameters, "PARAMETER.average"; 0: none
+  /// What the loss is multiplied by before the backward pass. Empty: nothing. "dynamic" or
+  /// "dynamic:init=65536,growth=2, backoff=0.5,interval=2000": halved when a gradient is not finite, in which case
+  /// nothing steps; doubled after an interval without. A number stays.
+  std::string loss_scale;
+  /// What the forward and backward pass compute in; parameters, their sums of gradients, losses and norms are float32.
+  DType compute = DType::float32;
+  /// Sizes of the model's symbols, of the whole batch. Micro-batches need that of the batch.
+  std::map<std::string, int64_t> sizes;
+};
+
+/// The names of a step's outputs, and of the states that are its own.
+inline constexpr std::string_view kLoss = "loss", kGradientNorm = "grad_norm", kLearningRate = "learning_rate";
+inline constexpr std::string_view kStep = "train.step", kScale = "train.loss_scale", kGood = "train.good_steps";
+
+struct Step {
+  OnnxModel model;                      ///< parameters and what the optimizer keeps are states with next values
+  std::vector<std::string> parameters;  ///< that train, in the model's order
+  std::vector<std::string> kept;        ///< by the optimizer
+  std::vector<std::string> notes;       ///< what a person may not have meant
+};
+
+/// Makes a training step of a model: forward, loss, backward, clipping and update in one graph. Its outputs are the
+/// loss and the norm of the gradients before clipping (float32), and the learning rate; gradients are named
+/// "grad.PARAMETER". Throws user errors that name the place: no such output, no such loss of it, nothing that trains,
+/// an operator on the way to a parameter that has no gradient.
+Step make_step(const OnnxModel& model, const StepOptions& options);
+
+}  // namespace tessera::train
