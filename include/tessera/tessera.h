@@ -39,6 +39,10 @@ class Model {
   /// missing, damaged or not supported.
   static Model load(const std::filesystem::path& path);
 
+  struct Impl;
+  Model() = default;
+  explicit Model(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
   const std::filesystem::path& path() const;
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;
@@ -72,7 +76,6 @@ class Model {
   /// that pairs nothing, and for a pair of unequal types.
   Model with_states(const std::vector<std::string>& patterns) const;
 
-  struct Impl;
   const Impl& impl() const { return *impl_; }
 
  private:

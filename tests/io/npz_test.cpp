@@ -119,6 +119,36 @@ TEST(npz, stated_sizes_count_before_anything_is_read) {
   EXPECT_EQ(read_npz(folder / "a.npz", {[](const std::string& name) { return name == "x"; }, 5000}).size(), 1u);
 }
 
+// The slices of every array are those of the array read whole.
+void expect_slices(const fs::path& path) {
+  const auto whole = read_npz(path);
+  NpzSlices slices(path);
+  ASSERT_EQ(slices.dims().size(), whole.size());
+  for (const auto& [name, tensor] : whole) {
+    EXPECT_EQ(slices.dims().at(name), tensor.dims);
+    if (tensor.dims.empty()) continue;
+    for (int64_t i = tensor.dims[0]; i-- > 0;) {
+      const Tensor slice = slices.read(name, i);
+      EXPECT_EQ(slice.dtype, tensor.dtype);
+      EXPECT_EQ(slice.dims, Dims(tensor.dims.begin() + 1, tensor.dims.end()));
+      const std::byte* from = tensor.data + static_cast<size_t>(i) * slice.bytes;
+      EXPECT_TRUE(std::equal(slice.data, slice.data + slice.bytes, from)) << name << " [" << i << "]";
+    }
+  }
+}
+
+TEST(npz, slices_are_read_alone) {
+  expect_slices(data("dtypes.npz"));
+  expect_slices(data("layouts.npz"));        // deflated
+  expect_slices(data("fortran_float.npz"));  // the first dimension varies fastest
+  TemporaryFolder folder;
+  std::vector<int64_t> many(100'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i * i);
+  write_npz(folder / "a.npz",
+            {{"x", Tensor::of(DType::int64, {100, 1000}, many)}, {"y", Tensor::of(DType::int64, {1000, 100}, many)}});
+  expect_slices(folder / "a.npz");
+}
+
 TEST(npz, an_archive_may_be_empty) {
   TemporaryFolder folder;
   write_npz(folder / "a.npz", {});

@@ -24,9 +24,11 @@ TrainingStep training_step(const Model& model, const Training& training) {
   options.compute = training.compute;
   options.sizes = training.sizes;
   train::Step step = train::make_step(model.impl().model, options);
-  TrainingStep made{Model::of(std::move(step.model), model.impl()), std::move(step.parameters), std::move(step.kept),
-                    std::move(step.notes)};
-  return made;
+  auto impl = std::make_shared<Model::Impl>();
+  impl->path = model.path();
+  impl->files = model.impl().files;
+  impl->model = std::move(step.model);
+  return {Model(std::move(impl)), std::move(step.parameters), std::move(step.kept), std::move(step.notes)};
 }
 
 }  // namespace v1

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "tessera/base/bytes_text.h"
@@ -48,39 +49,92 @@ Archive open_to_read(const fs::path& path) {
   fail("inputs", "{}: {}", path.string(), message_of(code));
 }
 
+/// An array of an archive, as the archive's directory states it.
+struct ArrayEntry {
+  std::string name;  ///< without ".npy"
+  zip_uint64_t index;
+  uint64_t size;     ///< inflated
+  bool stored;       ///< not deflated
+  std::string what;  ///< names file and array in errors
+};
+
+void for_each_array(zip_t* archive, const fs::path& path, const NpzOptions& options,
+                    const std::function<void(const ArrayEntry&)>& visit) {
+  std::set<std::string> seen;
+  const zip_int64_t count = zip_get_num_entries(archive, 0);
+  for (zip_int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<zip_uint64_t>(i);
+    zip_stat_t stat;
+    if (zip_stat_index(archive, index, 0, &stat) < 0 || !(stat.valid & ZIP_STAT_SIZE) || !(stat.valid & ZIP_STAT_NAME))
+      fail("inputs", "{}: entry {}: {}", path.string(), i, zip_strerror(archive));
+    std::string name = stat.name;
+    if (!name.ends_with(kSuffix))
+      fail("inputs", "{}: '{}': is no .npy array; a .npz file holds nothing else", path.string(), name);
+    name.resize(name.size() - kSuffix.size());
+    if (options.wanted && !options.wanted(name)) continue;
+    const bool stored = (stat.valid & ZIP_STAT_COMP_METHOD) && stat.comp_method == ZIP_CM_STORE;
+    const ArrayEntry entry{name, index, stat.size, stored, fmt::format("{}: '{}'", path.string(), name)};
+    if (!seen.insert(name).second) fail("inputs", "{}: there twice; keep one", entry.what);
+    visit(entry);
+  }
+}
+
+/// Refuses arrays beyond a limit, by the sizes that entries state.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(size_t limit) : limit_(limit > 0 ? limit : machine_memory()) {}
+
+  void take(const ArrayEntry& entry) {
+    if (entry.size <= limit_ && (taken_ += entry.size) <= limit_) return;
+    fail("inputs",
+         "{}: with its {} the arrays take more than the limit of {}; give smaller ones, or raise the limit "
+         "(--memory-limit)",
+         entry.what, bytes_text(static_cast<double>(entry.size)), bytes_text(static_cast<double>(limit_)));
+  }
+
+ private:
+  size_t limit_;
+  uint64_t taken_ = 0;
+};
+
+/// Reads the next bytes of an entry.
+void read_bytes(zip_file_t* entry, void* to, uint64_t bytes, const std::string& what) {
+  constexpr uint64_t kPiece = uint64_t{1} << 26;
+  for (auto* at = static_cast<char*>(to); bytes > 0;) {
+    const zip_int64_t got = zip_fread(entry, at, std::min(bytes, kPiece));
+    if (got < 0) fail("inputs", "{}: {}; the archive is damaged", what, zip_file_strerror(entry));
+    if (got == 0) fail("inputs", "{}: truncated, {} bytes are missing", what, bytes);
+    at += got;
+    bytes -= static_cast<uint64_t>(got);
+  }
+}
+
 /// One entry of an archive, inflated from its begin to its end.
 class EntryReader {
  public:
-  EntryReader(zip_t* archive, zip_uint64_t index, uint64_t size, const std::string& what)
-      : entry_(zip_fopen_index(archive, index, 0)), size_(size), what_(what) {
-    if (!entry_) fail("inputs", "{}: {}", what, zip_strerror(archive));
+  EntryReader(zip_t* archive, const ArrayEntry& entry)
+      : file_(zip_fopen_index(archive, entry.index, 0)), left_(entry.size), what_(entry.what) {
+    if (!file_) fail("inputs", "{}: {}", what_, zip_strerror(archive));
   }
 
-  uint64_t left() const { return size_ - read_; }
+  uint64_t left() const { return left_; }
 
-  /// Reads the next bytes.
   void read(void* to, uint64_t bytes) {
-    for (auto* at = static_cast<char*>(to); bytes > 0;) {
-      const zip_int64_t got = zip_fread(entry_.get(), at, std::min(bytes, kPiece));
-      if (got < 0) fail("inputs", "{}: {}; the archive is damaged", what_, zip_file_strerror(entry_.get()));
-      if (got == 0) fail("inputs", "{}: truncated after {} of {} bytes", what_, read_, size_);
-      at += got;
-      bytes -= static_cast<uint64_t>(got);
-      read_ += static_cast<uint64_t>(got);
-    }
+    read_bytes(file_.get(), to, bytes, what_);
+    left_ -= bytes;
   }
 
   /// Call this after reading everything: makes libzip compare the checksum.
   void finish() {
     char past = 0;
-    if (zip_fread(entry_.get(), &past, 1) != 0) fail("inputs", "{}: its checksum or size is wrong", what_);
+    if (zip_fread(file_.get(), &past, 1) != 0) fail("inputs", "{}: its checksum or size is wrong", what_);
   }
 
- private:
-  static constexpr uint64_t kPiece = uint64_t{1} << 26;
+  Entry release() { return std::move(file_); }
 
-  Entry entry_;
-  uint64_t size_, read_ = 0;
+ private:
+  Entry file_;
+  uint64_t left_;
   const std::string& what_;
 };
 
@@ -96,10 +150,10 @@ NpyHeader read_header(EntryReader& entry, const std::string& what) {
   return parse_npy_header(bytes, what);
 }
 
-Tensor read_array(zip_t* archive, zip_uint64_t index, uint64_t size, const std::string& what) {
-  EntryReader entry(archive, index, size, what);
-  const NpyHeader header = read_header(entry, what);
-  const size_t needed = npy_element_bytes(header, entry.left(), what);
+Tensor read_array(zip_t* archive, const ArrayEntry& from) {
+  EntryReader entry(archive, from);
+  const NpyHeader header = read_header(entry, from.what);
+  const size_t needed = npy_element_bytes(header, entry.left(), from.what);
   // A damaged size may ask for many pages, but pages that the data never fill are never touched.
   Tensor tensor = Tensor::uninitialized(header.dtype, header.dims);
   entry.read(tensor.mutable_data(), needed);
@@ -111,31 +165,64 @@ Tensor read_array(zip_t* archive, zip_uint64_t index, uint64_t size, const std::
 
 std::map<std::string, Tensor> read_npz(const fs::path& path, const NpzOptions& options) {
   Archive archive = open_to_read(path);
-  const size_t limit = options.memory_limit > 0 ? options.memory_limit : machine_memory();
-  uint64_t stated = 0;
+  MemoryLimit limit(options.memory_limit);
   std::map<std::string, Tensor> tensors;
-  zip_int64_t count = zip_get_num_entries(archive.get(), 0);
-  for (zip_int64_t i = 0; i < count; ++i) {
-    auto index = static_cast<zip_uint64_t>(i);
-    zip_stat_t stat;
-    if (zip_stat_index(archive.get(), index, 0, &stat) < 0 || !(stat.valid & ZIP_STAT_SIZE) ||
-        !(stat.valid & ZIP_STAT_NAME))
-      fail("inputs", "{}: entry {}: {}", path.string(), i, zip_strerror(archive.get()));
-    std::string name = stat.name;
-    std::string what = fmt::format("{}: '{}'", path.string(), name);
-    if (!name.ends_with(kSuffix)) fail("inputs", "{}: is no .npy array; a .npz file holds nothing else", what);
-    name.resize(name.size() - kSuffix.size());
-    if (options.wanted && !options.wanted(name)) continue;
-    what = fmt::format("{}: '{}'", path.string(), name);
-    if (stat.size > limit || (stated += stat.size) > limit)
-      fail("inputs",
-           "{}: with its {} the arrays take more than the limit of {}; give smaller ones, or raise the limit "
-           "(--memory-limit)",
-           what, bytes_text(static_cast<double>(stat.size)), bytes_text(static_cast<double>(limit)));
-    Tensor tensor = read_array(archive.get(), index, stat.size, what);
-    if (!tensors.emplace(name, std::move(tensor)).second) fail("inputs", "{}: there twice; keep one", what);
-  }
+  for_each_array(archive.get(), path, options, [&](const ArrayEntry& entry) {
+    limit.take(entry);
+    tensors.emplace(entry.name, read_array(archive.get(), entry));
+  });
   return tensors;
+}
+
+struct NpzSlices::Impl {
+  struct Stored {
+    std::shared_ptr<zip_file_t> file;
+    std::string what;
+    NpyHeader header;
+  };
+  std::shared_ptr<zip_t> archive;
+  std::mutex mutex;  // libzip's objects serve one thread at a time
+  std::map<std::string, Stored> stored;
+  std::map<std::string, Tensor> whole;
+};
+
+NpzSlices::NpzSlices(const fs::path& path, const NpzOptions& options) : impl_(std::make_unique<Impl>()) {
+  impl_->archive = open_to_read(path);
+  zip_t* archive = impl_->archive.get();
+  MemoryLimit limit(options.memory_limit);
+  for_each_array(archive, path, options, [&](const ArrayEntry& entry) {
+    EntryReader reader(archive, entry);
+    const NpyHeader header = read_header(reader, entry.what);
+    npy_element_bytes(header, reader.left(), entry.what);
+    dims_[entry.name] = header.dims;
+    if (entry.stored && !header.fortran_order) {
+      impl_->stored.emplace(entry.name, Impl::Stored{reader.release(), entry.what, header});
+    } else {
+      limit.take(entry);
+      impl_->whole.emplace(entry.name, read_array(archive, entry));
+    }
+  });
+}
+
+NpzSlices::~NpzSlices() = default;
+
+Tensor NpzSlices::read(const std::string& name, int64_t index) {
+  const Dims& dims = dims_.at(name);
+  check(!dims.empty() && index >= 0 && index < dims[0], "a slice lies in its array");
+  const Dims rest(dims.begin() + 1, dims.end());
+  if (const auto found = impl_->whole.find(name); found != impl_->whole.end()) {
+    const Tensor& all = found->second;
+    const size_t bytes = all.bytes / static_cast<size_t>(dims[0]);
+    return {all.dtype, rest, all.owner, all.data + bytes * static_cast<size_t>(index), bytes};
+  }
+  const Impl::Stored& stored = impl_->stored.at(name);
+  Tensor slice = Tensor::uninitialized(stored.header.dtype, rest);
+  const auto begin = static_cast<zip_int64_t>(stored.header.size + slice.bytes * static_cast<size_t>(index));
+  const std::lock_guard lock(impl_->mutex);
+  if (zip_fseek(stored.file.get(), begin, SEEK_SET) < 0)
+    fail("inputs", "{}: {}; the archive is damaged", stored.what, zip_file_strerror(stored.file.get()));
+  read_bytes(stored.file.get(), slice.mutable_data(), slice.bytes, stored.what);
+  return slice;
 }
 
 void write_npz(const fs::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {

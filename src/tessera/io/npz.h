@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,28 @@ struct NpzOptions {
 /// The arrays of a .npz file (a zip of .npy files, stored or deflated) by name. A defect of the file is a user error
 /// "[inputs] FILE: …" that names the array.
 std::map<std::string, Tensor> read_npz(const std::filesystem::path& path, const NpzOptions& options = {});
+
+/// The arrays of a .npz file, read slice by slice along their first dimension. Arrays that are stored (numpy.savez) are
+/// read as they are asked for, and their checksums are not compared; what is deflated, or lies with its first dimension
+/// fastest, is read whole at once. Several threads may read.
+class NpzSlices {
+ public:
+  /// The limit is for what is read whole. User errors as read_npz gives them.
+  explicit NpzSlices(const std::filesystem::path& path, const NpzOptions& options = {});
+  ~NpzSlices();
+  NpzSlices(const NpzSlices&) = delete;
+  NpzSlices& operator=(const NpzSlices&) = delete;
+
+  /// The extents of all arrays, by name.
+  const std::map<std::string, Dims>& dims() const { return dims_; }
+  /// The slice [index] of an array, of the array's extents but the first. `name` and `index` must exist.
+  Tensor read(const std::string& name, int64_t index);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  std::map<std::string, Dims> dims_;
+};
 
 /// Writes tensors as numpy.savez does, in order. bfloat16, which numpy lacks, is written as float32 (exactly). The file
 /// appears whole or not at all: an error leaves the old one.

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/onnx/mapped_file.h"
+#include "tessera/io/mapped_file.h"
 
 namespace tessera::codec {
 

@@ -5,8 +5,8 @@
 #include "onnx.pb.h"
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/io/mapped_file.h"
 #include "tessera/ir/aligned.h"
-#include "tessera/onnx/mapped_file.h"
 #include "tessera/onnx/tensor_codec.h"
 
 namespace tessera {

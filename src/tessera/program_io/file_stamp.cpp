@@ -1,16 +1,11 @@
 #include "tessera/program_io/file_stamp.h"
 
-#include <zlib.h>
-
 #include "tessera/base/error.h"
-#include "tessera/onnx/mapped_file.h"
+#include "tessera/io/crc32.h"
+#include "tessera/io/mapped_file.h"
 
 namespace tessera::program_io {
 namespace fs = std::filesystem;
-
-uint32_t update_crc32(uint32_t crc, const void* data, size_t bytes) {
-  return static_cast<uint32_t>(crc32_z(crc, static_cast<const Bytef*>(data), bytes));
-}
 
 FileStamp stamp_of(const fs::path& folder, const std::string& file) {
   auto mapped = MappedFile::open(folder / file, "program");

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -16,9 +15,6 @@ struct FileStamp {
 
   bool operator==(const FileStamp&) const = default;
 };
-
-/// Continues a CRC-32; starts from 0.
-uint32_t update_crc32(uint32_t crc, const void* data, size_t bytes);
 
 /// The stamp of a file as it is now. Throws user errors of stage "program" if it cannot be read.
 FileStamp stamp_of(const std::filesystem::path& folder, const std::string& file);

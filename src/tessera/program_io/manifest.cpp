@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/path_within.h"
-#include "tessera/onnx/mapped_file.h"
+#include "tessera/io/mapped_file.h"
 #include "tessera/program_io/written_program.h"
 
 namespace tessera::program_io {

@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/io/atomic_file.h"
+#include "tessera/io/crc32.h"
 #include "tessera/ir/hash.h"
 
 namespace tessera::program_io {

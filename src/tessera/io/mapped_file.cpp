@@ -1,4 +1,4 @@
-#include "tessera/onnx/mapped_file.h"
+#include "tessera/io/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/data/token_samples.h"
+#include "tessera/ir/tensor.h"
+
+namespace tessera::data {
+
+/// What a step takes.
+struct Batch {
+  int64_t first = 0;   ///< the cursor that it was made at
+  int64_t next = 0;    ///< the cursor after it
+  int64_t labels = 0;  ///< labels that are not kIgnored; 0 for arrays of a .npz file, which are not looked at
+  std::map<std::string, Tensor> tensors;
+};
+
+struct BatchOptions {
+  /// Token files, or one .npz file alone. Options of samples apply to token files only; a separator or a held-out
+  /// fraction with a .npz file is a user error.
+  SampleOptions samples;
+  int64_t batch = 1;  ///< samples of a step, ≥ 1; a .npz file has its own
+  /// Names of the tensors, int64 of [batch, sequence]; the last two are made if they have a name.
+  std::string tokens = "tokens", labels = "labels", positions, documents;
+  bool prefetch = true;  ///< a thread prepares the next batch while the caller uses this one
+};
+
+/// The batches of a training run, in order or at any place.
+///
+/// The cursor is the global index of the next sample, or the next step of a .npz file. It is all that a run has to
+/// keep: sample i is the same whatever the batch, mesh and number of restarts. With Order::once the last batch is
+/// filled up with samples of token 0 whose labels are all kIgnored.
+class Batches {
+ public:
+  /// Opens the files. Throws user errors "[data] …" for what is wrong with them.
+  explicit Batches(const BatchOptions& options, int64_t cursor = 0);
+  ~Batches();
+
+  /// The batch at the cursor, which it then moves. An error of the preparing thread is thrown here, and the cursor
+  /// stays; a token outside the vocabulary is a user error, and so is a step past the end.
+  Batch next();
+  /// The batch at any cursor; independent of next(), and callable from several threads.
+  Batch at(int64_t cursor) const;
+
+  int64_t cursor() const { return cursor_; }
+  void seek(int64_t cursor);
+  /// Batches from cursor 0 to the end: of a .npz file and of Order::once; nullopt: they go on for ever.
+  std::optional<int64_t> count() const;
+
+  class Maker;
+
+ private:
+  bool prefetch_;
+  int64_t cursor_;
+  std::unique_ptr<const Maker> maker_;
+  std::future<Batch> ahead_;  ///< the batch at the cursor, in preparation; its destruction awaits the thread
+};
+
+}  // namespace tessera::data
