@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -41,6 +42,11 @@ struct TrainingStep {
   std::vector<std::string> parameters;  ///< that train
   std::vector<std::string> optimizer;   ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
   std::vector<std::string> notes;       ///< what the caller may not have meant
+
+  /// Writes the step as plain ONNX, which any engine runs: each state is an initializer NAME, and its value after the
+  /// step an output "next.NAME". Tensors beyond a gigabyte together go to a file beside it. Throws a user error for a
+  /// path that cannot be written.
+  void write(const std::filesystem::path& path) const;
 };
 
 /// Throws user errors that name the tensor, operator or word that is wrong.

@@ -1,6 +1,11 @@
 #include "tessera/training.h"
 
+#include <algorithm>
+
 #include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/onnx/export.h"
+#include "tessera/program_io/expression_nodes.h"
 #include "tessera/train/step.h"
 
 namespace tessera {
@@ -29,6 +34,69 @@ TrainingStep training_step(const Model& model, const Training& training) {
   impl->files = model.impl().files;
   impl->model = std::move(step.model);
   return {Model(std::move(impl)), std::move(step.parameters), std::move(step.kept), std::move(step.notes)};
+}
+
+}  // namespace v1
+
+namespace api {
+namespace {
+
+// Sizes are read off the inputs' shapes.
+void compute_sizes(Graph& graph) {
+  const std::vector<Value*> inputs = graph.inputs;
+  program_io::ExpressionNodes nodes(graph, [](const std::string& axis) -> Value* {
+    fail("train", "the step reads its place on the axis '{}'", axis);
+  });
+  for (Value* expression : graph.values_of(ValueKind::expression)) {
+    if (expression->uses.empty()) continue;
+    Value* made = nodes.value_of(expression->name, *expression->content, expression->rank() == 0, expression->dtype());
+    if (made != expression) graph.replace_uses(expression, made);
+  }
+  const std::vector<Value*> all = graph.inputs;
+  for (Value* symbol : all) {
+    if (!symbol->name.starts_with(program_io::kSymbolPrefix)) continue;
+    const std::string name = symbol->name.substr(program_io::kSymbolPrefix.size());
+    for (Value* input : inputs) {
+      const Shape& shape = input->shape();
+      const auto found = std::find_if(shape.begin(), shape.end(), [&](const Expr& e) { return e.str() == name; });
+      if (found == shape.end()) continue;
+      Node* extent = graph.add_node("Shape", {input}, {name + ".extent"});
+      const int64_t at = found - shape.begin();
+      extent->set("start", at);
+      extent->set("end", at + 1);
+      extent->outputs[0]->type = {DType::int64, Shape{1}};
+      Node* scalar = graph.add_node("Squeeze", {extent->outputs[0]}, {name + ".size"});
+      scalar->outputs[0]->type = {DType::int64, Shape{}};
+      graph.replace_uses(symbol, scalar->outputs[0]);
+      break;
+    }
+    std::erase(graph.inputs, symbol);
+    graph.erase(symbol);
+  }
+  graph.erase_dead();
+  graph.sort();
+}
+
+}  // namespace
+}  // namespace api
+
+inline namespace v1 {
+
+void TrainingStep::write(const std::filesystem::path& path) const {
+  OnnxModel plain = model.impl().model.clone();
+  Graph& graph = *plain.graph;
+  size_t bytes = 0;
+  for (Value* state : graph.values_of(ValueKind::state)) {
+    bytes += state->data.bytes;
+    if (!state->next) continue;
+    graph.outputs.push_back(state->next);
+    graph.set_next(state, nullptr);
+  }
+  api::compute_sizes(graph);
+  ExportOptions options;
+  constexpr size_t kMostInline = size_t{1} << 30;
+  if (bytes > kMostInline) options.external_threshold = 1024;
+  export_model(plain, path, options);
 }
 
 }  // namespace v1

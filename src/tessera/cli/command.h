@@ -35,6 +35,7 @@ const std::vector<CommandEntry>& commands();
 
 std::unique_ptr<Command> make_inspect();  // inspect.cpp
 std::unique_ptr<Command> make_run();      // run.cpp
+std::unique_ptr<Command> make_train();    // train.cpp
 std::unique_ptr<Command> make_shard();    // shard.cpp
 std::unique_ptr<Command> make_verify();   // verify.cpp
 std::unique_ptr<Command> make_check();    // check.cpp

@@ -71,7 +71,7 @@ class StepMaker {
   }
 
   // The model at some sizes, raised, in the precision that it computes in; what trains changes from step to step.
-  OnnxModel forward_model(const std::map<std::string, int64_t>& sizes) {
+  OnnxModel forward_model(const std::map<std::string, int64_t, std::less<>>& sizes) {
     OnnxModel forward = model_.clone();
     Graph& own = *forward.graph;
     for (const auto& value : own.values()) {
@@ -302,7 +302,7 @@ class StepMaker {
   ops::NodeBuilder build_;
   std::optional<Scaling> scaling_;
   std::optional<Expr> batch_;
-  std::map<std::string, int64_t> part_sizes_;
+  std::map<std::string, int64_t, std::less<>> part_sizes_;
   std::map<std::string, Input> inputs_;
   std::vector<Value*> parameters_, gradients_;
   std::set<const Value*> taken_;

@@ -33,7 +33,7 @@ struct StepOptions {
   /// What the forward and backward pass compute in; parameters, their sums of gradients, losses and norms are float32.
   DType compute = DType::float32;
   /// Sizes of the model's symbols, of the whole batch. Micro-batches need that of the batch.
-  std::map<std::string, int64_t> sizes;
+  std::map<std::string, int64_t, std::less<>> sizes;
 };
 
 /// The names of a step's outputs, and of the states that are its own.

@@ -1,0 +1,145 @@
+#include "tessera/cli/train_options.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/console.h"
+#include "tessera/error.h"
+#include "tessera/io/npz.h"
+
+namespace tessera::cli {
+namespace {
+
+CLI::Option* repeated(CLI::Option* option) {
+  return option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+// A value of the configuration as the command line would have it.
+std::string words_of(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  return value.dump();
+}
+
+// The rates of "@rates.npz": its only array.
+std::vector<float> rates_of(const std::string& path) {
+  const Tensors arrays = read_npz(path);
+  if (arrays.size() != 1)
+    wrong_training(path + " has " + std::to_string(arrays.size()) +
+                   " arrays; a file of learning rates has one, of one rate "
+                   "for each step");
+  const Tensor& rates = arrays.begin()->second;
+  std::vector<float> all;
+  if (rates.dims.size() == 1 && rates.dtype == DType::float32) {
+    for (float rate : rates.as<float>()) all.push_back(rate);
+  } else if (rates.dims.size() == 1 && rates.dtype == DType::float64) {
+    for (double rate : rates.as<double>()) all.push_back(static_cast<float>(rate));
+  } else {
+    wrong_training(path + ": the learning rates must be one float for each step");
+  }
+  return all;
+}
+
+}  // namespace
+
+void wrong_training(const std::string& message) {
+  throw Error(ErrorKind::user, "train", message);
+}
+
+void TrainOptions::declare(CLI::App& app) {
+  app_ = &app;
+  app.add_option("--config", config, "JSON file with the options of this command by name; the command line wins");
+  app.add_option("--loss", step.loss,
+                 "cross-entropy, mse, bce, bce-with-logits, or output (the model's own scalar); with keys, as "
+                 "cross-entropy:label_smoothing=0.1,ignore_index=-100")
+      ->capture_default_str();
+  app.add_option("--output", step.output, "the tensor that the loss takes; else the model's first output");
+  app.add_option("--labels", step.labels, "the array that the output is compared with")->capture_default_str();
+  app.add_option("--data", data,
+                 "x.npz: arrays whose first dimension counts steps. Or files of tokens, as corpus.txt (bytes) or "
+                 "a.bin:uint16:0.7,b.txt:0.3 (mixed by weights), that samples are drawn from");
+  app.add_option("--batch", batch, "samples in a step, of files of tokens; by default 8");
+  app.add_option("--sequence", sequence, "tokens in a sample");
+  app.add_option("--document-separator", separator,
+                 "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
+  app.add_option("--seed", seed, "of everything random")->capture_default_str();
+  app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--optimizer", step.optimizer,
+                 "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, as "
+                 "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1")
+      ->capture_default_str();
+  app.add_option("--lr", step.learning_rate,
+                 "the learning rate: 3e-4; warmup=10,peak=3e-4,cosine=100,min=3e-5 (or linear=100, or stable=50); or "
+                 "@rates.npz, one rate for each step")
+      ->capture_default_str();
+  app.add_option("--clip", step.clip, "the largest norm of all gradients together")->check(CLI::NonNegativeNumber);
+  app.add_option("--micro-batches", step.micro_batches, "equal parts of a batch that go through the model one by one")
+      ->check(CLI::PositiveNumber);
+  repeated(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"));
+  repeated(app.add_option("--no-decay", step.no_decay,
+                          "parameters without weight decay; 'vectors': all with fewer than two dimensions"));
+  repeated(app.add_option("--lr-factor", rate_factors,
+                          "NAME=0.1: parameters whose learning rate is that many times the others'"));
+  app.add_option("--average", step.average, "keeps an exponential moving average of the parameters with this decay")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--loss-scale", step.loss_scale,
+                 "what the loss is multiplied by before the backward pass: a number, or "
+                 "dynamic:init=65536,growth=2,backoff=0.5,interval=2000");
+  app.add_option("--metrics", metrics, "a file to write, with one JSON object for each step");
+  app.add_option("--save-final", save_final,
+                 "a .npz or .safetensors file to write with the trained parameters, or an .onnx file with the model");
+  app.add_option("--emit", emit, "writes the step as an ONNX model, and trains only if --steps is given");
+}
+
+void TrainOptions::read_config() const {
+  if (config.empty()) return;
+  std::ifstream file(config);
+  if (!file) wrong_training("'" + config + "' cannot be read");
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(file);
+  } catch (const nlohmann::json::exception& error) {
+    wrong_training(config + " is not JSON: " + error.what());
+  }
+  if (!object.is_object())
+    wrong_training(config + " must hold one JSON object, as {\"optimizer\": \"adamw\", \"steps\": 200}");
+  for (const auto& [key, value] : object.items()) {
+    CLI::Option* option = app_->get_option_no_throw("--" + key);
+    if (!option || key == "config" || key == "help") {
+      std::string names;
+      for (const CLI::Option* known : app_->get_options())
+        if (const std::string name = known->get_name();
+            name.starts_with("--") && name != "--help" && name != "--config")
+          names += (names.empty() ? "" : ", ") + name.substr(2);
+      wrong_training(config + " has a key '" + key + "' that is no option; the options are " + names);
+    }
+    if (option->count() > 0) continue;
+    try {
+      if (value.is_array())
+        for (const auto& element : value) option->add_result(words_of(element));
+      else
+        option->add_result(words_of(value));
+      option->run_callback();
+    } catch (const CLI::ParseError& error) {
+      wrong_training(config + ": '" + key + "': " + error.what());
+    }
+  }
+}
+
+Training TrainOptions::training(const std::string& dtype) const {
+  Training made = step;
+  if (made.learning_rate.starts_with('@')) made.learning_rates = rates_of(made.learning_rate.substr(1));
+  if (!dtype.empty()) made.compute = Plan::dtype_named(dtype, "--dtype");
+  for (const std::string& text : rate_factors) {
+    const size_t equals = text.rfind('=');
+    char* end = nullptr;
+    const double factor = equals == std::string::npos ? 0 : std::strtod(text.c_str() + equals + 1, &end);
+    if (equals == std::string::npos || equals == 0 || *end != '\0' || equals + 1 == text.size() || factor < 0)
+      wrong_training("--lr-factor '" + text + "' is not NAME=FACTOR; write for example 'embed*=0.1'");
+    made.rate_factors.emplace_back(text.substr(0, equals), factor);
+  }
+  return made;
+}
+
+}  // namespace tessera::cli

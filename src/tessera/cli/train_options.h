@@ -1,0 +1,37 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/training.h"
+
+namespace tessera::cli {
+
+/// Throws a user error, stage "train".
+[[noreturn]] void wrong_training(const std::string& message);
+
+/// What a training step is made of, and what feeds it: --loss, --optimizer, --lr, --data, …, and --config.
+struct TrainOptions {
+  void declare(CLI::App& app);
+  /// Takes what the file of --config says for options that the command line does not give. Throws a user error for a
+  /// key that is no option, and for a value that the option does not take.
+  void read_config() const;
+  /// What `training_step` takes, without sizes.
+  Training training(const std::string& dtype) const;
+
+  Training step;  ///< the words as they were given
+  std::string config, data, eval_data, separator, metrics, save_final, emit;
+  std::string checkpoints, resume;
+  std::vector<std::string> rate_factors;
+  int steps = 0;  ///< 0: as many as the data has
+  int batch = 0, sequence = 0, micro_batches = 1;
+  int eval_every = 0, save_every = 0, keep = 3;
+  double held_out = 0;
+  uint64_t seed = 0;
+
+ private:
+  CLI::App* app_ = nullptr;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,88 @@
+#include "tessera/cli/training_data.h"
+
+#include <algorithm>
+
+#include "tessera/cli/console.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+bool is_integer_input(const TensorInfo& input) {
+  return input.dtype == DType::int64 || input.dtype == DType::int32;
+}
+
+// How many tokens there are: the classes of the output that the loss takes, where they are a number; else 0.
+int64_t vocabulary_of(const Model& model, const std::string& output) {
+  for (const TensorInfo& info : model.outputs())
+    if ((output.empty() || info.name == output) && !info.shape.empty()) {
+      const std::string& classes = info.shape.back();
+      return classes.find_first_not_of("0123456789") == std::string::npos ? std::stoll(classes) : 0;
+    }
+  return 0;
+}
+
+}  // namespace
+
+TrainingData::TrainingData(const TrainOptions& options, const Model& model, const std::string& labels)
+    : source_(options.data) {
+  if (options.data.empty())
+    wrong_training(
+        "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
+  data::BatchOptions wanted;
+  wanted.samples.sources = data::parse_sources(options.data);
+  const bool arrays = wanted.samples.sources.front().storage == data::Storage::npz;
+  wanted.labels = labels;
+  if (arrays) {
+    if (options.batch || options.sequence)
+      wrong_training("--batch and --sequence are for files of tokens; the arrays of " + options.data +
+                     " have their own");
+  } else {
+    if (options.sequence < 1) wrong_training("files of tokens are cut into samples; give their length with --sequence");
+    wanted.batch = options.batch ? options.batch : 8;
+    wanted.samples.sequence = options.sequence;
+    wanted.samples.seed = options.seed;
+    wanted.samples.held_out = options.held_out;
+    wanted.samples.vocabulary = vocabulary_of(model, options.step.output);
+    if (!options.separator.empty()) wanted.samples.separator = data::parse_separator(options.separator);
+    for (const TensorInfo& input : model.inputs()) {
+      if (input.name == "position_ids")
+        wanted.positions = input.name;
+      else if (is_integer_input(input) && wanted.tokens == "tokens")
+        wanted.tokens = input.name;
+    }
+  }
+  batches_ = std::make_unique<data::Batches>(wanted);
+  const data::Batch first = batches_->at(0);
+  for (const TensorInfo& input : model.inputs())
+    if (!first.tensors.contains(input.name))
+      wrong_training("the model takes '" + input.name + "', which " + options.data + " does not have" +
+                     (arrays ? "; add an array of that name" : ""));
+  for (const auto& [name, tensor] : first.tensors) {
+    const std::vector<TensorInfo> inputs = model.inputs();
+    const bool is_input =
+        std::any_of(inputs.begin(), inputs.end(), [&](const TensorInfo& i) { return i.name == name; });
+    if (!is_input && name != labels)
+      wrong_training("the array '" + name + "' of " + options.data +
+                     " is neither an input of the model nor the labels; " + "if it holds the labels, say --labels " +
+                     name);
+  }
+  const auto found = first.tensors.find(labels);
+  if (found != first.tensors.end()) {
+    labels_per_step_ = count_of(found->second.dims);
+  } else if (!first.tensors.empty() && !first.tensors.begin()->second.dims.empty()) {
+    labels_per_step_ = first.tensors.begin()->second.dims[0];
+  }
+}
+
+int TrainingData::steps(int asked) const {
+  const std::optional<int64_t> there = batches_->count();
+  if (!there && asked == 0) wrong_training("files of tokens go on for ever; say how many steps to train with --steps");
+  if (!there) return asked;
+  if (asked > *there)
+    wrong_training("--steps says " + std::to_string(asked) + ", but " + source_ + " has " + std::to_string(*there) +
+                   " steps");
+  return asked ? asked : static_cast<int>(*there);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/cli/train_options.h"
+#include "tessera/data/batches.h"
+
+namespace tessera::cli {
+
+/// The batches of a training run, checked against what the model takes.
+class TrainingData {
+ public:
+  /// Throws user errors: no data, an input that the data lacks, a file that is wrong.
+  TrainingData(const TrainOptions& options, const Model& model, const std::string& labels);
+
+  data::Batch at(int64_t cursor) const { return batches_->at(cursor); }
+  data::Batch next() { return batches_->next(); }
+  int64_t cursor() const { return batches_->cursor(); }
+  void seek(int64_t cursor) { batches_->seek(cursor); }
+  /// The steps to train: `asked`, or, if that is 0, all that the data has. Throws a user error if it has fewer.
+  int steps(int asked) const;
+  /// Labels in a step, those that are ignored included; samples if there are no labels.
+  int64_t labels_per_step() const { return labels_per_step_; }
+
+ private:
+  std::string source_;
+  std::unique_ptr<data::Batches> batches_;
+  int64_t labels_per_step_ = 0;
+};
+
+}  // namespace tessera::cli
