@@ -16,6 +16,7 @@
 #include "tessera/rewrite/precision.h"
 #include "tessera/spmd/idle.h"
 #include "tessera/spmd/partition.h"
+#include "tessera/spmd/presets/stored.h"
 #include "tessera/spmd/print.h"
 
 namespace tessera::compiler {
@@ -136,9 +137,13 @@ class Compiler {
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
     const spmd::Places places = asked.in(graph());
     refuse_contradictions(annotations, places, options_.mesh);
-    const spmd::Storage storage = read_storage();
+    choose_presets();
+    const spmd::Storage ordered = read_storage();
+    spmd::Storage storage = spmd::stored_by_presets(graph(), presets_, ordered);
+    storage.insert(ordered.begin(), ordered.end());
     result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage);
     apply_presets(annotations);
+    spmd::store_as_computed(storage, graph(), annotations, ordered);
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage);
     observe("propagate", [this] { return propagated_text(); });
     result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage);
@@ -337,7 +342,7 @@ class Compiler {
     return text;
   }
 
-  void apply_presets(std::vector<spmd::Annotation>& annotations) {
+  void choose_presets() {
     std::vector<spmd::PresetRequest>& requests = presets_;
     if (!options_.presets.empty()) {
       requests = spmd::parse_presets(options_.presets, options_.mesh);
@@ -348,7 +353,10 @@ class Compiler {
         implied += fmt::format("{}{}:{}", implied.empty() ? "" : "+", request.preset->name, request.axis.axis);
       if (!implied.empty()) result_.notes.push_back("preset " + implied + " (implied by the mesh)");
     }
-    for (const spmd::PresetRequest& request : requests) {
+  }
+
+  void apply_presets(std::vector<spmd::Annotation>& annotations) {
+    for (const spmd::PresetRequest& request : presets_) {
       spmd::PresetContext context = context_of(request, annotations);
       request.preset->apply(context);
     }

@@ -145,7 +145,7 @@ class Adafactor : public Optimizer {
  public:
   explicit Adafactor(Spec& spec)
       : beta2_decay_(spec.number("beta2_decay", -0.8)),
-        eps1_(spec.number("eps1", 0x1p-52)),
+        eps1_(spec.number("eps1", 0x1p-30)),
         eps2_(spec.number("eps2", 1e-3)),
         d_(spec.number("d", 1)),
         decay_(spec.number("weight_decay", 0)) {}

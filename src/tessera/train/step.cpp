@@ -144,15 +144,13 @@ class StepMaker {
     return own && own->has_shape() && own->rank() > 0 && own->shape()[0] == *batch_;
   }
 
-  // One dimension cut into equal parts, of which this is one: the batch's other divisions stay as they are.
+  // Every row that leaves this remainder, so that ranks that have a run of the rows each have rows of every part.
   Value* part_of(Value* whole, int part) {
     const int parts = options_.micro_batches;
-    Shape cut = whole->shape();
-    cut.front() = Expr::exact_divide(cut.front(), parts).value();
-    const Shape one = cut;
-    cut.insert(cut.begin(), parts);
-    Value* apart = build_.reshape(whole, cut);
-    return build_.reshape(build_.slice(apart, 0, part, part + 1), one);
+    Shape one = whole->shape(), cut = one;
+    one.front() = cut.front() = Expr::exact_divide(cut.front(), parts).value();
+    cut.insert(cut.begin() + 1, parts);
+    return build_.reshape(build_.slice(build_.reshape(whole, cut), 1, part, part + 1), one);
   }
 
   void add_part(const OnnxModel& forward, int part) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tessera/spmd/presets/registry.h"
 
 namespace tessera::spmd {
@@ -14,6 +16,14 @@ void split_batch(PresetContext& context) {
   }
   for (const Value* input : context.graph.inputs) {
     if (input->rank() == 0 || !(input->shape()[0] == first->shape()[0])) continue;
+    // Several presets that split the batch do so one within the other.
+    const auto earlier = std::find_if(context.annotations.begin(), context.annotations.end(), [&](const Annotation& a) {
+      return a.value == input && a.by.starts_with("preset ") && !a.sharding.uses(context.axis);
+    });
+    if (earlier != context.annotations.end()) {
+      earlier->sharding.dims[0].parts[0].axes.push_back(context.axis);
+      continue;
+    }
     Sharding sharding = Sharding::replicated(input->shape());
     for (DimSharding& dim : sharding.dims) dim.open = true;
     sharding.dims[0].parts[0].axes = {context.axis};

@@ -8,7 +8,8 @@
 namespace tessera::spmd {
 
 const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {data_parallel_preset(), megatron_preset(), sequence_preset()};
+  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(), fsdp_preset(), megatron_preset(),
+                                          sequence_preset()};
   return all;
 }
 
@@ -28,6 +29,8 @@ std::string axes_of(const Mesh& mesh) {
 
 const Preset& preset_named(std::string_view name) {
   if (name == "ddp") name = "dp";
+  if (name == "zero2") name = "zero1";  // an update of shards takes scattered gradients
+  if (name == "zero3") name = "fsdp";
   for (const Preset& preset : presets())
     if (preset.name == name) return preset;
   fail("preset", "there is no preset '{}'; there are: {}", name, names());
@@ -43,6 +46,10 @@ std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh
     std::string_view item = text.substr(start, end - start);
     start = end + 1;
     size_t colon = item.find(':');
+    if (item == "hsdp") {  // stored split within a group, replicated across groups
+      for (PresetRequest& request : parse_presets("dp+fsdp", mesh)) requests.push_back(request);
+      continue;
+    }
     const Preset& preset = preset_named(item.substr(0, colon));
     std::optional<int> axis;
     if (colon != std::string_view::npos) {
@@ -68,10 +75,12 @@ std::vector<PresetRequest> implied_presets(const Mesh& mesh, const std::vector<s
   std::vector<PresetRequest> requests;
   for (const MeshAxis& axis : mesh.axes()) {
     const Preset* implied = nullptr;
-    for (const Preset& preset : presets())
-      if (preset.implied &&
-          std::find(preset.axis_names.begin(), preset.axis_names.end(), axis.name) != preset.axis_names.end())
+    for (const Preset& preset : presets()) {
+      // An axis of a name that several presets take by default means the first of them.
+      const auto& names = preset.axis_names;
+      if (!implied && preset.implied && std::find(names.begin(), names.end(), axis.name) != names.end())
         implied = &preset;
+    }
     if (implied) {
       requests.push_back({implied, AxisRef::whole(axis)});
     } else if (axis.size > 1 && std::find(used.begin(), used.end(), axis.name) == used.end()) {

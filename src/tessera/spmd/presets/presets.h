@@ -22,6 +22,13 @@ struct PresetContext {
   void annotate(const Value* value, Sharding sharding) { annotations.push_back({value, std::move(sharding), by}); }
 };
 
+/// The states that a preset stores split over its axis, each along its first dimension that is long enough.
+enum class Stores {
+  nothing,
+  optimizer,   ///< what the optimizer keeps
+  everything,  ///< that the graph steps, and all parameters
+};
+
 struct Preset {
   std::string_view name;
   std::vector<std::string_view> axis_names;  ///< by default it splits over a mesh axis of such a name
@@ -30,6 +37,7 @@ struct Preset {
   void (*apply)(PresetContext&) = nullptr;
   /// Adds warnings and notes about the outcome; null: there are none.
   void (*review)(const PresetContext&, const Decisions&) = nullptr;
+  Stores stores = Stores::nothing;
 };
 
 /// All presets, in the order in which `tessera info` lists them.
