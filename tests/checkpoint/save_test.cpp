@@ -71,7 +71,10 @@ TEST(save, the_same_step_is_replaced) {
 
 TEST(save, what_a_killed_run_of_more_ranks_has_left_is_no_part) {
   TemporaryFolder folder;
-  for (int64_t rank : {0, 1, 2}) save_rank(folder.path(), 5, rank);  // and killed before it was committed
+  for (int64_t rank : {0, 1}) save_rank(folder.path(), 5, rank);  // and killed before it was committed
+  RankFile third(folder.path(), 5, 2);
+  third.add({"more", DType::uint8, {1}}, {{0}, {1}}, "x");
+  ASSERT_EQ(third.finish(), std::nullopt);
   save_rank(folder.path(), 4, 0);
   put(folder / ".step-000003.removed", "half removed");
   EXPECT_TRUE(save_step(folder.path(), 5).saved);

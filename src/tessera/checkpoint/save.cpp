@@ -179,6 +179,8 @@ void RankFile::add(const TensorType& tensor, const Region& region, const void* e
   if (bits_of(tensor.dtype) < 8)
     fail("checkpoint", "'{}': a state of type {} cannot be saved; types of whole bytes can", tensor.name,
          name_of(tensor.dtype));
+  check(region.begin.size() == tensor.dims.size() && common(region, Region::whole(tensor.dims)) == region,
+        "a piece lies in its tensor");
   StoredTensor& stored =
       manifest_.tensors.try_emplace(tensor.name, StoredTensor{tensor.dtype, tensor.dims, {}}).first->second;
   check(stored.dtype == tensor.dtype && stored.dims == tensor.dims, "the pieces of a tensor have one type");
