@@ -92,6 +92,25 @@ TEST(save, a_rank_that_has_not_finished_is_named) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre());
 }
 
+TEST(save, a_rank_that_begins_anew_is_not_taken_for_finished) {
+  TemporaryFolder folder;
+  for (int64_t rank : {0, 1}) save_rank(folder.path(), 1, rank);  // and killed before it was committed
+  RankFile again(folder.path(), 1, 1);
+  EXPECT_FALSE(commit(folder.path(), {1, "model", {}}, 2, 0).saved);
+}
+
+TEST(save, a_rank_that_fails_leaves_the_others_to_discard) {
+  TemporaryFolder folder;
+  save_rank(folder.path(), 1, 0);
+  {
+    FileSizeLimit full(0);
+    EXPECT_TRUE(save_rank(folder.path(), 1, 1));
+  }
+  EXPECT_THAT(names_in(folder / ".step-000001.partial"), ElementsAre("rank-0.bin", "rank-0.json"));
+  discard(folder.path(), 1);
+  EXPECT_THAT(names_in(folder.path()), ElementsAre());
+}
+
 TEST(save, pieces_that_do_not_fit_together_are_a_bug) {
   TemporaryFolder folder;
   const std::vector<float> w = w_of(1);
