@@ -212,7 +212,7 @@ TEST_F(TokenSamplesTest, defects_are_named) {
     };
   };
   EXPECT_NO_THROW(open("short.txt", 3)());
-  expect_user_error(open("short.txt", 4), {"short.txt", "4 tokens", "sequence of 4", "at most 3"});
+  expect_user_error(open("short.txt", 4), {"short.txt", "4 tokens", "sequence of 4", "longer file"});
   expect_user_error(open("short.txt", 3, 0.5), {"2 tokens of training data"});
   expect_user_error(open("short.txt", 1, 1), {"fraction 1"});
   expect_user_error(open("empty.txt", 1), {"empty.txt", "is empty"});
@@ -227,6 +227,15 @@ TEST_F(TokenSamplesTest, defects_are_named) {
         TokenSamples samples(given);
       },
       {"big.bin", "token:ID"});
+  expect_user_error(
+      [&] {
+        SampleOptions given = options("short.txt", 2);
+        given.separator = parse_separator("token:256");
+        given.vocabulary = 256;
+        TokenSamples samples(given);
+      },
+      {"token 256", "0 to 255"});
+  expect_user_error(open("short.txt", 0), {"sequence of 0"});
   expect_user_error([&] { TokenSamples samples(SampleOptions{.sequence = 1}); }, {"--data"});
 }
 

@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <functional>
 
+#include "io/file_size_limit.h"
 #include "io/temporary_folder.h"
 #include "tessera/base/error.h"
 #include "tessera/io/npz.h"
@@ -21,27 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing_io::contents;
+using testing_io::FileSizeLimit;
 using testing_io::put;
 using testing_io::TemporaryFolder;
-
-// A full disk for this process: no file may grow past `bytes`.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit small{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
-    handler_ = std::signal(SIGXFSZ, SIG_IGN);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_;
-  void (*handler_)(int);
-};
 
 Error error_of(const std::function<void()>& action) {
   try {

@@ -1,6 +1,7 @@
 #include "tessera/data/batches.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/io/npz.h"
@@ -19,7 +20,7 @@ namespace {
 class TokenBatches : public Batches::Maker {
  public:
   explicit TokenBatches(const BatchOptions& options) : options_(options), samples_(options.samples) {
-    check(options.batch >= 1, "a batch has samples");
+    if (options.batch < 1) fail("data", "a batch of {} samples is none; give at least 1", options.batch);
   }
 
   Batch make(int64_t cursor) const override {
@@ -127,9 +128,15 @@ Batches::~Batches() = default;
 Batch Batches::next() {
   Batch batch = ahead_.valid() ? ahead_.get() : maker_->make(cursor_);
   cursor_ = batch.next;
-  if (prefetch_)
-    ahead_ = std::async(std::launch::async, [maker = maker_.get(), cursor = cursor_] { return maker->make(cursor); });
+  if (prefetch_) prepare();
   return batch;
+}
+
+void Batches::prepare() {
+  try {
+    ahead_ = std::async(std::launch::async, [maker = maker_.get(), cursor = cursor_] { return maker->make(cursor); });
+  } catch (const std::system_error&) {  // the system has no thread left, so next() makes the batch itself
+  }
 }
 
 Batch Batches::at(int64_t cursor) const {

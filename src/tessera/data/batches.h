@@ -55,6 +55,8 @@ class Batches {
   class Maker;
 
  private:
+  void prepare();
+
   bool prefetch_;
   int64_t cursor_;
   std::unique_ptr<const Maker> maker_;

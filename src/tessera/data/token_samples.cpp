@@ -1,6 +1,7 @@
 #include "tessera/data/token_samples.h"
 
 #include <algorithm>
+#include <span>
 
 #include "tessera/base/error.h"
 
@@ -14,7 +15,11 @@ std::vector<double> weights_of(const std::vector<SourceSpec>& sources) {
   return weights;
 }
 
-void require_separator_fits(const Separator& separator, const SourceSpec& source) {
+void require_separator_fits(const Separator& separator, const SourceSpec& source, int64_t vocabulary) {
+  for (int64_t token : separator.tokens)
+    if (vocabulary > 0 && token >= vocabulary)
+      fail("data", "the document separator has the token {}, which is outside the vocabulary of {} (0 to {})", token,
+           vocabulary, vocabulary - 1);
   if (separator.text && source.storage != Storage::uint8)
     fail("data", "{}: a separator that is text ends documents of text files only; write token:ID for files of tokens",
          source.path.string());
@@ -23,11 +28,11 @@ void require_separator_fits(const Separator& separator, const SourceSpec& source
 }  // namespace
 
 TokenSamples::TokenSamples(const SampleOptions& options) : options_(options), mixture_(weights_of(options.sources)) {
-  check(options.sequence >= 1, "a sample has tokens");
+  if (options.sequence < 1) fail("data", "a sequence of {} tokens is none; give at least 1", options.sequence);
   if (!(options.held_out >= 0 && options.held_out < 1))
     fail("data", "the held-out fraction {} is not in [0, 1); give 0.05, for example", options.held_out);
   for (const SourceSpec& spec : options.sources) {
-    if (options.separator) require_separator_fits(*options.separator, spec);
+    if (options.separator) require_separator_fits(*options.separator, spec, options.vocabulary);
     TokenFile file(spec, options.vocabulary);
     const int64_t total = file.size();
     const auto kept_back = static_cast<int64_t>(options.held_out * static_cast<double>(total));
@@ -37,8 +42,8 @@ TokenSamples::TokenSamples(const SampleOptions& options) : options_(options), mi
       const std::string part = options.held_out == 0 ? "" : training ? " of training data" : " that are held out";
       fail("data",
            "{}: its {} tokens{} are too few for one sample, a sequence of {} and the label of its last token; give a "
-           "longer file, or a sequence of at most {}",
-           file.name(), size, part, options.sequence, std::max<int64_t>(size - 1, 0));
+           "longer file or a shorter sequence",
+           file.name(), size, part, options.sequence);
     }
     const int64_t samples = (size - 1) / options.sequence;
     pass_ += samples;
@@ -66,7 +71,8 @@ TokenSamples::Chunk TokenSamples::chunk_of(int64_t index) const {
 int64_t TokenSamples::fill(int64_t index, const Row& row) const {
   const Chunk chunk = chunk_of(index);
   const int64_t sequence = options_.sequence, first = chunk.index * sequence;
-  const auto separator = options_.separator ? options_.separator->tokens : std::vector<int64_t>();
+  const std::span<const int64_t> separator =
+      options_.separator ? std::span<const int64_t>(options_.separator->tokens) : std::span<const int64_t>();
   const auto length = static_cast<int64_t>(separator.size());
   // The sample, its last label, and what may be the begin of a separator that ends within the sample.
   const int64_t before = std::min(first, std::max<int64_t>(length - 1, 0));

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/checkpoint/tensor_type.h"
+
+namespace tessera::checkpoint {
+
+using Scalar = std::variant<int64_t, double, std::string>;
+
+/// What is saved beside the tensors.
+struct Facts {
+  int64_t step = 0;
+  std::string model;                      ///< which model the tensors belong to: fingerprint_of, or another text
+  std::map<std::string, Scalar> scalars;  ///< the cursor of the data, the seed, …; doubles are finite
+};
+
+/// A region of a tensor in a file: its elements, dense and row-major.
+struct StoredPiece {
+  std::string file;  ///< in the checkpoint's folder
+  uint64_t offset = 0, bytes = 0;
+  uint32_t crc32 = 0;
+  Region region;
+};
+
+struct StoredTensor {
+  DType dtype = DType::undefined;
+  Dims dims;
+  std::vector<StoredPiece> pieces;
+};
+
+/// The content of checkpoint.json, and of the table that each rank writes of its own pieces.
+struct Manifest {
+  Facts facts;
+  std::map<std::string, StoredTensor> tensors;
+};
+
+/// Why a checkpoint cannot be used: names the file, and the tensor if there is one.
+struct Defect : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// A defect that an older checkpoint does not mend: the file has a version that this code does not know.
+struct UnknownVersion : Defect {
+  using Defect::Defect;
+};
+
+/// JSON in two parts: the first line holds the CRC-32 of all that follows.
+std::string print_manifest(const Manifest& manifest);
+/// Throws Defect for anything that print_manifest would not write. `what` names the file.
+Manifest parse_manifest(std::string_view text, std::string_view what);
+
+/// Why the pieces of a tensor are not its parts, each element in one piece; nullopt if they are.
+std::optional<std::string> wrong_cover(const StoredTensor& tensor);
+
+inline constexpr std::string_view kManifestFile = "checkpoint.json";
+/// "step-000120"
+std::string folder_name(int64_t step);
+/// The step of a folder of that name; nullopt: another name.
+std::optional<int64_t> step_of(std::string_view folder_name);
+/// Where the checkpoint of a step is written before it gets its name: ".step-000120.partial".
+std::filesystem::path partial_folder(const std::filesystem::path& folder, int64_t step);
+std::string rank_file(int64_t rank);   ///< "rank-0.bin"
+std::string rank_table(int64_t rank);  ///< "rank-0.json"
+
+}  // namespace tessera::checkpoint
