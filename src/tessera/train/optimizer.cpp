@@ -57,6 +57,10 @@ class Sgd : public Optimizer {
   bool nesterov_;
 };
 
+Value* inverse(NodeBuilder& build, Value* scalar) {
+  return build.unary("Reciprocal", scalar);
+}
+
 // The moments of Adam and what follows it.
 struct Moments {
   double beta1, beta2, eps;
@@ -68,8 +72,9 @@ struct Moments {
         fail("optimizer", "{} has a beta of {}; it must be from 0 to below 1", spec.name(), beta);
   }
 
-  // m̂ / (√v̂ + eps), with the bias of the first steps taken out.
-  Value* direction(NodeBuilder& build, const Update& u, Value* g, Kept& kept) const {
+  // scale · m̂ / (√v̂ + eps), with the bias of the first steps taken out. What is the same for all elements is computed
+  // once, so that each element takes one division. Null: a scale of 1.
+  Value* direction(NodeBuilder& build, const Update& u, Value* g, Value* scale, Kept& kept) const {
     Value* first = zero_state(build, u.parameter, "momentum", u.parameter->shape());
     Value* second = zero_state(build, u.parameter, "variance", u.parameter->shape());
     Value *m = blend(build, first, g, beta1), *v = blend(build, second, build.mul(g, g), beta2);
@@ -78,8 +83,10 @@ struct Moments {
     const auto correction = [&](double beta) {
       return build.sub(1, build.emit("Pow", {build.number(u.time, beta), u.time}));
     };
-    Value* spread = build.add(build.div(build.unary("Sqrt", v), build.unary("Sqrt", correction(beta2))), eps);
-    return build.div(build.div(m, correction(beta1)), spread);
+    Value* spread =
+        build.add(build.mul(build.unary("Sqrt", v), inverse(build, build.unary("Sqrt", correction(beta2)))), eps);
+    Value* first_scale = scale ? build.div(scale, correction(beta1)) : inverse(build, correction(beta1));
+    return build.div(build.mul(m, first_scale), spread);
   }
 };
 
@@ -96,7 +103,7 @@ class Adam : public Optimizer {
       else
         g = build.add(g, build.mul(parameter, decay_));
     }
-    return build.sub(parameter, build.mul(moments_.direction(build, u, g, kept), u.rate));
+    return build.sub(parameter, moments_.direction(build, u, g, u.rate, kept));
   }
 
  private:
@@ -110,7 +117,7 @@ class Lamb : public Optimizer {
   explicit Lamb(Spec& spec) : moments_(spec, 0.999, 1e-6), decay_(spec.number("weight_decay", 0.01)) {}
 
   Value* step(NodeBuilder& build, const Update& u, Kept& kept) const override {
-    Value* direction = moments_.direction(build, u, u.gradient, kept);
+    Value* direction = moments_.direction(build, u, u.gradient, nullptr, kept);
     if (u.decays && decay_ != 0) direction = build.add(direction, build.mul(u.parameter, decay_));
     Value *size = root_of_sum(build, u.parameter), *length = root_of_sum(build, direction);
     Value* both = build.emit("And", {build.greater(size, 0), build.greater(length, 0)});
