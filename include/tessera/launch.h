@@ -102,5 +102,8 @@ Spawned spawn(const SpawnOptions& options);
 /// process that is about to end, since that spawn() does not return.
 void end_spawned();
 
+/// Sends a signal to the ranks of a spawn() in another thread. Returns whether there are any.
+bool signal_spawned(int signal);
+
 }  // namespace v1
 }  // namespace tessera

@@ -329,6 +329,8 @@ struct SessionOptions {
 
 struct Profile;
 
+class Checkpoints;
+
 /// A program loaded on its ranks: threads of this process, or the processes of a connection. run() may be called from
 /// several threads where there is no connection; calls queue.
 class Session {
@@ -368,6 +370,7 @@ class Session {
   std::vector<Kept> kept();
 
  private:
+  friend class Checkpoints;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

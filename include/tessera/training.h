@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,8 +51,48 @@ struct TrainingStep {
   void write(const std::filesystem::path& path) const;
 };
 
+/// What a checkpoint says beside its tensors.
+struct CheckpointFacts {
+  int64_t step = 0;                        ///< steps that have been made
+  std::map<std::string, int64_t> numbers;  ///< the data's cursor, the seed, …
+};
+
+/// A folder of checkpoints of a training run (docs/checkpoints.md), "step-000120" and so on. Any mesh, preset and number
+/// of processes can go on from what any other has saved.
+class Checkpoints {
+ public:
+  /// Makes the folder. Throws a user error if nothing can be written there. Keeps the last `keep` (0: all).
+  Checkpoints(std::filesystem::path folder, int64_t keep);
+  ~Checkpoints();  ///< waits for what is being written
+
+  /// Copies the states that change, and writes them while the session may run on; in a session with a connection,
+  /// writes them at once, and every process calls it. Waits for an earlier one first. Returns what went wrong with that
+  /// one, or with this one if it is written at once; "" if nothing: a full disk does not end training.
+  std::string save(Session& session, const CheckpointFacts& facts);
+  /// Waits until all is written. Returns what went wrong; "" if nothing did.
+  std::string finish();
+
+  /// The newest good checkpoint in a folder; nullopt if there is none at all. `passed_over`, if given, receives why
+  /// later ones are not good.
+  static std::optional<std::filesystem::path> latest(const std::filesystem::path& folder,
+                                                     std::vector<std::string>* passed_over = nullptr);
+  /// Gives a session's states what a checkpoint holds. Throws a user error if it is damaged, or another model's; then
+  /// none has changed. In a session with a connection, every process calls it.
+  static CheckpointFacts load(Session& session, const std::filesystem::path& checkpoint);
+  /// What it says, without its tensors.
+  static CheckpointFacts facts(const std::filesystem::path& checkpoint);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// Throws user errors that name the tensor, operator or word that is wrong.
 TrainingStep training_step(const Model& model, const Training& training);
+
+/// The model's loss without training: outputs "loss" and "counted", what its sum was divided by. Its parameters are
+/// states that a session of the training step changes (SessionOptions::share_states).
+Model evaluation(const Model& model, const Training& training);
 
 }  // namespace v1
 }  // namespace tessera

@@ -11,7 +11,9 @@
 namespace tessera {
 inline namespace v1 {
 
-TrainingStep training_step(const Model& model, const Training& training) {
+namespace {
+
+train::StepOptions options_of(const Training& training) {
   train::StepOptions options;
   options.loss = training.loss;
   options.output = training.output;
@@ -28,12 +30,27 @@ TrainingStep training_step(const Model& model, const Training& training) {
   options.loss_scale = training.loss_scale;
   options.compute = training.compute;
   options.sizes = training.sizes;
-  train::Step step = train::make_step(model.impl().model, options);
+  return options;
+}
+
+Model model_like(const Model& model, OnnxModel made) {
   auto impl = std::make_shared<Model::Impl>();
   impl->path = model.path();
   impl->files = model.impl().files;
-  impl->model = std::move(step.model);
-  return {Model(std::move(impl)), std::move(step.parameters), std::move(step.kept), std::move(step.notes)};
+  impl->model = std::move(made);
+  return Model(std::move(impl));
+}
+
+}  // namespace
+
+TrainingStep training_step(const Model& model, const Training& training) {
+  train::Step step = train::make_step(model.impl().model, options_of(training));
+  return {model_like(model, std::move(step.model)), std::move(step.parameters), std::move(step.kept),
+          std::move(step.notes)};
+}
+
+Model evaluation(const Model& model, const Training& training) {
+  return model_like(model, train::make_evaluation(model.impl().model, options_of(training)).model);
 }
 
 }  // namespace v1

@@ -30,6 +30,11 @@ std::vector<Interval> intervals_of(const Box& box, size_t part, size_t parts) {
   return intervals;
 }
 
+Region moved(Region region, const Dims& by) {
+  for (size_t d = 0; d < by.size(); ++d) region.begin[d] += by[d];
+  return region;
+}
+
 }  // namespace
 
 std::vector<ShardPiece> pieces_of(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t>& coordinates,
@@ -76,27 +81,29 @@ bool saves_shard(const Sharding& sharding, const Mesh& mesh, const std::vector<i
 }
 
 void add_shard(RankFile& file, const TensorType& tensor, const Sharding& sharding, const Mesh& mesh,
-               const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, const void* shard) {
+               const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, const void* shard,
+               const Dims& at) {
   if (!saves_shard(sharding, mesh, coordinates)) return;
   if (count_of(tensor.dims) == 0) return file.add(tensor, Region::whole(tensor.dims), nullptr);  // it exists
   const size_t element = static_cast<size_t>(bits_of(tensor.dtype)) / 8;
   std::vector<std::byte> dense;
   for (const ShardPiece& piece : pieces_of(sharding, mesh, coordinates, symbols)) {
-    const auto* at = static_cast<const std::byte*>(shard);
+    const Region region = moved(piece.whole, at);
+    const auto* elements = static_cast<const std::byte*>(shard);
     if (piece.local.contiguous()) {
-      file.add(tensor, piece.whole, at + static_cast<size_t>(piece.local.first()) * element);
+      file.add(tensor, region, elements + static_cast<size_t>(piece.local.first()) * element);
     } else {
       dense.resize(bytes_of(tensor.dtype, piece.local.count()));
       copy_from_whole(dense.data(), shard, piece.local, element);
-      file.add(tensor, piece.whole, dense.data());
+      file.add(tensor, region, dense.data());
     }
   }
 }
 
 void read_shard(const Checkpoint& checkpoint, const std::string& name, const Sharding& sharding, const Mesh& mesh,
-                const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, void* shard) {
+                const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, void* shard, const Dims& at) {
   for (const ShardPiece& piece : pieces_of(sharding, mesh, coordinates, symbols)) {
-    const Tensor dense = checkpoint.read(name, piece.whole);
+    const Tensor dense = checkpoint.read(name, moved(piece.whole, at));
     copy_to_whole(shard, dense.data, piece.local, dense.bytes / static_cast<size_t>(piece.whole.count()));
   }
 }

@@ -25,12 +25,14 @@ std::vector<ShardPiece> pieces_of(const Sharding& sharding, const Mesh& mesh, co
 /// which no rank has the value, is an internal error.
 bool saves_shard(const Sharding& sharding, const Mesh& mesh, const std::vector<int64_t>& coordinates);
 
-/// Adds what a rank saves of a tensor, from its dense shard: nothing, unless saves_shard().
+/// Adds what a rank saves of a tensor, from its dense shard: nothing, unless saves_shard(). `at`, if given, says where
+/// in the tensor the elements begin that `sharding` divides among ranks, which then are a region of it.
 void add_shard(RankFile& file, const TensorType& tensor, const Sharding& sharding, const Mesh& mesh,
-               const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, const void* shard);
+               const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, const void* shard,
+               const Dims& at = {});
 
-/// Fills a rank's dense shard of a tensor, under any sharding.
+/// Fills a rank's dense shard of a tensor, under any sharding; `at` as in add_shard.
 void read_shard(const Checkpoint& checkpoint, const std::string& name, const Sharding& sharding, const Mesh& mesh,
-                const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, void* shard);
+                const std::vector<int64_t>& coordinates, const SymbolLookup& symbols, void* shard, const Dims& at = {});
 
 }  // namespace tessera::checkpoint

@@ -14,6 +14,7 @@ namespace {
 
 struct LastWords {
   std::mutex mutex;
+  std::function<bool(int)> takes;
   std::function<std::string(const std::string&)> words;
 };
 
@@ -30,7 +31,17 @@ void say_last_words(int signal) {
   if (!text.empty()) std::fprintf(stderr, "tessera: [interrupt] %s\n", text.c_str());
 }
 
+bool is_taken(int signal) {
+  std::lock_guard lock(last_words().mutex);
+  return last_words().takes && last_words().takes(signal);
+}
+
 }  // namespace
+
+void take_signals(std::function<bool(int signal)> takes) {
+  std::lock_guard lock(last_words().mutex);
+  last_words().takes = std::move(takes);
+}
 
 void say_when_interrupted(std::function<std::string(const std::string& signal)> words) {
   std::lock_guard lock(last_words().mutex);
@@ -52,7 +63,9 @@ void end_cleanly_when_interrupted() {
   pthread_sigmask(SIG_BLOCK, &awaited, nullptr);
   std::thread([awaited] {
     int signal = 0;
-    if (sigwait(&awaited, &signal) != 0) return;
+    do {
+      if (sigwait(&awaited, &signal) != 0) return;
+    } while (is_taken(signal));
     say_last_words(signal);
     end_spawned();
     remove_unfinished();

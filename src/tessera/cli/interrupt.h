@@ -13,4 +13,8 @@ void end_cleanly_when_interrupted();
 /// Sets the text to print on standard error before that, given the signal's name; "": none. The last call counts.
 void say_when_interrupted(std::function<std::string(const std::string& signal)> words);
 
+/// From now on asks `takes` first, on a thread of its own: if it returns true, the signal has been dealt with, and the
+/// process goes on. Null: nobody is asked.
+void take_signals(std::function<bool(int signal)> takes);
+
 }  // namespace tessera::cli

@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/interrupt.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_data.h"
+#include "tessera/io/safetensors.h"
 #include "tessera/profile.h"
 
 namespace tessera::cli {
@@ -18,6 +22,27 @@ namespace {
 double number_of(const Tensors& outputs, const std::string& name) {
   return static_cast<double>(outputs.at(name).as<float>()[0]);
 }
+
+/// While it lives, SIGTERM asks for an end after the step instead of ending the process; in a process that has started
+/// ranks, it asks these.
+class StopSignal {
+ public:
+  enum class Of { this_process, spawned_ranks };
+  explicit StopSignal(Of whom) {
+    take_signals([this, whom](int signal) {
+      if (signal != SIGTERM || (whom == Of::spawned_ranks && !signal_spawned(signal))) return false;
+      asked_ = true;
+      return true;
+    });
+  }
+  ~StopSignal() { take_signals(nullptr); }
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+  bool asked() const { return asked_; }
+
+ private:
+  std::atomic<bool> asked_ = false;
+};
 
 /// What one step has shown.
 struct StepFigures {
@@ -38,7 +63,7 @@ class Train : public Command {
     if (dump_.list(console)) return kGood;
     options_.read_config();
     dump_.check();
-    if (std::optional<int> ended = run_.begin(console, "train")) return *ended;
+    if (std::optional<int> ended = begin(console)) return *ended;
     if (console.speaks())
       for (const std::string* path : {&options_.metrics, &options_.save_final, &options_.emit})
         if (!path->empty()) require_writable(*path);
@@ -66,11 +91,19 @@ class Train : public Command {
       console.note("wrote " + options_.emit);
     }
     if (!trains) return kGood;
-    return train(console, step, plan, *data);
+    return train(console, model, training, step, plan, *data);
   }
 
  private:
-  int train(Console& console, const TrainingStep& step, const Plan& plan, TrainingData& data) {
+  // Starts ranks if they are processes that are to be spawned, and waits for them.
+  std::optional<int> begin(Console& console) {
+    const StopSignal stop(StopSignal::Of::spawned_ranks);
+    const std::optional<int> ended = run_.begin(console, "train");
+    return ended == kGood && stop.asked() ? kStopped : ended;
+  }
+
+  int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
+            TrainingData& data) {
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiling{{}, dump_.observer(console), plan_.topology()};
     compiling.memory_limit = run_.memory.bytes();
@@ -87,15 +120,19 @@ class Train : public Command {
     console.note(program.summary());
     show_memory(console, step, program, peaks, session.threads_per_rank());
 
-    std::FILE* metrics = nullptr;
+    const std::optional<Evaluation> evaluation = evaluation_of(console, model, training, plan, session);
+    Run run{console, step, program, session, data, peaks};
+    run.steps = data.steps(options_.steps);
+    if (!options_.checkpoints.empty()) run.checkpoints.emplace(options_.checkpoints, options_.keep);
+    resume(run);
     if (!options_.metrics.empty() && console.speaks()) {
-      metrics = std::fopen(options_.metrics.c_str(), "w");
-      if (!metrics) wrong_training("'" + options_.metrics + "' cannot be written");
+      run.metrics = std::fopen(options_.metrics.c_str(), options_.resume ? "a" : "w");
+      if (!run.metrics) wrong_training("'" + options_.metrics + "' cannot be written");
     }
-    const int steps = data.steps(options_.steps);
-    const Speed speed(program, training_dtype(plan), !options_.metrics.empty(), peaks.size());
-    std::vector<StepFigures> all;
-    for (int i = 0; i < steps; ++i) {
+    const Speed speed(program, training.compute, !options_.metrics.empty(), peaks.size());
+    const StopSignal stop(StopSignal::Of::this_process);
+    bool stopped = false;
+    for (int i = run.first; i < run.steps && !stopped; ++i) {
       const data::Batch batch = data.next();
       const Clock::time_point start = Clock::now();
       const Tensors outputs = session.run(batch.tensors);
@@ -106,38 +143,139 @@ class Train : public Command {
         figures.norm = number_of(outputs, "grad_norm");
         figures.rate = number_of(outputs, "learning_rate");
       }
-      all.push_back(figures);
-      if (metrics) write_metrics(metrics, i, figures, data, speed, peaks);
-      show_step(console, i, steps, figures, data, speed);
-      if (agreed(console, std::isfinite(figures.loss) ? 0 : 1) != 0) {
-        if (metrics) std::fclose(metrics);
-        throw Error(ErrorKind::running, "train", not_finite(i, figures));
-      }
+      run.all.push_back(figures);
+      if (run.metrics) write_metrics(run.metrics, i, figures, data, speed, peaks);
+      show_step(console, i, run.steps, figures, data, speed);
+      enum { goes_on, stops, diverged };
+      const int64_t next = agreed(console, !std::isfinite(figures.loss) ? diverged : stop.asked() ? stops : goes_on);
+      if (next == diverged) throw Error(ErrorKind::running, "train", not_finite(run, i, figures));
+      stopped = next == stops;
+      const bool last = stopped || i + 1 == run.steps;
+      if (run.checkpoints && (last || (options_.save_every && (i + 1) % options_.save_every == 0))) save(run, i + 1);
+      if (evaluation && (last || (options_.eval_every && (i + 1) % options_.eval_every == 0)))
+        run.evaluations.emplace_back(i + 1, evaluate(console, *evaluation, i + 1));
     }
-    if (metrics) std::fclose(metrics);
-    const Tensors states = options_.save_final.empty() ? Tensors{} : session.states();
-    if (!console.speaks()) return kGood;
-    if (!options_.save_final.empty()) {
-      Tensors parameters;
-      for (const std::string& name : step.parameters) parameters.emplace(name, states.at(name));
-      write_tensors(options_.save_final, parameters);
-      console.note("wrote " + options_.save_final);
+    if (run.checkpoints) warn_of(console, run.checkpoints->finish());
+    if (run.metrics) std::fclose(std::exchange(run.metrics, nullptr));
+    if (!options_.save_final.empty()) save_final(run);
+    if (console.speaks() && console.json) emit(run);
+    if (stopped) {
+      console.warn("stopped by SIGTERM after step " + std::to_string(run.first + static_cast<int>(run.all.size())) +
+                   (run.checkpoints ? "; --resume goes on from there" : ""));
+      return is_spawned(console) ? kGood : kStopped;  // whoever started the ranks says it
     }
-    if (console.json) emit(console, step, program, session, peaks, all);
     return kGood;
+  }
+
+  static bool is_spawned(const Console& console) {
+    return console.connection && console.connection->launch().engine == "processes";
+  }
+
+  /// A training run under way.
+  struct Run {
+    const Console& console;
+    const TrainingStep& step;
+    const Program& program;
+    Session& session;
+    TrainingData& data;
+    const std::vector<int64_t>& peaks;
+    int first = 0, steps = 0;
+    std::optional<Checkpoints> checkpoints;
+    std::FILE* metrics = nullptr;
+    std::vector<StepFigures> all;
+    std::vector<std::pair<int, double>> evaluations;
+  };
+
+  struct Evaluation {
+    std::unique_ptr<Session> session;
+    TrainingData data;
+    int64_t batches = 0;
+  };
+
+  std::optional<Evaluation> evaluation_of(const Console& console, const Model& model, const Training& training,
+                                          const Plan& plan, const Session& session) {
+    std::optional<TrainingData> data = TrainingData::for_evaluation(options_, model, training.labels);
+    if (!data) return std::nullopt;
+    const Program program = compile(evaluation(model, training), plan_.mesh(plan), plan, {{}, {}, plan_.topology()});
+    SessionOptions options = run_.session(console);
+    options.share_states = &session;
+    const int64_t there = data->count().value_or(0);
+    const int64_t batches = options_.eval_steps ? std::min<int64_t>(options_.eval_steps, there) : there;
+    return Evaluation{std::make_unique<Session>(program, options), std::move(*data), batches};
+  }
+
+  // The loss over all labels of the evaluation's batches together.
+  double evaluate(const Console& console, const Evaluation& evaluation, int step) {
+    double sum = 0, counted = 0;
+    int64_t cursor = 0;
+    for (int64_t i = 0; i < evaluation.batches; ++i) {
+      const data::Batch batch = evaluation.data.at(cursor);
+      cursor = batch.next;
+      const Tensors outputs = evaluation.session->run(batch.tensors);
+      if (!console.speaks()) continue;
+      sum += number_of(outputs, "loss") * number_of(outputs, "counted");
+      counted += number_of(outputs, "counted");
+    }
+    const double loss = counted > 0 ? sum / counted : 0;
+    char text[80];
+    std::snprintf(text, sizeof text, "evaluation after step %d: loss %.4f", step, loss);
+    console.note(text);
+    return loss;
+  }
+
+  void resume(Run& run) {
+    if (!options_.resume) return;
+    if (options_.checkpoints.empty())
+      wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
+    std::vector<std::string> passed_over;
+    const auto latest = Checkpoints::latest(options_.checkpoints, &passed_over);
+    for (const std::string& why : passed_over) run.console.warn("warning: " + why);
+    if (!latest) {
+      run.console.note("there is no checkpoint in " + options_.checkpoints + " yet; training begins at step 0");
+      return;
+    }
+    const CheckpointFacts facts = Checkpoints::load(run.session, *latest);
+    run.first = static_cast<int>(facts.step);
+    if (run.first >= run.steps)
+      wrong_training(latest->string() + " has made all " + std::to_string(run.steps) +
+                     " steps; give a larger --steps to train on");
+    if (const auto cursor = facts.numbers.find("cursor"); cursor != facts.numbers.end()) run.data.seek(cursor->second);
+    run.console.note("goes on from " + latest->string());
+  }
+
+  void save(Run& run, int step) {
+    CheckpointFacts facts;
+    facts.step = step;
+    facts.numbers["cursor"] = run.data.cursor();
+    facts.numbers["seed"] = static_cast<int64_t>(options_.seed);
+    warn_of(run.console, run.checkpoints->save(run.session, facts));
+  }
+
+  static void warn_of(const Console& console, const std::string& problem) {
+    if (!problem.empty()) console.warn("warning: a checkpoint was not saved: " + problem + "; training goes on");
+  }
+
+  void save_final(const Run& run) {
+    const Tensors states = run.session.states();
+    if (!run.console.speaks()) return;
+    Tensors parameters;
+    for (const std::string& name : run.step.parameters) parameters.emplace(name, states.at(name));
+    if (options_.save_final.ends_with(".safetensors"))
+      save_safetensors(options_.save_final, {parameters.begin(), parameters.end()});
+    else
+      write_tensors(options_.save_final, parameters);
+    run.console.note("wrote " + options_.save_final);
   }
 
   static int64_t agreed(const Console& console, int64_t value) {
     return console.connection ? console.connection->from_first(value) : value;
   }
 
-  static std::string not_finite(int step, const StepFigures& figures) {
-    return "the loss of step " + std::to_string(step) + " is " + std::to_string(figures.loss) +
-           "; lower the learning rate, clip gradients (--clip 1), or look for the tensor that went bad first with "
-           "tessera verify on that step's model (--emit)";
+  static std::string not_finite(const Run& run, int step, const StepFigures& figures) {
+    return "the loss of step " + std::to_string(step + 1) + " is " + std::to_string(figures.loss) +
+           "; lower the learning rate, or clip gradients (--clip 1)" +
+           (run.checkpoints ? "; the last checkpoint stays as it is" : "");
   }
-
-  static DType training_dtype(const Plan&) { return DType::float32; }
 
   /// Floating-point operations of a step, against what the machine can do.
   struct Speed {
@@ -212,8 +350,10 @@ class Train : public Command {
                  ", activations, gradients and buffers " + text(classes.rest + classes.other_states));
   }
 
-  void emit(const Console& console, const TrainingStep& step, const Program& program, const Session& session,
-            const std::vector<int64_t>& peaks, const std::vector<StepFigures>& all) const {
+  void emit(const Run& run) const {
+    const auto& [console, step, program, session, data, peaks] =
+        std::tie(run.console, run.step, run.program, run.session, run.data, run.peaks);
+    const std::vector<StepFigures>& all = run.all;
     Json losses = Json::array(), norms = Json::array(), ranks = Json::array();
     double best = 0;
     for (const StepFigures& figures : all) {
@@ -244,6 +384,8 @@ class Train : public Command {
                    {"reshards", reshards_json(program.summary().reshards)},
                    {"notes", program.summary().notes},
                    {"warnings", program.summary().warnings}};
+    if (run.first > 0) object["resumed_at"] = run.first;
+    for (const auto& [at, loss] : run.evaluations) object["evaluations"].push_back({{"step", at}, {"loss", loss}});
     dump_.add_to(object);
     console.emit(object);
   }

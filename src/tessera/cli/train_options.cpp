@@ -89,6 +89,20 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--metrics", metrics, "a file to write, with one JSON object for each step");
   app.add_option("--save-final", save_final,
                  "a .npz or .safetensors file to write with the trained parameters, or an .onnx file with the model");
+  app.add_option("--checkpoints", checkpoints, "a folder for checkpoints, which any mesh can go on from");
+  app.add_option("--save-every", save_every, "steps from one checkpoint to the next; without it, one at the end")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--keep", keep, "checkpoints that are kept, the last ones; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--resume", resume, "goes on from the newest good checkpoint of --checkpoints, if there is one");
+  app.add_option("--eval-data", eval_data, "as --data, for evaluation; its samples are taken once each");
+  app.add_option("--held-out", held_out, "a fraction of each file of tokens that is kept for evaluation")
+      ->check(CLI::Range(0.0, 0.9));
+  app.add_option("--eval-every", eval_every, "steps from one evaluation to the next; without it, one at the end")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")
+      ->check(CLI::PositiveNumber);
   app.add_option("--emit", emit, "writes the step as an ONNX model, and trains only if --steps is given");
 }
 

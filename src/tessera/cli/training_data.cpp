@@ -24,25 +24,38 @@ int64_t vocabulary_of(const Model& model, const std::string& output) {
 
 }  // namespace
 
-TrainingData::TrainingData(const TrainOptions& options, const Model& model, const std::string& labels)
-    : source_(options.data) {
-  if (options.data.empty())
+std::optional<TrainingData> TrainingData::for_evaluation(const TrainOptions& options, const Model& model,
+                                                         const std::string& labels) {
+  if (options.eval_data.empty() && options.held_out == 0) {
+    if (options.eval_every) wrong_training("--eval-every needs data to evaluate; give --eval-data or --held-out 0.05");
+    return std::nullopt;
+  }
+  return TrainingData(options, model, labels, options.eval_data.empty() ? options.data : options.eval_data, true);
+}
+
+TrainingData::TrainingData(const TrainOptions& options, const Model& model, const std::string& labels,
+                           const std::string& source, bool evaluates)
+    : source_(source) {
+  if (source.empty())
     wrong_training(
         "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
   data::BatchOptions wanted;
-  wanted.samples.sources = data::parse_sources(options.data);
+  wanted.samples.sources = data::parse_sources(source);
   const bool arrays = wanted.samples.sources.front().storage == data::Storage::npz;
   wanted.labels = labels;
   if (arrays) {
     if (options.batch || options.sequence)
-      wrong_training("--batch and --sequence are for files of tokens; the arrays of " + options.data +
-                     " have their own");
+      wrong_training("--batch and --sequence are for files of tokens; the arrays of " + source + " have their own");
   } else {
     if (options.sequence < 1) wrong_training("files of tokens are cut into samples; give their length with --sequence");
     wanted.batch = options.batch ? options.batch : 8;
     wanted.samples.sequence = options.sequence;
     wanted.samples.seed = options.seed;
-    wanted.samples.held_out = options.held_out;
+    wanted.samples.held_out = evaluates && !options.eval_data.empty() ? 0 : options.held_out;
+    if (evaluates) {
+      wanted.samples.order = data::Order::once;
+      wanted.samples.part = options.eval_data.empty() ? data::Part::held_out : data::Part::training;
+    }
     wanted.samples.vocabulary = vocabulary_of(model, options.step.output);
     if (!options.separator.empty()) wanted.samples.separator = data::parse_separator(options.separator);
     for (const TensorInfo& input : model.inputs()) {
@@ -56,16 +69,15 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
   const data::Batch first = batches_->at(0);
   for (const TensorInfo& input : model.inputs())
     if (!first.tensors.contains(input.name))
-      wrong_training("the model takes '" + input.name + "', which " + options.data + " does not have" +
+      wrong_training("the model takes '" + input.name + "', which " + source + " does not have" +
                      (arrays ? "; add an array of that name" : ""));
   for (const auto& [name, tensor] : first.tensors) {
     const std::vector<TensorInfo> inputs = model.inputs();
     const bool is_input =
         std::any_of(inputs.begin(), inputs.end(), [&](const TensorInfo& i) { return i.name == name; });
     if (!is_input && name != labels)
-      wrong_training("the array '" + name + "' of " + options.data +
-                     " is neither an input of the model nor the labels; " + "if it holds the labels, say --labels " +
-                     name);
+      wrong_training("the array '" + name + "' of " + source + " is neither an input of the model nor the labels; " +
+                     "if it holds the labels, say --labels " + name);
   }
   const auto found = first.tensors.find(labels);
   if (found != first.tensors.end()) {

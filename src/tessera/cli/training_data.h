@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -12,7 +13,11 @@ namespace tessera::cli {
 class TrainingData {
  public:
   /// Throws user errors: no data, an input that the data lacks, a file that is wrong.
-  TrainingData(const TrainOptions& options, const Model& model, const std::string& labels);
+  TrainingData(const TrainOptions& options, const Model& model, const std::string& labels)
+      : TrainingData(options, model, labels, options.data, false) {}
+  /// What evaluations take, each sample once; nullopt if nothing is kept for them.
+  static std::optional<TrainingData> for_evaluation(const TrainOptions& options, const Model& model,
+                                                    const std::string& labels);
 
   data::Batch at(int64_t cursor) const { return batches_->at(cursor); }
   data::Batch next() { return batches_->next(); }
@@ -22,8 +27,12 @@ class TrainingData {
   int steps(int asked) const;
   /// Labels in a step, those that are ignored included; samples if there are no labels.
   int64_t labels_per_step() const { return labels_per_step_; }
+  std::optional<int64_t> count() const { return batches_->count(); }
 
  private:
+  TrainingData(const TrainOptions& options, const Model& model, const std::string& labels, const std::string& source,
+               bool evaluates);
+
   std::string source_;
   std::unique_ptr<data::Batches> batches_;
   int64_t labels_per_step_ = 0;

@@ -260,5 +260,11 @@ void end_spawned() {
   for (Ranks* ranks : all_ranks().calls) ranks->signal_rest(SIGKILL);
 }
 
+bool signal_spawned(int signal) {
+  std::lock_guard lock(all_ranks().mutex);
+  for (Ranks* ranks : all_ranks().calls) ranks->signal_rest(signal);
+  return !all_ranks().calls.empty();
+}
+
 }  // namespace v1
 }  // namespace tessera

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "tessera/checkpoint/checkpoint.h"
 #include "tessera/runtime/classes.h"
 #include "tessera/runtime/rank_plan.h"
 
@@ -62,6 +64,18 @@ class Executor {
   /// such state has, another dtype or another shape; then none has changed.
   void set_states(const Tensors& states);
   const std::shared_ptr<StateStore>& store() const;
+
+  /// Which states change, as a checkpoint names their model; and whether all ranks are in this process.
+  std::string model_of_states() const;
+  bool is_together() const;
+  /// Begins to save the states that change in a folder of checkpoints, each element by the lowest rank that holds it.
+  /// Where all ranks are in this process, copies the shards and returns what writes them, which any thread may call
+  /// while the executor runs on; else writes at once. The result says what went wrong, if anything; ranks of other
+  /// processes know as well. Only the process of rank 0 commits.
+  std::function<std::string()> save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts,
+                                           int64_t keep);
+  /// Gives the states that change what a checkpoint holds, of any mesh. Throws a user error if it is another model's.
+  void load_states(const checkpoint::Checkpoint& checkpoint);
 
   /// The values of the program's symbols that these inputs imply. Throws a user error naming input, dimension and mend,
   /// also where no program runs at these sizes.

@@ -31,6 +31,19 @@ class StepMaker {
         optimizer_(optimizer_named(options.optimizer)),
         build_(*step_.model.graph, "step") {}
 
+  Step evaluate() {
+    part_sizes_ = options_.sizes;
+    OnnxModel forward = forward_model(part_sizes_);
+    start(forward);
+    std::map<const Value*, Value*> known;
+    sum_ = forward_part(forward, 0, known);
+    find_parameters(forward, known);
+    for (const Value* parameter : parameters_) step_.parameters.push_back(parameter->name);
+    output(kLoss, build_.cast(build_.div(sum_, divisor_), DType::float32));
+    output(kCounted, build_.cast(divisor_, DType::float32));
+    return finished();
+  }
+
   Step run() {
     if (options_.micro_batches < 1)
       fail("train", "--micro-batches is {}; it must be at least 1", options_.micro_batches);
@@ -40,15 +53,18 @@ class StepMaker {
     for (int part = 0; part < options_.micro_batches; ++part) add_part(forward, part);
     finish_gradients();
     update();
-    Graph& graph = *step_.model.graph;
-    graph.erase_dead();
-    graph.sort();
-    graph.verify("train");
-    return std::move(step_);
+    return finished();
   }
 
  private:
   Graph& graph() { return *step_.model.graph; }
+
+  Step finished() {
+    graph().erase_dead();
+    graph().sort();
+    graph().verify("train");
+    return std::move(step_);
+  }
 
   // What the batch is, and its part in one micro-batch.
   void cut_batch() {
@@ -153,9 +169,9 @@ class StepMaker {
     return build_.reshape(build_.slice(build_.reshape(whole, cut), 1, part, part + 1), one);
   }
 
-  void add_part(const OnnxModel& forward, int part) {
+  // Appends the model for one part of the batch. Returns the sum of its losses.
+  Value* forward_part(const OnnxModel& forward, int part, std::map<const Value*, Value*>& known) {
     const bool alone = options_.micro_batches == 1;
-    std::map<const Value*, Value*> known;
     for (const Value* input : forward.graph->inputs) {
       const Input& own = inputs_.at(input->name);
       known[input] = own.cut ? part_of(own.value, part) : own.value;
@@ -165,7 +181,12 @@ class StepMaker {
     Value* labels = labels_;
     if (labels && !alone && (!inputs_.contains(options_.labels) || inputs_.at(options_.labels).cut))
       labels = part_of(labels, part);
-    Value* sum = loss_.sum(build_, output, labels);
+    return loss_.sum(build_, output, labels);
+  }
+
+  void add_part(const OnnxModel& forward, int part) {
+    std::map<const Value*, Value*> known;
+    Value* sum = forward_part(forward, part, known);
     sum_ = sum_ ? build_.add(sum_, sum) : sum;
     if (part == 0) find_parameters(forward, known);
     // The loss of all parts has one divisor, which is known before the first backward pass.
@@ -311,6 +332,13 @@ class StepMaker {
 
 Step make_step(const OnnxModel& model, const StepOptions& options) {
   return StepMaker(model, options).run();
+}
+
+Step make_evaluation(const OnnxModel& model, const StepOptions& options) {
+  StepOptions whole = options;
+  whole.micro_batches = 1;
+  whole.loss_scale.clear();
+  return StepMaker(model, whole).evaluate();
 }
 
 }  // namespace tessera::train

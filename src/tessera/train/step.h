@@ -53,4 +53,11 @@ struct Step {
 /// an operator on the way to a parameter that has no gradient.
 Step make_step(const OnnxModel& model, const StepOptions& options);
 
+/// The number of labels that count in a batch, as an output of an evaluation.
+inline constexpr std::string_view kCounted = "counted";
+
+/// Makes an evaluation: forward and loss. Its outputs are the loss (float32) and what its sum was divided by; the
+/// parameters that `make_step` would train are states that another program changes.
+Step make_evaluation(const OnnxModel& model, const StepOptions& options);
+
 }  // namespace tessera::train

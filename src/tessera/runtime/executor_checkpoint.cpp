@@ -1,0 +1,147 @@
+#include <cstring>
+
+#include "tessera/checkpoint/save.h"
+#include "tessera/checkpoint/shard.h"
+#include "tessera/runtime/executor_impl.h"
+
+/// Checkpoints of the states that change, shard by shard.
+namespace tessera::runtime {
+namespace {
+
+const SymbolLookup kNoSymbols = [](std::string_view) -> std::optional<int64_t> { return std::nullopt; };
+
+struct SavedShard {
+  checkpoint::TensorType tensor;
+  Sharding sharding;
+  Tensor shard;
+};
+
+std::vector<checkpoint::TensorType> types_of(const RankPrograms& programs) {
+  std::vector<checkpoint::TensorType> tensors;
+  for (const auto& [name, state] : programs.changing_states())
+    tensors.push_back({name, state.value->dtype(), bound_dims(*state.placement->global.shape, {})});
+  return tensors;
+}
+
+// The shards that a rank saves, or what it is to fill.
+template <typename Visit>
+void for_each_shard(const RankPrograms& programs, RankState& rank, Visit visit) {
+  for (const auto& [name, state] : programs.changing_states(rank.rank())) {
+    const spmd::Placement& placement = *state.placement;
+    const checkpoint::TensorType tensor{name, state.value->dtype(), bound_dims(*placement.global.shape, {})};
+    visit(tensor, placement.sharding, rank.slot(programs, state.value));
+  }
+}
+
+template <typename Work>
+std::exception_ptr error_of(Work work) {
+  try {
+    work();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// Writes one rank's file; throws what went wrong.
+void write_rank(const std::filesystem::path& folder, int64_t step, int rank, const Mesh& mesh,
+                const std::vector<int64_t>& coordinates, const std::vector<SavedShard>& shards) {
+  checkpoint::RankFile file(folder, step, rank);
+  for (const SavedShard& saved : shards)
+    checkpoint::add_shard(file, saved.tensor, saved.sharding, mesh, coordinates, kNoSymbols, saved.shard.data);
+  if (const auto problem = file.finish()) throw Error(ErrorKind::running, "checkpoint", *problem);
+}
+
+}  // namespace
+
+std::string Executor::model_of_states() const {
+  return checkpoint::fingerprint_of(types_of(*impl_->programs));
+}
+
+bool Executor::is_together() const {
+  return static_cast<int>(impl_->here.size()) == impl_->world->size();
+}
+
+std::function<std::string()> Executor::save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts,
+                                                   int64_t keep) {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
+  impl_->store->require_whole();
+  const std::shared_ptr<const RankPrograms> programs = impl_->programs;
+  impl_->join(*programs);
+  auto shards = std::make_shared<std::vector<std::vector<SavedShard>>>(impl_->ranks.size());
+  impl_->on_all([&](size_t n) {
+    RankState& rank = *impl_->ranks[n];
+    for_each_shard(
+        *programs, rank, [&](const checkpoint::TensorType& tensor, const Sharding& sharding, StateSlot& slot) {
+          if (!checkpoint::saves_shard(sharding, programs->mesh(), rank.coordinates())) return;
+          const int64_t elements = static_cast<int64_t>(slot.bytes) * 8 / bits_of(tensor.dtype);
+          auto held = impl_->memory.hold(slot.bytes, fmt::format("the copy of '{}' for a checkpoint", tensor.name));
+          Tensor copy = device::MemoryLimit::released_with(Tensor::zeros(tensor.dtype, {elements}), std::move(held));
+          if (slot.bytes > 0)
+            rank.read(slot.current.get(), slot.bytes,
+                      [&](const void* part) { std::memcpy(copy.mutable_data(), part, slot.bytes); });
+          (*shards)[n].push_back({tensor, sharding, std::move(copy)});
+        });
+  });
+  std::vector<std::pair<int, std::vector<int64_t>>> who;
+  for (const auto& rank : impl_->ranks) who.emplace_back(rank->rank(), rank->coordinates());
+  const auto write = [folder, facts, programs, shards, who](size_t n) {
+    write_rank(folder, facts.step, who[n].first, programs->mesh(), who[n].second, (*shards)[n]);
+    (*shards)[n].clear();
+  };
+  const int64_t ranks = impl_->world->size();
+  const auto commit = [folder, facts, ranks, keep]() -> std::string {
+    return checkpoint::commit(folder, facts, ranks, keep).problem;
+  };
+  const auto abandon = [folder, facts](const Error& error) -> std::string {
+    checkpoint::discard(folder, facts.step);
+    return error.what();
+  };
+  if (is_together())
+    return [write, commit, abandon, count = shards->size()]() -> std::string {
+      try {
+        for (size_t n = 0; n < count; ++n) write(n);
+        return commit();
+      } catch (const Error& error) {
+        return abandon(error);
+      }
+    };
+  std::string problem;
+  try {
+    impl_->on_all_in_agreement([&](size_t n) { return error_of([&] { write(n); }); },
+                               {"checkpoint", fmt::format("step {}", facts.step)});
+    if (impl_->is_whole()) problem = commit();
+  } catch (const Error& error) {
+    problem = impl_->is_whole() ? abandon(error) : std::string(error.what());
+  }
+  return [problem] { return problem; };
+}
+
+void Executor::load_states(const checkpoint::Checkpoint& saved) {
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->commit();
+  const RankPrograms& programs = *impl_->programs;
+  impl_->join(programs);
+  const std::vector<checkpoint::TensorType> tensors = types_of(programs);
+  std::set<std::string> names;
+  for (const checkpoint::TensorType& tensor : tensors) names.insert(tensor.name);
+  saved.require_model(checkpoint::fingerprint_of(tensors), tensors);
+  impl_->on_all([&](size_t n) {
+    for_each_shard(programs, *impl_->ranks[n], [](const auto&, const auto&, StateSlot&) {});  // may fail
+  });
+  impl_->store->note_torn(names);
+  impl_->on_all([&](size_t n) {
+    RankState& rank = *impl_->ranks[n];
+    for_each_shard(
+        programs, rank, [&](const checkpoint::TensorType& tensor, const Sharding& sharding, StateSlot& slot) {
+          if (slot.bytes == 0) return;
+          rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+            checkpoint::read_shard(saved, tensor.name, sharding, programs.mesh(), rank.coordinates(), kNoSymbols, part);
+          });
+        });
+  });
+  impl_->store->note_written(names);
+}
+
+}  // namespace tessera::runtime
