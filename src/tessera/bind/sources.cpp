@@ -98,9 +98,11 @@ const Location& Binding::locate(const Value* value) {
   return locations_[value] = {Where::fixed, 0, rank_->shard(value).data, 0};
 }
 
-// The elements of an operand, for the host, if no run changes them; else null.
-const void* Binding::known_elements(const Value* value, const Location& place) const {
+// The elements of a step's operand, for the host, if no run changes them; else null.
+const void* Binding::known_elements(int step, size_t index) {
+  const Value* value = frame_->groups[step].inputs[index];
   if (!value || value->kind == ValueKind::input || value->producer || value->changing) return nullptr;
+  const Location place = place_of_operand(step, index);
   if (rank_->device().uses_host_memory()) return place.address;
   if (value->kind == ValueKind::state)
     return plain_desc(value).bytes() <= kMostKnown ? rank_->host_shard(value).data : nullptr;
