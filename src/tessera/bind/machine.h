@@ -111,7 +111,9 @@ struct MachineProgram {
   std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
   std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
   std::vector<Lifetime> buffers;                         ///< in actions
-  std::vector<size_t> offsets;                           ///< of the buffers in the arena
+  /// Of the buffers: "'y'" for the value that is made there first, "scratch memory of Resize 'up'".
+  std::shared_ptr<const std::vector<std::string>> names;
+  std::vector<size_t> offsets;  ///< of the buffers in the arena
   size_t arena_bytes = 0;
   size_t staging_bytes = 0;       ///< of the host, through which parts of inputs and outputs pass
   std::vector<HostCopy> inputs;   ///< before the first action

@@ -26,8 +26,8 @@ class Rank {
   virtual void advance() = 0;
   virtual KernelCache& kernels() = 0;
 
-  /// The tensor in memory that the device's kernels read: itself, or a copy.
-  virtual Tensor resident(const Tensor& tensor) = 0;
+  /// The tensor in memory that the device's kernels read: itself, or a copy. `name`: for errors.
+  virtual Tensor resident(const Tensor& tensor, std::string_view name) = 0;
   /// The same for a constant of the program, which the rank keeps.
   virtual const Tensor& constant(const Value* constant) = 0;
   /// This rank's shard of a state that never changes: where kernels read it, and where the host does.

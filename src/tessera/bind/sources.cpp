@@ -26,7 +26,8 @@ void Binding::place_sources() {
       continue;
     }
     constexpr int kBefore = -1;  // the first action
-    const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)});
+    const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)},
+                                  fmt::format("'{}'", value->name));
     locations_[value] = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
     HostCopy copy{.port = i,
                   .place = locations_[value],
@@ -68,7 +69,7 @@ void Binding::place_expression(const Value* value, const std::vector<int64_t>& e
     tensor = Tensor::of(DType::boolean, dims, std::vector<uint8_t>(elements.begin(), elements.end()));
   else
     tensor = Tensor::of(DType::int64, dims, elements);
-  const Tensor there = rank_->resident(tensor);
+  const Tensor there = rank_->resident(tensor, value->name);
   bound_expressions_.push_back(tensor);
   if (there.data != tensor.data) {
     host_elements_[there.data] = tensor.data;

@@ -52,7 +52,8 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     for (const Value* state : program->graph->values_of(ValueKind::state))
       if (!program->derived.contains(state))
         (state->changing ? changing : fixed).insert(program->placement(state).name);
-  impl_->store->join(impl_->programs->mesh(), impl_->here, options.device, changing, fixed);
+  const std::string device(device::make_device(options.device)->name());
+  impl_->store->join(impl_->programs->mesh(), impl_->here, device, changing, fixed);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,

@@ -316,6 +316,8 @@ struct Executor::Impl {
       require_countable(whole.value->dtype(), dims, name);
       outputs[name] = bytes_of(whole.value->dtype(), count_of(dims));
     }
+    for (size_t n = 0; n < made.size(); ++n)
+      ranks[n]->require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
     size_t bytes = arenas_of(made);
     for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
     memory.require_plan(

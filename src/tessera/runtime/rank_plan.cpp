@@ -27,7 +27,7 @@ class RankOfPrograms : public bind::Rank {
   bool advances_by_tests() const override { return rank_.advances_by_tests(); }
   void advance() override { rank_.advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
-  Tensor resident(const Tensor& tensor) override { return rank_.resident(tensor); }
+  Tensor resident(const Tensor& tensor, std::string_view name) override { return rank_.resident(tensor, name); }
   const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
   const Tensor& shard(const Value* state) override { return rank_.shard(*programs_, state); }
   const Tensor& host_shard(const Value* state) override { return rank_.host_shard(*programs_, state); }
@@ -148,16 +148,13 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
     queue.run([kernel = step.kernel.get()](const KernelArgs& given) { kernel->run(given); }, args);
     rank_.advance();
   } else if (enqueued.queue == QueueKind::communication) {
-    const auto from_start_to_end = [communication](const KernelArgs& given) {
-      communication->start(given);
-      communication->wait(given);
-    };
-    queue.run(from_start_to_end, args);
+    communication->start(queue, args);
+    communication->wait(queue, args);
   } else if (phase == Phase::start) {
-    queue.run([communication](const KernelArgs& given) { communication->start(given); }, args);
+    communication->start(queue, args);
     rank_.note_start(communication);
   } else if (!rank_.device().is_asynchronous()) {  // else the queue waits for the event
-    queue.run([communication](const KernelArgs& given) { communication->wait(given); }, args);
+    communication->wait(queue, args);
     rank_.note_end(communication);
   }
 }
