@@ -8,6 +8,9 @@
 
 namespace tessera::bind {
 
+/// Bytes of the largest state whose elements kernels are prepared from, where the host has no use for it otherwise.
+inline constexpr size_t kMostKnown = size_t{64} << 10;
+
 /// What binding asks of the rank for which it binds a program: who it is, what it computes on, and where its states
 /// are. Where nothing will run, the addresses may be any.
 class Rank {

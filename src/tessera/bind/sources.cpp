@@ -6,12 +6,6 @@
 
 /// The places of what no step makes: inputs, constants, expressions, and states that never change.
 namespace tessera::bind {
-namespace {
-
-constexpr size_t kMostKnown = size_t{64} << 10;  // kernels are prepared from no larger state
-
-}  // namespace
-
 void Binding::place_sources() {
   if (!rank_->device().uses_host_memory())
     for (const auto& value : program_.graph->values())

@@ -165,7 +165,7 @@ std::vector<OpDef> extent_ops() {
        .infer = infer_slice,
        .rule = slice_rule,
        .values = {1, 2, 3, 4},
-       .moves = Moves::some,
+       .moves = Moves::part,
        .layout_step = true},
       {.type = "Pad", .infer = infer_pad, .rule = pad_rule, .values = {1, 3}, .moves = Moves::some},
       {.type = "Tile",
@@ -173,7 +173,7 @@ std::vector<OpDef> extent_ops() {
        .rule = tile_rule,
        .localize = localize_tile,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::part},
   };
 }
 

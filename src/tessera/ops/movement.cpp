@@ -293,7 +293,7 @@ std::vector<OpDef> movement_ops() {
        .localize = localize_split,
        .pass_through = true,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::part},
       {.type = "DepthToSpace", .infer = infer_depth_to_space, .rule = depth_to_space_rule, .moves = Moves::all},
       {.type = "SpaceToDepth", .infer = infer_space_to_depth, .rule = space_to_depth_rule, .moves = Moves::all},
       {.type = "Trilu",

@@ -235,7 +235,7 @@ std::vector<OpDef> shape_ops() {
        .localize = localize_expand,
        .pass_through = true,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::part},
       {.type = "Shape",
        .infer = infer_shape,
        .rule = no_factors_rule,

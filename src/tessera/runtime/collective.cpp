@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/bind/traits.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 
@@ -192,7 +193,7 @@ class Collective : public bind::Communication {
     auto rank_count = static_cast<int64_t>(in_dims.size());
     if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
       fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
-    element_ = static_cast<size_t>(bits_of(operation_.dtype)) / 8;
+    element_ = bind::element_bytes(operation_.dtype);
     Expr split_extent = dialect::stated_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
     Expr concat_extent = dialect::stated_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
     send_bytes_ = (static_cast<size_t>(count_of(in_dims)) * element_ + 63) / 64 * 64;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tessera/bind/traits.h"
 #include "tessera/runtime/collective.h"
 
 namespace tessera::runtime {
@@ -48,7 +49,7 @@ class RankOfPrograms : public bind::Rank {
 
 // What init makes is there while kernels are prepared.
 std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
-                                     const Symbols& symbols, const PlanOptions& options) {
+                                     const Symbols& symbols, const bind::Options& options) {
   const auto loading = rank.initialize(*programs);
   return std::make_unique<bind::Binding>(std::make_shared<RankOfPrograms>(rank, programs), programs->of(rank.rank()),
                                          symbols, options);
@@ -57,7 +58,7 @@ std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<cons
 }  // namespace
 
 RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
-                   const PlanOptions& options)
+                   const bind::Options& options)
     : rank_(rank),
       programs_(std::move(programs)),
       binding_(bound(rank, programs_, symbols, options)),
@@ -213,7 +214,7 @@ void RankPlan::write_step_names() {
 void RankPlan::store(const Value* value, void* whole) {
   if (!binding_->writes(value)) return;
   const Box box = binding_->box(value);
-  const size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+  const size_t element = bind::element_bytes(value);
   rank_.read(resolve(binding_->location_of(value)), bytes_of(value->dtype(), box.count()),
              [&](const void* part) { copy_to_whole(whole, part, box, element); });
 }

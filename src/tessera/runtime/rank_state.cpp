@@ -10,6 +10,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
+#include "tessera/bind/rank.h"
+#include "tessera/bind/traits.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/hash.h"
 #include "tessera/ir/pages.h"
@@ -155,7 +157,7 @@ Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
   if (sharding.is_whole()) return whole;
   if (bits_of(whole.dtype) % 8 != 0)
     fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name, bits_of(whole.dtype));
-  const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
+  const size_t element = bind::element_bytes(whole.dtype);
   const Dims dims = shard_dims(state);
   const Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
   if (box.contiguous()) {
@@ -190,9 +192,8 @@ const Tensor& RankState::host_shard(const RankPrograms& programs, const Value* s
   if (known != shards_.end()) return known->second;
   if (programs.of(rank_).derived.contains(state)) return shards_.emplace(part, made(programs, state)).first->second;
   Tensor shard = cut(programs, state);
-  constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
   const bool comes_cut = programs.shard_of(rank_, state->name) != nullptr;
-  if (limit_ || comes_cut || shard.bytes <= kSmall)
+  if (limit_ || comes_cut || shard.bytes <= bind::kMostKnown)
     shard = programs.aligned_once(std::move(shard), state->name, limit_);
   return shards_.emplace(part, std::move(shard)).first->second;
 }
@@ -209,7 +210,7 @@ void RankState::copy_initial(const RankPrograms& programs, const Value* state, v
   const Tensor& whole = program.initial.at(state);
   if (!whole.data || bits_of(whole.dtype) % 8 != 0) (void)cut(programs, state);  // refuses it
   copy_from_whole(to, whole.data, box_of(sharding, program.mesh, coordinates_, no_symbols),
-                  static_cast<size_t>(bits_of(whole.dtype)) / 8);
+                  bind::element_bytes(whole.dtype));
 }
 
 StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
