@@ -66,7 +66,7 @@ TEST(Decisions, SumsOverTwoAxesAreReducedWhereTheyMeet) {
   EXPECT_EQ(equal.communication(), "s: AllReduce dp,tp");
 }
 
-// Two reductions of a number per row would move more than the gather of the other number. The other uses of x disagree with
+// Two reductions of a number per row would move more than the gather of the other number. The other uses disagree with
 // the Softmax, so that a second pass decides again with what they want.
 TEST(Decisions, SoftmaxOverShortRowsIsGatheredInASecondPassToo) {
   Compiled compiled(
