@@ -300,8 +300,8 @@ const std::vector<std::string>& devices();
 
 struct SessionOptions {
   int threads_per_rank = 0;  ///< 0: the cores divided among the machine's ranks, at least 1
-  /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests
-  /// (docs/devices.md).
+  /// What each rank computes on: "cpu", or "simulated", a CPU that behaves like an accelerator, for tests,
+  /// with as much memory as "simulated:512M" says (docs/devices.md).
   std::string device = "cpu";
   /// This process is one rank of several, which all make the same sessions and calls in the same order; see launch.h.
   /// Null: all ranks are threads of this process.

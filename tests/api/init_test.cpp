@@ -121,6 +121,17 @@ TEST_P(Init, of_a_written_program_gives_the_same_bits) {
   }
 }
 
+TEST_P(Init, has_a_machine_program_of_its_own) {
+  const Program program = this->program();
+  for (int64_t rank = 0; rank < program.mesh().size(); ++rank) {
+    const std::string text = program.machine(rank, {}, {});
+    const size_t init = text.find("init, which runs once:\narena "), step = text.find("\nstep:\narena ");
+    ASSERT_NE(init, std::string::npos) << text;
+    ASSERT_NE(step, std::string::npos) << text;
+    EXPECT_NE(text.substr(init, step - init).find(": run "), std::string::npos) << text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, Init, testing::Values("tp=1", "tp=2", "tp=3", "dp=2", "dp=2,tp=2"));
 
 std::string message_of(const std::function<void()>& call) {

@@ -96,6 +96,29 @@ TEST(Session, refuses_wrong_inputs_and_can_be_used_again) {
   EXPECT_EQ(session.run({{"x", row(1)}}).size(), 1u);
 }
 
+// The sum over classes needs no row of zeros, but the label must be a class all the same.
+TEST(Session, refuses_an_index_that_is_out_of_range_where_only_a_sum_over_the_scatter_is_read) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(<ir_version: 10, opset_import: ["" : 18]>
+    m (int64[4, 1] label, float[4, 1] x) => (float[4] y) <int64[1] axis = {1}> {
+      zero = Constant <value_float = 0.0> ()
+      size = Constant <value_ints = [4, 10]> ()
+      filled = Expand (zero, size)
+      scattered = ScatterElements <axis = 1> (filled, label, x)
+      y = ReduceSum <keepdims = 0> (scattered, axis)
+    })"));
+  const auto labels = [](int64_t last) {
+    return Tensor::of(DType::int64, {4, 1}, std::vector<int64_t>{0, 9, -10, last});
+  };
+  for (const char* mesh : {"", "tp=2"}) {
+    Session session(compile(model, *mesh ? Mesh::parse(mesh) : Mesh()));
+    const Tensor y = session.run({{"label", labels(5)}, {"x", test::ramp({4, 1})}}).at("y");
+    EXPECT_TRUE(std::equal(y.as<float>().begin(), y.as<float>().end(), test::ramp({4}).as<float>().begin()));
+    for (int64_t wrong : {10, -11})
+      EXPECT_THROW(session.run({{"label", labels(wrong)}, {"x", test::ramp({4, 1})}}), Error) << mesh << wrong;
+  }
+}
+
 TEST(Session, tells_the_peak_of_each_rank_as_the_plan_does) {
   TemporaryFolder folder;
   Program program = compile(Model::load(write_model(folder, kPair)), Mesh::parse("tp=2"));

@@ -32,7 +32,7 @@ class Machines : public testing::TestWithParam<std::tuple<std::string, std::stri
     symbols_ = {sizes.begin(), sizes.end()};
     programs_ = runtime::RankPrograms::same(compiled_.program);
     state_.emplace(programs_->mesh(), 0, 1, nullptr, states_, device::make_device(device));
-    plan_.emplace(*state_, programs_, symbols_, runtime::PlanOptions{});
+    plan_.emplace(*state_, programs_, symbols_, bind::Options{});
   }
 
   const MachineProgram& machine() const { return plan_->machine(); }

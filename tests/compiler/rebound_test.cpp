@@ -68,7 +68,7 @@ class PlansInTurn {
   // Null: the model does not run at these sizes.
   std::unique_ptr<RankPlan> planned(runtime::RankState& state, const spmd::Hints& sizes) const {
     try {
-      return std::make_unique<RankPlan>(state, programs_, symbols(sizes), runtime::PlanOptions{});
+      return std::make_unique<RankPlan>(state, programs_, symbols(sizes), bind::Options{});
     } catch (const Error&) {
       return nullptr;
     }

@@ -77,6 +77,22 @@ TEST_P(Devices, events_order_the_work_of_two_queues) {
   first->finish();
 }
 
+TEST_P(Devices, copy_boxes_and_clear) {
+  std::vector<int32_t> numbers(12), back(4);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Memory whole = memory(48), part = memory(16);
+  auto queue = device_->make_queue(1, nullptr);
+  queue->copy(whole.get(), numbers.data(), 48, Direction::to_device);
+  queue->copy_box(part.get(), {{2, 2}, {0, 0}, {2, 2}}, whole.get(), {{3, 4}, {1, 2}, {2, 2}}, 4);
+  queue->copy(back.data(), part.get(), 16, Direction::to_host);
+  queue->finish();
+  EXPECT_EQ(back, (std::vector<int32_t>{6, 7, 10, 11}));
+  queue->clear(part.get() + 4, 8);
+  queue->copy(back.data(), part.get(), 16, Direction::to_host);
+  queue->finish();
+  EXPECT_EQ(back, (std::vector<int32_t>{6, 0, 0, 11}));
+}
+
 TEST_P(Devices, write_times_and_notes) {
   std::atomic<const char*> working_on{nullptr};
   auto queue = device_->make_queue(1, &working_on);
@@ -98,6 +114,23 @@ TEST(Device, of_an_unknown_name_is_refused) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
     EXPECT_THAT(error.what(), HasSubstr("there is no device 'tpu'; the devices are: cpu, simulated"));
+  }
+}
+
+TEST(Device, states_its_capacity) {
+  EXPECT_EQ(make_device("cpu")->capacity(), std::nullopt);
+  EXPECT_EQ(make_device("simulated")->capacity(), std::nullopt);
+  const auto sized = make_device("simulated:2M");
+  EXPECT_EQ(sized->capacity(), size_t{2} << 20);
+  EXPECT_EQ(sized->name(), "simulated");
+  for (const char* name : {"simulated:", "simulated:0", "simulated:x", "simulated:2Q"}) {
+    try {
+      make_device(name);
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      EXPECT_THAT(error.what(), HasSubstr("states no size of memory"));
+    }
   }
 }
 
@@ -128,6 +161,30 @@ TEST_F(Simulated, work_on_memory_of_the_host_fails) {
   }
   queue_->copy(&mine, &mine, 4, Direction::within);
   EXPECT_THROW(queue_->finish(), Error);
+}
+
+TEST_F(Simulated, communications_name_the_queue_that_runs_them) {
+  const auto world = comm::make_local_world(1, {});
+  const std::vector<int> members{0};
+  const auto communicator = device_->communicator(world->join(0, members));
+  const auto other = device_->make_queue(1, nullptr);
+  void* stream_of_other = nullptr;
+  other->run([&](const KernelArgs& args) { stream_of_other = args.stream; }, {});
+  other->finish();
+  enum class Named { own, none, other };
+  for (const Named named : {Named::own, Named::none, Named::other}) {
+    queue_->run(
+        [&](const KernelArgs& args) {
+          comm::Operation operation;
+          if (named != Named::none) operation.stream = named == Named::own ? args.stream : stream_of_other;
+          communicator->run(operation);
+        },
+        {});
+    if (named == Named::own)
+      EXPECT_NO_THROW(queue_->finish());
+    else
+      EXPECT_THROW(queue_->finish(), Error);
+  }
 }
 
 TEST_F(Simulated, new_and_discarded_memory_is_poisoned) {

@@ -18,10 +18,13 @@ TEST(Traits, indices_stay_below_what_they_index) {
 TEST(Traits, of_elements_that_move) {
   auto moves = [](std::string_view type) { return find_op(type, "")->moves; };
   EXPECT_EQ(moves("Add"), Moves::nothing);
-  EXPECT_EQ(moves("Slice"), Moves::some);
+  EXPECT_EQ(moves("Concat"), Moves::some);
+  for (const char* of_first : {"Slice", "Split", "Expand", "Gather"})
+    EXPECT_EQ(moves(of_first), Moves::part) << of_first;
   EXPECT_EQ(moves("Transpose"), Moves::all);
   EXPECT_EQ(moves("Reshape"), Moves::in_order);
-  EXPECT_TRUE(moves("Reshape") > moves("Transpose") && moves("Transpose") > moves("Slice"));
+  EXPECT_TRUE(moves("Reshape") > moves("Transpose") && moves("Transpose") > moves("Slice") &&
+              moves("Slice") > moves("Concat"));
 }
 
 TEST(Traits, name_operands_that_operators_have) {

@@ -237,7 +237,7 @@ Histogram sum_of_scattered(const std::vector<std::string>& factor, double data =
 }
 
 TEST(Canonicalize, sum_over_scattered_elements_is_their_sum) {
-  const Histogram direct = {{"Mul", 2}, {"Add", 1}, {"Reshape", 1}};
+  const Histogram direct = {{"Expand", 1}, {"Gather", 1}, {"Mul", 2}, {"Add", 1}, {"Reshape", 1}};
   EXPECT_EQ(sum_of_scattered({"4", "1"}), direct);
   EXPECT_EQ(sum_of_scattered({"1"}, 0, -1, "10", "add"), direct);
   EXPECT_TRUE(sum_of_scattered({"4", "10"}).contains("ReduceSum")) << "each element has a factor of its own";

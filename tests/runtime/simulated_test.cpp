@@ -123,6 +123,36 @@ TEST(SimulatedDevice, holds_a_weight_once) {
   EXPECT_NO_THROW(run.run({{"x", counted({256, 256})}}));
 }
 
+void expect_no_room(std::string_view text, std::string_view capacity, const std::string& message) {
+  Executor refused = on_device("simulated:" + std::string(capacity), text, "");
+  try {
+    refused.run({{"x", counted({256, 256})}});
+    FAIL() << capacity;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    EXPECT_THAT(error.what(), HasSubstr(message));
+  }
+}
+
+// What the caller holds is in the host's memory: 256 KiB each of x and w are on the device, and y is made over x.
+TEST(SimulatedDevice, holds_no_more_than_its_capacity) {
+  constexpr std::string_view kScales =
+      "m (float[256, 256] x) => (float[256, 256] y) <float[256, 256] w> {\n"
+      "  y = Mul (x, w)\n"
+      "}\n";
+  Executor run = on_device("simulated:513K", kScales, "");
+  for (int step = 0; step < 2; ++step) EXPECT_NO_THROW(run.run({{"x", counted({256, 256})}}));
+  expect_no_room(kScales, "511K", "which is more than the device's memory of 511.0 KiB; the largest of it: ");
+  expect_no_room(kScales, "257K", "'x' 256.0 KiB");
+  expect_no_room(kScales, "100K", "'y' takes 256.0 KiB, which is more than the device's memory of 100.0 KiB; use ");
+  constexpr std::string_view kTwoWeights =
+      "m (float[256, 256] x) => (float[256, 256] z) <float[256, 256] v, float[256, 256] w> {\n"
+      "  y = Mul (x, v)\n"
+      "  z = Mul (y, w)\n"
+      "}\n";
+  expect_no_room(kTwoWeights, "300K", "with the device's copy of 'w' of 256.0 KiB");
+}
+
 TEST(SimulatedDevice, refuses_strings) {
   constexpr std::string_view kWords = "m (string[b] x) => (string[b] y) {\n  y = Identity (x)\n}\n";
   Executor run = on_device("simulated", kWords, "");

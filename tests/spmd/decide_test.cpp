@@ -5,6 +5,7 @@
 
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
+#include "tessera/spmd/versions.h"
 
 namespace tessera::spmd {
 namespace {
@@ -34,6 +35,68 @@ TEST(Decisions, PartialSumsGoThroughLinearOperatorsAndAreReducedOnce) {
       "tp=2", {{"v", "[tp, -]"}, {"w", "[tp, -]"}});
   EXPECT_EQ(compiled.produced("n"), "[-, -] partial(sum:tp)");
   EXPECT_EQ(compiled.communication(), "n: AllReduce tp");
+}
+
+// (a + b) * (a + b) is not a * a + b * b.
+TEST(Decisions, AProductOfAPartialSumWithItselfIsNotPartial) {
+  Compiled compiled(
+      "m (float[8, 6] x) => (float[8, 4] y) <float[6, 4] w> {\n"
+      "  h = MatMul (x, w)\n"
+      "  y = Mul (h, h)\n"
+      "}\n",
+      "tp=2", {{"w", "[tp, -]"}});
+  EXPECT_EQ(compiled.produced("h"), "[-, -] partial(sum:tp)");
+  EXPECT_EQ(compiled.produced("y"), "[-, -]");
+  EXPECT_EQ(compiled.communication(), "h: AllReduce tp");
+}
+
+TEST(Decisions, SumsOverTwoAxesAreReducedWhereTheyMeet) {
+  constexpr std::string_view kSum =
+      "m (float[8, 6] x) => (float[8, 4] y) <float[6, 4] v, float[6, 4] w> {\n"
+      "  a = MatMul (x, v)\n"
+      "  b = MatMul (x, w)\n"
+      "  s = Add (a, b)\n"
+      "  y = Relu (s)\n"
+      "}\n";
+  Compiled different(kSum, "dp=2,tp=2", {{"v", "[dp, -]"}, {"w", "[tp, -]"}});
+  EXPECT_EQ(different.produced("s"), "[-, -]");
+  EXPECT_EQ(different.communication(), "a: AllReduce dp; b: AllReduce tp");
+  Compiled equal(kSum, "dp=2,tp=2", {{"v", "[{dp,tp}, -]"}, {"w", "[{dp,tp}, -]"}});
+  EXPECT_EQ(equal.produced("s"), "[-, -] partial(sum:dp, sum:tp)");
+  EXPECT_EQ(equal.communication(), "s: AllReduce dp,tp");
+}
+
+// Two reductions of a number per row would move more than the gather of the other number. The other uses disagree with
+// the Softmax, so that a second pass decides again with what they want.
+TEST(Decisions, SoftmaxOverShortRowsIsGatheredInASecondPassToo) {
+  Compiled compiled(
+      "m (float[64, 2] x) => (float[64, 2] y, float[64, 2] z) {\n"
+      "  r = Relu (x)\n"
+      "  y = Softmax <axis = 1> (r)\n"
+      "  t = Exp (r)\n"
+      "  z = Neg (t)\n"
+      "}\n",
+      "tp=2", {{"x", "[-, tp]"}, {"t", "[tp, -]"}, {"z", "[-, tp]"}});
+  EXPECT_EQ(compiled.produced("y"), "[-, -]");
+}
+
+// Sums of 16-bit operands move as float32, and are rounded once they are reduced.
+TEST(Decisions, SixteenBitSumsArePricedInFloat32) {
+  constexpr std::string_view kSixteen =
+      "m (bfloat16[64, 64] x) => (bfloat16[64, 64] y) <bfloat16[64, 64] w> {\n"
+      "  h = MatMul (x, w)\n"
+      "  y = Relu (h)\n"
+      "}\n";
+  const Moved wide{DType::bfloat16, true}, narrow{DType::bfloat16, false};
+  Compiled compiled(kSixteen, "tp=2", {{"w", "[tp, -]"}});
+  const Sharding partial = parse_sharding("[-, -] partial(sum:tp)", compiled.value("h")->shape(), compiled.mesh, "h");
+  const Sharding scattered = parse_sharding("[tp, -]", compiled.value("h")->shape(), compiled.mesh, "h");
+  const Sharding whole = parse_sharding("[-, -]", compiled.value("h")->shape(), compiled.mesh, "h");
+  const auto price = [&](const Sharding& from, const Sharding& to, const Moved& of) {
+    return cheapest_route({from}, to, of, compiled.mesh, compiled.hints)->bytes;
+  };
+  EXPECT_EQ(price(partial, whole, wide), 2 * price(partial, whole, narrow));
+  EXPECT_EQ(price(scattered, whole, wide), price(scattered, whole, narrow)) << "it has been rounded";
 }
 
 TEST(Decisions, AnOrderedResultIsReducedOnto) {

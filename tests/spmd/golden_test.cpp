@@ -98,10 +98,12 @@ std::string program_of(const Golden& golden) {
   }
   Layout layout(*model.graph, golden.shapes, cuts, places);
   std::string warned;
+  const Storage storage;
   if (!golden.preset.empty())
     for (const PresetRequest& request : parse_presets(golden.preset, mesh)) {
       std::vector<std::string> warnings, notes;
-      PresetContext context{*model.graph, layout, golden.shapes, request.axis, "preset", annotations, warnings, notes};
+      PresetContext context{*model.graph, layout,      storage,  golden.shapes, request.axis,
+                            "preset",     annotations, warnings, notes};
       request.preset->apply(context);
       for (const std::string& warning : warnings) warned += "# warning: " + warning + "\n";
     }

@@ -29,9 +29,10 @@ struct Applied {
 Applied apply(std::string_view text, std::string_view preset, std::string_view mesh) {
   Compiled compiled(text, mesh);
   Applied applied;
+  const Storage storage;
   std::vector<Annotation> annotations;
   for (const PresetRequest& request : parse_presets(preset, compiled.mesh)) {
-    PresetContext context{*compiled.model.graph, *compiled.layout, compiled.hints, request.axis, "preset",
+    PresetContext context{*compiled.model.graph, *compiled.layout, storage,      compiled.hints, request.axis, "preset",
                           annotations,           applied.warnings, applied.notes};
     request.preset->apply(context);
     compiled.propagation = propagate(*compiled.layout, annotations, compiled.mesh);

@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "tessera/base/checked.h"
 
 namespace tessera {
 
@@ -13,6 +18,17 @@ inline std::string bytes_text(double bytes) {
   size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+/// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Nullopt for other text, and for 0.
+inline std::optional<size_t> parse_bytes(std::string_view text) {
+  size_t bytes = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  const std::string_view unit(end, text.data() + text.size());
+  constexpr std::string_view kUnits = "KMGT";
+  const size_t power = unit.size() == 1 ? kUnits.find(unit[0]) + 1 : 0;  // npos + 1 is 0
+  if (error != std::errc() || bytes == 0 || (!unit.empty() && power == 0)) return std::nullopt;
+  return multiply_if_fits(bytes, size_t{1} << 10 * power);
 }
 
 }  // namespace tessera

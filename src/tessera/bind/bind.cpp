@@ -26,7 +26,10 @@ Binding::Binding(std::shared_ptr<Rank> rank, const spmd::Program& program, const
   machine_.actions = std::make_shared<const std::vector<Enqueued>>(on_queues(frame.actions));
   note_uses();
   place_sources();
-  prepare_steps();  // chooses packed operands and results in place, too: a step's kernel decides on both
+  pack_weights();
+  prepare_steps();
+  place_results();
+  name_buffers();
   add_costs();
   copy_outputs();
   keep_for_other_sizes();

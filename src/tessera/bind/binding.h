@@ -53,8 +53,9 @@ class Binding {
  private:
   using Where = Location::Where;
   struct StateReaders;
-  struct Frame;   // frame.h
-  struct Change;  // there
+  struct Frame;         // frame.h
+  struct Change;        // there
+  struct PackedWeight;  // there
 
   Binding(const Binding& like, const Symbols& symbols);
 
@@ -98,7 +99,8 @@ class Binding {
   // buffers.cpp
   void note_uses();
   int last_use(const Value* value) const;
-  int new_buffer(size_t bytes, const Span& span);
+  int new_buffer(size_t bytes, const Span& span, std::string name);
+  void name_buffers();
   void place_buffers();
 
   // sources.cpp: inputs, constants, expressions, states that never change
@@ -108,20 +110,21 @@ class Binding {
   void place_expression(const Value* value, const std::vector<int64_t>& elements);
   const Location* located(const Value* value) const;
   const Location& locate(const Value* value);
-  const void* known_elements(const Value* value, const Location& place) const;
+  const void* known_elements(int step, size_t index);
 
+  // packing.cpp
+  void pack_weights();
+  const PackedWeight* packed_operand(int step, size_t index) const;
   // steps.cpp
   void prepare_steps();
-  void prepare(const NodeGroup& group, const Span& span, Step& made);
-  std::vector<int> prepare_kernel(const NodeGroup& group, Step& made, kernels::PrepareContext& context);
-  void settle_operands(const NodeGroup& group, Step& made, kernels::PrepareContext& context);
-  // packing.cpp
-  std::optional<Node> pack_operand(const NodeGroup& group, Step& made, kernels::PrepareContext& context);
+  void prepare(int step);
+  void prepare_kernel(int step);
   // in_place.cpp
-  void place_results(const NodeGroup& group, const Span& span, const std::vector<int>& in_place,
-                     const kernels::PrepareContext& context, Step& made);
-  bool can_take_over(const NodeGroup& group, const Span& span, const std::vector<int>& in_place, int index,
-                     const kernels::PrepareContext& context, const Step& made) const;
+  void place_results();
+  void place_results_of(int step);
+  Location place_of_operand(int step, size_t index);
+  Location place_of_result(int step, size_t index);
+  bool can_take_over(int step, int index) const;
   // cost.cpp
   void add_costs();
   Cost cost_of(int step) const;

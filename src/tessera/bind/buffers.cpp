@@ -30,9 +30,14 @@ int Binding::last_use(const Value* value) const {
   return last;
 }
 
-int Binding::new_buffer(size_t bytes, const Span& span) {
+int Binding::new_buffer(size_t bytes, const Span& span, std::string name) {
   machine_.buffers.push_back({bytes, span.begin, span.end});
+  frame_->names.push_back(std::move(name));
   return static_cast<int>(machine_.buffers.size()) - 1;
+}
+
+void Binding::name_buffers() {
+  machine_.names = std::make_shared<const std::vector<std::string>>(std::move(frame_->names));
 }
 
 void Binding::place_buffers() {
@@ -50,14 +55,7 @@ void Binding::place_buffers() {
 
 std::vector<device::NamedBytes> Binding::pieces() const {
   std::vector<device::NamedBytes> all(machine_.buffers.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i].bytes = machine_.buffers[i].bytes;
-  for (const auto& step : machine_.steps)
-    if (step->scratch >= 0)
-      all[static_cast<size_t>(step->scratch)].name =
-          fmt::format("scratch memory of {} '{}'", step->info.op, step->info.name);
-  for (const auto& [value, place] : frame_->locations)
-    if (place.where == Where::arena && all[place.index].name.empty() && !frame_->views.contains(value))
-      all[place.index].name = fmt::format("'{}'", value->name);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = {(*machine_.names)[i], machine_.buffers[i].bytes};
   if (machine_.staging_bytes > 0) all.push_back({"the host's copies of inputs and outputs", machine_.staging_bytes});
   return all;
 }

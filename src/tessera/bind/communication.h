@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tessera/kernels/kernel.h"
+#include "tessera/device/device.h"
 
 namespace tessera::bind {
 
@@ -10,10 +10,12 @@ class Communication {
  public:
   virtual ~Communication() = default;
   virtual size_t scratch_bytes() const = 0;
-  virtual void start(const kernels::KernelArgs& args) = 0;
+  /// Enqueues it.
+  virtual void start(device::Queue& queue, const kernels::KernelArgs& args) = 0;
   /// Lets it advance if the communicator leaves that to its callers (Communicator::test).
   virtual void advance() = 0;
-  virtual void wait(const kernels::KernelArgs& args) = 0;
+  /// Enqueues its end.
+  virtual void wait(device::Queue& queue, const kernels::KernelArgs& args) = 0;
 };
 
 }  // namespace tessera::bind

@@ -11,6 +11,13 @@ struct Binding::Change {
   std::vector<int> communications;              ///< steps that asked for one
 };
 
+/// The packed form of a weight, which a step reads instead of it.
+struct Binding::PackedWeight {
+  Node node;  ///< runs instead of the group's root; its operands are named as the root's
+  kernels::TensorDesc desc;
+  Location place;
+};
+
 /// The common part of one program's bindings for several sizes: groups of nodes, their order, buffers and their
 /// lifetimes, and the kernels and places that do not depend on sizes. It is made with a first binding, whose machine
 /// program it keeps; bindings that rebound() derives from it hold only the differences. Only the rank's own thread uses
@@ -24,6 +31,7 @@ struct Binding::Frame {
   std::unordered_map<const Value*, Dims> dims;
   std::map<const Value*, std::vector<int64_t>> elements;  ///< of expressions
   std::map<const Value*, Location> direct;    ///< results that are computed in the memory of outputs or states
+  std::map<int, PackedWeight> packed;         ///< by step
   std::map<const Value*, size_t> slot_of;     ///< of states that change
   std::map<const Value*, const Value*> over;  ///< results that overwrite a state's value: that state
   /// Exchanges by their slots, with the values that are copied to the spares; null: those are computed there.
@@ -32,10 +40,11 @@ struct Binding::Frame {
   std::map<const Value*, std::vector<Span>> uses;  ///< of a value's memory, in actions; some end after the run
   std::vector<Tensor> bound_expressions;
   std::map<const void*, const void*> host_elements;
-  std::vector<Action> actions;  ///< upon the steps, in running order
-  std::vector<Span> spans;      ///< by step, in actions
-  std::vector<Expr> flops;      ///< by step
-  MachineProgram machine;       ///< of the first binding
+  std::vector<std::string> names;  ///< of buffers, until the machine program has them
+  std::vector<Action> actions;     ///< upon the steps, in running order
+  std::vector<Span> spans;         ///< by step, in actions
+  std::vector<Expr> flops;         ///< by step
+  MachineProgram machine;          ///< of the first binding
   bool communicates = false;
 
   std::map<std::vector<std::string>, Change> changes;           ///< by the symbols

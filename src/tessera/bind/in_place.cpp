@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tessera/bind/frame.h"
@@ -5,49 +7,85 @@
 /// Where results are made: in memory of their own, of the caller, of a state, or of an operand that ends here.
 namespace tessera::bind {
 
-void Binding::place_results(const NodeGroup& group, const Span& span, const std::vector<int>& in_place,
-                            const kernels::PrepareContext& context, Step& made) {
+// In running order, since a result may take over the memory of an operand that nobody needs any more.
+void Binding::place_results() {
+  for (const auto& [step, phase] : frame_->actions)
+    if (phase != Phase::wait) place_results_of(step);
+  for (const Value* output : program_.graph->outputs) locate(output);
+  place_exchanges();
+  if (options_.keep_all)
+    for (const auto& [value, view] : frame_->views) locate(value);
+}
+
+void Binding::place_results_of(int step) {
+  const NodeGroup& group = frame_->groups[step];
+  const Span& span = frame_->spans[step];
+  Step& made = *machine_.steps[step];
+  for (size_t i = 0; i < group.inputs.size(); ++i) made.inputs.push_back(place_of_operand(step, i));
+  for (const Location& operand : made.inputs)
+    made.last_uses.push_back(operand.where == Where::arena ? machine_.buffers[operand.index].last : -1);
+  if (before_) made.last_uses = before_->last_uses;
   for (size_t r = 0; r < group.outputs.size(); ++r) {
-    if (!group.outputs[r]) {
-      made.outputs.emplace_back();
-      continue;
-    }
-    const Value* result = home(group.outputs[r]);
-    if (frame_->direct.contains(result)) {
-      if (!before_) locations_[result] = frame_->direct.at(result);
-      made.outputs.push_back(*located(result));
-      continue;
-    }
-    if (r == 0)
-      for (int index : in_place) {
-        if (!can_take_over(group, span, in_place, index, context, made)) continue;
-        made.taken_over = index;
-        break;
-      }
-    if (before_) {
-      made.outputs.push_back(before_->outputs[r]);
-      if (r > 0 || made.taken_over < 0) machine_.buffers[made.outputs[r].index].bytes = context.outputs[r].bytes();
-      continue;
-    }
-    int buffer = r == 0 && made.taken_over >= 0 ? static_cast<int>(made.inputs[made.taken_over].index) : -1;
-    const int last = std::max(span.end, last_use(result));
-    if (buffer < 0) buffer = new_buffer(context.outputs[r].bytes(), span);
-    machine_.buffers[buffer].last = std::max(machine_.buffers[buffer].last, last);
-    Location place{Where::arena, static_cast<size_t>(buffer), nullptr, 0};
-    locations_[result] = place;
-    made.outputs.push_back(place);
+    const Location& place = made.outputs.emplace_back(place_of_result(step, r));
+    made.writes_state |= place.where == Where::state;
   }
   if (before_) differs_ |= made.taken_over != before_->taken_over;
+  const size_t scratch = made.scratch_bytes();
+  if (before_) {
+    made.scratch = before_->scratch;
+    differs_ |= (scratch > 0) != (made.scratch >= 0);
+    if (made.scratch >= 0) machine_.buffers[made.scratch].bytes = scratch;
+  } else if (scratch > 0) {
+    made.scratch = new_buffer(scratch, span, fmt::format("scratch memory of {} '{}'", made.info.op, made.info.name));
+  }
+}
+
+Location Binding::place_of_operand(int step, size_t index) {
+  if (const PackedWeight* packed = packed_operand(step, index)) return packed->place;
+  const Value* operand = frame_->groups[step].inputs[index];
+  return operand ? locate(operand) : Location{};
+}
+
+// Chooses the place; a binding for other sizes repeats only the choice of an operand to take over.
+Location Binding::place_of_result(int step, size_t index) {
+  const NodeGroup& group = frame_->groups[step];
+  const Span& span = frame_->spans[step];
+  Step& made = *machine_.steps[step];
+  if (!group.outputs[index]) return {};
+  const Value* result = home(group.outputs[index]);
+  if (frame_->direct.contains(result)) {
+    if (!before_) locations_[result] = frame_->direct.at(result);
+    return *located(result);
+  }
+  if (index == 0) {
+    auto operand = std::find_if(made.in_place.begin(), made.in_place.end(),
+                                [&](int operand) { return can_take_over(step, operand); });
+    if (operand != made.in_place.end()) made.taken_over = *operand;
+  }
+  const bool taken = index == 0 && made.taken_over >= 0;
+  if (before_) {
+    const Location& place = before_->outputs[index];
+    if (!taken) machine_.buffers[place.index].bytes = made.results[index].bytes();
+    return place;
+  }
+  const size_t buffer =
+      taken ? made.inputs[made.taken_over].index
+            : static_cast<size_t>(new_buffer(made.results[index].bytes(), span, fmt::format("'{}'", result->name)));
+  Lifetime& life = machine_.buffers[buffer];
+  life.last = std::max({life.last, span.end, last_use(result)});
+  return locations_[result] = {Where::arena, buffer, nullptr, 0};
 }
 
 // Whether the first result may be made in the memory of operand `index`, which the kernel allows.
-bool Binding::can_take_over(const NodeGroup& group, const Span& span, const std::vector<int>& in_place, int index,
-                            const kernels::PrepareContext& context, const Step& made) const {
-  if (options_.keep_all || !context.outputs[0].strides.empty()) return false;
+bool Binding::can_take_over(int step, int index) const {
+  const NodeGroup& group = frame_->groups[step];
+  const Span& span = frame_->spans[step];
+  const Step& made = *machine_.steps[step];
+  if (options_.keep_all || !made.results[0].strides.empty()) return false;
   if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) return false;
   const Location& operand = made.inputs[index];
   if (operand.where != Where::arena || operand.skip != 0) return false;
-  const kernels::TensorDesc &given = context.inputs[index], &wanted = context.outputs[0];
+  const kernels::TensorDesc &given = made.operands[index], &wanted = made.results[0];
   if (!given.strides.empty() || given.count() != wanted.count() || given.bytes() != wanted.bytes()) return false;
   const Lifetime& life = machine_.buffers[operand.index];
   if (made.last_uses[index] != span.end || life.bytes != wanted.bytes()) return false;
@@ -61,7 +99,7 @@ bool Binding::can_take_over(const NodeGroup& group, const Span& span, const std:
   for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
     const Location& place = made.inputs[other];
     if (other == index || place.where != Where::arena || place.index != operand.index) continue;
-    const bool element_by_element = std::find(in_place.begin(), in_place.end(), other) != in_place.end();
+    const bool element_by_element = std::find(made.in_place.begin(), made.in_place.end(), other) != made.in_place.end();
     if (!element_by_element || group.inputs[other] != group.inputs[index]) return false;
   }
   return true;

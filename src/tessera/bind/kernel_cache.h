@@ -9,9 +9,9 @@
 
 namespace tessera::bind {
 
-/// The kernels of a rank's plans, by their preparation's input. A plan for other sizes takes over kernels whose extents
-/// are the same, since preparing a kernel can take as long as running it. A rank's plans can share kernels because they
-/// run one after the other. The cache itself keeps no kernel alive.
+/// The kernels of a rank's machine programs, by their preparation's input. One for other sizes takes over kernels whose
+/// extents are the same, since preparing a kernel can take as long as running it. A rank's plans can share kernels
+/// because they run one after the other. The cache itself keeps no kernel alive.
 class KernelCache {
  public:
   using Prepare = std::function<std::unique_ptr<kernels::Kernel>()>;

@@ -63,12 +63,15 @@ struct Step {
   int scratch = -1;                                    ///< buffer; -1: none
   Cost cost;
   bool writes_state = false;    ///< over the value that it had before
+  std::vector<int> in_place;    ///< operands in whose memory the first result may be made
   std::vector<const void*> in;  ///< room for addresses, while it is enqueued
   std::vector<void*> out;
   // Decisions, which a binding for other sizes repeats:
   bool meanwhile = false;      ///< a communication is under way when it runs
   int taken_over = -1;         ///< operand in whose memory the first result is
   std::vector<int> last_uses;  ///< of operands' buffers, as they were known before the step; -1: no buffer
+
+  size_t scratch_bytes() const { return kernel ? kernel->scratch_bytes() : communication->scratch_bytes(); }
 };
 
 /// The queues that a device may have. Synchronous ones have only the first.
@@ -108,7 +111,9 @@ struct MachineProgram {
   std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
   std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
   std::vector<Lifetime> buffers;                         ///< in actions
-  std::vector<size_t> offsets;                           ///< of the buffers in the arena
+  /// Of the buffers: "'y'" for the value that is made there first, "scratch memory of Resize 'up'".
+  std::shared_ptr<const std::vector<std::string>> names;
+  std::vector<size_t> offsets;  ///< of the buffers in the arena
   size_t arena_bytes = 0;
   size_t staging_bytes = 0;       ///< of the host, through which parts of inputs and outputs pass
   std::vector<HostCopy> inputs;   ///< before the first action

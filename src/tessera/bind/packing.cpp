@@ -2,25 +2,33 @@
 
 namespace tessera::bind {
 
-// A group whose operand 1 is a weight that the device packs reads the packed form, by another operator. Returns the
-// node that runs instead of the root; its operands are named as the root's.
-std::optional<Node> Binding::pack_operand(const NodeGroup& group, Step& made, kernels::PrepareContext& context) {
-  if (!group.packed) return std::nullopt;
-  const kernels::PackedLayout& layout = *group.packed;
-  const Value* weight = group.root->input(1);
-  Node pack;
-  pack.op_type = "PackWeight";
-  pack.domain = layout.domain;
-  pack.attributes = layout.pack_attributes;
-  pack.name = "pack " + weight->name;
-  const Tensor& packed = rank_->packed(weight, layout.key, pack, layout.bytes);
-  context.inputs[1] = {packed.dtype, packed.dims};
-  made.inputs[1] = {Where::fixed, 0, packed.data, 0};
-  Node node = *group.root;
-  node.op_type = layout.op_type;
-  node.domain = layout.domain;
-  for (const Attribute& attribute : layout.use_attributes) node.set(attribute.name, attribute.value);
-  return node;
+// A step whose operand 1 is a weight that the device packs reads the packed form, by another operator.
+void Binding::pack_weights() {
+  for (size_t step = 0; step < frame_->groups.size(); ++step) {
+    const NodeGroup& group = frame_->groups[step];
+    if (!group.packed) continue;
+    const kernels::PackedLayout& layout = *group.packed;
+    const Value* weight = group.root->input(1);
+    Node pack;
+    pack.op_type = "PackWeight";
+    pack.domain = layout.domain;
+    pack.attributes = layout.pack_attributes;
+    pack.name = "pack " + weight->name;
+    const Tensor& packed = rank_->packed(weight, layout.key, pack, layout.bytes);
+    Node node = *group.root;
+    node.op_type = layout.op_type;
+    node.domain = layout.domain;
+    for (const Attribute& attribute : layout.use_attributes) node.set(attribute.name, attribute.value);
+    const Location place{Where::fixed, 0, packed.data, 0};
+    frame_->packed.emplace(static_cast<int>(step), PackedWeight{std::move(node), {packed.dtype, packed.dims}, place});
+  }
+}
+
+// The packed form that operand `index` of the step has; null: none.
+const Binding::PackedWeight* Binding::packed_operand(int step, size_t index) const {
+  if (index != 1) return nullptr;
+  auto packed = frame_->packed.find(step);
+  return packed == frame_->packed.end() ? nullptr : &packed->second;
 }
 
 }  // namespace tessera::bind

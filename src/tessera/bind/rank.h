@@ -8,6 +8,9 @@
 
 namespace tessera::bind {
 
+/// Bytes of the largest state whose elements kernels are prepared from, where the host has no use for it otherwise.
+inline constexpr size_t kMostKnown = size_t{64} << 10;
+
 /// What binding asks of the rank for which it binds a program: who it is, what it computes on, and where its states
 /// are. Where nothing will run, the addresses may be any.
 class Rank {
@@ -26,8 +29,8 @@ class Rank {
   virtual void advance() = 0;
   virtual KernelCache& kernels() = 0;
 
-  /// The tensor in memory that the device's kernels read: itself, or a copy.
-  virtual Tensor resident(const Tensor& tensor) = 0;
+  /// The tensor in memory that the device's kernels read: itself, or a copy. `name`: for errors.
+  virtual Tensor resident(const Tensor& tensor, std::string_view name) = 0;
   /// The same for a constant of the program, which the rank keeps.
   virtual const Tensor& constant(const Value* constant) = 0;
   /// This rank's shard of a state that never changes: where kernels read it, and where the host does.

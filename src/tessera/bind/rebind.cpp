@@ -232,8 +232,9 @@ bool Binding::prepare_again(int step) {
   made->meanwhile = before_->meanwhile;
   made->communication = machine_.steps[step]->communication;
   made->info = machine_.steps[step]->info;
-  prepare(frame_->groups[step], frame_->spans[step], *made);
   machine_.steps[step] = std::move(made);
+  prepare(step);
+  place_results_of(step);
   machine_.steps[step]->cost = cost_of(step);
   before_ = nullptr;
   return !differs_;

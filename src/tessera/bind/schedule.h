@@ -7,7 +7,7 @@
 
 namespace tessera::bind {
 
-/// A step of a rank's plan, reduced to what matters for the order. Memories are numbered from 0.
+/// A step of a rank's program, reduced to what matters for the order. Memories are numbered from 0.
 struct Task {
   bool communicates = false;  ///< it starts, and is waited for later; else it runs
   bool at_once = false;       ///< of a communication: it is waited for where it starts, after all that are under way

@@ -6,12 +6,6 @@
 
 /// The places of what no step makes: inputs, constants, expressions, and states that never change.
 namespace tessera::bind {
-namespace {
-
-constexpr size_t kMostKnown = size_t{64} << 10;  // kernels are prepared from no larger state
-
-}  // namespace
-
 void Binding::place_sources() {
   if (!rank_->device().uses_host_memory())
     for (const auto& value : program_.graph->values())
@@ -26,7 +20,8 @@ void Binding::place_sources() {
       continue;
     }
     constexpr int kBefore = -1;  // the first action
-    const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)});
+    const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)},
+                                  fmt::format("'{}'", value->name));
     locations_[value] = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
     HostCopy copy{.port = i,
                   .place = locations_[value],
@@ -68,7 +63,7 @@ void Binding::place_expression(const Value* value, const std::vector<int64_t>& e
     tensor = Tensor::of(DType::boolean, dims, std::vector<uint8_t>(elements.begin(), elements.end()));
   else
     tensor = Tensor::of(DType::int64, dims, elements);
-  const Tensor there = rank_->resident(tensor);
+  const Tensor there = rank_->resident(tensor, value->name);
   bound_expressions_.push_back(tensor);
   if (there.data != tensor.data) {
     host_elements_[there.data] = tensor.data;
@@ -98,9 +93,11 @@ const Location& Binding::locate(const Value* value) {
   return locations_[value] = {Where::fixed, 0, rank_->shard(value).data, 0};
 }
 
-// The elements of an operand, for the host, if no run changes them; else null.
-const void* Binding::known_elements(const Value* value, const Location& place) const {
+// The elements of a step's operand, for the host, if no run changes them; else null.
+const void* Binding::known_elements(int step, size_t index) {
+  const Value* value = frame_->groups[step].inputs[index];
   if (!value || value->kind == ValueKind::input || value->producer || value->changing) return nullptr;
+  const Location place = place_of_operand(step, index);
   if (rank_->device().uses_host_memory()) return place.address;
   if (value->kind == ValueKind::state)
     return plain_desc(value).bytes() <= kMostKnown ? rank_->host_shard(value).data : nullptr;

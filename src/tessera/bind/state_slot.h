@@ -18,7 +18,7 @@ struct StateSlot {
   size_t bytes = 0;
   device::Memory current;  ///< dense; null where nothing will run
   /// A step computes the next value here while the current one is still read; then the two change places. Null until a
-  /// plan needs it.
+  /// machine program needs it.
   device::Memory spare;
   bool has_spare = false;                         ///< whether `spare` counts, also where nothing will run
   std::vector<std::shared_ptr<const void>> held;  ///< its memory in the process' limit

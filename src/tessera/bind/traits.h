@@ -22,8 +22,13 @@ inline bool takes_over_operand(const Node& node) {
   return traits && traits->reduces && traits->block == BlockSide::none && traits->root == RootRole::none;
 }
 
+/// 0: an element is less than a byte.
+inline size_t element_bytes(DType dtype) {
+  return static_cast<size_t>(bits_of(dtype)) / 8;
+}
+
 inline size_t element_bytes(const Value* value) {
-  return static_cast<size_t>(bits_of(value->dtype())) / 8;
+  return element_bytes(value->dtype());
 }
 
 }  // namespace tessera::bind

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "tessera/base/checked.h"
+#include "tessera/base/bytes_text.h"
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
@@ -57,15 +57,9 @@ SymbolSizes parse_shapes(std::string_view text) {
 }
 
 size_t parse_memory(std::string_view text) {
-  size_t bytes = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  const std::string_view unit(end, text.data() + text.size());
-  constexpr std::string_view kUnits = "KMGT";
-  const size_t power = unit.size() == 1 ? kUnits.find(unit[0]) + 1 : 0;  // npos + 1 is 0
-  const auto scaled = multiply_if_fits(bytes, size_t{1} << 10 * power);
-  if (error != std::errc() || bytes == 0 || (!unit.empty() && power == 0) || !scaled)
-    mistake("memory", "'" + std::string(text) + "' is no size of memory; write bytes, or 512M, or 4G");
-  return *scaled;
+  const std::optional<size_t> bytes = parse_bytes(text);
+  if (!bytes) mistake("memory", "'" + std::string(text) + "' is no size of memory; write bytes, or 512M, or 4G");
+  return *bytes;
 }
 
 void MemoryOption::declare(CLI::App& app, const char* help) {
@@ -386,8 +380,9 @@ void RunOptions::declare(CLI::App& app) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--device", device,
-                 "what ranks compute on: cpu; simulated, a CPU that behaves like an accelerator, for tests")
-      ->check(CLI::IsMember(devices()))
+                 "what ranks compute on: cpu; simulated, a CPU that behaves like an accelerator, for tests, with as "
+                 "much memory as simulated:512M says")
+      ->check([](const std::string& text) { return CLI::IsMember(devices())(text.substr(0, text.find(':'))); })
       ->capture_default_str();
   memory.declare(app,
                  "bytes, as 512M or 4G, that each process may hold for all of its ranks; else what the machine has");

@@ -44,6 +44,7 @@ struct Operation {
   int root = 0;                          ///< member index, of broadcast, reduce, gather, scatter
   int to = -1;                           ///< member index, of send and permute; -1: to nobody
   int from = -1;                         ///< member index, of recv and permute; -1: from nobody (out is zero-filled)
+  void* stream = nullptr;                ///< of a device's communicator: kernels::KernelArgs::stream; else null
   std::string_view label;                ///< the value's name, for messages
   bool joins = false;  ///< members arrive at their own pace, before the run: its wait has WorldOptions::join_timeout
 };

@@ -139,14 +139,14 @@ class Compiler {
     refuse_contradictions(annotations, places, options_.mesh);
     choose_presets();
     const spmd::Storage ordered = read_storage();
-    spmd::Storage storage = spmd::stored_by_presets(graph(), presets_, ordered);
-    storage.insert(ordered.begin(), ordered.end());
-    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage);
+    storage_ = spmd::stored_by_presets(graph(), presets_, ordered);
+    storage_.insert(ordered.begin(), ordered.end());
+    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage_);
     apply_presets(annotations);
-    spmd::store_as_computed(storage, graph(), annotations, ordered);
-    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage);
+    spmd::store_as_computed(storage_, graph(), annotations, ordered);
+    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage_);
     observe("propagate", [this] { return propagated_text(); });
-    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage);
+    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage_);
     review_presets(annotations);
     for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
       result_.warnings.push_back(std::move(warning));
@@ -368,7 +368,8 @@ class Compiler {
   }
 
   spmd::PresetContext context_of(const spmd::PresetRequest& request, std::vector<spmd::Annotation>& annotations) {
-    return {graph(),     *result_.layout,  hints_,       request.axis, "preset " + std::string(request.preset->name),
+    return {graph(),     *result_.layout,  storage_,
+            hints_,      request.axis,     "preset " + std::string(request.preset->name),
             annotations, result_.warnings, result_.notes};
   }
 
@@ -376,6 +377,7 @@ class Compiler {
   const bool is_rewritten_;
   const CompileOptions& options_;
   spmd::Hints hints_;
+  spmd::Storage storage_;
   std::vector<spmd::PresetRequest> presets_;
   Compiled result_;
 };

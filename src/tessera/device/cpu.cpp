@@ -17,6 +17,12 @@ class CpuQueue : public Queue {
   void copy(void* to, const void* from, size_t bytes, Direction) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes) override {
+    tessera::copy_box(to, to_box, from, from_box, element_bytes);
+  }
+  void clear(void* memory, size_t bytes) override {
+    if (bytes > 0) std::memset(memory, 0, bytes);
+  }
   void discard(void*, size_t) override {}
   std::shared_ptr<Event> record() override { return std::make_shared<Passed>(); }
   void wait(std::shared_ptr<Event>) override {}
@@ -40,6 +46,7 @@ class Cpu : public Device {
   std::unique_ptr<Queue> make_queue(int, std::atomic<const char*>* working_on) override {
     return std::make_unique<CpuQueue>(working_on);
   }
+  std::unique_ptr<comm::Communicator> communicator(std::unique_ptr<comm::Communicator> host) override { return host; }
   const kernels::Library& kernels() const override { return kernels::cpu_library(); }
 };
 

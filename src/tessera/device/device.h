@@ -4,11 +4,15 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/comm/communicator.h"
+#include "tessera/device/memory_limit.h"
 #include "tessera/kernels/library.h"
+#include "tessera/mesh/box.h"
 
 /// The seam between the runtime and what computes: memory, queues, events, copies and the lookup of kernels.
 /// docs/devices.md describes what a new device has to do.
@@ -43,6 +47,10 @@ class Queue {
   virtual void run(Work work, const kernels::KernelArgs& args) = 0;
   /// Enqueues a copy. Memory of the host must stay as it is until the copy has ended.
   virtual void copy(void* to, const void* from, size_t bytes, Direction direction) = 0;
+  /// Enqueues a copy of a box's elements to a box of equal extents, within the device.
+  virtual void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes) = 0;
+  /// Enqueues that these bytes become 0.
+  virtual void clear(void* memory, size_t bytes) = 0;
   /// Says that nobody needs the content of this memory any more.
   virtual void discard(void* memory, size_t bytes) = 0;
 
@@ -65,6 +73,9 @@ class Queue {
 /// What one rank computes on. Devices of one name accept each other's memory, since sessions share states.
 class Device {
  public:
+  /// `capacity`: bytes of its memory; nullopt: unknown, or the host's.
+  explicit Device(std::optional<size_t> capacity = std::nullopt)
+      : limit_(capacity ? std::make_unique<MemoryLimit>(*capacity, "the device's memory") : nullptr) {}
   virtual ~Device() = default;
 
   virtual std::string_view name() const = 0;
@@ -74,24 +85,35 @@ class Device {
   /// computes. If not, a queue does its work as it is enqueued.
   virtual bool is_asynchronous() const = 0;
 
+  /// Bytes of its memory; nullopt: unknown, or the host's.
+  std::optional<size_t> capacity() const { return limit_ ? std::optional(limit_->bytes()) : std::nullopt; }
+  /// Counts what the rank holds of the capacity; null if that is unknown.
+  MemoryLimit* limit() const { return limit_.get(); }
   /// Memory of at least `bytes` bytes. Devices whose memory is the host's take it from `host`. Throws a user error that
   /// names `what` if there is not so much.
   virtual Memory allocate(size_t bytes, const char* what, const HostMemory& host) = 0;
   /// `threads`: of the CPU, for devices whose kernels run there. `working_on` is told what the queue notes.
   virtual std::unique_ptr<Queue> make_queue(int threads, std::atomic<const char*>* working_on) = 0;
 
+  /// The rank's membership of a group, for operations on the device's memory, which a queue runs and which name its
+  /// handle (comm::Operation::stream). `host`: the same for the host's memory, over which members find each other.
+  virtual std::unique_ptr<comm::Communicator> communicator(std::unique_ptr<comm::Communicator> host) = 0;
+
   virtual const kernels::Library& kernels() const = 0;
+
+ private:
+  std::unique_ptr<MemoryLimit> limit_;
 };
 
 /// The names that make_device() knows.
 const std::vector<std::string>& device_names();
-/// A device for one rank, by its name. A user error for an unknown name.
+/// A device for one rank, by its name; "simulated:512M" has so much memory. A user error for an unknown name.
 std::shared_ptr<Device> make_device(std::string_view name);
 
 std::shared_ptr<Device> make_cpu();
 /// A CPU that pretends to be an accelerator, for tests: it computes on threads of its own, behind the host's back, and
 /// its memory faults if the host touches it. New and discarded memory is full of 0xFF bytes (NaN, -1), and work on an
-/// address that is not the device's fails.
-std::shared_ptr<Device> make_simulated();
+/// address that is not the device's fails; so does a communication without the handle of its queue.
+std::shared_ptr<Device> make_simulated(std::optional<size_t> capacity = std::nullopt);
 
 }  // namespace tessera::device

@@ -9,8 +9,6 @@
 namespace tessera::device {
 namespace {
 
-constexpr std::string_view kMend = "use smaller sizes or more ranks, or raise the limit (--memory-limit)";
-
 std::string text_of(size_t bytes) {
   return bytes_text(static_cast<double>(bytes));
 }
@@ -19,16 +17,21 @@ std::string text_of(size_t bytes) {
 
 MemoryLimit::MemoryLimit(size_t bytes) : bytes_(bytes > 0 ? bytes : machine_memory()) {}
 
+MemoryLimit::MemoryLimit(size_t bytes, std::string name)
+    : bytes_(bytes), name_(std::move(name)), mend_("use smaller sizes or more ranks") {}
+
+std::string MemoryLimit::text() const {
+  return fmt::format("{} of {}", name_, text_of(bytes_));
+}
+
 void MemoryLimit::require(size_t bytes, std::string_view name) const {
-  if (bytes > bytes_)
-    fail("memory", "'{}' takes {}, which is more than the limit of {}; {}", name, text_of(bytes), text_of(bytes_),
-         kMend);
+  if (bytes > bytes_) fail("memory", "'{}' takes {}, which is more than {}; {}", name, text_of(bytes), text(), mend_);
 }
 
 std::shared_ptr<const void> MemoryLimit::hold(size_t bytes, std::string_view what, size_t beside) {
   if (auto held = hold_if_there_is_room(bytes, beside)) return held;
-  fail("memory", "with {} of {} weights, buffers and outputs take {}, which is more than the limit of {}; {}", what,
-       text_of(bytes), text_of(*held_ + beside + bytes), text_of(bytes_), kMend);
+  fail("memory", "with {} of {} weights, buffers and outputs take {}, which is more than {}; {}", what, text_of(bytes),
+       text_of(*held_ + beside + bytes), text(), mend_);
 }
 
 std::shared_ptr<const void> MemoryLimit::hold_if_there_is_room(size_t bytes, size_t beside) {
@@ -58,8 +61,8 @@ void MemoryLimit::require_plan(size_t planned, const std::function<std::vector<N
   std::string largest;
   for (size_t i = 0; i < std::min(kShown, pieces.size()); ++i)
     largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", pieces[i].name, text_of(pieces[i].bytes));
-  fail("memory", "a run would take {}, which is more than the limit of {}; the largest of it: {}; {}",
-       text_of(planned + held), text_of(bytes_), largest, kMend);
+  fail("memory", "a run would take {}, which is more than {}; the largest of it: {}; {}", text_of(planned + held),
+       text(), largest, mend_);
 }
 
 }  // namespace tessera::device

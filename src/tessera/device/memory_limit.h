@@ -19,12 +19,15 @@ struct NamedBytes {
 };
 
 /// A limit on the memory that one process holds for all of its ranks: buffers, weights that are not mapped from files,
-/// and outputs for as long as the caller holds them or the session keeps their memory. Memory beyond the limit is
+/// and outputs for as long as the caller holds them or the session keeps their memory; or on what a rank holds of its
+/// device. Memory beyond the limit is
 /// refused before it is allocated. Ranks share one limit; several threads may call its members.
 class MemoryLimit {
  public:
   /// 0: what the machine has.
   explicit MemoryLimit(size_t bytes);
+  /// Another kind of limit, which errors call by this name: "the device's memory".
+  MemoryLimit(size_t bytes, std::string name);
 
   size_t bytes() const { return bytes_; }
 
@@ -45,7 +48,12 @@ class MemoryLimit {
   void require_plan(size_t planned, const std::function<std::vector<NamedBytes>()>& pieces, size_t idle = 0) const;
 
  private:
+  /// "the limit of 4.0 GiB"
+  std::string text() const;
+
   size_t bytes_;
+  std::string name_ = "the limit";
+  std::string mend_ = "use smaller sizes or more ranks, or raise the limit (--memory-limit)";
   std::shared_ptr<std::atomic<size_t>> held_ = std::make_shared<std::atomic<size_t>>(0);
 };
 

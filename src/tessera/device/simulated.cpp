@@ -85,6 +85,27 @@ struct Mark : Event {
   }
 };
 
+// The queue whose thread this is; null: it is the host's.
+thread_local const void* queue_of_thread = nullptr;
+
+/// A communicator of the host that wants what one on a stream would need: the handle of the queue that runs it.
+class OnStream : public comm::Communicator {
+ public:
+  explicit OnStream(std::unique_ptr<comm::Communicator> host) : host_(std::move(host)) {}
+
+  int member() const override { return host_->member(); }
+  int size() const override { return host_->size(); }
+  comm::Ticket start(const comm::Operation& operation) override {
+    check(operation.stream && operation.stream == queue_of_thread, "a communication names the queue that runs it");
+    return host_->start(operation);
+  }
+  bool test(comm::Ticket ticket) override { return host_->test(ticket); }
+  void wait(comm::Ticket ticket) override { host_->wait(ticket); }
+
+ private:
+  std::unique_ptr<comm::Communicator> host_;
+};
+
 class SimulatedQueue : public Queue {
  public:
   SimulatedQueue(int threads, std::atomic<const char*>* working_on)
@@ -100,10 +121,10 @@ class SimulatedQueue : public Queue {
 
   void run(Work work, const kernels::KernelArgs& args) override {
     Arguments given{{args.inputs.begin(), args.inputs.end()}, {args.outputs.begin(), args.outputs.end()}, args.scratch};
-    enqueue([work = std::move(work), given = std::move(given)]() mutable {
+    enqueue([this, work = std::move(work), given = std::move(given)]() mutable {
       for (const void*& input : given.inputs) input = addresses().real(input);
       for (void*& output : given.outputs) output = addresses().real(output);
-      work({given.inputs, given.outputs, addresses().real(given.scratch)});
+      work({given.inputs, given.outputs, addresses().real(given.scratch), this});
     });
   }
 
@@ -114,6 +135,14 @@ class SimulatedQueue : public Queue {
       const void* source = direction == Direction::to_device ? from : addresses().real(from);
       std::memcpy(target, source, bytes);
     });
+  }
+
+  void copy_box(void* to, const Box& to_box, const void* from, const Box& from_box, size_t element_bytes) override {
+    enqueue([=] { tessera::copy_box(addresses().real(to), to_box, addresses().real(from), from_box, element_bytes); });
+  }
+
+  void clear(void* memory, size_t bytes) override {
+    if (bytes > 0) enqueue([memory, bytes] { std::memset(addresses().real(memory), 0, bytes); });
   }
 
   void discard(void* memory, size_t bytes) override {
@@ -178,6 +207,7 @@ class SimulatedQueue : public Queue {
 
   void loop(int threads) {
     omp_set_num_threads(threads);
+    queue_of_thread = this;
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [this] { return stop_ || !work_.empty(); });
@@ -205,6 +235,8 @@ class SimulatedQueue : public Queue {
 
 class Simulated : public Device {
  public:
+  using Device::Device;
+
   std::string_view name() const override { return "simulated"; }
   bool uses_host_memory() const override { return false; }
   bool is_asynchronous() const override { return true; }
@@ -218,13 +250,16 @@ class Simulated : public Device {
   std::unique_ptr<Queue> make_queue(int threads, std::atomic<const char*>* working_on) override {
     return std::make_unique<SimulatedQueue>(threads, working_on);
   }
+  std::unique_ptr<comm::Communicator> communicator(std::unique_ptr<comm::Communicator> host) override {
+    return std::make_unique<OnStream>(std::move(host));
+  }
   const kernels::Library& kernels() const override { return kernels::cpu_library(); }
 };
 
 }  // namespace
 
-std::shared_ptr<Device> make_simulated() {
-  return std::make_shared<Simulated>();
+std::shared_ptr<Device> make_simulated(std::optional<size_t> capacity) {
+  return std::make_shared<Simulated>(capacity);
 }
 
 }  // namespace tessera::device

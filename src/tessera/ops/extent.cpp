@@ -167,7 +167,7 @@ std::vector<OpDef> extent_ops() {
        .rule = slice_rule,
        .gradient = slice_gradient,
        .values = {1, 2, 3, 4},
-       .moves = Moves::some,
+       .moves = Moves::part,
        .layout_step = true},
       {.type = "Pad",
        .infer = infer_pad,
@@ -181,7 +181,7 @@ std::vector<OpDef> extent_ops() {
        .localize = localize_tile,
        .gradient = tile_gradient,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::part},
   };
 }
 

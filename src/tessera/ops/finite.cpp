@@ -1,12 +1,12 @@
 #include "tessera/ops/finite.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "tessera/base/float16.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
 
 namespace tessera::ops {
 namespace {
@@ -42,15 +42,11 @@ bool holds_data(const Value& value) {
   return value.is_fixed() && value.data.data != nullptr;
 }
 
-// Their elements are those of the first operand.
-constexpr std::array<std::string_view, 8> kMoves = {"Identity", "Transpose", "Reshape", "Flatten",
-                                                    "Squeeze",  "Unsqueeze", "Slice",   "Split"};
-
+// The value whose elements this one has, uncast; null: it is computed.
 const Value* moved_from(const Value& value) {
   const Node* node = value.producer;
-  if (!node || !node->domain.empty()) return nullptr;
-  const bool moves = std::find(kMoves.begin(), kMoves.end(), node->op_type) != kMoves.end();
-  return moves ? node->input(0) : nullptr;
+  if (!node || moves_of(*node) < Moves::part || node->input(0)->dtype() != value.dtype()) return nullptr;
+  return node->input(0);
 }
 
 }  // namespace
@@ -87,7 +83,6 @@ bool are_zeros(const Value* value) {
     return std::all_of(tensor.data, tensor.data + tensor.bytes, [](std::byte byte) { return byte == std::byte{0}; });
   };
   const Node* node = value->producer;
-  if (node && node->is("Expand")) return are_zeros(node->input(0));
   if (node && node->is("ConstantOfShape")) {
     const auto* filling = node->get<Tensor>("value");
     return !filling || all_zero(*filling);

@@ -10,7 +10,7 @@ namespace tessera::ops {
 bool is_positive_number(const Value* value);
 
 /// Whether no element is NaN or infinite, for any inputs. True for integers, and for constants and parameters with
-/// finite data, also if nodes transpose or cut them. Reads the data.
+/// finite data, also if nodes move them (OpDef::moves). Reads the data.
 bool are_finite(const Value* value);
 
 /// Whether all elements are zeros (none of them -0) in every run: of constants and parameters, of what nodes make of

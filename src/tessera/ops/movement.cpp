@@ -296,7 +296,7 @@ std::vector<OpDef> movement_ops() {
        .gradient = split_gradient,
        .pass_through = true,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::part},
       {.type = "DepthToSpace",
        .infer = infer_depth_to_space,
        .rule = depth_to_space_rule,

@@ -58,6 +58,7 @@ using GradientFn = void (*)(GradientBuilder&);
 enum class Moves {
   nothing,   ///< results are computed
   some,      ///< every element is one of an operand's, or a filling
+  part,      ///< every element is one of operand 0's
   all,       ///< the result has all elements of operand 0, in any order
   in_order,  ///< the result has the elements of operand 0 in their row-major order, under another shape
 };

@@ -238,7 +238,7 @@ std::vector<OpDef> shape_ops() {
        .gradient = expand_gradient,
        .pass_through = true,
        .values = {1},
-       .moves = Moves::some},
+       .moves = Moves::part},
       {.type = "Shape",
        .infer = infer_shape,
        .rule = no_factors_rule,

@@ -38,7 +38,10 @@ class InitMaker {
  public:
   explicit InitMaker(Program& program) : program_(program) {
     double states = 0;
-    for (const Value* state : program.graph->values_of(ValueKind::state)) states += bytes_of(state);
+    for (const Value* state : program.graph->values_of(ValueKind::state)) {
+      states += bytes_of(state);
+      growth_[state] = kMostGrowth * bytes_of(state);
+    }
     room_ = std::max(kAlwaysRoom, states * kShareOfStates);
     for (const auto& value : program.graph->values())
       if (value->next) wanted_.insert(value->next);
@@ -105,23 +108,30 @@ class InitMaker {
     }
   }
 
-  // What stands for no tensor of the model, or is a term of a sum, is no state. Takes from the room what it needs.
+  // What stands for no tensor of the model, or is a term of a sum, is no state. Takes what it needs from its
+  // sources' growth and from the room.
   bool is_worth_keeping(const Value* result) {
     const auto placed = program_.placements.find(result);
     if (placed == program_.placements.end() || placed->second.sharding.is_partial() || result->content) return false;
     if (bits_of(result->dtype()) % 8 != 0 || is_movement(*result->producer)) return false;
-    double allowed = 0;
-    for (const Value* source : sources_.at(result->producer)) allowed += kMostGrowth * bytes_of(source);
-    const double extra = bytes_of(result) - allowed;
-    if (extra > room_) return false;
-    room_ -= std::max(extra, 0.0);
+    double allowed = 0, needed = bytes_of(result);
+    const std::set<const Value*>& sources = sources_.at(result->producer);
+    for (const Value* source : sources) allowed += growth_.at(source);
+    if (needed - allowed > room_) return false;
+    for (const Value* source : sources) {
+      const double taken = std::min(needed, growth_.at(source));
+      growth_.at(source) -= taken;
+      needed -= taken;
+    }
+    room_ -= needed;
     return true;
   }
 
   Program& program_;
   std::map<const Node*, std::set<const Value*>> sources_;  ///< of nodes that can run once: the states they depend on
   std::set<const Value*> wanted_;                          ///< that the step reads, or leaves behind
-  double room_ = 0;
+  std::map<const Value*, double> growth_;                  ///< by state: bytes that results made from it may still take
+  double room_ = 0;                                        ///< bytes that all results may take beside
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ namespace tessera::passes {
 /// - An operator that only moves elements of one tensor (Reshape, Transpose, Slice, Expand, …) stays in the step if the
 ///   step reads its result: there, it mostly is a view of its operand, and a product reads a transposed weight in
 ///   place.
-/// - A result may have up to twice the bytes of the states that it is made from, as a Cast of 16-bit weights has.
-/// - Results that are larger than that (tables made from constants, weights made from 8-bit ones) may take in addition
+/// - The results made from a state may have together up to twice its bytes, as a Cast of a 16-bit weight has.
+/// - Results beyond that (tables made from constants, weights made from 8-bit ones) may take in addition
 ///   together as much as a twentieth of the program's states, or 1 MiB.
 /// A node whose result is refused runs in the step, and what it reads is judged next.
 void init(spmd::Program& program, Context& context);

@@ -62,7 +62,7 @@ bool is_of_constants(const Node& node) {
                       [](const Value* operand) { return operand && operand->kind == ValueKind::expression; });
 }
 
-void become_expression(Graph& graph, Value* result, const std::vector<Expr>& content) {
+void replace_by_expression(Graph& graph, Value* result, const std::vector<Expr>& content) {
   std::string name = result->name;
   graph.rename(result, name + ".nodes");
   Value* known = graph.add_expression(name, content, result->rank() == 0);
@@ -71,7 +71,7 @@ void become_expression(Graph& graph, Value* result, const std::vector<Expr>& con
 }
 
 // An operator of the dialect whose result is a number of this rank.
-bool is_position(const Node& node) {
+bool gives_rank_number(const Node& node) {
   return node.domain == spmd::kCommDomain && !dialect::communicates(node);
 }
 
@@ -124,7 +124,7 @@ class ExpressionFolder {
 
   void visit(Node* node) {
     if (node->domain == spmd::kCommDomain) {
-      if (is_position(*node) || is_untyped(*node)) {
+      if (gives_rank_number(*node) || is_untyped(*node)) {
         dialect::infer_node(*node, mesh_);
         settle(*node);
       }
@@ -136,9 +136,9 @@ class ExpressionFolder {
     }
     for (Value* result : node->outputs) {
       if (!result || !result->content || graph_.is_output(result)) continue;
-      if (rank_ || is_position(*node))
+      if (rank_ || gives_rank_number(*node))
         for (Expr& element : *result->content) element = bind(element);
-      become_expression(graph_, result, *result->content);
+      replace_by_expression(graph_, result, *result->content);
     }
   }
 

@@ -99,9 +99,9 @@ bool broadcasts_along(const Value* factor, size_t rank, size_t axis) {
 }
 
 /// Along its axis, a scatter of one update into zeros adds up to the update, also if a factor scales all:
-///   ReduceSum (ScatterElements (zeros, index, update) · factor)   becomes   update · factor + 0 · factor
-/// where 0 · factor stands for the other elements, which are NaN where the factor is infinite. In the gradient of a
-/// cross entropy this is the sum over classes.
+///   ReduceSum (ScatterElements (zeros, index, update) · factor)   becomes   update · factor + zero · factor
+/// where zero = Gather (zeros, index) stands for the other elements: zero · factor is NaN where the factor is infinite,
+/// and an index that is out of range is still refused. In the gradient of a cross entropy this is the sum over classes.
 bool sum_of_scattered(Graph& graph, Node* node) {
   Value* result = node->outputs[0];
   const auto axes = numbers(node->input(1));
@@ -125,7 +125,9 @@ bool sum_of_scattered(Graph& graph, Node* node) {
   if ((reduction != "none" && reduction != "add") || scatter->inputs[2]->shape() != row || !fewest || *fewest < 2 ||
       (factor && !(broadcasts_along(factor, rank, axis) && factor->rank() <= rank)))
     return false;
-  Value *sum = scatter->inputs[2], *others = graph.constant_scalar(sum->dtype(), 0);
+  Value* sum = scatter->inputs[2];
+  Value* zeros = expanded(graph, graph.constant_scalar(sum->dtype(), 0), {scattered->shape()[axis]}, node);
+  Value* others = emit(graph, "Gather", {zeros, scatter->inputs[1]}, node, {attribute("axis", int64_t{0})});
   if (factor) {
     sum = emit(graph, "Mul", {sum, factor}, node);
     others = emit(graph, "Mul", {others, factor}, node);

@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/bind/traits.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/mesh/group.h"
 
@@ -69,28 +69,48 @@ class Collective : public bind::Communication {
 
   size_t scratch_bytes() const override { return scratch_; }
 
-  void start(const kernels::KernelArgs& args) override {
+  void start(device::Queue& queue, const kernels::KernelArgs& args) override {
     if (!communicator_) communicator_ = &rank_.communicator(axes_);
-    rank_.count_communication();
-    comm::Operation operation = operation_;
-    if (operand_ >= 0) operation.in = args.inputs[static_cast<size_t>(operand_)];
-    if (!args.outputs.empty()) operation.out = args.outputs[0];
-    if (operation.kind == comm::Kind::all_to_all) pack(args, operation);
-    ticket_ = communicator_->start(operation);
-    done_ = false;
+    for (const Block& block : sent_)
+      queue.copy_box(static_cast<std::byte*>(args.scratch) + block.skip, block.dense, args.inputs[0], block.box,
+                     element_);
+    queue.run([this](const kernels::KernelArgs& given) { begin(given); }, args);
   }
 
   void advance() override {
     if (!done_) done_ = communicator_->test(ticket_);
   }
 
-  void wait(const kernels::KernelArgs& args) override {
-    communicator_->wait(ticket_);
-    if (operation_.kind == comm::Kind::all_to_all) unpack(args);
-    if (clears_) std::memset(args.outputs[0], 0, clears_);
+  void wait(device::Queue& queue, const kernels::KernelArgs& args) override {
+    queue.run([this](const kernels::KernelArgs&) { communicator_->wait(ticket_); }, args);
+    for (const Block& block : received_)
+      queue.copy_box(args.outputs[0], block.box, static_cast<std::byte*>(args.scratch) + block.skip, block.dense,
+                     element_);
+    if (clears_) queue.clear(args.outputs[0], clears_);
   }
 
  private:
+  /// A member's part of an all-to-all's operand or result, which travels as a dense one in scratch memory.
+  struct Block {
+    Box box;
+    Box dense;
+    size_t skip = 0;  ///< bytes before the dense one
+  };
+
+  void begin(const kernels::KernelArgs& args) {
+    rank_.count_communication();
+    comm::Operation operation = operation_;
+    if (operand_ >= 0) operation.in = args.inputs[static_cast<size_t>(operand_)];
+    if (!args.outputs.empty()) operation.out = args.outputs[0];
+    if (operation.kind == comm::Kind::all_to_all) {
+      operation.in = args.scratch;
+      operation.out = static_cast<std::byte*>(args.scratch) + send_bytes_;
+    }
+    operation.stream = args.stream;
+    ticket_ = communicator_->start(operation);
+    done_ = false;
+  }
+
   int me() const {
     return static_cast<int>(std::find(members_.begin(), members_.end(), rank_.rank()) - members_.begin());
   }
@@ -173,44 +193,27 @@ class Collective : public bind::Communication {
     auto rank_count = static_cast<int64_t>(in_dims.size());
     if (split < 0 || concat < 0 || split >= rank_count || concat >= rank_count)
       fail("communication", "{}: split_dim and concat_dim must name dimensions of the operand", node.label());
-    element_ = static_cast<size_t>(bits_of(operation_.dtype)) / 8;
+    element_ = bind::element_bytes(operation_.dtype);
     Expr split_extent = dialect::stated_extent(node, spmd::kSplitExtentAttribute, node.output(0)->shape()[split]);
     Expr concat_extent = dialect::stated_extent(node, spmd::kConcatExtentAttribute, node.input(0)->shape()[concat]);
-    int64_t from = 0, to = 0;
-    for (int member : members_) {
-      Box out{in_dims, Dims(in_dims.size(), 0), in_dims};
-      out.offsets[split] = from;
-      out.extents[split] = extents_.at(split_extent, member);
-      from += out.extents[split];
-      counts_.push_back(out.count());
-      send_blocks_.push_back(std::move(out));
-      Box in{out_dims, Dims(out_dims.size(), 0), out_dims};
-      in.offsets[concat] = to;
-      in.extents[concat] = extents_.at(concat_extent, member);
-      to += in.extents[concat];
-      recv_counts_.push_back(in.count());
-      recv_blocks_.push_back(std::move(in));
-    }
     send_bytes_ = (static_cast<size_t>(count_of(in_dims)) * element_ + 63) / 64 * 64;
     scratch_ = send_bytes_ + static_cast<size_t>(count_of(out_dims)) * element_;
-  }
-
-  // The blocks for the members, one after the other.
-  void pack(const kernels::KernelArgs& args, comm::Operation& operation) const {
-    auto* send = static_cast<std::byte*>(args.scratch);
-    operation.in = send;
-    operation.out = send + send_bytes_;
-    for (const Box& block : send_blocks_) {
-      copy_from_whole(send, args.inputs[0], block, element_);
-      send += static_cast<size_t>(block.count()) * element_;
-    }
-  }
-
-  void unpack(const kernels::KernelArgs& args) const {
-    const auto* received = static_cast<const std::byte*>(args.scratch) + send_bytes_;
-    for (const Box& block : recv_blocks_) {
-      copy_to_whole(args.outputs[0], received, block, element_);
-      received += static_cast<size_t>(block.count()) * element_;
+    size_t sent = 0, received = send_bytes_;  // bytes
+    int64_t from = 0, to = 0;
+    const auto add = [&](const Dims& dims, size_t dim, const Expr& extent, int member, int64_t& at, size_t& skip) {
+      Box box{dims, Dims(dims.size(), 0), dims};
+      box.offsets[dim] = at;
+      box.extents[dim] = extents_.at(extent, member);
+      at += box.extents[dim];
+      Block block{box, {box.extents, Dims(dims.size(), 0), box.extents}, skip};
+      skip += static_cast<size_t>(box.count()) * element_;
+      return block;
+    };
+    for (int member : members_) {
+      sent_.push_back(add(in_dims, split, split_extent, member, from, sent));
+      counts_.push_back(sent_.back().box.count());
+      received_.push_back(add(out_dims, concat, concat_extent, member, to, received));
+      recv_counts_.push_back(received_.back().box.count());
     }
   }
 
@@ -226,7 +229,7 @@ class Collective : public bind::Communication {
   comm::Ticket ticket_ = 0;
   bool done_ = false;  ///< as far as the communicator has said
   std::vector<int64_t> counts_, recv_counts_;
-  std::vector<Box> send_blocks_, recv_blocks_;
+  std::vector<Block> sent_, received_;
   size_t element_ = 1, send_bytes_ = 0, scratch_ = 0;
 };
 

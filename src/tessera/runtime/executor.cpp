@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "tessera/runtime/executor_impl.h"
+#include "tessera/runtime/init.h"
 #include "tessera/runtime/output_parts.h"
 
 namespace tessera::runtime {
@@ -52,7 +53,8 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
     for (const Value* state : program->graph->values_of(ValueKind::state))
       if (!program->derived.contains(state))
         (state->changing ? changing : fixed).insert(program->placement(state).name);
-  impl_->store->join(impl_->programs->mesh(), impl_->here, options.device, changing, fixed);
+  const std::string device(device::make_device(options.device)->name());
+  impl_->store->admit(impl_->programs->mesh(), impl_->here, device, changing, fixed);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,
@@ -200,8 +202,12 @@ std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& prog
   RankStates states;
   const int threads =
       team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : programs->mesh().size());
-  RankState state(programs->mesh(), rank, threads, nullptr, states, device::make_device(options.device));
-  return RankPlan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}).text();
+  const auto device = device::make_device(options.device);
+  const std::string init = machine_text_of_init(*programs, rank, threads, device);
+  RankState state(programs->mesh(), rank, threads, nullptr, states, device);
+  const std::string step =
+      RankPlan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}).text();
+  return init.empty() ? step : "init, which runs once:\n" + init + "\nstep:\n" + step;
 }
 
 size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,

@@ -106,7 +106,8 @@ class Executor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The machine program of one rank, as text, without running anything or connecting ranks.
+/// The machine programs of one rank, of its init if there is one and of its step, as text, without running anything or
+/// connecting ranks.
 std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                                  const ExecutorOptions& options);
 

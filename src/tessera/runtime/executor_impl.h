@@ -82,8 +82,8 @@ struct Executor::Impl {
   // Every value is one of the run that keeps all.
   void compute_all_in_steps() {
     const auto of_steps = [](std::shared_ptr<const RankPrograms> made) {
-      auto joined = in_one_graph(*made);
-      return joined ? joined : made;
+      auto in_steps = in_one_graph(*made);
+      return in_steps ? in_steps : made;
     };
     programs = of_steps(programs);
     using Made = std::map<std::shared_ptr<const RankPrograms>, std::shared_ptr<const RankPrograms>>;
@@ -91,8 +91,8 @@ struct Executor::Impl {
       options.for_sizes = [of_steps, for_sizes = options.for_sizes,
                            known = std::make_shared<Made>()](const Symbols& fixed) {
         auto made = for_sizes(fixed);
-        auto& joined = (*known)[made];
-        return joined ? joined : joined = of_steps(made);
+        auto& in_steps = (*known)[made];
+        return in_steps ? in_steps : in_steps = of_steps(made);
       };
   }
 
@@ -245,14 +245,14 @@ struct Executor::Impl {
         return std::current_exception();
       }
     };
-    const PlanOptions plan_options{options.keep_all, options.overlap, options.prefetch};
+    const bind::Options bind_options{options.keep_all, options.overlap, options.prefetch};
     const PlanSet* like = latest_plan_of(chosen);
     try {
       std::vector<std::exception_ptr> failures(ranks.size());
       on_all([&](size_t n) {
         failures[n] = failure_of([&] {
           if (like) made[n] = RankPlan::rebound(*(*like)[n], symbols);
-          if (!made[n]) made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, plan_options);
+          if (!made[n]) made[n] = std::make_unique<RankPlan>(*ranks[n], chosen, symbols, bind_options);
         });
       });
       if (std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures))
@@ -316,6 +316,8 @@ struct Executor::Impl {
       require_countable(whole.value->dtype(), dims, name);
       outputs[name] = bytes_of(whole.value->dtype(), count_of(dims));
     }
+    for (size_t n = 0; n < made.size(); ++n)
+      ranks[n]->require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
     size_t bytes = arenas_of(made);
     for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
     memory.require_plan(

@@ -6,6 +6,7 @@
 #include "tessera/ir/hash.h"
 #include "tessera/ir/pages.h"
 #include "tessera/runtime/rank_plan.h"
+#include "tessera/spmd/init.h"
 
 namespace tessera::runtime {
 namespace {
@@ -71,19 +72,34 @@ void add(Hash& hash, const AttributeValue& value) {
       value);
 }
 
+std::shared_ptr<const RankPrograms> programs_of_init(const RankPrograms& programs, int rank,
+                                                     const std::set<std::string>& names) {
+  auto init = std::make_shared<RankPrograms>();
+  init->programs = {program_of_init(programs.of(rank), programs.mesh().coordinates(rank), names)};
+  if (!programs.shards.empty()) {
+    init->shards = {programs.shards[programs.shards_of[rank]]};
+    init->shards_of.resize(static_cast<size_t>(programs.mesh().size()));
+  }
+  return init;
+}
+
 }  // namespace
+
+std::string machine_text_of_init(const RankPrograms& programs, int rank, int threads,
+                                 std::shared_ptr<device::Device> device) {
+  const std::vector<std::string> derived = spmd::derived_states(programs.of(rank));
+  if (derived.empty()) return "";
+  RankStates none;
+  RankState state(programs.mesh(), rank, threads, nullptr, none, std::move(device));
+  return RankPlan(state, programs_of_init(programs, rank, {derived.begin(), derived.end()}), {}, {}).text();
+}
 
 InitResults run_init(const RankPrograms& programs, int rank, int threads, device::MemoryLimit* limit,
                      comm::World* world, std::shared_ptr<device::Device> device, const std::set<std::string>& names) {
   RankStates none;
   RankState state(programs.mesh(), rank, threads, limit, none, std::move(device));
   state.connect(world);
-  auto init = std::make_shared<RankPrograms>();
-  init->programs = {program_of_init(programs.of(rank), state.coordinates(), names)};
-  if (!programs.shards.empty()) {
-    init->shards = {programs.shards[programs.shards_of[rank]]};
-    init->shards_of.resize(static_cast<size_t>(programs.mesh().size()));
-  }
+  const auto init = programs_of_init(programs, rank, names);
   const spmd::Program& program = *init->programs.front();
   RankPlan plan(state, init, {}, {});
   InitResults results;

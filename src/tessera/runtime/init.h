@@ -20,6 +20,10 @@ struct InitResults {
 InitResults run_init(const RankPrograms& programs, int rank, int threads, device::MemoryLimit* limit,
                      comm::World* world, std::shared_ptr<device::Device> device, const std::set<std::string>& names);
 
+/// The machine program of that init, all of it, as text; "" if the program has none. Nothing is loaded.
+std::string machine_text_of_init(const RankPrograms& programs, int rank, int threads,
+                                 std::shared_ptr<device::Device> device);
+
 /// By derived state of the program: a number that is equal where init computes the same from the same data.
 /// `number_of_state` gives such a number for a state that init reads.
 std::map<const Value*, uint64_t> derivations(const spmd::Program& program,

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tessera/bind/traits.h"
 #include "tessera/runtime/collective.h"
 
 namespace tessera::runtime {
@@ -27,7 +28,7 @@ class RankOfPrograms : public bind::Rank {
   bool advances_by_tests() const override { return rank_.advances_by_tests(); }
   void advance() override { rank_.advance(); }
   bind::KernelCache& kernels() override { return rank_.kernels(); }
-  Tensor resident(const Tensor& tensor) override { return rank_.resident(tensor); }
+  Tensor resident(const Tensor& tensor, std::string_view name) override { return rank_.resident(tensor, name); }
   const Tensor& constant(const Value* constant) override { return rank_.constant(constant); }
   const Tensor& shard(const Value* state) override { return rank_.shard(*programs_, state); }
   const Tensor& host_shard(const Value* state) override { return rank_.host_shard(*programs_, state); }
@@ -48,7 +49,7 @@ class RankOfPrograms : public bind::Rank {
 
 // What init makes is there while kernels are prepared.
 std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<const RankPrograms>& programs,
-                                     const Symbols& symbols, const PlanOptions& options) {
+                                     const Symbols& symbols, const bind::Options& options) {
   const auto loading = rank.initialize(*programs);
   return std::make_unique<bind::Binding>(std::make_shared<RankOfPrograms>(rank, programs), programs->of(rank.rank()),
                                          symbols, options);
@@ -57,7 +58,7 @@ std::unique_ptr<bind::Binding> bound(RankState& rank, const std::shared_ptr<cons
 }  // namespace
 
 RankPlan::RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
-                   const PlanOptions& options)
+                   const bind::Options& options)
     : rank_(rank),
       programs_(std::move(programs)),
       binding_(bound(rank, programs_, symbols, options)),
@@ -148,16 +149,13 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
     queue.run([kernel = step.kernel.get()](const KernelArgs& given) { kernel->run(given); }, args);
     rank_.advance();
   } else if (enqueued.queue == QueueKind::communication) {
-    const auto from_start_to_end = [communication](const KernelArgs& given) {
-      communication->start(given);
-      communication->wait(given);
-    };
-    queue.run(from_start_to_end, args);
+    communication->start(queue, args);
+    communication->wait(queue, args);
   } else if (phase == Phase::start) {
-    queue.run([communication](const KernelArgs& given) { communication->start(given); }, args);
+    communication->start(queue, args);
     rank_.note_start(communication);
   } else if (!rank_.device().is_asynchronous()) {  // else the queue waits for the event
-    queue.run([communication](const KernelArgs& given) { communication->wait(given); }, args);
+    communication->wait(queue, args);
     rank_.note_end(communication);
   }
 }
@@ -216,7 +214,7 @@ void RankPlan::write_step_names() {
 void RankPlan::store(const Value* value, void* whole) {
   if (!binding_->writes(value)) return;
   const Box box = binding_->box(value);
-  const size_t element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+  const size_t element = bind::element_bytes(value);
   rank_.read(resolve(binding_->location_of(value)), bytes_of(value->dtype(), box.count()),
              [&](const void* part) { copy_to_whole(whole, part, box, element); });
 }

@@ -6,15 +6,13 @@
 
 namespace tessera::runtime {
 
-using PlanOptions = bind::Options;
-
 /// A program bound to one rank and to values of all symbols, ready to run: the machine program, which run() enqueues on
 /// the rank's device. run() allocates nothing on devices whose memory is the host's.
 class RankPlan {
  public:
   /// `programs`: of the rank's mesh; it runs its own of them.
   RankPlan(RankState& rank, std::shared_ptr<const RankPrograms> programs, const Symbols& symbols,
-           const PlanOptions& options);
+           const bind::Options& options);
 
   /// The same plan as the constructor makes for these symbols, found by looking only at what they change of `like`, a
   /// plan of the rank for others (bind/rebind.cpp). Null: it would be another one in more than sizes, or as much work.

@@ -19,13 +19,14 @@ std::shared_ptr<const RankPrograms> RankPrograms::same(std::shared_ptr<const spm
     return all;
   }
   const Mesh& mesh = program->mesh;
+  const auto specialized = spmd::specializer(*program);
   std::map<std::vector<int64_t>, int> known;  // by the indices along those axes
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const std::vector<int64_t> coordinates = mesh.coordinates(rank);
     std::vector<int64_t> indices;
     for (const AxisRef& axis : axes) indices.push_back(digit_along(axis, mesh, coordinates));
     auto [found, fresh] = known.emplace(std::move(indices), static_cast<int>(all->programs.size()));
-    if (fresh) all->programs.push_back(std::make_shared<spmd::Program>(spmd::specialize(*program, coordinates)));
+    if (fresh) all->programs.push_back(std::make_shared<spmd::Program>(specialized(coordinates)));
     all->program_of.push_back(found->second);
   }
   return all;

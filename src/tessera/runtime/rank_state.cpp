@@ -10,6 +10,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/keep.h"
+#include "tessera/bind/rank.h"
+#include "tessera/bind/traits.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/hash.h"
 #include "tessera/ir/pages.h"
@@ -77,9 +79,27 @@ device::Memory RankState::memory(size_t bytes, const char* what) {
   return device_->allocate(bytes, what, [this](size_t size, const char* name) { return shared_memory(size, name); });
 }
 
-Tensor RankState::resident(const Tensor& tensor) {
+std::shared_ptr<const void> RankState::hold(size_t bytes, std::string_view what) {
+  auto held = limit_->hold(bytes, what);
+  if (!device_->limit()) return held;
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  return std::make_shared<Both>(std::move(held), device_->limit()->hold(bytes, what));
+}
+
+const device::MemoryLimit* RankState::memory_limit() const {
+  const device::MemoryLimit* own = limit_ ? device_->limit() : nullptr;
+  return own && own->bytes() < limit_->bytes() ? own : limit_;
+}
+
+void RankState::require_room(const bind::MachineProgram& machine,
+                             const std::function<std::vector<device::NamedBytes>()>& pieces) const {
+  if (const device::MemoryLimit* own = device_->limit())
+    own->require_plan(std::max(arena_bytes_, machine.arena_bytes), pieces, arena_room_);
+}
+
+Tensor RankState::resident(const Tensor& tensor, std::string_view name) {
   if (!limit_ || device_->uses_host_memory()) return tensor;
-  auto held = limit_->hold(tensor.bytes, "a copy on the device");
+  auto held = hold(tensor.bytes, fmt::format("the device's copy of '{}'", name));
   Tensor copy = tensor;
   copy.owner = memory(tensor.bytes, "a tensor");
   copy.data = static_cast<const std::byte*>(copy.owner.get());
@@ -92,7 +112,7 @@ Tensor RankState::resident(const Tensor& tensor) {
 const Tensor& RankState::constant(const Value* constant) {
   if (!limit_ || device_->uses_host_memory()) return constant->data;
   auto known = constants_.find(constant);
-  if (known == constants_.end()) known = constants_.emplace(constant, resident(constant->data)).first;
+  if (known == constants_.end()) known = constants_.emplace(constant, resident(constant->data, constant->name)).first;
   return known->second;
 }
 
@@ -137,7 +157,7 @@ Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
   if (sharding.is_whole()) return whole;
   if (bits_of(whole.dtype) % 8 != 0)
     fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name, bits_of(whole.dtype));
-  const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
+  const size_t element = bind::element_bytes(whole.dtype);
   const Dims dims = shard_dims(state);
   const Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
   if (box.contiguous()) {
@@ -161,7 +181,7 @@ const Tensor& RankState::shard(const RankPrograms& programs, const Value* state)
   if (auto known = resident_.find(part); known != resident_.end()) return known->second;
   const bool only_for_this = !shards_.contains(part);
   const Tensor plain = host_shard(programs, state);
-  Tensor copy = resident(plain);
+  Tensor copy = resident(plain, state->name);
   if (only_for_this) shards_.erase(part);
   return resident_.emplace(part, std::move(copy)).first->second;
 }
@@ -172,9 +192,8 @@ const Tensor& RankState::host_shard(const RankPrograms& programs, const Value* s
   if (known != shards_.end()) return known->second;
   if (programs.of(rank_).derived.contains(state)) return shards_.emplace(part, made(programs, state)).first->second;
   Tensor shard = cut(programs, state);
-  constexpr size_t kSmall = size_t{64} << 10;  // kernels are prepared from no larger one
   const bool comes_cut = programs.shard_of(rank_, state->name) != nullptr;
-  if (limit_ || comes_cut || shard.bytes <= kSmall)
+  if (limit_ || comes_cut || shard.bytes <= bind::kMostKnown)
     shard = programs.aligned_once(std::move(shard), state->name, limit_);
   return shards_.emplace(part, std::move(shard)).first->second;
 }
@@ -191,7 +210,7 @@ void RankState::copy_initial(const RankPrograms& programs, const Value* state, v
   const Tensor& whole = program.initial.at(state);
   if (!whole.data || bits_of(whole.dtype) % 8 != 0) (void)cut(programs, state);  // refuses it
   copy_from_whole(to, whole.data, box_of(sharding, program.mesh, coordinates_, no_symbols),
-                  static_cast<size_t>(bits_of(whole.dtype)) / 8);
+                  bind::element_bytes(whole.dtype));
 }
 
 StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
@@ -211,7 +230,7 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
   }
   slot.bytes = bytes_of(slot.dtype, count_of(slot.dims));
   if (limit_) {
-    slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the state '{}'", slot.name)));
+    slot.held.push_back(hold(slot.bytes, fmt::format("the state '{}'", slot.name)));
     slot.current = memory(slot.bytes, "a state");
     if (slot.bytes > 0) write(slot.current.get(), slot.bytes, [&](void* to) { copy_initial(programs, state, to); });
   }
@@ -221,7 +240,7 @@ StateSlot& RankState::slot(const RankPrograms& programs, const Value* state) {
 void RankState::need_spare(StateSlot& slot) {
   if (slot.has_spare) return;
   if (limit_) {
-    slot.held.push_back(limit_->hold(slot.bytes, fmt::format("the next value of the state '{}'", slot.name)));
+    slot.held.push_back(hold(slot.bytes, fmt::format("the next value of the state '{}'", slot.name)));
     slot.spare = memory(slot.bytes, "a state's next value");
   }
   slot.has_spare = true;
@@ -249,7 +268,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
     return sized;
   }
   const Tensor plain = shard(programs, state);
-  auto held = limit_->hold(bytes, fmt::format("the packed form of '{}'", state->name));
+  auto held = hold(bytes, fmt::format("the packed form of '{}'", state->name));
   const device::HostMemory pages = [](size_t size, const char* what) {
     return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
   };
@@ -262,8 +281,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
       pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {nullptr}, threads_};
   auto kernel = device_->kernels().prepare(*entry, context);
   const size_t scratch_bytes = kernel->scratch_bytes();
-  const auto meanwhile =
-      limit_->hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
+  const auto meanwhile = hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
   const device::Memory scratch = device_->allocate(scratch_bytes, "scratch memory", pages);
   const void* in = plain.data;
   void* out = packed.get();
@@ -353,7 +371,8 @@ void RankState::connect(comm::World* world) {
 comm::Communicator& RankState::communicator(const std::vector<std::string>& axes) {
   auto& communicator = communicators_[axes];
   if (!communicator)
-    communicator = join(group_of(rank_, parse_axes(axes, mesh_), mesh_), fmt::format("{}", fmt::join(axes, ",")));
+    communicator = join(group_of(rank_, parse_axes(axes, mesh_), mesh_), fmt::format("{}", fmt::join(axes, ",")),
+                        [this](auto host) { return device_->communicator(std::move(host)); });
   return *communicator;
 }
 
@@ -361,7 +380,7 @@ comm::Communicator& RankState::everyone() {
   if (!everyone_) {
     std::vector<int> all(static_cast<size_t>(mesh_.size()));
     std::iota(all.begin(), all.end(), 0);
-    everyone_ = join(all, "");
+    everyone_ = join(all, "", [](auto host) { return host; });
   }
   return *everyone_;
 }
@@ -376,9 +395,10 @@ void RankState::join_groups(const RankPrograms& programs) {
   for (const auto& axes : groups) communicator(axes);
 }
 
-std::unique_ptr<comm::Communicator> RankState::join(const std::vector<int>& members, const std::string& axes) {
+std::unique_ptr<comm::Communicator> RankState::join(const std::vector<int>& members, const std::string& axes,
+                                                    const Made& made) {
   check(world_ != nullptr, "the rank is connected to a world");
-  return comm::recorded(world_->join(rank_, members), flight(), axes, members);
+  return comm::recorded(made(world_->join(rank_, members)), flight(), axes, members);
 }
 
 comm::Flight& RankState::flight() {
@@ -398,7 +418,9 @@ std::byte* RankState::arena(size_t bytes) {
     const bool grows = arena_room_ > 0 && device_->uses_host_memory();
     const size_t room = grows ? std::max(bytes, arena_room_ + arena_room_ / 8) : bytes;
     arena_.reset();
+    arena_held_.reset();
     arena_room_ = arena_bytes_ = 0;
+    if (device::MemoryLimit* own = device_->limit()) arena_held_ = own->hold(room, "a rank's arena");
     arena_ = memory(room, "a rank's arena");
     arena_room_ = room;
   }
@@ -417,6 +439,7 @@ std::byte* RankState::staging(size_t bytes) {
 
 void RankState::abandon_memory() {
   keep_for_good(std::exchange(arena_, nullptr));
+  keep_for_good(std::exchange(arena_held_, nullptr));
   arena_room_ = arena_bytes_ = 0;
   keep_for_good(shards_);
   keep_for_good(resident_);

@@ -31,8 +31,8 @@ class RankState {
 
   int rank() const { return rank_; }
   int threads() const { return threads_; }
-  /// Null where nothing will run.
-  const device::MemoryLimit* memory_limit() const { return limit_; }
+  /// The process', or the device's if that is less; null where nothing will run.
+  const device::MemoryLimit* memory_limit() const;
   const std::vector<int64_t>& coordinates() const { return coordinates_; }
   const Mesh& mesh() const { return mesh_; }
 
@@ -51,8 +51,8 @@ class RankState {
   /// Runs the program's init (spmd/init.h), unless that has been done for the same data. What it made and nobody has
   /// asked for goes with the result; asked for later, it is made again.
   [[nodiscard]] std::shared_ptr<const void> initialize(const RankPrograms& programs);
-  /// The tensor where the device's kernels can read it: itself, or a copy.
-  Tensor resident(const Tensor& tensor);
+  /// The tensor where the device's kernels can read it: itself, or a copy. `name`: for errors.
+  Tensor resident(const Tensor& tensor, std::string_view name);
   /// The same for a constant of a program, of which the rank keeps one copy.
   const Tensor& constant(const Value* constant);
   /// The rank's shard of a state of the program that it runs, where the device's kernels can read it.
@@ -77,10 +77,11 @@ class RankState {
   /// The kernels of this rank's plans.
   bind::KernelCache& kernels() { return kernels_; }
 
-  /// This rank's communicator of the group over `axes` (as a node names them). Null world: nothing may be asked.
+  /// This rank's communicator of the group over `axes` (as a node names them), for memory of the device. Null world:
+  /// nothing may be asked.
   void connect(comm::World* world);
   comm::Communicator& communicator(const std::vector<std::string>& axes);
-  /// This rank's communicator of all ranks, for what is not in the program.
+  /// This rank's communicator of all ranks, for what is not in the program and lies in memory of the host.
   comm::Communicator& everyone();
   /// Joins all groups that some rank's program communicates over and this rank is a member of. Members in other
   /// processes wait for each other there, so all ranks do this before they run, in one order.
@@ -119,6 +120,10 @@ class RankState {
   size_t bytes_to_run(const bind::MachineProgram& machine) const {
     return std::max(arena_bytes_, machine.arena_bytes) + std::max(staging_bytes_, machine.staging_bytes);
   }
+  /// Throws a user error that names the largest of `pieces` if the device has no room for the arena beside what the
+  /// rank keeps there.
+  void require_room(const bind::MachineProgram& machine,
+                    const std::function<std::vector<device::NamedBytes>()>& pieces) const;
 
  private:
   /// Data and the part of it that is the rank's: the same for the same state of several programs.
@@ -138,7 +143,10 @@ class RankState {
   Tensor cut(const RankPrograms& programs, const Value* state) const;
   void copy_initial(const RankPrograms& programs, const Value* state, void* to) const;
   device::Memory memory(size_t bytes, const char* what);
-  std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes);
+  /// Counts memory of the device, in the process' limit too.
+  std::shared_ptr<const void> hold(size_t bytes, std::string_view what);
+  using Made = std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)>;
+  std::unique_ptr<comm::Communicator> join(const std::vector<int>& members, const std::string& axes, const Made& made);
 
   Mesh mesh_;
   int rank_;
@@ -163,6 +171,7 @@ class RankState {
   std::vector<bind::Communication*> under_way_;
   std::chrono::steady_clock::time_point advanced_;  // when they were last let advance
   device::Memory arena_;
+  std::shared_ptr<const void> arena_held_;  // of the device's memory
   size_t arena_room_ = 0;
   size_t arena_bytes_ = 0;
   std::shared_ptr<std::byte[]> staging_;

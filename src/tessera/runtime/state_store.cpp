@@ -34,8 +34,8 @@ void RankStates::abandon_memory() const {
   keep_for_good(slots_);
 }
 
-void StateStore::join(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
-                      const std::set<std::string>& changing, const std::set<std::string>& fixed) {
+void StateStore::admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
+                       const std::set<std::string>& changing, const std::set<std::string>& fixed) {
   if (mesh_ && (mesh_->str() != mesh.str() || here_ != here))
     fail("state", "the states are of ranks of the mesh {}, but the program is for {}; share states on one mesh only",
          mesh_->str(), mesh.str());

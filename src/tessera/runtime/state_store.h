@@ -40,11 +40,11 @@ class RankStates {
 /// A state of two programs must change in both and be cut alike.
 class StateStore {
  public:
-  /// A program joins whose ranks of this process are `here`, with the states that change and those that do not, by
+  /// Admits a program whose ranks of this process are `here`, with the states that change and those that do not, by
   /// name. Throws a user error if the store is another mesh's, other ranks' or on another device, or if a state changes
   /// in one program only.
-  void join(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
-            const std::set<std::string>& changing, const std::set<std::string>& fixed);
+  void admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
+             const std::set<std::string>& changing, const std::set<std::string>& fixed);
 
   /// The states of a rank of this process, which the first call makes.
   RankStates& of(int rank);

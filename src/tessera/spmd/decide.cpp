@@ -26,8 +26,7 @@ class Account {
     for (size_t n = 0; n < layout_.nodes.size(); ++n) {
       for_each_operand(layout_.nodes[n], decisions_.nodes[n], visit);
       for (size_t t = 0; t < layout_.nodes[n].result_slots.size(); ++t)
-        if (layout_.nodes[n].result_slots[t] >= 0)
-          versions_[layout_.nodes[n].node->outputs[t]] = {decisions_.nodes[n].results[t]};
+        if (layout_.nodes[n].result_slots[t] >= 0) note_result(layout_.nodes[n], decisions_.nodes[n], t);
     }
     for (size_t n = 0; n < layout_.nodes.size(); ++n)
       sum_ += bytes_within(layout_, layout_.nodes[n], decisions_.nodes[n].axes, mesh_, hints_);
@@ -36,10 +35,16 @@ class Account {
   }
 
  private:
+  void note_result(const NodeLayout& node, const NodeDecision& decision, size_t t) {
+    const Value* result = node.node->outputs[t];
+    versions_[result] = {decision.results[t]};
+    if (makes_wide_sums(node, decision, t, wide_)) wide_.insert(result);
+  }
+
   void take(const Value* value, const Sharding& wanted) {
     std::vector<Sharding>& versions = versions_[value];
     if (versions.empty()) versions = {decisions_.sources.at(value)};
-    const auto route = cheapest_route(versions, wanted, value->dtype(), mesh_, hints_);
+    const auto route = cheapest_route(versions, wanted, {value->dtype(), wide_.contains(value)}, mesh_, hints_);
     check(route.has_value(), "a value has a layout to change");
     if (route->steps.empty()) return;
     const auto forms = decisions_.repeated.find(value);
@@ -60,6 +65,7 @@ class Account {
   const Mesh& mesh_;
   const Hints& hints_;
   std::unordered_map<const Value*, std::vector<Sharding>> versions_;
+  std::set<const Value*> wide_;  // with float32 partial sums if 16-bit
   double sum_ = 0;
 };
 

@@ -1,21 +1,18 @@
 #include "tessera/spmd/decide_nodes.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/finite.h"
+#include "tessera/spmd/partial_terms.h"
 #include "tessera/spmd/program.h"
 #include "tessera/spmd/reshard.h"
 #include "tessera/spmd/versions.h"
 
 namespace tessera::spmd {
 namespace {
-
-using Assignment = std::vector<std::vector<AxisRef>>;  // axes per subfactor
 
 // What a choice costs: orders come before bytes.
 struct Cost {
@@ -70,12 +67,10 @@ class Decider {
         hints_(hints),
         storage_(storage),
         before_(before),
-        ordered_states_(ordered_states(layout)) {
+        ordered_states_(ordered_states(layout)),
+        terms_(graph, layout, mesh, hints, versions_, wide_) {
     if (before) wishes_.emplace(graph, layout, *before);
     decisions_.fetched = fetched_values(graph, storage);
-    leaves_.insert(graph.outputs.begin(), graph.outputs.end());
-    for (const auto& value : graph.values())
-      if (value->next) leaves_.insert(value->next);
   }
 
   Pass run() {
@@ -95,25 +90,11 @@ class Decider {
     return slot_of(place).dims[place.dim].parts[place.part].axes;
   }
 
-  double bytes(const Sharding& from, const Sharding& to, DType dtype) const {
+  double bytes(const Sharding& from, const Sharding& to, const Moved& of) const {
     if (same_layout(from, to)) return 0;
     double sum = 0;
-    for (const ReshardStep& step : plan_reshard(from, to)) sum += hinted(bytes_received(step, dtype, mesh_), hints_);
+    for (const ReshardStep& step : plan_reshard(from, to)) sum += of.bytes(step, mesh_, hints_);
     return sum;
-  }
-
-  // Operand or result `t` of a node for an assignment, partial sums included.
-  Sharding laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const {
-    Sharding sharding = spmd::laid_out(layout_, node, assignment, result, t);
-    if (result)
-      for (size_t s = 0; s < node.subfactors.size(); ++s) {
-        const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
-        if (!factor.makes_partial()) continue;
-        // An axis of one rank leaves nothing to reduce.
-        for (const AxisRef& axis : assignment[s])
-          if (axis.size > 1) sharding.partial.push_back({axis, factor.reduction});
-      }
-    return sharding;
   }
 
   // To bring operand `t` into `wanted`. Sources are stored as wanted unless somebody has said how.
@@ -124,14 +105,15 @@ class Decider {
       const Slot& slot = layout_.slots[node.operand_slots[t]];
       Cost cost;
       if (auto stored = storage_.find(value); stored != storage_.end())
-        cost.bytes = bytes(stored->second, wanted, value->dtype());
+        cost.bytes = bytes(stored->second, wanted, {value->dtype()});
       if (!slot.annotated) return cost;
-      const double moved = bytes(slot.sharding(), wanted, value->dtype());
+      const double moved = bytes(slot.sharding(), wanted, {value->dtype()});
       if (ordered_states_.contains(value) && moved > 0) cost.gathered = 1;
       if (!storage_.contains(value)) cost.bytes = moved;
       return cost;
     }
-    const double moved = cheapest_route(known->second, wanted, value->dtype(), mesh_, hints_)->bytes;
+    const Moved of{value->dtype(), wide_.contains(value)};
+    const double moved = cheapest_route(known->second, wanted, of, mesh_, hints_)->bytes;
     return {.gathered = moved > 0 && ordered_states_.contains(value) ? 1 : 0,
             .bytes = moved > 0 && is_wanted_by_others(node, t, wanted) ? 0 : moved};
   }
@@ -148,12 +130,12 @@ class Decider {
   // To bring a result into all layouts in which the earlier pass' uses want it; without one, into the one that
   // propagation found.
   double use_cost(const Slot& slot, const Sharding& produced) const {
-    const DType dtype = slot.value->dtype();
-    if (!wishes_ || decisions_.fetched.contains(slot.value)) return bytes(produced, slot.sharding(), dtype);
+    const Moved of{slot.value->dtype(), ops::has_wide_sums(*slot.value->producer)};
+    if (!wishes_ || decisions_.fetched.contains(slot.value)) return bytes(produced, slot.sharding(), of);
     std::vector<Sharding> made = {produced};
     double sum = 0;
     for (const Wishes::Wish& wish : wishes_->of(slot.value)) {
-      const auto route = cheapest_route(made, wish.layout, dtype, mesh_, hints_);
+      const auto route = cheapest_route(made, wish.layout, of, mesh_, hints_);
       sum += route->bytes;
       for (const ReshardStep& step : route->steps) made.push_back(step.after);
     }
@@ -188,22 +170,18 @@ class Decider {
     Cost sum;
     for (size_t t = 0; t < node.operand_slots.size() && sum < most; ++t)
       if (node.operand_slots[t] >= 0) {
-        Sharding wanted = laid_out(node, assignment, false, t);
-        sum.bytes += kTie * local_bytes(wanted, node.node->inputs[t]->dtype());
+        Sharding wanted = terms_.laid_out(node, assignment, false, t);
+        sum.bytes += kTie * terms_.local_bytes(wanted, node.node->inputs[t]->dtype());
         if (sum < most) sum += operand_cost(node, t, wanted);
       }
     for (size_t t = 0; t < node.result_slots.size() && sum < most; ++t)
       if (node.result_slots[t] >= 0) {
-        Sharding produced = laid_out(node, assignment, true, t);
-        sum.bytes += kTie * local_bytes(produced, node.node->outputs[t]->dtype());
+        Sharding produced = terms_.laid_out(node, assignment, true, t);
+        sum.bytes += kTie * terms_.local_bytes(produced, node.node->outputs[t]->dtype());
         if (sum < most) sum += result_cost(node, t, produced);
       }
     if (sum < most) sum.bytes += bytes_within(layout_, node, assignment, mesh_, hints_);
     return sum;
-  }
-
-  double local_bytes(const Sharding& sharding, DType dtype) const {
-    return hinted(largest_shard(sharding, mesh_), hints_) * bits_of(dtype) / 8;
   }
 
   // All ways to give each subfactor one of the axis lists that its places have, no axis twice.
@@ -277,147 +255,25 @@ class Decider {
     return true;
   }
 
-  // Partial axes that the operands have now and that may stay through this node.
-  std::vector<PartialAxis> kept_partials(const NodeLayout& node, const Assignment& assignment,
-                                         std::vector<int>& operands, std::vector<int>& held) const {
-    operands.clear();
-    held.clear();
-    std::vector<PartialAxis> axes;
-    double reduced_bytes = 0;
-    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-      if (node.operand_slots[t] < 0) continue;
-      auto known = versions_.find(node.node->inputs[t]);
-      if (known == versions_.end()) continue;
-      const auto& versions = known->second;
-      if (!versions[0].is_partial() || versions.size() > 1) continue;
-      // Somebody else needs it too: reduced now, it is reduced once for all.
-      if (node.node->inputs[t]->uses.size() > 1 || leaves_.contains(node.node->inputs[t])) return {};
-      if (!axes.empty() && axes != versions[0].partial) return {};
-      // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
-      bool wide = wide_.contains(node.node->inputs[t]);
-      if (!operands.empty() && wide != wide_.contains(node.node->inputs[operands.front()])) return {};
-      axes = versions[0].partial;
-      operands.push_back(static_cast<int>(t));
-      reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
-    }
-    if (axes.empty()) return {};
-    for (const PartialAxis& partial : axes)
-      if (overlaps(node.at, partial.axis)) return {};
-    for (const auto& list : assignment)
-      for (const AxisRef& axis : list)
-        for (const PartialAxis& partial : axes)
-          if (partial.axis.overlaps(axis)) return {};
-    const bool kept = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
-      return std::any_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
-        return set.operands == operands && allows(set, axis, node);
-      });
-    });
-    if (!kept) {
-      held = others_of_sum(node, operands, axes);
-      if (held.empty() || !meets_another_sum(node, axes)) return {};
-    }
-    // A 16-bit operand that is not partial would meet float32 sums.
-    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-      const Value* operand = node.node->inputs[t];
-      bool partial = std::find(operands.begin(), operands.end(), static_cast<int>(t)) != operands.end();
-      if (operand && !partial && is_float(operand->dtype()) && bits_of(operand->dtype()) == 16) return {};
-    }
-    double result_bytes = 0;
-    for (size_t t = 0; t < node.result_slots.size(); ++t)
-      if (node.result_slots[t] >= 0)
-        result_bytes += local_bytes(laid_out(node, assignment, true, t), node.node->outputs[t]->dtype());
-    if (result_bytes > reduced_bytes) return {};
-    return axes;
-  }
-
-  // The assignment less the axes over which operands are partial, where they split something last.
-  Assignment without_partial_axes(const NodeLayout& node, Assignment assignment) const {
-    for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-      const auto known = versions_.find(node.node->inputs[t]);
-      if (node.operand_slots[t] < 0 || known == versions_.end()) continue;
-      const auto& partial = known->second.front().partial;
-      const auto is_partial = [&](const AxisRef& axis) {
-        return std::any_of(partial.begin(), partial.end(), [&](const PartialAxis& sum) { return sum.axis == axis; });
-      };
-      for (auto& axes : assignment)
-        while (!axes.empty() && is_partial(axes.back())) axes.pop_back();
-    }
-    return assignment;
-  }
-
-  static bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayout& node) {
-    return set.reduction == axis.reduction && std::all_of(set.finite.begin(), set.finite.end(), [&](int other) {
-             return ops::are_finite(node.node->inputs[other]);
-           });
-  }
-
-  // The operands of a sum beside those that are partial, where the sum may be of partial ones only; none if it may not.
-  static std::vector<int> others_of_sum(const NodeLayout& node, const std::vector<int>& partial,
-                                        const std::vector<PartialAxis>& axes) {
-    for (const ops::PartialSet& set : node.rule.partials) {
-      const bool sums = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
-        return axis.reduction == Reduction::sum && allows(set, axis, node);
-      });
-      if (!sums || !std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
-      std::vector<int> others;
-      std::set_difference(set.operands.begin(), set.operands.end(), partial.begin(), partial.end(),
-                          std::back_inserter(others));
-      return others;
-    }
-    return {};
-  }
-
-  // Whether the node's result goes, through sums alone, to one whose other operand is partial over these axes, too:
-  // then both are reduced at once. A gradient's norm adds up the squares of split and of whole parameters one by one.
-  bool meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
-    const Node* at = node.node;
-    while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
-      const Use use = at->outputs[0]->uses.front();
-      const NodeLayout& next = layout_.of(use.node);
-      const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes);
-      if (others.empty()) return false;
-      for (int other : others)
-        if (becomes_partial(use.node->inputs[other], axes)) return true;
-      at = use.node;
-    }
-    return false;
-  }
-
-  bool becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const {
-    if (!value || !value->producer || value->uses.size() != 1) return false;
-    const NodeLayout& node = layout_.of(value->producer);
-    return std::any_of(node.subfactors.begin(), node.subfactors.end(), [&](const SubFactor& sub) {
-      if (!node.rule.factors[sub.factor].makes_partial()) return false;
-      return std::any_of(sub.places.begin(), sub.places.end(), [&](const Place& place) {
-        const auto& split = axes_at(place);
-        return std::any_of(split.begin(), split.end(), [&](const AxisRef& axis) {
-          return std::any_of(axes.begin(), axes.end(),
-                             [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
-        });
-      });
-    });
-  }
-
   NodeDecision decide(const NodeLayout& node) {
     NodeDecision decision;
     decision.axes = choose(node);
-    std::vector<int> partial_operands;
-    Assignment whole = without_partial_axes(node, decision.axes);
-    auto kept = kept_partials(node, whole, partial_operands, decision.held);
-    if (partial_operands.size() > 1 && !kept.empty())
+    Assignment whole = terms_.without_partial_axes(node, decision.axes);
+    PartialTerms::Kept kept = terms_.kept(node, whole);
+    if (kept.operands.size() > 1)
       decision.axes = std::move(whole);  // each would be scattered; their sum is scattered once
     else
-      kept = kept_partials(node, decision.axes, partial_operands, decision.held);
-    if (kept.empty()) decision.held.clear();
-    for (const PartialAxis& partial : kept) decision.held_along.push_back(partial.axis);
+      kept = terms_.kept(node, decision.axes);
+    decision.held = kept.held;
+    for (const PartialAxis& partial : kept.axes) decision.held_along.push_back(partial.axis);
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       if (node.operand_slots[t] < 0) {
         decision.operands.emplace_back();
         continue;
       }
-      Sharding wanted = laid_out(node, decision.axes, false, t);
-      if (std::find(partial_operands.begin(), partial_operands.end(), static_cast<int>(t)) != partial_operands.end())
-        wanted.partial = kept;
+      Sharding wanted = terms_.laid_out(node, decision.axes, false, t);
+      if (std::find(kept.operands.begin(), kept.operands.end(), static_cast<int>(t)) != kept.operands.end())
+        wanted.partial = kept.axes;
       decision.operands.push_back(wanted);
       const Value* value = node.node->inputs[t];
       auto known = versions_.find(value);
@@ -434,12 +290,11 @@ class Decider {
         decision.results.emplace_back();
         continue;
       }
-      Sharding produced = laid_out(node, decision.axes, true, t);
-      produced.partial.insert(produced.partial.end(), kept.begin(), kept.end());
+      Sharding produced = terms_.laid_out(node, decision.axes, true, t);
+      produced.partial.insert(produced.partial.end(), kept.axes.begin(), kept.axes.end());
       decision.results.push_back(produced);
       versions_[node.node->outputs[t]] = {produced};
-      bool keeps_wide = !kept.empty() && wide_.contains(node.node->inputs[partial_operands.front()]);
-      if (produced.is_partial() && (keeps_wide || ops::has_wide_sums(*node.node))) wide_.insert(node.node->outputs[t]);
+      if (makes_wide_sums(node, decision, t, wide_)) wide_.insert(node.node->outputs[t]);
     }
     return decision;
   }
@@ -491,11 +346,11 @@ class Decider {
   const std::set<const Value*> ordered_states_;
   std::map<const Value*, std::vector<Sharding>> versions_;  // of results, the first as produced
   std::map<const Value*, std::vector<Sharding>> wants_;     // of sources
-  std::set<const Value*> leaves_;                           // outputs, and next values of states
   std::optional<Wishes> wishes_;                            // of its uses
   bool compared_ = false;
   Cost orders_;
   std::set<const Value*> wide_;  // partial values that are held in float32 if 16-bit
+  const PartialTerms terms_;
   Decisions decisions_;
 };
 

@@ -94,7 +94,9 @@ class Partitioner {
       emit(layout_.of(global->producer), *form);
       return versions.values.back();
     }
-    const auto route = cheapest_route(versions.layouts, wanted, global->dtype(), program_.mesh, program_.hints);
+    const auto route =
+        cheapest_route(versions.layouts, wanted, {global->dtype(), versions.values.front()->dtype() != global->dtype()},
+                       program_.mesh, program_.hints);
     check(route.has_value(), fmt::format("'{}' has a version to reshard", global->name));
     const bool once = decisions_.fetched.contains(global);
     ReshardRecord record{global->name, consumer, versions.layouts[route->from], wanted, {}, 0};

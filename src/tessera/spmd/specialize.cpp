@@ -1,6 +1,7 @@
 #include "tessera/spmd/specialize.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -145,10 +146,18 @@ std::vector<AxisRef> placed_axes(const Program& program) {
 }
 
 Program specialize(const Program& program, const std::vector<int64_t>& coordinates) {
-  if (!program.init) return Specializer(program, coordinates).run();
-  Program own = Specializer(in_one_graph(program), coordinates).run();
-  move_to_init(own, derived_states(program));
-  return own;
+  return specializer(program)(coordinates);
+}
+
+std::function<Program(const std::vector<int64_t>&)> specializer(const Program& program) {
+  if (!program.init)
+    return [&program](const std::vector<int64_t>& coordinates) { return Specializer(program, coordinates).run(); };
+  return [whole = std::make_shared<const Program>(in_one_graph(program)),
+          derived = derived_states(program)](const std::vector<int64_t>& coordinates) {
+    Program own = Specializer(*whole, coordinates).run();
+    move_to_init(own, derived);
+    return own;
+  };
 }
 
 }  // namespace tessera::spmd

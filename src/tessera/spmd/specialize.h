@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "tessera/spmd/program.h"
 
 namespace tessera::spmd {
@@ -18,5 +21,7 @@ std::optional<std::vector<PlacedAxis>> place_of(const Program& program, const No
 /// Example, h at(pp=0), y = Relu (h') at(pp=1), h' = Permute (h) from 0 to 1: rank pp=0 makes h and runs the Permute,
 /// whose result nobody uses; rank pp=1 runs the Permute without an operand, then Relu.
 Program specialize(const Program& program, const std::vector<int64_t>& coordinates);
+/// The same for one rank after the other. `program` must outlive the result.
+std::function<Program(const std::vector<int64_t>& coordinates)> specializer(const Program& program);
 
 }  // namespace tessera::spmd

@@ -2,14 +2,29 @@
 
 namespace tessera::spmd {
 
-std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, DType dtype,
+double Moved::bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const {
+  const bool wide = wide_sums && step.before.is_partial() && is_float(dtype) && bits_of(dtype) == 16;
+  return hinted(bytes_received(step, wide ? DType::float32 : dtype, mesh), hints);
+}
+
+bool makes_wide_sums(const NodeLayout& node, const NodeDecision& decision, size_t result,
+                     const std::set<const Value*>& wide) {
+  if (!decision.results[result].is_partial()) return false;
+  if (ops::has_wide_sums(*node.node)) return true;
+  for (size_t t = 0; t < node.operand_slots.size(); ++t)
+    if (node.operand_slots[t] >= 0 && decision.operands[t].is_partial() && wide.contains(node.node->inputs[t]))
+      return true;
+  return false;
+}
+
+std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, const Moved& of,
                                     const Mesh& mesh, const Hints& hints) {
   std::optional<Route> best;
   for (size_t v = 0; v < layouts.size(); ++v) {
     if (same_layout(layouts[v], wanted)) return Route{v, {}, 0};
     if (!layouts[v].is_partial() && wanted.is_partial()) continue;
     Route route{v, plan_reshard(layouts[v], wanted), 0};
-    for (const ReshardStep& step : route.steps) route.bytes += hinted(bytes_received(step, dtype, mesh), hints);
+    for (const ReshardStep& step : route.steps) route.bytes += of.bytes(step, mesh, hints);
     if (!best || route.bytes < best->bytes) best = std::move(route);
   }
   return best;

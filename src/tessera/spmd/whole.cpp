@@ -135,7 +135,7 @@ class WholeEdgeMaker {
   std::vector<std::pair<const Value*, Value*>> sliced_;
 };
 
-// The state or input that a value is a slice of: reached through slices and reshapes that data do not steer.
+// The state or input that a value is a slice of: reached through slices and reshapes whose parameters are no data.
 Value* origin_of(Value* value) {
   while (value->producer) {
     const Node& node = *value->producer;
@@ -150,33 +150,33 @@ Value* origin_of(Value* value) {
 }
 
 // The slices and reshapes between an origin and a slice of it, the last first.
-std::vector<const Node*> way_back(const Value* slice, const Value* origin) {
-  std::vector<const Node*> way;
-  for (const Value* value = slice; value != origin; value = way.back()->inputs[0]) way.push_back(value->producer);
-  return way;
+std::vector<const Node*> layout_steps_between(const Value* slice, const Value* origin) {
+  std::vector<const Node*> steps;
+  for (const Value* value = slice; value != origin; value = steps.back()->inputs[0]) steps.push_back(value->producer);
+  return steps;
 }
 
 // Whether nothing on the way from the origin to the slice is used otherwise.
 bool is_only_use(const Graph& graph, const Value* slice, const Value* origin) {
-  const auto way = way_back(slice, origin);
-  return std::all_of(way.begin(), way.end(), [&](const Node* node) {
+  const auto steps = layout_steps_between(slice, origin);
+  return std::all_of(steps.begin(), steps.end(), [&](const Node* node) {
     const Value* value = node->inputs[0];
     return value->uses.size() == 1 && !graph.is_output(value);
   });
 }
 
-// A slice or reshape, and the contents of what steers it, as a rank sees them.
+// A slice or reshape, and the contents of its parameters (starts, ends, a shape), as a rank sees them.
 struct Cut {
   std::string op_type;
   const Mesh* mesh;
-  std::vector<std::vector<Expr>> steering;
+  std::vector<std::vector<Expr>> parameters;
 
   Cut(const Node& node, const Mesh& of, std::optional<int64_t> rank) : op_type(node.op_type), mesh(&of) {
     for (size_t i = 1; i < node.inputs.size(); ++i) {
       const auto content = ops::content_of(node.inputs[i]);
-      check(content.has_value(), "what steers a cut is known");
-      steering.push_back(*content);
-      for (Expr& element : steering.back())
+      check(content.has_value(), "the parameters of a cut are known");
+      parameters.push_back(*content);
+      for (Expr& element : parameters.back())
         element = rank ? bind_rank(element, of, of.coordinates(*rank)) : with_axis_bounds(element, of);
     }
   }
@@ -186,7 +186,7 @@ struct Cut {
                         [](const Expr& x, const Expr& y) { return always_equal(x, y); });
     };
     return op_type == other.op_type &&
-           std::equal(steering.begin(), steering.end(), other.steering.begin(), other.steering.end(), same);
+           std::equal(parameters.begin(), parameters.end(), other.parameters.begin(), other.parameters.end(), same);
   }
   std::string shown(const std::vector<Expr>& content) const {
     Shape plain;
@@ -196,7 +196,7 @@ struct Cut {
   /// "Slice [4*@tp] [4*@tp + 4] [0]"
   std::string str() const {
     std::string text = op_type;
-    for (const auto& content : steering) text += " " + shown(content);
+    for (const auto& content : parameters) text += " " + shown(content);
     return text;
   }
 };
@@ -223,7 +223,7 @@ std::vector<Cut> cuts_between(const Mesh& mesh, const Value* from, const Placeme
   for (const ReshardStep& step : plan_reshard(whole.sharding, part.sharding))
     last = emit_reshard(plain, last, step, part.global, part.name);
   std::vector<Cut> all;
-  for (const Node* node : way_back(last, source)) all.insert(all.begin(), Cut(*node, mesh, rank));
+  for (const Node* node : layout_steps_between(last, source)) all.insert(all.begin(), Cut(*node, mesh, rank));
   return all;
 }
 
@@ -234,7 +234,7 @@ void require_cut_as_placed(const Program& program, const Value* slice, const Val
   const Placement& all = program.placement(origin);
   std::vector<Cut> stated;
   const Value* end = slice;
-  for (const Node* node : way_back(slice, origin)) {
+  for (const Node* node : layout_steps_between(slice, origin)) {
     stated.insert(stated.begin(), Cut(*node, program.mesh, rank));
     const Value* begin = node->inputs[0];
     auto placed = program.placements.find(begin);
@@ -265,11 +265,11 @@ std::string attributes_of(const Node& node) {
 }
 
 bool same_change(const Node& a, const Node& b, const Mesh& mesh, std::optional<int64_t> rank) {
-  const auto is_steered = [](const Node& node) {
+  const auto has_known_parameters = [](const Node& node) {
     return std::all_of(node.inputs.begin() + std::min<ptrdiff_t>(1, std::ssize(node.inputs)), node.inputs.end(),
                        [](const Value* value) { return value && ops::content_of(value); });
   };
-  return attributes_of(a) == attributes_of(b) && is_steered(a) && is_steered(b) &&
+  return attributes_of(a) == attributes_of(b) && has_known_parameters(a) && has_known_parameters(b) &&
          Cut(a, mesh, rank) == Cut(b, mesh, rank);
 }
 
@@ -310,14 +310,14 @@ std::optional<GatheredNext> gathered_next(const Program& program, const Value& s
   return found;
 }
 
-// The axes that steer a cut.
+// The axes over which a cut differs among ranks.
 std::vector<AxisRef> axes_of(const Node& slice, const Mesh& mesh) {
-  std::vector<Expr> steering;
+  std::vector<Expr> parameters;
   for (size_t i = 1; i < slice.inputs.size(); ++i)
     if (const auto content = ops::content_of(slice.inputs[i]))
-      steering.insert(steering.end(), content->begin(), content->end());
+      parameters.insert(parameters.end(), content->begin(), content->end());
   std::vector<AxisRef> axes;
-  for (size_t axis : mentioned_axes(steering, mesh))
+  for (size_t axis : mentioned_axes(parameters, mesh))
     if (mesh.axes()[axis].size > 1) axes.push_back(AxisRef::whole(mesh.axes()[axis]));
   return axes;
 }

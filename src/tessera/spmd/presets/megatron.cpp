@@ -33,9 +33,7 @@ std::optional<int> dim_before(const Layout& layout, const NodeLayout& movement, 
 // transpose) that lies between the weight and the product.
 void split(PresetContext& context, const Value* weight, int dim) {
   while (weight->producer) {
-    const auto node = std::find_if(context.layout.nodes.begin(), context.layout.nodes.end(),
-                                   [&](const NodeLayout& each) { return each.node == weight->producer; });
-    const std::optional<int> before = dim_before(context.layout, *node, dim);
+    const std::optional<int> before = dim_before(context.layout, context.layout.of(weight->producer), dim);
     if (!before) break;
     weight = weight->producer->inputs[0];
     dim = *before;

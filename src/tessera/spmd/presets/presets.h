@@ -12,6 +12,7 @@ namespace tessera::spmd {
 struct PresetContext {
   const Graph& graph;
   const Layout& layout;
+  const Storage& storage;
   const Hints& hints;
   AxisRef axis;
   std::string by;  ///< "preset megatron"

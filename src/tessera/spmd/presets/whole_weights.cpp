@@ -1,6 +1,6 @@
 #include "tessera/spmd/presets/whole_weights.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -52,13 +52,24 @@ std::string reason(const PresetContext& context, const MegatronPlan& plan, const
 }  // namespace
 
 void remark_on_whole_weights(const PresetContext& context, const Decisions& decisions) {
-  double all = 0, whole = 0, most = 0;
+  double all = 0, whole = 0, most = 0, stored_whole = 0, most_stored = 0;
+  std::vector<std::string> axes;  // of the largest state that is stored without the preset's
   const Value* largest = nullptr;
   const std::set<const Value*> split = used_in_parts(context, decisions);
   for (const Value* weight : context.graph.values_of(ValueKind::state)) {
     const auto stored = decisions.sources.find(weight);
     const auto bytes = static_cast<double>(weight->data.bytes);
     all += bytes;
+    if (const auto ordered = context.storage.find(weight); ordered != context.storage.end()) {
+      if (ordered->second.uses(context.axis)) continue;
+      stored_whole += bytes;
+      if (bytes > most_stored) {
+        most_stored = bytes;
+        axes.clear();
+        for (const AxisRef& axis : ordered->second.axes()) axes.push_back(axis.axis);
+      }
+      continue;
+    }
     if (stored == decisions.sources.end() || stored->second.uses(context.axis) || split.contains(weight)) continue;
     if (is_annotated_by_others(context, weight)) continue;
     whole += bytes;
@@ -66,7 +77,15 @@ void remark_on_whole_weights(const PresetContext& context, const Decisions& deci
     most = bytes;
     largest = weight;
   }
-  if (!largest || context.axis.size == 1) return;
+  if (context.axis.size == 1) return;
+  if (const double share = 100 * stored_whole / all; share >= kWorthAWarning) {
+    axes.push_back(context.axis.axis);
+    context.notes.push_back(
+        fmt::format("{}: {:.3g} % of the parameters' bytes are stored without the axis {}, as ordered, so that all of "
+                    "its ranks hold the same parts between runs; --store '*=[{{{}}},...]' would split these, too",
+                    context.by, share, context.axis.axis, fmt::join(axes, ",")));
+  }
+  if (!largest) return;
   const double share = 100 * whole / all;
   const std::string text =
       fmt::format("{}: {:.3g} % of the parameters' bytes stay whole on every rank of {}; the largest is '{}' {}: {}",

@@ -1,0 +1,155 @@
+#include "tessera/spmd/partial_terms.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "tessera/ops/finite.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::spmd {
+namespace {
+
+bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayout& node) {
+  return set.reduction == axis.reduction && std::all_of(set.finite.begin(), set.finite.end(), [&](int other) {
+           return ops::are_finite(node.node->inputs[other]);
+         });
+}
+
+// The operands of a sum beside those that are partial, where the sum may be of partial ones only; none if it may not.
+std::vector<int> others_of_sum(const NodeLayout& node, const std::vector<int>& partial,
+                               const std::vector<PartialAxis>& axes) {
+  for (const ops::PartialSet& set : node.rule.partials) {
+    const bool sums = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+      return axis.reduction == Reduction::sum && allows(set, axis, node);
+    });
+    if (!sums || !std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
+    std::vector<int> others;
+    std::set_difference(set.operands.begin(), set.operands.end(), partial.begin(), partial.end(),
+                        std::back_inserter(others));
+    return others;
+  }
+  return {};
+}
+
+}  // namespace
+
+PartialTerms::PartialTerms(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
+                           const Versions& versions, const std::set<const Value*>& wide)
+    : layout_(layout), mesh_(mesh), hints_(hints), versions_(versions), wide_(wide) {
+  leaves_.insert(graph.outputs.begin(), graph.outputs.end());
+  for (const auto& value : graph.values())
+    if (value->next) leaves_.insert(value->next);
+}
+
+Sharding PartialTerms::laid_out(const NodeLayout& node, const Assignment& assignment, bool result, size_t t) const {
+  Sharding sharding = spmd::laid_out(layout_, node, assignment, result, t);
+  if (result)
+    for (size_t s = 0; s < node.subfactors.size(); ++s) {
+      const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
+      if (!factor.makes_partial()) continue;
+      // An axis of one rank leaves nothing to reduce.
+      for (const AxisRef& axis : assignment[s])
+        if (axis.size > 1) sharding.partial.push_back({axis, factor.reduction});
+    }
+  return sharding;
+}
+
+double PartialTerms::local_bytes(const Sharding& sharding, DType dtype) const {
+  return hinted(largest_shard(sharding, mesh_), hints_) * bits_of(dtype) / 8;
+}
+
+PartialTerms::Kept PartialTerms::kept(const NodeLayout& node, const Assignment& assignment) const {
+  Kept found;
+  auto& [axes, operands, held] = found;
+  double reduced_bytes = 0;
+  for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+    if (node.operand_slots[t] < 0) continue;
+    auto known = versions_.find(node.node->inputs[t]);
+    if (known == versions_.end()) continue;
+    const auto& versions = known->second;
+    if (!versions[0].is_partial() || versions.size() > 1) continue;
+    // Somebody else needs it too: reduced now, it is reduced once for all.
+    if (node.node->inputs[t]->uses.size() > 1 || leaves_.contains(node.node->inputs[t])) return {};
+    if (!axes.empty() && axes != versions[0].partial) return {};
+    // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
+    bool wide = wide_.contains(node.node->inputs[t]);
+    if (!operands.empty() && wide != wide_.contains(node.node->inputs[operands.front()])) return {};
+    axes = versions[0].partial;
+    operands.push_back(static_cast<int>(t));
+    reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
+  }
+  if (axes.empty()) return {};
+  for (const PartialAxis& partial : axes)
+    if (overlaps(node.at, partial.axis)) return {};
+  for (const auto& list : assignment)
+    for (const AxisRef& axis : list)
+      for (const PartialAxis& partial : axes)
+        if (partial.axis.overlaps(axis)) return {};
+  const bool kept = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+    return std::any_of(node.rule.partials.begin(), node.rule.partials.end(),
+                       [&](const ops::PartialSet& set) { return set.operands == operands && allows(set, axis, node); });
+  });
+  if (!kept) {
+    held = others_of_sum(node, operands, axes);
+    if (held.empty() || !meets_another_sum(node, axes)) return {};
+  }
+  // A 16-bit operand that is not partial would meet float32 sums.
+  for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+    const Value* operand = node.node->inputs[t];
+    bool partial = std::find(operands.begin(), operands.end(), static_cast<int>(t)) != operands.end();
+    if (operand && !partial && is_float(operand->dtype()) && bits_of(operand->dtype()) == 16) return {};
+  }
+  double result_bytes = 0;
+  for (size_t t = 0; t < node.result_slots.size(); ++t)
+    if (node.result_slots[t] >= 0)
+      result_bytes += local_bytes(laid_out(node, assignment, true, t), node.node->outputs[t]->dtype());
+  if (result_bytes > reduced_bytes) return {};
+  return found;
+}
+
+Assignment PartialTerms::without_partial_axes(const NodeLayout& node, Assignment assignment) const {
+  for (size_t t = 0; t < node.operand_slots.size(); ++t) {
+    const auto known = versions_.find(node.node->inputs[t]);
+    if (node.operand_slots[t] < 0 || known == versions_.end()) continue;
+    const auto& partial = known->second.front().partial;
+    const auto is_partial = [&](const AxisRef& axis) {
+      return std::any_of(partial.begin(), partial.end(), [&](const PartialAxis& sum) { return sum.axis == axis; });
+    };
+    for (auto& axes : assignment)
+      while (!axes.empty() && is_partial(axes.back())) axes.pop_back();
+  }
+  return assignment;
+}
+
+// Whether the node's result goes, through sums alone, to one whose other operand is partial over these axes, too:
+// then both are reduced at once. A gradient's norm adds up the squares of split and of whole parameters one by one.
+bool PartialTerms::meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const {
+  const Node* at = node.node;
+  while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
+    const Use use = at->outputs[0]->uses.front();
+    const NodeLayout& next = layout_.of(use.node);
+    const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes);
+    if (others.empty()) return false;
+    for (int other : others)
+      if (becomes_partial(use.node->inputs[other], axes)) return true;
+    at = use.node;
+  }
+  return false;
+}
+
+bool PartialTerms::becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const {
+  if (!value || !value->producer || value->uses.size() != 1) return false;
+  const NodeLayout& node = layout_.of(value->producer);
+  return std::any_of(node.subfactors.begin(), node.subfactors.end(), [&](const SubFactor& sub) {
+    if (!node.rule.factors[sub.factor].makes_partial()) return false;
+    return std::any_of(sub.places.begin(), sub.places.end(), [&](const Place& place) {
+      const auto& split = layout_.slots[place.slot].dims[place.dim].parts[place.part].axes;
+      return std::any_of(split.begin(), split.end(), [&](const AxisRef& axis) {
+        return std::any_of(axes.begin(), axes.end(),
+                           [&](const PartialAxis& partial) { return partial.axis.overlaps(axis); });
+      });
+    });
+  });
+}
+
+}  // namespace tessera::spmd
