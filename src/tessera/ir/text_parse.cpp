@@ -199,9 +199,9 @@ class Parser {
   }
 
   // from name[extents] at [begin]
-  Origin origin(const ValueSyntax& value) {
+  StateOrigin origin(const ValueSyntax& value) {
     in_.identifier("'from'");
-    Origin origin;
+    StateOrigin origin;
     origin.name = in_.name("the name of the parameter that the state is a piece of");
     const size_t at = in_.position();
     origin.dims = numbers("an extent");

@@ -231,7 +231,7 @@ class Divider {
       } else {
         Value* piece = graph_.add_state(name, part_of(value->data, cut.dim, start, size));
         piece->changing = value->changing;
-        piece->origin = value->origin ? *value->origin : Origin{value->name, value->data.dims, Dims(value->rank(), 0)};
+        piece->origin = value->origin ? *value->origin : StateOrigin{value->name, value->data.dims, Dims(value->rank(), 0)};
         piece->origin->begin[cut.dim] += start;
         pieces.push_back(piece);
       }

@@ -123,11 +123,11 @@ bool are_heads(const Division& division, int64_t columns) {
     return own == *width;
   };
   for (const Piece& piece : division.pieces) {
-    if (piece.result->uses.empty() || division.axis + 1 != piece.result->rank()) return false;
+    if (division.axis + 1 != piece.result->rank()) return false;
     for (const Use& use : piece.result->uses)
       if (!agrees(use.node->is("Reshape") ? use.node->outputs[0]->shape().back() : Expr(piece.size))) return false;
   }
-  return true;
+  return width.has_value();
 }
 
 /// Slices into equal pieces become a Split, which is local if the pieces are split alike.
