@@ -101,10 +101,11 @@ class ForSizes {
       const spmd::Placement& own = program.placement(state);
       const auto other = known.find(own.name);
       if (other == known.end() || other->second->origin != own.origin)
-        fail("state",
-             "the state '{}' is in other pieces than for other sizes; name '{}' in an annotation or --store, so that it "
-             "stays whole",
-             own.name, own.origin ? own.origin->name : own.name);
+        fail(
+            "state",
+            "the state '{}' is in other pieces than for other sizes; name '{}' in an annotation or --store, so that it "
+            "stays whole",
+            own.name, own.origin ? own.origin->name : own.name);
     }
   }
 
@@ -206,8 +207,8 @@ std::vector<StateInfo> Program::states() const {
     const StateOrigin& origin = *placement.origin;
     auto [known, fresh] = divided.try_emplace(origin.name, all.size());
     if (fresh)
-      all.emplace_back().tensor = compiler::info_of(
-          origin.name, {placement.global.dtype, Shape(origin.dims.begin(), origin.dims.end())});
+      all.emplace_back().tensor =
+          compiler::info_of(origin.name, {placement.global.dtype, Shape(origin.dims.begin(), origin.dims.end())});
     StateInfo& piece = all[known->second].pieces.emplace_back();
     piece.begin = origin.begin;
     return piece;

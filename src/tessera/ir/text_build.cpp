@@ -57,7 +57,8 @@ class GraphBuilder {
   }
 
   void declare(const ValueSyntax& syntax) {
-    bool of_result = !syntax.data && !syntax.content && !syntax.kind && !syntax.next && !syntax.origin && produced_.contains(syntax.name);
+    bool of_result = !syntax.data && !syntax.content && !syntax.kind && !syntax.next && !syntax.origin &&
+                     produced_.contains(syntax.name);
     if (of_result) {
       if (!result_types_.emplace(syntax.name, syntax.type).second)
         scanner_.fail_at(syntax.at, fmt::format("the type of '{}' is there twice", syntax.name));
@@ -82,7 +83,8 @@ class GraphBuilder {
     value->kind = syntax.kind ? *syntax.kind : implied_kind(value->type);
     value->origin = syntax.origin;
     if (syntax.origin && value->kind != ValueKind::state)
-      scanner_.fail_at(syntax.at, fmt::format("'{}' is a constant; only a state is a piece of a parameter", syntax.name));
+      scanner_.fail_at(syntax.at,
+                       fmt::format("'{}' is a constant; only a state is a piece of a parameter", syntax.name));
     if (syntax.next && value->kind != ValueKind::state)
       scanner_.fail_at(syntax.at, fmt::format("'{}' is a constant; write 'state' before its type to give it a next "
                                               "value",

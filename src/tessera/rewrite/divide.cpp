@@ -53,7 +53,8 @@ std::optional<std::vector<size_t>> taken_by(const Node& node, const Cut& cut) {
     return false;
   };
   if (const auto range = slice_of(node))
-    return range->axis == cut.dim && take(range->start, range->end - range->start) ? std::optional(taken) : std::nullopt;
+    return range->axis == cut.dim && take(range->start, range->end - range->start) ? std::optional(taken)
+                                                                                   : std::nullopt;
   if (!node.is("Split") || axis_of(node, "axis", 0, node.inputs[0]->rank()) != static_cast<int64_t>(cut.dim))
     return std::nullopt;
   int64_t start = 0;
@@ -114,11 +115,12 @@ class Divider {
         compute(node, planned->second);
         continue;
       }
-      if (auto cut = cuts_.find(node->output()); cut != cuts_.end()) pieces_[node->output()] = node->inputs;  // a Concat
+      if (auto cut = cuts_.find(node->output()); cut != cuts_.end())
+        pieces_[node->output()] = node->inputs;  // a Concat
       if (auto cut = cuts_.find(node->input(0)); cut != cuts_.end()) take(node, cut->first, cut->second);
     }
-    join_outputs();
     step();
+    join_outputs();
     graph_.sort();
     graph_.erase_dead();
     for (Value* source : sources)
@@ -154,9 +156,9 @@ class Divider {
       const auto at = std::find(results.begin(), results.end(), value) - results.begin();
       return reach(*producer, results, cut, static_cast<size_t>(at), true);
     }
+    if (graph_.is_output(value)) return false;
     if (value->kind == ValueKind::input) return true;
     if (!value->has_data() || bits_of(value->dtype()) % 8 != 0) return false;
-    if (value->kind == ValueKind::state && graph_.is_output(value)) return false;
     return !value->next || require(value->next, cut);
   }
 
@@ -231,7 +233,8 @@ class Divider {
       } else {
         Value* piece = graph_.add_state(name, part_of(value->data, cut.dim, start, size));
         piece->changing = value->changing;
-        piece->origin = value->origin ? *value->origin : StateOrigin{value->name, value->data.dims, Dims(value->rank(), 0)};
+        piece->origin =
+            value->origin ? *value->origin : StateOrigin{value->name, value->data.dims, Dims(value->rank(), 0)};
         piece->origin->begin[cut.dim] += start;
         pieces.push_back(piece);
       }

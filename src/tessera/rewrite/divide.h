@@ -25,8 +25,8 @@ struct Cut {
 ///     dx = MatMul (dqkv, Transpose (w))               dx = MatMul (dq, Transpose (w.0)) + MatMul (dk, …) + …
 ///     next w = w - MatMul (Transpose (x), dqkv)       next w.0 = w.0 - MatMul (Transpose (x), dq), …
 ///
-/// Returns false, and changes nothing, if a node needs one of these values whole, or if a state among them is an output
-/// of the graph.
+/// Returns false, and changes nothing, if a node needs one of these values whole, or if a state or an input among them
+/// is an output of the graph.
 bool divide(Graph& graph, Value* whole, const Cut& cut);
 
 }  // namespace tessera::rewrite

@@ -11,9 +11,11 @@
 //   MatMul(x, w [96, 160]) → Add(b [160]) → Split 96, 32, 32 → Reshape [b, s, 6 | 2 | 2, 16]
 //   → MatMul(x, w.0 [96, 96]) → Add(b.0) → Reshape [b, s, 6, 16], and the same with w.1 and w.2 [96, 32]
 //
-// The pieces may be slices, and the heads may be split off before or after (and transposed before). Equal pieces stay
-// one projection: a Split of equal pieces is local, and slices become one. So do pieces that are not heads of one
-// width: if the contraction is split, one product needs one reduction, three need three.
+// In a training step, gradients, moments and updates are divided with the parameter (divide.h), and so is a parameter
+// that the step itself takes apart. The pieces may be slices, and the heads may be split off before or after (and
+// transposed before). Equal pieces stay one projection: a Split of equal pieces is local, and slices become one. So do
+// pieces that are not heads of one width: if the contraction is split, one product needs one reduction, three need
+// three.
 namespace tessera::rewrite {
 namespace {
 
@@ -42,12 +44,14 @@ std::optional<Division> divided_by_split(Node* split) {
   return division;
 }
 
-/// The same if all uses of the value are slices of one dimension, and together they cover it.
+/// The same if all uses of the value are slices of one dimension, and together they cover it. A state that changes may
+/// have other uses, too: its update.
 std::optional<Division> divided_by_slices(const Graph& graph, Value* whole) {
   Division division{whole, 0, {}};
   if (whole->uses.size() < 2 || graph.is_output(whole)) return std::nullopt;
   for (const Use& use : whole->uses) {
     auto range = use.index == 0 ? slice_of(*use.node) : std::nullopt;
+    if (!range && whole->changing) continue;
     if (!range || (!division.pieces.empty() && range->axis != division.axis)) return std::nullopt;
     division.axis = range->axis;
     division.pieces.push_back({range->start, range->end - range->start, use.node->outputs[0]});
@@ -59,7 +63,7 @@ std::optional<Division> divided_by_slices(const Graph& graph, Value* whole) {
     if (piece.start != at || piece.size < 1) return std::nullopt;
     at += piece.size;
   }
-  return whole->shape()[division.axis].is(at) ? std::optional(division) : std::nullopt;
+  return !division.pieces.empty() && whole->shape()[division.axis].is(at) ? std::optional(division) : std::nullopt;
 }
 
 bool is_parameter(const Value* value) {
@@ -146,14 +150,15 @@ void join_slices(Graph& graph, const Division& division) {
 bool separate(Graph& graph, const Division& division) {
   for (const Piece& piece : division.pieces)
     if (graph.is_output(piece.result)) return false;
-  const auto columns = columns_per_element(graph, division);
+  const bool is_state = division.whole->changing;  // then the products are separate already
+  const auto columns = is_state ? 1 : columns_per_element(graph, division);
   if (!columns) return false;
   auto same = [&](const Piece& piece) { return piece.size == division.pieces.front().size; };
   if (std::all_of(division.pieces.begin(), division.pieces.end(), same)) {
-    join_slices(graph, division);
+    if (!is_state) join_slices(graph, division);
     return false;
   }
-  if (!are_heads(division, *columns)) return false;
+  if (!is_state && !are_heads(division, *columns)) return false;
   Cut cut{division.axis, {}};
   for (const Piece& piece : division.pieces) cut.sizes.push_back(piece.size);
   return divide(graph, division.whole, cut);
@@ -166,6 +171,10 @@ bool separate_one(Graph& graph) {
       division = divided_by_split(node);
     else if (node->outputs.size() == 1 && node->outputs[0])
       division = divided_by_slices(graph, node->outputs[0]);
+    if (division && separate(graph, *division)) return true;
+  }
+  for (Value* state : graph.values_of(ValueKind::state)) {
+    const auto division = state->changing ? divided_by_slices(graph, state) : std::nullopt;
     if (division && separate(graph, *division)) return true;
   }
   return false;

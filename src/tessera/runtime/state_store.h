@@ -42,8 +42,8 @@ class RankStates {
 class StateStore {
  public:
   /// A program joins whose ranks of this process are `here`, with the states that change and those that do not, by
-  /// their names in the model. Throws a user error if the store is another mesh's, other ranks' or on another device, or
-  /// if a state changes in one program only, or is in other pieces there.
+  /// their names in the model. Throws a user error if the store is another mesh's, other ranks' or on another device,
+  /// or if a state changes in one program only, or is in other pieces there.
   void join(const Mesh& mesh, const std::vector<int>& here, std::string_view device, const WholeStates& changing,
             const std::set<std::string>& fixed);
 

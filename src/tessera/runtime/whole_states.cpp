@@ -49,16 +49,19 @@ WholeStates whole_states(const RankPrograms& programs) {
       check(number.has_value(), fmt::format("the state '{}' has fixed extents", name));
       extents.push_back(*number);
     }
-    const StateOrigin origin = placement.origin ? *placement.origin : StateOrigin{name, extents, Dims(extents.size(), 0)};
+    const StateOrigin origin =
+        placement.origin ? *placement.origin : StateOrigin{name, extents, Dims(extents.size(), 0)};
     auto [known, fresh] = all.try_emplace(origin.name, WholeState{placement.global.dtype, origin.dims, {}});
     if (known->second.dtype != placement.global.dtype || known->second.dims != origin.dims)
-      fail("state", "the states '{}' and '{}' are pieces of '{}', but do not agree on its type; write the program again",
+      fail("state",
+           "the states '{}' and '{}' are pieces of '{}', but do not agree on its type; write the program again",
            known->second.pieces.front().state, name, origin.name);
     known->second.pieces.push_back({name, origin.begin, std::move(extents)});
   }
   for (auto& [name, state] : all)
-    std::sort(state.pieces.begin(), state.pieces.end(),
-              [](const auto& a, const auto& b) { return a.begin < b.begin || (a.begin == b.begin && a.state < b.state); });
+    std::sort(state.pieces.begin(), state.pieces.end(), [](const auto& a, const auto& b) {
+      return a.begin < b.begin || (a.begin == b.begin && a.state < b.state);
+    });
   return all;
 }
 
