@@ -259,6 +259,21 @@ TEST(SeparateHeads, a_weight_that_a_node_needs_whole_is_not_divided) {
   }
 }
 
+TEST(SeparateHeads, a_constant_bias_may_have_other_readers) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* x = input(graph, "x", {"batch", "sequence", "3"});
+  Value* bias = graph.add_constant("b", Tensor::zeros(DType::float32, {kAll}));
+  Value* product = node(graph, "MatMul", {x, counted(graph, "w", {3, kAll})});
+  std::vector<Value*> pieces;
+  split(graph, node(graph, "Add", {product, bias}), {24, 8, 8}, -1, pieces);
+  std::vector<Value*> outputs = heads_of_pieces(graph, pieces);
+  outputs.push_back(node(graph, "Softmax", {bias}));
+  separate(model, outputs);
+  EXPECT_EQ(histogram(graph).at("MatMul"), 3);
+  EXPECT_EQ(graph.outputs[3]->producer->inputs[0], graph.find("b"));
+}
+
 TEST(SeparateHeads, a_weight_that_the_step_takes_apart_is_divided) {
   OnnxModel model;
   Graph& graph = *model.graph;

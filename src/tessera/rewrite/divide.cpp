@@ -117,7 +117,8 @@ class Divider {
       }
       if (auto cut = cuts_.find(node->output()); cut != cuts_.end())
         pieces_[node->output()] = node->inputs;  // a Concat
-      if (auto cut = cuts_.find(node->input(0)); cut != cuts_.end()) take(node, cut->first, cut->second);
+      if (auto cut = cuts_.find(node->input(0)); cut != cuts_.end())
+        if (const auto taken = taken_by(*node, cut->second)) take(node, pieces_.at(cut->first), *taken);
     }
     step();
     join_outputs();
@@ -140,6 +141,7 @@ class Divider {
 
   bool spread(Value* value, const Cut& cut) {
     if (!reach_back(value, cut)) return false;
+    if (value->kind == ValueKind::constant || value->kind == ValueKind::input) return true;  // others may read it whole
     auto [first, last] = stepped_by_.equal_range(value);
     for (auto state = first; state != last; ++state)
       if (!require(state->second, cut)) return false;
@@ -310,11 +312,10 @@ class Divider {
     }
   }
 
-  void take(Node* node, Value* value, const Cut& cut) {
-    const auto taken = taken_by(*node, cut);
-    check(taken.has_value(), fmt::format("{} takes pieces", node->label()));
-    for (size_t t = 0; t < taken->size(); ++t) {
-      Value* piece = pieces_.at(value)[taken->at(t)];
+  /// A Split or a Slice whose results are pieces.
+  void take(Node* node, const std::vector<Value*>& pieces, const std::vector<size_t>& taken) {
+    for (size_t t = 0; t < taken.size(); ++t) {
+      Value* piece = pieces[taken[t]];
       if (!replace(graph_, node->outputs[t], piece))
         replace(graph_, node->outputs[t], emit(graph_, "Identity", {piece}, nullptr, {}, piece->name));
     }
