@@ -189,6 +189,10 @@ struct StateInfo {
   int64_t bytes = 0;                 ///< of the largest shard that a rank stores
   std::string storage;               ///< the layout between runs, as annotations are written
   std::vector<std::string> compute;  ///< the layouts in which its uses take it, in order of first use
+  /// If the program holds it as several tensors with layouts of their own: these, and the index of the first element of
+  /// each in the whole one. `bytes` is their sum, and `storage` and `compute` are empty.
+  std::vector<StateInfo> pieces;
+  std::vector<int64_t> begin;  ///< of a piece
 };
 
 /// What one rank holds and does in a step.
@@ -247,7 +251,7 @@ class Program {
   const Mesh& mesh() const;
   std::vector<TensorInfo> inputs() const;
   std::vector<TensorInfo> outputs() const;
-  /// Parameters and other states, in the order of the model.
+  /// Parameters and other states as the model names them.
   std::vector<StateInfo> states() const;
   const ProgramSummary& summary() const;
   /// The text form: ONNX text syntax, with each value's sharding as a comment.

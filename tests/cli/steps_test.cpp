@@ -1,4 +1,5 @@
 // Steps on the command line: states that are named, stored, saved and loaded.
+#include "api/grouped_query_step.h"
 #include "cli/command_line.h"
 
 namespace tessera {
@@ -98,6 +99,54 @@ TEST_F(StepsCommand, are_verified_with_the_states_that_they_leave) {
   EXPECT_EQ(verified.at("pass"), true);
   EXPECT_EQ(verified.at("outputs").size(), 5u) << "the loss and four states";
   EXPECT_EQ(verified.at("outputs")[0].at("name"), "loss");
+}
+
+// A weight that is held in pieces is loaded and saved whole, on any mesh, by threads and by processes.
+TEST_F(StepsCommand, save_divided_states_as_the_model_has_them) {
+  testing_io::put(folder_ / "step.onnxtxt", test::exact_step());
+  const std::string step = at("step.onnxtxt") + " " + states_;
+  const auto ones = [](Dims dims, int64_t period) {
+    Tensor tensor = Tensor::zeros(DType::float32, dims);
+    auto* elements = reinterpret_cast<float*>(tensor.mutable_data());
+    for (int64_t i = 0; i < tensor.count(); ++i) elements[i] = static_cast<float>(i % period % 3) - 1;
+    return tensor;
+  };
+  write_npz(folder_ / "batches.npz", {{"x", ones({3, 2, 4, 12}, 7)}, {"y", ones({3, 2, 4, 12}, 11)}});
+  std::map<std::string, Tensor> begin = {{"t", Tensor::zeros(DType::float32, {})}};
+  for (const auto& [name, dims] :
+       std::map<std::string, Dims>{{"e", {12}}, {"w", {12, 24}}, {"b", {24}}, {"o", {12, 12}}})
+    for (const char* of : {"", "m"}) begin[of + name] = ones(dims, *of ? 5 : 13);
+  write_npz(folder_ / "begin.npz", {begin.begin(), begin.end()});
+  const std::string steps = "--inputs " + at("batches.npz") + " --steps 3 ";
+  const auto saved = [&](const std::string& what, const char* file) {
+    const Ran ran = tessera("run " + what + steps + "--load-states " + at("begin.npz") + " --save-states " + at(file));
+    EXPECT_EQ(ran.code, 0) << what << ran.err;
+    return ran.code == 0 ? contents(at(file)) : "";
+  };
+  const std::string wanted = saved(step + "--store 'w=[-,-]' ", "whole.npz");
+  ASSERT_NE(wanted, "");
+  EXPECT_EQ(read_npz(at("whole.npz")).size(), 9u);
+  EXPECT_EQ(saved(step, "one.npz"), wanted);
+  EXPECT_EQ(saved(step + "--mesh tp=2 --preset megatron ", "tp.npz"), wanted);
+  EXPECT_EQ(saved(step + "--mesh tp=2 --spawn 2 ", "spawned.npz"), wanted);
+  EXPECT_EQ(saved(step + "--mesh dp=2,tp=2 --store '*=[dp,...]' ", "both.npz"), wanted);
+  for (const char* form : {"mpmd", "spmd", "parallel-for"}) {
+    const std::string out = at(form);
+    ASSERT_EQ(tessera("shard " + step + "--mesh tp=2 --form " + form + " -o " + out).code, 0);
+    EXPECT_EQ(tessera("check " + out).code, 0);
+    EXPECT_EQ(saved(out + " ", "written.npz"), wanted) << form;
+  }
+  const json run = parsed("run " + step + "--mesh tp=2 " + steps);
+  json weight;
+  for (const json& state : run.at("states"))
+    if (state.at("name") == "w") weight = state;
+  EXPECT_EQ(weight.at("shape"), json({12, 24}));
+  EXPECT_EQ(weight.at("bytes"), 12 * 24 * 4 / 2);
+  EXPECT_EQ(weight.at("changes"), true);
+  ASSERT_EQ(weight.at("pieces").size(), 3u);
+  EXPECT_EQ(weight.at("pieces")[1].at("begin"), json({0, 12}));
+  EXPECT_EQ(weight.at("pieces")[1].at("shape"), json({12, 6}));
+  EXPECT_EQ(parsed("verify " + step + "--mesh tp=2 ").at("pass"), true);
 }
 
 TEST_F(StepsCommand, refuse_what_cannot_be) {

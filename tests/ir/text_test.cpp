@@ -260,6 +260,24 @@ step (float[2] g) => () <
   EXPECT_EQ(model.graph->find("rate")->kind, ValueKind::constant);
 }
 
+TEST(text, pieces_of_parameters) {
+  constexpr std::string_view kText = R"(<ir_version: 10, opset_import: ["" : 20]>
+g (float[2] x) => (y) <
+  float[2] "w.1" = {1.0, 2.0} -> w_next from w[8] at [6],
+  float[4, 8] "layer.0" from "a layer"[4, 24] at [0, 16],
+  state float s = {0.0} from t[] at []
+> {
+  y = Add (x, "w.1")
+  w_next = Mul (x, "w.1")
+}
+)";
+  expect_unchanged(kText);
+  OnnxModel model = parse_text(kText);
+  EXPECT_EQ(model.graph->find("w.1")->origin, (StateOrigin{"w", {8}, {6}}));
+  EXPECT_EQ(model.graph->find("layer.0")->origin, (StateOrigin{"a layer", {4, 24}, {0, 16}}));
+  EXPECT_EQ(model.clone().graph->find("w.1")->origin, (StateOrigin{"w", {8}, {6}}));
+}
+
 TEST(text, an_initializer_that_is_an_input_too_is_a_state) {
   for (const char* text : {"g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}> { y = Add (x, w) }",
                            "g (float[2] x, float[2] w = {1, 2}) => (y) { y = Add (x, w) }"}) {
@@ -325,8 +343,17 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Wrong{"", "line 1, column 1: expected the graph's name, found the end"},
                     Wrong{"g (float x) => (y) {\n  y = Neg (x\n}", "line 3, column 1: expected ',' or ')', found '}'"},
                     Wrong{"g (float x) => (y) {\n  y Neg (x)\n}", "line 2, column 5: expected '=', found 'Neg'"},
-                    Wrong{"g (float x) (y)", "expected '=>'"}, Wrong{"g (float[", "expected"},
-                    Wrong{"g (float[2 x) => () {}", "']'"}, Wrong{"g (float) => () {}", "a name after the type"},
+                    Wrong{"g (float x) (y)", "expected '=>'"},
+                    Wrong{"g (float x) => (y) <float[2] w from v[8]> { y = Neg (x) }", "expected 'at'"},
+                    Wrong{"g (float x) => (y) <float[2] w from v[8] at [7]> { y = Neg (x) }",
+                          "'w' is no piece of 'v' of these extents"},
+                    Wrong{"g (float x) => (y) <float[2] w from v[8, 1] at [0, 0]> { y = Neg (x) }",
+                          "'w' is no piece of 'v' of these extents"},
+                    Wrong{"g (float x) => (y) <float w from v[] at []> { y = Neg (x) }",
+                          "'w' is a constant; only a state is a piece of a parameter"},
+                    Wrong{"g (float[2] w from v[8] at [0]) => (y) { y = Neg (w) }", "is a kind of initializer"},
+                    Wrong{"g (float[", "expected"}, Wrong{"g (float[2 x) => () {}", "']'"},
+                    Wrong{"g (float) => () {}", "a name after the type"},
                     Wrong{"g (seq(float) x) => () {}", "'seq' is no tensor's element type"},
                     Wrong{"g (flaot x) => () {}", "'flaot' is no tensor's element type"},
                     Wrong{"g () => () <float[2] w = {1}> {}", "1 elements for 'w', which has 2"},

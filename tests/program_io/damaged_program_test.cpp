@@ -110,6 +110,17 @@ TEST_F(DamagedProgram, form_that_the_models_do_not_have_is_refused) {
   EXPECT_THAT(error(), HasSubstr("form is lower=primitives: tessera.comm.AllReduce producing 'y' is a collective"));
 }
 
+TEST_F(DamagedProgram, pieces_that_do_not_fit_are_refused) {
+  change_manifest([](auto& manifest) {
+    manifest["states"][0]["origin"] = {{"name", "all"}, {"shape", {1}}, {"begin", {0}}};
+  });
+  EXPECT_THAT(error(), HasSubstr("states[0].origin says that the state is a piece of 'all' that 'all' does not have"));
+  change_manifest([](auto& manifest) { manifest["states"][0]["origin"]["colour"] = "red"; });
+  EXPECT_THAT(error(), HasSubstr("states[0].origin has an unknown entry 'colour'"));
+  change_manifest([](auto& manifest) { manifest["states"][0]["origin"] = {{"name", "all"}, {"shape", {-1}}}; });
+  EXPECT_THAT(error(), HasSubstr("states[0].origin.shape[0] is no number of 0 or more"));
+}
+
 TEST_F(DamagedProgram, missing_entry_is_named) {
   change_manifest([](auto& manifest) { manifest["inputs"][0].erase("dtype"); });
   EXPECT_THAT(error(), HasSubstr("inputs[0] has no entry 'dtype'"));

@@ -57,7 +57,8 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   asked.topology = options.topology;
   asked.topology.require_fits(mesh);
   auto impl = std::make_shared<Program::Impl>();
-  bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe;
+  const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
+                            !compiler::names_divided_state(model.impl().model, model.impl().rewritten(), asked.storage);
   impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
                                 : compiler::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
@@ -90,12 +91,31 @@ class ForSizes {
  private:
   static constexpr size_t kMost = 8;
 
+  // Its states are those of the program for all sizes.
+  void require_same_pieces(const spmd::Program& program) const {
+    std::map<std::string_view, const spmd::Placement*> known;
+    for (const Value* state : all_->graph->values_of(ValueKind::state))
+      if (state->changing) known.emplace(all_->placement(state).name, &all_->placement(state));
+    for (const Value* state : program.graph->values_of(ValueKind::state)) {
+      if (!state->changing) continue;
+      const spmd::Placement& own = program.placement(state);
+      const auto other = known.find(own.name);
+      if (other == known.end() || other->second->origin != own.origin)
+        fail(
+            "state",
+            "the state '{}' is in other pieces than for other sizes; name '{}' in an annotation or --store, so that it "
+            "stays whole",
+            own.name, own.origin ? own.origin->name : own.name);
+    }
+  }
+
   std::shared_ptr<const runtime::RankPrograms> make(const SymbolSizes& fixed) const {
     Plan plan = plan_;
     for (const auto& [symbol, size] : fixed) plan.shapes.erase(symbol);
     try {
       std::shared_ptr<Program::Impl> impl = compiled(model_.with_sizes(fixed), mesh_, plan, options_);
       compiler::share_data(*impl->compiled->program, *all_);
+      require_same_pieces(*impl->compiled->program);
       impl->programs = runtime::RankPrograms::same(impl->program, model_.impl().files);
       Program program(impl);
       api::require_proof(program, ErrorKind::running);
@@ -181,21 +201,36 @@ std::vector<TensorInfo> Program::outputs() const {
 std::vector<StateInfo> Program::states() const {
   std::vector<StateInfo> all;
   std::set<std::string> seen;
+  std::map<std::string, size_t> divided;  // by name
+  const auto place_for = [&](const spmd::Placement& placement) -> StateInfo& {
+    if (!placement.origin) return all.emplace_back();
+    const StateOrigin& origin = *placement.origin;
+    auto [known, fresh] = divided.try_emplace(origin.name, all.size());
+    if (fresh)
+      all.emplace_back().tensor =
+          compiler::info_of(origin.name, {placement.global.dtype, Shape(origin.dims.begin(), origin.dims.end())});
+    StateInfo& piece = all[known->second].pieces.emplace_back();
+    piece.begin = origin.begin;
+    return piece;
+  };
   for (const auto& program : impl_->programs->programs) {
     const auto layouts = spmd::layouts_in_use(*program);
     for (const Value* value : program->graph->values_of(ValueKind::state)) {
       if (program->derived.contains(value)) continue;
       const spmd::Placement& placement = program->placement(value);
       if (!seen.insert(placement.name).second) continue;
-      StateInfo& state = all.emplace_back();
+      StateInfo& state = place_for(placement);
       state.tensor = compiler::info_of(placement.name, placement.global);
       state.changes = value->changing;
+      if (placement.origin) all[divided.at(placement.origin->name)].changes = value->changing;
       state.storage = placement.sharding.str(program->mesh);
       state.bytes = static_cast<int64_t>(spmd::hinted(largest_shard(placement.sharding, program->mesh), {})) *
                     bits_of(value->dtype()) / 8;
       if (auto used = layouts.find(placement.name); used != layouts.end()) state.compute = used->second;
     }
   }
+  for (StateInfo& state : all)
+    for (const StateInfo& piece : state.pieces) state.bytes += piece.bytes;
   return all;
 }
 const ProgramSummary& Program::summary() const {

@@ -466,18 +466,26 @@ Json reshards_json(const std::vector<ReshardSummary>& reshards) {
   return list;
 }
 
-Json states_json(const Program& program) {
+namespace {
+Json infos_json(const std::vector<StateInfo>& states) {
   Json list = Json::array();
-  for (const StateInfo& state : program.states()) {
+  for (const StateInfo& state : states) {
     Json entry = port_json(state.tensor);
     entry["bytes"] = state.bytes;
-    entry["storage"] = state.storage;
+    entry["storage"] = state.pieces.empty() ? Json(state.storage) : Json(nullptr);
     entry["compute"] = state.compute.empty() ? Json(nullptr) : Json(state.compute.front());
     entry["uses"] = state.compute;
     entry["changes"] = state.changes;
+    if (!state.pieces.empty()) entry["pieces"] = infos_json(state.pieces);
+    if (!state.begin.empty()) entry["begin"] = state.begin;
     list.push_back(std::move(entry));
   }
   return list;
+}
+}  // namespace
+
+Json states_json(const Program& program) {
+  return infos_json(program.states());
 }
 
 Json port_json(const TensorInfo& port) {

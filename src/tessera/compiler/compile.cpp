@@ -116,6 +116,11 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
   return names;
 }
 
+// States that a request names stay whole; of those that a wildcard reaches, it may reach the pieces as well.
+bool keeps_whole(const AnnotationRequest& request, const Value& state) {
+  return glob_matches(request.pattern, state.name) && !glob_matches(request.pattern, state.name + ".0");
+}
+
 class Compiler {
  public:
   Compiler(const OnnxModel& model, const OnnxModel* rewritten, const CompileOptions& options)
@@ -201,11 +206,9 @@ class Compiler {
         else
           globs[name].push_back(&request);
     }
-    // States that a request names stay whole; of those that a wildcard reaches, it may reach the pieces as well.
     for (const AnnotationRequest& request : options_.storage)
       for (const Value* state : result_.model->graph->values_of(ValueKind::state))
-        if (glob_matches(request.pattern, state->name) && !glob_matches(request.pattern, state->name + ".0"))
-          exact.insert(state->name);
+        if (keeps_whole(request, *state)) exact.insert(state->name);
     options.barriers = exact;
     for (const auto& [name, requests] : globs) options.candidates.insert(name);
     options.is_barrier = [&](const Value& value) {
@@ -386,6 +389,18 @@ class Compiler {
 
 Compiled compile(const OnnxModel& model, const CompileOptions& options) {
   return Compiler(model, nullptr, options).run();
+}
+
+bool names_divided_state(const OnnxModel& model, const OnnxModel& rewritten,
+                         const std::vector<AnnotationRequest>& storage) {
+  std::set<std::string_view> divided;
+  for (const Value* state : rewritten.graph->values_of(ValueKind::state))
+    if (state->origin) divided.insert(state->origin->name);
+  if (divided.empty()) return false;
+  for (const Value* state : model.graph->values_of(ValueKind::state))
+    for (const AnnotationRequest& request : storage)
+      if (divided.contains(state->name) && keeps_whole(request, *state)) return true;
+  return false;
 }
 
 void share_data(spmd::Program& program, const spmd::Program& like) {

@@ -78,6 +78,16 @@ struct Use {
   size_t index = 0;
 };
 
+/// The elements of a parameter of the model that a state holds, if rewriting has cut the parameter into several states:
+/// `dims` are the parameter's extents, and the state holds as many elements of each dimension as it has, from `begin`.
+struct StateOrigin {
+  std::string name;
+  Dims dims;
+  Dims begin;
+
+  bool operator==(const StateOrigin&) const = default;
+};
+
 /// A tensor that flows through a graph. Owned by its Graph; addresses are stable.
 struct Value {
   std::string name;
@@ -94,6 +104,7 @@ struct Value {
   /// A state's: its value may differ from run to run, because the graph steps it or because another program that
   /// shares it does. Its initial data say nothing about a run.
   bool changing = false;
+  std::optional<StateOrigin> origin;  ///< a state's, if it is not a whole parameter of the model
   std::string extra;  ///< what the file said beyond name and type (doc string, metadata, unknown fields), serialized
   std::string data_extra;  ///< the same of its initializer (storage form, external location), serialized
 

@@ -27,6 +27,7 @@ namespace tessera {
 ///     x2 = Reshape (x, {batch, 32*floordiv(-@tp + 7, 2)})   an expression value of rank 1, in the operand's place
 ///     x3 = Expand (x, {= batch})                             an expression value of rank 0
 ///     state float[2] w = {1.0, 2.0} -> w_next                a state, and its value after a step
+///     state float[2] "w.1" from w[8] at [6]                  a state that holds elements 6 and 7 of the parameter w
 ///     constant float[2] c = {1.0, 2.0}, expression int64[1] s = {batch}
 ///
 /// The type implies the kind: a state if floating, of rank at least 1 and more than one element, else a constant;

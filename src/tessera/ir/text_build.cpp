@@ -36,7 +36,7 @@ class GraphBuilder {
     for (const ValueSyntax& value : syntax.values)
       if (value.data) initialized.insert(value.name);
     for (const ValueSyntax& input : syntax.inputs) {
-      if (input.kind || input.next)
+      if (input.kind || input.next || input.origin)
         scanner_.fail_at(input.at,
                          fmt::format("'{}' is a kind of initializer; write it after the results", input.name));
       if (initialized.contains(input.name)) continue;
@@ -57,7 +57,8 @@ class GraphBuilder {
   }
 
   void declare(const ValueSyntax& syntax) {
-    bool of_result = !syntax.data && !syntax.content && !syntax.kind && !syntax.next && produced_.contains(syntax.name);
+    bool of_result = !syntax.data && !syntax.content && !syntax.kind && !syntax.next && !syntax.origin &&
+                     produced_.contains(syntax.name);
     if (of_result) {
       if (!result_types_.emplace(syntax.name, syntax.type).second)
         scanner_.fail_at(syntax.at, fmt::format("the type of '{}' is there twice", syntax.name));
@@ -65,7 +66,7 @@ class GraphBuilder {
     }
     // Exporters repeat the types of inputs and initializers among those of results.
     const Value* known = graph_->find(syntax.name);
-    if (known && known->type == syntax.type && !syntax.data && !syntax.kind && !syntax.next) return;
+    if (known && known->type == syntax.type && !syntax.data && !syntax.kind && !syntax.next && !syntax.origin) return;
     require_new(syntax.at, syntax.name);
     if (syntax.kind == ValueKind::expression) return declare_expression(syntax);
     Value* value = graph_->add_value(syntax.name, ValueKind::constant, syntax.type);
@@ -80,6 +81,10 @@ class GraphBuilder {
       value->data = zeros_at(scanner_, syntax.at, syntax.type.dtype, *dims, fmt::format("'{}'", syntax.name));
     }
     value->kind = syntax.kind ? *syntax.kind : implied_kind(value->type);
+    value->origin = syntax.origin;
+    if (syntax.origin && value->kind != ValueKind::state)
+      scanner_.fail_at(syntax.at,
+                       fmt::format("'{}' is a constant; only a state is a piece of a parameter", syntax.name));
     if (syntax.next && value->kind != ValueKind::state)
       scanner_.fail_at(syntax.at, fmt::format("'{}' is a constant; write 'state' before its type to give it a next "
                                               "value",

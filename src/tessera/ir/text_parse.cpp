@@ -164,7 +164,7 @@ class Parser {
     return graph;
   }
 
-  // [state|constant|expression] [type] name [= data] [-> next]
+  // [state|constant|expression] [type] name [= data] [-> next] [from origin]
   ValueSyntax value(bool with_data) {
     ValueSyntax value;
     value.at = in_.position();
@@ -194,7 +194,33 @@ class Parser {
     for (size_t d : unknown) (*value.type.shape)[d] = Expr::symbol(fmt::format("{}_dim_{}", value.name, d));
     if (with_data && in_.take("=")) data(value);
     if (with_data && in_.take("->")) value.next = in_.name("the name of the state's next value");
+    if (with_data && in_.peek_identifier() == "from") value.origin = origin(value);
     return value;
+  }
+
+  // from name[extents] at [begin]
+  StateOrigin origin(const ValueSyntax& value) {
+    in_.identifier("'from'");
+    StateOrigin origin;
+    origin.name = in_.name("the name of the parameter that the state is a piece of");
+    const size_t at = in_.position();
+    origin.dims = numbers("an extent");
+    if (in_.peek_identifier() != "at") in_.expected("'at'");
+    in_.identifier("'at'");
+    origin.begin = numbers("the first index of the piece");
+    const auto dims = value.type.shape ? constants_of(*value.type.shape) : std::nullopt;
+    bool fits = dims && dims->size() == origin.dims.size() && dims->size() == origin.begin.size();
+    for (size_t d = 0; fits && d < dims->size(); ++d)
+      fits = origin.begin[d] >= 0 && origin.dims[d] >= (*dims)[d] && origin.begin[d] <= origin.dims[d] - (*dims)[d];
+    if (!fits) in_.fail_at(at, fmt::format("'{}' is no piece of '{}' of these extents", value.name, origin.name));
+    return origin;
+  }
+
+  Dims numbers(std::string_view what) {
+    Dims all;
+    in_.expect("[");
+    items("]", [&] { all.push_back(in_.integer(what)); });
+    return all;
   }
 
   void data(ValueSyntax& value) {

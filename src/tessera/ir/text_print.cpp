@@ -170,6 +170,9 @@ class Printer {
     entry += declare(value.type, value.name);
     if (shows(value.data)) entry += " = " + print_elements(value.data);
     if (value.next) entry += " -> " + quote_name(value.next->name);
+    if (const auto& origin = value.origin)
+      entry += fmt::format(" from {}[{}] at [{}]", quote_name(origin->name), fmt::join(origin->dims, ", "),
+                           fmt::join(origin->begin, ", "));
     return entry;
   }
 

@@ -23,6 +23,7 @@ struct ValueSyntax {
   std::optional<Tensor> data;                ///< after '='
   std::optional<std::vector<Expr>> content;  ///< after '=', of an expression
   std::optional<std::string> next;           ///< after '->'
+  std::optional<StateOrigin> origin;         ///< after 'from'
 };
 
 /// A name, an expression, or (with neither) an omitted operand.

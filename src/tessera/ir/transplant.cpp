@@ -26,6 +26,8 @@ Value* Transplant::source(const Value& value) {
     same = to_.add_value(value.name, value.kind, value.type);
     same->data = value.data;
     same->content = value.content;
+    same->changing = value.changing;
+    same->origin = value.origin;
     same->extra = value.extra;
     same->data_extra = value.data_extra;
     if (value.kind == ValueKind::input) to_.inputs.push_back(same);

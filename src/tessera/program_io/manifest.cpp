@@ -243,6 +243,19 @@ Manifest::RankMeaning read_meaning(const Entry& entry, int64_t ranks) {
   return meaning;
 }
 
+StateOrigin read_origin(const Entry& entry, const TensorType& piece) {
+  entry.expect({"name", "shape", "begin"});
+  StateOrigin origin{entry.at("name").text(), {}, {}};
+  for (const Entry& extent : entry.at("shape").list()) origin.dims.push_back(extent.number());
+  for (const Entry& begin : entry.at("begin").list()) origin.begin.push_back(begin.number());
+  const auto own = constants_of(*piece.shape);
+  bool fits = own && own->size() == origin.dims.size() && own->size() == origin.begin.size();
+  for (size_t d = 0; fits && d < own->size(); ++d)
+    fits = origin.dims[d] >= (*own)[d] && origin.begin[d] <= origin.dims[d] - (*own)[d];
+  if (!fits) entry.wrong("says that the state is a piece of '{}' that '{}' does not have", origin.name, origin.name);
+  return origin;
+}
+
 // Every rank must have one `what`, or none may have one.
 template <typename Read>
 auto read_by_rank(const Entry& entry, int64_t ranks, std::string_view what, Read read) {
@@ -295,6 +308,8 @@ std::string Manifest::to_json() const {
     Json entry = json_of(state, mesh);
     entry["next"] = state.next ? Json(*state.next) : Json(nullptr);
     entry["changes"] = state.changes;
+    if (state.origin)
+      entry["origin"] = {{"name", state.origin->name}, {"shape", state.origin->dims}, {"begin", state.origin->begin}};
     json["states"].push_back(std::move(entry));
   }
   json["init"] = init;
@@ -343,7 +358,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
   read_ports("inputs", manifest.inputs);
   read_ports("outputs", manifest.outputs);
   std::set<std::string> of_state = entries;
-  of_state.insert({"next", "changes"});
+  of_state.insert({"next", "changes", "origin"});
   for (const Entry& entry : root.at("states").list()) {
     entry.expect(of_state);
     State& state = manifest.states.emplace_back();
@@ -352,6 +367,7 @@ Manifest Manifest::from_json(std::string_view text, const std::filesystem::path&
     const auto& changes = entry.at("changes").json();
     if (!changes.is_boolean()) entry.at("changes").wrong("is neither true nor false");
     state.changes = changes.template get<bool>();
+    if (entry.json().contains("origin")) state.origin = read_origin(entry.at("origin"), state.global);
     if (state.next && !state.changes) entry.at("changes").wrong("is false, but the state has a next value");
   }
   for (const Entry& entry : root.at("init").list()) manifest.init.push_back(entry.text());

@@ -26,8 +26,9 @@ struct Manifest {
     Sharding sharding;
   };
   struct State : Tensor {
-    std::optional<std::string> next;  ///< the output that becomes its value after a step
-    bool changes = false;             ///< by `next`, or by another program that shares it
+    std::optional<std::string> next;    ///< the output that becomes its value after a step
+    bool changes = false;               ///< by `next`, or by another program that shares it
+    std::optional<StateOrigin> origin;  ///< if it is a piece of a parameter
   };
   /// A file that some ranks read.
   struct RankFile {

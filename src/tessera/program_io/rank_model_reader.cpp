@@ -101,7 +101,7 @@ class RankModelReader {
       value.data = {};
       value.changing = state.changes;
       if (state.next) graph().set_next(&value, &find(*state.next));
-      program_.placements[&value] = {state.name, state.global, state.sharding};
+      program_.placements[&value] = {state.name, state.global, state.sharding, state.origin};
     }
     for (Value* constant : graph().values_of(ValueKind::constant)) constant->data = aligned(constant->data);
   }

@@ -111,6 +111,7 @@ class ProgramWriter {
       describe(value.get(), state);
       if (value->next) state.next = value->next->name;
       state.changes = value->changing;
+      state.origin = program_.placement(value.get()).origin;
     }
   }
 

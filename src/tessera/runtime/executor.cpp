@@ -48,13 +48,15 @@ Executor::Executor(std::shared_ptr<const RankPrograms> programs, const ExecutorO
          impl_->here.size(), kMostRanks);
   impl_->programs = std::move(programs);
   if (options.keep_all) impl_->compute_all_in_steps();
-  std::set<std::string> changing, fixed;
+  std::set<std::string> fixed;
   for (const auto& program : impl_->programs->programs)
-    for (const Value* state : program->graph->values_of(ValueKind::state))
-      if (!program->derived.contains(state))
-        (state->changing ? changing : fixed).insert(program->placement(state).name);
+    for (const Value* state : program->graph->values_of(ValueKind::state)) {
+      if (state->changing || program->derived.contains(state)) continue;
+      const spmd::Placement& placement = program->placement(state);
+      fixed.insert(placement.origin ? placement.origin->name : placement.name);
+    }
   const std::string device(device::make_device(options.device)->name());
-  impl_->store->admit(impl_->programs->mesh(), impl_->here, device, changing, fixed);
+  impl_->store->admit(impl_->programs->mesh(), impl_->here, device, whole_states(*impl_->programs), fixed);
   impl_->threads = team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : ranks);
   for (int rank : impl_->here) {
     impl_->ranks.push_back(std::make_unique<RankState>(impl_->programs->mesh(), rank, impl_->threads, &impl_->memory,

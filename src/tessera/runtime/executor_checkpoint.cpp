@@ -3,6 +3,7 @@
 #include "tessera/checkpoint/save.h"
 #include "tessera/checkpoint/shard.h"
 #include "tessera/runtime/executor_impl.h"
+#include "tessera/runtime/whole_states.h"
 
 /// Checkpoints of the states that change, shard by shard.
 namespace tessera::runtime {
@@ -12,25 +13,28 @@ const SymbolLookup kNoSymbols = [](std::string_view) -> std::optional<int64_t> {
 
 struct SavedShard {
   checkpoint::TensorType tensor;
+  Dims at;  // where in the tensor the elements begin that the sharding divides
   Sharding sharding;
   Tensor shard;
 };
 
-std::vector<checkpoint::TensorType> types_of(const RankPrograms& programs) {
+std::vector<checkpoint::TensorType> types_of(const WholeStates& states) {
   std::vector<checkpoint::TensorType> tensors;
-  for (const auto& [name, state] : programs.changing_states())
-    tensors.push_back({name, state.value->dtype(), bound_dims(*state.placement->global.shape, {})});
+  for (const auto& [name, state] : states) tensors.push_back({name, state.dtype, state.dims});
   return tensors;
 }
 
-// The shards that a rank saves, or what it is to fill.
+// The states of a rank, each as a region of one of the model's.
 template <typename Visit>
-void for_each_shard(const RankPrograms& programs, RankState& rank, Visit visit) {
-  for (const auto& [name, state] : programs.changing_states(rank.rank())) {
-    const spmd::Placement& placement = *state.placement;
-    const checkpoint::TensorType tensor{name, state.value->dtype(), bound_dims(*placement.global.shape, {})};
-    visit(tensor, placement.sharding, rank.slot(programs, state.value));
-  }
+void for_each_shard(const RankPrograms& programs, const WholeStates& wholes, RankState& rank, Visit visit) {
+  const auto own = programs.changing_states(rank.rank());
+  for (const auto& [name, whole] : wholes)
+    for (const WholeState::Piece& piece : whole.pieces) {
+      const auto state = own.find(piece.state);
+      if (state == own.end()) continue;
+      visit(checkpoint::TensorType{name, whole.dtype, whole.dims}, piece.begin, state->second.placement->sharding,
+            rank.slot(programs, state->second.value));
+    }
 }
 
 template <typename Work>
@@ -48,14 +52,15 @@ void write_rank(const std::filesystem::path& folder, int64_t step, int rank, con
                 const std::vector<int64_t>& coordinates, const std::vector<SavedShard>& shards) {
   checkpoint::RankFile file(folder, step, rank);
   for (const SavedShard& saved : shards)
-    checkpoint::add_shard(file, saved.tensor, saved.sharding, mesh, coordinates, kNoSymbols, saved.shard.data);
+    checkpoint::add_shard(file, saved.tensor, saved.sharding, mesh, coordinates, kNoSymbols, saved.shard.data,
+                          saved.at);
   if (const auto problem = file.finish()) throw Error(ErrorKind::running, "checkpoint", *problem);
 }
 
 }  // namespace
 
 std::string Executor::model_of_states() const {
-  return checkpoint::fingerprint_of(types_of(*impl_->programs));
+  return checkpoint::fingerprint_of(types_of(whole_states(*impl_->programs)));
 }
 
 bool Executor::is_together() const {
@@ -69,6 +74,8 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
   impl_->store->require_whole();
   const std::shared_ptr<const RankPrograms> programs = impl_->programs;
   impl_->join(*programs);
+  const WholeStates wholes = whole_states(*programs);
+  require_whole(wholes);
   auto shards = std::make_shared<std::vector<std::vector<SavedShard>>>(impl_->ranks.size());
   impl_->on_all([&](size_t n) {
     RankState& rank = *impl_->ranks[n];
@@ -81,7 +88,7 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
           if (slot.bytes > 0)
             rank.read(slot.current.get(), slot.bytes,
                       [&](const void* part) { std::memcpy(copy.mutable_data(), part, slot.bytes); });
-          (*shards)[n].push_back({tensor, sharding, std::move(copy)});
+          (*shards)[n].push_back({tensor, at, sharding, std::move(copy)});
         });
   });
   std::vector<std::pair<int, std::vector<int64_t>>> who;
@@ -123,23 +130,28 @@ void Executor::load_states(const checkpoint::Checkpoint& saved) {
   impl_->commit();
   const RankPrograms& programs = *impl_->programs;
   impl_->join(programs);
-  const std::vector<checkpoint::TensorType> tensors = types_of(programs);
+  const WholeStates wholes = whole_states(programs);
+  require_whole(wholes);
+  const std::vector<checkpoint::TensorType> tensors = types_of(wholes);
   std::set<std::string> names;
-  for (const checkpoint::TensorType& tensor : tensors) names.insert(tensor.name);
+  for (const auto& [name, whole] : wholes)
+    for (const WholeState::Piece& piece : whole.pieces) names.insert(piece.state);
   saved.require_model(checkpoint::fingerprint_of(tensors), tensors);
   impl_->on_all([&](size_t n) {
-    for_each_shard(programs, *impl_->ranks[n], [](const auto&, const auto&, StateSlot&) {});  // may fail
+    for_each_shard(programs, wholes, *impl_->ranks[n],
+                   [](const auto&, const auto&, const auto&, StateSlot&) {});  // may fail
   });
   impl_->store->note_torn(names);
   impl_->on_all([&](size_t n) {
     RankState& rank = *impl_->ranks[n];
-    for_each_shard(
-        programs, rank, [&](const checkpoint::TensorType& tensor, const Sharding& sharding, StateSlot& slot) {
-          if (slot.bytes == 0) return;
-          rank.write(slot.current.get(), slot.bytes, [&](void* part) {
-            checkpoint::read_shard(saved, tensor.name, sharding, programs.mesh(), rank.coordinates(), kNoSymbols, part);
-          });
-        });
+    for_each_shard(programs, rank,
+                   [&](const checkpoint::TensorType& tensor, const Sharding& sharding, StateSlot& slot) {
+                     if (slot.bytes == 0) return;
+                     rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+                       checkpoint::read_shard(saved, tensor.name, sharding, programs.mesh(), rank.coordinates(),
+                                              kNoSymbols, part, at);
+                     });
+                   });
   });
   impl_->store->note_written(names);
 }

@@ -2,6 +2,7 @@
 
 #include "tessera/runtime/executor_impl.h"
 #include "tessera/runtime/output_parts.h"
+#include "tessera/runtime/whole_states.h"
 
 /// What ranks hold between runs: states that are read and set, and values that a run has kept.
 namespace tessera::runtime {
@@ -27,7 +28,7 @@ void load_part(RankState& rank, StateSlot& slot, const Box& box, const void* who
   });
 }
 
-std::string names_of(const std::map<std::string, RankPrograms::Output>& states) {
+std::string names_of(const WholeStates& states) {
   std::vector<std::string> names;
   for (const auto& [name, state] : states) names.push_back("'" + name + "'");
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
@@ -42,14 +43,19 @@ Executor::Tensors Executor::states() {
   const RankPrograms& programs = *impl_->programs;
   impl_->join(programs);
   const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
-  Tensors states;
+  const WholeStates wholes = whole_states(programs);
+  require_whole(wholes);
+  Tensors states, divided;  // by the names of the programs' states; of those of the model's that are in pieces
   try {
-    for (const auto& [name, state] : all) {
-      const Dims dims = bound_dims(*state.placement->global.shape, {});
-      const size_t bytes = bytes_of(state.value->dtype(), count_of(dims));
-      auto held = impl_->memory.hold(bytes, fmt::format("the whole of '{}'", name));
-      states[name] = device::MemoryLimit::released_with(Tensor::zeros(state.value->dtype(), dims), std::move(held));
-    }
+    const auto allocate = [&](const std::string& name, DType dtype, const Dims& dims) {
+      auto held = impl_->memory.hold(bytes_of(dtype, count_of(dims)), fmt::format("the whole of '{}'", name));
+      return device::MemoryLimit::released_with(Tensor::zeros(dtype, dims), std::move(held));
+    };
+    for (const auto& [name, state] : all)
+      states[name] = allocate(name, state.value->dtype(), bound_dims(*state.placement->global.shape, {}));
+    if (impl_->is_whole())
+      for (const auto& [name, state] : wholes)
+        if (state.is_divided(name)) divided[name] = allocate(name, state.dtype, state.dims);
   } catch (...) {  // processes that wait for this one are told
     if (impl_->here.size() < static_cast<size_t>(impl_->world->size()))
       impl_->on_all([failed = std::current_exception()](size_t) { std::rethrow_exception(failed); });
@@ -69,27 +75,40 @@ Executor::Tensors Executor::states() {
         }
       },
       {&states});
-  return impl_->is_whole() ? std::move(states) : Tensors{};
+  if (!impl_->is_whole()) return {};
+  for (auto& [name, whole] : divided) {
+    join_pieces(wholes.at(name), states, whole);
+    for (const WholeState::Piece& piece : wholes.at(name).pieces) states.erase(piece.state);
+  }
+  states.merge(divided);
+  return states;
 }
 
-void Executor::set_states(const Tensors& given) {
+void Executor::set_states(const Tensors& wholes) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
   impl_->commit();
   const RankPrograms& programs = *impl_->programs;
-  const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
-  impl_->alike(given, [&]() -> Symbols {
-    for (const auto& [name, tensor] : given) {
+  const WholeStates all = whole_states(programs);
+  Tensors given;  // by the names of the programs' states
+  impl_->alike(wholes, [&]() -> Symbols {
+    require_whole(all);
+    for (const auto& [name, tensor] : wholes) {
       auto state = all.find(name);
       if (state == all.end())
         fail("state", "the program has no state '{}' that changes; it has: {}", name, names_of(all));
-      const Dims dims = bound_dims(*state->second.placement->global.shape, {});
-      if (tensor.dtype != state->second.value->dtype() || tensor.dims != dims)
+      const auto& [dtype, dims, pieces] = state->second;
+      if (tensor.dtype != dtype || tensor.dims != dims)
         fail("state", "the state '{}' is {} [{}], but the array is {} [{}]; give one of the state's type", name,
-             name_of(state->second.value->dtype()), fmt::join(dims, ", "), name_of(tensor.dtype),
-             fmt::join(tensor.dims, ", "));
+             name_of(dtype), fmt::join(dims, ", "), name_of(tensor.dtype), fmt::join(tensor.dims, ", "));
     }
     return {};
   });
+  for (const auto& [name, tensor] : wholes) {
+    if (all.at(name).is_divided(name))
+      cut_pieces(all.at(name), tensor, given);
+    else
+      given.emplace(name, tensor);
+  }
   std::set<std::string> names;
   for (const auto& [name, tensor] : given) names.insert(name);
   const auto on_each = [&](const std::function<void(RankState&, const Value*, const Tensor&)>& visit) {

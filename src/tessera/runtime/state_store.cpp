@@ -35,15 +35,15 @@ void RankStates::abandon_memory() const {
 }
 
 void StateStore::admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
-                       const std::set<std::string>& changing, const std::set<std::string>& fixed) {
+                      const WholeStates& changing, const std::set<std::string>& fixed) {
   if (mesh_ && (mesh_->str() != mesh.str() || here_ != here))
     fail("state", "the states are of ranks of the mesh {}, but the program is for {}; share states on one mesh only",
          mesh_->str(), mesh.str());
   if (mesh_ && device_ != device)
     fail("state", "the states are on the device '{}', but the session is for '{}'; share states on one device only",
          device_, device);
-  const auto refuse_shared = [](const std::set<std::string>& a, const std::set<std::string>& b) {
-    for (const std::string& name : a)
+  const auto refuse_shared = [](const WholeStates& a, const std::set<std::string>& b) {
+    for (const auto& [name, state] : a)
       if (b.contains(name))
         fail("state",
              "the state '{}' changes in one of the programs that share it, but not in the other; name it as one that "
@@ -51,7 +51,13 @@ void StateStore::admit(const Mesh& mesh, const std::vector<int>& here, std::stri
              name);
   };
   refuse_shared(changing, fixed_);
-  refuse_shared(fixed, changing_);
+  refuse_shared(changing_, fixed);
+  for (const auto& [name, state] : changing)
+    if (auto known = changing_.find(name); known != changing_.end() && !(known->second == state))
+      fail("state",
+           "the programs that share the state '{}' hold it in different ways, one {}, the other {}; name it in an "
+           "annotation or --store of both, so that it stays whole",
+           name, known->second.str(name), state.str(name));
   mesh_ = mesh;
   device_ = device;
   here_ = here;

@@ -11,6 +11,7 @@
 
 #include "tessera/bind/state_slot.h"
 #include "tessera/mesh/mesh.h"
+#include "tessera/runtime/whole_states.h"
 
 namespace tessera::runtime {
 
@@ -41,10 +42,10 @@ class RankStates {
 class StateStore {
  public:
   /// Admits a program whose ranks of this process are `here`, with the states that change and those that do not, by
-  /// name. Throws a user error if the store is another mesh's, other ranks' or on another device, or if a state changes
-  /// in one program only.
-  void admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
-             const std::set<std::string>& changing, const std::set<std::string>& fixed);
+  /// their names in the model. Throws a user error if the store is another mesh's, other ranks' or on another device,
+  /// or if a state changes in one program only, or is in other pieces there.
+  void admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device, const WholeStates& changing,
+            const std::set<std::string>& fixed);
 
   /// The states of a rank of this process, which the first call makes.
   RankStates& of(int rank);
@@ -66,7 +67,8 @@ class StateStore {
   std::optional<Mesh> mesh_;
   std::vector<int> here_;
   std::string device_;
-  std::set<std::string> changing_, fixed_, torn_;
+  WholeStates changing_;
+  std::set<std::string> fixed_, torn_;
 };
 
 }  // namespace tessera::runtime

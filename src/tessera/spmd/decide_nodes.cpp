@@ -301,7 +301,8 @@ class Decider {
 
   void store_sources() {
     for (const auto& value : graph_.values())  // what nothing reads
-      if (value->next) decisions_.sources[value.get()] = Sharding::replicated(value->shape());
+      if (value->next || (value->changing && value->origin))
+        decisions_.sources[value.get()] = Sharding::replicated(value->shape());
     for (const auto& [value, slots] : layout_.of_value) {
       if (value->producer) continue;
       bool annotated = layout_.slots[slots.front()].annotated;

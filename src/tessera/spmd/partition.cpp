@@ -1,6 +1,7 @@
 #include "tessera/spmd/partition.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/spmd/equal_extents.h"
@@ -31,6 +32,7 @@ class Partitioner {
     for (const auto& value : source_.values())
       if (value->next)
         local().set_next(source(value.get()), laid_out(value->next, decisions_.sources.at(value.get()), "its state"));
+    add_other_pieces();
     erase_dead(program_);
     local().verify("partition");
     return std::move(program_);
@@ -81,7 +83,17 @@ class Partitioner {
     }
     value->extra = global->extra;
     add_version(global, value, sharding);
+    program_.placements[value].origin = global->origin;
     return value;
+  }
+
+  // A state that changes is read and set whole, so that a program that uses one of its pieces has the others, too.
+  void add_other_pieces() {
+    std::set<std::string_view> used;
+    for (const auto& [global, versions] : versions_)
+      if (global->changing && global->origin) used.insert(global->origin->name);
+    for (const auto& value : source_.values())
+      if (value->changing && value->origin && used.contains(value->origin->name)) source(value.get());
   }
 
   // A version of a global value in the wanted layout: an existing one, or the cheapest reshard of one.

@@ -24,6 +24,7 @@ struct Placement {
   std::string name;  ///< of the global value
   TensorType global;
   Sharding sharding;
+  std::optional<StateOrigin> origin = {};  ///< of a state that is a piece of a parameter
 };
 
 /// A graph input or output of a Program.

@@ -390,6 +390,7 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
     taken->changing = origin->changing;
     graph.replace_uses(shard, taken);
     program.placements[taken] = program.placement(shard);
+    program.placements[taken].origin = program.placement(origin).origin;
     if (next) {
       graph.set_next(origin, nullptr);
       graph.set_next(taken, next->shard);
