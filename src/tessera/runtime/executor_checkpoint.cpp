@@ -80,7 +80,8 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
   impl_->on_all([&](size_t n) {
     RankState& rank = *impl_->ranks[n];
     for_each_shard(
-        *programs, rank, [&](const checkpoint::TensorType& tensor, const Sharding& sharding, StateSlot& slot) {
+        *programs, wholes, rank,
+        [&](const checkpoint::TensorType& tensor, const Dims& at, const Sharding& sharding, StateSlot& slot) {
           if (!checkpoint::saves_shard(sharding, programs->mesh(), rank.coordinates())) return;
           const int64_t elements = static_cast<int64_t>(slot.bytes) * 8 / bits_of(tensor.dtype);
           auto held = impl_->memory.hold(slot.bytes, fmt::format("the copy of '{}' for a checkpoint", tensor.name));
@@ -144,14 +145,15 @@ void Executor::load_states(const checkpoint::Checkpoint& saved) {
   impl_->store->note_torn(names);
   impl_->on_all([&](size_t n) {
     RankState& rank = *impl_->ranks[n];
-    for_each_shard(programs, rank,
-                   [&](const checkpoint::TensorType& tensor, const Sharding& sharding, StateSlot& slot) {
-                     if (slot.bytes == 0) return;
-                     rank.write(slot.current.get(), slot.bytes, [&](void* part) {
-                       checkpoint::read_shard(saved, tensor.name, sharding, programs.mesh(), rank.coordinates(),
-                                              kNoSymbols, part, at);
-                     });
-                   });
+    for_each_shard(
+        programs, wholes, rank,
+        [&](const checkpoint::TensorType& tensor, const Dims& at, const Sharding& sharding, StateSlot& slot) {
+          if (slot.bytes == 0) return;
+          rank.write(slot.current.get(), slot.bytes, [&](void* part) {
+            checkpoint::read_shard(saved, tensor.name, sharding, programs.mesh(), rank.coordinates(), kNoSymbols, part,
+                                   at);
+          });
+        });
   });
   impl_->store->note_written(names);
 }
