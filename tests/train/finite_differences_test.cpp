@@ -3,48 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "tessera/base/error.h"
 #include "tessera/kernels/kernel.h"
 #include "tessera/ops/op.h"
-#include "train/differentiated.h"
+#include "train/closeness.h"
 #include "train/gradient_cases.h"
 
 namespace tessera::train {
 namespace {
 
 using property::Subject;
-
-/// How far a gradient may be from the difference quotients, as a part of the largest of them or of 1; and the step.
-struct Closeness {
-  DType type;
-  double step, relative;
-};
-constexpr Closeness kFloat64{DType::float64, 0x1p-14, 1e-7};
-/// For kernels without float64. The step is a power of two, in which what is linear or bilinear has no error.
-constexpr Closeness kFloat32{DType::float32, 0x1p-5, 2e-4};
-
-void expect_close(const Differentiated& made, const Closeness& closeness) {
-  const auto results = run_on_one(made.backward);
-  for (const auto& [source, quotients] : difference_quotients(made, closeness.step)) {
-    const auto found = results.find("grad." + source);
-    // None means 0 everywhere.
-    const std::vector<double> gradient =
-        found == results.end() ? std::vector<double>(quotients.size(), 0) : doubles_of(found->second);
-    if (found != results.end()) {
-      EXPECT_EQ(found->second.dims, made.forward.inputs.at(source).dims) << made.forward.name;
-      EXPECT_EQ(found->second.dtype, closeness.type) << made.forward.name;
-    }
-    ASSERT_EQ(gradient.size(), quotients.size()) << made.forward.name << ", by " << source;
-    double largest = 1;
-    for (double quotient : quotients) largest = std::max(largest, std::abs(quotient));
-    for (size_t i = 0; i < quotients.size(); ++i)
-      ASSERT_NEAR(gradient[i], quotients[i], closeness.relative * largest)
-          << made.forward.name << ", by element " << i << " of " << source
-          << "\nTESSERA_TEST_SEED=" << property::base_seed();
-  }
-}
 
 std::map<OperatorKey, std::vector<Subject>> cases_by_operator() {
   std::map<OperatorKey, std::vector<Subject>> by_operator;
@@ -55,13 +23,6 @@ std::map<OperatorKey, std::vector<Subject>> cases_by_operator() {
 const std::map<OperatorKey, std::vector<Subject>>& cases() {
   static const std::map<OperatorKey, std::vector<Subject>> all = cases_by_operator();
   return all;
-}
-
-std::vector<OperatorKey> with_gradient() {
-  std::vector<OperatorKey> keys;
-  for (const ops::OpDef* op : ops::all_ops())
-    if (op->gradient) keys.emplace_back(op->domain, op->type);
-  return keys;
 }
 
 class Gradients : public testing::TestWithParam<OperatorKey> {};

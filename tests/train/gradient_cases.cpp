@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "property/cases.h"
+#include "tessera/ops/op.h"
 
 namespace tessera::train {
 namespace {
@@ -406,13 +407,6 @@ void add_attentions(CaseList& list) {
 
       add("a boolean mask of [" + mask + "]", {"2 6 5 2", "2 3 4 2", "2 3 4 2", mask}, {causal}, true);
   }
-  list.add("Attention", "a mask that hides keys and whole rows", [](Builder& b) -> Operands {
-    constexpr float kHidden = -std::numeric_limits<float>::infinity();
-    Tensor mask = Tensor::of<float>(DType::float32, {2, 3}, {0, kHidden, 0.5f, kHidden, kHidden, kHidden});
-    Value* hidden = b.node("Where", {b.constant(Tensor::of<uint8_t>(DType::boolean, {2, 3}, {1, 0, 1, 0, 0, 0})),
-                                     b.number(0.5), b.constant(mask)});
-    return {b.input("1 2 2 4", Fill::unit), b.input("1 2 3 4", Fill::unit), b.input("1 2 3 4", Fill::unit), hidden};
-  });
   add("all at once", {"2 6 5 2", "2 3 5 2", "2 3 5 3", "6 5 5"},
       {causal, left(3), {"softcap", 0.8f}, {"scale", 0.9f}});
   add("packed, all at once", {"2 5 12", "2 5 6", "2 5 9", "2 6 5 5"},
@@ -441,6 +435,13 @@ std::vector<Subject> gradient_cases() {
     append(list.take());
   }
   return all;
+}
+
+std::vector<OperatorKey> with_gradient() {
+  std::vector<OperatorKey> keys;
+  for (const ops::OpDef* op : ops::all_ops())
+    if (op->gradient) keys.emplace_back(op->domain, op->type);
+  return keys;
 }
 
 const std::map<OperatorKey, std::string>& without_gradient() {

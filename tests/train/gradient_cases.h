@@ -17,6 +17,9 @@ OperatorKey key_of(const property::Subject& subject);
 /// One-node graphs: those of the property tests, and more attributes where gradients have cases of their own.
 std::vector<property::Subject> gradient_cases();
 
+/// Operators that have one.
+std::vector<OperatorKey> with_gradient();
+
 /// Operators without a gradient, and why: all that there are.
 const std::map<OperatorKey, std::string>& without_gradient();
 
