@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "api/same_bits.h"
 #include "tessera/io/npz.h"
@@ -34,9 +36,8 @@ const std::vector<Reference>& references() {
       made.push_back({std::move(name), std::move(model), {}});
       Training& training = made.back().training;
       training.optimizer = std::move(optimizer);
-      training.learning_rates.clear();
-      for (double rate : read_npz(kTrainingFolder + made.back().name + ".npz").at("learning_rate").as<double>())
-        training.learning_rates.push_back(static_cast<float>(rate));
+      const Tensor rates = read_npz(kTrainingFolder + made.back().name + ".npz").at("learning_rate");
+      for (double rate : rates.as<double>()) training.learning_rates.push_back(static_cast<float>(rate));
       return training;
     };
     const std::string adamw = "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1";
@@ -95,36 +96,46 @@ class TrainingReferences : public testing::TestWithParam<std::tuple<size_t, size
   const Reference& reference() const { return references()[std::get<0>(GetParam())]; }
   const Layout& layout() const { return layouts()[std::get<1>(GetParam())]; }
 
-  Trained train() const {
-    const std::map<std::string, Tensor> data = read_npz(kTrainingFolder + reference().model + "/data.npz");
+  void SetUp() override {
+    data_ = read_npz(kTrainingFolder + reference().model + "/data.npz");
     const Model model = Model::load(kTrainingFolder + reference().model + "/model.onnx");
     Training training = reference().training;
     for (const TensorInfo& input : model.inputs())
-      if (input.shape && data.contains(input.name))
-        for (size_t d = 0; d < input.shape->size(); ++d)
-          training.sizes.emplace(input.shape->at(d), data.at(input.name).dims[d + 1]);
+      for (size_t d = 0; d < input.shape.size(); ++d)
+        if (!std::isdigit(static_cast<unsigned char>(input.shape[d].front())))
+          training.sizes.emplace(input.shape[d], data_.at(input.name).dims[d + 1]);
     const TrainingStep step = training_step(model, training);
+    parameters_ = step.parameters;
     std::vector<std::string> outputs;
     for (const TensorInfo& output : step.model.outputs()) outputs.push_back(output.name);
-    for (const std::string& parameter : step.parameters) outputs.push_back("grad." + parameter);
+    for (const std::string& parameter : parameters_) outputs.push_back("grad." + parameter);
     Plan plan;
     plan.presets = layout().presets;
-    Session session(compile(step.model.with_outputs(outputs), Mesh::parse(layout().mesh), plan), test::one_thread());
+    program_ = compile(step.model.with_outputs(outputs), Mesh::parse(layout().mesh), plan);
+  }
+
+  Trained train() const {
+    Session session(*program_, test::one_thread());
     Trained made;
-    const auto steps = static_cast<int64_t>(training.learning_rates.size());
+    const auto steps = static_cast<int64_t>(reference().training.learning_rates.size());
     for (int64_t i = 0; i < steps; ++i) {
       Tensors batch;
-      for (const auto& [name, all] : data) batch.emplace(name, of_step(all, i));
-      Tensors results = session.run(batch);
+      for (const auto& [name, all] : data_) batch.emplace(name, of_step(all, i));
+      const Tensors results = session.run(batch);
       made.losses.push_back(results.at("loss").as<float>()[0]);
       made.norms.push_back(results.at("grad_norm").as<float>()[0]);
       if (i == 0)
-        for (const std::string& parameter : step.parameters)
+        for (const std::string& parameter : parameters_)
           made.first_gradients.emplace(parameter, results.at("grad." + parameter));
     }
     made.final_states = session.states();
     return made;
   }
+
+ private:
+  std::map<std::string, Tensor> data_;
+  std::vector<std::string> parameters_;
+  std::optional<Program> program_;
 };
 
 void expect_steps(const std::vector<double>& made, const Tensor& wanted, std::string_view what) {
