@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <map>
@@ -69,11 +70,20 @@ struct Layout {
 };
 
 const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all = {
-      {"dp=1", ""},           {"dp=2", ""},        {"tp=2", ""},        {"tp=3", ""},
-      {"dp=2,tp=2", ""},      {"fsdp=2", ""},      {"fsdp=3", ""},      {"fsdp=2,tp=2", ""},
-      {"dp=2,fsdp=2", ""},    {"dp=4", "dp+zero1"},   {"dp=4", "dp+zero2"},   {"dp=4", "zero3"},
-      {"tp=2", "megatron+sequence"}, {"tp=3", "megatron+sequence"}};
+  static const std::vector<Layout> all = {{"dp=1", ""},
+                                          {"dp=2", ""},
+                                          {"tp=2", ""},
+                                          {"tp=3", ""},
+                                          {"dp=2,tp=2", ""},
+                                          {"fsdp=2", ""},
+                                          {"fsdp=3", ""},
+                                          {"fsdp=2,tp=2", ""},
+                                          {"dp=2,fsdp=2", ""},
+                                          {"dp=4", "dp+zero1"},
+                                          {"dp=4", "dp+zero2"},
+                                          {"dp=4", "zero3"},
+                                          {"tp=2", "megatron+sequence"},
+                                          {"tp=3", "megatron+sequence"}};
   return all;
 }
 
@@ -83,6 +93,33 @@ Tensor of_step(const Tensor& all, int64_t step) {
   one.bytes = all.bytes / static_cast<size_t>(all.dims.front());
   one.data = all.data + static_cast<size_t>(step) * one.bytes;
   return one;
+}
+
+const Reference& reference_named(std::string_view name) {
+  return *std::find_if(references().begin(), references().end(),
+                       [&](const Reference& each) { return each.name == name; });
+}
+
+std::map<std::string, Tensor> data_of(const Reference& reference) {
+  return read_npz(kTrainingFolder + reference.model + "/data.npz");
+}
+
+/// The step on a mesh, whose gradients are outputs, too; and the parameters that it trains.
+std::pair<Program, std::vector<std::string>> program_of(const Reference& reference, const Layout& layout) {
+  const auto data = data_of(reference);
+  const Model model = Model::load(kTrainingFolder + reference.model + "/model.onnx");
+  Training training = reference.training;
+  for (const TensorInfo& input : model.inputs())
+    for (size_t d = 0; d < input.shape.size(); ++d)
+      if (!std::isdigit(static_cast<unsigned char>(input.shape[d].front())))
+        training.sizes.emplace(input.shape[d], data.at(input.name).dims[d + 1]);
+  const TrainingStep step = training_step(model, training);
+  std::vector<std::string> outputs;
+  for (const TensorInfo& output : step.model.outputs()) outputs.push_back(output.name);
+  for (const std::string& parameter : step.parameters) outputs.push_back("grad." + parameter);
+  Plan plan;
+  plan.presets = layout.presets;
+  return {compile(step.model.with_outputs(outputs), Mesh::parse(layout.mesh), plan), step.parameters};
 }
 
 /// What a run of all steps gives.
@@ -97,21 +134,10 @@ class TrainingReferences : public testing::TestWithParam<std::tuple<size_t, size
   const Layout& layout() const { return layouts()[std::get<1>(GetParam())]; }
 
   void SetUp() override {
-    data_ = read_npz(kTrainingFolder + reference().model + "/data.npz");
-    const Model model = Model::load(kTrainingFolder + reference().model + "/model.onnx");
-    Training training = reference().training;
-    for (const TensorInfo& input : model.inputs())
-      for (size_t d = 0; d < input.shape.size(); ++d)
-        if (!std::isdigit(static_cast<unsigned char>(input.shape[d].front())))
-          training.sizes.emplace(input.shape[d], data_.at(input.name).dims[d + 1]);
-    const TrainingStep step = training_step(model, training);
-    parameters_ = step.parameters;
-    std::vector<std::string> outputs;
-    for (const TensorInfo& output : step.model.outputs()) outputs.push_back(output.name);
-    for (const std::string& parameter : parameters_) outputs.push_back("grad." + parameter);
-    Plan plan;
-    plan.presets = layout().presets;
-    program_ = compile(step.model.with_outputs(outputs), Mesh::parse(layout().mesh), plan);
+    data_ = data_of(reference());
+    auto [program, parameters] = program_of(reference(), layout());
+    program_ = std::move(program);
+    parameters_ = std::move(parameters);
   }
 
   Trained train() const {
@@ -189,12 +215,23 @@ INSTANTIATE_TEST_SUITE_P(OnMeshes, TrainingReferences,
                                           testing::Range(size_t{0}, layouts().size())),
                          [](const auto& info) {
                            const Layout& layout = layouts()[std::get<1>(info.param)];
-                           std::string name = references()[std::get<0>(info.param)].name + "_" + layout.mesh + "_" +
-                                              layout.presets;
+                           std::string name =
+                               references()[std::get<0>(info.param)].name + "_" + layout.mesh + "_" + layout.presets;
                            for (char& c : name)
                              if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
                            return name;
                          });
+
+// Pooling's indices and all else that a CNN computes stay where its images are: nothing is gathered.
+TEST(TrainingCommunication, of_images_on_replicas_is_a_reduction_for_each_gradient) {
+  for (const std::string mesh : {"dp=2", "dp=4"}) {
+    const Program program = program_of(reference_named("cnn-sgd"), {mesh, ""}).first;
+    std::map<std::string, int64_t> counts;
+    for (const CollectiveSummary& entry : program.summary().collectives) counts[entry.kind] += entry.count;
+    // Nine parameters train; the loss's sum and its count of labels.
+    EXPECT_EQ(counts, (std::map<std::string, int64_t>{{"all_reduce", 9 + 2}})) << mesh;
+  }
+}
 
 }  // namespace
 }  // namespace tessera

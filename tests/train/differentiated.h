@@ -37,8 +37,8 @@ Tensor tensor_of(DType type, const Dims& dims, const std::vector<double>& values
 /// The outputs of a subject on one rank.
 runtime::Executor::Tensors run_on_one(const property::Subject& subject);
 
-/// For each element x of each source the central difference quotients Q of the loss, (4·Q(h) − Q(2h)) / 3, whose error is
-/// in the order of h⁴.
+/// For each element x of each source the central difference quotients Q of the loss, (4·Q(h) − Q(2h)) / 3, whose error
+/// is in the order of h⁴.
 std::map<std::string, std::vector<double>> difference_quotients(const Differentiated& of, double h);
 
 }  // namespace tessera::train

@@ -56,9 +56,11 @@ void add_broadcasts(CaseList& list) {
         b.bind("b", 3);
         return {b.input(left, kind.left), b.input(right, kind.right)};
       });
-  list.add("Mod", "fmod, both ways", [](Builder& b) -> Operands {
-    return {b.input("3 1"), b.input("1 4", Fill::nonzero)};
-  }, {number("fmod", 1)});
+  list.add("Mod", "fmod, both ways",
+           [](Builder& b) -> Operands {
+             return {b.input("3 1"), b.input("1 4", Fill::nonzero)};
+           },
+           {number("fmod", 1)});
   for (double exponent : {0.0, 1.0, 2.0, 3.0, -1.0, 0.5})
     list.add("Pow", fmt::format("to the {}", exponent), [&](Builder& b) -> Operands {
       return {b.input("3 4", Fill::positive), b.number(exponent)};
@@ -72,9 +74,7 @@ void add_broadcasts(CaseList& list) {
     return {b.input("4 1", Fill::integers, DType::boolean), b.input("6"), b.input("1 1")};
   });
   list.add("Clip", "the lower end", [](Builder& b) -> Operands { return {b.input("6 4"), b.number(-2)}; });
-  list.add("Clip", "crossed ends", [](Builder& b) -> Operands {
-    return {b.input("6 4"), b.number(3), b.number(-2)};
-  });
+  list.add("Clip", "crossed ends", [](Builder& b) -> Operands { return {b.input("6 4"), b.number(3), b.number(-2)}; });
   for (std::string_view type : {"Max", "Min", "Sum", "Mean"})
     list.add(type, "the same operand twice", [](Builder& b) -> Operands {
       Value* x = b.input("4 3");
@@ -99,18 +99,22 @@ void add_shapes(CaseList& list) {
   list.add("Tile", "no times", [](Builder& b) -> Operands { return {b.input("3 4"), b.ints({0, 2})}; });
   list.add("Tile", "three dimensions", [](Builder& b) -> Operands { return {b.input("2 1 3"), b.ints({2, 3, 1})}; });
   list.add("Concat", "one operand", reals({"2 3"}), {axis(-2)});
-  list.add("Concat", "the same operand twice", [](Builder& b) -> Operands {
-    Value* x = b.input("2 3");
-    return {x, b.input("1 3"), x};
-  }, {axis(0)});
+  list.add("Concat", "the same operand twice",
+           [](Builder& b) -> Operands {
+             Value* x = b.input("2 3");
+             return {x, b.input("1 3"), x};
+           },
+           {axis(0)});
   list.add("Split", "one piece", reals({"2 6"}), {axis(-1), number("num_outputs", 1)});
   list.add("Reshape", "nothing to nothing", [](Builder& b) -> Operands { return {b.input("2 0 3"), b.ints({0, -1})}; });
   list.add("Squeeze", "to a scalar", reals({"1 1"}));
   for (int64_t k : {-2, 0, 1})
     for (int64_t upper : {0, 1})
-      list.add("Trilu", fmt::format("k {} upper {}", k, upper), [&](Builder& b) -> Operands {
-        return {b.input("2 4 5"), b.integer(k)};
-      }, {number("upper", upper)});
+      list.add("Trilu", fmt::format("k {} upper {}", k, upper),
+               [&](Builder& b) -> Operands {
+                 return {b.input("2 4 5"), b.integer(k)};
+               },
+               {number("upper", upper)});
   list.add("Transpose", "five dimensions", reals({"2 1 3 2 2"}), {ints("perm", {4, 1, 0, 3, 2})});
 
   const auto slice = [&](std::string_view what, std::string_view from, Ints starts, Ints ends, Ints axes, Ints steps) {
@@ -133,23 +137,27 @@ void add_shapes(CaseList& list) {
 
   for (std::string mode : {"constant", "edge", "reflect", "wrap"}) {
     const auto pad = [&](std::string_view what, std::string_view from, Ints pads, Ints axes) {
-      list.add("Pad", mode + ", " + std::string(what), [&](Builder& b) -> Operands {
-        Operands operands{b.bind("b", 3).input(from), b.ints(pads)};
-        if (!axes.empty()) {
-          operands.resize(4);
-          operands[3] = b.ints(axes);
-        }
-        return operands;
-      }, {word("mode", mode)});
+      list.add("Pad", mode + ", " + std::string(what),
+               [&](Builder& b) -> Operands {
+                 Operands operands{b.bind("b", 3).input(from), b.ints(pads)};
+                 if (!axes.empty()) {
+                   operands.resize(4);
+                   operands[3] = b.ints(axes);
+                 }
+                 return operands;
+               },
+               {word("mode", mode)});
     };
     pad("both dimensions", "4 5", {1, 2, 3, 1}, {});
     pad("a negative axis", "2 4 3", {2, 1}, {-2});
     pad("less than nothing", "4 5", {-1, 2, 1, -2}, {});
     pad("of a symbolic batch", "b 4", {0, 1, 0, 2}, {});
   }
-  list.add("Pad", "edge, less than nothing on both sides", [](Builder& b) -> Operands {
-    return {b.input("5 3"), b.ints({-1, 0, -2, 0})};
-  }, {word("mode", "edge")});
+  list.add("Pad", "edge, less than nothing on both sides",
+           [](Builder& b) -> Operands {
+             return {b.input("5 3"), b.ints({-1, 0, -2, 0})};
+           },
+           {word("mode", "edge")});
   list.add("Pad", "with a trained value", [](Builder& b) -> Operands {
     return {b.input("3 4"), b.ints({1, -1, 0, 2}), b.input("")};
   });
@@ -158,30 +166,40 @@ void add_shapes(CaseList& list) {
 void add_resizes(CaseList& list) {
   const auto scaled = [&](std::string_view what, std::string_view from, std::vector<float> scales,
                           std::vector<Attribute> attributes) {
-    list.add("Resize", what, [&](Builder& b) -> Operands {
-      return {b.input(from), nullptr,
-              b.constant(Tensor::of<float>(DType::float32, {static_cast<int64_t>(scales.size())}, scales))};
-    }, std::move(attributes));
+    list.add(
+        "Resize", what,
+        [&](Builder& b) -> Operands {
+          return {b.input(from), nullptr,
+                  b.constant(Tensor::of<float>(DType::float32, {static_cast<int64_t>(scales.size())}, scales))};
+        },
+        std::move(attributes));
   };
   for (std::string mode : {"nearest", "linear", "cubic"})
-    for (std::string coordinates : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
-                                    "asymmetric"}) {
+    for (std::string coordinates :
+         {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}) {
       const std::vector<Attribute> attributes = {word("mode", mode),
                                                  word("coordinate_transformation_mode", coordinates)};
       scaled(mode + ", " + coordinates + ", up and down", "1 2 5 4", {1, 1, 1.7f, 0.6f}, attributes);
       scaled(mode + ", " + coordinates + ", to the same extents", "1 2 4 3", {1, 1, 1.2f, 1}, attributes);
-      list.add("Resize", mode + ", " + coordinates + ", to sizes", [](Builder& b) -> Operands {
-        return {b.input("1 2 5 4"), nullptr, nullptr, b.ints({1, 2, 3, 7})};
-      }, attributes);
+      list.add(
+          "Resize", mode + ", " + coordinates + ", to sizes",
+          [](Builder& b) -> Operands {
+            return {b.input("1 2 5 4"), nullptr, nullptr, b.ints({1, 2, 3, 7})};
+          },
+          attributes);
       std::vector<Attribute> along = attributes;
       along.push_back(ints("axes", {-1, 2}));
-      list.add("Resize", mode + ", " + coordinates + ", some axes", [](Builder& b) -> Operands {
-        return {b.input("1 2 5 4"), nullptr, nullptr, b.ints({6, 3})};
-      }, along);
+      list.add(
+          "Resize", mode + ", " + coordinates + ", some axes",
+          [](Builder& b) -> Operands {
+            return {b.input("1 2 5 4"), nullptr, nullptr, b.ints({6, 3})};
+          },
+          along);
       scaled(mode + ", " + coordinates + ", axes and scales", "1 2 5 4", {2, 0.5f}, along);
     }
   for (std::string nearest : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})
-    scaled("nearest, " + nearest, "1 1 5 4", {1, 1, 1.5f, 0.6f}, {word("mode", "nearest"), word("nearest_mode", nearest)});
+    scaled("nearest, " + nearest, "1 1 5 4", {1, 1, 1.5f, 0.6f},
+           {word("mode", "nearest"), word("nearest_mode", nearest)});
   scaled("cubic, nothing from outside", "1 1 5 4", {1, 1, 1.5f, 0.6f},
          {word("mode", "cubic"), number("exclude_outside", 1), {"cubic_coeff_a", -0.5f}});
   for (std::string mode : {"linear", "cubic"})
@@ -192,45 +210,68 @@ void add_indices(CaseList& list) {
   list.add("Gather", "repeated", [](Builder& b) -> Operands {
     return {b.input("4 3"), b.constant(Tensor::of<int64_t>(DType::int64, {2, 3}, {1, 1, -1, 3, 1, 0}))};
   });
-  list.add("Gather", "repeated in the middle, int32", [](Builder& b) -> Operands {
-    return {b.input("2 4 3"), b.constant(Tensor::of<int32_t>(DType::int32, {3}, {2, 2, -2}))};
-  }, {axis(-2)});
-  list.add("Gather", "two dimensions of indices in the middle", [](Builder& b) -> Operands {
-    return {b.input("2 4 3"), b.indices("2 2", -4, 4)};
-  }, {axis(1)});
-  list.add("Gather", "a scalar of the last", [](Builder& b) -> Operands { return {b.input("2 4"), b.integer(-3)}; },
+  list.add("Gather", "repeated in the middle, int32",
+           [](Builder& b) -> Operands {
+             return {b.input("2 4 3"), b.constant(Tensor::of<int32_t>(DType::int32, {3}, {2, 2, -2}))};
+           },
+           {axis(-2)});
+  list.add("Gather", "two dimensions of indices in the middle",
+           [](Builder& b) -> Operands {
+             return {b.input("2 4 3"), b.indices("2 2", -4, 4)};
+           },
            {axis(1)});
-  list.add("GatherElements", "repeated", [](Builder& b) -> Operands {
-    return {b.input("3 4"), b.constant(Tensor::of<int64_t>(DType::int64, {2, 4}, {0, 0, -1, 2, 0, 0, 2, -3}))};
-  }, {axis(-2)});
+  list.add("Gather", "a scalar of the last",
+           [](Builder& b) -> Operands {
+             return {b.input("2 4"), b.integer(-3)};
+           },
+           {axis(1)});
+  list.add("GatherElements", "repeated",
+           [](Builder& b) -> Operands {
+             return {b.input("3 4"), b.constant(Tensor::of<int64_t>(DType::int64, {2, 4}, {0, 0, -1, 2, 0, 0, 2, -3}))};
+           },
+           {axis(-2)});
   list.add("GatherND", "repeated", [](Builder& b) -> Operands {
     return {b.input("3 4 2"), b.constant(Tensor::of<int64_t>(DType::int64, {4, 2}, {0, -1, 0, 3, 2, 1, 0, 3}))};
   });
-  list.add("GatherND", "in two batches", [](Builder& b) -> Operands {
-    return {b.input("2 3 4 2"), b.indices("2 3 2 1", -4, 4)};
-  }, {number("batch_dims", 2)});
-  list.add("GatherND", "in a symbolic batch, repeated", [](Builder& b) -> Operands {
-    return {b.bind("b", 3).input("b 3 2"), b.indices("b 5 1", 0, 3)};
-  }, {number("batch_dims", 1)});
-  list.add("ScatterND", "added, repeated", [](Builder& b) -> Operands {
-    return {b.input("4 2"), b.constant(Tensor::of<int64_t>(DType::int64, {3, 1}, {1, 1, -1})), b.input("3 2")};
-  }, {word("reduction", "add")});
-  list.add("ScatterElements", "added, repeated, a negative axis", [](Builder& b) -> Operands {
-    return {b.input("2 4"), b.constant(Tensor::of<int64_t>(DType::int64, {2, 3}, {1, 1, -1, 0, 0, 0})),
-            b.input("2 3")};
-  }, {axis(-1), word("reduction", "add")});
+  list.add("GatherND", "in two batches",
+           [](Builder& b) -> Operands {
+             return {b.input("2 3 4 2"), b.indices("2 3 2 1", -4, 4)};
+           },
+           {number("batch_dims", 2)});
+  list.add("GatherND", "in a symbolic batch, repeated",
+           [](Builder& b) -> Operands {
+             return {b.bind("b", 3).input("b 3 2"), b.indices("b 5 1", 0, 3)};
+           },
+           {number("batch_dims", 1)});
+  list.add("ScatterND", "added, repeated",
+           [](Builder& b) -> Operands {
+             return {b.input("4 2"), b.constant(Tensor::of<int64_t>(DType::int64, {3, 1}, {1, 1, -1})), b.input("3 2")};
+           },
+           {word("reduction", "add")});
+  list.add("ScatterElements", "added, repeated, a negative axis",
+           [](Builder& b) -> Operands {
+             return {b.input("2 4"), b.constant(Tensor::of<int64_t>(DType::int64, {2, 3}, {1, 1, -1, 0, 0, 0})),
+                     b.input("2 3")};
+           },
+           {axis(-1), word("reduction", "add")});
   const auto top = [&](std::string_view what, std::string_view from, int64_t k, std::vector<Attribute> attributes) {
-    list.add("TopK", what, [&](Builder& b) -> Operands { return {b.input(from, Fill::ordered), b.ints({k})}; },
-             std::move(attributes), property::kExact, 2);
+    list.add(
+        "TopK", what,
+        [&](Builder& b) -> Operands {
+          return {b.input(from, Fill::ordered), b.ints({k})};
+        },
+        std::move(attributes), property::kExact, 2);
   };
   top("all", "3 4", 4, {});
   top("none", "3 4", 0, {});
   top("smallest of a middle dimension", "2 4 3", 2, {axis(-2), number("largest", 0)});
   for (int64_t exclusive : {0, 1})
     for (int64_t reverse : {0, 1})
-      list.add("CumSum", fmt::format("exclusive {} reverse {}", exclusive, reverse), [](Builder& b) -> Operands {
-        return {b.input("3 4 2"), b.integer(-2)};
-      }, {number("exclusive", exclusive), number("reverse", reverse)});
+      list.add("CumSum", fmt::format("exclusive {} reverse {}", exclusive, reverse),
+               [](Builder& b) -> Operands {
+                 return {b.input("3 4 2"), b.integer(-2)};
+               },
+               {number("exclusive", exclusive), number("reverse", reverse)});
 }
 
 void add_reductions(CaseList& list) {
@@ -238,11 +279,14 @@ void add_reductions(CaseList& list) {
                                 "ReduceL2", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"}) {
     const auto add = [&](std::string_view what, std::string_view from, const Ints* axes,
                          std::vector<Attribute> attributes) {
-      list.add(type, what, [&](Builder& b) -> Operands {
-        Operands operands{b.input(from, Fill::positive)};
-        if (axes) operands.push_back(b.ints(*axes));
-        return operands;
-      }, std::move(attributes));
+      list.add(
+          type, what,
+          [&](Builder& b) -> Operands {
+            Operands operands{b.input(from, Fill::positive)};
+            if (axes) operands.push_back(b.ints(*axes));
+            return operands;
+          },
+          std::move(attributes));
     };
     const Ints middle = {-2}, none = {}, two = {2, 0}, last = {-1};
     add("a middle dimension, dropped", "2 3 4", &middle, {number("keepdims", 0)});
@@ -268,10 +312,12 @@ void add_normalizations(CaseList& list) {
     list.add("RMSNormalization", fmt::format("from axis {}", along), reals({"2 3 4", scale}),
              {axis(along), {"epsilon", 0.1f}});
   }
-  list.add("BatchNormalization", "one spatial dimension", [](Builder& b) -> Operands {
-    return {b.input("2 3 4", Fill::reals), b.input("3", Fill::reals), b.input("3", Fill::reals),
-            b.weight("3", Fill::reals), b.weight("3", Fill::above_one)};
-  }, {{"epsilon", 0.1f}});
+  list.add("BatchNormalization", "one spatial dimension",
+           [](Builder& b) -> Operands {
+             return {b.input("2 3 4", Fill::reals), b.input("3", Fill::reals), b.input("3", Fill::reals),
+                     b.weight("3", Fill::reals), b.weight("3", Fill::above_one)};
+           },
+           {{"epsilon", 0.1f}});
   list.add("InstanceNormalization", "one spatial dimension", reals({"2 3 5", "3", "3"}), {{"epsilon", 0.1f}});
   list.add("GroupNormalization", "a group for each channel", reals({"2 4 3 2", "4", "4"}),
            {number("num_groups", 4), {"epsilon", 0.1f}});
@@ -316,12 +362,15 @@ void add_products(CaseList& list) {
 void add_convolutions(CaseList& list) {
   const auto add = [&](std::string_view type, std::string_view what, std::string data, std::string weight,
                        std::string bias, std::vector<Attribute> attributes) {
-    list.add(type, what, [&](Builder& b) -> Operands {
-      b.bind("b", 2);
-      Operands operands{b.input(data), b.input(weight)};
-      if (!bias.empty()) operands.push_back(b.input(bias));
-      return operands;
-    }, std::move(attributes));
+    list.add(
+        type, what,
+        [&](Builder& b) -> Operands {
+          b.bind("b", 2);
+          Operands operands{b.input(data), b.input(weight)};
+          if (!bias.empty()) operands.push_back(b.input(bias));
+          return operands;
+        },
+        std::move(attributes));
   };
   const auto strides = [](Ints values) { return ints("strides", std::move(values)); };
   const auto dilations = [](Ints values) { return ints("dilations", std::move(values)); };
@@ -351,20 +400,20 @@ void add_convolutions(CaseList& list) {
 void add_pools(CaseList& list) {
   const auto pool = [&](std::string_view what, std::string_view from, std::vector<Attribute> attributes) {
     for (std::string_view type : {"MaxPool", "AveragePool", "LpPool"})
-      list.add(type, what, [&](Builder& b) -> Operands {
-        return {b.bind("b", 2).input(from, Fill::ordered)};
-      }, attributes);
+      list.add(
+          type, what, [&](Builder& b) -> Operands { return {b.bind("b", 2).input(from, Fill::ordered)}; }, attributes);
     attributes.push_back(number("count_include_pad", 1));
-    list.add("AveragePool", std::string(what) + ", with padding", [&](Builder& b) -> Operands {
-      return {b.bind("b", 2).input(from, Fill::ordered)};
-    }, attributes);
+    list.add(
+        "AveragePool", std::string(what) + ", with padding",
+        [&](Builder& b) -> Operands { return {b.bind("b", 2).input(from, Fill::ordered)}; }, attributes);
   };
   const auto kernel = [](Ints values) { return ints("kernel_shape", std::move(values)); };
   for (int64_t ceil : {0, 1}) {
     const Attribute mode = number("ceil_mode", ceil);
     const std::string how = ceil ? ", ceil" : "";
     pool("strided" + how, "1 2 6 7", {kernel({3, 2}), ints("strides", {2, 3}), mode});
-    pool("uneven padding" + how, "2 2 5 6", {kernel({3, 3}), ints("strides", {2, 2}), ints("pads", {1, 0, 2, 1}), mode});
+    pool("uneven padding" + how, "2 2 5 6",
+         {kernel({3, 3}), ints("strides", {2, 2}), ints("pads", {1, 0, 2, 1}), mode});
     pool("dilated" + how, "1 2 7 6", {kernel({2, 3}), ints("dilations", {3, 2}), ints("strides", {2, 1}), mode});
     pool("three dimensions" + how, "1 1 4 3 5", {kernel({2, 2, 3}), ints("strides", {2, 1, 2}), mode});
     pool("a symbolic batch" + how, "b 2 6", {kernel({3}), ints("strides", {2}), mode});
@@ -384,13 +433,16 @@ void add_pools(CaseList& list) {
 void add_attentions(CaseList& list) {
   const auto add = [&](std::string_view what, std::vector<std::string> extents, std::vector<Attribute> attributes,
                        bool boolean = false) {
-    list.add("Attention", what, [&](Builder& b) -> Operands {
-      Operands operands;
-      for (size_t i = 0; i < extents.size(); ++i)
-        operands.push_back(i == 3 && boolean ? b.input(extents[i], Fill::integers, DType::boolean)
-                                             : b.input(extents[i], Fill::unit));
-      return operands;
-    }, std::move(attributes));
+    list.add(
+        "Attention", what,
+        [&](Builder& b) -> Operands {
+          Operands operands;
+          for (size_t i = 0; i < extents.size(); ++i)
+            operands.push_back(i == 3 && boolean ? b.input(extents[i], Fill::integers, DType::boolean)
+                                                 : b.input(extents[i], Fill::unit));
+          return operands;
+        },
+        std::move(attributes));
   };
   const Attribute causal = number("is_causal", 1);
   const auto left = [](int64_t size) { return number("left_window_size", size); };
@@ -405,10 +457,9 @@ void add_attentions(CaseList& list) {
     add("a mask of [" + mask + "]", {"2 6 5 2", "2 6 4 2", "2 6 4 2", mask}, {});
     add("grouped, a mask of [" + mask + "]", {"2 6 5 2", "2 3 4 2", "2 3 4 2", mask}, {causal});
 
-      add("a boolean mask of [" + mask + "]", {"2 6 5 2", "2 3 4 2", "2 3 4 2", mask}, {causal}, true);
+    add("a boolean mask of [" + mask + "]", {"2 6 5 2", "2 3 4 2", "2 3 4 2", mask}, {causal}, true);
   }
-  add("all at once", {"2 6 5 2", "2 3 5 2", "2 3 5 3", "6 5 5"},
-      {causal, left(3), {"softcap", 0.8f}, {"scale", 0.9f}});
+  add("all at once", {"2 6 5 2", "2 3 5 2", "2 3 5 3", "6 5 5"}, {causal, left(3), {"softcap", 0.8f}, {"scale", 0.9f}});
   add("packed, all at once", {"2 5 12", "2 5 6", "2 5 9", "2 6 5 5"},
       {number("q_num_heads", 6), number("kv_num_heads", 3), causal, {"softcap", 1.5f}});
   add("packed, one key head", {"2 3 12", "2 5 3", "2 5 3"}, {number("q_num_heads", 4), number("kv_num_heads", 1)});

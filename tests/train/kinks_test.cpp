@@ -92,9 +92,9 @@ TEST(Kinks, of_clip_pass_at_its_ends) {
 TEST(Kinks, of_powers_of_0) {
   EXPECT_THAT(gradients_at("Pow", {{{4}, {0, 0, 0, 0}}, {{4}, {0, 1, 2, 3}}}, {1, 1, 1, 1}),
               ElementsAre(ElementsAre(0, 1, 0, 0), ElementsAre(0, 0, 0, 0)));
-  EXPECT_THAT(gradient_at("Pow", {{2}, {-2, 3}}, {1, 1}, {}, [](Builder& b) -> std::vector<Value*> {
-                return {b.number(2)};
-              }), ElementsAre(-4, 6));
+  EXPECT_THAT(
+      gradient_at("Pow", {{2}, {-2, 3}}, {1, 1}, {}, [](Builder& b) -> std::vector<Value*> { return {b.number(2)}; }),
+      ElementsAre(-4, 6));
 }
 
 TEST(Kinks, of_products_with_zeros) {

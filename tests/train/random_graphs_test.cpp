@@ -20,7 +20,8 @@ property::Subject random_graph(std::mt19937_64& engine, std::string name) {
   std::vector<Value*> broadcast = {b.weight("4", Fill::reals), b.weight("3 1", Fill::reals), b.weight("", Fill::reals)};
   const auto matrix = [&] { return matrices[any(matrices.size())]; };
   const auto operand = [&] { return any(3) == 0 ? broadcast[any(broadcast.size())] : matrix(); };
-  constexpr std::string_view kUnary[] = {"Tanh", "Sigmoid", "Sin", "Erf", "Softplus", "Gelu", "Softsign", "Mish", "Neg"};
+  constexpr std::string_view kUnary[] = {"Tanh", "Sigmoid",  "Sin",  "Erf", "Softplus",
+                                         "Gelu", "Softsign", "Mish", "Neg"};
   constexpr std::string_view kBinary[] = {"Add", "Sub", "Mul", "Max", "Min"};
   constexpr std::string_view kReduce[] = {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceLogSumExp"};
   for (size_t i = 0; i < 8; ++i) {

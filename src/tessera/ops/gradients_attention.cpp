@@ -74,8 +74,8 @@ class Heads {
 
 // 0, 1, … count - 1
 Value* range(GradientBuilder& b, const Expr& count) {
-  return b.emit(
-      "Range", {b.graph.constant_int64({0}, true), b.scalar(DType::int64, count), b.graph.constant_int64({1}, true)});
+  return b.emit("Range",
+                {b.graph.constant_int64({0}, true), b.scalar(DType::int64, count), b.graph.constant_int64({1}, true)});
 }
 
 // [queries, keys]: which keys a query's position lets it see; null: all.

@@ -198,7 +198,8 @@ void resize_gradient(GradientBuilder& b) {
   std::vector<float> scales(from.size(), 1);
   const bool by_scale = b.x(2) && !product(b.x(2)->shape()).is(0);
   if (by_scale) {
-    const std::vector<size_t> axes = normalize_axes(b.node, b.node.get_ints("axes", all_axes(from.size())), from.size());
+    const std::vector<size_t> axes =
+        normalize_axes(b.node, b.node.get_ints("axes", all_axes(from.size())), from.size());
     for (size_t i = 0; i < axes.size(); ++i) scales[axes[i]] = b.x(2)->data.as<float>()[i];
   }
   Value* gradient = b.g();

@@ -64,8 +64,8 @@ std::vector<Value*> localize_pool(Localizer& local) {
     Value* images = local.emit("Range", {number(0), number(count), number(1)}, {DType::int64, Shape{count}});
     Value* steps = local.emit("Mul", {images, number((data[1] - local.extents[channels]) * plane)}, images->type);
     Value* offsets = local.emit("Add", {steps, offset}, images->type);
-    offset = local.emit("Reshape", {offsets, local.graph.add_expression("column", column)},
-                        {DType::int64, column}, {{"allowzero", int64_t{1}, ""}});
+    offset = local.emit("Reshape", {offsets, local.graph.add_expression("column", column)}, {DType::int64, column},
+                        {{"allowzero", int64_t{1}, ""}});
   }
   // A window of nothing but padding has the index -1.
   Value* none = local.emit("Less", {results[1], number(0)}, {DType::boolean, type.shape});
