@@ -134,6 +134,11 @@ void add_pools(CaseList& list) {
     list.add(type, "padded, strided", image, {window, pads, strides}, bound);
   }
   list.add("MaxPool", "with indices", image, {window}, kExact, 2);
+  list.add("MaxPool", "with indices by columns", image, {window, pads, strides, {"storage_order", int64_t{1}}}, kExact,
+           2);
+  list.add(
+      "MaxPool", "with indices of a symbolic batch",
+      [](Builder& b) -> Operands { return {b.bind("b", 3).input("b 5 6")}; }, {{"kernel_shape", Ints{2}}}, kExact, 2);
   list.add("MaxPool", "one dimension", [](Builder& b) -> Operands { return {b.bind("b", 3).input("b 4 6")}; },
            {{"kernel_shape", Ints{2}}, {"ceil_mode", int64_t{1}}, {"strides", Ints{2}}});
   list.add("AveragePool", "counting the padding", image, {window, pads, {"count_include_pad", int64_t{1}}}, kReordered);

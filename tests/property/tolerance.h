@@ -6,6 +6,8 @@ namespace tessera::property {
 /// infinities must be in the same places. All bounds are here; a family that needs a larger one has a bug.
 struct Bound {
   double relative = 0;
+  /// The least that counts as the largest magnitude: of what results are differences of, if they may cancel.
+  double scale = 0;
 };
 
 /// Data movement, selection, element-wise operators, integers, and sums of integer values below 2^24: the same bits.

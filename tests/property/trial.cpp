@@ -99,7 +99,7 @@ std::string difference(const Tensor& actual, const Tensor& expected, Bound bound
                        name_of(expected.dtype), fmt::join(expected.dims, ", "));
   if (actual.bytes == 0 || std::memcmp(actual.data, expected.data, actual.bytes) == 0) return "";
   auto a = widened(actual), b = widened(expected);
-  double largest = 0;
+  double largest = bound.scale;
   for (double value : b)
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
   for (size_t i = 0; i < a.size(); ++i) {

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
@@ -58,7 +59,7 @@ class Heads {
     return b_.reshape(value, shape);
   }
 
-  // The gradient of scores as one of a mask of rank 4.
+  // The gradient of scores as one of scores of rank 4.
   Value* scores_together(Value* value) {
     if (group_.is(1)) return value;
     const Shape& five = value->shape();
@@ -71,16 +72,18 @@ class Heads {
   Expr heads_, key_heads_, group_;
 };
 
+// 0, 1, … count - 1
+Value* range(GradientBuilder& b, const Expr& count) {
+  return b.emit("Range",
+                {b.graph.constant_int64({0}, true), b.scalar(DType::int64, count), b.graph.constant_int64({1}, true)});
+}
+
 // [queries, keys]: which keys a query's position lets it see; null: all.
 Value* seen_by_position(GradientBuilder& b, const Expr& queries, const Expr& keys) {
   const bool causal = b.node.get_int("is_causal", 0) != 0;
   const int64_t left = b.node.get_int("left_window_size", -1), right = b.node.get_int("right_window_size", -1);
   if (!causal && left < 0 && right < 0) return nullptr;
-  const auto range = [&](const Expr& count) {
-    return b.emit(
-        "Range", {b.graph.constant_int64({0}, true), b.scalar(DType::int64, count), b.graph.constant_int64({1}, true)});
-  };
-  Value* ahead = b.sub(b.reshape(range(keys), {1, keys}), b.reshape(range(queries), {queries, 1}));
+  Value* ahead = b.sub(b.reshape(range(b, keys), {1, keys}), b.reshape(range(b, queries), {queries, 1}));
   const auto at_most = [&](int64_t most) {
     return b.emit("LessOrEqual", {ahead, b.graph.constant_int64({most}, true)});
   };
@@ -120,14 +123,20 @@ void attention_gradient(GradientBuilder& b) {
   Value* seen = seen_by_position(b, queries, keys);
   if (b.x(kMask)) {
     Value* mask = heads.mask(b.x(kMask));
-    if (mask->dtype() == DType::boolean) {
-      seen = seen ? b.emit("And", {seen, mask}) : mask;
-    } else {
+    Value* open = mask;
+    if (mask->dtype() != DType::boolean) {
+      open = b.greater(mask, -std::numeric_limits<double>::infinity());
       scores = b.add(scores, mask);
     }
+    // Keys behind the mask's last are not seen.
+    if (mask->shape().back() != keys) {
+      const Expr known = mask->shape().back();
+      open = b.emit("And", {open, b.emit("Less", {range(b, keys), b.scalar(DType::int64, known)})});
+    }
+    seen = seen ? b.emit("And", {seen, open}) : open;
   }
-  // Finite, so that a query that sees no key has no NaN.
-  if (seen) scores = b.where(seen, scores, scores->dtype() == DType::float16 ? -6e4 : -1e30);
+  // A query that sees no key has NaNs first, and no probabilities at all then.
+  if (seen) scores = b.where(seen, scores, -std::numeric_limits<double>::infinity());
   Value* probabilities = b.emit("Softmax", {scores}, {{"axis", int64_t{-1}, ""}});
   if (seen) probabilities = b.where(seen, probabilities, 0.0);
 

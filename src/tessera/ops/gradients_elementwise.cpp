@@ -2,7 +2,6 @@
 #include <numbers>
 
 #include "tessera/ops/gradients.h"
-#include "tessera/ops/infer.h"
 
 /// Gradients of element-wise operators. A table: operator, and what it gives.
 namespace tessera::ops {
@@ -259,11 +258,7 @@ void cast_gradient(GradientBuilder& b) {
 }
 
 void dropout_gradient(GradientBuilder& b) {
-  const auto training = b.x(2) ? content_of(b.x(2)) : std::nullopt;
-  if (!training || training->front().is(0)) return b.give(0, b.g());
-  Value* kept = b.cast(b.made(1), b.g()->dtype());
-  Value* ratio = b.x(1) ? b.cast(b.x(1), b.g()->dtype()) : b.number(b.g(), 0.5);
-  b.give(0, b.div(b.mul(b.g(), kept), b.sub(1, ratio)));
+  b.give(0, b.g());  // of inference, the only form that there is
 }
 
 GradientFn elementwise_gradient(std::string_view type) {

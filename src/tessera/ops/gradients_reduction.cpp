@@ -55,7 +55,9 @@ void reduce_product(G& b) {
   Value *x = b.x(), *zero = b.number(x, 0);
   Value* is_zero = b.emit("Equal", {x, zero});
   Value* filled = b.where(is_zero, b.number(x, 1), x);
-  Value* others = b.emit("ReduceProd", {filled, b.graph.constant_int64(r.axes)}, {{"keepdims", int64_t{1}, ""}});
+  Value* others = filled;
+  if (!r.axes.empty())
+    others = b.emit("ReduceProd", {filled, b.graph.constant_int64(r.axes)}, {{"keepdims", int64_t{1}, ""}});
   Value* zeros = b.sum(b.cast(is_zero, x->dtype()), r.axes);
   Value* none = b.emit("Equal", {zeros, zero});
   Value* only = b.emit("And", {is_zero, b.emit("Equal", {zeros, b.number(x, 1)})});

@@ -145,18 +145,21 @@ void pad_gradient(GradientBuilder& b) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const size_t d = axes[i];
     const auto extent = from[d].constant(), begin = pads[i].constant(), end = pads[axes.size() + i].constant();
+    if (begin == 0 && end == 0) continue;
     if (!extent || !begin || !end) b.refuse("it repeats elements of a symbolic extent; fix the extent with --shapes");
-    if (*begin == 0 && *end == 0) continue;
+    // Negative pads take elements away first; what is left is repeated.
+    const int64_t cropped = std::max<int64_t>(-*begin, 0);
+    const int64_t body = std::max<int64_t>(*extent - cropped - std::max<int64_t>(-*end, 0), 1);
     std::vector<int64_t> indices;
-    for (int64_t at = -*begin; at < *extent + *end; ++at) {
-      int64_t source = std::clamp<int64_t>(at, 0, *extent - 1);
-      if (mode == "wrap") source = ((at % *extent) + *extent) % *extent;
-      if (mode == "reflect" && *extent > 1) {
-        const int64_t period = 2 * (*extent - 1);
+    for (int64_t at = -std::max<int64_t>(*begin, 0); at < body + std::max<int64_t>(*end, 0); ++at) {
+      int64_t source = std::clamp<int64_t>(at, 0, body - 1);
+      if (mode == "wrap") source = ((at % body) + body) % body;
+      if (mode == "reflect" && body > 1) {
+        const int64_t period = 2 * (body - 1);
         source = ((at % period) + period) % period;
         source = std::min(source, period - source);
       }
-      indices.push_back(source);
+      indices.push_back(cropped + source);
     }
     Shape whole = gradient->shape();
     whole[d] = from[d];
@@ -184,9 +187,24 @@ void resize_gradient(GradientBuilder& b) {
   // Resizing is linear, and works along each dimension by itself: what it makes of the rows of a unit matrix is the
   // matrix by which it multiplies.
   const Shape &from = b.x()->shape(), &to = b.y()->shape();
+  if (b.node.get_string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
+    b.refuse("it crops while it resizes (tf_crop_and_resize); crop with Slice");
+  std::vector<Attribute> attributes;
+  for (const Attribute& attribute : b.node.attributes)
+    if (attribute.name != "axes" && attribute.name != "keep_aspect_ratio_policy" &&
+        attribute.name != "extrapolation_value")
+      attributes.push_back(attribute);
+  // Scales may say another size than extents do, and coordinates follow the scales.
+  std::vector<float> scales(from.size(), 1);
+  const bool by_scale = b.x(2) && !product(b.x(2)->shape()).is(0);
+  if (by_scale) {
+    const std::vector<size_t> axes =
+        normalize_axes(b.node, b.node.get_ints("axes", all_axes(from.size())), from.size());
+    for (size_t i = 0; i < axes.size(); ++i) scales[axes[i]] = b.x(2)->data.as<float>()[i];
+  }
   Value* gradient = b.g();
   for (size_t d = 0; d < from.size(); ++d) {
-    if (from[d] == to[d]) continue;
+    if (from[d] == to[d] && scales[d] == 1) continue;
     const auto count = from[d].constant();
     if (!count || !to[d].is_constant()) b.refuse("it resizes a symbolic extent; fix the extent with --shapes");
     Tensor unit = Tensor::zeros(gradient->dtype(), {*count, *count});
@@ -195,35 +213,12 @@ void resize_gradient(GradientBuilder& b) {
     for (int64_t i = 0; i < *count; ++i)
       std::copy_n(static_cast<const std::byte*>(one.data), width,
                   reinterpret_cast<std::byte*>(unit.mutable_data()) + static_cast<size_t>(i * (*count + 1)) * width);
-    std::vector<Attribute> attributes;
-    for (const Attribute& attribute : b.node.attributes)
-      if (attribute.name != "axes" && attribute.name != "keep_aspect_ratio_policy" &&
-          attribute.name != "extrapolation_value")
-        attributes.push_back(attribute);
-    if (b.node.get_string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize")
-      b.refuse("it crops while it resizes (tf_crop_and_resize); crop with Slice");
-    if (b.x(2) && b.x(3) == nullptr) {
-      // Scales may say another size than extents do, and coordinates follow the scales.
-      const Value* scales = b.x(2);
-      std::vector<size_t> axes;
-      for (int64_t axis : b.node.get_ints("axes", all_axes(from.size())))
-        axes.push_back(normalize_axis(b.node, axis, from.size()));
-      const size_t at = static_cast<size_t>(std::find(axes.begin(), axes.end(), d) - axes.begin());
-      if (!scales->has_data()) b.refuse("its scales are not known; give them as an initializer");
-      Tensor scale = Tensor::zeros(DType::float32, {2});
-      auto* values = reinterpret_cast<float*>(scale.mutable_data());
-      values[0] = 1;
-      values[1] = scales->data.as<float>()[at];
-      Value* matrix = b.emit(
-          "Resize", {b.graph.add_constant("unit", unit), nullptr, b.graph.add_constant("scales", scale)}, attributes);
-      gradient = b.multiply_along(gradient, matrix, d);
-      continue;
-    }
-    Value* matrix = b.emit(
-        "Resize",
-        {b.graph.add_constant("unit", unit), nullptr, nullptr, b.graph.constant_int64({*count, *to[d].constant()})},
-        attributes);
-    gradient = b.multiply_along(gradient, matrix, d);
+    std::vector<Value*> operands = {b.graph.add_constant("unit", unit), nullptr};
+    if (by_scale)
+      operands.push_back(b.graph.add_constant("scales", Tensor::of<float>(DType::float32, {2}, {1, scales[d]})));
+    else
+      operands.insert(operands.end(), {nullptr, b.graph.constant_int64({*count, *to[d].constant()})});
+    gradient = b.multiply_along(gradient, b.emit("Resize", operands, attributes), d);
   }
   b.give(0, gradient);
 }

@@ -221,6 +221,8 @@ void convolution_gradient(GradientBuilder& b) {
   }
   // A ConvTranspose is the gradient of a Conv whose windows lie over its result.
   const Windows windows = windows_of(b.node, kernel);
+  const Dims extra = b.node.get_ints("output_padding", Dims(kernel.size(), 0));
+  const bool derived = !b.node.get_ints("output_shape").empty() || windows.auto_pad.starts_with("SAME");
   std::vector<Lay> lays;
   for (size_t d = 0; d + 2 < data->rank(); ++d) {
     Lay lay{known_extent(b, g->shape()[d + 2]),
@@ -228,9 +230,9 @@ void convolution_gradient(GradientBuilder& b) {
             windows.kernel[d],
             windows.strides[d],
             windows.dilations[d],
-            windows.begin[d]};
-    if (windows.auto_pad.starts_with("SAME")) {
-      const int64_t total = std::max<int64_t>(lay.end(), 0);
+            derived ? 0 : windows.begin[d]};
+    if (derived) {
+      const int64_t total = std::max<int64_t>(lay.end() + extra[d], 0);
       lay.begin = windows.auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
     }
     lays.push_back(lay);

@@ -40,7 +40,9 @@ Value* NodeBuilder::shape_operand(const Shape& shape) {
 }
 
 Value* NodeBuilder::reshape(Value* a, const Shape& shape) {
-  return a->shape() == shape ? a : emit("Reshape", {a, shape_operand(shape)});
+  if (a->shape() == shape) return a;
+  // An extent of 0 is meant, and no copy of the operand's.
+  return emit("Reshape", {a, shape_operand(shape)}, {{"allowzero", int64_t{1}, ""}});
 }
 
 Value* NodeBuilder::expand(Value* a, const Shape& shape) {

@@ -34,8 +34,8 @@ void infer_pool(Node& node) {
 Rule pool_rule(const Node& node) {
   const Shape& data = node.input(0)->shape();
   Rule rule = blank_rule(node);
-  // MaxPool's indices count elements of the whole operand, batch and channels included: a part cannot know them.
-  auto kind = node.output(1) ? FactorKind::whole : FactorKind::pass;
+  // MaxPool's indices count elements of the whole operand.
+  const auto kind = node.output(1) ? FactorKind::index : FactorKind::pass;
   auto outer = add_dims(rule, {data[0], data[1]}, "nc", kind);
   std::copy(outer.begin(), outer.end(), rule.operands[0].begin());
   for (size_t r = 0; r < node.outputs.size(); ++r)
@@ -43,6 +43,35 @@ Rule pool_rule(const Node& node) {
   if (node.op_type.ends_with("AveragePool")) rule.partial(Reduction::sum, {0});
   // No partial maximum: a maximum over a window drops NaN, one over ranks does not.
   return rule;
+}
+
+// A rank has c of C channels from c0 on, and images from n0 on. Its element s of image n and channel i has the number
+// (n·c + i)·S + s among its own S elements a plane, and ((n0 + n)·C + c0 + i)·S + s among all, which is more by
+// (n0·C + c0)·S + n·(C - c)·S.
+std::vector<Value*> localize_pool(Localizer& local) {
+  std::vector<Value*> results = local.same();
+  const int batch = local.factor("n"), channels = local.factor("c");
+  if (!local.node.output(1) || (!local.split[batch] && !local.split[channels])) return results;
+  const Shape& data = local.node.input(0)->shape();
+  const Expr plane = product(Shape(data.begin() + 2, data.end()));
+  const TensorType& type = local.outputs[1];
+  const auto number = [&](Expr value) { return local.graph.add_expression("offset", {std::move(value)}, true); };
+  Value* offset = number((local.offsets[batch] * data[1] + local.offsets[channels]) * plane);
+  if (local.split[channels]) {
+    const Expr count = local.extents[batch];
+    Shape column(data.size(), 1);
+    column[0] = count;
+    Value* images = local.emit("Range", {number(0), number(count), number(1)}, {DType::int64, Shape{count}});
+    Value* steps = local.emit("Mul", {images, number((data[1] - local.extents[channels]) * plane)}, images->type);
+    Value* offsets = local.emit("Add", {steps, offset}, images->type);
+    offset = local.emit("Reshape", {offsets, local.graph.add_expression("column", column)}, {DType::int64, column},
+                        {{"allowzero", int64_t{1}, ""}});
+  }
+  // A window of nothing but padding has the index -1.
+  Value* none = local.emit("Less", {results[1], number(0)}, {DType::boolean, type.shape});
+  Value* moved = local.emit("Add", {results[1], offset}, type);
+  results[1] = local.emit("Where", {none, results[1], moved}, type);
+  return results;
 }
 
 Expr pool_flops(const Node& node) {
@@ -60,6 +89,7 @@ std::vector<OpDef> pooling_ops() {
                    .infer = infer_pool,
                    .rule = pool_rule,
                    .flops = pool_flops,
+                   .localize = type == "MaxPool" ? localize_pool : nullptr,
                    .gradient = pooling_gradient(type),
                    .windows = !type.starts_with("Global")});
   return ops;

@@ -180,6 +180,7 @@ std::vector<OpDef> reduction_ops() {
     ops.push_back(op);
     if (!sums) continue;
     op.domain = "tessera";
+    op.gradient = nullptr;
     op.wide_sums = false;
     ops.push_back(op);
   }

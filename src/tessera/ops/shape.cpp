@@ -243,13 +243,11 @@ std::vector<OpDef> shape_ops() {
        .infer = infer_shape,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
-       .gradient = no_gradient,
        .elements_unread = {0}},
       {.type = "Size",
        .infer = infer_size,
        .rule = no_factors_rule,
        .localize = localize_to_expression,
-       .gradient = no_gradient,
        .elements_unread = {0}},
   };
 }

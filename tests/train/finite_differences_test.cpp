@@ -1,0 +1,69 @@
+// Gradients are what the functions' difference quotients say: for every operator that has one, in every case of the
+// property tests and in those of gradient_cases.cpp, on one rank in float64.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/kernel.h"
+#include "tessera/ops/op.h"
+#include "train/closeness.h"
+#include "train/gradient_cases.h"
+
+namespace tessera::train {
+namespace {
+
+using property::Subject;
+
+std::map<OperatorKey, std::vector<Subject>> cases_by_operator() {
+  std::map<OperatorKey, std::vector<Subject>> by_operator;
+  for (Subject& subject : gradient_cases()) by_operator[key_of(subject)].push_back(std::move(subject));
+  return by_operator;
+}
+
+const std::map<OperatorKey, std::vector<Subject>>& cases() {
+  static const std::map<OperatorKey, std::vector<Subject>> all = cases_by_operator();
+  return all;
+}
+
+class Gradients : public testing::TestWithParam<OperatorKey> {};
+
+TEST_P(Gradients, are_the_difference_quotients) {
+  const auto found = cases().find(GetParam());
+  ASSERT_NE(found, cases().end()) << GetParam().second << " has a gradient and no case";
+  const Closeness& closeness = without_float64().contains(GetParam()) ? kFloat32 : kFloat64;
+  int compared = 0;
+  for (const Subject& subject : found->second) {
+    SCOPED_TRACE(subject.name);
+    const std::vector<size_t> all = float_outputs(subject);
+    if (all.empty()) continue;
+    std::vector<std::vector<size_t>> choices = {all};
+    if (all.size() > 1)
+      for (size_t r : all) choices.push_back({r});
+    for (const std::vector<size_t>& results : choices) {
+      try {
+        const Differentiated made = differentiate(subject, results, closeness.type, Elements::smooth);
+        if (made.sources.empty()) continue;
+        expect_close(made, closeness);
+        ++compared;
+      } catch (const Error& error) {
+        EXPECT_TRUE(is_refused(error.what())) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Train, Gradients, testing::ValuesIn(with_gradient()), [](const auto& info) {
+  return (info.param.first.empty() ? "" : info.param.first + "_") + info.param.second;
+});
+
+TEST(GradientLists, name_every_operator_without_a_gradient) {
+  std::vector<OperatorKey> lacking, listed;
+  for (const ops::OpDef* op : ops::all_ops())
+    if (!op->gradient) lacking.emplace_back(op->domain, op->type);
+  for (const auto& [key, reason] : without_gradient()) listed.push_back(key);
+  EXPECT_THAT(listed, testing::UnorderedElementsAreArray(lacking));
+}
+
+}  // namespace
+}  // namespace tessera::train
