@@ -9,12 +9,9 @@ struct Closeness {
   DType type;
   double step, relative;
 };
-inline constexpr Closeness kFloat64{DType::float64, 0x1p-14, 1e-7};
+inline constexpr Closeness kFloat64{DType::float64, 0x1p-16, 1e-6};
 /// For kernels without float64. The step is a power of two, in which what is linear or bilinear has no error.
 inline constexpr Closeness kFloat32{DType::float32, 0x1p-5, 2e-4};
-
-/// For operators after one another, whose higher derivatives grow.
-inline constexpr Closeness kChained{DType::float64, 0x1p-16, 1e-6};
 
 /// Compares gradients with difference quotients; differences are failures of the current test.
 void expect_close(const Differentiated& made, const Closeness& closeness);

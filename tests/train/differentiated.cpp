@@ -100,6 +100,14 @@ std::vector<double> doubles_of(const Tensor& tensor) {
 
 Tensor tensor_of(DType type, const Dims& dims, const std::vector<double>& values) {
   if (type == DType::float64) return Tensor::of<double>(type, dims, values);
+  if (type == DType::bfloat16 || type == DType::float16) {
+    std::vector<uint16_t> bits;
+    for (double value : values) {
+      const auto single = static_cast<float>(value);
+      bits.push_back(type == DType::bfloat16 ? BFloat16(single).bits : Float16(single).bits);
+    }
+    return Tensor::of(type, dims, bits);
+  }
   return Tensor::of<float>(type, dims, std::vector<float>(values.begin(), values.end()));
 }
 

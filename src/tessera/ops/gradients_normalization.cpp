@@ -110,25 +110,34 @@ void group_normalization_gradient(GradientBuilder& b) {
   if (!each) b.refuse("its channels do not divide into groups of a known size; fix the sizes with --shapes");
   const Shape grouped = {shape[0], groups, *each};
   const std::vector<int64_t> within = {2};
-  Value* x = b.reshape(b.x(), grouped);
+  const DType type = stash(b);
+  Value *x = b.reshape(b.cast(b.x(), type), grouped), *g = b.cast(b.g(), type);
   Value* centred = b.sub(x, b.mean(x, within));
   Value* inverse = inverse_root(b, centred, within, b.node.get_float("epsilon", 1e-5F));
   Value* normal = b.mul(centred, inverse);
   const std::vector<int64_t> axes = all_but_channels(b.x()->rank());
-  if (b.wants(1)) b.give(1, b.sum(b.mul(b.g(), b.reshape(normal, shape)), axes, false));
-  if (b.wants(2)) b.give(2, b.sum(b.g(), axes, false));
+  if (b.wants(1)) b.give(1, b.cast(b.sum(b.mul(g, b.reshape(normal, shape)), axes, false), b.x(1)->dtype()));
+  if (b.wants(2)) b.give(2, b.cast(b.sum(g, axes, false), b.x(2)->dtype()));
   if (!b.wants(0)) return;
-  Value* scaled = b.reshape(b.mul(b.g(), per_channel(b, b.x(1))), grouped);
-  b.give(0, b.reshape(normalized_gradient(b, scaled, normal, inverse, within), shape));
+  Value* scaled = b.reshape(b.mul(g, per_channel(b, b.cast(b.x(1), type))), grouped);
+  Value* gradient = b.reshape(normalized_gradient(b, scaled, normal, inverse, within), shape);
+  b.give(0, b.cast(gradient, b.x()->dtype()));
 }
 
 void mean_variance_gradient(GradientBuilder& b) {
   std::vector<int64_t> axes;
   for (int64_t axis : b.node.get_ints("axes", {0, 2, 3}))
     axes.push_back(static_cast<int64_t>(normalize_axis(b.node, axis, b.x()->rank())));
-  Value* centred = b.sub(b.x(), b.mean(b.x(), axes));
-  Value* inverse = inverse_root(b, centred, axes, 1e-9);
-  b.give(0, normalized_gradient(b, b.g(), b.mul(centred, inverse), inverse, axes));
+  const DType type = stash(b);
+  Value *x = b.cast(b.x(), type), *g = b.cast(b.g(), type);
+  // y = c/(σ + ε), with c = x − mean: (g − mean(g) − c/σ·mean(g·y))/(σ + ε), as σ' is c/σ divided by the count.
+  Value* centred = b.sub(x, b.mean(x, axes));
+  Value* deviation = b.unary("Sqrt", b.mean(b.mul(centred, centred), axes));
+  Value* scale = b.add(deviation, 1e-9);
+  Value* constant = b.emit("Equal", {deviation, b.number(deviation, 0)});
+  Value* slope = b.div(centred, b.where(constant, b.number(deviation, 1), deviation));
+  Value* along = b.mul(slope, b.mean(b.mul(g, b.div(centred, scale)), axes));
+  b.give(0, b.cast(b.div(b.sub(b.sub(g, b.mean(g, axes)), along), scale), b.x()->dtype()));
 }
 
 }  // namespace tessera::ops
