@@ -77,6 +77,10 @@ class Train : public Command {
     std::optional<TrainingData> data;
     if (trains) {
       data.emplace(options_, model, training.labels);
+      steps_ = data->steps(options_.steps);
+      evaluated_ = TrainingData::for_evaluation(options_, model, training.labels);
+      if (options_.resume && options_.checkpoints.empty())
+        wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
       plan_.add_sizes(plan, model.inputs(), data->at(0).tensors);
     }
     training.sizes = plan.shapes;
@@ -122,7 +126,7 @@ class Train : public Command {
 
     const std::optional<Evaluation> evaluation = evaluation_of(console, model, training, plan, session);
     Run run{console, step, program, session, data, peaks};
-    run.steps = data.steps(options_.steps);
+    run.steps = steps_;
     if (!options_.checkpoints.empty()) run.checkpoints.emplace(options_.checkpoints, options_.keep);
     resume(run);
     if (!options_.metrics.empty() && console.speaks()) {
@@ -194,14 +198,13 @@ class Train : public Command {
 
   std::optional<Evaluation> evaluation_of(const Console& console, const Model& model, const Training& training,
                                           const Plan& plan, const Session& session) {
-    std::optional<TrainingData> data = TrainingData::for_evaluation(options_, model, training.labels);
-    if (!data) return std::nullopt;
+    if (!evaluated_) return std::nullopt;
     const Program program = compile(evaluation(model, training), plan_.mesh(plan), plan, {{}, {}, plan_.topology()});
     SessionOptions options = run_.session(console);
     options.share_states = &session;
-    const int64_t there = data->count().value_or(0);
+    const int64_t there = evaluated_->count().value_or(0);
     const int64_t batches = options_.eval_steps ? std::min<int64_t>(options_.eval_steps, there) : there;
-    return Evaluation{std::make_unique<Session>(program, options), std::move(*data), batches};
+    return Evaluation{std::make_unique<Session>(program, options), std::move(*evaluated_), batches};
   }
 
   // The loss over all labels of the evaluation's batches together.
@@ -391,6 +394,8 @@ class Train : public Command {
   }
 
   std::string model_;
+  int steps_ = 0;
+  std::optional<TrainingData> evaluated_;  // until the evaluation takes it
   TrainOptions options_;
   PlanOptions plan_;
   DumpOptions dump_;

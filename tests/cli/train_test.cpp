@@ -1,0 +1,209 @@
+// Training on the command line: data, options, checkpoints, evaluation, and what is written.
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "cli/command_line.h"
+#include "cli/started.h"
+
+namespace tessera {
+namespace {
+
+class TrainCommand : public CommandLine {
+ protected:
+  const std::string gpt_ = std::string(TESSERA_TEST_DATA) + "/models/training/gpt/model.onnx";
+  const std::string arrays_ = std::string(TESSERA_TEST_DATA) + "/models/training/gpt/data.npz";
+
+  std::string at(const char* name) { return (folder_ / name).string(); }
+
+  // A file of ASCII text, whose bytes are below the model's 131 tokens.
+  std::string text(const std::string& rate = "1e-3") {
+    std::ofstream file(folder_ / "text.txt");
+    for (int i = 0; i < 400; ++i) file << "line " << i * 7919 % 1000 << " of a text to learn from\n";
+    return "--data " + at("text.txt") + " --batch 4 --sequence 16 --clip 1 --lr " + rate + " ";
+  }
+
+  std::map<std::string, Tensor> trained(const std::string& words, const char* file) {
+    const Ran ran = tessera("train " + gpt_ + " " + words + " --save-final " + at(file));
+    EXPECT_EQ(ran.code, 0) << words << "\n" << ran.err;
+    return read_npz(at(file));
+  }
+};
+
+using TensorMap = std::map<std::string, Tensor>;
+
+void expect_same_bits(const TensorMap& a, const TensorMap& b) {
+  ASSERT_EQ(a.size(), b.size());
+  ASSERT_GT(a.size(), 20u);
+  for (const auto& [name, tensor] : a) {
+    ASSERT_TRUE(b.contains(name)) << name;
+    ASSERT_EQ(std::memcmp(tensor.data, b.at(name).data, tensor.bytes), 0) << name;
+  }
+}
+
+void expect_near(const TensorMap& a, const TensorMap& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a)
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      ASSERT_NEAR(tensor.as<float>()[i], b.at(name).as<float>()[i], tolerance) << name;
+}
+
+TEST_F(TrainCommand, goes_on_from_a_checkpoint_with_the_same_bits) {
+  const std::string mesh = "--mesh dp=2 ";
+  const TensorMap whole = trained(text() + mesh + "--steps 8", "whole.npz");
+  trained(text() + mesh + "--steps 4 --checkpoints " + at("run"), "half.npz");
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/step-000004/checkpoint.json"));
+  expect_same_bits(whole, trained(text() + mesh + "--steps 8 --resume --checkpoints " + at("run"), "again.npz"));
+}
+
+TEST_F(TrainCommand, goes_on_with_another_mesh_and_preset) {
+  const TensorMap whole = trained(text() + "--steps 8", "whole.npz");
+  trained(text() + "--mesh fsdp=3 --steps 4 --checkpoints " + at("run"), "a.npz");
+  trained(text() + "--mesh tp=2 --steps 6 --resume --checkpoints " + at("run"), "b.npz");
+  expect_near(whole, trained(text() + "--steps 8 --resume --checkpoints " + at("run"), "c.npz"), 2e-5);
+}
+
+TEST_F(TrainCommand, passes_over_a_damaged_checkpoint) {
+  trained(text() + "--steps 4 --save-every 2 --checkpoints " + at("run"), "a.npz");
+  std::filesystem::resize_file(folder_ / "run/step-000004/rank-0.bin", 100);
+  const Ran ran = tessera("train " + gpt_ + " " + text() + "--steps 6 --resume --checkpoints " + at("run"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("step-000004"));
+  EXPECT_THAT(ran.out, HasSubstr("goes on from " + at("run") + "/step-000002"));
+}
+
+TEST_F(TrainCommand, refuses_a_checkpoint_of_another_model) {
+  const std::string mlp = std::string(TESSERA_TEST_DATA) + "/models/training/mlp/";
+  EXPECT_EQ(tessera("train " + mlp + "model.onnx --data " + mlp +
+                    "data.npz --loss mse --labels target --steps 2 --checkpoints " + at("run"))
+                .code,
+            0);
+  EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--quiet --steps 4 --resume --checkpoints " + at("run")),
+              HasSubstr("checkpoint"));
+}
+
+TEST_F(TrainCommand, keeps_the_last_checkpoints) {
+  trained(text() + "--steps 6 --save-every 1 --keep 2 --checkpoints " + at("run"), "a.npz");
+  std::set<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "run")) kept.insert(entry.path().filename());
+  EXPECT_EQ(kept, (std::set<std::string>{"step-000005", "step-000006"}));
+}
+
+TEST_F(TrainCommand, saves_and_leaves_when_it_is_told_to_end) {
+  for (const char* ranks : {"1", "2"}) {
+    const std::string run = at("told") + ranks;
+    std::vector<std::string> words = {TESSERA_BINARY,  "train", gpt_,     "--quiet",      "--steps",    "1000000",
+                                      "--checkpoints", run,     "--data", at("text.txt"), "--sequence", "16"};
+    text();
+    if (*ranks == '2') words.insert(words.end(), {"--mesh", "dp=2", "--spawn", "2"});
+    words.insert(words.end(), {"--metrics", at("metrics.jsonl")});
+    const pid_t child = test::start(folder_, words);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (contents(folder_ / "metrics.jsonl").empty() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_EQ(kill(child, SIGTERM), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << status;
+    EXPECT_EQ(WEXITSTATUS(status), 4) << ranks;
+    EXPECT_FALSE(std::filesystem::is_empty(run)) << "what was done is saved";
+    std::filesystem::remove(folder_ / "metrics.jsonl");
+  }
+}
+
+TEST_F(TrainCommand, gives_the_same_curve_in_processes) {
+  const json threads = parsed("train " + gpt_ + " --data " + arrays_ + " --steps 4 --mesh dp=2");
+  const json processes = parsed("train " + gpt_ + " --data " + arrays_ + " --steps 4 --mesh dp=2 --spawn 2");
+  EXPECT_EQ(threads.at("losses"), processes.at("losses"));
+  EXPECT_EQ(threads.at("losses").size(), 4u);
+}
+
+TEST_F(TrainCommand, writes_a_step_that_runs_alike) {
+  const json own = parsed("train " + gpt_ + " --data " + arrays_ + " --steps 5 --clip 1 --emit " + at("step.onnx"));
+  auto arrays = read_npz(arrays_);
+  for (auto& [name, array] : arrays) array.bytes = array.bytes / 20 * 5, array.dims[0] = 5;
+  write_npz(folder_ / "five.npz", {arrays.begin(), arrays.end()});
+  const Ran ran = tessera("run " + at("step.onnx") + " --state '*=next.*' --steps 5 --inputs " + at("five.npz") +
+                          " --outputs " + at("out.npz"));
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  const Tensor losses = read_npz(at("out.npz")).at("loss");
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(losses.as<float>()[i], own.at("losses")[i].get<float>());
+  // Without --shapes the sizes stay open.
+  EXPECT_EQ(tessera("train " + gpt_ + " --emit " + at("open.onnx")).code, 0);
+  const Ran open = tessera("run " + at("open.onnx") + " --state '*=next.*' --steps 5 --inputs " + at("five.npz") +
+                           " --mesh fsdp=2 --outputs " + at("open.npz"));
+  ASSERT_EQ(open.code, 0) << open.err;
+}
+
+TEST_F(TrainCommand, takes_its_options_from_a_file) {
+  std::ofstream(folder_ / "run.json") << R"({"data": ")" << arrays_
+                                      << R"(", "steps": 3, "lr": "1e-3", "no-decay": ["vectors"], "clip": 1})";
+  EXPECT_EQ(parsed("train " + gpt_ + " --config " + at("run.json")).at("losses").size(), 3u);
+  EXPECT_EQ(parsed("train " + gpt_ + " --steps 2 --config " + at("run.json")).at("losses").size(), 2u) << "flags win";
+  std::ofstream(folder_ / "wrong.json") << R"({"stepz": 3})";
+  EXPECT_THAT(mistake("train " + gpt_ + " --config " + at("wrong.json")),
+              AllOf(HasSubstr("'stepz' that is no option"), HasSubstr("steps")));
+}
+
+TEST_F(TrainCommand, notes_each_step) {
+  ASSERT_EQ(tessera("train " + gpt_ + " --data " + arrays_ + " --steps 3 --metrics " + at("m.jsonl")).code, 0);
+  std::ifstream file(folder_ / "m.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const json step = json::parse(line);
+    EXPECT_EQ(step.at("step"), lines);
+    for (const char* key : {"loss", "grad_norm", "lr", "tokens_per_s", "mfu", "peak_bytes"})
+      EXPECT_GT(step.at(key).get<double>(), 0) << key;
+  }
+  EXPECT_EQ(lines, 3);
+}
+
+TEST_F(TrainCommand, evaluates_with_the_same_parameters) {
+  const json run = parsed("train " + gpt_ + " " + text() + "--steps 4 --eval-every 2 --held-out 0.2 --mesh fsdp=2");
+  ASSERT_EQ(run.at("evaluations").size(), 2u);
+  // An evaluation on the data of the next step is that step's loss.
+  auto arrays = read_npz(arrays_);
+  for (auto& [name, array] : arrays) {
+    array.dims[0] = 1;
+    array.bytes /= 20;
+  }
+  write_npz(folder_ / "first.npz", {arrays.begin(), arrays.end()});
+  const json still =
+      parsed("train " + gpt_ + " --data " + arrays_ + " --steps 2 --lr 0 --eval-data " + at("first.npz"));
+  EXPECT_FLOAT_EQ(still.at("evaluations")[0].at("loss").get<float>(), still.at("losses")[0].get<float>());
+}
+
+TEST_F(TrainCommand, ends_when_the_loss_is_not_finite) {
+  const Ran ran =
+      tessera("train " + gpt_ + " " + text("1e30") + "--steps 9 --quiet --save-every 1 --checkpoints " + at("run"));
+  EXPECT_EQ(ran.code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("the loss of step 2 is"));
+}
+
+TEST_F(TrainCommand, tells_of_mistakes) {
+  const std::string train = "train " + gpt_ + " ";
+  EXPECT_THAT(mistake(train), HasSubstr("there is no data"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --loss absent"), HasSubstr("there is no loss 'absent'"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --loss mse:x=1"), HasSubstr("'mse' has no 'x'"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --optimizer adamw:betta=3"), HasSubstr("it takes beta1"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --lr warmup=3"), HasSubstr("no 'peak'"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --freeze 'xyz*'"), HasSubstr("matches no parameter"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --freeze '*'"), HasSubstr("all are frozen"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --output logitz"), HasSubstr("'logitz'"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --labels other"), HasSubstr("neither an input"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --steps 21"), HasSubstr("has 20 steps"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --micro-batches 3"), HasSubstr("cannot be cut into 3"));
+  EXPECT_THAT(mistake(train + "--data " + arrays_ + " --resume"), HasSubstr("--checkpoints"));
+  EXPECT_THAT(mistake(train + text() + "--eval-every 2 --steps 2"), HasSubstr("--eval-data or --held-out"));
+  std::ofstream(folder_ / "wide.txt") << std::string(600, '\xf0');
+  EXPECT_THAT(mistake(train + "--steps 2 --sequence 16 --data " + at("wide.txt")),
+              AllOf(HasSubstr("wide.txt"), HasSubstr("240")));
+}
+
+}  // namespace
+}  // namespace tessera
