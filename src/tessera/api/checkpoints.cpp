@@ -32,7 +32,7 @@ Checkpoints::Checkpoints(std::filesystem::path folder, int64_t keep)
 }
 
 Checkpoints::~Checkpoints() {
-  finish();
+  if (impl_ && impl_->writing.valid()) impl_->writing.wait();
 }
 
 std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {

@@ -151,12 +151,15 @@ class Train : public Command {
       if (run.metrics) write_metrics(run.metrics, i, figures, data, speed, peaks);
       show_step(console, i, run.steps, figures, data, speed);
       enum { goes_on, stops, diverged };
-      const int64_t next = agreed(console, !std::isfinite(figures.loss) ? diverged : stop.asked() ? stops : goes_on);
-      if (next == diverged) throw Error(ErrorKind::running, "train", not_finite(run, i, figures));
+      const int64_t next = agreed(console, is_lost(figures, training) ? diverged : stop.asked() ? stops : goes_on);
+      if (next == diverged) {
+        if (run.checkpoints) warn_of(console, run.checkpoints->finish());
+        throw Error(ErrorKind::running, "train", not_finite(run, i, figures));
+      }
       stopped = next == stops;
       const bool last = stopped || i + 1 == run.steps;
       if (run.checkpoints && (last || (options_.save_every && (i + 1) % options_.save_every == 0))) save(run, i + 1);
-      if (evaluation && (last || (options_.eval_every && (i + 1) % options_.eval_every == 0)))
+      if (evaluation && !stopped && (last || (options_.eval_every && (i + 1) % options_.eval_every == 0)))
         run.evaluations.emplace_back(i + 1, evaluate(console, *evaluation, i + 1));
     }
     if (run.checkpoints) warn_of(console, run.checkpoints->finish());
@@ -255,7 +258,7 @@ class Train : public Command {
   }
 
   static void warn_of(const Console& console, const std::string& problem) {
-    if (!problem.empty()) console.warn("warning: a checkpoint was not saved: " + problem + "; training goes on");
+    if (!problem.empty()) console.warn("warning: the checkpoint: " + problem + "; training goes on");
   }
 
   void save_final(const Run& run) {
@@ -274,8 +277,16 @@ class Train : public Command {
     return console.connection ? console.connection->from_first(value) : value;
   }
 
+  // A norm that is not finite has spoilt the parameters, unless a dynamic scale keeps them from stepping.
+  static bool is_lost(const StepFigures& figures, const Training& training) {
+    return !std::isfinite(figures.loss) ||
+           (!std::isfinite(figures.norm) && !training.loss_scale.starts_with("dynamic"));
+  }
+
   static std::string not_finite(const Run& run, int step, const StepFigures& figures) {
-    return "the loss of step " + std::to_string(step + 1) + " is " + std::to_string(figures.loss) +
+    const bool in_loss = !std::isfinite(figures.loss);
+    return (in_loss ? "the loss" : "the norm of the gradients") + (" of step " + std::to_string(step + 1)) + " is " +
+           std::to_string(in_loss ? figures.loss : figures.norm) +
            "; lower the learning rate, or clip gradients (--clip 1)" +
            (run.checkpoints ? "; the last checkpoint stays as it is" : "");
   }
@@ -306,9 +317,12 @@ class Train : public Command {
   }
 
   void show_step(const Console& console, int step, int steps, const StepFigures& figures, const TrainingData& data,
-                 const Speed& speed) const {
-    const int every = std::max(1, steps / 20);
-    if (step % every != 0 && step != steps - 1) return;
+                 const Speed& speed) {
+    // Every line at first, then one in ten seconds.
+    const Clock::time_point now = Clock::now();
+    constexpr int kFirst = 20;
+    if (step >= kFirst && step != steps - 1 && now - shown_ < std::chrono::seconds(10)) return;
+    shown_ = now;
     char text[160];
     std::snprintf(text, sizeof text, "step %d/%d  loss %.4f  gradient %.3g  rate %.3g  ", step + 1, steps, figures.loss,
                   figures.norm, figures.rate);
@@ -395,6 +409,7 @@ class Train : public Command {
 
   std::string model_;
   int steps_ = 0;
+  Clock::time_point shown_;                // when a step was shown last
   std::optional<TrainingData> evaluated_;  // until the evaluation takes it
   TrainOptions options_;
   PlanOptions plan_;

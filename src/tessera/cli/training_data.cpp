@@ -8,10 +8,6 @@
 namespace tessera::cli {
 namespace {
 
-bool is_integer_input(const TensorInfo& input) {
-  return input.dtype == DType::int64 || input.dtype == DType::int32;
-}
-
 // How many tokens there are: the classes of the output that the loss takes, where they are a number; else 0.
 int64_t vocabulary_of(const Model& model, const std::string& output) {
   for (const TensorInfo& info : model.outputs())
@@ -58,12 +54,18 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
     }
     wanted.samples.vocabulary = vocabulary_of(model, options.step.output);
     if (!options.separator.empty()) wanted.samples.separator = data::parse_separator(options.separator);
+    if (options.step.loss.find("ignore_index") != std::string::npos)
+      wrong_training("files of tokens mark what is not to be predicted by -100; leave ignore_index out of --loss");
+    bool found = false;
     for (const TensorInfo& input : model.inputs()) {
-      if (input.name == "position_ids")
+      if (input.name == "position_ids") {
         wanted.positions = input.name;
-      else if (is_integer_input(input) && wanted.tokens == "tokens")
+      } else if (input.dtype == DType::int64 && input.name != labels && !found) {
         wanted.tokens = input.name;
+        found = true;
+      }
     }
+    if (!found) wrong_training("the model has no int64 input that could take the tokens of " + source);
   }
   batches_ = std::make_unique<data::Batches>(wanted);
   const data::Batch first = batches_->at(0);

@@ -100,9 +100,10 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
   };
   const int64_t ranks = impl_->world->size();
   const auto commit = [folder, facts, ranks, keep]() -> std::string {
-    return checkpoint::commit(folder, facts, ranks, keep).problem;
+    const checkpoint::Outcome outcome = checkpoint::commit(folder, facts, ranks, keep);
+    return outcome.saved && !outcome.problem.empty() ? "it was saved, but " + outcome.problem : outcome.problem;
   };
-  const auto abandon = [folder, facts](const Error& error) -> std::string {
+  const auto abandon = [folder, facts](const std::exception& error) -> std::string {
     checkpoint::discard(folder, facts.step);
     return error.what();
   };
@@ -111,7 +112,7 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
       try {
         for (size_t n = 0; n < count; ++n) write(n);
         return commit();
-      } catch (const Error& error) {
+      } catch (const std::exception& error) {
         return abandon(error);
       }
     };
@@ -120,7 +121,7 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
     impl_->on_all_in_agreement([&](size_t n) { return error_of([&] { write(n); }); },
                                {"checkpoint", fmt::format("step {}", facts.step)});
     if (impl_->is_whole()) problem = commit();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     problem = impl_->is_whole() ? abandon(error) : std::string(error.what());
   }
   return [problem] { return problem; };

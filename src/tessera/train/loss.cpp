@@ -70,8 +70,10 @@ Value* Loss::sum(NodeBuilder& build, Value* output, Value* labels) const {
     }
     case Kind::binary: {
       Value* z = build.cast(labels, x->dtype());
+      // The logarithm of what is no positive number is -100, and has no slope.
       const auto bounded_log = [&](Value* p) {
-        return build.emit("Max", {build.unary("Log", p), build.number(p, -100)});
+        Value* positive = build.greater(p, 1.2e-38);
+        return build.where(positive, build.unary("Log", build.where(positive, p, 1.0)), -100.0);
       };
       Value* own = build.mul(z, bounded_log(x));
       Value* other = build.mul(build.sub(1, z), bounded_log(build.sub(1, x)));
@@ -97,7 +99,9 @@ Value* Loss::sum(NodeBuilder& build, Value* output, Value* labels) const {
   // Ignored labels become a class that exists before anything is looked up by them.
   Value* wanted = build.cast(labels, DType::int64);
   Value* ignored = build.emit("Equal", {wanted, build.number(wanted, static_cast<double>(ignored_))});
-  Value* known = build.where(ignored, build.number(wanted, 0), wanted);
+  // Other negative labels are no classes, though indices may count from the end: they go where there is none.
+  Value* class_or_none = build.where(build.less(wanted, 0), build.scalar(DType::int64, x->shape().back()), wanted);
+  Value* known = build.where(ignored, build.number(wanted, 0), class_or_none);
   Value* log_probability = build.emit("LogSoftmax", {x}, {{"axis", int64_t{-1}, ""}});
   Shape column = wanted->shape();
   column.push_back(1);

@@ -81,7 +81,9 @@ struct Moments {
     kept.emplace_back(first, m);
     kept.emplace_back(second, v);
     const auto correction = [&](double beta) {
-      return build.sub(1, build.emit("Pow", {build.number(u.time, beta), u.time}));
+      // In float64, since 1 - 0.999 has but few bits in float32.
+      Value* time = build.cast(u.time, DType::float64);
+      return build.cast(build.sub(1, build.emit("Pow", {build.number(time, beta), time})), u.time->dtype());
     };
     Value* spread =
         build.add(build.mul(build.unary("Sqrt", v), inverse(build, build.unary("Sqrt", correction(beta2)))), eps);
@@ -152,6 +154,8 @@ class Adafactor : public Optimizer {
  public:
   explicit Adafactor(Spec& spec)
       : beta2_decay_(spec.number("beta2_decay", -0.8)),
+        // The gradient of a key's bias is 0 but for rounding, which float32 makes as large as 1e-9; PyTorch's 2^-23
+        // would bound the rows' means of small gradients as well.
         eps1_(spec.number("eps1", 0x1p-30)),
         eps2_(spec.number("eps2", 1e-3)),
         d_(spec.number("d", 1)),

@@ -11,6 +11,7 @@ Scaling::Scaling(ops::NodeBuilder& build, const std::string& text) : build_(buil
   if (!text.starts_with("dynamic")) {
     Spec spec("scale:scale=" + text, "loss-scale");
     fixed_ = spec.number("scale", 1);
+    spec.finish();
     if (!(fixed_ > 0)) fail("loss-scale", "'{}' is no scale; give a number above 0, or 'dynamic'", text);
     return;
   }

@@ -23,7 +23,6 @@ Schedule::Schedule(const std::string& text) {
     cosine_ = spec.has("cosine");
     fall_ = spec.number("cosine", 0) + spec.number("linear", 0);
     least_ = spec.number("min", 0);
-    (void)spec.number("constant", 0);
     spec.finish();
     if ((spec.has("cosine") || spec.has("linear")) && fall_ < 1)
       fail("lr", "'{}' falls within {} steps; give at least 1", text, fall_);

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+#include "tessera/ir/aligned.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/pipeline.h"
@@ -38,7 +40,12 @@ class StepMaker {
     std::map<const Value*, Value*> known;
     sum_ = forward_part(forward, 0, known);
     find_parameters(forward, known);
-    for (const Value* parameter : parameters_) step_.parameters.push_back(parameter->name);
+    // A step changes those that the loss has a gradient for; the gradients' nodes have no use and go.
+    const std::vector<Value*> found = gradients(graph(), sum_, parameters_);
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      parameters_[i]->changing = found[i] != nullptr;
+      if (found[i]) step_.parameters.push_back(parameters_[i]->name);
+    }
     output(kLoss, build_.cast(build_.div(sum_, divisor_), DType::float32));
     output(kCounted, build_.cast(divisor_, DType::float32));
     return finished();
@@ -108,22 +115,47 @@ class StepMaker {
     }
     own.outputs = {output};
     own.erase_dead();
-    for (const std::string& pattern : options_.freeze) {
-      const bool found =
-          std::any_of(model_.graph->values().begin(), model_.graph->values().end(),
-                      [&](const auto& value) { return value->has_data() && glob_matches(pattern, value->name); });
-      if (!found) fail("train", "--freeze '{}' matches no parameter of the model", pattern);
-    }
+    for (const std::string& pattern : options_.freeze) require_match("--freeze", pattern);
+    for (const std::string& pattern : options_.no_decay)
+      if (pattern != "vectors") require_match("--no-decay", pattern);
+    for (const auto& [pattern, factor] : options_.rate_factors) require_match("--lr-factor", pattern);
     rewrite::RewriteOptions rewriting;
     for (Value* state : own.values_of(ValueKind::state)) {
       if (state->uses.empty() || !is_float(state->dtype()) || any_matches(options_.freeze, state->name)) continue;
       if (bits_of(state->dtype()) < 16) continue;
+      if (bits_of(state->dtype()) == 16) keep_in_float32(own, *state);
       state->changing = true;
       rewriting.barriers.insert(state->name);
     }
     rewrite::rewrite_model(forward, rewriting);
     rewrite::lower_precision(forward, options_.compute);
     return forward;
+  }
+
+  void require_match(std::string_view option, const std::string& pattern) const {
+    std::vector<std::string_view> names;
+    for (const auto& value : model_.graph->values())
+      if (value->has_data()) names.push_back(value->name);
+    if (std::none_of(names.begin(), names.end(), [&](std::string_view name) { return glob_matches(pattern, name); }))
+      fail("train", "{} '{}' matches no parameter of the model{}", option, pattern, nearest_names(names, pattern));
+  }
+
+  // A parameter that the file holds in 16 bits is kept in float32, and cast for its uses.
+  static void keep_in_float32(Graph& graph, Value& state) {
+    const DType narrow = state.dtype();
+    const Tensor data = aligned(state.data);
+    std::vector<float> wide(static_cast<size_t>(data.count()));
+    for (size_t i = 0; i < wide.size(); ++i)
+      wide[i] = narrow == DType::bfloat16 ? static_cast<float>(data.as<BFloat16>()[i])
+                                          : static_cast<float>(data.as<Float16>()[i]);
+    state.data = Tensor::of(DType::float32, data.dims, wide);
+    state.type.dtype = DType::float32;
+    state.data_extra.clear();
+    const std::vector<Use> uses = state.uses;
+    Node* cast = graph.add_node("Cast", {&state}, {state.name + ".narrow"}, "", graph.nodes().front().get());
+    cast->set("to", static_cast<int64_t>(narrow));
+    cast->outputs[0]->type = {narrow, state.type.shape};
+    for (const Use& use : uses) graph.set_input(use.node, use.index, cast->outputs[0]);
   }
 
   // Inputs, labels and parameters of the step, which all parts share.
@@ -147,7 +179,10 @@ class StepMaker {
       } else {
         if (graph().find(options_.labels) || model_.graph->find(options_.labels))
           fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", options_.labels);
-        if (parts > 1) type.shape->front() = type.shape->front() * parts;
+        if (parts > 1) {
+          rows_per_sample_ = rows_per_sample(type.shape->front());
+          type.shape->front() = type.shape->front() * parts;
+        }
         labels_ = graph().add_input(options_.labels, type);
       }
     }
@@ -160,12 +195,27 @@ class StepMaker {
     return own && own->has_shape() && own->rank() > 0 && own->shape()[0] == *batch_;
   }
 
-  // Every row that leaves this remainder, so that ranks that have a run of the rows each have rows of every part.
-  Value* part_of(Value* whole, int part) {
+  // How many labels one sample has along their first dimension, where that is not the batch: tokens, say.
+  Expr rows_per_sample(const Expr& rows) const {
+    const auto known = part_sizes_.find(batch_->str());
+    const Expr samples = known == part_sizes_.end() ? *batch_ : Expr(known->second);
+    const auto each = Expr::exact_divide(rows, samples);
+    if (!each)
+      fail("train",
+           "the output that the loss takes has {} rows for a batch of {}, so that micro-batches cannot share out its "
+           "labels; leave --micro-batches out, or name another --output",
+           rows.str(), samples.str());
+    return *each;
+  }
+
+  // Every sample that leaves this remainder, so that ranks that have a run of samples each have some of every part. A
+  // sample is `each` rows.
+  Value* part_of(Value* whole, int part, const Expr& each = 1) {
     const int parts = options_.micro_batches;
     Shape one = whole->shape(), cut = one;
-    one.front() = cut.front() = Expr::exact_divide(cut.front(), parts).value();
-    cut.insert(cut.begin() + 1, parts);
+    one.front() = Expr::exact_divide(cut.front(), parts).value();
+    cut.front() = Expr::exact_divide(one.front(), each).value();
+    cut.insert(cut.begin() + 1, {Expr(parts), each});
     return build_.reshape(build_.slice(build_.reshape(whole, cut), 1, part, part + 1), one);
   }
 
@@ -180,7 +230,7 @@ class StepMaker {
     Value* output = known.at(forward.graph->outputs.front());
     Value* labels = labels_;
     if (labels && !alone && (!inputs_.contains(options_.labels) || inputs_.at(options_.labels).cut))
-      labels = part_of(labels, part);
+      labels = part_of(labels, part, rows_per_sample_);
     return loss_.sum(build_, output, labels);
   }
 
@@ -321,6 +371,7 @@ class StepMaker {
   ops::NodeBuilder build_;
   std::optional<Scaling> scaling_;
   std::optional<Expr> batch_;
+  Expr rows_per_sample_ = 1;
   std::map<std::string, int64_t, std::less<>> part_sizes_;
   std::map<std::string, Input> inputs_;
   std::vector<Value*> parameters_, gradients_;
