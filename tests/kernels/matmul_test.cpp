@@ -170,6 +170,98 @@ TEST(MatMul, RepeatsBatchesOfExtentOne) {
   }
 }
 
+/// A tensor whose dimension d is dimension order[d] of row-major memory, with room for `gap` more elements along the
+/// last one there.
+struct Placed {
+  Tensor memory;
+  View view;
+};
+
+Placed placed(const Tensor& tensor, const std::vector<int64_t>& order, int64_t gap) {
+  Dims stored(order.size());
+  for (size_t d = 0; d < order.size(); ++d) stored[order[d]] = tensor.dims[d];
+  Dims room = stored;
+  room.back() += gap;
+  const View view = permuted({stored, dense_strides(room), 0}, order);
+  std::vector<float> values(count_of(room), 1000);
+  const View dense = View::dense(tensor.dims);
+  for (int64_t i = 0; i < count_of(tensor.dims); ++i) {
+    int64_t at = 0;
+    for (size_t d = 0; d < order.size(); ++d) at += i / dense.strides[d] % tensor.dims[d] * view.strides[d];
+    values[at] = tensor.as<float>()[i];
+  }
+  return {floats(room, values), view};
+}
+
+Tensor in_type(DType dtype, const Tensor& tensor) {
+  if (dtype == DType::float64) return converted<double>(dtype, tensor);
+  if (dtype == DType::int64) return converted<int64_t>(dtype, tensor);
+  return dtype == DType::float32 ? tensor : narrowed(dtype, tensor.dims, values_of<float>(tensor));
+}
+
+std::vector<float> as_floats(const Tensor& tensor) {
+  if (tensor.dtype == DType::float64) return {tensor.as<double>().begin(), tensor.as<double>().end()};
+  if (tensor.dtype == DType::int64) return {tensor.as<int64_t>().begin(), tensor.as<int64_t>().end()};
+  return tensor.dtype == DType::float32 ? values_of<float>(tensor) : widened(tensor);
+}
+
+struct StridedCase {
+  Dims a, b, c;
+  std::vector<int64_t> a_order, b_order, c_order;
+  int64_t gap = 0;
+};
+
+TEST(MatMul, ReadsAndWritesMatricesByRowsAndByColumnsInAnyBatches) {
+  RandomTensors random(13);
+  const std::vector<StridedCase> cases{
+      {{5, 7}, {7, 6}, {5, 6}, {1, 0}, {0, 1}, {0, 1}},
+      {{5, 7}, {7, 6}, {5, 6}, {0, 1}, {1, 0}, {1, 0}},
+      {{70, 9}, {9, 33}, {70, 33}, {1, 0}, {1, 0}, {1, 0}, 3},
+      {{66, 5}, {5, 2048}, {66, 2048}, {1, 0}, {0, 1}, {0, 1}},
+      {{1, 7}, {7, 6}, {1, 6}, {1, 0}, {1, 0}, {1, 0}, 2},
+      {{5, 1}, {1, 6}, {5, 6}, {1, 0}, {1, 0}, {1, 0}, 2},
+      {{2, 3, 5, 4}, {2, 3, 4, 6}, {2, 3, 5, 6}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 2, 1, 3}},  // heads
+      {{2, 3, 5, 4}, {2, 3, 4, 6}, {2, 3, 5, 6}, {0, 1, 3, 2}, {0, 2, 1, 3}, {0, 1, 3, 2}},
+      {{2, 3, 5, 4}, {2, 3, 4, 6}, {2, 3, 5, 6}, {1, 0, 2, 3}, {1, 0, 2, 3}, {1, 0, 2, 3}, 1},
+      {{2, 3, 5, 4}, {3, 4, 6}, {2, 3, 5, 6}, {0, 2, 1, 3}, {0, 2, 1}, {0, 2, 1, 3}},
+      {{2, 5, 4}, {4, 6}, {2, 5, 6}, {1, 0, 2}, {1, 0}, {1, 0, 2}},
+      {{2, 1, 4}, {4, 6}, {2, 1, 6}, {1, 0, 2}, {1, 0}, {0, 1, 2}, 5},
+      {{5, 0}, {0, 6}, {5, 6}, {1, 0}, {1, 0}, {1, 0}},
+  };
+  for (const StridedCase& test : cases) {
+    const Tensor a = random.integer_floats(test.a), b = random.integer_floats(test.b);
+    const Tensor dense = run_kernel_one("MatMul", {a, b}, DType::float32, test.c);
+    const Placed left = placed(a, test.a_order, test.gap), right = placed(b, test.b_order, test.gap);
+    const Placed result = placed(dense, test.c_order, 0);
+    for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::float16}) {
+      const RunOptions options{.threads = 2, .views = {{0, left.view}, {1, right.view}, {-1, result.view}}};
+      const Tensor made =
+          run_kernel_one("MatMul", {in_type(dtype, left.memory), in_type(dtype, right.memory)}, dtype, test.c, options);
+      EXPECT_EQ(as_floats(made), as_floats(in_type(dtype, result.memory)))
+          << name_of(dtype) << " " << testing::PrintToString(test.a) << testing::PrintToString(test.a_order)
+          << testing::PrintToString(test.b) << testing::PrintToString(test.b_order);
+    }
+  }
+}
+
+TEST(MatMul, TakesOnlyMatricesThatLieByRowsOrByColumns) {
+  const KernelEntry* entry = find_kernel("MatMul", "");
+  Value weight, batch;
+  weight.type.shape = {Expr(4), Expr(6)};
+  batch.type.shape = {Expr(2), Expr(4), Expr(6)};
+  Node by_matrix, by_batch;
+  by_matrix.inputs = {nullptr, &weight};
+  by_batch.inputs = {nullptr, &batch};
+  const auto takes = [&](const Node& node, const View& view) { return entry->takes_strided(node, 0, view); };
+  EXPECT_TRUE(takes(by_matrix, {{5, 4}, {1, 5}}));
+  EXPECT_TRUE(takes(by_matrix, {{5, 4}, {9, 1}}));
+  EXPECT_FALSE(takes(by_matrix, {{5, 4}, {2, 10}}));       // every second element
+  EXPECT_FALSE(takes(by_matrix, {{5, 4}, {0, 1}}));        // one row again and again
+  EXPECT_FALSE(takes(by_matrix, {{5, 4}, {-4, 1}}));       // backwards
+  EXPECT_FALSE(takes(by_matrix, {{2, 5, 4}, {4, 8, 1}}));  // two batches of rows that are not one
+  EXPECT_TRUE(takes(by_batch, {{2, 5, 4}, {4, 8, 1}}));
+}
+
 TEST(MatMul, WrapsIntegersAround) {
   const Tensor c = run_kernel_one("MatMul",
                                   {Tensor::of<int32_t>(DType::int32, {1, 2}, {1 << 30, 1 << 30}),

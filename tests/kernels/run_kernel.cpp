@@ -53,13 +53,19 @@ std::vector<Tensor> run_kernel(const std::string& op_type, const std::vector<Ten
   context.threads = options.threads;
 #endif
   for (const Tensor& input : inputs) {
-    context.inputs.push_back({input.dtype, input.dims});
-    context.known.push_back(options.known ? input.data : nullptr);
+    const auto view = options.views.find(static_cast<int>(context.inputs.size()));
+    if (view == options.views.end())
+      context.inputs.push_back({input.dtype, input.dims});
+    else
+      context.inputs.push_back({input.dtype, view->second.dims, 0, view->second.strides});
+    context.known.push_back(options.known && view == options.views.end() ? input.data : nullptr);
   }
   std::vector<Tensor> results;
   std::vector<AlignedBuffer> buffers;
   for (const auto& [dtype, dims] : outputs) {
     context.outputs.push_back({dtype, dims});
+    const auto view = options.views.find(-1);
+    if (context.outputs.size() == 1 && view != options.views.end()) context.outputs[0].strides = view->second.strides;
     results.push_back(dtype == DType::undefined ? Tensor{} : Tensor::zeros(dtype, dims));
     buffers.emplace_back(results.back().bytes);
   }

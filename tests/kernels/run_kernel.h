@@ -7,6 +7,7 @@
 
 #include "tessera/ir/graph.h"
 #include "tessera/ir/tensor.h"
+#include "tessera/kernels/view.h"
 
 namespace tessera::kernels {
 
@@ -23,6 +24,8 @@ struct RunOptions {
   /// The first result is written over this operand; -1 for memory of its own. Must be allowed by the registration.
   int in_place = -1;
   int threads = 1;
+  /// How the kernel sees operands, by their number, or the first result (-1), in the memory of the given tensors.
+  std::map<int, View> views = {};
 };
 
 /// Prepares the CPU kernel of `op_type` for one node and runs it: operands (dtype undefined: left out) in, results of

@@ -136,11 +136,11 @@ class Views::Assignment {
     const TensorDesc desc = values_->desc(result), read = values_->desc(node.outputs[0]);
     const View turned = transposed(node, View::dense(desc.dims));
     const std::vector<int64_t> perm = node.get_ints("perm", {});
-    if (perm.empty() || turned.dims != read.dims || resolve_axis(node, perm.back(), desc.rank()) != desc.rank() - 1)
-      return;
+    if (perm.empty() || turned.dims != read.dims) return;
     Dims strides(perm.size());
     const Dims dense = dense_strides(read.dims);
     for (size_t d = 0; d < perm.size(); ++d) strides[resolve_axis(node, perm[d], desc.rank())] = dense[d];
+    if (!can_stride(*entry, group, -1, {desc.dims, strides})) return;
     outcome.views.emplace_back(result, Alias{node.outputs[0], 0, strides});
     outcome.transpose = reader->second;
   }
@@ -254,10 +254,9 @@ class Views::Assignment {
     auto found = group_of_.find(&node);
     if (found == group_of_.end()) return false;
     const NodeGroup& group = groups_[found->second];
-    const bool alone = group.followers.empty();
     if (library_.can_group(node) && library_.can_group(*group.root))
       return !blocked_.contains(group.outputs[0]) && goes_in(group, view);
-    if (!alone) return false;
+    if (&node != group.root) return false;
     if (operand == 0 && makes_view(node)) {
       bool all = true;
       for (size_t r = 0; all && r < node.outputs.size(); ++r) {
@@ -269,7 +268,14 @@ class Views::Assignment {
     const KernelEntry* entry = entry_of(node);
     if (!entry || std::count(entry->strided.begin(), entry->strided.end(), static_cast<int>(operand)) == 0)
       return false;
-    return makes_view(node) || view.strides.back() == 1;  // kernels that copy views can stride anyhow
+    return makes_view(node) ||  // kernels that copy views can stride anyhow
+           can_stride(*entry, group, static_cast<int>(operand), view);
+  }
+
+  /// Whether the kernel of the group's root can stride as the view does, of which it says that it may be strided.
+  static bool can_stride(const KernelEntry& entry, const NodeGroup& group, int operand, const View& view) {
+    if (operand < 0 && group.packed) return false;  // a packed form makes rows
+    return entry.takes_strided ? entry.takes_strided(*group.root, operand, view) : view.strides.back() == 1;
   }
 
   /// Whether a group of element-wise nodes finds rows of consecutive elements in the view.

@@ -9,6 +9,8 @@
 
 namespace tessera::kernels {
 
+struct View;  // view.h
+
 /// A bound tensor: element type and extents as numbers. Dense and row-major, in blocks of channels, or strided.
 struct TensorDesc {
   DType dtype = DType::undefined;  ///< undefined: an absent optional operand or result
@@ -101,9 +103,13 @@ struct KernelEntry {
   bool view = false;
   /// Operands and results may lie in blocks (TensorDesc::block); other kernels are told the extents as stored.
   bool blocks = false;
-  /// Operands that may be strided, though not along the last dimension.
+  /// Operands that may be strided, though not along the last dimension, unless takes_strided says more.
   std::vector<int> strided = {};
-  /// The first result may be strided, though not along its last dimension; then it is in no operand's memory.
+  /// Whether an operand among `strided`, or the first result (-1), may be strided as the view is, and no matter along
+  /// which dimension; null: the rule above.
+  bool (*takes_strided)(const Node& node, int operand, const View& view) = nullptr;
+  /// The first result may be strided as a dense tensor is whose dimensions change places, though not along its last
+  /// dimension unless takes_strided says more; then it is in no operand's memory.
   bool strides_result = false;
   /// Each element of the one result comes from the operands' elements that numpy's broadcasting pairs with it.
   bool elementwise = false;

@@ -71,12 +71,9 @@ std::unique_ptr<Kernel> product_with_followers(const PrepareContext& context, Pr
 
 /// Only our domain's forms have an attribute for an operand that is stored transposed; ONNX's MatMul has none.
 MatmulShape shape_of(const PrepareContext& context, const Operands& operands) {
-  if (context.node.get_int("transB", 0) == 0)
-    return matmul_shape(operands.a.dims, operands.b.dims, context.node.label());
-  MatmulShape shape =
-      matmul_shape(operands.a.dims, {operands.b.dims.at(1), operands.b.dims.at(0)}, context.node.label());
-  shape.b_transposed = true;
-  return shape;
+  View b = view_of(operands.b);
+  if (context.node.get_int("transB", 0) != 0) b = permuted(b, {1, 0});
+  return matmul_shape(view_of(operands.a), b, context.node.label(), context.outputs.at(0).strides);
 }
 
 std::unique_ptr<Kernel> prepare_matmul(const PrepareContext& context) {
@@ -165,7 +162,7 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
   const Node& node = context.node;
   const Operands operands = operands_of(context);
   ProductSpec spec = spec_of(context, operands,
-                             gemm_shape(operands.a.dims, operands.b.dims, node.get_int("transA", 0) != 0,
+                             gemm_shape(view_of(operands.a), view_of(operands.b), node.get_int("transA", 0) != 0,
                                         node.get_int("transB", 0) != 0, node.label()));
   if (!context.followers.empty()) {
     auto fused = product_with_followers(context, spec);
@@ -193,14 +190,36 @@ std::unique_ptr<Kernel> prepare_gemm(const PrepareContext& context) {
   return kernel ? std::move(kernel) : via_float32(context, prepare_gemm);
 }
 
+/// Rows that one matrix multiplies must stay rows of one matrix, which packed weights and epilogues need, too.
+bool takes_product_operand(const Node& node, int operand, const View& view) {
+  if (!is_product_operand(view)) return false;
+  const bool by_matrix = node.input(1) && node.input(1)->rank() <= 2;
+  if (operand == 1 || !by_matrix || view.dims.size() <= 2) return true;
+  return view.strides.back() == 1 && reshaped(view, {count_of(view.dims) / view.dims.back(), view.dims.back()});
+}
+
 }  // namespace
 
 std::vector<KernelEntry> matmul_kernels() {
+  const KernelEntry product{.op_type = "MatMul",
+                            .domain = "",
+                            .prepare = prepare_matmul,
+                            .strided = {0, 1},
+                            .takes_strided = takes_product_operand,
+                            .strides_result = true,
+                            .row_product = true};
+  KernelEntry wide_product = product, gemm = product;
+  wide_product.domain = "tessera";
+  gemm.op_type = "Gemm";
+  gemm.prepare = prepare_gemm;
+  gemm.strides_result = false;
+  KernelEntry wide_gemm = gemm;
+  wide_gemm.domain = "tessera";
   return {
-      {.op_type = "MatMul", .domain = "", .prepare = prepare_matmul, .row_product = true},
-      {.op_type = "MatMul", .domain = "tessera", .prepare = prepare_matmul, .row_product = true},
-      {.op_type = "Gemm", .domain = "", .prepare = prepare_gemm, .row_product = true},
-      {.op_type = "Gemm", .domain = "tessera", .prepare = prepare_gemm, .row_product = true},
+      product,
+      wide_product,
+      gemm,
+      wide_gemm,
       {"PackWeight", "tessera.cpu", prepare_pack_weight, {}},
       {.op_type = "PackedMatMul", .domain = "tessera.cpu", .prepare = prepare_matmul, .row_product = true},
       {.op_type = "PackedGemm", .domain = "tessera.cpu", .prepare = prepare_gemm, .row_product = true},

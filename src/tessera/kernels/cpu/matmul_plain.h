@@ -26,7 +26,7 @@ struct MatrixStrides {
 
 template <typename T>
 void plain_product_rows(const T* a, MatrixStrides as, const T* b, MatrixStrides bs, T* c, int64_t begin, int64_t end,
-                        int64_t n, int64_t k) {
+                        MatrixStrides cs, int64_t n, int64_t k) {
   using Sum = typename PlainSum<T>::type;
   constexpr int64_t tile = 64;  // columns whose sums stay in registers and first-level cache
   for (int64_t column = 0; column < n; column += tile) {
@@ -38,29 +38,31 @@ void plain_product_rows(const T* a, MatrixStrides as, const T* b, MatrixStrides 
         const T* right = b + l * bs.row + column * bs.column;
         for (int64_t j = 0; j < width; ++j) sums[j] += left * static_cast<Sum>(right[j * bs.column]);
       }
-      for (int64_t j = 0; j < width; ++j) c[i * n + column + j] = static_cast<T>(sums[j]);
+      for (int64_t j = 0; j < width; ++j) c[i * cs.row + (column + j) * cs.column] = static_cast<T>(sums[j]);
     }
   }
 }
 
 template <typename T>
 void plain_matmul(const MatmulShape& shape, const T* a, const T* b, T* c, int threads) {
-  const Dims a_strides = shape.a_strides(), b_strides = shape.b_strides();
+  const Dims &a_strides = shape.a_strides, &b_strides = shape.b_strides, &c_strides = shape.c_strides;
   const size_t rank = shape.batch.size();
-  const MatrixStrides as{a_strides[rank], a_strides[rank + 1]}, bs{b_strides[rank], b_strides[rank + 1]};
+  const MatrixStrides as{a_strides[rank], a_strides[rank + 1]}, bs{b_strides[rank], b_strides[rank + 1]},
+      cs{c_strides[rank], c_strides[rank + 1]};
   constexpr int64_t rows = 16;
   const int64_t blocks = (shape.m + rows - 1) / rows, count = shape.batch_count() * blocks;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t task = 0; task < count; ++task) {
     const int64_t batch = task / blocks, begin = task % blocks * rows;
-    int64_t rest = batch, a_offset = 0, b_offset = 0;
+    int64_t rest = batch, a_offset = 0, b_offset = 0, c_offset = 0;
     for (size_t i = rank; i-- > 0; rest /= shape.batch[i].extent) {
       const int64_t index = rest % shape.batch[i].extent;
       if (shape.batch[i].in_a) a_offset += index * a_strides[i];
       if (shape.batch[i].in_b) b_offset += index * b_strides[i];
+      c_offset += index * c_strides[i];
     }
-    plain_product_rows(a + a_offset, as, b + b_offset, bs, c + batch * shape.m * shape.n, begin,
-                       std::min(begin + rows, shape.m), shape.n, shape.k);
+    plain_product_rows(a + a_offset, as, b + b_offset, bs, c + c_offset, begin, std::min(begin + rows, shape.m), cs,
+                       shape.n, shape.k);
   }
 }
 

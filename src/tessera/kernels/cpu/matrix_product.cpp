@@ -65,37 +65,50 @@ class OnednnProduct : public MatrixProduct {
   int first_other_;
 };
 
-/// A product that cannot read the packed weight directly: unpacks it at every run.
-class UnpackingProduct : public MatrixProduct {
+/// A product that wants its second operand in another layout than it has: brings it there at every run.
+class ReorderingProduct : public MatrixProduct {
  public:
-  UnpackingProduct(std::unique_ptr<onednn::Primitive> unpack, size_t weight_bytes,
-                   std::unique_ptr<MatrixProduct> product)
-      : unpack_(std::move(unpack)),
+  ReorderingProduct(std::unique_ptr<onednn::Primitive> reorder, size_t wanted_bytes,
+                    std::unique_ptr<MatrixProduct> product)
+      : reorder_(std::move(reorder)),
         product_(std::move(product)),
-        weight_at_(plan_.add(weight_bytes)),
-        inner_at_(plan_.add(std::max(unpack_->scratch_bytes(), product_->scratch_bytes()))) {}
+        wanted_at_(plan_.add(wanted_bytes)),
+        inner_at_(plan_.add(std::max(reorder_->scratch_bytes(), product_->scratch_bytes()))) {}
 
   size_t scratch_bytes() const override { return plan_.bytes(); }
 
   void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
            std::span<const void* const> others) override {
-    void* weight = scratch_at(scratch, weight_at_);
+    void* wanted = scratch_at(scratch, wanted_at_);
     void* inner = scratch_at(scratch, inner_at_);
-    unpack_->run(std::array<const void*, 2>{b, weight}, inner);
-    product_->run(a, weight, bias, c, inner, others);
+    reorder_->run(std::array<const void*, 2>{b, wanted}, inner);
+    product_->run(a, wanted, bias, c, inner, others);
   }
 
  private:
-  std::unique_ptr<onednn::Primitive> unpack_;
+  std::unique_ptr<onednn::Primitive> reorder_;
   std::unique_ptr<MatrixProduct> product_;
   ScratchPlan plan_;
-  size_t weight_at_, inner_at_;
+  size_t wanted_at_, inner_at_;
+};
+
+/// A product by the one that makes its transposed result.
+class TurnedProduct : public MatrixProduct {
+ public:
+  explicit TurnedProduct(std::unique_ptr<MatrixProduct> product) : product_(std::move(product)) {}
+  size_t scratch_bytes() const override { return product_->scratch_bytes(); }
+  void run(const void* a, const void* b, const void*, void* c, void* scratch, std::span<const void* const>) override {
+    product_->run(b, a, nullptr, c, scratch);
+  }
+
+ private:
+  std::unique_ptr<MatrixProduct> product_;
 };
 
 std::unique_ptr<MatrixProduct> onednn_product(const ProductSpec& spec, const Md& b) {
   onednn::TeamScope team(spec.threads);
-  const Md a = onednn::strided(spec.operands, spec.shape.a_dims(), spec.shape.a_strides());
-  const Md c = onednn::dense(spec.result, spec.shape.c_dims());
+  const Md a = onednn::strided(spec.operands, spec.shape.a_dims(), spec.shape.a_strides);
+  const Md c = onednn::strided(spec.result, spec.shape.c_dims(), spec.shape.c_strides);
   std::vector<onednn::Primitive::Argument> arguments{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}};
   Md bias;
   if (spec.bias != DType::undefined) {
@@ -123,7 +136,34 @@ std::unique_ptr<MatrixProduct> packed_product(ProductSpec spec) {
   auto product = make_product(spec);
   auto unpack = onednn::reorder(weight.packed, weight.plain, spec.threads);
   if (!product || !unpack) return product;
-  return std::make_unique<UnpackingProduct>(std::move(unpack), weight.plain.get_size(), std::move(product));
+  return std::make_unique<ReorderingProduct>(std::move(unpack), weight.plain.get_size(), std::move(product));
+}
+
+// Rows of the second operand that are a multiple of 4096 bytes apart fall into the same sets of the first cache, so
+// that each of them drives the others out. Where many rows of the first operand read it, a packed copy is faster.
+bool wants_packing(const ProductSpec& spec) {
+  constexpr int64_t kPage = 4096, kLeastRows = 64;
+  const MatmulShape& shape = spec.shape;
+  return shape.batch.empty() && shape.m >= kLeastRows && shape.b_strides[1] == 1 &&
+         static_cast<int64_t>(bytes_of(spec.operands, shape.b_strides[0])) % kPage == 0;
+}
+
+std::unique_ptr<MatrixProduct> library_product(const ProductSpec& spec) {
+  const MatmulShape& shape = spec.shape;
+  const Md b = onednn::strided(spec.operands, shape.b_dims(), shape.b_strides);
+  if (wants_packing(spec)) {
+    onednn::TeamScope team(spec.threads);
+    auto packed = onednn::matmul(onednn::strided(spec.operands, shape.a_dims(), shape.a_strides),
+                                 onednn::any_layout(spec.operands, shape.b_dims()), {},
+                                 onednn::strided(spec.result, shape.c_dims(), shape.c_strides));
+    if (packed) {
+      const Md wanted = packed->weights_desc();
+      auto pack = onednn::reorder(b, wanted, spec.threads);
+      auto product = pack ? onednn_product(spec, wanted) : nullptr;
+      if (product) return std::make_unique<ReorderingProduct>(std::move(pack), wanted.get_size(), std::move(product));
+    }
+  }
+  return onednn_product(spec, b);
 }
 
 }  // namespace
@@ -132,10 +172,15 @@ std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec) {
   if ((spec.shape.result_count() == 0 || spec.shape.k == 0) && spec.then.empty())
     return std::make_unique<ZeroProduct>(bytes_of(spec.result, spec.shape.result_count()));
   if (spec.weight) return packed_product(spec);
+  if (spec.shape.c_strides.back() != 1) {
+    check(spec.bias == DType::undefined && spec.then.empty(), "nothing follows a product that is stored by columns");
+    ProductSpec turned = spec;
+    turned.shape = spec.shape.turned();
+    auto product = make_product(turned);
+    return product ? std::make_unique<TurnedProduct>(std::move(product)) : nullptr;
+  }
   if (onednn::is_native(spec.operands))
-    if (auto product =
-            onednn_product(spec, onednn::strided(spec.operands, spec.shape.b_dims(), spec.shape.b_strides())))
-      return product;
+    if (auto product = library_product(spec)) return product;
   if (spec.bias != DType::undefined || !spec.then.empty()) return nullptr;
   switch (spec.operands) {
     case DType::float32:

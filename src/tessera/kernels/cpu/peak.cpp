@@ -50,7 +50,8 @@ double peak_flops(DType dtype, int threads) {
   const Dims square{kRows, kRows};
   Tensor a = Tensor::zeros(dtype, square), c = Tensor::zeros(dtype, square);
   std::memset(a.mutable_data(), kByte, a.bytes);
-  ProductSpec spec{.shape = matmul_shape(square, square, "peak"), .operands = dtype, .result = dtype};
+  ProductSpec spec{
+      .shape = matmul_shape(View::dense(square), View::dense(square), "peak"), .operands = dtype, .result = dtype};
   spec.weight = matmul_weight_layout(dtype, square, false);
   spec.threads = threads;
   spec.label = "peak";

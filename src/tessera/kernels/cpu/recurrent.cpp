@@ -214,7 +214,7 @@ Recurrence recurrence_of(const PrepareContext& context) {
 template <typename T>
 std::shared_ptr<MatrixProduct> turned_product(int64_t m, int64_t n, int64_t k, const PrepareContext& context) {
   ProductSpec spec;
-  spec.shape = MatmulShape{{}, m, n, k, false, true};
+  spec.shape = gemm_shape(View::dense({m, k}), View::dense({n, k}), false, true, context.node.label());
   spec.operands = spec.result = dtype_of<T>();
   spec.threads = context.threads;
   spec.label = context.node.label();

@@ -141,6 +141,7 @@ class RowProduct : public MatrixProduct {
       : rows_(spec.shape.m),
         k_(spec.shape.k),
         n_(spec.shape.n),
+        a_stride_(spec.shape.a_strides[0]),
         strips_(strips),
         with_bias_(spec.bias != DType::undefined),
         threads_(spec.threads) {}
@@ -179,17 +180,17 @@ class RowProduct : public MatrixProduct {
   /// The rows of the left operand as float32, and their distance.
   std::pair<const float*, int64_t> rows_of(const T* a, float* scratch) const {
     if constexpr (!widens) {
-      return {a, k_};
+      return {a, a_stride_};
     } else {
       for (int64_t i = 0; i < rows_; ++i) {
-        widen_row(a + i * k_, scratch + i * even_k(), k_);
+        widen_row(a + i * a_stride_, scratch + i * even_k(), k_);
         if (k_ < even_k()) scratch[i * even_k() + k_] = 0;
       }
       return {scratch, even_k()};
     }
   }
 
-  int64_t rows_, k_, n_;
+  int64_t rows_, k_, n_, a_stride_;
   Strips strips_;
   bool with_bias_;
   int threads_;
@@ -200,7 +201,7 @@ class RowProduct : public MatrixProduct {
 bool is_row_product(const ProductSpec& spec) {
   const MatmulShape& shape = spec.shape;
   if (!shape.batch.empty() || shape.m > most_row_product_rows || shape.m == 0) return false;
-  if (shape.a_transposed && shape.m > 1) return false;
+  if (shape.a_strides[1] != 1 || !View{shape.c_dims(), shape.c_strides}.is_dense()) return false;
   if (spec.bias != DType::undefined && spec.bias != spec.result) return false;
   if (!spec.weight || spec.operands != spec.weight->stored) return false;
   return onednn::dims_of(spec.weight->packed) == shape.b_dims() && strips_of(*spec.weight).has_value();

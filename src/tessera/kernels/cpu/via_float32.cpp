@@ -5,6 +5,7 @@
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/strided_copy.h"
 
 namespace tessera::kernels {
 namespace {
@@ -69,6 +70,8 @@ struct Converted {
   DType dtype;
   int64_t count;
   size_t at;
+  std::optional<StridedCopy> gather = {};  ///< an operand that is strided: makes it dense at `gathered_at` first
+  size_t gathered_at = 0;
 };
 
 class ViaFloat32 : public Kernel {
@@ -79,6 +82,14 @@ class ViaFloat32 : public Kernel {
     inputs_ = convert(wide.inputs);
     for (const Converted& input : inputs_)
       if (input.index < wide.known.size()) wide.known[input.index] = nullptr;
+    for (Converted& input : inputs_) {
+      TensorDesc& desc = wide.inputs[input.index];
+      // Where the dimensions only change places, the same strides hold for the wide form.
+      if (desc.strides.empty() || fills_its_span(desc)) continue;
+      input.gather.emplace(view_of(desc));
+      input.gathered_at = plan_.add(context.inputs[input.index].bytes());
+      desc.strides.clear();
+    }
     outputs_ = convert(wide.outputs);
     inner_ = prepare(wide);
     inner_scratch_at_ = plan_.add(inner_->scratch_bytes());
@@ -91,7 +102,13 @@ class ViaFloat32 : public Kernel {
     std::copy(args.outputs.begin(), args.outputs.end(), output_pointers_.begin());
     for (const Converted& input : inputs_) {
       float* wide = scratch_at<float>(args.scratch, input.at);
-      widen(input.dtype, args.inputs[input.index], wide, input.count, threads_);
+      const void* given = args.inputs[input.index];
+      if (input.gather) {
+        uint16_t* gathered = scratch_at<uint16_t>(args.scratch, input.gathered_at);
+        input.gather->run(static_cast<const uint16_t*>(given), gathered, threads_);
+        given = gathered;
+      }
+      widen(input.dtype, given, wide, input.count, threads_);
       input_pointers_[input.index] = wide;
     }
     for (const Converted& output : outputs_) output_pointers_[output.index] = scratch_at(args.scratch, output.at);
@@ -102,6 +119,15 @@ class ViaFloat32 : public Kernel {
   }
 
  private:
+  static bool fills_its_span(const TensorDesc& desc) {
+    int64_t span = 1;
+    for (size_t d = 0; d < desc.dims.size(); ++d) {
+      if (desc.strides[d] <= 0 && desc.dims[d] != 1) return false;
+      span += desc.strides[d] * (desc.dims[d] - 1);
+    }
+    return span == desc.count();
+  }
+
   /// Turns the 16-bit ones of `descs` into float32 and plans their memory.
   std::vector<Converted> convert(std::vector<TensorDesc>& descs) {
     std::vector<Converted> converted;
