@@ -259,11 +259,17 @@ void cast_gradient(GradientBuilder& b) {
 }
 
 void dropout_gradient(GradientBuilder& b) {
-  const auto training = b.x(2) ? content_of(b.x(2)) : std::nullopt;
-  if (!training || training->front().is(0)) return b.give(0, b.g());
-  Value* kept = b.cast(b.made(1), b.g()->dtype());
-  Value* ratio = b.x(1) ? b.cast(b.x(1), b.g()->dtype()) : b.number(b.g(), 0.5);
-  b.give(0, b.div(b.mul(b.g(), kept), b.sub(1, ratio)));
+  b.give(0, b.g());
+}
+
+// Linear in its data: the same node drops the same elements of the gradient, so that nothing has to be stored.
+void keyed_dropout_gradient(GradientBuilder& b) {
+  std::vector<Value*> operands = b.node.inputs;
+  operands[0] = b.g();
+  Node* again = b.graph.add_node("Dropout", std::move(operands), {b.g()->name + ".Dropout"}, b.node.domain);
+  again->attributes = b.node.attributes;
+  infer_results(op_of(*again), *again);
+  b.give(0, again->outputs[0]);
 }
 
 GradientFn elementwise_gradient(std::string_view type) {
