@@ -27,7 +27,8 @@ struct Stream {
   void words(uint64_t first, int64_t count, uint32_t* out) const;
 };
 
-/// In [0, 1): the first `digits` bits of a word, or of two (the first major), as a binary fraction. 1 ≤ digits ≤ 32; ≤ 53.
+/// In [0, 1): the first `digits` bits of a word, or of two (the first major), as a binary fraction. 1 ≤ digits ≤ 32;
+/// ≤ 53.
 inline double fraction(uint32_t word, int digits) {
   return static_cast<double>(word >> (32 - digits)) / static_cast<double>(uint64_t{1} << digits);
 }
@@ -36,9 +37,9 @@ inline double fraction(uint32_t major, uint32_t minor, int digits) {
   return static_cast<double>(both >> (64 - digits)) / static_cast<double>(uint64_t{1} << digits);
 }
 
-/// Of the distribution N(0, 1), from a `length` in (0, 1] and an `angle` in [0, 1): √(-2 ln length) · cos(2π angle) (Box
-/// and Muller, "A note on the generation of random normal deviates", 1958). Uses only operations that IEEE 754 rounds
-/// exactly, so that every machine gives the same bits.
+/// Of the distribution N(0, 1), from a `length` in (0, 1] and an `angle` in [0, 1): √(-2 ln length) · cos(2π angle)
+/// (Box and Muller, "A note on the generation of random normal deviates", 1958). Uses only operations that IEEE 754
+/// rounds exactly, so that every machine gives the same bits.
 double normal(double length, double angle);
 
 }  // namespace tessera::random

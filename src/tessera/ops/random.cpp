@@ -146,6 +146,7 @@ std::vector<OpDef> random_ops() {
                              .localize = localize_dropout,
                              .gradient = keyed_dropout_gradient,
                              .pass_through = true,
+                             .always_float32 = {1},
                              .counter = kDropoutCounter}};
   for (const std::string_view type : {"RandomUniform", "RandomNormal"})
     ops.push_back({.type = type,

@@ -2,8 +2,9 @@
 
 #include <string_view>
 
-/// Operators that draw random numbers (docs/random.md). All are of our own domain: rewriting gives each of ONNX's a key,
-/// so that nodes are functions of their operands and attributes, and may be repeated, moved and split as any other.
+/// Operators that draw random numbers (docs/random.md). All are of our own domain: rewriting gives each of ONNX's a
+/// key, so that nodes are functions of their operands and attributes, and may be repeated, moved and split as any
+/// other.
 ///
 ///   Dropout (data, ratio?, training_mode?, counter?, index?) → data, mask?
 ///   RandomUniform (shape, counter?, index?)   low, high, dtype

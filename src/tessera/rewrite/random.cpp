@@ -95,9 +95,12 @@ struct Lowered {
 };
 
 constexpr Lowered kLowered[] = {
-    {"RandomUniform", 0, uniform_or_normal},     {"RandomNormal", 0, uniform_or_normal},
-    {"RandomUniformLike", 1, uniform_or_normal}, {"RandomNormalLike", 1, uniform_or_normal},
-    {"Bernoulli", 1, bernoulli},                 {"Multinomial", 1, multinomial},
+    {"RandomUniform", 0, uniform_or_normal},
+    {"RandomNormal", 0, uniform_or_normal},
+    {"RandomUniformLike", 1, uniform_or_normal},
+    {"RandomNormalLike", 1, uniform_or_normal},
+    {"Bernoulli", 1, bernoulli},
+    {"Multinomial", 1, multinomial},
 };
 
 bool is_false(const Value* flag) {

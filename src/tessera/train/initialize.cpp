@@ -119,8 +119,9 @@ class Filling {
       normal_ = true;
       scale_ = std::sqrt(2 / fans_of(parameter).inputs);
     } else {
-      fail("train", "--init '{}' is no rule; the rules are normal:0.02, uniform:-0.1,0.1, zeros, ones, constant:0.5, "
-                    "xavier and kaiming",
+      fail("train",
+           "--init '{}' is no rule; the rules are normal:0.02, uniform:-0.1,0.1, zeros, ones, constant:0.5, "
+           "xavier and kaiming",
            rule);
     }
   }

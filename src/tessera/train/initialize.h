@@ -21,9 +21,9 @@ using InitRules = std::vector<std::pair<std::string, std::string>>;
 ///   xavier            U[-b, b), b = √(6 / (inputs + outputs))   (Glorot and Bengio, AISTATS 2010, equation 16)
 ///   kaiming           N(0, 2 / inputs)                          (He et al., ICCV 2015, equation 10)
 ///
-/// `inputs` and `outputs` are how many terms an element of the result of the parameter's first use sums up, and how many
-/// elements an operand's element contributes to; they follow from the operator's rule. Types are known. Throws user errors:
-/// a pattern that matches nothing, a word that is no rule, a parameter that is no operand of a sum.
+/// `inputs` and `outputs` are how many terms an element of the result of the parameter's first use sums up, and how
+/// many elements an operand's element contributes to; they follow from the operator's rule. Types are known. Throws
+/// user errors: a pattern that matches nothing, a word that is no rule, a parameter that is no operand of a sum.
 void initialize(Graph& graph, const InitRules& rules, uint64_t seed);
 
 }  // namespace tessera::train

@@ -137,10 +137,10 @@ class StepMaker {
   void settle_dropout(OnnxModel& forward) {
     if (dropout_ != Dropout::as_stated) return rewrite::switch_dropouts(forward, dropout_ == Dropout::on);
     if (const int idle = rewrite::count_dropouts(forward, false))
-      step_.notes.push_back(
-          fmt::format("{} of the model's Dropouts say that they drop nothing (no training_mode); --dropout=on makes them "
-                      "drop, --dropout=off is silent",
-                      idle));
+      step_.notes.push_back(fmt::format(
+          "{} of the model's Dropouts say that they drop nothing (no training_mode); --dropout=on makes them "
+          "drop, --dropout=off is silent",
+          idle));
   }
 
   // Random numbers differ from step to step and from part to part.
