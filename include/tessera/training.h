@@ -34,6 +34,13 @@ struct Training {
   double average = 0;      ///< decay of an exponential moving average of the parameters; 0: none
   std::string loss_scale;  ///< "", a number, or "dynamic:init=65536,growth=2,backoff=0.5,interval=2000"
   DType compute = DType::float32;  ///< of forward and backward; parameters and optimizer stay float32
+  uint64_t seed = 0;               ///< of random numbers (docs/random.md)
+  /// Whether Dropouts drop elements: "model" (as training_mode says), "on" (all) or "off". An evaluation drops none.
+  std::string dropout = "model";
+  /// Pattern and rule: parameters that begin with numbers made by the seed instead of the model's; the first pattern that
+  /// matches counts. "normal:0.02", "normal:0.02,MEAN", "uniform:-0.1,0.1", "zeros", "ones", "constant:0.5", "xavier",
+  /// "kaiming".
+  std::vector<std::pair<std::string, std::string>> init;
   SymbolSizes sizes;               ///< of the model's symbols, the whole batch; others stay open
 };
 

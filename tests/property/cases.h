@@ -18,6 +18,7 @@ std::vector<Subject> product_cases();        // cases_product.cpp: MatMul, Gemm,
 std::vector<Subject> attention_cases();      // cases_attention.cpp: Attention, RotaryEmbedding
 std::vector<Subject> recurrent_cases();      // cases_recurrent.cpp: RNN, GRU, LSTM
 std::vector<Subject> resize_cases();         // cases_resize.cpp
+std::vector<Subject> random_cases();         // cases_random.cpp: keyed Dropout, RandomUniform, RandomNormal
 
 /// The attribute of the operators that work along one dimension.
 inline Attribute axis(int64_t at) {

@@ -30,6 +30,14 @@ train::StepOptions options_of(const Training& training) {
   options.loss_scale = training.loss_scale;
   options.compute = training.compute;
   options.sizes = training.sizes;
+  options.seed = training.seed;
+  options.init = training.init;
+  if (training.dropout == "on")
+    options.dropout = train::Dropout::on;
+  else if (training.dropout == "off")
+    options.dropout = train::Dropout::off;
+  else if (training.dropout != "model")
+    fail("train", "the dropout is '{}'; it can be 'model' (as the model says), 'on' or 'off'", training.dropout);
   return options;
 }
 

@@ -65,6 +65,12 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--seed", seed, "of everything random")->capture_default_str();
   app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")
       ->check(CLI::PositiveNumber);
+  app.add_option("--dropout", step.dropout,
+                 "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
+      ->capture_default_str();
+  repeated(app.add_option("--init", init,
+                          "NAME=RULE: parameters that begin with numbers made by --seed; a rule is normal:0.02, "
+                          "uniform:-0.1,0.1, zeros, ones, xavier or kaiming; the first NAME that matches counts"));
   app.add_option("--optimizer", step.optimizer,
                  "sgd, adam, adamw, lamb, lion, adafactor or muon; with keys, as "
                  "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1")
@@ -145,6 +151,13 @@ Training TrainOptions::training(const std::string& dtype) const {
   Training made = step;
   if (made.learning_rate.starts_with('@')) made.learning_rates = rates_of(made.learning_rate.substr(1));
   if (!dtype.empty()) made.compute = Plan::dtype_named(dtype, "--dtype");
+  made.seed = seed;
+  for (const std::string& text : init) {
+    const size_t equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0)
+      wrong_training("--init '" + text + "' is not NAME=RULE; write for example '*.weight=normal:0.02'");
+    made.init.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
   for (const std::string& text : rate_factors) {
     const size_t equals = text.rfind('=');
     char* end = nullptr;

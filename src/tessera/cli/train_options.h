@@ -23,7 +23,7 @@ struct TrainOptions {
   Training step;  ///< the words as they were given
   std::string config, data, eval_data, separator, metrics, save_final, emit;
   std::string checkpoints;
-  std::vector<std::string> rate_factors;
+  std::vector<std::string> rate_factors, init;
   int steps = 0;  ///< 0: as many as the data has
   int batch = 0, sequence = 0, micro_batches = 1;
   int eval_every = 0, eval_steps = 0, save_every = 0, keep = 3;

@@ -327,7 +327,7 @@ void infer_dropout(Node& node) {
     auto training = content_of(node.input(2));
     if (!training || training->size() != 1 || !training->front().is(0))
       fail_node(node, "training_mode ('{}') is not known to be false; export the model for inference",
-                node.input(2)->name);
+                node.input(2)->name);  // rewriting has given a Dropout that may drop a key (random.h)
   }
   set_result(node, 0, data.dtype(), data.shape(), content_of(&data));
   set_result(node, 1, DType::boolean, data.shape());
@@ -374,8 +374,7 @@ std::vector<OpDef> elementwise_ops() {
                  .rule = dropout_rule,
                  .gradient = dropout_gradient,
                  .pass_through = true,
-                 .values = {2},
-                 .random = true});
+                 .values = {2}});
   return ops;
 }
 

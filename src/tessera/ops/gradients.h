@@ -14,7 +14,8 @@ void no_gradient(GradientBuilder& b);
 /// Null for an operator that has none, because its results are no real numbers.
 GradientFn elementwise_gradient(std::string_view type);
 void cast_gradient(GradientBuilder& b);
-void dropout_gradient(GradientBuilder& b);
+void dropout_gradient(GradientBuilder& b);        // of one that drops nothing
+void keyed_dropout_gradient(GradientBuilder& b);  // of random.h's
 
 void reshape_gradient(GradientBuilder& b);  // of Reshape, Flatten, Squeeze, Unsqueeze
 void expand_gradient(GradientBuilder& b);

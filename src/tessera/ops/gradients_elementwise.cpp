@@ -258,7 +258,17 @@ void cast_gradient(GradientBuilder& b) {
 }
 
 void dropout_gradient(GradientBuilder& b) {
-  b.give(0, b.g());  // of inference, the only form that there is
+  b.give(0, b.g());
+}
+
+// Linear in its data: the same node drops the same elements of the gradient, so that nothing has to be stored.
+void keyed_dropout_gradient(GradientBuilder& b) {
+  std::vector<Value*> operands = b.node.inputs;
+  operands[0] = b.g();
+  Node* again = b.graph.add_node("Dropout", std::move(operands), {b.g()->name + ".Dropout"}, b.node.domain);
+  again->attributes = b.node.attributes;
+  infer_results(op_of(*again), *again);
+  b.give(0, again->outputs[0]);
 }
 
 GradientFn elementwise_gradient(std::string_view type) {

@@ -14,6 +14,11 @@ namespace tessera::ops {
 /// Extents, offsets and shapes are expressions over symbols and axis indices.
 class Localizer {
  public:
+  /// A digit of a factor's index, in mixed radix: this rank has the digits offset … offset + extent - 1 of `size`.
+  struct Piece {
+    Expr size, offset, extent;
+  };
+
   const Node& node;                 ///< the global node
   const Rule& rule;                 ///< its rule
   Graph& graph;                     ///< the local program being built; append here
@@ -23,6 +28,8 @@ class Localizer {
   std::vector<Expr> offsets;
   std::vector<Expr> extents;
   std::vector<bool> split;
+  /// Per factor: the pieces that it is a product of, major to minor.
+  std::vector<std::vector<Piece>> pieces;
   /// Per factor: zero on the rank that holds its first shard, positive on all others.
   std::vector<Expr> shards;
   /// Reduces a value over the ranks that split a factor: what each of them computed from its part of result 0, which
@@ -104,8 +111,6 @@ struct OpDef {
   bool elementwise = false;
   /// Exchanging its two operands changes nothing.
   bool commutative = false;
-  /// Two nodes with equal operands and attributes may give different results.
-  bool random = false;
   Moves moves = Moves::nothing;
   /// It takes a part of operand 0, or gives it another shape, as the later operands say. Steps between layouts of one
   /// value consist of such operators.
@@ -122,6 +127,8 @@ struct OpDef {
   size_t fixed_dims = 0;
   /// The operand from which indices select the results' elements; a run reads no other elements of it.
   std::optional<size_t> table = {};
+  /// It draws random numbers (random.h), and this optional operand tells runs apart.
+  std::optional<size_t> counter = {};
   /// Null: it has no indices.
   Indices (*indices)(const Node& node) = nullptr;
 };

@@ -22,5 +22,6 @@ std::vector<OpDef> convolution_ops();    // convolution.cpp: Conv, ConvTranspose
 std::vector<OpDef> pooling_ops();        // pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
 std::vector<OpDef> recurrent_ops();      // recurrent.cpp: RNN, GRU, LSTM
 std::vector<OpDef> attention_ops();      // attention.cpp: Attention, RotaryEmbedding
+std::vector<OpDef> random_ops();         // random.cpp: keyed Dropout, RandomUniform, RandomNormal
 
 }  // namespace tessera::ops

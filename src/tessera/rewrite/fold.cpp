@@ -131,7 +131,9 @@ class Sequences {
 }  // namespace
 
 void fold(OnnxModel& model) {
-  fold(model, [](Node& node) { ops::infer_results(ops::op_of(node), node); });
+  fold(model, [&](Node& node) {
+    if (!lower_random(*model.graph, node)) ops::infer_results(ops::op_of(node), node);
+  });
 }
 
 void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {

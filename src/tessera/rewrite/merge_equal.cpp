@@ -16,7 +16,7 @@ namespace {
 /// Two nodes with equal keys compute the same. Nullopt: never merged.
 std::optional<std::string> key_of(const Node& node) {
   const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-  if (!op || op->random) return std::nullopt;
+  if (!op) return std::nullopt;
   if (!node.domain.empty()) return std::nullopt;  // a communication that is written twice happens twice
   std::string key = node.op_type;
   for (const Value* operand : node.inputs) key += operand ? ";" + operand->name : ";";

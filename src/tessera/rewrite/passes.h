@@ -18,7 +18,12 @@ void inline_functions(OnnxModel& model);
 void upgrade(OnnxModel& model);
 /// Decomposes NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss.
 void lower_losses(OnnxModel& model);
-/// Infers all types; values whose elements are known become constants or expressions, and no Shape is left.
+/// Gives Dropouts that may drop elements the key by which they draw random numbers (ops/random.h).
+void key_dropout(OnnxModel& model);
+/// Turns a node of an ONNX operator that draws random numbers into ones of ops/random.h; false for other nodes. Its
+/// operands have types; its results get them.
+bool lower_random(Graph& graph, Node& node);
+/// Infers all types, and lowers what is random; values whose elements are known become constants or expressions, and no Shape is left.
 void fold(OnnxModel& model);
 /// The same for a model with operators that ops/ does not know: `infer_other` sets the types of their results, and may
 /// put nodes before them or turn them into other operators.

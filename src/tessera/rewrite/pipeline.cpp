@@ -11,6 +11,7 @@ const std::vector<Pass>& passes() {
       {"inline_functions", inline_functions},
       {"upgrade", upgrade},
       {"lower_losses", lower_losses},
+      {"key_dropout", key_dropout},
       {"fold", fold},
       {"lower_einsum", lower_einsum},
       {"canonicalize", canonicalize},

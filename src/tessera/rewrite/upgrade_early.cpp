@@ -143,11 +143,13 @@ void drop_spatial(Graph&, Node* node, int64_t) {
   node->remove_attribute("spatial");
 }
 
-/// The ratio matters only in training, which has to be requested since version 12.
-void drop_ratio(Graph& graph, Node* node, int64_t version) {
+/// The ratio was an attribute. Training has to be requested since version 12.
+void move_ratio(Graph& graph, Node* node, int64_t version) {
   if (Value* mask = node->output(1); mask && version < 10 && (!mask->uses.empty() || graph.is_output(mask)))
     fail("upgrade", "{}: the mask of a Dropout before operator set 10 is not supported; export with a newer one",
          node->label());
+  if (const float* ratio = node->get<float>("ratio"))
+    graph.set_input(node, 1, graph.constant_scalar(DType::float32, *ratio));
   node->remove_attribute("ratio");
 }
 
@@ -195,7 +197,7 @@ std::vector<UpgradeStep> early_steps() {
       {"Tile", 6, refuse_tiles},
       {"PRelu", 7, align_slopes},
       {"Dropout", 7, drop_test_mode},
-      {"Dropout", 12, drop_ratio},
+      {"Dropout", 12, move_ratio},
       {"BatchNormalization", 7, drop_test_mode},
       {"BatchNormalization", 9, drop_spatial},
       {"Slice", 10, move_bounds},

@@ -220,7 +220,7 @@ class Partitioner {
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
-    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}};
+    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}, {}};
     localizer.reduce = [&](Value* part, int factor, Reduction reduction, std::string_view name) {
       return reduced(part, layout, decision, factor, reduction, name);
     };
@@ -234,17 +234,22 @@ class Partitioner {
     for (size_t f = 0; f < layout.rule.factors.size(); ++f) {
       Expr extent = 1, offset = 0, minor = 1, shard = 0;
       bool split = false, any = false;
+      std::vector<ops::Localizer::Piece> pieces;
       for (size_t s = layout.subfactors.size(); s-- > 0;) {
         const SubFactor& sub = layout.subfactors[s];
         if (sub.factor != static_cast<int>(f)) continue;
         any = true;
         Part part{sub.size, decision.axes[s]};
-        extent = extent * local_extent(part, program_.mesh);
-        if (sub.index == 0) offset = local_offset(part, program_.mesh) * minor;
+        pieces.push_back({sub.size, local_offset(part, program_.mesh), local_extent(part, program_.mesh)});
+        extent = extent * pieces.back().extent;
+        if (sub.index == 0) offset = pieces.back().offset * minor;
         minor = minor * sub.size;
         split |= !part.axes.empty();
         for (const AxisRef& axis : part.axes) shard = shard + index_along(axis, program_.mesh);
       }
+      if (!any) pieces.push_back({layout.rule.factors[f].size, 0, layout.rule.factors[f].size});
+      std::reverse(pieces.begin(), pieces.end());
+      localizer.pieces.push_back(std::move(pieces));
       localizer.extents.push_back(any ? extent : layout.rule.factors[f].size);
       localizer.offsets.push_back(offset);
       localizer.split.push_back(split);

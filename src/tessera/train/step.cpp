@@ -10,8 +10,10 @@
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
+#include "tessera/rewrite/random.h"
 #include "tessera/train/autodiff.h"
 #include "tessera/train/copy.h"
+#include "tessera/train/initialize.h"
 #include "tessera/train/loss.h"
 #include "tessera/train/optimizer.h"
 #include "tessera/train/scaling.h"
@@ -31,10 +33,12 @@ class StepMaker {
         options_(options),
         loss_(options.loss),
         optimizer_(optimizer_named(options.optimizer)),
+        dropout_(options.dropout),
         build_(*step_.model.graph, "step") {}
 
   Step evaluate() {
     part_sizes_ = options_.sizes;
+    dropout_ = Dropout::off;
     OnnxModel forward = forward_model(part_sizes_);
     start(forward);
     std::map<const Value*, Value*> known;
@@ -57,6 +61,7 @@ class StepMaker {
     cut_batch();
     OnnxModel forward = forward_model(part_sizes_);
     start(forward);
+    counted_ = new_state(kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
     for (int part = 0; part < options_.micro_batches; ++part) add_part(forward, part);
     finish_gradients();
     update();
@@ -127,8 +132,11 @@ class StepMaker {
       state->changing = true;
       rewriting.barriers.insert(state->name);
     }
+    settle_dropout(forward);
     rewrite::rewrite_model(forward, rewriting);
+    initialize(*forward.graph, options_.init, options_.seed);
     rewrite::lower_precision(forward, options_.compute);
+    rewrite::seed_random(*forward.graph, options_.seed);
     return forward;
   }
 
@@ -156,6 +164,35 @@ class StepMaker {
     cast->set("to", static_cast<int64_t>(narrow));
     cast->outputs[0]->type = {narrow, state.type.shape};
     for (const Use& use : uses) graph.set_input(use.node, use.index, cast->outputs[0]);
+  }
+
+  void settle_dropout(OnnxModel& forward) {
+    if (dropout_ != Dropout::as_stated) return rewrite::switch_dropouts(forward, dropout_ == Dropout::on);
+    if (const int idle = rewrite::count_dropouts(forward, false))
+      step_.notes.push_back(fmt::format(
+          "{} of the model's Dropouts say that they drop nothing (no training_mode); --dropout=on makes them "
+          "drop, --dropout=off is silent",
+          idle));
+  }
+
+  // Random numbers differ from step to step and from part to part.
+  static const ops::OpDef* random_operator(const Node& node) {
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    return op && op->counter ? op : nullptr;
+  }
+
+  // Null if nothing is random. An evaluation counts nothing.
+  Value* counter_of(const OnnxModel& forward, int part) {
+    const auto& nodes = forward.graph->nodes();
+    const bool any = std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return random_operator(*node); });
+    return any && counted_ ? build_.add(build_.mul(counted_, options_.micro_batches), part) : nullptr;
+  }
+
+  void count_runs(const OnnxModel& forward, const std::map<const Value*, Value*>& known, Value* counter) {
+    for (const auto& node : forward.graph->nodes())
+      if (const ops::OpDef* op = random_operator(*node))
+        for (const Value* result : node->outputs)
+          if (result) graph().set_input(known.at(result)->producer, *op->counter, counter);
   }
 
   // Inputs, labels and parameters of the step, which all parts share.
@@ -226,7 +263,9 @@ class StepMaker {
       const Input& own = inputs_.at(input->name);
       known[input] = own.cut ? part_of(own.value, part) : own.value;
     }
+    Value* const counter = counter_of(forward, part);
     append_copy(graph(), *forward.graph, known, alone ? "" : fmt::format(".part{}", part));
+    if (counter) count_runs(forward, known, counter);
     Value* output = known.at(forward.graph->outputs.front());
     Value* labels = labels_;
     if (labels && !alone && (!inputs_.contains(options_.labels) || inputs_.at(options_.labels).cut))
@@ -299,7 +338,7 @@ class StepMaker {
   }
 
   void update() {
-    Value* step = new_state(kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
+    Value* step = counted_;
     Value* next_step = build_.add(step, 1);
     Value* rate = options_.rate.at(build_, step);
     std::vector<std::pair<Value*, Value*>> next = {{step, next_step}};
@@ -367,6 +406,7 @@ class StepMaker {
   const StepOptions& options_;
   Loss loss_;
   std::unique_ptr<Optimizer> optimizer_;
+  Dropout dropout_;
   Step step_;
   ops::NodeBuilder build_;
   std::optional<Scaling> scaling_;
@@ -377,6 +417,7 @@ class StepMaker {
   std::vector<Value*> parameters_, gradients_;
   std::set<const Value*> taken_;
   Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr;
+  Value* counted_ = nullptr;  // the state that counts steps
 };
 
 }  // namespace

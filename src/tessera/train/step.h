@@ -10,6 +10,9 @@
 
 namespace tessera::train {
 
+/// Whether Dropouts drop elements: as their operand training_mode says, all, or none.
+enum class Dropout { as_stated, on, off };
+
 /// What a training step is made of, in the words of the command line.
 struct StepOptions {
   std::string loss = "cross-entropy";  ///< see Loss
@@ -30,6 +33,10 @@ struct StepOptions {
   /// "dynamic:init=65536,growth=2, backoff=0.5,interval=2000": halved when a gradient is not finite, in which case
   /// nothing steps; doubled after an interval without. A number stays.
   std::string loss_scale;
+  Dropout dropout = Dropout::as_stated;
+  uint64_t seed = 0;  ///< of random numbers (docs/random.md)
+  /// Pattern and rule: parameters that begin with random numbers (initialize.h); the first pattern that matches counts.
+  std::vector<std::pair<std::string, std::string>> init;
   /// What the forward and backward pass compute in; parameters, their sums of gradients, losses and norms are float32.
   DType compute = DType::float32;
   /// Sizes of the model's symbols, of the whole batch. Micro-batches need that of the batch.
