@@ -167,7 +167,7 @@ class Divider {
   /// Cuts a node along the factor of that dimension of an operand or result.
   bool reach(const Node& node, const std::vector<Value*>& values, const Cut& cut, size_t index, bool is_result) {
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-    if (!op || op->random || !node.captures.empty()) return false;
+    if (!op || op->counter || !node.captures.empty()) return false;
     ops::Rule rule = op->rule(node);
     const auto& dims = (is_result ? rule.results : rule.operands).at(index);
     if (dims.size() <= cut.dim || dims[cut.dim].empty()) return false;
