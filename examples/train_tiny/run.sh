@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${TESSERA_BUILD:-build}
 text=/usr/share/common-licenses/Apache-2.0
-steps=${1:-400}
+steps=${1:-500}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -14,7 +14,7 @@ examples/train_tiny/llama.sh 4 128 4 256 | awk -f examples/initial_values.awk >"
 
 train() {  # MESH NAME
   "$build/tessera" train "$work/llama.onnxtxt" --data "$text" --batch 8 --sequence 128 --steps "$steps" \
-    --lr warmup=20,peak=2e-3,cosine=400,min=1e-4 --mesh "$1" --metrics "$work/$2.jsonl" --save-final "$work/$2.onnx"
+    --lr warmup=20,peak=2e-3,cosine=500,min=1e-4 --mesh "$1" --metrics "$work/$2.jsonl" --save-final "$work/$2.onnx"
 }
 train dp=2 dp
 echo
