@@ -101,5 +101,10 @@ TrainingStep training_step(const Model& model, const Training& training);
 /// states that a session of the training step changes (SessionOptions::share_states).
 Model evaluation(const Model& model, const Training& training);
 
+/// Writes a model as ONNX, with these values for its parameters of those names and all else as it was read. Tensors
+/// beyond a gigabyte together go to a file beside it. Throws a user error for a name that is no initializer or constant
+/// of the model's graph, for another dtype or shape, and for a path that cannot be written.
+void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path);
+
 }  // namespace v1
 }  // namespace tessera

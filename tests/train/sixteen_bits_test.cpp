@@ -61,7 +61,9 @@ INSTANTIATE_TEST_SUITE_P(Train, SixteenBits,
                          testing::Combine(testing::ValuesIn(with_gradient()),
                                           testing::Values(DType::bfloat16, DType::float16)),
                          [](const auto& info) {
-                           return std::get<0>(info.param).second + "_" + std::string(name_of(std::get<1>(info.param)));
+                           const auto& [key, type] = info.param;
+                           return (key.first.empty() ? "" : key.first + "_") + key.second + "_" +
+                                  std::string(name_of(type));
                          });
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "tessera/training.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/onnx/export.h"
 #include "tessera/program_io/expression_nodes.h"
+#include "tessera/rewrite/literal.h"
 #include "tessera/train/step.h"
 
 namespace tessera {
@@ -66,6 +68,27 @@ Model evaluation(const Model& model, const Training& training) {
 namespace api {
 namespace {
 
+constexpr size_t kMostInline = size_t{1} << 30;  // bytes of tensors in an ONNX file; more go to a file beside it
+
+// A parameter is an initializer, or what a Constant makes.
+void give_value(Graph& graph, const std::string& name, const Tensor& tensor) {
+  Value* parameter = graph.find(name);
+  const bool is_constant = parameter && parameter->producer && parameter->producer->is("Constant");
+  if (!parameter || (!parameter->has_data() && !is_constant))
+    fail("train",
+         "'{}' is no initializer of the model's graph, so the model cannot be written with it; write an .npz file",
+         name);
+  const std::optional<Tensor> was = is_constant ? rewrite::literal(*parameter->producer) : parameter->data;
+  if (!was || was->dtype != tensor.dtype || was->dims != tensor.dims)
+    fail("train", "'{}' has another type or shape in the model than what was trained; write an .npz file", name);
+  if (!is_constant) {
+    parameter->data = tensor;
+    return;
+  }
+  parameter->producer->attributes.clear();
+  parameter->producer->set("value", tensor);
+}
+
 // Sizes are read off the inputs' shapes.
 void compute_sizes(Graph& graph) {
   const std::vector<Value*> inputs = graph.inputs;
@@ -119,9 +142,19 @@ void TrainingStep::write(const std::filesystem::path& path) const {
   }
   api::compute_sizes(graph);
   ExportOptions options;
-  constexpr size_t kMostInline = size_t{1} << 30;
-  if (bytes > kMostInline) options.external_threshold = 1024;
+  if (bytes > api::kMostInline) options.external_threshold = 1024;
   export_model(plain, path, options);
+}
+
+void write_trained(const Model& model, const Tensors& parameters, const std::filesystem::path& path) {
+  const OnnxModel trained = model.impl().model.clone();
+  for (const auto& [name, tensor] : parameters) api::give_value(*trained.graph, name, tensor);
+  size_t bytes = 0;
+  for (const Value* state : trained.graph->values_of(ValueKind::state)) bytes += state->data.bytes;
+  // Never where the source has its tensors: that file may be in the same folder.
+  ExportOptions options;
+  options.external_threshold = bytes > api::kMostInline ? 1024 : std::numeric_limits<size_t>::max();
+  export_model(trained, path, options);
 }
 
 }  // namespace v1

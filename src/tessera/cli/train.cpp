@@ -63,8 +63,9 @@ class Train : public Command {
     if (dump_.list(console)) return kGood;
     options_.read_config();
     dump_.check();
-    if (std::optional<int> ended = begin(console)) return *ended;
-    if (console.speaks())
+    if (!options_.dry_run)
+      if (std::optional<int> ended = begin(console)) return *ended;
+    if (console.speaks() && !options_.dry_run)
       for (const std::string* path : {&options_.metrics, &options_.save_final, &options_.emit})
         if (!path->empty()) require_writable(*path);
 
@@ -73,15 +74,22 @@ class Train : public Command {
     if (!plan.states.empty()) wrong_training("--state pairs the states of a step; tessera train makes them itself");
     Training training = options_.training(plan.dtype ? std::string(name_of(*plan.dtype)) : "");
     plan.dtype.reset();
-    const bool trains = options_.emit.empty() || options_.steps > 0 || !options_.data.empty();
+    const bool trains = !options_.dry_run && (options_.emit.empty() || options_.steps > 0 || !options_.data.empty());
     std::optional<TrainingData> data;
-    if (trains) {
+    if (trains || (options_.dry_run && !options_.data.empty())) {
       data.emplace(options_, model, training.labels);
-      steps_ = data->steps(options_.steps);
+      if (trains) steps_ = data->steps(options_.steps);
       evaluated_ = TrainingData::for_evaluation(options_, model, training.labels);
       if (options_.resume && options_.checkpoints.empty())
         wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
       plan_.add_sizes(plan, model.inputs(), data->at(0).tensors);
+    } else if (options_.dry_run) {
+      if (options_.batch || options_.sequence)
+        wrong_training(
+            "--batch and --sequence say how --data is cut; without data, write --shapes batch=8,sequence=64");
+      std::string note;
+      plan.shapes = model.complete(plan.shapes, &note);
+      if (!note.empty()) console.note("note: " + note);
     }
     training.sizes = plan.shapes;
     plan.shapes.clear();  // the step has these sizes only
@@ -90,10 +98,11 @@ class Train : public Command {
       return training_step(model, training);
     }();
     for (const std::string& note : step.notes) console.note("note: " + note);
-    if (!options_.emit.empty() && console.speaks()) {
+    if (!options_.emit.empty() && !options_.dry_run && console.speaks()) {
       step.write(options_.emit);
       console.note("wrote " + options_.emit);
     }
+    if (options_.dry_run) return show_plan(console, step, plan);
     if (!trains) return kGood;
     return train(console, model, training, step, plan, *data);
   }
@@ -106,15 +115,33 @@ class Train : public Command {
     return ended == kGood && stop.asked() ? kStopped : ended;
   }
 
-  int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
-            TrainingData& data) {
+  Program compiled(Console& console, const TrainingStep& step, const Plan& plan) {
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiling{{}, dump_.observer(console), plan_.topology()};
     compiling.memory_limit = run_.memory.bytes();
-    const Program program = [&] {
-      Progress progress(console, "compiling");
-      return compile(step.model, mesh, plan, compiling);
-    }();
+    Progress progress(console, "compiling");
+    return compile(step.model, mesh, plan, compiling);
+  }
+
+  // What rank 0 holds, whose shards are the largest, and what it communicates.
+  int show_plan(Console& console, const TrainingStep& step, const Plan& plan) {
+    const Program program = compiled(console, step, plan);
+    const std::vector<int64_t> peaks = {program.figures(0).peak_bytes};
+    console.note(program.summary());
+    console.say(memory_line(step, program, peaks, std::nullopt));
+    if (!console.json) {
+      print_collectives(console, program.summary());
+      return kGood;
+    }
+    Json object = plan_json(step, program, peaks);
+    dump_.add_to(object);
+    console.emit(object);
+    return kGood;
+  }
+
+  int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
+            TrainingData& data) {
+    const Program program = compiled(console, step, plan);
     Tensors inputs = data.at(0).tensors;
     Session session = [&] {
       Progress progress(console, "loading");
@@ -122,10 +149,10 @@ class Train : public Command {
     }();
     const std::vector<int64_t> peaks = session.peak_bytes(inputs);
     console.note(program.summary());
-    show_memory(console, step, program, peaks, session.threads_per_rank());
+    console.note(memory_line(step, program, peaks, session.threads_per_rank()));
 
     const std::optional<Evaluation> evaluation = evaluation_of(console, model, training, plan, session);
-    Run run{console, step, program, session, data, peaks};
+    Run run{console, model, step, program, session, data, peaks};
     run.steps = steps_;
     if (!options_.checkpoints.empty()) run.checkpoints.emplace(options_.checkpoints, options_.keep);
     resume(run);
@@ -181,6 +208,7 @@ class Train : public Command {
   /// A training run under way.
   struct Run {
     const Console& console;
+    const Model& model;
     const TrainingStep& step;
     const Program& program;
     Session& session;
@@ -235,7 +263,7 @@ class Train : public Command {
       wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
     std::vector<std::string> passed_over;
     const auto latest = Checkpoints::latest(options_.checkpoints, &passed_over);
-    for (const std::string& why : passed_over) run.console.warn("warning: " + why);
+    for (const std::string& why : passed_over) run.console.warn(why);
     if (!latest) {
       run.console.note("there is no checkpoint in " + options_.checkpoints + " yet; training begins at step 0");
       return;
@@ -258,7 +286,7 @@ class Train : public Command {
   }
 
   static void warn_of(const Console& console, const std::string& problem) {
-    if (!problem.empty()) console.warn("warning: the checkpoint: " + problem + "; training goes on");
+    if (!problem.empty()) console.warn("the checkpoint: " + problem + "; training goes on");
   }
 
   void save_final(const Run& run) {
@@ -268,6 +296,8 @@ class Train : public Command {
     for (const std::string& name : run.step.parameters) parameters.emplace(name, states.at(name));
     if (options_.save_final.ends_with(".safetensors"))
       save_safetensors(options_.save_final, {parameters.begin(), parameters.end()});
+    else if (options_.save_final.ends_with(".onnx"))
+      write_trained(run.model, parameters, options_.save_final);
     else
       write_tensors(options_.save_final, parameters);
     run.console.note("wrote " + options_.save_final);
@@ -333,6 +363,7 @@ class Train : public Command {
       line += text;
     }
     console.note(line);
+    std::fflush(stdout);  // a log is read while the run goes on
   }
 
   /// Bytes of the rank that needs most, by what they hold.
@@ -356,15 +387,33 @@ class Train : public Command {
     return classes;
   }
 
-  void show_memory(const Console& console, const TrainingStep& step, const Program& program,
-                   const std::vector<int64_t>& peaks, int threads) const {
+  static std::string memory_line(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks,
+                                 std::optional<int> threads) {
     const MemoryClasses classes = classes_of(step, program, peaks);
     const auto text = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
-    console.note("mesh " + mesh_text(program.mesh()) + ", " + std::to_string(threads) +
-                 (threads == 1 ? " thread" : " threads") + " each; " + std::to_string(step.parameters.size()) +
-                 " parameters train; at its peak a rank needs " + text(*std::max_element(peaks.begin(), peaks.end())) +
-                 ": parameters " + text(classes.parameters) + ", optimizer " + text(classes.optimizer) +
-                 ", activations, gradients and buffers " + text(classes.rest + classes.other_states));
+    const std::string each =
+        threads ? ", " + std::to_string(*threads) + (*threads == 1 ? " thread" : " threads") + " each" : "";
+    return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
+           " parameters train; at its peak a rank needs " + text(*std::max_element(peaks.begin(), peaks.end())) +
+           ": parameters " + text(classes.parameters) + ", optimizer " + text(classes.optimizer) +
+           ", activations, gradients and buffers " + text(classes.rest + classes.other_states);
+  }
+
+  Json plan_json(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks) const {
+    const MemoryClasses classes = classes_of(step, program, peaks);
+    return {{"model", model_},
+            {"mesh", mesh_json(program.mesh())},
+            {"parameters", step.parameters},
+            {"peak_bytes", *std::max_element(peaks.begin(), peaks.end())},
+            {"memory_classes",
+             {{"parameters", classes.parameters},
+              {"optimizer", classes.optimizer},
+              {"other_states", classes.other_states},
+              {"activations_gradients_buffers", classes.rest}}},
+            {"collectives", collectives_json(program.summary())},
+            {"reshards", reshards_json(program.summary().reshards)},
+            {"notes", program.summary().notes},
+            {"warnings", program.summary().warnings}};
   }
 
   void emit(const Run& run) const {
@@ -382,25 +431,13 @@ class Train : public Command {
       ranks.push_back({{"rank", r},
                        {"peak_bytes", peaks[r]},
                        {"planned_bytes", program.peak_bytes(static_cast<int64_t>(r), program.summary().shapes)}});
-    const MemoryClasses classes = classes_of(step, program, peaks);
-    Json object = {{"model", model_},
-                   {"mesh", mesh_json(program.mesh())},
-                   {"threads_per_rank", session.threads_per_rank()},
+    Json object = plan_json(step, program, peaks);
+    object.update({{"threads_per_rank", session.threads_per_rank()},
                    {"steps", all.size()},
                    {"seconds", best},
                    {"losses", losses},
                    {"grad_norms", norms},
-                   {"parameters", step.parameters},
-                   {"ranks", ranks},
-                   {"memory_classes",
-                    {{"parameters", classes.parameters},
-                     {"optimizer", classes.optimizer},
-                     {"other_states", classes.other_states},
-                     {"activations_gradients_buffers", classes.rest}}},
-                   {"collectives", collectives_json(program.summary())},
-                   {"reshards", reshards_json(program.summary().reshards)},
-                   {"notes", program.summary().notes},
-                   {"warnings", program.summary().warnings}};
+                   {"ranks", ranks}});
     if (run.first > 0) object["resumed_at"] = run.first;
     for (const auto& [at, loss] : run.evaluations) object["evaluations"].push_back({{"step", at}, {"loss", loss}});
     dump_.add_to(object);

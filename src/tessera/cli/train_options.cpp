@@ -110,6 +110,9 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")
       ->check(CLI::PositiveNumber);
   app.add_option("--emit", emit, "writes the step as an ONNX model, and trains only if --steps is given");
+  app.add_flag("--dry-run", dry_run,
+               "prints what a rank holds and communicates, and runs nothing: for a mesh of any size; without --data, "
+               "--shapes gives the sizes");
 }
 
 void TrainOptions::read_config() const {

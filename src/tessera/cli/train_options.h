@@ -27,7 +27,7 @@ struct TrainOptions {
   int steps = 0;  ///< 0: as many as the data has
   int batch = 0, sequence = 0, micro_batches = 1;
   int eval_every = 0, eval_steps = 0, save_every = 0, keep = 3;
-  bool resume = false;
+  bool resume = false, dry_run = false;
   double held_out = 0;
   uint64_t seed = 0;
 

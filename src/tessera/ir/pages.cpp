@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "tessera/base/error.h"
@@ -79,6 +80,12 @@ Pages allocate_pages(size_t bytes, const char* what) {
   void* memory = bytes >= kMapped ? map(bytes) : std::aligned_alloc(kLine, round_up(bytes + 1, kLine));
   if (!memory) fail_running("memory", "cannot allocate {} bytes for {}", bytes, what);
   return {static_cast<std::byte*>(memory), FreePages{bytes}};
+}
+
+Pages allocate_zeros(size_t bytes, const char* what) {
+  Pages pages = allocate_pages(bytes, what);
+  if (bytes < kMapped) std::memset(pages.get(), 0, bytes);  // what is mapped anew is zeros
+  return pages;
 }
 
 }  // namespace tessera

@@ -15,6 +15,8 @@ using Pages = std::unique_ptr<std::byte[], FreePages>;
 /// freed instead of staying in a thread's heap. They use huge pages if the system has them, so that kernels that stream
 /// through them miss the TLB less. Throws a running error naming `what` if there is no memory.
 Pages allocate_pages(size_t bytes, const char* what);
+/// The same, filled with zeros. A large piece takes memory where it is written to, not before.
+Pages allocate_zeros(size_t bytes, const char* what);
 
 /// Bytes of memory of this machine, or the limit of the control group (container) that this process is in, if that is
 /// less.

@@ -25,20 +25,26 @@ void require_countable(DType dtype, std::span<const int64_t> dims, std::string_v
        fmt::join(dims, ", "));
 }
 
-Tensor Tensor::uninitialized(DType dtype, Dims dims) {
+namespace {
+
+Tensor allocated(DType dtype, Dims dims, Pages allocate(size_t, const char*)) {
   Tensor tensor;
   tensor.dtype = dtype;
   tensor.bytes = bytes_of(dtype, count_of(dims));
   tensor.dims = std::move(dims);
-  tensor.owner = std::shared_ptr<std::byte[]>(allocate_pages(tensor.bytes, "a tensor"));
+  tensor.owner = std::shared_ptr<std::byte[]>(allocate(tensor.bytes, "a tensor"));
   tensor.data = static_cast<const std::byte*>(tensor.owner.get());
   return tensor;
 }
 
+}  // namespace
+
+Tensor Tensor::uninitialized(DType dtype, Dims dims) {
+  return allocated(dtype, std::move(dims), allocate_pages);
+}
+
 Tensor Tensor::zeros(DType dtype, Dims dims) {
-  Tensor tensor = uninitialized(dtype, std::move(dims));
-  std::memset(tensor.mutable_data(), 0, tensor.bytes);
-  return tensor;
+  return allocated(dtype, std::move(dims), allocate_zeros);
 }
 
 Tensor Tensor::copy_of(DType dtype, Dims dims, const void* source, size_t bytes) {
