@@ -57,14 +57,15 @@ TEST_P(SixteenBits, have_the_gradients_of_float32) {
   }
 }
 
+std::string name_of_case(const testing::TestParamInfo<std::tuple<OperatorKey, DType>>& info) {
+  const OperatorKey& key = std::get<0>(info.param);
+  return (key.first.empty() ? "" : key.first + "_") + key.second + "_" + std::string(name_of(std::get<1>(info.param)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Train, SixteenBits,
                          testing::Combine(testing::ValuesIn(with_gradient()),
                                           testing::Values(DType::bfloat16, DType::float16)),
-                         [](const auto& info) {
-                           const auto& [key, type] = info.param;
-                           return (key.first.empty() ? "" : key.first + "_") + key.second + "_" +
-                                  std::string(name_of(type));
-                         });
+                         name_of_case);
 
 }  // namespace
 }  // namespace tessera::train
