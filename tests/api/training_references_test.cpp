@@ -123,7 +123,7 @@ std::pair<Program, std::vector<std::string>> program_of(const Reference& referen
 }
 
 /// What a run of all steps gives.
-struct Trained {
+struct TrainingRun {
   std::vector<double> losses, norms;
   Tensors first_gradients, final_states;
 };
@@ -140,9 +140,9 @@ class TrainingReferences : public testing::TestWithParam<std::tuple<size_t, size
     parameters_ = std::move(parameters);
   }
 
-  Trained train() const {
+  TrainingRun train() const {
     Session session(*program_, test::one_thread());
-    Trained made;
+    TrainingRun made;
     const auto steps = static_cast<int64_t>(reference().training.learning_rates.size());
     for (int64_t i = 0; i < steps; ++i) {
       Tensors batch;
@@ -197,14 +197,14 @@ void expect_tensors(const Tensors& made, const std::map<std::string, Tensor>& ta
 
 TEST_P(TrainingReferences, are_met_with_the_same_bits_from_run_to_run) {
   const std::map<std::string, Tensor> table = read_npz(kTrainingFolder + reference().name + ".npz");
-  const Trained first = train();
+  const TrainingRun first = train();
   expect_steps(first.losses, table.at("loss"), "loss");
   expect_steps(first.norms, table.at("grad_norm"), "norm of gradients");
   expect_tensors(first.first_gradients, table, "first_gradients.");
   expect_tensors(first.final_states, table, "final_parameters.");
   for (const auto& [name, gradient] : first.first_gradients)
     EXPECT_TRUE(table.contains("first_gradients." + name)) << name << " trains here and not there";
-  const Trained again = train();
+  const TrainingRun again = train();
   EXPECT_EQ(first.losses, again.losses);
   EXPECT_EQ(first.norms, again.norms);
   test::expect_same(first.final_states, again.final_states);
