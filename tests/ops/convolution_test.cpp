@@ -144,7 +144,7 @@ TEST(Pool, IndicesCountTheWholeOperand) {
   OneNode node("MaxPool");
   node.operand("n c x").set("kernel_shape", Ints{2}).results(2);
   EXPECT_EQ(node.type(1), "int64 [n, c, x - 1]");
-  EXPECT_EQ(node.rule(), "n c 1 -> n c 1, n c 1 | n: whole, c: whole");
+  EXPECT_EQ(node.rule(), "n c 1 -> n c 1, n c 1 | n: index, c: index");
   EXPECT_EQ(node.partials(), "");
 }
 

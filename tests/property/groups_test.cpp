@@ -315,10 +315,17 @@ TEST(Groups, ViewsThatNotAllReadersCanFollowAreWritten) {
   given.output(heads).output(given.node("Attention", {heads, heads, heads}));
   EXPECT_THAT(steps_of(given.done(kNormalized)), ElementsAre("Transpose", "Attention"));
 
+  // A product reads rows or columns that are consecutive, however far apart.
   Builder product("a slice that is multiplied");
   Value* left =
       product.node("Slice", {product.input("4 80"), product.ints({8}), product.ints({16}), product.ints({1})});
   EXPECT_THAT(steps_of(product.output(product.node("MatMul", {left, product.weight("8 6")})).done()),
+              ElementsAre("MatMul"));
+
+  Builder apart("every other column, multiplied");
+  Value* odd =
+      apart.node("Slice", {apart.input("4 80"), apart.ints({8}), apart.ints({24}), apart.ints({1}), apart.ints({2})});
+  EXPECT_THAT(steps_of(apart.output(apart.node("MatMul", {odd, apart.weight("8 6")})).done()),
               ElementsAre("Slice", "MatMul"));
 }
 

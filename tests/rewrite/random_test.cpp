@@ -23,6 +23,7 @@ Value* dropout(Graph& graph, Value* x, Value* training, std::string_view name) {
 // Two of one operand are two, and one that is said not to drop goes.
 TEST(Random, dropouts_that_train_stay_apart) {
   OnnxModel model;
+  model.opset_imports[""] = kCanonicalOpset;
   Graph& graph = *model.graph;
   Value *x = input(graph, "x", {"4", "6"}), *on = graph.constant_scalar(DType::boolean, 1),
         *off = graph.constant_scalar(DType::boolean, 0);
@@ -42,6 +43,7 @@ TEST(Random, dropouts_that_train_stay_apart) {
 
 TEST(Random, an_input_may_say_whether_a_dropout_trains) {
   OnnxModel model;
+  model.opset_imports[""] = kCanonicalOpset;
   Graph& graph = *model.graph;
   Value* flag = graph.add_input("flag", {DType::boolean, Shape{}});
   graph.outputs = {dropout(graph, input(graph, "x", {"4"}), flag, "a")};
@@ -51,6 +53,7 @@ TEST(Random, an_input_may_say_whether_a_dropout_trains) {
 
 TEST(Random, a_seed_of_the_model_counts_in_place_of_the_name) {
   OnnxModel model;
+  model.opset_imports[""] = kCanonicalOpset;
   Graph& graph = *model.graph;
   const Attribute shape{"shape", std::vector<int64_t>{3, 2}}, seed{"seed", 2.0f};
   graph.outputs = {node(graph, "RandomNormal", {}, "a", {shape, seed}),
@@ -65,6 +68,7 @@ TEST(Random, a_seed_of_the_model_counts_in_place_of_the_name) {
 
 TEST(Random, all_dropouts_can_be_switched) {
   OnnxModel model;
+  model.opset_imports[""] = kCanonicalOpset;
   Graph& graph = *model.graph;
   Value* x = input(graph, "x", {"4"});
   graph.outputs = {node(graph, "Dropout", {x}, "a"), dropout(graph, x, graph.constant_scalar(DType::boolean, 1), "b")};
@@ -76,6 +80,7 @@ TEST(Random, all_dropouts_can_be_switched) {
 
 TEST(Random, samples_need_rows_of_classes) {
   OnnxModel model;
+  model.opset_imports[""] = kCanonicalOpset;
   Graph& graph = *model.graph;
   graph.outputs = {node(graph, "Multinomial", {input(graph, "x", {"4"})}, "a")};
   EXPECT_THAT([&] { rewrite_model(model, {}); }, testing::ThrowsMessage<Error>(HasSubstr("[batch, classes]")));

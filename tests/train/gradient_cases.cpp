@@ -508,6 +508,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("", {"Constant", "ConstantOfShape", "EyeLike", "Range"}, "it reads no element that trains");
     add("", {"OneHot"}, "its two values are no parameters");
     add("", {"RNN", "GRU", "LSTM"}, "recurrence is not differentiated");
+    add("tessera", {"RandomNormal", "RandomUniform"}, "it reads no element that trains");
     add("tessera",
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
          "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard"},
