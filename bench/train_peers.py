@@ -5,8 +5,8 @@ its peers, on the same cores, taking turns.
     python3 -m venv venv && venv/bin/pip install torch transformers onnx onnxscript numpy      # and jax, for --jax
     venv/bin/python bench/train_peers.py [--tessera build/tessera] [--rounds 3] [--steps 3] [--dtype float32,bfloat16]
 
-Prints, for each dtype, the median step of each engine, its ratio to the fastest peer, the losses (they must agree), the peak
-memory of the process, and the floor: the matrix products' FLOPs at the peak that this machine's matrix products reach.
+Prints, for each dtype, the FLOPs of a step's matrix products, and for each engine the median step, the FLOPs per second that
+this means, its ratio to the fastest peer, the losses (they must agree) and the peak memory of the process.
 """
 import argparse
 import json
@@ -164,11 +164,6 @@ def tessera(options, folder, steps, dtype, extra):
     times = [BATCH * SEQUENCE / line["tokens_per_s"] for line in lines]
     return {"times": times, "losses": [line["loss"] for line in lines],
             "peak": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}
-
-
-def peak_of(options, dtype):
-    done = subprocess.run([options.tessera, "info", "--json"], stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout).get("peak", {}).get(dtype)
 
 
 def main():

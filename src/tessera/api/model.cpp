@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/compiler/tensor_info.h"
 #include "tessera/ir/glob.h"
+#include "tessera/ir/set_sizes.h"
 #include "tessera/onnx/import.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/rewrite/pipeline.h"
@@ -84,14 +85,7 @@ Model Model::with_sizes(const SymbolSizes& sizes) const {
   impl->path = impl_->path;
   impl->files = impl_->files;
   impl->model = impl_->model.clone();
-  for (const auto& value : impl->model.graph->values()) {
-    if (!value->has_shape()) continue;
-    for (Expr& extent : *value->type.shape)
-      extent = extent.substitute([&](std::string_view name) -> std::optional<Expr> {
-        const auto size = sizes.find(std::string(name));
-        return size == sizes.end() ? std::nullopt : std::optional<Expr>(size->second);
-      });
-  }
+  set_sizes(*impl->model.graph, sizes);
   Model model;
   model.impl_ = std::move(impl);
   return model;

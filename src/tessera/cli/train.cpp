@@ -3,6 +3,8 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <map>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -129,6 +131,7 @@ class Train : public Command {
     const std::vector<int64_t> peaks = {program.figures(0).peak_bytes};
     console.note(program.summary());
     console.say(memory_line(step, program, peaks, std::nullopt));
+    dump_.machine(console, program, {}, run_.session(console));
     if (!console.json) {
       print_collectives(console, program.summary());
       return kGood;
@@ -150,6 +153,7 @@ class Train : public Command {
     const std::vector<int64_t> peaks = session.peak_bytes(inputs);
     console.note(program.summary());
     console.note(memory_line(step, program, peaks, session.threads_per_rank()));
+    dump_.machine(console, program, {}, run_.session(console));
 
     const std::optional<Evaluation> evaluation = evaluation_of(console, model, training, plan, session);
     Run run{console, model, step, program, session, data, peaks};
@@ -259,8 +263,6 @@ class Train : public Command {
 
   void resume(Run& run) {
     if (!options_.resume) return;
-    if (options_.checkpoints.empty())
-      wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
     std::vector<std::string> passed_over;
     const auto latest = Checkpoints::latest(options_.checkpoints, &passed_over);
     for (const std::string& why : passed_over) run.console.warn(why);
@@ -373,14 +375,12 @@ class Train : public Command {
 
   static MemoryClasses classes_of(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks) {
     MemoryClasses classes;
-    const auto holds = [](const std::vector<std::string>& names, const std::string& name) {
-      return std::find(names.begin(), names.end(), name) != names.end();
-    };
+    std::map<std::string_view, int64_t*> class_of;
+    for (const std::string& name : step.parameters) class_of.emplace(name, &classes.parameters);
+    for (const std::string& name : step.optimizer) class_of.emplace(name, &classes.optimizer);
     for (const StateInfo& state : program.states()) {
-      int64_t& bytes = holds(step.parameters, state.tensor.name)  ? classes.parameters
-                       : holds(step.optimizer, state.tensor.name) ? classes.optimizer
-                                                                  : classes.other_states;
-      bytes += state.bytes;
+      const auto found = class_of.find(state.tensor.name);
+      (found == class_of.end() ? classes.other_states : *found->second) += state.bytes;
     }
     classes.rest =
         *std::max_element(peaks.begin(), peaks.end()) - classes.parameters - classes.optimizer - classes.other_states;

@@ -7,6 +7,7 @@
 #include "tessera/base/float16.h"
 #include "tessera/ir/aligned.h"
 #include "tessera/ir/glob.h"
+#include "tessera/ir/set_sizes.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
@@ -102,14 +103,7 @@ class StepMaker {
   OnnxModel forward_model(const std::map<std::string, int64_t, std::less<>>& sizes) {
     OnnxModel forward = model_.clone();
     Graph& own = *forward.graph;
-    for (const auto& value : own.values()) {
-      if (!value->has_shape()) continue;
-      for (Expr& extent : *value->type.shape)
-        extent = extent.substitute([&](std::string_view name) -> std::optional<Expr> {
-          const auto size = sizes.find(std::string(name));
-          return size == sizes.end() ? std::nullopt : std::optional<Expr>(size->second);
-        });
-    }
+    set_sizes(own, sizes);
     if (options_.output.empty() && own.outputs.empty()) fail("loss", "the model has no output that a loss could take");
     Value* output = options_.output.empty() ? own.outputs.front() : own.find(options_.output);
     if (!output || output->kind != ValueKind::result) {

@@ -3,25 +3,30 @@
 /// ZeRO and FSDP: data parallelism whose states are stored split. The gathers before uses, the reduce-scatters of
 /// gradients and the updates of shards follow from where states lie.
 namespace tessera::spmd {
+namespace {
+
+Preset storing(Stores stores, Preset named) {
+  named.apply = data_parallel_preset().apply;
+  named.stores = stores;
+  return named;
+}
+
+}  // namespace
 
 Preset zero_preset() {
-  Preset preset = data_parallel_preset();
-  preset.name = "zero1";
-  preset.axis_names = {"dp", "ddp", "zero"};
-  preset.implied = false;
-  preset.description = "dp, with what the optimizer keeps stored split (ZeRO-1 and 2: gradients are scattered, too)";
-  preset.stores = Stores::optimizer;
-  return preset;
+  return storing(Stores::optimizer,
+                 {"zero1",
+                  {"dp", "ddp", "zero"},
+                  false,
+                  "dp, with what the optimizer keeps stored split (ZeRO-1 and 2: gradients are scattered, too)"});
 }
 
 Preset fsdp_preset() {
-  Preset preset = data_parallel_preset();
-  preset.name = "fsdp";
-  preset.axis_names = {"fsdp", "dp", "ddp"};
-  preset.implied = true;
-  preset.description = "dp, with parameters and what the optimizer keeps stored split (ZeRO-3), gathered for each use";
-  preset.stores = Stores::everything;
-  return preset;
+  return storing(Stores::everything,
+                 {"fsdp",
+                  {"fsdp", "dp", "ddp"},
+                  true,
+                  "dp, with parameters and what the optimizer keeps stored split (ZeRO-3), gathered for each use"});
 }
 
 }  // namespace tessera::spmd
