@@ -32,7 +32,7 @@ plan() {  # PRESET, BYTES OF A PARAMETER: float32, mixed precision
   json=$("$build/tessera" train "$work/gpt.onnxtxt" --dry-run --shapes batch=$ranks,sequence=128 --clip 1 \
     --mesh dp=$ranks --preset "$1" --json)
   printf "$row" "$1" "$(gigabytes peak_bytes)" "$(gigabytes parameters)" "$(gigabytes optimizer)" \
-    "$(gigabytes activations_gradients_buffers)" "$(formula "$2")" "$(formula "$3")"
+    "$(gigabytes gradients)" "$(formula "$2")" "$(formula "$3")"
 }
 # Bytes of parameters, gradients and optimizer: 4 + 4 + 8 in float32; 2 + 2 + 12 in mixed precision.
 plan dp 16 16

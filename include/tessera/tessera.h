@@ -105,6 +105,13 @@ struct Plan {
   /// "NAME=[dp, ...]": how parameters and other states are stored between runs, whatever layout their uses compute in.
   /// Written as annotations are; the first that names a state wins. What none names is stored as its uses want it.
   std::vector<Annotation> storage;
+  /// Which results of a training step's forward pass the backward pass computes again, instead of holding them:
+  ///   "" or "none"    none;
+  ///   "selective"     all but what products with parameters, convolutions, attention and communications make;
+  ///   "full"          all but what lies between blocks, as the residual stream of a transformer;
+  ///   "auto"          the least work that fits into CompileOptions::memory_limit ("auto:2e9": that frees as many
+  ///   bytes); "h.*.gelu,…"    results of these names; '*' matches any characters.
+  std::string recompute;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
@@ -116,8 +123,8 @@ struct Plan {
   std::string mesh;
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
-  /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "shapes": {"batch": 8}, "dtype": "bfloat16"}, each key optional.
-  /// Throws a user error naming `source` for anything else.
+  /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "shapes": {"batch": 8}, "recompute": "full", "dtype":
+  /// "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16". Throws a user error
@@ -198,8 +205,12 @@ struct StateInfo {
 /// What one rank holds and does in a step.
 struct RankFigures {
   int64_t peak_bytes = 0;       ///< at its peak, weights included
-  int64_t parameter_bytes = 0;  ///< of the weights that it holds
-  int64_t flops = 0;            ///< of one step
+  int64_t parameter_bytes = 0;  ///< of the weights, and all other states, that it holds
+  /// At the peak, of results that the first output (a training step's loss) is computed by, and of what is computed
+  /// again of these.
+  int64_t activation_bytes = 0;
+  int64_t gradient_bytes = 0;  ///< at the peak, of all other results
+  int64_t flops = 0;           ///< of one step
 };
 
 /// Called after each stage of compilation with its name; `text` makes the text form.

@@ -88,6 +88,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
         plan.states.push_back(text_of(entry, source, key, R"(["*=next.*"])"));
     else if (key == "store")
       read_list(plan.storage, value, source, key, R"(["*=[dp,...]"])");
+    else if (key == "recompute")
+      plan.recompute = text_of(value, source, key, R"("full")");
     else if (key == "shapes")
       read_shapes(plan, value, source);
     else if (key == "dtype")
@@ -95,7 +97,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, shapes, dtype",
+           "store, recompute, shapes, dtype",
            source, key);
   }
   return plan;
@@ -115,6 +117,7 @@ std::string Plan::to_json() const {
   for (const Annotation& place : places) json["places"].push_back(place.text);
   if (!states.empty()) json["states"] = states;
   for (const Annotation& store : storage) json["store"].push_back(store.text);
+  if (!recompute.empty()) json["recompute"] = recompute;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
   try {
@@ -128,6 +131,7 @@ Plan Plan::over(const Plan& weaker) const {
   Plan both = *this;
   if (!mesh.empty() && compiler::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
+  if (both.recompute.empty()) both.recompute = weaker.recompute;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());

@@ -50,6 +50,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
     asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   for (const Plan::Annotation& store : plan.storage)
     asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
+  asked.recompute = passes::Recompute::parse(plan.recompute);
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;
@@ -63,6 +64,19 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
                                 : compiler::compile(model.impl().model, asked);
   impl->program = impl->compiled->program;
   return impl;
+}
+
+// The most that any rank needs at the plan's sizes; a user error if that is more than `limit`, unless it is 0.
+size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
+  const auto& hints = impl.program->hints;
+  const auto programs = runtime::programs_for(impl.programs, hints, impl.for_sizes);
+  const std::vector<int>& classes = programs->program_of;  // ranks of a class are equally large, or differ by a unit
+  std::set<int> seen;
+  size_t most = 0;
+  for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
+    if (classes.empty() || seen.insert(classes[rank]).second)
+      most = std::max(most, runtime::memory_of_rank(programs, rank, hints, limit).peak);
+  return most;
 }
 
 // Compiles a model for fixed sizes of some symbols, and keeps the latest results.
@@ -136,6 +150,26 @@ class ForSizes {
   std::vector<std::pair<SymbolSizes, std::shared_ptr<const runtime::RankPrograms>>> made_;  ///< the last used first
 };
 
+// The plan with as much recomputation as it takes to fit into the limit. What a choice frees is an estimate, since
+// buffers share memory, so the next one frees as much more as this one lacks.
+Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
+  if (options.memory_limit == 0)
+    fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
+  CompileOptions without_limit = options;
+  without_limit.memory_limit = 0;
+  Plan tried = plan;
+  constexpr int kMostTries = 8;
+  size_t to_free = 0;
+  for (int i = 0; i < kMostTries; ++i) {
+    tried.recompute = fmt::format("auto:{}", to_free);
+    const size_t peak = peak_bytes_of(compile(model, mesh, tried, without_limit).impl(), 0);
+    if (peak <= options.memory_limit) return tried;
+    to_free = std::max(to_free + (peak - options.memory_limit), to_free + to_free / 4);
+  }
+  tried.recompute = "full";
+  return tried;
+}
+
 }  // namespace
 
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
@@ -150,6 +184,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
         "'{}' holds collectives, or shares of tensors: it is split already; run or check it as it is, with a --mesh of "
         "as many ranks as it was split for",
         model.path().string());
+  if (plan.recompute == "auto") return compile(model, mesh, with_recomputation(model, mesh, plan, options), options);
   std::shared_ptr<Program::Impl> impl = compiled(model, mesh, plan, options);
   impl->source = model.path().filename().string();
   if (!plan.presets.empty()) impl->source += ", presets " + plan.presets;
@@ -171,15 +206,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->summary = compiler::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
-  if (options.memory_limit > 0) {
-    const auto& hints = impl->program->hints;
-    const auto programs = runtime::programs_for(impl->programs, hints, impl->for_sizes);
-    const std::vector<int>& classes = programs->program_of;  // ranks of a class are equally large, or differ by a unit
-    std::set<int> seen;
-    for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
-      if (classes.empty() || seen.insert(classes[rank]).second)
-        runtime::peak_bytes_of_rank(programs, rank, hints, options.memory_limit);
-  }
+  if (options.memory_limit > 0) peak_bytes_of(*impl, options.memory_limit);
   return Program(std::move(impl));
 }
 
@@ -279,8 +306,9 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   for (const Value* state : program.graph->values_of(ValueKind::state))
     if (spmd::step_keeps(program, state))
       parameter_bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(of_rank(product(state->shape())))));
-  const size_t peak = runtime::peak_bytes_of_rank(programs, static_cast<int>(rank), all);
-  return {static_cast<int64_t>(peak), parameter_bytes, saturated(flops)};
+  const runtime::MemoryUse use = runtime::memory_of_rank(programs, static_cast<int>(rank), all);
+  return {static_cast<int64_t>(use.peak), parameter_bytes, static_cast<int64_t>(use.activations),
+          static_cast<int64_t>(use.gradients), saturated(flops)};
 }
 
 std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const {

@@ -29,7 +29,7 @@ Binding::Binding(std::shared_ptr<Rank> rank, const spmd::Program& program, const
   pack_weights();
   prepare_steps();
   place_results();
-  name_buffers();
+  note_occupants();
   add_costs();
   copy_outputs();
   keep_for_other_sizes();

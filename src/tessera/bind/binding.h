@@ -99,8 +99,8 @@ class Binding {
   // buffers.cpp
   void note_uses();
   int last_use(const Value* value) const;
-  int new_buffer(size_t bytes, const Span& span, std::string name);
-  void name_buffers();
+  int new_buffer(size_t bytes, const Span& span, Occupant occupant);
+  void note_occupants();
   void place_buffers();
 
   // sources.cpp: inputs, constants, expressions, states that never change

@@ -30,14 +30,14 @@ int Binding::last_use(const Value* value) const {
   return last;
 }
 
-int Binding::new_buffer(size_t bytes, const Span& span, std::string name) {
+int Binding::new_buffer(size_t bytes, const Span& span, Occupant occupant) {
   machine_.buffers.push_back({bytes, span.begin, span.end});
-  frame_->names.push_back(std::move(name));
+  frame_->occupants.push_back(std::move(occupant));
   return static_cast<int>(machine_.buffers.size()) - 1;
 }
 
-void Binding::name_buffers() {
-  machine_.names = std::make_shared<const std::vector<std::string>>(std::move(frame_->names));
+void Binding::note_occupants() {
+  machine_.occupants = std::make_shared<const std::vector<Occupant>>(std::move(frame_->occupants));
 }
 
 void Binding::place_buffers() {
@@ -55,7 +55,7 @@ void Binding::place_buffers() {
 
 std::vector<device::NamedBytes> Binding::pieces() const {
   std::vector<device::NamedBytes> all(machine_.buffers.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = {(*machine_.names)[i], machine_.buffers[i].bytes};
+  for (size_t i = 0; i < all.size(); ++i) all[i] = {(*machine_.occupants)[i].name, machine_.buffers[i].bytes};
   if (machine_.staging_bytes > 0) all.push_back({"the host's copies of inputs and outputs", machine_.staging_bytes});
   return all;
 }

@@ -40,11 +40,11 @@ struct Binding::Frame {
   std::map<const Value*, std::vector<Span>> uses;  ///< of a value's memory, in actions; some end after the run
   std::vector<Tensor> bound_expressions;
   std::map<const void*, const void*> host_elements;
-  std::vector<std::string> names;  ///< of buffers, until the machine program has them
-  std::vector<Action> actions;     ///< upon the steps, in running order
-  std::vector<Span> spans;         ///< by step, in actions
-  std::vector<Expr> flops;         ///< by step
-  MachineProgram machine;          ///< of the first binding
+  std::vector<Occupant> occupants;  ///< of buffers, until the machine program has them
+  std::vector<Action> actions;      ///< upon the steps, in running order
+  std::vector<Span> spans;          ///< by step, in actions
+  std::vector<Expr> flops;          ///< by step
+  MachineProgram machine;           ///< of the first binding
   bool communicates = false;
 
   std::map<std::vector<std::string>, Change> changes;           ///< by the symbols

@@ -36,7 +36,8 @@ void Binding::place_results_of(int step) {
     differs_ |= (scratch > 0) != (made.scratch >= 0);
     if (made.scratch >= 0) machine_.buffers[made.scratch].bytes = scratch;
   } else if (scratch > 0) {
-    made.scratch = new_buffer(scratch, span, fmt::format("scratch memory of {} '{}'", made.info.op, made.info.name));
+    made.scratch =
+        new_buffer(scratch, span, {nullptr, fmt::format("scratch memory of {} '{}'", made.info.op, made.info.name)});
   }
 }
 
@@ -68,9 +69,9 @@ Location Binding::place_of_result(int step, size_t index) {
     if (!taken) machine_.buffers[place.index].bytes = made.results[index].bytes();
     return place;
   }
-  const size_t buffer =
-      taken ? made.inputs[made.taken_over].index
-            : static_cast<size_t>(new_buffer(made.results[index].bytes(), span, fmt::format("'{}'", result->name)));
+  const size_t buffer = taken ? made.inputs[made.taken_over].index
+                              : static_cast<size_t>(new_buffer(made.results[index].bytes(), span,
+                                                               {result, fmt::format("'{}'", result->name)}));
   Lifetime& life = machine_.buffers[buffer];
   life.last = std::max({life.last, span.end, last_use(result)});
   return locations_[result] = {Where::arena, buffer, nullptr, 0};

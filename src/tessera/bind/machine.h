@@ -103,17 +103,22 @@ struct Exchange {
   Location from = {};  ///< of what is copied
 };
 
+/// What is in a buffer of the arena.
+struct Occupant {
+  const Value* value = nullptr;  ///< made there first; null: scratch memory
+  std::string name;              ///< "'y'", "scratch memory of Resize 'up'"
+};
+
 struct MachineProgram {
   std::vector<std::shared_ptr<Step>> steps;  ///< as the program has them
   /// By step: those that must have ended before it, since they make what it reads or read what it overwrites. Buffers
   /// that share memory of the arena rely on the order of the actions beside.
   std::shared_ptr<const std::vector<std::vector<int>>> needs;
-  std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
-  std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
-  std::vector<Lifetime> buffers;                         ///< in actions
-  /// Of the buffers: "'y'" for the value that is made there first, "scratch memory of Resize 'up'".
-  std::shared_ptr<const std::vector<std::string>> names;
-  std::vector<size_t> offsets;  ///< of the buffers in the arena
+  std::shared_ptr<const std::vector<Enqueued>> actions;    ///< upon the steps, in running order
+  std::shared_ptr<const std::vector<StepInfo>> infos;      ///< of the actions
+  std::vector<Lifetime> buffers;                           ///< in actions
+  std::shared_ptr<const std::vector<Occupant>> occupants;  ///< of the buffers
+  std::vector<size_t> offsets;                             ///< of the buffers in the arena
   size_t arena_bytes = 0;
   size_t staging_bytes = 0;       ///< of the host, through which parts of inputs and outputs pass
   std::vector<HostCopy> inputs;   ///< before the first action

@@ -21,7 +21,7 @@ void Binding::place_sources() {
     }
     constexpr int kBefore = -1;  // the first action
     const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)},
-                                  fmt::format("'{}'", value->name));
+                                  {value, fmt::format("'{}'", value->name)});
     locations_[value] = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
     HostCopy copy{.port = i,
                   .place = locations_[value],

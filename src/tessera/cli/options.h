@@ -51,6 +51,7 @@ struct PlanOptions {
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, own;
+  std::string recompute;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.

@@ -370,7 +370,7 @@ class Train : public Command {
 
   /// Bytes of the rank that needs most, by what they hold.
   struct MemoryClasses {
-    int64_t parameters = 0, optimizer = 0, other_states = 0, rest = 0;
+    int64_t parameters = 0, optimizer = 0, other_states = 0, activations = 0, gradients = 0, buffers = 0;
   };
 
   static MemoryClasses classes_of(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks) {
@@ -382,8 +382,11 @@ class Train : public Command {
       const auto found = class_of.find(state.tensor.name);
       (found == class_of.end() ? classes.other_states : *found->second) += state.bytes;
     }
-    classes.rest =
-        *std::max_element(peaks.begin(), peaks.end()) - classes.parameters - classes.optimizer - classes.other_states;
+    const RankFigures figures = program.figures(0);
+    classes.activations = figures.activation_bytes;
+    classes.gradients = figures.gradient_bytes;
+    classes.buffers = *std::max_element(peaks.begin(), peaks.end()) - classes.parameters - classes.optimizer -
+                      classes.other_states - classes.activations - classes.gradients;
     return classes;
   }
 
@@ -396,7 +399,8 @@ class Train : public Command {
     return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
            " parameters train; at its peak a rank needs " + text(*std::max_element(peaks.begin(), peaks.end())) +
            ": parameters " + text(classes.parameters) + ", optimizer " + text(classes.optimizer) +
-           ", activations, gradients and buffers " + text(classes.rest + classes.other_states);
+           ", gradients " + text(classes.gradients) + ", activations " + text(classes.activations) + ", buffers " +
+           text(classes.buffers + classes.other_states);
   }
 
   Json plan_json(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks) const {
@@ -409,7 +413,9 @@ class Train : public Command {
              {{"parameters", classes.parameters},
               {"optimizer", classes.optimizer},
               {"other_states", classes.other_states},
-              {"activations_gradients_buffers", classes.rest}}},
+              {"gradients", classes.gradients},
+              {"activations", classes.activations},
+              {"buffers", classes.buffers}}},
             {"collectives", collectives_json(program.summary())},
             {"reshards", reshards_json(program.summary().reshards)},
             {"notes", program.summary().notes},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/mesh/topology.h"
+#include "tessera/passes/recompute.h"
 #include "tessera/spmd/decide.h"
 #include "tessera/spmd/presets/presets.h"
 #include "tessera/spmd/program.h"
@@ -49,6 +50,7 @@ struct CompileOptions {
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
   std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
+  passes::Recompute recompute;    ///< results of the forward pass that the backward pass computes again
   Topology topology;              ///< fits the mesh; empty: nothing is known of its links
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;

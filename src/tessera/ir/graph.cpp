@@ -364,6 +364,16 @@ void Graph::sort() {
   nodes_ = std::move(sorted);
 }
 
+void Graph::arrange(const std::vector<Node*>& order) {
+  check(order.size() == nodes_.size(), "an order names each node once");
+  std::unordered_map<const Node*, std::unique_ptr<Node>> owned;
+  for (auto& node : nodes_) owned.emplace(node.get(), std::move(node));
+  for (size_t i = 0; i < order.size(); ++i) {
+    nodes_[i] = std::move(owned.at(order[i]));
+    check(nodes_[i] != nullptr, "an order names each node once");
+  }
+}
+
 bool Graph::is_output(const Value* value) const {
   return std::find(outputs.begin(), outputs.end(), value) != outputs.end();
 }

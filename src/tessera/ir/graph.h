@@ -211,6 +211,8 @@ class Graph {
   /// Puts the nodes in an order where producers come first, keeping the present order where it can be kept. Throws a
   /// user error that names the nodes of a cycle.
   void sort();
+  /// Puts the nodes in this order, which names each of them once; producers must come before consumers.
+  void arrange(const std::vector<Node*>& order);
 
   bool is_output(const Value* value) const;
 

@@ -2,6 +2,7 @@
 
 #include "tessera/passes/hierarchical.h"
 #include "tessera/passes/init.h"
+#include "tessera/passes/order.h"
 
 namespace tessera::passes {
 
@@ -9,6 +10,8 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
       {"hierarchical", hierarchical},
       {"init", init},
+      {"recompute", recompute},
+      {"order", order},
   };
   return all;
 }

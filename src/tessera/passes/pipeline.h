@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/mesh/topology.h"
+#include "tessera/passes/recompute.h"
 #include "tessera/spmd/program.h"
 
 /// Rewrites of a Program that change how ranks communicate and when they compute, but not what they compute.
@@ -13,6 +14,7 @@ namespace tessera::passes {
 struct Context {
   const Topology& topology;         ///< of the program's mesh; empty if nothing is known
   std::vector<std::string>& notes;  ///< receives a line about each change
+  Recompute recompute = {};
 };
 
 struct Pass {

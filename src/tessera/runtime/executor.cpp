@@ -212,19 +212,20 @@ std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& prog
   return init.empty() ? step : "init, which runs once:\n" + init + "\nstep:\n" + step;
 }
 
-size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                          size_t limit) {
+MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+                         size_t limit) {
   RankStates states;
   RankState state(programs->mesh(), rank, 1, nullptr, states);
   RankPlan plan(state, programs, symbols, {});
-  const size_t bytes = state.peak_bytes(plan.arena_bytes());
+  MemoryUse use = arena_use(plan.machine(), programs->of(rank));
+  use.peak = state.peak_bytes(plan.arena_bytes());
   if (limit > 0)
-    device::MemoryLimit(limit).require_plan(bytes, [&] {
+    device::MemoryLimit(limit).require_plan(use.peak, [&] {
       std::vector<device::NamedBytes> pieces = plan.pieces();
       pieces.push_back({"weights", state.state_bytes()});
       return pieces;
     });
-  return bytes;
+  return use;
 }
 
 }  // namespace tessera::runtime

@@ -9,6 +9,7 @@
 
 #include "tessera/checkpoint/checkpoint.h"
 #include "tessera/runtime/classes.h"
+#include "tessera/runtime/memory_use.h"
 #include "tessera/runtime/rank_plan.h"
 
 namespace tessera::runtime {
@@ -111,9 +112,9 @@ class Executor {
 std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                                  const ExecutorOptions& options);
 
-/// Peak bytes of one rank without running anything or connecting ranks: for plans of any mesh size. A user error if
-/// they are more than `limit`, unless it is 0.
-size_t peak_bytes_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                          size_t limit = 0);
+/// What one rank needs at its peak, without running anything or connecting ranks: for plans of any mesh size. A user
+/// error if it is more than `limit`, unless that is 0.
+MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+                         size_t limit = 0);
 
 }  // namespace tessera::runtime

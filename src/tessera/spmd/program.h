@@ -99,6 +99,11 @@ struct Program {
 
   /// The placement of a value that stands for a global one; an internal error for others.
   const Placement& placement(const Value* value) const { return placements.at(value); }
+  /// The name of the global value that a value stands for; its own, if it stands for none.
+  const std::string& name_of(const Value* value) const {
+    const auto found = placements.find(value);
+    return found == placements.end() ? value->name : found->second.name;
+  }
 };
 
 /// By global value: the layouts in which nodes and outputs take it, in order of first use. Layout changes do not count.

@@ -1,0 +1,92 @@
+#include "tessera/passes/forward.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/ir/transplant.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Program;
+
+bool any_in(const Node& node, const std::set<const Value*>& values) {
+  return std::any_of(node.inputs.begin(), node.inputs.end(),
+                     [&](const Value* operand) { return operand && values.contains(operand); });
+}
+
+}  // namespace
+
+Forward::Forward(const Program& program, const LiveBytes& live) {
+  const Graph& graph = *program.graph;
+  if (graph.outputs.empty()) return;
+  nodes_ = makers_of(graph, {graph.outputs.front()});
+  find_dependences(graph);
+  find_segments(program, live);
+}
+
+void Forward::find_dependences(const Graph& graph) {
+  of_inputs_.insert(graph.inputs.begin(), graph.inputs.end());
+  for (const Value* state : graph.values_of(ValueKind::state)) of_states_.insert(state);
+  for (const auto& node : graph.nodes())
+    for (auto* values : {&of_inputs_, &of_states_})
+      if (any_in(*node, *values))
+        for (const Value* result : node->outputs)
+          if (result) values->insert(result);
+}
+
+void Forward::find_segments(const Program& program, const LiveBytes& live) {
+  // Uses by the forward pass alone, of homes with more than one element: losses of earlier micro-batches do not count.
+  std::map<const Value*, int> uses;
+  const auto counts = [&](const Value* home) {
+    return is_activation(home) && spmd::hinted(product(home->shape()), program.hints) > 1;
+  };
+  for (const auto& node : program.graph->nodes())
+    if (contains(node.get()))
+      for (const Value* home : live.read_by(*node))
+        if (counts(home)) ++uses[home];
+
+  std::set<const Value*> alive;
+  double bytes = 0, most = 0;  // now; the most since the last point that was chosen
+  // The point with the fewest bytes since then: a segment may end there, if more than twice as many come before and
+  // after it.
+  struct Point {
+    size_t nodes = 0;
+    double bytes = 0;
+    std::set<const Value*> alive;
+  };
+  std::optional<Point> least;
+  Segment segment;
+  const auto end_at = [&](const Point& point, bool last) {
+    Segment ended;
+    ended.nodes.assign(segment.nodes.begin(), segment.nodes.begin() + static_cast<ptrdiff_t>(point.nodes));
+    ended.last = last;
+    segment.nodes.erase(segment.nodes.begin(), segment.nodes.begin() + static_cast<ptrdiff_t>(point.nodes));
+    if (!ended.nodes.empty()) segments_.push_back(std::move(ended));
+    between_.insert(point.alive.begin(), point.alive.end());
+    least.reset();
+    most = bytes;
+  };
+  for (const auto& node : program.graph->nodes()) {
+    if (!contains(node.get())) {
+      // The backward pass of a part of the batch.
+      const bool reads = std::any_of(node->inputs.begin(), node->inputs.end(), [&](const Value* operand) {
+        return operand && operand->producer && contains(operand->producer) && is_activation(operand);
+      });
+      if (reads && !segment.nodes.empty()) end_at({segment.nodes.size(), bytes, alive}, true);
+      continue;
+    }
+    if (least && bytes > 2 * least->bytes) end_at(*least, false);
+    segment.nodes.push_back(node.get());
+    for (const Value* home : live.made_by(*node))
+      if (uses.contains(home) && alive.insert(home).second) bytes += live.of(home);
+    most = std::max(most, bytes);
+    for (const Value* home : live.read_by(*node))
+      if (uses.contains(home) && --uses.at(home) == 0 && alive.erase(home)) bytes -= live.of(home);
+    if (bytes > 0 && most > 2 * bytes && (!least || bytes <= least->bytes))
+      least = Point{segment.nodes.size(), bytes, alive};
+  }
+  if (!segment.nodes.empty()) end_at({segment.nodes.size(), bytes, alive}, true);
+}
+
+}  // namespace tessera::passes

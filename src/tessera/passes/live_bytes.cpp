@@ -1,0 +1,60 @@
+#include "tessera/passes/live_bytes.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/ops/op.h"
+
+namespace tessera::passes {
+namespace {
+
+bool lies_in_operand(const Node& node) {
+  return node.operand_count() > 0 && ops::moves_of(node) == ops::Moves::in_order && node.input(0) &&
+         node.input(0)->dtype() == node.output()->dtype();
+}
+
+void add_once(std::vector<const Value*>& list, const Value* value) {
+  if (value && std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+}
+
+}  // namespace
+
+LiveBytes::LiveBytes(const spmd::Program& program) {
+  std::set<const Value*> next;
+  for (const auto& value : program.graph->values())
+    if (value->next) next.insert(value->next);
+  for (const auto& node : program.graph->nodes())
+    for (const Value* result : node->outputs) {
+      if (!result) continue;
+      if (lies_in_operand(*node)) {
+        homes_[result] = home(node->input(0));
+        continue;
+      }
+      homes_[result] = result;
+      bytes_[result] = next.contains(result) ? 0
+                                             : spmd::hinted(product(result->shape()), program.hints) *
+                                                   static_cast<double>(bits_of(result->dtype())) / 8;
+    }
+  for (const Value* result : next) add_once(kept_, home(result));
+  for (const Value* output : program.graph->outputs) add_once(kept_, home(output));
+}
+
+const Value* LiveBytes::home(const Value* value) const {
+  const auto found = homes_.find(value);
+  return found == homes_.end() ? nullptr : found->second;
+}
+
+std::vector<const Value*> LiveBytes::read_by(const Node& node) const {
+  std::vector<const Value*> homes;
+  for (const Value* operand : node.inputs) add_once(homes, home(operand));
+  return homes;
+}
+
+std::vector<const Value*> LiveBytes::made_by(const Node& node) const {
+  std::vector<const Value*> homes;
+  for (const Value* result : node.outputs)
+    if (result && home(result) == result) homes.push_back(result);
+  return homes;
+}
+
+}  // namespace tessera::passes

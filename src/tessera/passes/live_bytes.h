@@ -1,0 +1,34 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tessera/spmd/program.h"
+
+namespace tessera::passes {
+
+/// What the results of a program's nodes need of memory on the first rank, at the sizes that the program's hints give:
+/// the same numbers on every rank. A result lies where its operand lies if it has the same elements in the same order
+/// (Reshape, Identity). What a state takes over after a step is made in the state's memory, and needs none of its own.
+class LiveBytes {
+ public:
+  explicit LiveBytes(const spmd::Program& program);
+
+  /// The value whose memory this one is in; null for values that lie in no memory of a step's own: inputs, states,
+  /// constants and expressions.
+  const Value* home(const Value* value) const;
+  /// The bytes of a home.
+  double of(const Value* home) const { return bytes_.at(home); }
+  /// The homes that a node reads, and those that it makes, each once.
+  std::vector<const Value*> read_by(const Node& node) const;
+  std::vector<const Value*> made_by(const Node& node) const;
+  /// Homes that are read after the last node.
+  const std::vector<const Value*>& kept() const { return kept_; }
+
+ private:
+  std::map<const Value*, const Value*> homes_;  // of results
+  std::map<const Value*, double> bytes_;
+  std::vector<const Value*> kept_;
+};
+
+}  // namespace tessera::passes

@@ -1,0 +1,112 @@
+#include "tessera/passes/order.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "tessera/passes/live_bytes.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Program;
+
+class Order {
+ public:
+  explicit Order(const Program& program) : live_(program) {
+    for (const auto& node : program.graph->nodes()) {
+      index_[node.get()] = static_cast<int>(nodes_.size());
+      nodes_.push_back(node.get());
+    }
+    after_.resize(nodes_.size());
+    missing_.resize(nodes_.size());
+    done_.resize(nodes_.size());
+    note_uses();
+    keep_behind_readers(*program.graph);
+  }
+
+  std::vector<Node*> run() {
+    for (int node = 0; node < count(); ++node) {
+      if (done_[node]) continue;
+      take(node);
+      while (!early_.empty()) {
+        const int first = *early_.begin();
+        early_.erase(early_.begin());
+        take(first);
+      }
+    }
+    return std::move(order_);
+  }
+
+ private:
+  int count() const { return static_cast<int>(nodes_.size()); }
+
+  void note_uses() {
+    for (int node = 0; node < count(); ++node) {
+      for (const Value* operand : nodes_[node]->inputs)
+        if (operand && operand->producer) wait_for(index_.at(operand->producer), node);
+      for (const Value* home : live_.read_by(*nodes_[node])) readers_[home].push_back(node);
+    }
+    for (const auto& [home, readers] : readers_) uses_[home] = static_cast<int>(readers.size());
+    for (const Value* home : live_.kept()) ++uses_[home];
+  }
+
+  void keep_behind_readers(const Graph& graph) {
+    for (const auto& state : graph.values()) {
+      if (!state->next || !state->next->producer) continue;
+      const int maker = index_.at(state->next->producer);
+      for (const Use& use : state->uses)
+        if (const int reader = index_.at(use.node); reader < maker) wait_for(reader, maker);
+    }
+  }
+
+  void wait_for(int node, int later) {
+    after_[node].push_back(later);
+    ++missing_[later];
+  }
+
+  // Whether a node that is ready should run before its turn.
+  bool gains(int node) const {
+    double freed = 0, needed = 0;
+    for (const Value* home : live_.read_by(*nodes_[node]))
+      if (uses_.at(home) == 1) freed += live_.of(home);
+    for (const Value* home : live_.made_by(*nodes_[node])) needed += live_.of(home);
+    return freed > needed || (freed == needed && freed > 0 && nodes_[node]->domain == spmd::kCommDomain);
+  }
+
+  void consider(int node) {
+    if (!done_[node] && missing_[node] == 0 && gains(node)) early_.insert(node);
+  }
+
+  void take(int node) {
+    done_[node] = true;
+    order_.push_back(nodes_[node]);
+    std::set<int> changed;
+    for (int later : after_[node]) {
+      --missing_[later];
+      changed.insert(later);
+    }
+    for (const Value* home : live_.read_by(*nodes_[node]))
+      if (--uses_.at(home) == 1) changed.insert(readers_.at(home).begin(), readers_.at(home).end());
+    for (int other : changed) consider(other);
+  }
+
+  const LiveBytes live_;
+  std::vector<Node*> nodes_;  // as given
+  std::unordered_map<const Node*, int> index_;
+  std::vector<std::vector<int>> after_;  // by node: those that wait for it
+  std::vector<int> missing_;             // by node: how many it waits for
+  std::unordered_map<const Value*, std::vector<int>> readers_;
+  std::unordered_map<const Value*, int> uses_;  // of a home, that are still to come
+  std::vector<bool> done_;
+  std::set<int> early_;  // nodes that gain by running now
+  std::vector<Node*> order_;
+};
+
+}  // namespace
+
+void order(Program& program, Context&) {
+  program.graph->arrange(Order(program).run());
+}
+
+}  // namespace tessera::passes

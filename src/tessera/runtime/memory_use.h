@@ -1,0 +1,18 @@
+#pragma once
+
+#include "tessera/bind/machine.h"
+#include "tessera/spmd/program.h"
+
+namespace tessera::runtime {
+
+/// Bytes of one rank at its peak.
+struct MemoryUse {
+  size_t peak = 0;         ///< all: states, their packed forms and second buffers, inputs, scratch memory, results
+  size_t activations = 0;  ///< results that the first output is computed by, and what is computed again of these
+  size_t gradients = 0;    ///< all other results
+};
+
+/// What is in the arena when it holds most.
+MemoryUse arena_use(const bind::MachineProgram& machine, const spmd::Program& program);
+
+}  // namespace tessera::runtime

@@ -1,0 +1,179 @@
+// What the backward pass computes again is what the forward pass computed, whatever is held and on any mesh; and less
+// memory is needed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+
+#include "api/same_bits.h"
+#include "api/small_model.h"
+#include "tessera/error.h"
+#include "tessera/io/npz.h"
+#include "tessera/training.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kTrainingModels = std::string(TESSERA_TEST_DATA) + "/models/training/";
+
+/// Eight blocks with a residual stream, so that most memory is what is held for the backward pass.
+std::string blocks() {
+  std::string states, nodes = "  h0 = Identity (x)\n";
+  for (int i = 0; i < 8; ++i) {
+    const std::string n = std::to_string(i);
+    states += (i ? ", " : "") + ("float[16] scale" + n) + ", float[16, 64] up" + n + ", float[64, 16] down" + n;
+    nodes += "  norm" + n + " = RMSNormalization (h" + n + ", scale" + n + ")\n  wide" + n + " = MatMul (norm" + n +
+             ", up" + n + ")\n  active" + n + " = Gelu (wide" + n + ")\n  kept" + n + " = Dropout (active" + n +
+             ", ratio, on)\n  back" + n + " = MatMul (kept" + n + ", down" + n + ")\n  h" + std::to_string(i + 1) +
+             " = Add (h" + n + ", back" + n + ")\n";
+  }
+  return "<ir_version: 10, opset_import: [\"\" : 24]>\nblocks (float[1536, 16] x) => (float[1536, 16] y) <" + states +
+         "> {\n  ratio = Constant <value_float = 0.25> ()\n  on = Constant <value = bool {1}> ()\n" + nodes +
+         "  y = Identity (h8)\n}\n";
+}
+
+const std::string kRecomputeHeader = "<ir_version: 10, opset_import: [\"\" : 24]>\n";
+
+struct Case {
+  std::string model, mesh, presets;
+};
+
+class Recompute : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    Training training;
+    training.optimizer = "sgd:momentum=0.9";
+    training.clip = 1;
+    if (GetParam().model == "blocks") {
+      training.loss = "mse";
+      step_ = training_step(Model::load(write_model(folder_, blocks(), 5)), training);
+      batch_ = {{"x", ramp({1536, 16})}, {"labels", ramp({1536, 16}, 3)}};
+      return;
+    }
+    const Model model = Model::load(kTrainingModels + GetParam().model + "/model.onnx");
+    const auto data = read_npz(kTrainingModels + GetParam().model + "/data.npz");
+    for (const TensorInfo& input : model.inputs())
+      for (size_t d = 0; d < input.shape.size(); ++d)
+        if (!std::isdigit(static_cast<unsigned char>(input.shape[d].front())))
+          training.sizes.emplace(input.shape[d], data.at(input.name).dims[d + 1]);
+    step_ = training_step(model, training);
+    for (const auto& [name, all] : data) {
+      Tensor one = all;
+      one.dims.erase(one.dims.begin());
+      one.bytes = all.bytes / static_cast<size_t>(all.dims.front());
+      batch_.emplace(name, one);
+    }
+  }
+
+  Program compiled(const std::string& recompute, size_t memory_limit = 0) const {
+    Plan plan;
+    plan.presets = GetParam().presets;
+    plan.recompute = recompute;
+    CompileOptions options;
+    options.memory_limit = memory_limit;
+    return compile(step_.model, Mesh::parse(GetParam().mesh), plan, options);
+  }
+
+  // The loss of each of three steps and all states after them.
+  Tensors trained(const Program& program) const {
+    Session session(program, one_thread());
+    Tensors results;
+    for (int i = 0; i < 3; ++i) results["loss " + std::to_string(i)] = session.run(batch_).at("loss");
+    for (auto& [name, state] : session.states()) results[name] = state;
+    return results;
+  }
+
+  TemporaryFolder folder_;
+  TrainingStep step_;
+  Tensors batch_;
+};
+
+TEST_P(Recompute, changes_no_bit) {
+  const Tensors expected = trained(compiled("none"));
+  for (const char* which : {"selective", "full", "*"}) {
+    SCOPED_TRACE(which);
+    const Program program = compiled(which);
+    EXPECT_THAT(program.summary().notes, testing::Contains(HasSubstr("recomputation: ")));
+    expect_same(trained(program), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, Recompute,
+                         testing::Values(Case{"gpt", "", ""}, Case{"gpt", "dp=2", ""}, Case{"gpt", "tp=2", ""},
+                                         Case{"gpt", "fsdp=2", ""}, Case{"gpt", "tp=2", "megatron+sequence"},
+                                         Case{"llama", "dp=2,tp=2", ""}, Case{"blocks", "fsdp=3", ""}),
+                         [](const auto& info) {
+                           std::string name = info.param.model + "_" + info.param.mesh + "_" + info.param.presets;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           return name;
+                         });
+
+class RecomputedBlocks : public Recompute {};
+
+TEST_P(RecomputedBlocks, hold_less_the_more_is_computed_again) {
+  const RankFigures none = compiled("none").figures(0), selective = compiled("selective").figures(0),
+                    full = compiled("full").figures(0);
+  EXPECT_LT(selective.peak_bytes, none.peak_bytes);
+  EXPECT_LT(full.peak_bytes, selective.peak_bytes);
+  EXPECT_LT(none.flops, selective.flops);
+  EXPECT_LT(selective.flops, full.flops);
+  EXPECT_LT(compiled("active*,kept*").figures(0).peak_bytes, none.peak_bytes);
+}
+
+// Four limits between what full and no recomputation need: the tighter, the more work, but never more than for full.
+TEST_P(RecomputedBlocks, fit_into_a_limit) {
+  const RankFigures none = compiled("none").figures(0), full = compiled("full").figures(0);
+  int64_t flops = none.flops;
+  for (int fifths = 4; fifths > 0; --fifths) {
+    const int64_t limit = full.peak_bytes + (none.peak_bytes - full.peak_bytes) * fifths / 5;
+    const Program program = compiled("auto", static_cast<size_t>(limit));
+    EXPECT_LE(program.figures(0).peak_bytes, limit);
+    EXPECT_GE(program.figures(0).flops, flops);
+    EXPECT_LE(program.figures(0).flops, full.flops);
+    flops = program.figures(0).flops;
+  }
+  EXPECT_GT(flops, none.flops);
+  EXPECT_EQ(compiled("auto", static_cast<size_t>(none.peak_bytes)).figures(0).flops, none.flops);
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, RecomputedBlocks,
+                         testing::Values(Case{"blocks", "", ""}, Case{"blocks", "dp=2", ""},
+                                         Case{"blocks", "fsdp=2", ""}, Case{"blocks", "tp=2", ""}),
+                         [](const auto& info) {
+                           return "On" + std::string(1, info.param.mesh.empty() ? '1' : info.param.mesh[0]);
+                         });
+
+class RecomputeMistakes : public Recompute {};
+
+TEST_P(RecomputeMistakes, are_named_with_what_would_do) {
+  const auto refusal = [&](const std::string& which, size_t limit = 0) {
+    try {
+      compiled(which, limit);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal("acitve3"), AllOf(HasSubstr("'acitve3' matches no result"), HasSubstr("active3")));
+  EXPECT_THAT(refusal("active*,"), HasSubstr("empty name"));
+  EXPECT_THAT(refusal("auto"), HasSubstr("--memory-limit"));
+  EXPECT_THAT(refusal("auto:many"), HasSubstr("auto:2e9"));
+  EXPECT_THAT(refusal("auto", 1000), HasSubstr("more than the limit"));
+  try {
+    Plan plan;
+    plan.recompute = "full";
+    compile(Model::load(write_model(folder_, kRecomputeHeader + std::string(kPair))), Mesh::parse(""), plan);
+    ADD_FAILURE() << "a model without a backward pass is accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no backward pass"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, RecomputeMistakes, testing::Values(Case{"blocks", "", ""}));
+
+}  // namespace
+}  // namespace tessera::test
