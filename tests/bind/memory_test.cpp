@@ -12,6 +12,14 @@ TEST(MemoryPlan, OfNothingIsEmpty) {
   EXPECT_EQ(plan_memory({}).bytes, 0u);
 }
 
+TEST(MemoryPlan, TellsWhatIsAliveWhereMostIs) {
+  EXPECT_TRUE(alive_at_peak({}).empty());
+  // 100 and 30 meet in action 1; 100 and 20 in action 2; 90 and 60 in action 4.
+  EXPECT_EQ(alive_at_peak({{100, 0, 2}, {30, 1, 1}, {20, 2, 3}, {90, 4, 6}, {60, 4, 4}}), (std::vector<size_t>{3, 4}));
+  EXPECT_EQ(alive_at_peak({{100, 0, 2}, {30, 1, 1}, {20, 2, 3}}), (std::vector<size_t>{0, 1}));
+  EXPECT_EQ(alive_at_peak({{10, -1, 7}, {5, 3, 3}}), (std::vector<size_t>{0, 1}));
+}
+
 TEST(MemoryPlan, ReusesWhatHasEnded) {
   MemoryPlan plan = plan_memory({{1000, 0, 1}, {1000, 2, 3}, {1000, 4, 4}});
   EXPECT_EQ(plan.bytes, 1024u);

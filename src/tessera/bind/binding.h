@@ -37,7 +37,7 @@ class Binding {
   Box box(const Value* value) const;
   bool writes(const Value* value) const;
 
-  /// The arena's buffers by name, whole outputs not: for messages.
+  /// What is in the arena when most is, by name, whole outputs not: for messages.
   std::vector<device::NamedBytes> pieces() const;
 
   /// Leaves tensors of its own in memory for good, for communications that were under way as a run failed.

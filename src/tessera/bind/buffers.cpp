@@ -54,8 +54,9 @@ void Binding::place_buffers() {
 }
 
 std::vector<device::NamedBytes> Binding::pieces() const {
-  std::vector<device::NamedBytes> all(machine_.buffers.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = {(*machine_.occupants)[i].name, machine_.buffers[i].bytes};
+  std::vector<device::NamedBytes> all;
+  for (const size_t b : alive_at_peak(machine_.buffers))
+    all.push_back({(*machine_.occupants)[b].name, machine_.buffers[b].bytes});
   if (machine_.staging_bytes > 0) all.push_back({"the host's copies of inputs and outputs", machine_.staging_bytes});
   return all;
 }

@@ -1,7 +1,9 @@
 #include "tessera/bind/memory.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "tessera/base/checked.h"
 
@@ -33,6 +35,27 @@ MemoryPlan plan_memory(const std::vector<Lifetime>& lifetimes) {
                   index);
   }
   return plan;
+}
+
+std::vector<size_t> alive_at_peak(const std::vector<Lifetime>& lifetimes) {
+  std::map<int, std::pair<size_t, size_t>> changes;  // by action: bytes that begin there, and that are gone by then
+  for (const Lifetime& life : lifetimes) {
+    changes[life.first].first += life.bytes;
+    changes[life.last + 1].second += life.bytes;
+  }
+  size_t now = 0, most = 0;
+  int peak = 0;
+  for (const auto& [action, bytes] : changes) {
+    now += bytes.first;
+    now -= bytes.second;
+    if (now <= most) continue;
+    most = now;
+    peak = action;
+  }
+  std::vector<size_t> alive;
+  for (size_t i = 0; i < lifetimes.size(); ++i)
+    if (lifetimes[i].first <= peak && peak <= lifetimes[i].last) alive.push_back(i);
+  return alive;
 }
 
 }  // namespace tessera::bind

@@ -108,11 +108,10 @@ std::string Binding::text() const {
     if (exchange.copied) text += fmt::format("copy {} -> next {}\n", text_of(exchange.from), exchange.slot);
     text += fmt::format("exchange state {} '{}'\n", exchange.slot, machine_.slots[exchange.slot]->name);
   }
-  const std::vector<device::NamedBytes> names = pieces();
   for (size_t b = 0; b < machine_.buffers.size(); ++b) {
     const Lifetime& life = machine_.buffers[b];
     text += fmt::format("buffer {}: {} bytes at {}, actions {} to {}: {}\n", b, life.bytes, machine_.offsets[b],
-                        life.first, life.last, names[b].name);
+                        life.first, life.last, (*machine_.occupants)[b].name);
   }
   for (size_t s = 0; s < machine_.slots.size(); ++s)
     text += fmt::format("state {}: '{}' {} bytes{}\n", s, machine_.slots[s]->name, machine_.slots[s]->bytes,

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/fitting.h"
 #include "tessera/cli/interrupt.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/options.h"
@@ -16,6 +17,7 @@
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_data.h"
 #include "tessera/io/safetensors.h"
+#include "tessera/ir/pages.h"
 #include "tessera/profile.h"
 
 namespace tessera::cli {
@@ -104,7 +106,7 @@ class Train : public Command {
       step.write(options_.emit);
       console.note("wrote " + options_.emit);
     }
-    if (options_.dry_run) return show_plan(console, step, plan);
+    if (options_.dry_run) return show_plan(console, model, training, step, plan);
     if (!trains) return kGood;
     return train(console, model, training, step, plan, *data);
   }
@@ -117,17 +119,32 @@ class Train : public Command {
     return ended == kGood && stop.asked() ? kStopped : ended;
   }
 
-  Program compiled(Console& console, const TrainingStep& step, const Plan& plan) {
+  // The limit is that of a process for all of its ranks; of a plan, that of each rank.
+  Program compiled(Console& console, const Model& model, const Training& training, const TrainingStep& step,
+                   const Plan& plan) {
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiling{{}, dump_.observer(console), plan_.topology()};
     compiling.memory_limit = run_.memory.bytes();
-    Progress progress(console, "compiling");
-    return compile(step.model, mesh, plan, compiling);
+    if (!options_.dry_run) {
+      if (compiling.memory_limit == 0) compiling.memory_limit = machine_memory();
+      if (!console.connection) compiling.memory_limit /= static_cast<size_t>(mesh.size());
+    }
+    try {
+      Progress progress(console, "compiling");
+      return compile(step.model, mesh, plan, compiling);
+    } catch (const Error& error) {
+      if (!std::string_view(error.what()).starts_with("[memory]")) throw;
+      Progress progress(console, "looking for a change that fits");
+      constexpr size_t kStage = std::string_view("[memory] ").size();
+      throw Error(error.kind(), "memory",
+                  error.what() + kStage + change_that_fits({model, training, mesh, plan, compiling}));
+    }
   }
 
   // What rank 0 holds, whose shards are the largest, and what it communicates.
-  int show_plan(Console& console, const TrainingStep& step, const Plan& plan) {
-    const Program program = compiled(console, step, plan);
+  int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
+                const Plan& plan) {
+    const Program program = compiled(console, model, training, step, plan);
     const std::vector<int64_t> peaks = {program.figures(0).peak_bytes};
     console.note(program.summary());
     console.say(memory_line(step, program, peaks, std::nullopt));
@@ -144,7 +161,7 @@ class Train : public Command {
 
   int train(Console& console, const Model& model, const Training& training, const TrainingStep& step, const Plan& plan,
             TrainingData& data) {
-    const Program program = compiled(console, step, plan);
+    const Program program = compiled(console, model, training, step, plan);
     Tensors inputs = data.at(0).tensors;
     Session session = [&] {
       Progress progress(console, "loading");
@@ -398,8 +415,8 @@ class Train : public Command {
         threads ? ", " + std::to_string(*threads) + (*threads == 1 ? " thread" : " threads") + " each" : "";
     return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
            " parameters train; at its peak a rank needs " + text(*std::max_element(peaks.begin(), peaks.end())) +
-           ": parameters " + text(classes.parameters) + ", optimizer " + text(classes.optimizer) +
-           ", gradients " + text(classes.gradients) + ", activations " + text(classes.activations) + ", buffers " +
+           ": parameters " + text(classes.parameters) + ", optimizer " + text(classes.optimizer) + ", gradients " +
+           text(classes.gradients) + ", activations " + text(classes.activations) + ", buffers " +
            text(classes.buffers + classes.other_states);
   }
 

@@ -69,11 +69,6 @@ Value* NodeBuilder::sum(Value* a, const std::vector<int64_t>& axes, bool keep) {
   return emit("ReduceSum", {a, graph.constant_int64(axes)}, {{"keepdims", int64_t{keep}, ""}});
 }
 
-Value* NodeBuilder::sum_of_squares(Value* a) {
-  if (a->rank() == 0) return mul(a, a);
-  return emit("ReduceSumSquare", {a, graph.constant_int64(all_axes(a->rank()))}, {{"keepdims", int64_t{0}, ""}});
-}
-
 Value* NodeBuilder::mean(Value* a, const std::vector<int64_t>& axes) {
   if (axes.empty()) return a;
   return emit("ReduceMean", {a, graph.constant_int64(axes)}, {{"keepdims", int64_t{1}, ""}});

@@ -46,8 +46,6 @@ class NodeBuilder {
   Value* zeros(DType dtype, const Shape& shape);
   /// Sums over these dimensions; they stay with extent 1 if `keep`.
   Value* sum(Value* a, const std::vector<int64_t>& axes, bool keep = true);
-  /// The sum of the squares of all elements, a scalar.
-  Value* sum_of_squares(Value* a);
   Value* mean(Value* a, const std::vector<int64_t>& axes);
   /// The sum over the dimensions along which a tensor of shape `to` was broadcast to `a`, in the shape `to`.
   Value* sum_to(Value* a, const Shape& to);

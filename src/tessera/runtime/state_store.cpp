@@ -35,7 +35,7 @@ void RankStates::abandon_memory() const {
 }
 
 void StateStore::admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device,
-                      const WholeStates& changing, const std::set<std::string>& fixed) {
+                       const WholeStates& changing, const std::set<std::string>& fixed) {
   if (mesh_ && (mesh_->str() != mesh.str() || here_ != here))
     fail("state", "the states are of ranks of the mesh {}, but the program is for {}; share states on one mesh only",
          mesh_->str(), mesh.str());

@@ -77,7 +77,9 @@ struct Moments {
   Value* direction(NodeBuilder& build, const Update& u, Value* g, Value* scale, Kept& kept) const {
     Value* first = zero_state(build, u.parameter, "momentum", u.parameter->shape());
     Value* second = zero_state(build, u.parameter, "variance", u.parameter->shape());
-    Value *m = blend(build, first, g, beta1), *v = blend(build, second, build.mul(g, g), beta2);
+    Value* m = blend(build, first, g, beta1);
+    // The squares are not those of the gradients' norm, which nothing shall hold until here.
+    Value* v = build.add(build.mul(second, beta2), build.mul(build.mul(g, 1 - beta2), g));
     kept.emplace_back(first, m);
     kept.emplace_back(second, v);
     const auto correction = [&](double beta) {

@@ -314,7 +314,8 @@ class StepMaker {
         gradient = build_.unary("Identity", gradient);
       graph().rename(gradient, "grad." + parameters_[i]->name);
       scaling_->watch(gradient);
-      Value* square = build_.cast(build_.sum_of_squares(gradient), DType::float32);
+      Value* square = build_.cast(build_.mul(gradient, gradient), DType::float32);
+      if (square->rank() > 0) square = build_.sum(square, ops::all_axes(square->rank()), false);
       squares = squares ? build_.add(squares, square) : square;
     }
     norm_ = build_.unary("Sqrt", squares);
