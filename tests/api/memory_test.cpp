@@ -9,6 +9,7 @@
 
 #include "api/small_model.h"
 #include "tessera/inspect.h"
+#include "tessera/training.h"
 
 namespace tessera {
 namespace {
@@ -64,6 +65,40 @@ TEST_P(Resident, memory_is_the_weights_and_the_plan) {
   RecordProperty("planned_bytes", std::to_string(planned));
   if (!test::kCountsMemory) return;
   EXPECT_LE(static_cast<double>(growth), kSlack * static_cast<double>(weights + planned) + kRuntime);
+}
+
+// Of all ranks, whose peaks meet within a step; with activations held, and computed again.
+TEST_P(Resident, memory_of_training_is_the_plan) {
+  constexpr double kSlack = 1.03;
+  constexpr int64_t kRuntime = 8 << 20;
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(6, 1024)));
+  const Tensors batch = {{"x0", test::ramp({1024, 1024})}, {"labels", test::ramp({1024, 1024})}};
+  Training training;
+  training.loss = "mse";
+  training.sizes = {{"batch", 1024}};
+  {
+    Training small = training;
+    small.sizes = {{"batch", 64}};
+    Session session(compile(training_step(model, small).model, Mesh::parse(GetParam())));
+    session.run({{"x0", test::ramp({64, 1024})}, {"labels", test::ramp({64, 1024})}});
+  }
+  for (const char* recompute : {"none", "full"}) {
+    SCOPED_TRACE(recompute);
+    Plan plan;
+    plan.recompute = recompute;
+    const Program program = compile(training_step(model, training).model, Mesh::parse(GetParam()), plan);
+    reset_peak();
+    const int64_t before = peak_resident_bytes();
+    Session session(program);
+    for (int i = 0; i < 2; ++i) session.run(batch);
+    const int64_t growth = peak_resident_bytes() - before;
+    const std::vector<int64_t> peaks = session.peak_bytes(batch);
+    const int64_t planned = std::accumulate(peaks.begin(), peaks.end(), int64_t{0});
+    if (!test::kCountsMemory) continue;
+    EXPECT_LT(growth, kSlack * static_cast<double>(planned) + kRuntime) << planned;
+    EXPECT_GT(growth, (2 - kSlack) * static_cast<double>(planned) - kRuntime) << planned;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Resident, testing::Values("tp=1", "tp=2", "tp=4"));

@@ -108,6 +108,12 @@ TEST(Schedule, peak_holds_operands_until_the_wait) {
   EXPECT_EQ(peak_bytes(with_under_way(1, tasks), tasks, large_operand), 10'110u);
 }
 
+// Zeros that are read late are not made while the first communication is under way, though nothing else is ready then.
+TEST(Schedule, makes_what_reads_nothing_in_its_turn) {
+  const std::vector<Task> tasks = {communicate({}, {0}), compute({0}, {1}), compute({}, {2}), compute({1, 2}, {3})};
+  EXPECT_EQ(with_under_way(1, tasks), as_given(tasks));
+}
+
 TEST(Schedule, peak_counts_a_sum_in_place_once) {
   std::vector<Task> tasks = {compute({}, {0}), communicate({0}, {1}), compute({1}, {2})};
   const std::vector<Memory> memories = {{100, false}, {100, false}, {1, true}};

@@ -13,16 +13,24 @@ namespace tessera::bind {
 namespace {
 
 /// The dependences: tasks that touch the same memory, one of them writing, stay in the order given, and so do
-/// communications.
+/// communications. What reads nothing, as a filling with zeros, stays behind the computation before it: run while
+/// nothing else is ready, it would only hold memory.
 struct Dependences {
   std::vector<std::vector<int>> after;  ///< by task: those that wait for its end
   std::vector<int> before;              ///< by task: how many tasks must end before it
 
   explicit Dependences(const std::vector<Task>& tasks) : after(tasks.size()), before(tasks.size()) {
     const std::vector<std::vector<int>> needs = needs_of(tasks);
+    int computation = -1;  // the last so far
     for (int t = 0; t < static_cast<int>(tasks.size()); ++t) {
       for (int other : needs[t]) after[other].push_back(t);
       before[t] = static_cast<int>(needs[t].size());
+      if (tasks[t].communicates) continue;
+      if (tasks[t].reads.empty() && needs[t].empty() && computation >= 0) {
+        after[computation].push_back(t);
+        before[t] = 1;
+      }
+      computation = t;
     }
   }
 };

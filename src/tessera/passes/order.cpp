@@ -67,6 +67,7 @@ class Order {
 
   // Whether a node that is ready should run before its turn.
   bool gains(int node) const {
+    if (live_.made_by(*nodes_[node]).empty()) return true;
     double freed = 0, needed = 0;
     for (const Value* home : live_.read_by(*nodes_[node]))
       if (uses_.at(home) == 1) freed += live_.of(home);

@@ -5,8 +5,8 @@
 namespace tessera::passes {
 
 /// Moves nodes to where they free memory soonest: a node whose results need less memory than what it reads last runs as
-/// soon as its operands are ready, and so does a communication that needs no more. All others keep their order. So a
-/// gradient is reduced as soon as the backward pass has made it, and its whole is gone:
+/// soon as its operands are ready, and so do a communication that needs no more and a view. All others keep their
+/// order. So a gradient is reduced as soon as the backward pass has made it, and its whole is gone:
 ///
 ///     dw2 = MatMul(…), dx = MatMul(…), dw1 = MatMul(…), g1 = ReduceScatter(dw1), g2 = ReduceScatter(dw2)
 ///     dw2 = MatMul(…), g2 = ReduceScatter(dw2), dx = MatMul(…), dw1 = MatMul(…), g1 = ReduceScatter(dw1)
