@@ -37,5 +37,6 @@ plan() {  # PRESET, BYTES OF A PARAMETER: float32, mixed precision
 }
 # Bytes of parameters, gradients and optimizer: 4 + 4 + 8 in float32; 2 + 2 + 12 in mixed precision.
 plan dp 16 16
+plan zero1 8.125 4.1875
 plan zero2 4.1875 2.21875
 plan fsdp 0.25 0.25

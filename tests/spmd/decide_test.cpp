@@ -58,9 +58,13 @@ TEST(Decisions, SumsOverTwoAxesAreReducedWhereTheyMeet) {
       "  s = Add (a, b)\n"
       "  y = Relu (s)\n"
       "}\n";
+  // One rank of each row adds a term that it shares with the others.
   Compiled different(kSum, "dp=2,tp=2", {{"v", "[dp, -]"}, {"w", "[tp, -]"}});
-  EXPECT_EQ(different.produced("s"), "[-, -]");
-  EXPECT_EQ(different.communication(), "a: AllReduce dp; b: AllReduce tp");
+  EXPECT_EQ(different.produced("s"), "[-, -] partial(sum:dp, sum:tp)");
+  EXPECT_EQ(different.communication(), "s: AllReduce dp,tp");
+  Compiled within(kSum, "dp=2,tp=2", {{"v", "[dp, -]"}, {"w", "[{dp,tp}, -]"}});
+  EXPECT_EQ(within.produced("s"), "[-, -] partial(sum:dp, sum:tp)");
+  EXPECT_EQ(within.communication(), "s: AllReduce dp,tp");
   Compiled equal(kSum, "dp=2,tp=2", {{"v", "[{dp,tp}, -]"}, {"w", "[{dp,tp}, -]"}});
   EXPECT_EQ(equal.produced("s"), "[-, -] partial(sum:dp, sum:tp)");
   EXPECT_EQ(equal.communication(), "s: AllReduce dp,tp");

@@ -7,15 +7,20 @@
 
 namespace tessera::spmd {
 
+/// An operand that only the first rank of each group along some axes adds to a sum.
+struct HeldTerm {
+  int operand = 0;
+  std::vector<AxisRef> along;
+};
+
 /// How one node computes: what its operands must look like and what its results then are.
 struct NodeDecision {
   std::vector<std::vector<AxisRef>> axes;  ///< per subfactor of its NodeLayout
   std::vector<Sharding> operands;          ///< per operand; empty dims for absent ones and expressions
   std::vector<Sharding> results;           ///< as produced, partial axes included
-  /// Operands that all ranks have, but that are added to partial sums: only the first rank of each group along `axes`
-  /// adds them, the others add zeros.
-  std::vector<int> held;
-  std::vector<AxisRef> held_along;
+  /// Operands that are added to sums which are partial over more axes: only the first rank of each group along the
+  /// others adds them, the rest add zeros.
+  std::vector<HeldTerm> held;
 };
 
 struct Decisions {

@@ -265,7 +265,6 @@ class Decider {
     else
       kept = terms_.kept(node, decision.axes);
     decision.held = kept.held;
-    for (const PartialAxis& partial : kept.axes) decision.held_along.push_back(partial.axis);
     for (size_t t = 0; t < node.operand_slots.size(); ++t) {
       if (node.operand_slots[t] < 0) {
         decision.operands.emplace_back();
@@ -273,7 +272,7 @@ class Decider {
       }
       Sharding wanted = terms_.laid_out(node, decision.axes, false, t);
       if (std::find(kept.operands.begin(), kept.operands.end(), static_cast<int>(t)) != kept.operands.end())
-        wanted.partial = kept.axes;
+        wanted.partial = versions_.at(node.node->inputs[t]).front().partial;
       decision.operands.push_back(wanted);
       const Value* value = node.node->inputs[t];
       auto known = versions_.find(value);

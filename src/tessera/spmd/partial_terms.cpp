@@ -1,7 +1,6 @@
 #include "tessera/spmd/partial_terms.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "tessera/ops/finite.h"
 #include "tessera/spmd/program.h"
@@ -15,20 +14,18 @@ bool allows(const ops::PartialSet& set, const PartialAxis& axis, const NodeLayou
          });
 }
 
-// The operands of a sum beside those that are partial, where the sum may be of partial ones only; none if it may not.
-std::vector<int> others_of_sum(const NodeLayout& node, const std::vector<int>& partial,
-                               const std::vector<PartialAxis>& axes) {
+// The operands of a sum, if it may be of partial ones; null if the node is none, or may not.
+const std::vector<int>* terms_of_sum(const NodeLayout& node, const std::vector<int>& partial,
+                                     const std::vector<PartialAxis>& axes) {
   for (const ops::PartialSet& set : node.rule.partials) {
     const bool sums = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
       return axis.reduction == Reduction::sum && allows(set, axis, node);
     });
-    if (!sums || !std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end())) continue;
-    std::vector<int> others;
-    std::set_difference(set.operands.begin(), set.operands.end(), partial.begin(), partial.end(),
-                        std::back_inserter(others));
-    return others;
+    if (sums && set.operands.size() > 1 &&
+        std::includes(set.operands.begin(), set.operands.end(), partial.begin(), partial.end()))
+      return &set.operands;
   }
-  return {};
+  return nullptr;
 }
 
 }  // namespace
@@ -58,25 +55,40 @@ double PartialTerms::local_bytes(const Sharding& sharding, DType dtype) const {
   return hinted(largest_shard(sharding, mesh_), hints_) * bits_of(dtype) / 8;
 }
 
+// The layout of an operand as its maker leaves it, if it is partial; else null.
+const Sharding* PartialTerms::partial_layout(const NodeLayout& node, size_t t) const {
+  if (node.operand_slots[t] < 0) return nullptr;
+  const auto known = versions_.find(node.node->inputs[t]);
+  if (known == versions_.end() || !known->second[0].is_partial() || known->second.size() > 1) return nullptr;
+  return &known->second[0];
+}
+
+// Adds axes; false if one of them overlaps another without being equal.
+bool PartialTerms::unite(std::vector<PartialAxis>& axes, const std::vector<PartialAxis>& more) {
+  for (const PartialAxis& added : more) {
+    if (std::find(axes.begin(), axes.end(), added) != axes.end()) continue;
+    if (std::any_of(axes.begin(), axes.end(), [&](const auto& axis) { return axis.axis.overlaps(added.axis); }))
+      return false;
+    axes.push_back(added);
+  }
+  return true;
+}
+
 PartialTerms::Kept PartialTerms::kept(const NodeLayout& node, const Assignment& assignment) const {
   Kept found;
   auto& [axes, operands, held] = found;
   double reduced_bytes = 0;
   for (size_t t = 0; t < node.operand_slots.size(); ++t) {
-    if (node.operand_slots[t] < 0) continue;
-    auto known = versions_.find(node.node->inputs[t]);
-    if (known == versions_.end()) continue;
-    const auto& versions = known->second;
-    if (!versions[0].is_partial() || versions.size() > 1) continue;
+    const Sharding* layout = partial_layout(node, t);
+    if (!layout) continue;
+    const Value* operand = node.node->inputs[t];
     // Somebody else needs it too: reduced now, it is reduced once for all.
-    if (node.node->inputs[t]->uses.size() > 1 || leaves_.contains(node.node->inputs[t])) return {};
-    if (!axes.empty() && axes != versions[0].partial) return {};
+    if (operand->uses.size() > 1 || leaves_.contains(operand)) return {};
+    if (!unite(axes, layout->partial)) return {};
     // Sums of 16-bit operands are float32 or not, by who made them; both do not meet in one operator.
-    bool wide = wide_.contains(node.node->inputs[t]);
-    if (!operands.empty() && wide != wide_.contains(node.node->inputs[operands.front()])) return {};
-    axes = versions[0].partial;
+    if (!operands.empty() && wide_.contains(operand) != wide_.contains(node.node->inputs[operands.front()])) return {};
     operands.push_back(static_cast<int>(t));
-    reduced_bytes += local_bytes(laid_out(node, assignment, false, t), node.node->inputs[t]->dtype());
+    reduced_bytes += local_bytes(laid_out(node, assignment, false, t), operand->dtype());
   }
   if (axes.empty()) return {};
   for (const PartialAxis& partial : axes)
@@ -85,13 +97,26 @@ PartialTerms::Kept PartialTerms::kept(const NodeLayout& node, const Assignment& 
     for (const AxisRef& axis : list)
       for (const PartialAxis& partial : axes)
         if (partial.axis.overlaps(axis)) return {};
-  const bool kept = std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
-    return std::any_of(node.rule.partials.begin(), node.rule.partials.end(),
-                       [&](const ops::PartialSet& set) { return set.operands == operands && allows(set, axis, node); });
+  const bool alike = std::all_of(operands.begin(), operands.end(), [&](int t) {
+    return partial_layout(node, static_cast<size_t>(t))->partial.size() == axes.size();
   });
+  const bool kept =
+      alike && std::all_of(axes.begin(), axes.end(), [&](const PartialAxis& axis) {
+        return std::any_of(node.rule.partials.begin(), node.rule.partials.end(), [&](const ops::PartialSet& set) {
+          return set.operands == operands && allows(set, axis, node);
+        });
+      });
   if (!kept) {
-    held = others_of_sum(node, operands, axes);
-    if (held.empty() || !meets_another_sum(node, axes)) return {};
+    const auto terms = terms_of_sum(node, operands, axes);
+    if (!terms || (alike && operands.size() == 1 && !meets_another_sum(node, axes))) return {};
+    for (int t : *terms) {
+      HeldTerm term{t, {}};
+      const Sharding* layout = partial_layout(node, static_cast<size_t>(t));
+      for (const PartialAxis& axis : axes)
+        if (!layout || std::find(layout->partial.begin(), layout->partial.end(), axis) == layout->partial.end())
+          term.along.push_back(axis.axis);
+      if (!term.along.empty()) held.push_back(std::move(term));
+    }
   }
   // A 16-bit operand that is not partial would meet float32 sums.
   for (size_t t = 0; t < node.operand_slots.size(); ++t) {
@@ -128,10 +153,11 @@ bool PartialTerms::meets_another_sum(const NodeLayout& node, const std::vector<P
   while (at->outputs.size() == 1 && at->outputs[0]->uses.size() == 1 && !leaves_.contains(at->outputs[0])) {
     const Use use = at->outputs[0]->uses.front();
     const NodeLayout& next = layout_.of(use.node);
-    const std::vector<int> others = others_of_sum(next, {static_cast<int>(use.index)}, axes);
-    if (others.empty()) return false;
-    for (int other : others)
-      if (becomes_partial(use.node->inputs[other], axes)) return true;
+    const int own = static_cast<int>(use.index);
+    const auto terms = terms_of_sum(next, {own}, axes);
+    if (!terms) return false;
+    for (int term : *terms)
+      if (term != own && becomes_partial(use.node->inputs[term], axes)) return true;
     at = use.node;
   }
   return false;

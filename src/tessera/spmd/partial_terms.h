@@ -27,8 +27,8 @@ class PartialTerms {
   /// The terms that stay partial through a node; no axes and no operands: all are reduced first.
   struct Kept {
     std::vector<PartialAxis> axes;
-    std::vector<int> operands;  ///< that are partial over them
-    std::vector<int> held;      ///< other operands of the sum, which one rank adds and the others leave out
+    std::vector<int> operands;   ///< that are partial over some of them
+    std::vector<HeldTerm> held;  ///< operands of a sum that are not partial over all of them
   };
   Kept kept(const NodeLayout& node, const Assignment& assignment) const;
 
@@ -40,6 +40,8 @@ class PartialTerms {
   double local_bytes(const Sharding& sharding, DType dtype) const;
 
  private:
+  const Sharding* partial_layout(const NodeLayout& node, size_t t) const;
+  static bool unite(std::vector<PartialAxis>& axes, const std::vector<PartialAxis>& more);
   bool meets_another_sum(const NodeLayout& node, const std::vector<PartialAxis>& axes) const;
   bool becomes_partial(const Value* value, const std::vector<PartialAxis>& axes) const;
 

@@ -226,7 +226,8 @@ class Partitioner {
     };
     for (size_t t = 0; t < node.inputs.size(); ++t)
       localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));
-    for (int t : decision.held) localizer.inputs[t] = held_by_first(localizer.inputs[t], decision.held_along);
+    for (const HeldTerm& term : decision.held)
+      localizer.inputs[term.operand] = held_by_first(localizer.inputs[term.operand], term.along);
     for (size_t t = 0; t < node.outputs.size(); ++t)
       localizer.outputs.push_back(
           node.outputs[t] ? TensorType{node.outputs[t]->dtype(), local_shape(decision.results[t], program_.mesh)}
