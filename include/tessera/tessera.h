@@ -213,6 +213,14 @@ struct RankFigures {
   int64_t flops = 0;           ///< of one step
 };
 
+/// What a rank holds during one operation of a run, in bytes.
+struct MemoryMoment {
+  std::string operation;                   ///< "MatMul 'h.0'", "wait for AllReduce 'h.0'"
+  int64_t states = 0;                      ///< parameters and all others
+  int64_t activations = 0, gradients = 0;  ///< as RankFigures counts them
+  int64_t buffers = 0;                     ///< inputs, scratch memory, packed forms and second buffers of states
+};
+
 /// Called after each stage of compilation with its name; `text` makes the text form.
 using StageObserver = std::function<void(std::string_view stage, const std::function<std::string()>& text)>;
 
@@ -274,6 +282,8 @@ class Program {
   int64_t peak_bytes(int64_t rank, const SymbolSizes& sizes) const { return figures(rank, sizes).peak_bytes; }
   /// The same and more; sizes that are not given are those that choices by cost assumed.
   RankFigures figures(int64_t rank, const SymbolSizes& sizes = {}) const;
+  /// What `rank` holds during each operation of a run, in order.
+  std::vector<MemoryMoment> memory_over_time(int64_t rank, const SymbolSizes& sizes = {}) const;
   /// The machine program of `rank` at those sizes, as text (docs/devices.md): every step with places, queues and costs,
   /// and every buffer, as a session with these options has them on a host of its own. Nothing is loaded.
   std::string machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const;

@@ -292,30 +292,61 @@ bool Program::is_written(const std::filesystem::path& path) {
   return program_io::is_written_program(path);
 }
 
+namespace {
+
+// A program at some sizes, as one rank has it.
+struct OfRank {
+  OfRank(const Program::Impl& impl, int64_t which, const SymbolSizes& given) : rank(static_cast<int>(which)) {
+    require_rank(impl.program->mesh, which);
+    sizes = given;
+    sizes.insert(impl.program->hints.begin(), impl.program->hints.end());
+    programs = runtime::programs_for(impl.programs, sizes, impl.for_sizes);
+  }
+
+  const spmd::Program& program() const { return programs->of(rank); }
+  double at(const Expr& expr) const {
+    const Mesh& mesh = programs->mesh();
+    return spmd::hinted(bind_rank(expr, mesh, mesh.coordinates(rank)), sizes);
+  }
+  int64_t state_bytes() const {
+    int64_t bytes = 0;
+    for (const Value* state : program().graph->values_of(ValueKind::state))
+      if (spmd::step_keeps(program(), state))
+        bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(at(product(state->shape())))));
+    return bytes;
+  }
+
+  int rank;
+  SymbolSizes sizes;
+  std::shared_ptr<const runtime::RankPrograms> programs;
+};
+
+}  // namespace
+
 RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
-  require_rank(mesh(), rank);
-  SymbolSizes all = sizes;
-  all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
-  const auto programs = runtime::programs_for(impl_->programs, all, impl_->for_sizes);
-  const spmd::Program& program = programs->of(static_cast<int>(rank));
-  const std::vector<int64_t> coordinates = mesh().coordinates(rank);
-  auto of_rank = [&](const Expr& expr) { return spmd::hinted(bind_rank(expr, mesh(), coordinates), all); };
+  const OfRank of(*impl_, rank, sizes);
   double flops = 0;
-  int64_t parameter_bytes = 0;
-  for (const auto& node : program.graph->nodes()) flops += of_rank(ops::flops_of(*node));
-  for (const Value* state : program.graph->values_of(ValueKind::state))
-    if (spmd::step_keeps(program, state))
-      parameter_bytes += static_cast<int64_t>(bytes_of(state->dtype(), saturated(of_rank(product(state->shape())))));
-  const runtime::MemoryUse use = runtime::memory_of_rank(programs, static_cast<int>(rank), all);
-  return {static_cast<int64_t>(use.peak), parameter_bytes, static_cast<int64_t>(use.activations),
+  for (const auto& node : of.program().graph->nodes()) flops += of.at(ops::flops_of(*node));
+  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes);
+  return {static_cast<int64_t>(use.peak), of.state_bytes(), static_cast<int64_t>(use.activations),
           static_cast<int64_t>(use.gradients), saturated(flops)};
 }
 
+std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {
+  const OfRank of(*impl_, rank, sizes);
+  const int64_t states = of.state_bytes();
+  std::vector<MemoryMoment> moments;
+  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes)) {
+    const auto activations = static_cast<int64_t>(moment.use.activations),
+               gradients = static_cast<int64_t>(moment.use.gradients);
+    moments.push_back({moment.operation, states, activations, gradients,
+                       static_cast<int64_t>(moment.use.peak) - states - activations - gradients});
+  }
+  return moments;
+}
+
 std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const SessionOptions& options) const {
-  require_rank(mesh(), rank);
-  SymbolSizes all = sizes;
-  all.insert(impl_->program->hints.begin(), impl_->program->hints.end());
-  const auto programs = runtime::programs_for(impl_->programs, all, impl_->for_sizes);
+  const OfRank of(*impl_, rank, sizes);
   runtime::ExecutorOptions asked;
   asked.device = options.device;
   asked.threads_per_rank = options.threads_per_rank;
@@ -323,9 +354,9 @@ std::string Program::machine(int64_t rank, const SymbolSizes& sizes, const Sessi
   asked.overlap = options.overlap;
   asked.prefetch = options.prefetch;
   std::string title;
-  for (const auto& [symbol, size] : all) title += fmt::format("{}{}={}", title.empty() ? ", " : ",", symbol, size);
+  for (const auto& [symbol, size] : of.sizes) title += fmt::format("{}{}={}", title.empty() ? ", " : ",", symbol, size);
   return fmt::format("rank {} of {}{}\n", rank, mesh().axes().empty() ? "one" : mesh().str(), title) +
-         runtime::machine_text_of_rank(programs, static_cast<int>(rank), all, asked);
+         runtime::machine_text_of_rank(of.programs, of.rank, of.sizes, asked);
 }
 
 }  // namespace v1

@@ -1,5 +1,7 @@
 #include "tessera/runtime/executor.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 
 #include "tessera/runtime/executor_impl.h"
@@ -226,6 +228,24 @@ MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, in
       return pieces;
     });
   return use;
+}
+
+std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
+                                           const Symbols& symbols) {
+  RankStates states;
+  RankState state(programs->mesh(), rank, 1, nullptr, states);
+  RankPlan plan(state, programs, symbols, {});
+  const bind::MachineProgram& machine = plan.machine();
+  const std::vector<MemoryUse> arena = arena_over_time(machine, programs->of(rank));
+  std::vector<MemoryMoment> moments;
+  for (size_t a = 0; a < machine.actions->size(); ++a) {
+    const bind::StepInfo& info = (*machine.infos)[a];
+    MemoryMoment& moment = moments.emplace_back();
+    moment.operation = fmt::format("{}{} '{}'", info.started >= 0 ? "wait for " : "", info.op, info.name);
+    moment.use = arena[a];
+    moment.use.peak += machine.staging_bytes + state.state_bytes();
+  }
+  return moments;
 }
 
 }  // namespace tessera::runtime

@@ -117,4 +117,8 @@ std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& prog
 MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                          size_t limit = 0);
 
+/// The same, by action.
+std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
+                                           const Symbols& symbols);
+
 }  // namespace tessera::runtime

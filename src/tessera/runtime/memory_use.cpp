@@ -1,5 +1,6 @@
 #include "tessera/runtime/memory_use.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -20,16 +21,28 @@ std::set<std::string_view> forward_results(const spmd::Program& program) {
 
 }  // namespace
 
-MemoryUse arena_use(const bind::MachineProgram& machine, const spmd::Program& program) {
+std::vector<MemoryUse> arena_over_time(const bind::MachineProgram& machine, const spmd::Program& program) {
   const std::set<std::string_view> forward = forward_results(program);
-  MemoryUse use;
-  for (const size_t b : bind::alive_at_peak(machine.buffers)) {
-    const size_t bytes = machine.buffers[b].bytes;
-    use.peak += bytes;
+  const int actions = static_cast<int>(machine.actions->size());
+  std::vector<MemoryUse> use(static_cast<size_t>(std::max(actions, 1)));
+  for (size_t b = 0; b < machine.buffers.size(); ++b) {
     const Value* value = (*machine.occupants)[b].value;
-    if (value && value->producer) (forward.contains(program.name_of(value)) ? use.activations : use.gradients) += bytes;
+    const bool is_result = value && value->producer;
+    const bool is_activation = is_result && forward.contains(program.name_of(value));
+    const auto& [bytes, first, last] = machine.buffers[b];
+    for (int at = std::max(first, 0); at <= std::min(last, actions - 1); ++at) {
+      MemoryUse& now = use[static_cast<size_t>(at)];
+      now.peak += bytes;
+      if (is_result) (is_activation ? now.activations : now.gradients) += bytes;
+    }
   }
   return use;
+}
+
+MemoryUse arena_use(const bind::MachineProgram& machine, const spmd::Program& program) {
+  const std::vector<MemoryUse> use = arena_over_time(machine, program);
+  return *std::max_element(use.begin(), use.end(),
+                           [](const MemoryUse& a, const MemoryUse& b) { return a.peak < b.peak; });
 }
 
 }  // namespace tessera::runtime

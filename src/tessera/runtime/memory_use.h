@@ -12,7 +12,16 @@ struct MemoryUse {
   size_t gradients = 0;    ///< all other results
 };
 
-/// What is in the arena when it holds most.
+/// What is in the arena, by action; `peak` is then all of it.
+std::vector<MemoryUse> arena_over_time(const bind::MachineProgram& machine, const spmd::Program& program);
+
+/// The same where most is.
 MemoryUse arena_use(const bind::MachineProgram& machine, const spmd::Program& program);
+
+/// What a rank holds during an action of its machine program.
+struct MemoryMoment {
+  std::string operation;  ///< "MatMul 'h.0'", "wait for AllReduce 'h.0'"
+  MemoryUse use;
+};
 
 }  // namespace tessera::runtime
