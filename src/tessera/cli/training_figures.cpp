@@ -1,5 +1,6 @@
 #include "tessera/cli/training_figures.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +42,14 @@ void keep_lines_before(const std::string& path, int64_t step) {
       kept += line + "\n";
   }
   write_file(path, kept);
+}
+
+// Of standard error, less one for the cursor.
+size_t columns_of_terminal() {
+  constexpr size_t kUsual = 80;
+  winsize size{};
+  const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return (is_known ? size.ws_col : kUsual) - 1;
 }
 
 }  // namespace
@@ -120,28 +129,32 @@ StepLines::StepLines(const Console& console, int64_t first, int64_t steps, int64
       first_(first),
       steps_(steps),
       peak_bytes_(peak_bytes),
-      is_live_(!console.quiet && console.speaks() && isatty(STDERR_FILENO)) {}
+      is_live_(!console.quiet && console.speaks() && isatty(STDERR_FILENO)),
+      logs_(!is_live_ || !isatty(STDOUT_FILENO)) {}
 
 void StepLines::show(const StepFigures& figures) {
   constexpr double kWeight = 0.1;  // of the last step in the usual time
   usual_seconds_ =
       usual_seconds_ == 0 ? figures.seconds : usual_seconds_ + kWeight * (figures.seconds - usual_seconds_);
   const Clock::time_point now = Clock::now();
+  const auto is_due = [&](std::optional<Clock::time_point>& last, Clock::duration wait) {
+    if (last && now - *last < wait) return false;
+    last = now;
+    return true;
+  };
   constexpr int64_t kFirst = 20;
   const bool is_last = figures.step == steps_;
-  if (is_live_ && !is_last) {
-    if (last_ && now - *last_ < std::chrono::milliseconds(100)) return;
-    std::fprintf(stderr, "\r\033[K%s", line_of(figures).c_str());
-    std::fflush(stderr);
-    is_shown_ = true;
-  } else {
-    const bool is_early = figures.step - first_ <= kFirst;
-    if (last_ && !is_early && !is_last && now - *last_ < std::chrono::seconds(10)) return;
+  const bool is_early = logs_ && figures.step - first_ <= kFirst;
+  if (is_last || is_early || (logs_ && is_due(logged_, std::chrono::seconds(10)))) {
+    logged_ = now;
     clear();
     console_.note(line_of(figures));
     std::fflush(stdout);  // a log is read while the run goes on
   }
-  last_ = now;
+  if (!is_live_ || is_last || !is_due(shown_, std::chrono::milliseconds(100))) return;
+  std::fprintf(stderr, "\r\033[K%s", line_of(figures).substr(0, columns_of_terminal()).c_str());
+  std::fflush(stderr);
+  is_shown_ = true;
 }
 
 void StepLines::clear() {

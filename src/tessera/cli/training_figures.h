@@ -57,8 +57,8 @@ class FigureFiles {
   bool warned_ = false;
 };
 
-/// The steps on the terminal: one line that changes where standard error is a terminal, else a line for each of the
-/// first steps, then one in ten seconds.
+/// The steps as lines: on standard error, one that changes, if that is a terminal; on standard output, if either is
+/// none, one for each of the first steps, then one in ten seconds. The last step always has its line.
 class StepLines {
  public:
   StepLines(const Console& console, int64_t first, int64_t steps, int64_t peak_bytes);
@@ -75,10 +75,10 @@ class StepLines {
 
   const Console& console_;
   int64_t first_, steps_, peak_bytes_;
-  bool is_live_;
+  bool is_live_, logs_;
   bool is_shown_ = false;
-  double usual_seconds_ = 0;  // of a step
-  std::optional<Clock::time_point> last_;
+  double usual_seconds_ = 0;                         // of a step
+  std::optional<Clock::time_point> logged_, shown_;  // when the last lines were
 };
 
 /// Bytes of the rank that needs most, by what they hold.
