@@ -192,7 +192,10 @@ MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, c
     const auto found = class_of.find(state.tensor.name);
     (found == class_of.end() ? other_states : *found->second) += state.bytes;
   }
-  rest = peak - parameters - optimizer - other_states;
+  const RankFigures figures = program.figures(0);
+  activations = figures.activation_bytes;
+  gradients = figures.gradient_bytes;
+  buffers = peak - parameters - optimizer - other_states - activations - gradients;
 }
 
 std::string memory_line(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks,
@@ -203,8 +206,9 @@ std::string memory_line(const TrainingStep& step, const Program& program, const 
       threads ? ", " + std::to_string(*threads) + (*threads == 1 ? " thread" : " threads") + " each" : "";
   return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
          " parameters train; at its peak a rank needs " + text(classes.peak) + ": parameters " +
-         text(classes.parameters) + ", optimizer " + text(classes.optimizer) + ", activations, gradients and buffers " +
-         text(classes.rest + classes.other_states);
+         text(classes.parameters) + ", optimizer " + text(classes.optimizer) + ", gradients " +
+         text(classes.gradients) + ", activations " + text(classes.activations) + ", buffers " +
+         text(classes.buffers + classes.other_states);
 }
 
 Json plan_json(const std::string& model, const TrainingStep& step, const Program& program,
@@ -218,7 +222,9 @@ Json plan_json(const std::string& model, const TrainingStep& step, const Program
            {{"parameters", classes.parameters},
             {"optimizer", classes.optimizer},
             {"other_states", classes.other_states},
-            {"activations_gradients_buffers", classes.rest}}},
+            {"gradients", classes.gradients},
+            {"activations", classes.activations},
+            {"buffers", classes.buffers}}},
           {"collectives", collectives_json(program.summary())},
           {"reshards", reshards_json(program.summary().reshards)},
           {"notes", program.summary().notes},
