@@ -69,6 +69,8 @@ class Connection {
   void require_same(std::string_view what, std::string_view words);
   /// Returns rank 0's value on all ranks. Every rank calls it.
   int64_t from_first(int64_t value);
+  /// Returns every rank's value on all ranks, by rank. Every rank calls it.
+  std::vector<int64_t> from_all(int64_t value);
 
   struct Impl;
   const Impl& impl() const { return *impl_; }
@@ -85,11 +87,13 @@ struct SpawnOptions {
   /// How long ranks may go on after one has failed, before they are killed.
   std::chrono::milliseconds grace{5'000};
   std::string flight_record;  ///< a file for the ranks' last communications, written when they fail; "": none
+  std::vector<int> done{0};   ///< exit codes of ranks that have done their work, so that they end no others
 };
 
 /// How the ranks ended.
 struct Spawned {
-  int code = 0;      ///< 0 if all ranks returned 0, else the least code that is not 0
+  /// 0 if all ranks returned 0, else the least code that is not 0; after a failure, that of a running error at most.
+  int code = 0;
   std::string note;  ///< after a failure while running: a sentence that names the flight record
 };
 

@@ -375,6 +375,8 @@ class Session {
   /// The states that change (Model::with_states), whole, by name, as the last run left them. With a connection, all
   /// processes call it; the states are in that of rank 0, and there are none in the others.
   Tensors states();
+  /// The same of these states only; the others are not gathered. Throws a user error for a name that no such state has.
+  Tensors states(const std::vector<std::string>& names);
   /// Gives states that change these whole values; with a connection, all processes give the same. Throws a user error
   /// for a name that no such state has, or another dtype or shape; no state has changed then.
   void set_states(const Tensors& states);

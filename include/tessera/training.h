@@ -16,12 +16,13 @@ inline namespace v1 {
 
 /// What a training step is made of, in the words of `tessera train` (docs/training.md).
 struct Training {
-  /// "cross-entropy", "cross-entropy:label_smoothing=0.1,ignore_index=-100", "mse", "bce", "bce-with-logits", or "output":
-  /// the model's own scalar.
+  /// "cross-entropy", "cross-entropy:label_smoothing=0.1,ignore_index=-100", "mse", "bce", "bce-with-logits", or
+  /// "output": the model's own scalar.
   std::string loss = "cross-entropy";
-  std::string output;              ///< the tensor that the loss takes; empty: the model's first output
-  std::string labels = "labels";   ///< the input that it is compared with; a new one if the model has none
-  /// "sgd", "adam", "adamw", "lamb", "lion", "adafactor" or "muon"; "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1".
+  std::string output;             ///< the tensor that the loss takes; empty: the model's first output
+  std::string labels = "labels";  ///< the input that it is compared with; a new one if the model has none
+  /// "sgd", "adam", "adamw", "lamb", "lion", "adafactor" or "muon";
+  /// "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1".
   std::string optimizer = "adamw";
   /// "3e-4", or "warmup=10,peak=3e-4,cosine=100,min=3e-5".
   std::string learning_rate = "1e-3";
@@ -29,27 +30,30 @@ struct Training {
   double clip = 0;                    ///< largest norm of all gradients together; 0: any
   int micro_batches = 1;              ///< a batch is cut into so many, one after the other
   std::vector<std::string> freeze;    ///< patterns of parameters that do not train
-  std::vector<std::string> no_decay;  ///< patterns of parameters without weight decay; "vectors": of fewer dimensions than 2
+  std::vector<std::string>
+      no_decay;  ///< patterns of parameters without weight decay; "vectors": of fewer dimensions than 2
   std::vector<std::pair<std::string, double>> rate_factors;  ///< pattern, and what its learning rates are multiplied by
-  double average = 0;      ///< decay of an exponential moving average of the parameters; 0: none
-  std::string loss_scale;  ///< "", a number, or "dynamic:init=65536,growth=2,backoff=0.5,interval=2000"
+  double average = 0;              ///< decay of an exponential moving average of the parameters; 0: none
+  std::string loss_scale;          ///< "", a number, or "dynamic:init=65536,growth=2,backoff=0.5,interval=2000"
   DType compute = DType::float32;  ///< of forward and backward; parameters and optimizer stay float32
   uint64_t seed = 0;               ///< of random numbers (docs/random.md)
   /// Whether Dropouts drop elements: "model" (as training_mode says), "on" (all) or "off". An evaluation drops none.
   std::string dropout = "model";
-  /// Pattern and rule: parameters that begin with numbers made by the seed instead of the model's; the first pattern that
-  /// matches counts. "normal:0.02", "normal:0.02,MEAN", "uniform:-0.1,0.1", "zeros", "ones", "constant:0.5", "xavier",
-  /// "kaiming".
+  /// Pattern and rule: parameters that begin with numbers made by the seed instead of the model's; the first pattern
+  /// that matches counts. "normal:0.02", "normal:0.02,MEAN", "uniform:-0.1,0.1", "zeros", "ones", "constant:0.5",
+  /// "xavier", "kaiming".
   std::vector<std::pair<std::string, std::string>> init;
-  SymbolSizes sizes;               ///< of the model's symbols, the whole batch; others stay open
+  SymbolSizes sizes;  ///< of the model's symbols, the whole batch; others stay open
 };
 
 /// The model of one step, and what its states are.
 struct TrainingStep {
-  /// Outputs "loss", "grad_norm" and "learning_rate". "train.step" counts steps; gradients are named "grad.PARAMETER".
+  /// Outputs "loss", "grad_norm", "learning_rate" and, if it is dynamic, "loss_scale". "train.step" counts steps;
+  /// gradients are named "grad.PARAMETER". If the loss or the norm is not finite, no state steps but the scale's.
   Model model;
   std::vector<std::string> parameters;  ///< that train
   std::vector<std::string> optimizer;   ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
+  Tensors frozen;                       ///< the model's other parameters, by name
   std::vector<std::string> notes;       ///< what the caller may not have meant
 
   /// Writes the step as plain ONNX, which any engine runs: each state is an initializer NAME, and its value after the
@@ -60,12 +64,13 @@ struct TrainingStep {
 
 /// What a checkpoint says beside its tensors.
 struct CheckpointFacts {
-  int64_t step = 0;                        ///< steps that have been made
-  std::map<std::string, int64_t> numbers;  ///< the data's cursor, the seed, …
+  int64_t step = 0;                          ///< steps that have been made
+  std::map<std::string, int64_t> numbers;    ///< the data's cursor, the seed, …
+  std::map<std::string, std::string> texts;  ///< what the data are, …
 };
 
-/// A folder of checkpoints of a training run (docs/checkpoints.md), "step-000120" and so on. Any mesh, preset and number
-/// of processes can go on from what any other has saved.
+/// A folder of checkpoints of a training run (docs/checkpoints.md), "step-000120" and so on. Any mesh, preset and
+/// number of processes can go on from what any other has saved.
 class Checkpoints {
  public:
   /// Makes the folder. Throws a user error if nothing can be written there. Keeps the last `keep` (0: all).
@@ -83,6 +88,10 @@ class Checkpoints {
   /// later ones are not good.
   static std::optional<std::filesystem::path> latest(const std::filesystem::path& folder,
                                                      std::vector<std::string>* passed_over = nullptr);
+  /// The steps of all checkpoints in a folder, good or not, in order; none if there is no such folder.
+  static std::vector<int64_t> steps(const std::filesystem::path& folder);
+  /// The checkpoint of a step: "FOLDER/step-000120".
+  static std::filesystem::path at(const std::filesystem::path& folder, int64_t step);
   /// Gives a session's states what a checkpoint holds. Throws a user error if it is damaged, or another model's; then
   /// none has changed. In a session with a connection, every process calls it.
   static CheckpointFacts load(Session& session, const std::filesystem::path& checkpoint);
@@ -100,6 +109,23 @@ TrainingStep training_step(const Model& model, const Training& training);
 /// The model's loss without training: outputs "loss" and "counted", what its sum was divided by. Its parameters are
 /// states that a session of the training step changes (SessionOptions::share_states).
 Model evaluation(const Model& model, const Training& training);
+
+/// Where numbers ceased to be finite in a step.
+struct NotFinite {
+  std::string tensor;    ///< the first one, by its name in the step
+  std::string made_by;   ///< "Log 'h'"; "the input", "the parameter" or "the constant" if no operator made it
+  int64_t elements = 0;  ///< of the tensor
+  int64_t nans = 0, infinities = 0;
+  /// What the operator took: "'x' from -3 to 2"
+  std::vector<std::string> operands;
+};
+
+/// Runs a step once more that left a loss or norm of gradients that is not finite, on the states of its session, which
+/// it leaves as they are, and goes back from there to the first tensor that is not finite although all that it was
+/// made of is. Keeps all tensors of the step at a time, so that it needs more memory than the step. Nullopt: this time
+/// all is finite. With a connection, all processes call it; the result is in that of rank 0.
+std::optional<NotFinite> first_not_finite(const Program& program, const Session& session, SessionOptions options,
+                                          const Tensors& inputs);
 
 /// Writes a model as ONNX, with these values for its parameters of those names and all else as it was read. Tensors
 /// beyond a gigabyte together go to a file beside it. Throws a user error for a name that is no initializer or constant

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -183,6 +184,136 @@ TEST_F(TrainCommand, ends_when_the_loss_is_not_finite) {
       tessera("train " + gpt_ + " " + text("1e30") + "--steps 9 --quiet --save-every 1 --checkpoints " + at("run"));
   EXPECT_EQ(ran.code, 3);
   EXPECT_THAT(ran.err, HasSubstr("the loss of step 2 is"));
+}
+
+// A model whose third batch has a negative number where a logarithm is taken.
+TEST_F(TrainCommand, names_what_was_not_finite_first) {
+  const std::string model = write_model(folder_, R"(
+g (float[b, 4] x) => (float[b, 3] y) <float[4, 3] w> {
+  h = Log (x)
+  y = MatMul (h, w)
+})")
+                                .string();
+  std::vector<float> x(4 * 6 * 4, 2);
+  x[2 * 24 + 5] = -1;
+  write_npz(folder_ / "x.npz", {{"x", Tensor::of<float>(DType::float32, {4, 6, 4}, x)},
+                                {"target", Tensor::zeros(DType::float32, {4, 6, 3})}});
+  for (const std::string ranks : {"", "--mesh dp=2", "--mesh fsdp=2 --spawn 2"}) {
+    const std::string run = at(("run" + ranks.substr(0, ranks.find('=')) + std::to_string(ranks.size())).c_str());
+    const Ran ran = tessera("train " + model + " --loss mse --labels target --save-every 1 --data " + at("x.npz") +
+                            " " + ranks + " --checkpoints '" + run + "'");
+    EXPECT_EQ(ran.code, 3) << ran.err;
+    EXPECT_THAT(ran.err,
+                AllOf(HasSubstr("the loss of step 3 is "),
+                      HasSubstr("the first tensor that is not finite is 'h', of Log 'h': 1 NaN and 0 infinite"),
+                      HasSubstr("'x' from -1 to 2"), HasSubstr("the last checkpoint stays")));
+    EXPECT_TRUE(std::filesystem::exists(run + "/step-000002"));
+    EXPECT_FALSE(std::filesystem::exists(run + "/step-000003"));
+  }
+}
+
+TEST_F(TrainCommand, stops_when_scaling_does_not_help) {
+  const std::string model = write_model(folder_, R"(
+g (float[b, 4] x) => (float[b, 3] y) <float[4, 3] w> {
+  y = MatMul (x, w)
+})")
+                                .string();
+  // The loss is finite, and its gradients are not.
+  write_npz(folder_ / "x.npz", {{"x", Tensor::of<float>(DType::float32, {40, 2, 4}, std::vector<float>(320, 1e30F))},
+                                {"target", Tensor::of<float>(DType::float32, {40, 2, 3}, std::vector<float>(240, 1))}});
+  const Ran ran =
+      tessera("train " + model + " --init 'w=zeros' --loss mse --labels target --loss-scale dynamic:init=16 " +
+              "--data " + at("x.npz") + " --metrics " + at("m.jsonl"));
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("the norm of the gradients of step 10 is inf"),
+                             HasSubstr("after 10 skipped steps in a row")));
+  EXPECT_THAT(ran.out, HasSubstr("scale 16 (skipped)"));
+  std::ifstream file(folder_ / "m.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    EXPECT_TRUE(json::parse(line).at("skipped").get<bool>());
+    EXPECT_EQ(json::parse(line).at("loss_scale").get<double>(), 16 * std::pow(0.5, lines));
+  }
+  EXPECT_EQ(lines, 10);
+}
+
+TEST_F(TrainCommand, keeps_runs_apart) {
+  trained(text() + "--steps 2 --checkpoints " + at("run"), "a.npz");
+  EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--quiet --steps 4 --checkpoints " + at("run")),
+              AllOf(HasSubstr("has checkpoints of another run, the last one of step 2"), HasSubstr("--resume")));
+}
+
+TEST_F(TrainCommand, goes_on_with_the_same_data_only) {
+  trained(text() + "--steps 2 --checkpoints " + at("run"), "a.npz");
+  const std::string resumed = "train " + gpt_ + " --quiet --resume --steps 4 --checkpoints " + at("run") + " ";
+  const std::string rest = " --clip 1 --lr 1e-3 ";
+  const std::string data = "--data " + at("text.txt") + rest;
+  EXPECT_THAT(mistake(resumed + data + "--batch 4 --sequence 8"), HasSubstr("--sequence is 8 and was 16"));
+  EXPECT_THAT(mistake(resumed + data + "--batch 4 --sequence 16 --seed 3"), HasSubstr("--seed is 3 and was 0"));
+  EXPECT_THAT(mistake(resumed + data + "--batch 4 --sequence 16 --held-out 0.1"),
+              HasSubstr("--held-out is 0.1 and was 0"));
+  EXPECT_THAT(mistake(resumed + data + "--batch 4 --sequence 16 --document-separator 'of'"),
+              HasSubstr("--document-separator is of and was none"));
+  std::ofstream(folder_ / "other.txt") << std::string(4000, 'x');
+  EXPECT_THAT(mistake(resumed + "--sequence 16 --data " + at("other.txt")),
+              AllOf(HasSubstr("--data is other.txt (uint8, weight 1, 4000 bytes) and was text.txt"),
+                    HasSubstr("--other-data")));
+  // Another batch goes on in the same order; other data are accepted if that is meant.
+  EXPECT_EQ(tessera(resumed + data + "--batch 2 --sequence 16").code, 0);
+  const Ran ran = tessera("train " + gpt_ + " --resume --steps 6 --other-data --sequence 16 --checkpoints " +
+                          at("run") + " --data " + at("other.txt"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("other data than before: --data is other.txt"));
+}
+
+TEST_F(TrainCommand, saves_frozen_parameters_and_averages) {
+  const auto whole =
+      trained("--data " + arrays_ + " --steps 3 --average 0.5 --freeze '*ln_f*' --mesh fsdp=2 --save-average " +
+                  at("average.npz"),
+              "after.npz");
+  const auto average = read_npz(at("average.npz"));
+  size_t frozen = 0, averaged = 0;
+  for (const auto& [name, tensor] : average) {
+    frozen += name.find("ln_f") != std::string::npos;
+    ASSERT_TRUE(whole.contains(name)) << name;
+    const auto own = whole.find(name + ".average");
+    const Tensor& expected = own == whole.end() ? whole.at(name) : own->second;
+    averaged += own != whole.end();
+    EXPECT_EQ(std::memcmp(tensor.data, expected.data, tensor.bytes), 0) << name;
+  }
+  EXPECT_GT(frozen, 0u);
+  EXPECT_EQ(averaged + frozen, average.size());
+  EXPECT_EQ(whole.size(), average.size() + averaged);
+  EXPECT_THAT(mistake("train " + gpt_ + " --data " + arrays_ + " --quiet --save-average " + at("none.npz")),
+              HasSubstr("--average 0.999"));
+}
+
+TEST_F(TrainCommand, writes_events_and_a_trace) {
+  const std::string words = "train " + gpt_ + " " + text() + "--mesh dp=2 --tensorboard " + at("events") + " ";
+  ASSERT_EQ(tessera(words + "--steps 12 --held-out 0.2 --eval-steps 2 --profile " + at("trace.json")).code, 0);
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "events")) files.push_back(entry.path());
+  ASSERT_EQ(files.size(), 1u);
+  const std::string events = contents(files[0]);
+  for (const char* tag :
+       {"train/loss", "train/grad_norm", "train/learning_rate", "speed/tokens_per_s", "speed/mfu", "evaluation/loss"})
+    EXPECT_THAT(events, HasSubstr(tag));
+  const json trace = json::parse(contents(folder_ / "trace.json"));
+  int losses = 0;
+  for (const json& event : trace.at("traceEvents"))
+    losses += event.at("ph") == "X" && event.at("tid") == 1 && event.at("cat") == "communication";
+  EXPECT_GT(losses, 0) << "both ranks are in it";
+}
+
+TEST_F(TrainCommand, says_that_annotations_take_the_place_of_implied_presets) {
+  const std::string words = "train " + gpt_ + " --data " + arrays_ + " --steps 1 --mesh dp=2 ";
+  EXPECT_THAT(tessera(words).out, HasSubstr("preset dp:dp (implied by the mesh)"));
+  EXPECT_THAT(tessera(words + "--annotate 'input_ids=[dp,-]'").out,
+              HasSubstr("no preset, since there are annotations; add --preset dp:dp"));
+}
+
+TEST_F(TrainCommand, lists_no_option_that_it_refuses) {
+  EXPECT_THAT(tessera("train --help").out, testing::Not(HasSubstr("--state ")));
 }
 
 TEST_F(TrainCommand, tells_of_mistakes) {

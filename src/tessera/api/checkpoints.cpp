@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <future>
 
 #include "tessera/api/session.h"
@@ -20,7 +21,10 @@ CheckpointFacts public_facts(const checkpoint::Facts& facts) {
   CheckpointFacts made;
   made.step = facts.step;
   for (const auto& [name, value] : facts.scalars)
-    if (const auto* number = std::get_if<int64_t>(&value)) made.numbers.emplace(name, *number);
+    if (const auto* number = std::get_if<int64_t>(&value))
+      made.numbers.emplace(name, *number);
+    else if (const auto* text = std::get_if<std::string>(&value))
+      made.texts.emplace(name, *text);
   return made;
 }
 
@@ -40,6 +44,7 @@ std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
   checkpoint::Facts own;
   own.step = facts.step;
   for (const auto& [name, number] : facts.numbers) own.scalars.emplace(name, number);
+  for (const auto& [name, text] : facts.texts) own.scalars.emplace(name, text);
   const auto& executor = session.impl_->executor;
   own.model = executor.model_of_states();
   const bool together = executor.is_together();
@@ -59,6 +64,20 @@ std::optional<std::filesystem::path> Checkpoints::latest(const std::filesystem::
   const auto found = checkpoint::Checkpoint::latest(folder, passed);
   if (passed_over) *passed_over = passed;
   return found ? std::optional(found->path()) : std::nullopt;
+}
+
+std::vector<int64_t> Checkpoints::steps(const std::filesystem::path& folder) {
+  std::vector<int64_t> found;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+    if (const auto step = checkpoint::step_of(entry.path().filename().string()); step && entry.is_directory())
+      found.push_back(*step);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::filesystem::path Checkpoints::at(const std::filesystem::path& folder, int64_t step) {
+  return folder / checkpoint::folder_name(step);
 }
 
 CheckpointFacts Checkpoints::load(Session& session, const std::filesystem::path& path) {

@@ -99,6 +99,10 @@ Tensors Session::states() {
   return recorded(*impl_, [&] { return impl_->executor.states(); });
 }
 
+Tensors Session::states(const std::vector<std::string>& names) {
+  return recorded(*impl_, [&] { return impl_->executor.states(names); });
+}
+
 void Session::set_states(const Tensors& states) {
   recorded(*impl_, [&] { impl_->executor.set_states(states); });
 }

@@ -55,7 +55,10 @@ Model model_like(const Model& model, OnnxModel made) {
 
 TrainingStep training_step(const Model& model, const Training& training) {
   train::Step step = train::make_step(model.impl().model, options_of(training));
-  return {model_like(model, std::move(step.model)), std::move(step.parameters), std::move(step.kept),
+  return {model_like(model, std::move(step.model)),
+          std::move(step.parameters),
+          std::move(step.kept),
+          {step.frozen.begin(), step.frozen.end()},
           std::move(step.notes)};
 }
 

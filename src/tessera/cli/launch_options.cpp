@@ -8,6 +8,7 @@
 #include <fstream>
 #include <random>
 
+#include "tessera/cli/command.h"
 #include "tessera/cli/interrupt.h"
 #include "tessera/inspect.h"
 
@@ -63,6 +64,7 @@ std::optional<int> LaunchOptions::begin(Console& console, int threads, const std
     options.arguments = command_line();
     options.grace = std::min(options.grace, waits());
     options.flight_record = flight_record_path();
+    options.done = {kGood, kStopped};
     const Spawned spawned = tessera::spawn(options);
     if (!spawned.note.empty()) std::fprintf(stderr, "tessera: %s\n", spawned.note.c_str());
     return spawned.code;

@@ -93,8 +93,14 @@ void TrainOptions::declare(CLI::App& app) {
                  "what the loss is multiplied by before the backward pass: a number, or "
                  "dynamic:init=65536,growth=2,backoff=0.5,interval=2000");
   app.add_option("--metrics", metrics, "a file to write, with one JSON object for each step");
+  app.add_option("--tensorboard", tensorboard, "a folder for events that TensorBoard shows: the same figures");
+  app.add_option("--profile", profile,
+                 "a file for a trace of five steps, after the first three, which Perfetto and Chrome show");
   app.add_option("--save-final", save_final,
-                 "a .npz or .safetensors file to write with the trained parameters, or an .onnx file with the model");
+                 "a .npz or .safetensors file to write with all parameters and moving averages, or an .onnx file with "
+                 "the model");
+  app.add_option("--save-average", save_average,
+                 "the same with the moving averages of --average in place of the parameters");
   app.add_option("--checkpoints", checkpoints, "a folder for checkpoints, which any mesh can go on from");
   app.add_option("--save-every", save_every, "steps from one checkpoint to the next; without it, one at the end")
       ->check(CLI::PositiveNumber);
@@ -102,6 +108,9 @@ void TrainOptions::declare(CLI::App& app) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--resume", resume, "goes on from the newest good checkpoint of --checkpoints, if there is one");
+  app.add_flag("--other-data", other_data,
+               "lets --resume take another --data, --sequence, --document-separator, --held-out or --seed than the "
+               "checkpoint's; data then begin at their first sample");
   app.add_option("--eval-data", eval_data, "as --data, for evaluation; its samples are taken once each");
   app.add_option("--held-out", held_out, "a fraction of each file of tokens that is kept for evaluation")
       ->check(CLI::Range(0.0, 0.9));

@@ -21,13 +21,13 @@ struct TrainOptions {
   Training training(const std::string& dtype) const;
 
   Training step;  ///< the words as they were given
-  std::string config, data, eval_data, separator, metrics, save_final, emit;
+  std::string config, data, eval_data, separator, metrics, tensorboard, profile, save_final, save_average, emit;
   std::string checkpoints;
   std::vector<std::string> rate_factors, init;
   int steps = 0;  ///< 0: as many as the data has
   int batch = 0, sequence = 0, micro_batches = 1;
   int eval_every = 0, eval_steps = 0, save_every = 0, keep = 3;
-  bool resume = false, dry_run = false;
+  bool resume = false, other_data = false, dry_run = false;
   double held_out = 0;
   uint64_t seed = 0;
 

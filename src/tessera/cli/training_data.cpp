@@ -1,6 +1,8 @@
 #include "tessera/cli/training_data.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 
 #include "tessera/cli/console.h"
 #include "tessera/error.h"
@@ -16,6 +18,26 @@ int64_t vocabulary_of(const Model& model, const std::string& output) {
       return classes.find_first_not_of("0123456789") == std::string::npos ? std::stoll(classes) : 0;
     }
   return 0;
+}
+
+std::map<std::string, std::string> identity_of(const data::SampleOptions& samples, const TrainOptions& options,
+                                               bool arrays) {
+  constexpr const char* kTypes[] = {"uint8", "uint16", "uint32", "npz"};
+  std::map<std::string, std::string> made = {{"data", ""}, {"seed", std::to_string(options.seed)}};
+  for (const data::SourceSpec& source : samples.sources) {
+    char weight[32];
+    std::snprintf(weight, sizeof weight, "%g", source.weight);
+    made["data"] += (made["data"].empty() ? "" : ", ") + source.path.filename().string() + " (" +
+                    kTypes[static_cast<size_t>(source.storage)] + ", weight " + weight + ", " +
+                    std::to_string(std::filesystem::file_size(source.path)) + " bytes)";
+  }
+  if (arrays) return made;
+  char held_out[32];
+  std::snprintf(held_out, sizeof held_out, "%g", samples.held_out);
+  made["sequence"] = std::to_string(samples.sequence);
+  made["held-out"] = held_out;
+  made["document-separator"] = options.separator;
+  return made;
 }
 
 }  // namespace
@@ -68,6 +90,7 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
     if (!found) wrong_training("the model has no int64 input that could take the tokens of " + source);
   }
   batches_ = std::make_unique<data::Batches>(wanted);
+  identity_ = identity_of(wanted.samples, options, arrays);
   const data::Batch first = batches_->at(0);
   for (const TensorInfo& input : model.inputs())
     if (!first.tensors.contains(input.name))

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,9 @@ class TrainingData {
   int steps(int asked) const;
   /// Labels in a step, those that are ignored included; samples if there are no labels.
   int64_t labels_per_step() const { return labels_per_step_; }
+  /// What the order of samples follows from, by the options that say it: names, types, weights and bytes of the files
+  /// (not their folders), "sequence", "seed", ….
+  const std::map<std::string, std::string>& identity() const { return identity_; }
   std::optional<int64_t> count() const { return batches_->count(); }
 
  private:
@@ -34,6 +38,7 @@ class TrainingData {
                bool evaluates);
 
   std::string source_;
+  std::map<std::string, std::string> identity_;
   std::unique_ptr<data::Batches> batches_;
   int64_t labels_per_step_ = 0;
 };

@@ -346,15 +346,21 @@ class Compiler {
   }
 
   void choose_presets() {
-    std::vector<spmd::PresetRequest>& requests = presets_;
     if (!options_.presets.empty()) {
-      requests = spmd::parse_presets(options_.presets, options_.mesh);
-    } else if (options_.annotations.empty()) {
-      requests = spmd::implied_presets(options_.mesh, axes_of(options_.places, options_.mesh));
-      std::string implied;
-      for (const auto& request : requests)
-        implied += fmt::format("{}{}:{}", implied.empty() ? "" : "+", request.preset->name, request.axis.axis);
-      if (!implied.empty()) result_.notes.push_back("preset " + implied + " (implied by the mesh)");
+      presets_ = spmd::parse_presets(options_.presets, options_.mesh);
+      return;
+    }
+    const auto implied = spmd::implied_presets(options_.mesh, axes_of(options_.places, options_.mesh));
+    std::string names;
+    for (const auto& request : implied)
+      names += fmt::format("{}{}:{}", names.empty() ? "" : "+", request.preset->name, request.axis.axis);
+    if (names.empty()) return;
+    if (options_.annotations.empty()) {
+      presets_ = implied;
+      result_.notes.push_back("preset " + names + " (implied by the mesh)");
+    } else {
+      result_.notes.push_back(fmt::format(
+          "no preset, since there are annotations; add --preset {} for what the mesh implies without any", names));
     }
   }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/base/keep.h"
 #include "tessera/comm/hosts.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
@@ -89,6 +90,21 @@ void Connection::require_same(std::string_view what, std::string_view words) {
 int64_t Connection::from_first(int64_t value) {
   impl_->everyone->run({.kind = comm::Kind::broadcast, .dtype = DType::int64, .in = &value, .out = &value, .count = 1});
   return value;
+}
+
+std::vector<int64_t> Connection::from_all(int64_t value) {
+  const auto size = static_cast<size_t>(impl_->launch.size);
+  const std::vector<int64_t> one_each(size, 1);
+  KeptIfThrown<std::vector<int64_t>> room;  // all ranks' values, then our own, to which a library may still write
+  std::vector<int64_t>& all = *room;
+  all.resize(size + 1);
+  all.back() = value;
+  impl_->everyone->run({.kind = comm::Kind::all_gather,
+                        .dtype = DType::int64,
+                        .in = &all.back(),
+                        .out = all.data(),
+                        .counts = one_each});
+  return {all.begin(), all.end() - 1};
 }
 
 bool Connection::first_has_heard() {

@@ -169,8 +169,17 @@ Child start(std::vector<std::string> arguments, std::vector<std::string> variabl
   return child;
 }
 
-bool failed(int status) {
-  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+bool failed(int status, const std::vector<int>& done) {
+  return !WIFEXITED(status) || std::find(done.begin(), done.end(), WEXITSTATUS(status)) == done.end();
+}
+
+// The least code of ranks that ended by themselves that is not 0; none: all returned 0.
+std::optional<int> least_code(const std::vector<std::optional<int>>& statuses) {
+  std::optional<int> least;
+  for (const std::optional<int>& status : statuses)
+    if (WIFEXITED(*status) && WEXITSTATUS(*status) != 0)
+      least = std::min(least.value_or(WEXITSTATUS(*status)), WEXITSTATUS(*status));
+  return least;
 }
 
 std::string fate_of(size_t rank, int status) {
@@ -203,7 +212,7 @@ Spawned spawn(const SpawnOptions& options) {
     for (size_t rank : ranks.next_ended(deadline)) {
       statuses[rank] = ranks.status(rank);
       --left;
-      if (!failed(*statuses[rank]) || !first.empty()) continue;
+      if (!failed(*statuses[rank], options.done) || !first.empty()) continue;
       const bool by_mistake =
           WIFEXITED(*statuses[rank]) && WEXITSTATUS(*statuses[rank]) == static_cast<int>(ErrorKind::user);
       one_at_a_time([&] {
@@ -226,16 +235,14 @@ Spawned spawn(const SpawnOptions& options) {
     lock.unlock();
     while (ending) pause();  // the code that ends this process also reports it; the ranks' messages are no news
   }
-  if (first.empty()) return {};
-  int least = static_cast<int>(ErrorKind::running);
-  for (const std::optional<int>& status : statuses)
-    if (WIFEXITED(*status) && WEXITSTATUS(*status) != 0) least = std::min(least, WEXITSTATUS(*status));
+  if (first.empty()) return {least_code(statuses).value_or(0), ""};
+  constexpr int kRunning = static_cast<int>(ErrorKind::running);
+  const int least = std::min(least_code(statuses).value_or(kRunning), kRunning);
   std::string reason, note;
   one_at_a_time([&] {
     const auto world = comm::make_shared_world(memory.get(), -1);
     reason = world->end().value_or(comm::End{first}).reason;
-    if (least == static_cast<int>(ErrorKind::running))
-      note = launch::record_flights(options.flight_record, reason, comm::logs_of(*world));
+    if (least == kRunning) note = launch::record_flights(options.flight_record, reason, comm::logs_of(*world));
   });
   const bool silent =
       !WIFEXITED(*statuses[0]) || WEXITSTATUS(*statuses[0]) == 0 || WEXITSTATUS(*statuses[0]) == kNotStarted;

@@ -60,7 +60,11 @@ class Executor {
   Tensors run(const Tensors& inputs);
 
   /// The states that change, whole, by name, in the process of rank 0: others get none.
-  Tensors states();
+  Tensors states() {
+    return states_if([](const std::string&) { return true; });
+  }
+  /// The same of these states only. Throws a user error for a name that no such state has.
+  Tensors states(const std::vector<std::string>& names);
   /// Gives states that change these whole values, the same in all processes. Throws a user error for a name that no
   /// such state has, another dtype or another shape; then none has changed.
   void set_states(const Tensors& states);
@@ -103,6 +107,8 @@ class Executor {
   int threads_per_rank() const;
 
  private:
+  Tensors states_if(const std::function<bool(const std::string& name)>& is_wanted);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -36,15 +36,29 @@ std::string names_of(const WholeStates& states) {
 
 }  // namespace
 
-Executor::Tensors Executor::states() {
+Executor::Tensors Executor::states(const std::vector<std::string>& names) {
+  const WholeStates all = whole_states(*impl_->programs);
+  for (const std::string& name : names)
+    if (!all.contains(name))
+      fail("state", "the program has no state '{}' that changes; it has: {}", name, names_of(all));
+  const std::set<std::string> wanted(names.begin(), names.end());
+  return states_if([&](const std::string& name) { return wanted.contains(name); });
+}
+
+Executor::Tensors Executor::states_if(const std::function<bool(const std::string&)>& is_wanted) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
   impl_->commit();
   impl_->store->require_whole();
   const RankPrograms& programs = *impl_->programs;
   impl_->join(programs);
-  const std::map<std::string, RankPrograms::Output> all = programs.changing_states();
-  const WholeStates wholes = whole_states(programs);
+  WholeStates wholes = whole_states(programs);
   require_whole(wholes);
+  std::erase_if(wholes, [&](const auto& entry) { return !is_wanted(entry.first); });
+  std::set<std::string> held;  // the programs' states that are parts of them
+  for (const auto& [name, whole] : wholes)
+    for (const WholeState::Piece& piece : whole.pieces) held.insert(piece.state);
+  std::map<std::string, RankPrograms::Output> all = programs.changing_states();
+  std::erase_if(all, [&](const auto& entry) { return !held.contains(entry.first); });
   Tensors states, divided;  // by the names of the programs' states; of those of the model's that are in pieces
   try {
     const auto allocate = [&](const std::string& name, DType dtype, const Dims& dims) {

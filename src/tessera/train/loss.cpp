@@ -63,10 +63,9 @@ Value* Loss::sum(NodeBuilder& build, Value* output, Value* labels) const {
       return sum_of_all(build, build.mul(difference, difference));
     }
     case Kind::binary_with_logits: {
-      // max(x, 0) - x·z + log(1 + e^-|x|), which is finite for every x.
+      // log(1 + e^x) - x·z, which is finite for every x and has the slope sigmoid(x) - z.
       Value* z = build.cast(labels, x->dtype());
-      Value* tail = build.unary("Softplus", build.neg(build.unary("Abs", x)));
-      return sum_of_all(build, build.add(build.sub(build.unary("Relu", x), build.mul(x, z)), tail));
+      return sum_of_all(build, build.sub(build.unary("Softplus", x), build.mul(x, z)));
     }
     case Kind::binary: {
       Value* z = build.cast(labels, x->dtype());

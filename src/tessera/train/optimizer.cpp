@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/train/names.h"
 #include "tessera/train/spec.h"
 
 namespace tessera::train {
@@ -14,7 +15,7 @@ using Kept = std::vector<std::pair<Value*, Value*>>;
 Value* zero_state(NodeBuilder& build, const Value* parameter, std::string_view what, const Shape& shape) {
   const std::optional<Dims> dims = constants_of(shape);
   check(dims.has_value(), "a parameter's extents are numbers");
-  return build.graph.add_state(fmt::format("{}.{}", parameter->name, what), Tensor::zeros(parameter->dtype(), *dims));
+  return new_state(build.graph, fmt::format("{}.{}", parameter->name, what), Tensor::zeros(parameter->dtype(), *dims));
 }
 
 // weight·a + (1 - weight)·b

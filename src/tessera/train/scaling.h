@@ -8,8 +8,7 @@
 
 namespace tessera::train {
 
-/// The scale of a loss, so that gradients in few bits neither vanish nor overflow, and what happens if they do: then no
-/// state steps, on no rank, whichever rank has seen it.
+/// The scale of a loss, so that gradients in few bits neither vanish nor overflow. A dynamic one falls when they do.
 class Scaling {
  public:
   /// `spec` as in StepOptions::loss_scale.
@@ -19,22 +18,17 @@ class Scaling {
   Value* scale(DType type);
   /// A gradient divided by it.
   Value* unscaled(Value* gradient);
-  /// From now on asks whether this gradient is finite, if the scale is dynamic.
-  void watch(Value* gradient);
-  /// `stepped`, or `before` if a gradient that was watched is not finite.
-  Value* unless_overflow(Value* stepped, Value* before);
-  /// The states of the scale itself, and their next values.
-  std::vector<std::pair<Value*, Value*>> next();
+  /// The scale as a state; null if it does not change.
+  Value* state() const { return scale_; }
+  /// The states of the scale itself, and their next values. `good`: whether the step's loss and gradients are finite.
+  std::vector<std::pair<Value*, Value*>> next(Value* good);
 
  private:
-  Value* overflow();
-
   ops::NodeBuilder& build_;
   double fixed_ = 1;
   bool dynamic_ = false;
   double growth_ = 2, backoff_ = 0.5, interval_ = 2000;
-  Value *scale_ = nullptr, *good_ = nullptr, *overflow_ = nullptr;
-  std::vector<Value*> seen_;
+  Value *scale_ = nullptr, *good_ = nullptr;
 };
 
 }  // namespace tessera::train

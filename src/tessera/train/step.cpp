@@ -1,6 +1,7 @@
 #include "tessera/train/step.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -16,6 +17,7 @@
 #include "tessera/train/copy.h"
 #include "tessera/train/initialize.h"
 #include "tessera/train/loss.h"
+#include "tessera/train/names.h"
 #include "tessera/train/optimizer.h"
 #include "tessera/train/scaling.h"
 
@@ -62,10 +64,11 @@ class StepMaker {
     cut_batch();
     OnnxModel forward = forward_model(part_sizes_);
     start(forward);
-    counted_ = new_state(kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
+    counted_ = new_state(graph(), kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
     for (int part = 0; part < options_.micro_batches; ++part) add_part(forward, part);
     finish_gradients();
     update();
+    note_frozen();
     return finished();
   }
 
@@ -77,6 +80,13 @@ class StepMaker {
     graph().sort();
     graph().verify("train");
     return std::move(step_);
+  }
+
+  // What the model has beside the parameters that train.
+  void note_frozen() {
+    const std::set<std::string> trained(step_.parameters.begin(), step_.parameters.end());
+    for (const Value* value : model_.graph->values_of(ValueKind::state))
+      if (!value->uses.empty() && !trained.contains(value->name)) step_.frozen.emplace(value->name, value->data);
   }
 
   // What the batch is, and its part in one micro-batch.
@@ -118,6 +128,8 @@ class StepMaker {
     for (const std::string& pattern : options_.no_decay)
       if (pattern != "vectors") require_match("--no-decay", pattern);
     for (const auto& [pattern, factor] : options_.rate_factors) require_match("--lr-factor", pattern);
+    for (std::string_view name : {kStep, kScale, kGood}) claim_name(own, name);
+    free_single_elements(own);
     rewrite::RewriteOptions rewriting;
     for (Value* state : own.values_of(ValueKind::state)) {
       if (state->uses.empty() || !is_float(state->dtype()) || any_matches(options_.freeze, state->name)) continue;
@@ -140,6 +152,18 @@ class StepMaker {
       if (value->has_data()) names.push_back(value->name);
     if (std::none_of(names.begin(), names.end(), [&](std::string_view name) { return glob_matches(pattern, name); }))
       fail("train", "{} '{}' matches no parameter of the model{}", option, pattern, nearest_names(names, pattern));
+  }
+
+  // Initializers of one element count as constants where nothing trains. Those of rank 0 stay so: exporters write
+  // numbers of the model's formulas as such.
+  static void free_single_elements(Graph& graph) {
+    for (Value* value : graph.values_of(ValueKind::constant)) {
+      const bool is_known = std::any_of(value->uses.begin(), value->uses.end(),
+                                        [](const Use& use) { return ops::reads_values(*use.node, use.index); });
+      if (value->rank() == 0 || value->data.count() != 1 || !is_float(value->dtype()) || is_known) continue;
+      value->kind = ValueKind::state;
+      value->content.reset();
+    }
   }
 
   // A parameter that the file holds in 16 bits is kept in float32, and cast for its uses.
@@ -312,17 +336,23 @@ class StepMaker {
       gradient = scaling_->unscaled(gradient);
       if (gradient->kind != ValueKind::result || graph().is_output(gradient))
         gradient = build_.unary("Identity", gradient);
-      graph().rename(gradient, "grad." + parameters_[i]->name);
-      scaling_->watch(gradient);
+      give_name(gradient, "grad." + parameters_[i]->name);
       Value* square = build_.cast(build_.mul(gradient, gradient), DType::float32);
       if (square->rank() > 0) square = build_.sum(square, ops::all_axes(square->rank()), false);
       squares = squares ? build_.add(squares, square) : square;
     }
     norm_ = build_.unary("Sqrt", squares);
+    average_loss_ = build_.cast(build_.div(sum_, divisor_), DType::float32);
+    good_ = build_.emit("And", {is_finite(average_loss_), is_finite(norm_)});
     if (options_.clip <= 0) return;
     Value* factor = build_.div(build_.number(norm_, options_.clip), build_.add(norm_, 1e-6));
     factor = build_.emit("Min", {factor, build_.number(norm_, 1)});
     for (Value*& gradient : gradients_) gradient = build_.mul(gradient, build_.cast(factor, gradient->dtype()));
+  }
+
+  Value* is_finite(Value* number) {
+    return build_.emit("LessOrEqual",
+                       {build_.unary("Abs", number), build_.number(number, std::numeric_limits<float>::max())});
   }
 
   bool decays(const Value& parameter) const {
@@ -345,7 +375,7 @@ class StepMaker {
           kept);
       next.emplace_back(parameter, stepped);
       if (options_.average > 0) {
-        Value* average = graph().add_state(parameter->name + ".average", parameter->data);
+        Value* average = new_state(graph(), parameter->name + ".average", parameter->data);
         kept.emplace_back(average,
                           build_.add(build_.mul(average, options_.average), build_.mul(stepped, 1 - options_.average)));
       }
@@ -354,21 +384,28 @@ class StepMaker {
       step_.parameters.push_back(parameter->name);
     }
     for (auto& [state, value] : next) {
-      Value* held = scaling_->unless_overflow(value, state);
-      if (held->kind != ValueKind::result || taken_.contains(held)) held = build_.unary("Identity", held);
-      taken_.insert(held);
-      graph().rename(held, "next." + state->name);
-      state->changing = true;
-      graph().set_next(state, held);
+      set_next(state, unless_spoilt(value, state));
     }
-    for (auto& [state, value] : scaling_->next()) {
-      graph().rename(value, "next." + state->name);
-      state->changing = true;
-      graph().set_next(state, value);
-    }
-    output(kLoss, build_.cast(build_.div(sum_, divisor_), DType::float32));
+    for (auto& [state, value] : scaling_->next(good_)) set_next(state, value);
+    output(kLoss, average_loss_);
     output(kGradientNorm, norm_);
     output(kLearningRate, rate);
+    if (Value* scale = scaling_->state()) output(kLossScale, scale);
+  }
+
+  // `value`, or the state as it was if the step is not good. Whatever else reads `value` reads the result instead, so
+  // that `value` need not stay in memory; what it then computes of a step that is not good is not used either.
+  Value* unless_spoilt(Value* value, Value* state) {
+    const std::vector<Use> uses = value->kind == ValueKind::result ? value->uses : std::vector<Use>();
+    Value* kept = build_.where(good_, value, state);
+    for (const Use& use : uses) graph().set_input(use.node, use.index, kept);
+    return kept;
+  }
+
+  void set_next(Value* state, Value* value) {
+    give_name(value, "next." + state->name);
+    state->changing = true;
+    graph().set_next(state, value);
   }
 
   double factor_of(const Value& parameter) const {
@@ -377,17 +414,14 @@ class StepMaker {
     return 1;
   }
 
-  Value* new_state(std::string_view name, Tensor data) {
-    Value* state = graph().add_state(name, std::move(data));
-    if (state->name != name)
-      fail("train", "the model has a tensor '{}', which is the name of a state of the step", name);
-    return state;
+  void give_name(Value* value, const std::string& name) {
+    claim_name(graph(), name);
+    graph().rename(value, name);
   }
 
   void output(std::string_view name, Value* value) {
     if (value->kind != ValueKind::result || graph().is_output(value)) value = build_.unary("Identity", value);
-    if (Value* other = graph().find(name)) graph().rename(other, other->name + ".of_model");
-    graph().rename(value, name);
+    give_name(value, std::string(name));
     graph().outputs.push_back(value);
   }
 
@@ -409,8 +443,8 @@ class StepMaker {
   std::map<std::string, int64_t, std::less<>> part_sizes_;
   std::map<std::string, Input> inputs_;
   std::vector<Value*> parameters_, gradients_;
-  std::set<const Value*> taken_;
-  Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr;
+  Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr, *average_loss_ = nullptr;
+  Value* good_ = nullptr;     // whether loss and norm are finite, so that the step counts
   Value* counted_ = nullptr;  // the state that counts steps
 };
 

@@ -30,8 +30,8 @@ struct StepOptions {
   std::vector<std::pair<std::string, double>> rate_factors;
   double average = 0;  ///< of an exponential moving average of the parameters, "PARAMETER.average"; 0: none
   /// What the loss is multiplied by before the backward pass. Empty: nothing. "dynamic" or
-  /// "dynamic:init=65536,growth=2, backoff=0.5,interval=2000": halved when a gradient is not finite, in which case
-  /// nothing steps; doubled after an interval without. A number stays.
+  /// "dynamic:init=65536,growth=2,backoff=0.5,interval=2000": halved when a gradient is not finite; doubled after an
+  /// interval without. A number stays.
   std::string loss_scale;
   Dropout dropout = Dropout::as_stated;
   uint64_t seed = 0;  ///< of random numbers (docs/random.md)
@@ -45,19 +45,22 @@ struct StepOptions {
 
 /// The names of a step's outputs, and of the states that are its own.
 inline constexpr std::string_view kLoss = "loss", kGradientNorm = "grad_norm", kLearningRate = "learning_rate";
+inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kStep = "train.step", kScale = "train.loss_scale", kGood = "train.good_steps";
 
 struct Step {
-  OnnxModel model;                      ///< parameters and what the optimizer keeps are states with next values
-  std::vector<std::string> parameters;  ///< that train, in the model's order
-  std::vector<std::string> kept;        ///< by the optimizer
-  std::vector<std::string> notes;       ///< what a person may not have meant
+  OnnxModel model;                       ///< parameters and what the optimizer keeps are states with next values
+  std::vector<std::string> parameters;   ///< that train, in the model's order
+  std::vector<std::string> kept;         ///< by the optimizer
+  std::map<std::string, Tensor> frozen;  ///< the model's other parameters
+  std::vector<std::string> notes;        ///< what a person may not have meant
 };
 
 /// Makes a training step of a model: forward, loss, backward, clipping and update in one graph. Its outputs are the
-/// loss and the norm of the gradients before clipping (float32), and the learning rate; gradients are named
-/// "grad.PARAMETER". Throws user errors that name the place: no such output, no such loss of it, nothing that trains,
-/// an operator on the way to a parameter that has no gradient.
+/// loss and the norm of the gradients before clipping (float32), the learning rate and, if it is dynamic, the scale of
+/// the loss; gradients are named "grad.PARAMETER". If the loss or the norm is not finite, no state steps but the
+/// scale's. Throws user errors that name the place: no such output, no such loss of it, nothing that trains, an
+/// operator on the way to a parameter that has no gradient, an input or parameter that has a name of the step's own.
 Step make_step(const OnnxModel& model, const StepOptions& options);
 
 /// The number of labels that count in a batch, as an output of an evaluation.

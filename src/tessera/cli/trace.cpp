@@ -1,0 +1,41 @@
+#include "tessera/cli/trace.h"
+
+#include <algorithm>
+
+#include "tessera/io/atomic_file.h"
+
+namespace tessera::cli {
+
+void Trace::add(const Profile& profile, double begin) {
+  for (size_t r = 0; r < profile.ranks.size(); ++r)
+    for (const ProfileEvent& event : profile.ranks[r].events) {
+      Json arguments = {{"op", event.op}};
+      if (event.communication) arguments["axes"] = event.axes;
+      if (event.communication) arguments["waiting_us"] = event.waiting;
+      if (event.under_way > 0) arguments["under_way_us"] = event.under_way;
+      events_.push_back({{"name", event.name},
+                         {"cat", event.communication ? "communication" : "compute"},
+                         {"ph", "X"},
+                         {"pid", 0},
+                         {"tid", r},
+                         {"ts", begin + event.begin},
+                         {"dur", event.duration},
+                         {"args", arguments}});
+    }
+  ranks_ = std::max(ranks_, profile.ranks.size());
+}
+
+void Trace::write(const std::string& path) const {
+  Json all = Json::array();
+  all.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", 0}, {"args", {{"name", "tessera"}}}});
+  for (size_t r = 0; r < ranks_; ++r)
+    all.push_back({{"name", "thread_name"},
+                   {"ph", "M"},
+                   {"pid", 0},
+                   {"tid", r},
+                   {"args", {{"name", "rank " + std::to_string(r)}}}});
+  for (const Json& event : events_) all.push_back(event);
+  write_file(path, Json{{"displayTimeUnit", "ms"}, {"traceEvents", all}}.dump());
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,234 @@
+#include "tessera/cli/training_figures.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "tessera/cli/options.h"
+#include "tessera/cli/train_options.h"
+#include "tessera/io/atomic_file.h"
+#include "tessera/profile.h"
+
+namespace tessera::cli {
+namespace {
+
+// "3 h 12 min", "4 min", "12 s"
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  constexpr int64_t kMinute = 60, kHour = 60 * kMinute, kDay = 24 * kHour;
+  const auto text = [](int64_t major, const char* unit, int64_t minor, const char* minor_unit) {
+    return std::to_string(major) + " " + unit + " " + std::to_string(minor) + " " + minor_unit;
+  };
+  if (whole >= kDay) return text(whole / kDay, "d", whole % kDay / kHour, "h");
+  if (whole >= kHour) return text(whole / kHour, "h", whole % kHour / kMinute, "min");
+  if (whole >= kMinute) return std::to_string(whole / kMinute) + " min";
+  return std::to_string(whole) + " s";
+}
+
+// Takes the lines of steps out that the run makes again.
+void keep_lines_before(const std::string& path, int64_t step) {
+  std::ifstream file(path);
+  if (!file) return;
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    const Json object = Json::parse(line, nullptr, false);
+    if (object.is_object() && object.contains("step") && object["step"].is_number_integer() &&
+        object["step"].get<int64_t>() < step)
+      kept += line + "\n";
+  }
+  write_file(path, kept);
+}
+
+// Of standard error, less one for the cursor.
+size_t columns_of_terminal() {
+  constexpr size_t kUsual = 80;
+  winsize size{};
+  const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return (is_known ? size.ws_col : kUsual) - 1;
+}
+
+}  // namespace
+
+Speed Speed::measured(const Console& console, const Program& program, DType dtype) {
+  Speed speed;
+  for (int64_t rank = 0; rank < program.mesh().size(); ++rank)
+    speed.flops_ += static_cast<double>(program.figures(rank).flops);
+  const auto& connection = console.connection;
+  const bool measures = !connection || connection->launch().local_rank == 0;
+  constexpr double kUnit = 1e6;  // processes exchange integers
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const auto own = measures ? static_cast<int64_t>(measure_peak(dtype, cores).flops / kUnit) : 0;
+  const std::vector<int64_t> machines = connection ? connection->from_all(own) : std::vector<int64_t>{own};
+  for (int64_t machine : machines) speed.peak_ += static_cast<double>(machine) * kUnit;
+  return speed;
+}
+
+FigureFiles::FigureFiles(const Console& console, const std::string& metrics, const std::string& tensorboard,
+                         int64_t first)
+    : console_(console) {
+  if (!console.speaks()) return;
+  if (!metrics.empty()) {
+    if (first > 0) keep_lines_before(metrics, first);
+    metrics_ = std::fopen(metrics.c_str(), first > 0 ? "a" : "w");
+    if (!metrics_) wrong_training("'" + metrics + "' cannot be written");
+  }
+  if (tensorboard.empty()) return;
+  events_.emplace(tensorboard);
+  if (first > 0) events_->begin_at(first + 1);
+}
+
+FigureFiles::~FigureFiles() {
+  if (metrics_) std::fclose(metrics_);
+}
+
+void FigureFiles::add(const StepFigures& figures, int64_t peak_bytes) {
+  if (metrics_) {
+    Json line = {{"step", figures.step - 1},
+                 {"loss", figures.loss},
+                 {"grad_norm", figures.norm},
+                 {"lr", figures.rate},
+                 {"tokens_per_s", figures.tokens_per_second},
+                 {"mfu", figures.utilization},
+                 {"peak_bytes", peak_bytes}};
+    if (figures.loss_scale) line.update({{"loss_scale", *figures.loss_scale}, {"skipped", figures.skipped}});
+    const std::string text = line.dump() + "\n";
+    warn_once(std::fputs(text.c_str(), metrics_) >= 0 && std::fflush(metrics_) == 0, "the metrics");
+  }
+  if (!events_) return;
+  std::vector<std::pair<std::string, double>> scalars = {
+      {"train/loss", figures.loss},          {"train/grad_norm", figures.norm},
+      {"train/learning_rate", figures.rate}, {"speed/tokens_per_s", figures.tokens_per_second},
+      {"speed/seconds", figures.seconds},    {"speed/mfu", figures.utilization}};
+  if (figures.loss_scale) {
+    scalars.emplace_back("train/loss_scale", *figures.loss_scale);
+    scalars.emplace_back("train/skipped", figures.skipped ? 1 : 0);
+  }
+  events_->add(figures.step, scalars);
+  warn_once(events_->good(), "the events");
+}
+
+void FigureFiles::add_evaluation(int64_t step, double loss) {
+  if (!events_) return;
+  events_->add(step, {{"evaluation/loss", loss}});
+  warn_once(events_->good(), "the events");
+}
+
+void FigureFiles::warn_once(bool good, const char* what) {
+  if (good || warned_) return;
+  warned_ = true;
+  console_.warn(std::string(what) + " cannot be written any more; is the disk full? Training goes on");
+}
+
+StepLines::StepLines(const Console& console, int64_t first, int64_t steps, int64_t peak_bytes)
+    : console_(console),
+      first_(first),
+      steps_(steps),
+      peak_bytes_(peak_bytes),
+      is_live_(!console.quiet && console.speaks() && isatty(STDERR_FILENO)),
+      logs_(!is_live_ || !isatty(STDOUT_FILENO)) {}
+
+void StepLines::show(const StepFigures& figures) {
+  constexpr double kWeight = 0.1;  // of the last step in the usual time
+  usual_seconds_ =
+      usual_seconds_ == 0 ? figures.seconds : usual_seconds_ + kWeight * (figures.seconds - usual_seconds_);
+  const Clock::time_point now = Clock::now();
+  const auto is_due = [&](std::optional<Clock::time_point>& last, Clock::duration wait) {
+    if (last && now - *last < wait) return false;
+    last = now;
+    return true;
+  };
+  constexpr int64_t kFirst = 20;
+  const bool is_last = figures.step == steps_;
+  const bool is_early = logs_ && figures.step - first_ <= kFirst;
+  if (is_last || is_early || (logs_ && is_due(logged_, std::chrono::seconds(10)))) {
+    logged_ = now;
+    clear();
+    console_.note(line_of(figures));
+    std::fflush(stdout);  // a log is read while the run goes on
+  }
+  if (!is_live_ || is_last || !is_due(shown_, std::chrono::milliseconds(100))) return;
+  std::fprintf(stderr, "\r\033[K%s", line_of(figures).substr(0, columns_of_terminal()).c_str());
+  std::fflush(stderr);
+  is_shown_ = true;
+}
+
+void StepLines::clear() {
+  if (is_shown_) std::fprintf(stderr, "\r\033[K");
+  is_shown_ = false;
+}
+
+std::string StepLines::line_of(const StepFigures& figures) const {
+  char text[160];
+  std::snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  gradient %.3g  rate %.3g",
+                static_cast<long long>(figures.step), static_cast<long long>(steps_), figures.loss, figures.norm,
+                figures.rate);
+  std::string line = text;
+  if (figures.loss_scale) {
+    std::snprintf(text, sizeof text, "  scale %g%s", *figures.loss_scale, figures.skipped ? " (skipped)" : "");
+    line += text;
+  }
+  line += "  " + count_text(figures.tokens_per_second) + " tokens/s  " + time_text(figures.seconds);
+  if (figures.utilization > 0) {
+    std::snprintf(text, sizeof text, "  MFU %.0f %%", 100 * figures.utilization);
+    line += text;
+  }
+  line += "  " + bytes_text(static_cast<double>(peak_bytes_));
+  const int64_t left = steps_ - figures.step;
+  if (left > 0) line += "  " + duration_text(usual_seconds_ * static_cast<double>(left)) + " left";
+  return line;
+}
+
+MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks)
+    : peak(*std::max_element(peaks.begin(), peaks.end())) {
+  std::map<std::string_view, int64_t*> class_of;
+  for (const std::string& name : step.parameters) class_of.emplace(name, &parameters);
+  for (const std::string& name : step.optimizer) class_of.emplace(name, &optimizer);
+  for (const StateInfo& state : program.states()) {
+    const auto found = class_of.find(state.tensor.name);
+    (found == class_of.end() ? other_states : *found->second) += state.bytes;
+  }
+  const RankFigures figures = program.figures(0);
+  activations = figures.activation_bytes;
+  gradients = figures.gradient_bytes;
+  buffers = peak - parameters - optimizer - other_states - activations - gradients;
+}
+
+std::string memory_line(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks,
+                        std::optional<int> threads) {
+  const MemoryClasses classes(step, program, peaks);
+  const auto text = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  const std::string each =
+      threads ? ", " + std::to_string(*threads) + (*threads == 1 ? " thread" : " threads") + " each" : "";
+  return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
+         " parameters train; at its peak a rank needs " + text(classes.peak) + ": parameters " +
+         text(classes.parameters) + ", optimizer " + text(classes.optimizer) + ", gradients " +
+         text(classes.gradients) + ", activations " + text(classes.activations) + ", buffers " +
+         text(classes.buffers + classes.other_states);
+}
+
+Json plan_json(const std::string& model, const TrainingStep& step, const Program& program,
+               const std::vector<int64_t>& peaks) {
+  const MemoryClasses classes(step, program, peaks);
+  return {{"model", model},
+          {"mesh", mesh_json(program.mesh())},
+          {"parameters", step.parameters},
+          {"peak_bytes", classes.peak},
+          {"memory_classes",
+           {{"parameters", classes.parameters},
+            {"optimizer", classes.optimizer},
+            {"other_states", classes.other_states},
+            {"gradients", classes.gradients},
+            {"activations", classes.activations},
+            {"buffers", classes.buffers}}},
+          {"collectives", collectives_json(program.summary())},
+          {"reshards", reshards_json(program.summary().reshards)},
+          {"notes", program.summary().notes},
+          {"warnings", program.summary().warnings}};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/cli/console.h"
+#include "tessera/cli/train_options.h"
+#include "tessera/cli/training_data.h"
+#include "tessera/cli/training_figures.h"
+#include "tessera/training.h"
+
+namespace tessera::cli {
+
+/// While it lives, SIGTERM asks for an end after the step instead of ending the process; in a process that has started
+/// ranks, it asks these.
+class StopSignal {
+ public:
+  enum class Of { this_process, spawned_ranks };
+  explicit StopSignal(Of whom);
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+  bool asked() const { return asked_; }
+
+ private:
+  std::atomic<bool> asked_ = false;
+};
+
+/// What evaluates the parameters as they are.
+struct Evaluator {
+  std::unique_ptr<Session> session;  ///< shares the run's states
+  TrainingData data;
+  int64_t batches = 0;
+};
+
+/// A training run: its steps, what they show, evaluations and checkpoints. All ranks make the same calls.
+class TrainingRun {
+ public:
+  /// What it is made of; all of it outlives the run.
+  struct Parts {
+    const Console& console;
+    const TrainOptions& options;
+    const Model& model;
+    const Training& training;
+    const TrainingStep& step;
+    const Program& program;
+    SessionOptions session_options;
+    Session& session;
+    TrainingData& data;
+    const std::vector<int64_t>& peaks;
+    int64_t steps = 0;  ///< to make, earlier ones of a run that is resumed included
+  };
+  explicit TrainingRun(const Parts& parts) : parts_(parts) {}
+
+  /// Opens the folder of checkpoints and goes on from the last one, if that is asked for. Throws a user error for a
+  /// folder that holds another run's, and for data that are not the checkpoint's.
+  void begin();
+  /// Trains to the last step, or until somebody is told to stop. Throws a running error, on all ranks, if the loss or
+  /// the norm of the gradients is not finite: no state has changed then, and no checkpoint.
+  void train(const StopSignal& stop, const std::optional<Evaluator>& evaluator);
+  /// Whether it was told to stop before its last step.
+  bool was_stopped() const { return stopped_; }
+  int64_t steps_made() const { return made_; }
+  /// Writes --save-final and --save-average.
+  void save_results() const;
+  /// Adds what the run has shown to an answer.
+  void add_to(Json& object) const;
+
+ private:
+  enum class Next { goes_on, stops, diverged };
+
+  void resume();
+  void compare_data(const CheckpointFacts& facts, const std::string& checkpoint);
+  StepFigures make_step(const data::Batch& batch);
+  Next next_of(const StepFigures& figures, const StopSignal& stop);
+  int64_t largest(int64_t value) const;
+  [[noreturn]] void fail_diverged(const StepFigures& figures, const Tensors& inputs);
+  void note_skips(const StepFigures& figures);
+  bool is_dynamic() const { return parts_.training.loss_scale.starts_with("dynamic"); }
+  void save();
+  void warn_of(const std::string& problem) const;
+  void evaluate(const Evaluator& evaluator);
+  void write_parameters(const std::string& path, const Tensors& parameters, const Tensors& others) const;
+
+  Parts parts_;
+  int64_t first_ = 0, made_ = 0;
+  std::optional<Checkpoints> checkpoints_;
+  Speed speed_;
+  std::unique_ptr<FigureFiles> files_;
+  std::unique_ptr<StepLines> lines_;
+  std::vector<StepFigures> all_;
+  std::vector<std::pair<int64_t, double>> evaluations_;
+  int64_t skipped_ = 0, skipped_in_a_row_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,204 @@
+// Training on ranks that are processes: the same figures, parameters and checkpoints as on threads; what happens when a
+// rank dies, and when one is told to stop.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "launchers.h"
+#include "processes_with.h"
+#include "started.h"
+#include "tessera/io/npz.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::Ran;
+using test::run_command;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing_io::contents;
+using testing_io::TemporaryFolder;
+
+class TrainOnEngine : public testing::TestWithParam<test::Launcher> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = test::missing(GetParam().engine, folder_); !why.empty()) GTEST_SKIP() << why;
+    std::filesystem::create_directory(folder_ / "tmp");
+  }
+  std::string at(const std::string& name) const { return (folder_ / name.c_str()).string(); }
+  static std::string command(const std::string& words) {
+    return std::string(TESSERA_BINARY) + " train " + TESSERA_TEST_DATA + "/models/training/gpt/model.onnx " + words;
+  }
+  // Bounded: a run that hangs has the code 124.
+  std::string launched(const std::string& words, const std::string& variables = "") const {
+    return "timeout -k 1 100 env TMPDIR=" + at("tmp") + " OMPI_MCA_btl_vader_backing_directory=" + at("tmp") + " " +
+           variables + " " + GetParam().start(2, command(words));
+  }
+  Ran launch(const std::string& words, const std::string& variables = "") const {
+    return run_command(launched(words, variables), folder_);
+  }
+  Ran on_threads(const std::string& words) const { return run_command(command(words), folder_); }
+  std::vector<json> figures(const std::string& name) const {
+    std::ifstream file(at(name));
+    std::vector<json> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+
+  TemporaryFolder folder_;
+  const std::string data_ = std::string("--data ") + TESSERA_TEST_DATA + "/models/training/gpt/data.npz --clip 1 ";
+};
+
+INSTANTIATE_TEST_SUITE_P(Engines, TrainOnEngine, testing::Values(test::kSpawn, test::kMpirun, test::kTorchrun),
+                         test::engine_of);
+
+// Between two ranks all engines give the same bits (docs/engines.md).
+TEST_P(TrainOnEngine, gives_the_losses_and_parameters_of_threads) {
+  for (const std::string mesh : {"dp=2", "fsdp=2"}) {
+    SCOPED_TRACE(mesh);
+    const std::string words = data_ + "--steps 5 --threads 1 --mesh " + mesh + " ";
+    ASSERT_EQ(on_threads(words + "--metrics threads.jsonl --save-final threads.npz").code, 0);
+    const Ran ran = launch(words + "--metrics ranks.jsonl --save-final ranks.npz --tensorboard events." + mesh);
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.out.find("wrote ranks.npz"), ran.out.rfind("wrote ranks.npz")) << "one rank writes";
+    EXPECT_EQ(contents(at("threads.npz")), contents(at("ranks.npz")));
+    const std::vector<json> own = figures("threads.jsonl"), all = figures("ranks.jsonl");
+    ASSERT_EQ(all.size(), 5u);
+    for (size_t i = 0; i < 5; ++i)
+      for (const char* key : {"step", "loss", "grad_norm", "lr", "peak_bytes"}) EXPECT_EQ(all[i][key], own[i][key]);
+    const auto events = std::filesystem::directory_iterator(folder_ / ("events." + mesh).c_str());
+    EXPECT_EQ(std::distance(begin(events), end(events)), 1);
+  }
+}
+
+TEST_P(TrainOnEngine, goes_on_from_its_checkpoints) {
+  for (const std::string mesh : {"dp=2", "fsdp=2"}) {
+    SCOPED_TRACE(mesh);
+    const std::string words = data_ + "--threads 1 --mesh " + mesh + " ", run = "run." + mesh;
+    ASSERT_EQ(on_threads(words + "--steps 6 --save-final whole.npz").code, 0);
+    const std::string saved = "--checkpoints " + run + " --metrics m.jsonl ";
+    Ran ran = launch(words + saved + "--steps 4 --save-every 2");
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    std::set<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / (run + "/step-000004").c_str()))
+      files.insert(entry.path().filename());
+    EXPECT_EQ(files, (std::set<std::string>{"checkpoint.json", "rank-0.bin", "rank-1.bin"}));
+    ran = launch(words + saved + "--steps 6 --resume --save-final again.npz");
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("goes on from " + run + "/step-000004"));
+    EXPECT_EQ(contents(at("whole.npz")), contents(at("again.npz")));
+    const std::vector<json> all = figures("m.jsonl");
+    ASSERT_EQ(all.size(), 6u);
+    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(all[i]["step"], i);
+    // A rank that chose a checkpoint by itself could choose another.
+    ran = launch(words + saved + "--steps 8");
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_THAT(ran.err, HasSubstr("has checkpoints of another run, the last one of step 6; give --resume"));
+  }
+}
+
+TEST_P(TrainOnEngine, names_the_rank_that_died_and_goes_on_with_fewer) {
+  const std::string words = data_ + "--steps 20 --threads 1 --timeout 5 --checkpoints run ";
+  ASSERT_EQ(on_threads(data_ + "--steps 20 --mesh fsdp=2 --threads 1 --save-final whole.npz").code, 0);
+  const auto start = std::chrono::steady_clock::now();
+  // In the midst of a step, after some checkpoints.
+  Ran ran = launch(words + "--mesh fsdp=2 --save-every 1 --flight-record flight.json",
+                   "TESSERA_FAULT=rank=1,operation=900,do=die");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+  EXPECT_THAT(ran.code, Not(AnyOf(0, 2, 124))) << ran.err;
+  EXPECT_THAT(ran.err, AnyOf(HasSubstr("rank 1 died"), HasSubstr("rank 1 has died"), HasSubstr("process rank 1"),
+                             HasSubstr("1],1]")));
+  EXPECT_THAT(test::processes_with(folder_.path().string()), IsEmpty());
+  ran = on_threads(words + "--resume --save-final one.npz");
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("goes on from run/step-0000"));
+  const auto whole = read_npz(at("whole.npz")), one = read_npz(at("one.npz"));
+  for (const auto& [name, tensor] : whole)
+    for (int64_t i = 0; i < tensor.count(); ++i)
+      ASSERT_NEAR(one.at(name).as<float>()[i], tensor.as<float>()[i], 2e-5) << name;  // as on any other mesh
+}
+
+// The process of a rank, by what its launcher has put into its environment.
+pid_t process_of(const TemporaryFolder& folder, int rank) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < deadline)
+    for (const pid_t process : test::processes_with(folder.path().string())) {
+      const std::filesystem::path entry = "/proc/" + std::to_string(process);
+      const std::string variables = '\0' + contents(entry / "environ");
+      for (const std::string name : {"TESSERA_RANK", "OMPI_COMM_WORLD_RANK", "RANK"})
+        if (variables.find('\0' + name + "=" + std::to_string(rank) + '\0') != std::string::npos) return process;
+    }
+  ADD_FAILURE() << "there is no process of rank " << rank;
+  return -1;
+}
+
+bool appears(const std::filesystem::path& path) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (std::filesystem::exists(path) && std::filesystem::file_size(path) > 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST_P(TrainOnEngine, saves_and_leaves_on_all_ranks_when_one_is_told_to_stop) {
+  std::ofstream(at("text.txt")) << [] {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * 7919 % 1000) + " of a text to learn from\n";
+    return text;
+  }();
+  for (const int rank : {0, 1}) {
+    SCOPED_TRACE(rank);
+    const std::string run = at("run" + std::to_string(rank)), metrics = at("metrics" + std::to_string(rank));
+    const pid_t child = test::start(
+        folder_, {"/bin/sh", "-c",
+                  "exec " +
+                      launched("--data " + at("text.txt") + " --sequence 16 --batch 4 --mesh dp=2 --steps 1000000 " +
+                               "--threads 1 --checkpoints " + run + " --metrics " + metrics) +
+                      " >out 2>err"});
+    ASSERT_TRUE(appears(metrics)) << contents(at("err"));
+    const pid_t process = process_of(folder_, rank);
+    ASSERT_GT(process, 0);
+    ASSERT_EQ(kill(process, SIGTERM), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 4) << contents(at("err"));
+    EXPECT_THAT(contents(at("err")), HasSubstr("stopped by SIGTERM after step"));
+    const Ran ran = on_threads("--data " + at("text.txt") + " --sequence 16 --batch 4 --resume --checkpoints " + run +
+                               " --steps " + std::to_string(figures("metrics" + std::to_string(rank)).size() + 1));
+    EXPECT_EQ(ran.code, 0) << ran.err;
+  }
+}
+
+// A signal that comes after the last step has cut nothing short.
+TEST_P(TrainOnEngine, is_good_if_it_is_told_to_stop_after_its_last_step) {
+  std::ofstream(at("text.txt")) << std::string(400'000, 'a');
+  const pid_t child = test::start(
+      folder_, {"/bin/sh", "-c",
+                "exec " +
+                    launched("--data " + at("text.txt") + " --sequence 16 --batch 4 --mesh dp=2 --steps 1 " +
+                             "--threads 1 --held-out 0.5 --eval-steps 200 --metrics " + at("metrics")) +
+                    " >out 2>err"});
+  ASSERT_TRUE(appears(at("metrics"))) << contents(at("err"));
+  const pid_t process = process_of(folder_, 1);
+  ASSERT_GT(process, 0);
+  ASSERT_EQ(kill(process, SIGTERM), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << contents(at("err"));
+  EXPECT_THAT(contents(at("out")), HasSubstr("evaluation after step 1"));
+}
+
+}  // namespace
+}  // namespace tessera
