@@ -56,6 +56,26 @@ SymbolSizes parse_shapes(std::string_view text) {
   return sizes;
 }
 
+namespace {
+
+CLI::Validator number_that(const std::string& what, bool (*fits)(double)) {
+  return {[what, fits](const std::string& text) {
+            double number = 0;
+            return CLI::detail::lexical_cast(text, number) && fits(number) ? "" : "'" + text + "' must be " + what;
+          },
+          ""};
+}
+
+}  // namespace
+
+CLI::Validator above_zero() {
+  return number_that("a number above 0", [](double number) { return number > 0; });
+}
+
+CLI::Validator zero_or_more() {
+  return number_that("0 or a number above it", [](double number) { return number >= 0; });
+}
+
 size_t parse_memory(std::string_view text) {
   const std::optional<size_t> bytes = parse_bytes(text);
   if (!bytes) mistake("memory", "'" + std::string(text) + "' is no size of memory; write bytes, or 512M, or 4G");
@@ -235,7 +255,7 @@ void DumpOptions::declare(CLI::App& app) {
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--rank", rank_, "the rank whose machine program --dump=machine prints")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
 }
 

@@ -21,6 +21,10 @@ SymbolSizes parse_shapes(std::string_view text);
 /// Bytes of "512M" or "4G": K, M, G and T are powers of 1024. Throws a user error.
 size_t parse_memory(std::string_view text);
 
+/// Checks of numbers, which say in words what an option takes.
+CLI::Validator above_zero();
+CLI::Validator zero_or_more();
+
 /// --memory-limit
 struct MemoryOption {
   void declare(CLI::App& app, const char* help);

@@ -95,11 +95,11 @@ class Run : public Command {
            "runs one after the other, each on the states that the one before left (--state): an input with one "
            "more leading dimension, of as many, gives a slice to each, others are the same for all; outputs are "
            "stacked")
-        ->check(CLI::PositiveNumber);
+        ->check(above_zero());
     app.add_option("--load-states", loaded_states_, "a .npz file with all states that change, to begin with");
     app.add_option("--save-states", saved_states_,
                    "a .npz file to write, with all states that change, after the last run");
-    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(CLI::PositiveNumber);
+    app.add_option("--repeat", repeat_, "runs; the time of the fastest is printed")->check(above_zero());
     dump_.declare(app);
     run_.declare(app);
   }

@@ -3,6 +3,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/fitting.h"
+#include "tessera/cli/memory_plan.h"
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/train_options.h"
@@ -32,8 +33,8 @@ class Train : public Command {
     if (!options_.dry_run)
       if (std::optional<int> ended = begin(console)) return *ended;
     if (console.speaks() && !options_.dry_run)
-      for (const std::string* path :
-           {&options_.metrics, &options_.profile, &options_.save_final, &options_.save_average, &options_.emit})
+      for (const std::string* path : {&options_.metrics, &options_.profile, &options_.memory_plan, &options_.save_final,
+                                      &options_.save_average, &options_.emit})
         if (!path->empty()) require_writable(*path);
 
     const Model model = Model::load(model_);
@@ -115,6 +116,7 @@ class Train : public Command {
     console.note(program.summary());
     console.say(memory_line(step, program, peaks, std::nullopt));
     dump_.machine(console, program, {}, run_.session(console));
+    if (!options_.memory_plan.empty()) write_memory_plan(program, 0, options_.memory_plan);
     if (!console.json) {
       print_collectives(console, program.summary());
       return kGood;
@@ -140,6 +142,7 @@ class Train : public Command {
     console.note(program.summary());
     console.note(memory_line(step, program, peaks, session.threads_per_rank()));
     dump_.machine(console, program, {}, session_options);
+    if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
     const std::optional<Evaluator> evaluator = evaluator_of(console, model, training, plan, session);
 
     TrainingRun run(
@@ -164,7 +167,9 @@ class Train : public Command {
   std::optional<Evaluator> evaluator_of(const Console& console, const Model& model, const Training& training,
                                         const Plan& plan, const Session& session) {
     if (!evaluated_) return std::nullopt;
-    const Program program = compile(evaluation(model, training), plan_.mesh(plan), plan, {{}, {}, plan_.topology()});
+    Plan forward = plan;
+    forward.recompute.clear();
+    const Program program = compile(evaluation(model, training), plan_.mesh(plan), forward, {{}, {}, plan_.topology()});
     SessionOptions options = run_.session(console);
     options.share_states = &session;
     const int64_t there = evaluated_->count().value_or(0);

@@ -63,8 +63,7 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--document-separator", separator,
                  "what ends a document within files of tokens, as '\\n\\n' or token:0; nothing is predicted across it");
   app.add_option("--seed", seed, "of everything random")->capture_default_str();
-  app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", steps, "steps to train; by default as many as an .npz file has")->check(above_zero());
   app.add_option("--dropout", step.dropout,
                  "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
       ->capture_default_str();
@@ -79,9 +78,9 @@ void TrainOptions::declare(CLI::App& app) {
                  "the learning rate: 3e-4; warmup=10,peak=3e-4,cosine=100,min=3e-5 (or linear=100, or stable=50); or "
                  "@rates.npz, one rate for each step")
       ->capture_default_str();
-  app.add_option("--clip", step.clip, "the largest norm of all gradients together")->check(CLI::NonNegativeNumber);
+  app.add_option("--clip", step.clip, "the largest norm of all gradients together")->check(zero_or_more());
   app.add_option("--micro-batches", step.micro_batches, "equal parts of a batch that go through the model one by one")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   repeated(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"));
   repeated(app.add_option("--no-decay", step.no_decay,
                           "parameters without weight decay; 'vectors': all with fewer than two dimensions"));
@@ -96,6 +95,8 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--tensorboard", tensorboard, "a folder for events that TensorBoard shows: the same figures");
   app.add_option("--profile", profile,
                  "a file for a trace of five steps, after the first three, which Perfetto and Chrome show");
+  app.add_option("--memory-plan", memory_plan,
+                 "a file for what rank 0 holds during each operation of a step, as counters that Perfetto shows");
   app.add_option("--save-final", save_final,
                  "a .npz or .safetensors file to write with all parameters and moving averages, or an .onnx file with "
                  "the model");
@@ -103,9 +104,9 @@ void TrainOptions::declare(CLI::App& app) {
                  "the same with the moving averages of --average in place of the parameters");
   app.add_option("--checkpoints", checkpoints, "a folder for checkpoints, which any mesh can go on from");
   app.add_option("--save-every", save_every, "steps from one checkpoint to the next; without it, one at the end")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   app.add_option("--keep", keep, "checkpoints that are kept, the last ones; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(zero_or_more())
       ->capture_default_str();
   app.add_flag("--resume", resume, "goes on from the newest good checkpoint of --checkpoints, if there is one");
   app.add_flag("--other-data", other_data,
@@ -115,9 +116,8 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--held-out", held_out, "a fraction of each file of tokens that is kept for evaluation")
       ->check(CLI::Range(0.0, 0.9));
   app.add_option("--eval-every", eval_every, "steps from one evaluation to the next; without it, one at the end")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
+  app.add_option("--eval-steps", eval_steps, "batches of an evaluation, at most; by default all")->check(above_zero());
   app.add_option("--emit", emit, "writes the step as an ONNX model, and trains only if --steps is given");
   app.add_flag("--dry-run", dry_run,
                "prints what a rank holds and communicates, and runs nothing: for a mesh of any size; without --data, "

@@ -21,7 +21,8 @@ struct TrainOptions {
   Training training(const std::string& dtype) const;
 
   Training step;  ///< the words as they were given
-  std::string config, data, eval_data, separator, metrics, tensorboard, profile, save_final, save_average, emit;
+  std::string config, data, eval_data, separator, metrics, tensorboard, profile, memory_plan, save_final, save_average,
+      emit;
   std::string checkpoints;
   std::vector<std::string> rate_factors, init;
   int steps = 0;  ///< 0: as many as the data has
