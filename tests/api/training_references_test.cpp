@@ -83,7 +83,8 @@ const std::vector<Layout>& layouts() {
                                           {"dp=4", "dp+zero2"},
                                           {"dp=4", "zero3"},
                                           {"tp=2", "megatron+sequence"},
-                                          {"tp=3", "megatron+sequence"}};
+                                          {"tp=3", "megatron+sequence"},
+                                          {"dp=2,tp=2", "2d"}};
   return all;
 }
 
@@ -231,6 +232,51 @@ TEST(TrainingCommunication, of_images_on_replicas_is_a_reduction_for_each_gradie
     // Nine parameters train; the loss's sum and its count of labels.
     EXPECT_EQ(counts, (std::map<std::string, int64_t>{{"all_reduce", 9 + 2}})) << mesh;
   }
+}
+
+// Collectives by kind of a step of the gpt: 2 blocks, 28 parameters, the embedding tied to the head.
+std::map<std::string, int64_t> collectives_of(const Layout& layout) {
+  Training training = reference_named("gpt-adamw").training;
+  training.sizes = {{"batch", 8}, {"sequence", 32}};
+  const TrainingStep step = training_step(Model::load(kTrainingFolder + "gpt/model.onnx"), training);
+  EXPECT_EQ(step.parameters.size(), 28u);
+  Plan plan;
+  plan.presets = layout.presets;
+  const Program program = compile(step.model, Mesh::parse(layout.mesh), plan);
+  std::map<std::string, int64_t> counts;
+  for (const CollectiveSummary& entry : program.summary().collectives) counts[entry.kind] += entry.count;
+  return counts;
+}
+
+// Beside these: the loss's sum and its count of labels.
+TEST(TrainingCommunication, of_data_parallelism_is_a_reduction_for_each_gradient) {
+  // The tied weight's gradient has two parts: what the head gives is reduced, and the rows that the embedding gives
+  // are gathered with their indices, since there are fewer of them than of the table.
+  EXPECT_EQ(collectives_of({"dp=2", ""}), (std::map<std::string, int64_t>{{"all_reduce", 28 + 2}, {"all_gather", 2}}));
+}
+
+TEST(TrainingCommunication, of_stored_parameters_is_a_gather_for_each_use_and_a_scatter_for_each_gradient) {
+  std::map<std::string, int64_t> counts = collectives_of({"fsdp=2", ""});
+  // Half of the positions are in use, so that to all-reduce their rows moves as much as to scatter the whole table.
+  EXPECT_EQ(counts["reduce_scatter"], 27);
+  EXPECT_EQ(counts["all_reduce"], 2 + 1 + 1) << "and the norm";
+  // 13 matrices and scales are used forward and backward, 13 biases and one table of positions forward, the tied weight
+  // three times; and the rows of its gradient, with their indices.
+  EXPECT_EQ(counts["all_gather"], 2 * 13 + 13 + 1 + 3 + 2);
+}
+
+// 2 a block forward and 2 backward, the embedding's, the head's, the loss's three and the norm's.
+TEST(TrainingCommunication, of_tensor_parallelism_is_four_reductions_a_block) {
+  EXPECT_EQ(collectives_of({"tp=2", "megatron"}),
+            (std::map<std::string, int64_t>{{"all_reduce", 4 * 2 + 1 + 1 + 3 + 1}}));
+}
+
+// Each of the large reductions is a scatter and a gather; gradients of vectors are reduced.
+TEST(TrainingCommunication, of_sequence_parallelism_is_four_scatters_and_gathers_a_block) {
+  std::map<std::string, int64_t> counts = collectives_of({"tp=2", "megatron+sequence"});
+  EXPECT_EQ(counts["reduce_scatter"], 4 * 2 + 1 + 1);
+  // And the gradient of positions; the positions themselves and the causal mask, which are made in parts.
+  EXPECT_EQ(counts["all_gather"], 4 * 2 + 1 + 1 + 3);
 }
 
 }  // namespace

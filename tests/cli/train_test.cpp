@@ -316,6 +316,63 @@ TEST_F(TrainCommand, lists_no_option_that_it_refuses) {
   EXPECT_THAT(tessera("train --help").out, testing::Not(HasSubstr("--state ")));
 }
 
+TEST_F(TrainCommand, computes_again_what_it_does_not_hold) {
+  const TensorMap held = trained(text() + "--steps 3", "held.npz");
+  expect_same_bits(held, trained(text() + "--steps 3 --recompute full --eval-data " + at("text.txt"), "full.npz"));
+  expect_same_bits(held, trained(text() + "--steps 3 --mesh dp=1 --recompute auto --memory-limit 1G", "auto.npz"));
+}
+
+TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
+  const std::string plan = "train " + gpt_ + " --dry-run --shapes batch=64,sequence=32 ";
+  const auto peak_of = [&](const std::string& words) {
+    return json::parse(tessera(plan + words + " --json").out).at("peak_bytes").get<int64_t>();
+  };
+  const auto refusal_at = [&](int64_t limit, const std::string& words) {
+    return mistake(plan + words + " --memory-limit " + std::to_string(limit));
+  };
+  const int64_t whole = peak_of("");
+  EXPECT_THAT(tessera(plan + "--memory-limit " + std::to_string(whole)).code, 0);
+  EXPECT_THAT(refusal_at(whole - 1, ""), AllOf(HasSubstr("more than the limit"), HasSubstr("; it fits with --")));
+  // The change that is named does fit.
+  const std::string refusal = refusal_at(whole * 2 / 3, "");
+  const std::string words = " it fits with ";
+  const size_t at = refusal.find(words);
+  ASSERT_NE(at, std::string::npos) << refusal;
+  const std::string change = refusal.substr(at + words.size(), refusal.find_last_not_of('\n') + 1 - at - words.size());
+  EXPECT_EQ(tessera(plan + "--memory-limit " + std::to_string(whole * 2 / 3) + " " + change).code, 0) << change;
+  EXPECT_THAT(refusal_at(1'000'000, ""), HasSubstr("needs least of what was tried"));
+  EXPECT_THAT(refusal_at(peak_of("--mesh dp=4 --preset fsdp --recompute full --micro-batches 2"), "--mesh dp=4"),
+              HasSubstr("; it fits with --preset="));
+  // Of a run, the limit is that of a process with all of its ranks.
+  EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--steps 1 --mesh dp=2 --memory-limit 3M"),
+              HasSubstr("more than the limit of 1.5 MiB"));
+}
+
+TEST_F(TrainCommand, writes_what_is_held_during_each_operation) {
+  const std::string words = "train " + gpt_ + " --dry-run --shapes batch=8,sequence=32 --mesh dp=2 ";
+  const json plan = json::parse(tessera(words + "--json --memory-plan " + at("plan.json")).out);
+  int64_t most = 0;
+  std::string last;
+  for (const json& event : json::parse(contents(folder_ / "plan.json"))) {
+    if (event.at("ph") != "C") {
+      last = event.at("name");
+      continue;
+    }
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : event.at("args").items()) {
+      EXPECT_GE(bytes.get<int64_t>(), 0) << name;
+      sum += bytes.get<int64_t>();
+    }
+    most = std::max(most, sum);
+  }
+  const auto peak = plan.at("peak_bytes").get<double>();
+  EXPECT_NEAR(static_cast<double>(most), peak, 0.03 * peak);
+  EXPECT_FALSE(last.empty());
+  int64_t classes = 0;
+  for (const auto& [name, bytes] : plan.at("memory_classes").items()) classes += bytes.get<int64_t>();
+  EXPECT_EQ(classes, plan.at("peak_bytes").get<int64_t>());
+}
+
 TEST_F(TrainCommand, tells_of_mistakes) {
   const std::string train = "train " + gpt_ + " ";
   EXPECT_THAT(mistake(train), HasSubstr("there is no data"));

@@ -38,7 +38,7 @@ std::vector<Change> changes(const Fitting& fitting) {
   const bool holds = fitting.plan.recompute.empty() || fitting.plan.recompute == "none";
   std::vector<Change> all;
   if (holds) all.push_back({"--recompute=auto", "full", "", 0});
-  constexpr int kMostParts = 64;
+  constexpr int kMostParts = 16;
   std::vector<int> parts;
   for (int more = 2; more <= kMostParts; more *= 2) parts.push_back(fitting.training.micro_batches * more);
   for (int count : parts) all.push_back({"--micro-batches=" + std::to_string(count), "", "", count});

@@ -1,6 +1,7 @@
 #include "tessera/spmd/presets/presets.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/base/error.h"
 #include "tessera/spmd/presets/registry.h"
@@ -8,12 +9,17 @@
 namespace tessera::spmd {
 
 const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(), fsdp_preset(), megatron_preset(),
-                                          sequence_preset()};
+  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(),     fsdp_preset(),
+                                          megatron_preset(),      sequence_preset(), features_preset()};
   return all;
 }
 
 namespace {
+
+/// Names for several presets together.
+const std::map<std::string_view, std::string_view> kSeveral = {
+    {"hsdp", "dp+fsdp"},                // stored split within a group, replicated across groups
+    {"2d", "fsdp+megatron+features"}};  // weights and activations split over two axes (GSPMD)
 
 std::string names() {
   std::string text;
@@ -46,8 +52,8 @@ std::vector<PresetRequest> parse_presets(std::string_view text, const Mesh& mesh
     std::string_view item = text.substr(start, end - start);
     start = end + 1;
     size_t colon = item.find(':');
-    if (item == "hsdp") {  // stored split within a group, replicated across groups
-      for (PresetRequest& request : parse_presets("dp+fsdp", mesh)) requests.push_back(request);
+    if (const auto several = kSeveral.find(item); several != kSeveral.end()) {
+      for (PresetRequest& request : parse_presets(several->second, mesh)) requests.push_back(request);
       continue;
     }
     const Preset& preset = preset_named(item.substr(0, colon));

@@ -9,6 +9,7 @@ Preset data_parallel_preset();  // data_parallel.cpp
 Preset megatron_preset();       // megatron.cpp
 Preset zero_preset();           // zero.cpp
 Preset fsdp_preset();           // zero.cpp
-Preset sequence_preset();       // sequence.cpp
+Preset sequence_preset();       // activations.cpp
+Preset features_preset();       // activations.cpp
 
 }  // namespace tessera::spmd
