@@ -314,15 +314,15 @@ class StepMaker {
         gradient = build_.unary("Identity", gradient);
       graph().rename(gradient, "grad." + parameters_[i]->name);
       scaling_->watch(gradient);
-      Value* square = build_.cast(build_.mul(gradient, gradient), DType::float32);
-      if (square->rank() > 0) square = build_.sum(square, ops::all_axes(square->rank()), false);
+      Value* wide = bits_of(gradient->dtype()) < 32 ? build_.cast(gradient, DType::float32) : gradient;
+      Value* square =
+          build_.cast(build_.emit("ReduceSumSquare", {wide}, {{"keepdims", int64_t{0}, ""}}), DType::float32);
       squares = squares ? build_.add(squares, square) : square;
     }
     norm_ = build_.unary("Sqrt", squares);
     if (options_.clip <= 0) return;
     Value* factor = build_.div(build_.number(norm_, options_.clip), build_.add(norm_, 1e-6));
-    factor = build_.emit("Min", {factor, build_.number(norm_, 1)});
-    for (Value*& gradient : gradients_) gradient = build_.mul(gradient, build_.cast(factor, gradient->dtype()));
+    clipping_ = build_.emit("Min", {factor, build_.number(norm_, 1)});
   }
 
   bool decays(const Value& parameter) const {
@@ -339,9 +339,11 @@ class StepMaker {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       Value* parameter = parameters_[i];
       Value* own_rate = build_.cast(build_.mul(rate, factor_of(*parameter)), parameter->dtype());
+      Value* gradient = gradients_[i];
+      if (clipping_) gradient = build_.mul(gradient, build_.cast(clipping_, gradient->dtype()));
       std::vector<std::pair<Value*, Value*>> kept;
       Value* stepped = optimizer_->step(
-          build_, {parameter, gradients_[i], own_rate, build_.cast(next_step, parameter->dtype()), decays(*parameter)},
+          build_, {parameter, gradient, own_rate, build_.cast(next_step, parameter->dtype()), decays(*parameter)},
           kept);
       next.emplace_back(parameter, stepped);
       if (options_.average > 0) {
@@ -411,7 +413,8 @@ class StepMaker {
   std::vector<Value*> parameters_, gradients_;
   std::set<const Value*> taken_;
   Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr;
-  Value* counted_ = nullptr;  // the state that counts steps
+  Value* clipping_ = nullptr;  // what gradients are multiplied by; null: 1
+  Value* counted_ = nullptr;   // the state that counts steps
 };
 
 }  // namespace
