@@ -205,6 +205,32 @@ swap (float[4] x) => (float[4] sum, float[4] nexta, float[4] nextb, float[4] nex
     }
 }
 
+// One kernel makes both next values; it reads the old value of a after it has made the next one.
+TEST_F(States, are_read_before_they_change_within_a_kernel) {
+  const Model model = this->model(R"(
+pair (float[96] x) => (float[96] nexta, float[96] nextb) <float[96] a, float[96] b> {
+  nexta = Add (a, x)
+  mixed = Mul (a, x)
+  sum = Add (nexta, mixed)
+  nextb = Sub (sum, b)
+})");
+  Plan plan;
+  plan.states = {"*=next*"};
+  Session session(compile(model, Mesh(), plan));
+  const Tensor x = ramp({96}, 5);
+  Tensors now = session.states();
+  for (int i = 0; i < 3; ++i) {
+    session.run({{"x", x}});
+    const Tensors next = session.states();
+    for (int64_t e = 0; e < 96; ++e) {
+      const float a = now.at("a").as<float>()[e], b = now.at("b").as<float>()[e], given = x.as<float>()[e];
+      EXPECT_EQ(next.at("a").as<float>()[e], a + given);
+      EXPECT_EQ(next.at("b").as<float>()[e], ((a + given) + a * given) - b);
+    }
+    now = next;
+  }
+}
+
 TEST_F(States, of_sessions_that_share_them_are_the_same) {
   const Model learner = model();
   const Mesh mesh = Mesh::parse("dp=2");

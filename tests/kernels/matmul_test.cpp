@@ -71,6 +71,28 @@ TEST(MatMul, IsExactForIntegersOfAnyExtents) {
   }
 }
 
+// Some machines widen large operands, in panels of 4096 rows, columns or terms of the sums.
+TEST(MatMul, IsExactForIntegersInSixteenBitsOfAnyExtents) {
+  RandomTensors random(13);
+  for (auto [m, n, k] : {std::array{15, 200, 200}, {17, 130, 300}, {4099, 128, 129}, {16, 4100, 131}, {19, 129, 9001}})
+    for (bool turned_a : {false, true})
+      for (bool turned_b : {false, true}) {
+        const Tensor a = random.integer_floats({m, k}), b = random.integer_floats({k, n});
+        const auto expected = product(a.as<float>().data(), b.as<float>().data(), m, n, k);
+        const auto narrow = [](const Tensor& matrix) {
+          return narrowed(DType::bfloat16, matrix.dims, values_of<float>(matrix));
+        };
+        RunOptions options{.threads = 2};
+        if (turned_a) options.views[0] = {{m, k}, {1, m}};
+        if (turned_b) options.views[1] = {{k, n}, {1, k}};
+        const std::vector<Tensor> operands = {narrow(turned_a ? transposed(a) : a),
+                                              narrow(turned_b ? transposed(b) : b)};
+        const Tensor c = run_kernel_one("MatMul", operands, DType::bfloat16, {m, n}, options);
+        EXPECT_EQ(widened(c), widened(narrowed(DType::bfloat16, {m, n}, expected)))
+            << m << " " << n << " " << k << (turned_a ? ", a by columns" : "") << (turned_b ? ", b by columns" : "");
+      }
+}
+
 TEST(MatMul, FewRowsAreExactForIntegersInEveryStripOfAPackedWeight) {
   RandomTensors random(11);
   for (int64_t m : {1, 2, 3, 4, 5})

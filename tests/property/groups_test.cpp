@@ -260,6 +260,36 @@ TEST(Groups, ElementwiseGroupsOfEveryKindOfOperand) {
   }
 }
 
+TEST(Groups, ElementwiseNodesStoreWhatOthersRead) {
+  Builder b("a sum and its square, which are outputs, and what is made of them");
+  Value* x = b.input("3 5000", Fill::reals);
+  Value* sum = b.node("Add", {x, b.input("5000", Fill::reals)});
+  Value* square = b.node("Mul", {sum, sum});
+  Value* rest = b.node("Sub", {square, x});
+  EXPECT_THAT(steps_of(b.output(sum).output(square).output(rest).done()), ElementsAre("Add+Mul+Sub"));
+}
+
+// Results in the memory of operands: the first is made while a later node still reads both operands.
+TEST(Groups, ElementwiseResultsSpareWhatLaterNodesRead) {
+  Builder b("three results of two operands that end");
+  Value* x = b.node("Softmax", {b.input("4 4000", Fill::reals)});
+  Value* y = b.node("Softmax", {b.input("4 4000", Fill::reals)});
+  Value* sum = b.node("Add", {x, y});
+  Value* product = b.node("Mul", {sum, x});
+  Value* rest = b.node("Sub", {product, y});
+  for (Value* result : {sum, product, rest}) b.output(b.node("CumSum", {result, b.integer(1)}));
+  EXPECT_THAT(steps_of(b.done(kReordered)), testing::Contains("Add+Mul+Sub"));
+}
+
+TEST(Groups, WhatIsReadBeforeTheLastNodeIsNotMadeWithIt) {
+  Builder b("a sum that a product reads, and a difference that reads the product");
+  Value* x = b.input("64 64", Fill::small);
+  Value* sum = b.node("Add", {x, b.input("64", Fill::small)});
+  Value* product = b.node("MatMul", {sum, b.input("64 64", Fill::small)});
+  EXPECT_THAT(steps_of(b.output(b.node("Sub", {b.node("Neg", {sum}), product})).done()),
+              ElementsAre("Add", "MatMul", "Neg+Sub"));
+}
+
 TEST(Groups, ShortRowsAreNotWorthAPassEach) {
   Builder b("a column of few elements");
   Value* x = b.input("300 8");

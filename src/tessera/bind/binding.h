@@ -85,7 +85,7 @@ class Binding {
   void place_exchanges();
   StateReaders readers_of_states() const;
   bool can_write_over(const Value* state, const Value* next, const StateReaders& readers) const;
-  bool reads_in_place(const NodeGroup& group, const Value* state) const;
+  bool reads_in_place(const NodeGroup& group, const Value* state, const Value* next) const;
 
   // order.cpp
   void prepare_communications();
@@ -124,7 +124,7 @@ class Binding {
   void place_results_of(int step);
   Location place_of_operand(int step, size_t index);
   Location place_of_result(int step, size_t index);
-  bool can_take_over(int step, int index) const;
+  bool can_take_over(int step, int index, size_t result) const;
   // cost.cpp
   void add_costs();
   Cost cost_of(int step) const;

@@ -115,7 +115,8 @@ class Assignment {
       for (const Follower& follower : group.followers)
         if (follower.other() >= 0) alike.push_back(group.inputs[follower.other()]);
     if (alike.empty()) return false;
-    alike.push_back(group.outputs[0]);
+    for (const Value* output : group.outputs)
+      if (output) alike.push_back(output);
     const auto lies_in_blocks = [&](const Value* value) { return blocked_.contains(value); };
     if (std::all_of(alike.begin(), alike.end(), lies_in_blocks)) return false;
     bool changed = false;

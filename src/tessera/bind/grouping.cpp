@@ -10,7 +10,7 @@ namespace tessera::bind {
 namespace {
 
 constexpr size_t kMostFollowers = 4;     // of a product
-constexpr size_t kMostElementwise = 16;  // nodes of an element-wise group
+constexpr size_t kMostElementwise = 24;  // nodes of an element-wise group
 constexpr size_t kNear = 32;             // nodes; a node farther away would keep its operands for long
 
 using kernels::Follower;
@@ -172,18 +172,18 @@ class Grouper : public Regrouping {
     return last;
   }
 
-  // An element-wise node and those before it whose results only these nodes read.
+  // An element-wise node and those before it whose results these nodes read, and others only after them.
   std::vector<const Node*> elementwise_members(const Node& last) const {
     std::vector<const Node*> members{&last};
     const Dims dims = desc_of_(last.outputs[0]).dims;
     const auto is_member = [&](const Node* node) { return std::count(members.begin(), members.end(), node) > 0; };
     const auto may_join = [&](const Value* operand) {
       const Node* node = operand ? operand->producer : nullptr;
-      if (!node || is_taken(*node) || is_member(node) || !library_.can_group(*node) || kept_.contains(operand))
-        return false;
+      if (!node || is_taken(*node) || is_member(node) || !library_.can_group(*node)) return false;
       if (order_.at(&last) - order_.at(node) > kNear) return false;
-      return desc_of_(operand).dims == dims && std::all_of(operand->uses.begin(), operand->uses.end(),
-                                                           [&](const Use& use) { return is_member(use.node); });
+      return desc_of_(operand).dims == dims && std::all_of(operand->uses.begin(), operand->uses.end(), [&](Use use) {
+               return is_member(use.node) || order_.at(use.node) > order_.at(&last);
+             });
     };
     std::set<const Node*> refused;
     for (size_t m = 0; m < members.size(); ++m)
@@ -215,7 +215,16 @@ class Grouper : public Regrouping {
       }
       group.followers.push_back(std::move(follower));
     }
-    group.outputs = members.back()->outputs;
+    group.outputs.assign(members.size(), nullptr);
+    for (size_t m = 0; m < members.size(); ++m) {
+      Value* result = members[m]->outputs[0];
+      const bool is_inside = std::all_of(result->uses.begin(), result->uses.end(), [&](const Use& use) {
+        return std::count(members.begin(), members.end(), use.node) > 0;
+      });
+      if (m + 1 == members.size() || !is_inside || kept_.contains(result))
+        group.outputs[kernels::result_of_member(m, members.size())] = result;
+    }
+    while (!group.outputs.back()) group.outputs.pop_back();
     return group;
   }
 

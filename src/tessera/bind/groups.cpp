@@ -1,8 +1,18 @@
 #include "tessera/bind/groups.h"
 
+#include <algorithm>
+
 #include "tessera/bind/frame.h"
 
 namespace tessera::bind {
+
+bool is_read_before(const NodeGroup& group, size_t operand, size_t result) {
+  const size_t maker = result == 0 ? group.followers.size() : result - 1;
+  return std::none_of(group.followers.begin() + static_cast<std::ptrdiff_t>(maker), group.followers.end(),
+                      [&](const kernels::Follower& later) {
+                        return std::count(later.operands.begin(), later.operands.end(), static_cast<int>(operand)) > 0;
+                      });
+}
 
 // Decides which nodes one kernel runs, and which values are views or lie in blocks.
 void Binding::assign_groups() {

@@ -9,20 +9,24 @@
 #include "tessera/kernels/library.h"
 
 /// How a program's nodes are assigned to kernels. A matrix product or convolution takes over the element-wise nodes
-/// that follow it as an epilogue; other element-wise nodes pass through memory together; values inside a group are
-/// never stored. Convolution networks stay in blocks of channels from end to end. Reshapes, transposes and splits are
-/// views if their readers can stride as the views do.
+/// that follow it as an epilogue; other element-wise nodes pass through memory together; of the values inside a group,
+/// only those are stored that others read. Convolution networks stay in blocks of channels from end to end. Reshapes,
+/// transposes and splits are views if their readers can stride as the views do.
 namespace tessera::bind {
 
 /// Nodes that one kernel runs, at the place of the last of them.
 struct NodeGroup {
   const Node* root = nullptr;  ///< of the program, or `own`
   std::vector<kernels::Follower> followers;
-  std::vector<Value*> inputs;  ///< the root's operands, then the followers' other ones
-  std::vector<Value*> outputs;
+  std::vector<Value*> inputs;                        ///< the root's operands, then the followers' other ones
+  std::vector<Value*> outputs;                       ///< as kernels::result_of_member() says; null: not stored
   std::shared_ptr<const Node> own = {};              ///< a root that reads its weight before a Transpose
   std::optional<kernels::PackedLayout> packed = {};  ///< of operand 1, if it is a weight that this machine packs
 };
+
+/// Whether result `result` of an element-wise group may be made where operand `operand` is: whether no node after the
+/// one that makes it reads the operand.
+bool is_read_before(const NodeGroup& group, size_t operand, size_t result);
 
 /// A value that lies in the memory of another one.
 struct Alias {

@@ -25,6 +25,7 @@ void Binding::place_results_of(int step) {
   for (const Location& operand : made.inputs)
     made.last_uses.push_back(operand.where == Where::arena ? machine_.buffers[operand.index].last : -1);
   if (before_) made.last_uses = before_->last_uses;
+  made.taken_over.assign(group.outputs.size(), -1);
   for (size_t r = 0; r < group.outputs.size(); ++r) {
     const Location& place = made.outputs.emplace_back(place_of_result(step, r));
     made.writes_state |= place.where == Where::state;
@@ -58,18 +59,16 @@ Location Binding::place_of_result(int step, size_t index) {
     if (!before_) locations_[result] = frame_->direct.at(result);
     return *located(result);
   }
-  if (index == 0) {
-    auto operand = std::find_if(made.in_place.begin(), made.in_place.end(),
-                                [&](int operand) { return can_take_over(step, operand); });
-    if (operand != made.in_place.end()) made.taken_over = *operand;
-  }
-  const bool taken = index == 0 && made.taken_over >= 0;
+  auto operand = std::find_if(made.in_place.begin(), made.in_place.end(),
+                              [&](int operand) { return can_take_over(step, operand, index); });
+  const bool taken = operand != made.in_place.end();
+  if (taken) made.taken_over[index] = *operand;
   if (before_) {
     const Location& place = before_->outputs[index];
     if (!taken) machine_.buffers[place.index].bytes = made.results[index].bytes();
     return place;
   }
-  const size_t buffer = taken ? made.inputs[made.taken_over].index
+  const size_t buffer = taken ? made.inputs[*operand].index
                               : static_cast<size_t>(new_buffer(made.results[index].bytes(), span,
                                                                {result, fmt::format("'{}'", result->name)}));
   Lifetime& life = machine_.buffers[buffer];
@@ -77,17 +76,23 @@ Location Binding::place_of_result(int step, size_t index) {
   return locations_[result] = {Where::arena, buffer, nullptr, 0};
 }
 
-// Whether the first result may be made in the memory of operand `index`, which the kernel allows.
-bool Binding::can_take_over(int step, int index) const {
+// Whether a result may be made in the memory of operand `index`, which the kernel allows.
+bool Binding::can_take_over(int step, int index, size_t result) const {
   const NodeGroup& group = frame_->groups[step];
   const Span& span = frame_->spans[step];
   const Step& made = *machine_.steps[step];
-  if (options_.keep_all || !made.results[0].strides.empty()) return false;
+  if (options_.keep_all || !made.results[result].strides.empty()) return false;
+  if (result > 0 && group.followers.empty()) return false;
   if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) return false;
   const Location& operand = made.inputs[index];
   if (operand.where != Where::arena || operand.skip != 0) return false;
-  const kernels::TensorDesc &given = made.operands[index], &wanted = made.results[0];
+  const kernels::TensorDesc &given = made.operands[index], &wanted = made.results[result];
   if (!given.strides.empty() || given.count() != wanted.count() || given.bytes() != wanted.bytes()) return false;
+  if (!is_read_before(group, index, result)) return false;
+  const bool is_given_away = std::any_of(made.taken_over.begin(), made.taken_over.end(), [&](int other) {
+    return other >= 0 && made.inputs[other].index == operand.index;
+  });
+  if (is_given_away) return false;
   const Lifetime& life = machine_.buffers[operand.index];
   if (made.last_uses[index] != span.end || life.bytes != wanted.bytes()) return false;
   // Nobody else reads it from now on, as a communication under way may.
@@ -101,7 +106,8 @@ bool Binding::can_take_over(int step, int index) const {
     const Location& place = made.inputs[other];
     if (other == index || place.where != Where::arena || place.index != operand.index) continue;
     const bool element_by_element = std::find(made.in_place.begin(), made.in_place.end(), other) != made.in_place.end();
-    if (!element_by_element || group.inputs[other] != group.inputs[index]) return false;
+    if (!element_by_element || group.inputs[other] != group.inputs[index] || !is_read_before(group, other, result))
+      return false;
   }
   return true;
 }

@@ -62,14 +62,15 @@ struct Step {
   std::vector<kernels::TensorDesc> operands, results;  ///< the types of these
   int scratch = -1;                                    ///< buffer; -1: none
   Cost cost;
-  bool writes_state = false;    ///< over the value that it had before
-  std::vector<int> in_place;    ///< operands in whose memory the first result may be made
+  bool writes_state = false;  ///< over the value that it had before
+  std::vector<int>
+      in_place;  ///< operands in whose memory the first result may be made, or any of an element-wise group
   std::vector<const void*> in;  ///< room for addresses, while it is enqueued
   std::vector<void*> out;
   // Decisions, which a binding for other sizes repeats:
-  bool meanwhile = false;      ///< a communication is under way when it runs
-  int taken_over = -1;         ///< operand in whose memory the first result is
-  std::vector<int> last_uses;  ///< of operands' buffers, as they were known before the step; -1: no buffer
+  bool meanwhile = false;       ///< a communication is under way when it runs
+  std::vector<int> taken_over;  ///< by result: the operand in whose memory it is; -1: none
+  std::vector<int> last_uses;   ///< of operands' buffers, as they were known before the step; -1: no buffer
 
   size_t scratch_bytes() const { return kernel ? kernel->scratch_bytes() : communication->scratch_bytes(); }
 };

@@ -84,21 +84,25 @@ bool Binding::can_write_over(const Value* state, const Value* next, const StateR
   const auto known = readers.groups.find(state);
   if (known == readers.groups.end()) return true;
   return std::all_of(known->second.begin(), known->second.end(), [&](int reader) {
-    return reader < maker || (reader == maker && reads_in_place(frame_->groups[maker], state));
+    return reader < maker || (reader == maker && reads_in_place(frame_->groups[maker], state, next));
   });
 }
 
-// Whether the group's kernel reads each element of the state before it writes the element of its result there.
-bool Binding::reads_in_place(const NodeGroup& group, const Value* state) const {
+// Whether the group's kernel reads each element of the state before it writes the element of `next` there.
+bool Binding::reads_in_place(const NodeGroup& group, const Value* state, const Value* next) const {
   const kernels::KernelEntry* entry = rank_->device().kernels().find(group.root->op_type, group.root->domain);
-  if (!entry || group.packed || group.root->domain == spmd::kCommDomain || group.outputs.size() != 1) return false;
-  const kernels::TensorDesc wanted = desc(group.outputs[0]);
+  if (!entry || group.packed || group.root->domain == spmd::kCommDomain) return false;
+  const auto made = std::find_if(group.outputs.begin(), group.outputs.end(),
+                                 [&](const Value* result) { return result && home(result) == next; });
+  if (made == group.outputs.end() || (group.followers.empty() && group.outputs.size() != 1)) return false;
+  const kernels::TensorDesc wanted = desc(*made);
+  const auto result = static_cast<size_t>(made - group.outputs.begin());
   for (size_t i = 0; i < group.inputs.size(); ++i) {
     const Value* operand = group.inputs[i];
     if (!operand || home(operand) != state) continue;
     const bool element_by_element = group.followers.empty() ? std::find(entry->in_place.begin(), entry->in_place.end(),
                                                                         static_cast<int>(i)) != entry->in_place.end()
-                                                            : entry->elementwise;
+                                                            : entry->elementwise && is_read_before(group, i, result);
     const kernels::TensorDesc given = desc(operand);
     if (!element_by_element || operand != state || given.dims != wanted.dims || given.bytes() != wanted.bytes() ||
         !wanted.strides.empty())

@@ -50,7 +50,7 @@ struct PrepareContext {
   /// a next value); else null.
   std::vector<const void*> known;
   int threads = 1;  ///< OpenMP team of the rank that will run it
-  /// The nodes that come after `node` in its group: outputs are the last one's.
+  /// The nodes that come after `node` in its group: outputs are as result_of_member() says (library.h).
   std::vector<Follower> followers = {};
 
   bool has_input(size_t index) const { return index < inputs.size() && inputs[index].present(); }

@@ -5,6 +5,12 @@
 
 namespace tessera::kernels {
 
+/// The kernel's result that node `member` of a group of `members` nodes makes, if it is stored: the last node's comes
+/// first, then those of the others in their order. Results that are not stored are absent.
+constexpr size_t result_of_member(size_t member, size_t members) {
+  return member + 1 == members ? 0 : member + 1;
+}
+
 /// A device's kernels, as the passes see them that bind a program to the device: what there is, and which nodes one
 /// kernel can take together. An answer depends on the arguments alone.
 class Library {

@@ -5,7 +5,7 @@
 /// The rates that this machine's cores reach together, measured now. They give the floors of times.
 namespace tessera::kernels {
 
-/// FLOP/s of matrix products of 1536 rows and columns, the right one packed; the best of several. float32,
+/// FLOP/s of matrix products of 1536 rows and columns, the right one packed or not; the best of several. float32,
 /// bfloat16 or float16; 0 if the machine has no products of that type.
 double peak_flops(DType dtype, int threads);
 

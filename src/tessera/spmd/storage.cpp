@@ -12,6 +12,14 @@ bool works_on_elements(const Node& node) {
   return ops::op_of(node).pass_through;
 }
 
+// A sum of all elements takes them as they lie, and leaves one number to be added up.
+bool sums_all_elements(const Node& node) {
+  if (node.outputs.size() != 1 || !product(node.output()->shape()).is(1)) return false;
+  const ops::Rule rule = ops::op_of(node).rule(node);
+  return !rule.factors.empty() && std::all_of(rule.factors.begin(), rule.factors.end(),
+                                              [](const ops::Factor& factor) { return factor.makes_partial(); });
+}
+
 bool are_as_many(const Value& value, const Expr& count) {
   return value.has_shape() && product(value.shape()) == count;
 }
@@ -23,7 +31,8 @@ class Region {
   void grow_from(const Node* node, const Expr& count) {
     std::vector<const Node*> open;
     const auto add = [&](const Node* next) {
-      if (next && works_on_elements(*next) && makes(*next, count) && nodes.insert(next).second) open.push_back(next);
+      const bool updates = next && (works_on_elements(*next) ? makes(*next, count) : sums_all_elements(*next));
+      if (updates && nodes.insert(next).second) open.push_back(next);
     };
     add(node);
     while (!open.empty()) {

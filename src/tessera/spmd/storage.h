@@ -14,8 +14,8 @@ using Storage = std::map<const Value*, Sharding>;
 
 /// The operators that work element by element on changing states with a storage layout, and on their next values: those
 /// that read such a state or make its next value, and those before and after them, as long as tensors have as many
-/// elements as the state. So an optimizer updates shards where they are stored. Example, with w and its momentum m
-/// stored as [8{dp}, 4]:
+/// elements as the state, and sums of all these elements. So an optimizer updates shards where they are stored.
+/// Example, with w and its momentum m stored as [8{dp}, 4]:
 ///
 ///     g = MatMul(xT, dy)                     not one of them: its result is resharded to the storage layout of w
 ///     m' = Add(Mul(m, 0.9), g)               on shards

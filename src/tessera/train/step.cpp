@@ -337,8 +337,9 @@ class StepMaker {
       if (gradient->kind != ValueKind::result || graph().is_output(gradient))
         gradient = build_.unary("Identity", gradient);
       give_name(gradient, "grad." + parameters_[i]->name);
-      Value* square = build_.cast(build_.mul(gradient, gradient), DType::float32);
-      if (square->rank() > 0) square = build_.sum(square, ops::all_axes(square->rank()), false);
+      Value* wide = bits_of(gradient->dtype()) < 32 ? build_.cast(gradient, DType::float32) : gradient;
+      Value* square =
+          build_.cast(build_.emit("ReduceSumSquare", {wide}, {{"keepdims", int64_t{0}, ""}}), DType::float32);
       squares = squares ? build_.add(squares, square) : square;
     }
     norm_ = build_.unary("Sqrt", squares);
@@ -346,8 +347,7 @@ class StepMaker {
     good_ = build_.emit("And", {is_finite(average_loss_), is_finite(norm_)});
     if (options_.clip <= 0) return;
     Value* factor = build_.div(build_.number(norm_, options_.clip), build_.add(norm_, 1e-6));
-    factor = build_.emit("Min", {factor, build_.number(norm_, 1)});
-    for (Value*& gradient : gradients_) gradient = build_.mul(gradient, build_.cast(factor, gradient->dtype()));
+    clipping_ = build_.emit("Min", {factor, build_.number(norm_, 1)});
   }
 
   Value* is_finite(Value* number) {
@@ -369,9 +369,11 @@ class StepMaker {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       Value* parameter = parameters_[i];
       Value* own_rate = build_.cast(build_.mul(rate, factor_of(*parameter)), parameter->dtype());
+      Value* gradient = gradients_[i];
+      if (clipping_) gradient = build_.mul(gradient, build_.cast(clipping_, gradient->dtype()));
       std::vector<std::pair<Value*, Value*>> kept;
       Value* stepped = optimizer_->step(
-          build_, {parameter, gradients_[i], own_rate, build_.cast(next_step, parameter->dtype()), decays(*parameter)},
+          build_, {parameter, gradient, own_rate, build_.cast(next_step, parameter->dtype()), decays(*parameter)},
           kept);
       next.emplace_back(parameter, stepped);
       if (options_.average > 0) {
@@ -444,8 +446,9 @@ class StepMaker {
   std::map<std::string, Input> inputs_;
   std::vector<Value*> parameters_, gradients_;
   Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr, *average_loss_ = nullptr;
-  Value* good_ = nullptr;     // whether loss and norm are finite, so that the step counts
-  Value* counted_ = nullptr;  // the state that counts steps
+  Value* good_ = nullptr;      // whether loss and norm are finite, so that the step counts
+  Value* clipping_ = nullptr;  // what gradients are multiplied by; null: 1
+  Value* counted_ = nullptr;   // the state that counts steps
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ class Broadcast {
  public:
   static constexpr int max_rank = 16;
 
-  static constexpr size_t max_operands = 8;
+  static constexpr size_t max_operands = 24;
 
   /// Operands by their extents, row-major. A user error naming the node if one does not broadcast to the result.
   Broadcast(const Node& node, const Dims& result, const std::vector<Dims>& operands);
@@ -56,7 +56,7 @@ void Broadcast::walk(int64_t begin, int64_t end, Row&& row) const {
   const size_t operands = strides_.size();
   std::array<int64_t, max_rank> index{};
   std::array<int64_t, max_operands> offsets{};
-  check(operands <= max_operands, "a broadcast has at most eight operands");
+  check(operands <= max_operands, "a broadcast has at most max_operands operands");
 
   int64_t rest = begin;
   for (int d = last; d >= 0; --d) {

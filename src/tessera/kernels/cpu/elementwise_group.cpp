@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/broadcast.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/library.h"
 
 namespace tessera::kernels {
 namespace {
@@ -28,11 +29,10 @@ class ElementwiseGroup : public Kernel {
       : plan_(plan_of(context.node, context.outputs[0].dims, context.inputs)) {
     for (const TensorDesc& input : context.inputs)
       element_bytes_.push_back(input.present() ? bytes_of(input.dtype, 1) : 0);
-    element_bytes_.push_back(bytes_of(context.outputs[0].dtype, 1));
     std::vector<int> root(context.node.inputs.size());
     for (size_t i = 0; i < root.size(); ++i) root[i] = static_cast<int>(i);
-    members_.push_back({&context.node, root});
-    members_.insert(members_.end(), context.followers.begin(), context.followers.end());
+    add_member(context, {&context.node, root});
+    for (const Follower& follower : context.followers) add_member(context, follower);
     work_ = plan_.count() * static_cast<int64_t>(members_.size());
     threads_ = team_for(work_, context.threads);
     piece_ = std::min(kPiece, plan_.row());
@@ -65,38 +65,58 @@ class ElementwiseGroup : public Kernel {
   using Kernels = std::vector<std::unique_ptr<Kernel>>;
   static constexpr size_t most_operands = Broadcast::max_operands;
 
-  // The places of all nodes' results but the last; a place is reused after its last reader.
+  struct Member {
+    const Node* node;
+    std::vector<int> operands;  // as Follower has them
+    DType dtype;                // of its result
+    int64_t element_bytes;
+    int stored = -1;        // the kernel's result that it makes; -1: none
+    size_t scratch_at = 0;  // else the place of its result
+  };
+
+  void add_member(const PrepareContext& context, const Follower& node) {
+    const size_t count = context.followers.size() + 1, m = members_.size();
+    const size_t result = result_of_member(m, count);
+    const bool stored = context.has_output(result);
+    const DType dtype = stored ? context.outputs[result].dtype : node.node->outputs[0]->dtype();
+    check(!stored || context.outputs[result].dims == context.outputs[0].dims, "a group's results have equal extents");
+    members_.push_back({node.node, node.operands, dtype, static_cast<int64_t>(bytes_of(dtype, 1)),
+                        stored ? static_cast<int>(result) : -1});
+  }
+
+  // The places of the results that are not stored; a place is reused after its last reader.
   void place_results() {
-    size_t widest = 1;
-    for (const Follower& member : members_) widest = std::max(widest, bytes_of(member.node->outputs[0]->dtype(), 1));
+    int64_t widest = 1;
+    for (const Member& member : members_) widest = std::max(widest, member.element_bytes);
     std::vector<size_t> last_reader(members_.size(), 0);
     for (size_t m = 0; m < members_.size(); ++m)
       for (int place : members_[m].operands)
         if (place < 0) last_reader[~place] = m;
     std::vector<std::pair<size_t, size_t>> places;  // offset, and the last reader of the result there
-    for (size_t m = 0; m + 1 < members_.size(); ++m) {
+    for (size_t m = 0; m < members_.size(); ++m) {
+      if (members_[m].stored >= 0) continue;
       auto free = std::find_if(places.begin(), places.end(), [&](const auto& place) { return place.second < m; });
       if (free == places.end())
-        free = places.insert(places.end(), {results_.add(static_cast<size_t>(piece_) * widest), 0});
+        free = places.insert(places.end(), {results_.add(static_cast<size_t>(piece_ * widest)), 0});
       free->second = last_reader[m];
-      result_at_.push_back(free->first);
+      members_[m].scratch_at = free->first;
     }
   }
 
   /// Kernels of the nodes for `count` elements of a row.
   Kernels prepare(const PrepareContext& context, int64_t count) {
     Kernels kernels;
-    for (const Follower& member : members_) {
+    for (const Member& member : members_) {
       PrepareContext step{*member.node, {}, {}, {}, 1};
       for (int place : member.operands) {
-        const DType dtype = place < 0 ? result_dtype(~place, context) : context.inputs[place].dtype;
+        const DType dtype = place < 0 ? members_[~place].dtype : context.inputs[place].dtype;
         const bool one = place >= 0 && plan_.fixed(place);
         check(!one || context.inputs[place].count() < context.outputs[0].count() || plan_.row() == 1,
               "an operand that is repeated along a row is smaller than the result");
         step.inputs.push_back({dtype, one || dtype == DType::undefined ? Dims{} : Dims{count}});
         step.known.push_back(one && context.inputs[place].count() == 1 ? context.known[place] : nullptr);
       }
-      step.outputs = {{result_dtype(kernels.size(), context), {count}}};
+      step.outputs = {{member.dtype, {count}}};
       const KernelEntry* entry = find_kernel(member.node->op_type, member.node->domain);
       check(entry && entry->elementwise && step.inputs.size() <= most_operands, "a group's node is element-wise");
       kernels.push_back(entry->prepare(step));
@@ -105,24 +125,23 @@ class ElementwiseGroup : public Kernel {
     return kernels;
   }
 
-  DType result_dtype(size_t member, const PrepareContext& context) const {
-    return member + 1 == members_.size() ? context.outputs[0].dtype : members_[member].node->outputs[0]->dtype();
-  }
-
   void run_piece(const Kernels& kernels, const KernelArgs& args, const int64_t* offsets, int64_t first,
                  std::byte* own) const {
+    const auto result_of = [&](const Member& member) {
+      return member.stored < 0 ? own + member.scratch_at
+                               : args.out<std::byte>(member.stored) + first * member.element_bytes;
+    };
     for (size_t m = 0; m < kernels.size(); ++m) {
       std::array<const void*, most_operands> inputs;
       const std::vector<int>& operands = members_[m].operands;
       for (size_t i = 0; i < operands.size(); ++i) {
         const int place = operands[i];
         if (place < 0)
-          inputs[i] = own + result_at_[~place];
+          inputs[i] = result_of(members_[~place]);
         else
           inputs[i] = args.inputs[place] ? args.in<std::byte>(place) + offsets[place] * element_bytes_[place] : nullptr;
       }
-      void* result =
-          m + 1 == kernels.size() ? args.out<std::byte>() + first * element_bytes_.back() : own + result_at_[m];
+      void* result = result_of(members_[m]);
       kernels[m]->run({std::span(inputs).first(operands.size()), {&result, 1}, own + results_.bytes()});
     }
   }
@@ -130,10 +149,9 @@ class ElementwiseGroup : public Kernel {
   Broadcast plan_;
   int64_t work_ = 0;
   int threads_ = 1;
-  std::vector<int64_t> element_bytes_;  // of each operand, then of the result
-  std::vector<Follower> members_;
+  std::vector<int64_t> element_bytes_;  // of each operand
+  std::vector<Member> members_;
   ScratchPlan results_;
-  std::vector<size_t> result_at_;  // of each member but the last
   size_t member_scratch_ = 0, own_bytes_ = 0;
   int64_t piece_ = 0, pieces_ = 0, rest_ = 0;  // elements of a row's pieces, their number, elements of the last one
   Kernels whole_, last_;

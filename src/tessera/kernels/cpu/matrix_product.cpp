@@ -8,6 +8,7 @@
 #include "tessera/kernels/cpu/matmul_plain.h"
 #include "tessera/kernels/cpu/row_product.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/widened_product.h"
 
 namespace tessera::kernels {
 namespace {
@@ -179,6 +180,7 @@ std::unique_ptr<MatrixProduct> make_product(const ProductSpec& spec) {
     auto product = make_product(turned);
     return product ? std::make_unique<TurnedProduct>(std::move(product)) : nullptr;
   }
+  if (auto product = widened_product(spec)) return product;
   if (onednn::is_native(spec.operands))
     if (auto product = library_product(spec)) return product;
   if (spec.bias != DType::undefined || !spec.then.empty()) return nullptr;

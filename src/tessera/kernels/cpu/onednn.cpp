@@ -109,6 +109,23 @@ bool is_native(DType dtype) {
   return dtype == DType::float32 || (dtype == DType::bfloat16 && bfloat16);
 }
 
+bool is_faster_widened(DType dtype) {
+  static const bool bfloat16 = [] {
+    const Md square = dense(DType::bfloat16, {256, 256});
+    const auto product = matmul(square, square, {}, square);
+    if (!product) return false;
+    const std::string_view name = product->impl_info_str();
+    if (name.find("amx") != std::string_view::npos) return false;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return name.find("bf16") == std::string_view::npos || __builtin_cpu_is("intel");
+#else
+    return false;
+#endif
+  }();
+  return dtype == DType::bfloat16 && bfloat16;
+}
+
 Md dense(DType dtype, const Dims& dims) {
   Dims strides(dims.size());
   int64_t stride = 1;

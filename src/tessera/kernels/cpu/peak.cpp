@@ -44,15 +44,14 @@ TESSERA_MULTIVERSION int64_t sum_of(const int64_t* words, int64_t count) {
   return sum;
 }
 
-}  // namespace
-
-double peak_flops(DType dtype, int threads) {
+// Of a product by a packed weight, or by a plain one; 0 if there is none.
+double flops_of_product(DType dtype, bool packed_weight, int threads) {
   const Dims square{kRows, kRows};
   Tensor a = Tensor::zeros(dtype, square), c = Tensor::zeros(dtype, square);
   std::memset(a.mutable_data(), kByte, a.bytes);
   ProductSpec spec{
       .shape = matmul_shape(View::dense(square), View::dense(square), "peak"), .operands = dtype, .result = dtype};
-  spec.weight = matmul_weight_layout(dtype, square, false);
+  if (packed_weight) spec.weight = matmul_weight_layout(dtype, square, false);
   spec.threads = threads;
   spec.label = "peak";
   Tensor packed = Tensor::zeros(DType::uint8, {static_cast<int64_t>(spec.weight ? spec.weight->bytes() : 0)});
@@ -64,6 +63,12 @@ double peak_flops(DType dtype, int threads) {
   const double seconds =
       best_seconds([&] { product->run(a.data, packed.data, nullptr, c.mutable_data(), scratch.mutable_data()); });
   return 2.0 * kRows * kRows * kRows / seconds;
+}
+
+}  // namespace
+
+double peak_flops(DType dtype, int threads) {
+  return std::max(flops_of_product(dtype, true, threads), flops_of_product(dtype, false, threads));
 }
 
 double peak_bandwidth(int threads) {

@@ -59,6 +59,17 @@ void ReducePlan::run(const T* in, const C* shifts, int threads, Finish&& finish)
 template <typename Op, typename C, typename T, typename Finish>
 void ReducePlan::run_rows(const T* in, const C* shifts, int threads, Finish& finish) const {
   const int64_t rows = reduced_ / row_;
+  if (row_ >= kLongRow) {
+    for (int64_t i = 0; i < results_; ++i) {
+      const T* start = in + offset(i, kept_dims_, kept_strides_);
+      C total = Op::template identity<C>();
+      for (int64_t r = 0; r < rows; ++r)
+        reduce_long_row<Op>(start + offset(r, reduced_dims_, reduced_strides_), row_, shifts ? shifts[i] : C(0),
+                            threads, total);
+      finish(i, total);
+    }
+    return;
+  }
   for_ranges(results_, results_ * reduced_, threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T* start = in + offset(i, kept_dims_, kept_strides_);

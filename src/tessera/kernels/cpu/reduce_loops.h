@@ -1,10 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "tessera/kernels/cpu/element_loops.h"
+#include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/vector_math.h"
 
 /// How a reduction maps an element and combines two partial results, and the inner loops. Only the reduced dimensions
@@ -124,11 +126,16 @@ TESSERA_MULTIVERSION static C reduce_lanes_of(const A* x, int64_t n, C shift) {
   return lanes[0];
 }
 
+/// Elements of the first half of a row of more than a block, whose halves combine.
+constexpr int64_t half_of_row(int64_t n) {
+  return (n / reduce_block + 1) / 2 * reduce_block;
+}
+
 /// Reduces a row of consecutive elements: its blocks combine pairwise.
 template <typename Op, typename T, typename C>
 C reduce_row_of(const T* x, int64_t n, C shift) {
   if (n > reduce_block) {
-    const int64_t half = (n / reduce_block + 1) / 2 * reduce_block;
+    const int64_t half = half_of_row(n);
     const C left = reduce_row_of<Op, T, C>(x, half, shift);
     return Op::combine(left, reduce_row_of<Op, T, C>(x + half, n - half, shift));
   }
@@ -145,6 +152,30 @@ C reduce_row_of(const T* x, int64_t n, C shift) {
 template <typename Op, typename T, typename C>
 void reduce_row(const T* x, int64_t n, C shift, C& total) {
   if (n > 0) total = Op::combine(total, reduce_row_of<Op, T, C>(x, n, shift));
+}
+
+/// The same for a row of at least kLongRow elements, by several threads: the first levels of the pairwise combining
+/// are taken apart, so that the order is the same.
+constexpr int64_t kLongRow = 256 * reduce_block;
+template <typename Op, typename T, typename C>
+void reduce_long_row(const T* x, int64_t n, C shift, int threads, C& total) {
+  constexpr size_t parts = 16;
+  std::array<int64_t, parts> begin{}, size{n};
+  for (size_t count = 1; count < parts; count *= 2)
+    for (size_t p = count; p-- > 0;) {
+      const int64_t first = begin[p], half = half_of_row(size[p]);
+      begin[2 * p + 1] = first + half;
+      size[2 * p + 1] = size[p] - half;
+      begin[2 * p] = first;
+      size[2 * p] = half;
+    }
+  std::array<C, parts> totals;
+  for_ranges(parts, n, threads, [&](int64_t from, int64_t to) {
+    for (int64_t p = from; p < to; ++p) totals[p] = reduce_row_of<Op, T, C>(x + begin[p], size[p], shift);
+  });
+  for (size_t count = parts / 2; count > 0; count /= 2)
+    for (size_t p = 0; p < count; ++p) totals[p] = Op::combine(totals[2 * p], totals[2 * p + 1]);
+  total = Op::combine(total, totals[0]);
 }
 
 /// sums[i] = combine(sums[i], map(x[i], shifts[i])): one more element for each of n neighbouring results.
