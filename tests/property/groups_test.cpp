@@ -290,6 +290,25 @@ TEST(Groups, WhatIsReadBeforeTheLastNodeIsNotMadeWithIt) {
               ElementsAre("Add", "MatMul", "Neg+Sub"));
 }
 
+// A gradient of a table that a product reads, too. What is scattered for more readers than the sum is made.
+TEST(Groups, ScattersIntoZerosScatterIntoWhatTheyAreAddedTo) {
+  for (bool is_alone : {true, false})
+    for (bool is_left : {true, false}) {
+      Builder b(is_alone ? "rows for a sum" : "rows for a sum and a negation");
+      Value* product = b.node("MatMul", {b.input("40 8", Fill::small), b.input("8 16", Fill::small)});
+      Value* zeros = b.node("Expand", {b.number(0), b.ints({40, 16})});
+      Value* rows = b.node("ScatterND", {zeros, b.indices("6 1", 0, 40), b.input("6 16", Fill::small)},
+                           {{"reduction", std::string("add")}});
+      b.output(is_left ? b.node("Add", {rows, product}) : b.node("Add", {product, rows}));
+      if (!is_alone) b.output(b.node("CumSum", {rows, b.integer(1)}));
+      const std::vector<std::string> steps = steps_of(b.done());
+      if (is_alone)
+        EXPECT_THAT(steps, ElementsAre("MatMul", "ScatterND"));
+      else
+        EXPECT_THAT(steps, testing::Contains("Add"));
+    }
+}
+
 TEST(Groups, ShortRowsAreNotWorthAPassEach) {
   Builder b("a column of few elements");
   Value* x = b.input("300 8");

@@ -27,6 +27,24 @@ NodeGroup single(const Node& node, const DescOf& desc_of, const Library& library
   return {&node, {}, node.inputs, node.outputs, nullptr, packed_weight(node, desc_of, library)};
 }
 
+// Whether all elements are known to be +0.
+bool is_zero(const Value* value) {
+  const Node* maker = value->producer;
+  if (!maker || !maker->is("Expand") || !maker->domain.empty()) return false;
+  const Value* element = maker->input(0);
+  if (!element->is_fixed() || !is_float(element->dtype()) || element->data.count() != 1) return false;
+  const std::byte* bytes = element->data.data;
+  return std::all_of(bytes, bytes + element->data.bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+// Whether the node adds elements to a tensor of zeros at some places.
+bool scatters_into_zeros(const Node& node) {
+  const bool scatters =
+      node.domain.empty() ? node.is("ScatterND") || node.is("ScatterElements")
+                          : node.domain == "tessera" && (node.is("ScatterNDShard") || node.is("ScatterElementsShard"));
+  return scatters && node.get_string("reduction", "none") == "add" && is_zero(node.input(0));
+}
+
 class Grouper : public Regrouping {
  public:
   Grouper(const Graph& graph, const Library& library)
@@ -103,8 +121,36 @@ class Grouper : public Regrouping {
     return taken != taken_.end() && taken->second > before_;
   }
 
-  // A product with the transpose of a weight reads the weight itself, if it can be packed in its own layout.
   NodeGroup rooted_at(const Node& node) {
+    if (node.is("Add") && node.domain.empty())
+      for (size_t addend : {0, 1})
+        if (scatters_alone(node, addend)) return scattering_into(node, addend);
+    return product_of_stored(node);
+  }
+
+  // Whether the addend is scattered into zeros for this sum alone.
+  bool scatters_alone(const Node& sum, size_t addend) const {
+    const Value *scattered = sum.inputs[addend], *other = sum.inputs[1 - addend];
+    if (!scattered->producer || scattered->uses.size() != 1 || kept_.contains(scattered)) return false;
+    return scatters_into_zeros(*scattered->producer) && desc_of_(other).dims == desc_of_(scattered).dims;
+  }
+
+  // A sum with what is scattered into zeros scatters into the other addend instead.
+  NodeGroup scattering_into(const Node& sum, size_t addend) {
+    const Node* scatter = sum.inputs[addend]->producer;
+    auto own = std::make_shared<Node>(*scatter);
+    own->inputs[0] = sum.inputs[1 - addend];
+    own->outputs = sum.outputs;
+    ++spared_[scatter];
+    ++spared_[scatter->input(0)->producer];
+    taken_.emplace(&sum, kAll);
+    NodeGroup group = single(*own, desc_of_, library_);
+    group.own = std::move(own);
+    return group;
+  }
+
+  // A product with the transpose of a weight reads the weight itself, if it can be packed in its own layout.
+  NodeGroup product_of_stored(const Node& node) {
     NodeGroup group = single(node, desc_of_, library_);
     if (!node.is("MatMul") || !node.input(1)) return group;
     const Node* transpose = node.input(1)->producer;
@@ -124,7 +170,7 @@ class Grouper : public Regrouping {
     return group;
   }
 
-  // A Transpose that no reader needs.
+  // A node whose result no reader needs.
   bool is_spare(const Node& node) const {
     auto spared = spared_.find(&node);
     return spared != spared_.end() && spared->second == node.outputs[0]->uses.size() &&
@@ -252,7 +298,7 @@ class Grouper : public Regrouping {
   std::map<const Node*, size_t> taken_;  // nodes in groups of several: the last one of element-wise ones, else kAll
   size_t before_ = 0;                    // the node whose group is being made; 0: that of a product
   std::map<size_t, std::vector<const Node*>> members_;  // of groups of element-wise nodes, by their last one
-  std::map<const Node*, size_t> spared_;                // readers of a Transpose that do not need it
+  std::map<const Node*, size_t> spared_;                // readers of a result that do not need it
   Asked asked_;                                         // by last nodes of element-wise groups
   std::optional<Views> views_;
 };

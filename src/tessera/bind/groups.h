@@ -20,7 +20,7 @@ struct NodeGroup {
   std::vector<kernels::Follower> followers;
   std::vector<Value*> inputs;                        ///< the root's operands, then the followers' other ones
   std::vector<Value*> outputs;                       ///< as kernels::result_of_member() says; null: not stored
-  std::shared_ptr<const Node> own = {};              ///< a root that reads its weight before a Transpose
+  std::shared_ptr<const Node> own = {};              ///< a root that reads other values than the program's node
   std::optional<kernels::PackedLayout> packed = {};  ///< of operand 1, if it is a weight that this machine packs
 };
 
@@ -62,8 +62,9 @@ struct Grouping {
   std::shared_ptr<Regrouping> again = {};   ///< null after single_nodes; lives as long as the graph at most
 };
 
-/// The groups of a rank's program. Every node is in a group, except nodes whose results are views, and Transposes of
-/// weights whose readers read the weight itself. User errors name the node.
+/// The groups of a rank's program. Every node is in a group, except nodes whose results are views, Transposes of
+/// weights whose readers read the weight itself, and scatters into zeros that a sum adds to something: the sum's group
+/// scatters into that. User errors name the node.
 Grouping group_nodes(const Graph& graph, const Bound& values, const kernels::Library& library);
 
 /// Each node alone, all values row-major; only whole values have views. For reading every value after a run.

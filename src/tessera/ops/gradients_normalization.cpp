@@ -48,7 +48,9 @@ void softmax_gradient(GradientBuilder& b) {
 }
 
 void log_softmax_gradient(GradientBuilder& b) {
-  b.give(0, b.sub(b.g(), b.mul(b.unary("Exp", b.y()), b.sum(b.g(), softmax_axis(b, -1)))));
+  // As a sum, since labels' gradients are scattered (bind/groups.h).
+  Value* total = b.neg(b.sum(b.g(), softmax_axis(b, -1)));
+  b.give(0, b.add(b.g(), b.mul(b.unary("Exp", b.y()), total)));
 }
 
 void lp_normalization_gradient(GradientBuilder& b) {
