@@ -350,7 +350,11 @@ class Compiler {
       presets_ = spmd::parse_presets(options_.presets, options_.mesh);
       return;
     }
-    const auto implied = spmd::implied_presets(options_.mesh, axes_of(options_.places, options_.mesh));
+    // Annotations may use axes whose names imply nothing.
+    std::vector<std::string> used = axes_of(options_.places, options_.mesh);
+    if (!options_.annotations.empty())
+      for (const MeshAxis& axis : options_.mesh.axes()) used.push_back(axis.name);
+    const auto implied = spmd::implied_presets(options_.mesh, used);
     std::string names;
     for (const auto& request : implied)
       names += fmt::format("{}{}:{}", names.empty() ? "" : "+", request.preset->name, request.axis.axis);

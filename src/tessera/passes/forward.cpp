@@ -67,15 +67,20 @@ void Forward::find_segments(const Program& program, const LiveBytes& live) {
     least.reset();
     most = bytes;
   };
+  // Nodes of the forward pass without a break, and others since the last of them. A backward pass, of one part of the
+  // batch, is what is longer than half the run before it; steps made elsewhere mix in single nodes.
+  size_t run = 0, others = 0;
   for (const auto& node : program.graph->nodes()) {
     if (!contains(node.get())) {
-      // The backward pass of a part of the batch.
-      const bool reads = std::any_of(node->inputs.begin(), node->inputs.end(), [&](const Value* operand) {
-        return operand && operand->producer && contains(operand->producer) && is_activation(operand);
-      });
-      if (reads && !segment.nodes.empty()) end_at({segment.nodes.size(), bytes, alive}, true);
+      ++others;
       continue;
     }
+    if (others > run / 2 && !segment.nodes.empty()) {
+      end_at({segment.nodes.size(), bytes, alive}, true);
+      run = 0;
+    }
+    others = 0;
+    ++run;
     if (least && bytes > 2 * least->bytes) end_at(*least, false);
     segment.nodes.push_back(node.get());
     for (const Value* home : live.made_by(*node))

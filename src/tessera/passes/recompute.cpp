@@ -41,6 +41,7 @@ class Recomputation {
       fail(kStage, "the program has no backward pass, so that nothing is held for one; leave --recompute out");
     kinds_.assign(forward_.segments().size(), which_.kind);
     if (which_.kind == Kind::by_cost) choose();
+    if (which_.kind == Kind::selective || which_.kind == Kind::full) leave_what_frees_nothing();
     const Figures all = figures(kinds_);
     copy_late_uses();
     require_matches();
@@ -178,6 +179,18 @@ class Recomputation {
     return result;
   }
 
+  void leave_what_frees_nothing() {
+    for (size_t s = 0; s < kinds_.size(); ++s)
+      if (figures_of(s, which_.kind).freed <= 0) kinds_[s] = Kind::none;
+  }
+
+  // Of one segment alone.
+  Figures figures_of(size_t segment, Kind kind) const {
+    std::vector<Kind> alone(forward_.segments().size(), Kind::none);
+    alone[segment] = kind;
+    return figures(alone);
+  }
+
   // The choices of segments that free enough for the least cost; all in full, if nothing frees enough.
   void choose() {
     const size_t count = kinds_.size();
@@ -191,9 +204,7 @@ class Recomputation {
     for (size_t s = 0; s < count; ++s) {
       double most = 0;
       for (Kind kind : {Kind::selective, Kind::full}) {
-        std::vector<Kind> alone(count, Kind::none);
-        alone[s] = kind;
-        const Figures of = figures(alone);
+        const Figures of = figures_of(s, kind);
         if (of.freed <= most) continue;
         most = of.freed;
         choices[s].push_back({kind, of.freed, of.cost});
