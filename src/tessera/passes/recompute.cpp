@@ -46,6 +46,7 @@ class Recomputation {
     copy_late_uses();
     require_matches();
     spmd::erase_dead(program_);
+    if (all.nodes == 0) return "recomputation: no operator runs again, since that would free nothing";
     return fmt::format("recomputation: {} operators run again, so that {} less are held for the backward pass",
                        all.nodes, text_of(all.freed));
   }
