@@ -81,7 +81,7 @@ def torch_worker(folder, steps, dtype, compiled):
     for i in range(steps):
         ids, labels = (torch.from_numpy(data[name][i]) for name in ("input_ids", "labels"))
         start = time.perf_counter()
-        losses.append(float(run(ids, labels)))
+        losses.append(float(run(ids, labels).detach()))
         times.append(time.perf_counter() - start)
     return times, losses
 
@@ -157,13 +157,15 @@ def tessera(options, folder, steps, dtype, extra):
     command = [options.tessera, "train", os.path.join(folder, "model.onnx"), "--data", os.path.join(folder, "data.npz"),
                "--steps", str(steps), "--optimizer", "adamw:weight_decay=0.01", "--lr", str(RATE), "--clip", "1",
                "--dtype", dtype, "--metrics", metrics, "--quiet", *extra]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
     lines = [json.loads(line) for line in open(metrics)]
     times = [BATCH * SEQUENCE / line["tokens_per_s"] for line in lines]
     return {"times": times, "losses": [line["loss"] for line in lines],
-            "peak": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}
+            "peak": used.ru_maxrss * 1024}
 
 
 def main():

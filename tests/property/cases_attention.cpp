@@ -60,6 +60,40 @@ void add_attentions(CaseList& list) {
   add("packed, causal", packed, {q_heads, kv_heads, causal});
 }
 
+void add_attention_gradients(CaseList& list) {
+  struct Form {
+    std::string_view what, query, key, value, result, mask;
+    DType dtype;
+    std::vector<Attribute> attributes;
+  };
+  const Attribute causal{"is_causal", int64_t{1}};
+  const Attribute left{"left_window_size", int64_t{1}}, right{"right_window_size", int64_t{0}};
+  const DType none = DType::undefined;
+  for (const Form& form : std::vector<Form>{
+           {"heads", "2 4 3 8", "2 4 5 8", "2 4 5 6", "2 4 3 6", "", none, {{"scale", 0.3f}}},
+           {"grouped heads", "2 6 3 4", "2 2 5 4", "2 2 5 4", "2 6 3 4", "", none, {}},
+           {"one key head", "2 6 3 4", "2 1 5 4", "2 1 5 4", "2 6 3 4", "", none, {}},
+           {"symbolic, causal", "b 4 s 4", "b 2 s 4", "b 2 s 4", "b 4 s 4", "", none, {causal}},
+           {"more queries than tiles have", "1 2 70 8", "1 2 131 8", "1 2 131 8", "1 2 70 8", "", none, {causal}},
+           {"a window", "2 4 5 4", "2 2 5 4", "2 2 5 4", "2 4 5 4", "", none, {left, right}},
+           {"a mask for all", "2 6 3 4", "2 2 5 4", "2 2 5 4", "2 6 3 4", "3 5", DType::float32, {}},
+           {"a mask for each head", "2 6 3 4", "2 2 5 4", "2 2 5 4", "2 6 3 4", "2 6 3 5", DType::float32, {}},
+           {"a mask of fewer keys", "2 6 3 4", "2 2 5 4", "2 2 5 4", "2 6 3 4", "1 4", DType::float32, {}},
+           {"a boolean mask", "2 6 3 4", "2 2 5 4", "2 2 5 4", "2 6 3 4", "1 6 3 5", DType::boolean, {causal}}})
+    list.add(
+        "AttentionGradient", form.what,
+        [&](Builder& b) {
+          Operands operands = qkv(b, form.query, form.key, form.value);
+          operands.push_back(
+              form.mask.empty()
+                  ? nullptr
+                  : b.input(form.mask, form.dtype == DType::boolean ? Fill::integers : Fill::reals, form.dtype));
+          for (int i = 0; i < 2; ++i) operands.push_back(b.input(form.result, Fill::reals));
+          return operands;
+        },
+        form.attributes, kAttention, 3, "tessera");
+}
+
 void add_rotaries(CaseList& list) {
   auto add = [&](std::string_view what, std::string_view data, std::string_view cache, const char* positions,
                  std::vector<Attribute> attributes) {
@@ -88,6 +122,7 @@ void add_rotaries(CaseList& list) {
 std::vector<Subject> attention_cases() {
   CaseList list;
   add_attentions(list);
+  add_attention_gradients(list);
   add_rotaries(list);
   return list.take();
 }

@@ -459,6 +459,12 @@ void add_attentions(CaseList& list) {
 
     add("a boolean mask of [" + mask + "]", {"2 6 5 2", "2 3 4 2", "2 3 4 2", mask}, {causal}, true);
   }
+  for (bool boolean : {false, true}) {
+    add(fmt::format("{} of fewer keys", boolean ? "a boolean mask" : "a mask"),
+        {"2 6 5 2", "2 3 4 2", "2 3 4 2", "5 3"}, {causal}, boolean);
+    add(fmt::format("{} of one key", boolean ? "a boolean mask" : "a mask"), {"1 2 5 2", "1 2 4 2", "1 2 4 2", "2 5 1"},
+        {}, boolean);
+  }
   add("all at once", {"2 6 5 2", "2 3 5 2", "2 3 5 3", "6 5 5"}, {causal, left(3), {"softcap", 0.8f}, {"scale", 0.9f}});
   add("packed, all at once", {"2 5 12", "2 5 6", "2 5 9", "2 6 5 5"},
       {number("q_num_heads", 6), number("kv_num_heads", 3), causal, {"softcap", 1.5f}});
@@ -509,6 +515,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("", {"OneHot"}, "its two values are no parameters");
     add("", {"RNN", "GRU", "LSTM"}, "recurrence is not differentiated");
     add("tessera", {"RandomNormal", "RandomUniform"}, "it reads no element that trains");
+    add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
     add("tessera",
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
          "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard"},

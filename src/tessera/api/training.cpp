@@ -8,6 +8,7 @@
 #include "tessera/onnx/export.h"
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/rewrite/literal.h"
+#include "tessera/rewrite/passes.h"
 #include "tessera/train/step.h"
 
 namespace tessera {
@@ -143,6 +144,7 @@ void TrainingStep::write(const std::filesystem::path& path) const {
     graph.outputs.push_back(state->next);
     graph.set_next(state, nullptr);
   }
+  rewrite::spell_out(graph);
   api::compute_sizes(graph);
   ExportOptions options;
   if (bytes > api::kMostInline) options.external_threshold = 1024;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/ops/backward.h"
 #include "tessera/ops/dims.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
@@ -158,6 +159,78 @@ Expr attention_flops(const Node& node) {
   return 2 * dims.batch * dims.heads * dims.queries * dims.total() * (dims.width + dims.value_width);
 }
 
+// --- AttentionGradient
+
+enum GradientOperand : size_t { kResult = 4, kOfResult = 5 };
+
+Shape per_query_head(const AttentionDims& dims, const Expr& width) {
+  return {dims.batch, dims.heads, dims.total(), width};
+}
+
+// The Attention whose gradient this is.
+AttentionDims dims_of_gradient(const Node& node) {
+  for (size_t i : {size_t{kQuery}, size_t{kKey}, size_t{kValue}})
+    if (shape_of(node, i).size() != 4)
+      fail_node(node, "operand {} has rank {}; it must have 4", i, shape_of(node, i).size());
+  Node forward = node;
+  forward.inputs.resize(kResult);
+  return attention_dims(forward);
+}
+
+void infer_attention_gradient(Node& node) {
+  const AttentionDims dims = dims_of_gradient(node);
+  const DType dtype = require_same_dtype(node, {kQuery, kKey, kValue, kResult, kOfResult});
+  if (has_operand(node, kMask)) {
+    Shape allowed = score_shape(dims);
+    const Shape& mask = shape_of(node, kMask);
+    if (!mask.empty()) allowed.back() = mask.back();
+    require_broadcast_to(node, kMask, "the mask", allowed);
+  }
+  for (size_t i : {size_t{kResult}, size_t{kOfResult}}) require_rank(node, i, "the result", 4);
+  set_result(node, 0, dtype, shape_of(node, kQuery));
+  set_result(node, 1, dtype, per_query_head(dims, dims.width));
+  set_result(node, 2, dtype, per_query_head(dims, dims.value_width));
+}
+
+// "b (kv g) s d, b kv t d, b kv t w, _, b (kv g) s w, b (kv g) s w -> b (kv g) s d, b (kv g) t d, b (kv g) t w":
+// batches and heads pass.
+Rule attention_gradient_rule(const Node& node) {
+  const AttentionDims dims = dims_of_gradient(node);
+  Rule rule = blank_rule(node);
+  DimFactors b{rule.add("b", dims.batch)}, kv{rule.add("kv", dims.kv_heads)}, heads = kv;
+  if (dims.heads != dims.kv_heads) heads.push_back(rule.add("g", heads_per_key(node, dims)));
+  const auto whole = [&](std::string name, const Expr& size) {
+    return DimFactors{rule.add(std::move(name), size, FactorKind::whole)};
+  };
+  const DimFactors s = whole("s", dims.queries), d = whole("d", dims.width), t = whole("t", dims.keys),
+                   w = whole("w", dims.value_width);
+  rule.operands[kQuery] = {b, heads, s, d};
+  rule.operands[kKey] = {b, kv, t, d};
+  rule.operands[kValue] = {b, kv, t, w};
+  if (has_operand(node, kMask))
+    rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), score_shape(dims), {b, heads, s, {}});
+  rule.operands[kResult] = rule.operands[kOfResult] = {b, heads, s, w};
+  const std::vector<std::vector<DimFactors>> results = {{b, heads, s, d}, {b, heads, t, d}, {b, heads, t, w}};
+  for (size_t r = 0; r < results.size(); ++r)
+    if (node.output(r)) rule.results[r] = results[r];
+  return rule;
+}
+
+// Five products with the scores' extents.
+Expr attention_gradient_flops(const Node& node) {
+  const AttentionDims dims = dims_of_gradient(node);
+  return 2 * dims.batch * dims.heads * dims.queries * dims.keys * (3 * dims.width + 2 * dims.value_width);
+}
+
+std::vector<Value*> attention_gradient_body(NodeBuilder& b, const Node& node) {
+  const auto gradients = attention_gradients(b, node,
+                                             {node.input(kQuery), node.input(kKey), node.input(kValue),
+                                              node.input(kMask), node.input(kResult), node.input(kOfResult)});
+  return {gradients.q, gradients.k, gradients.v};
+}
+
+// --- RotaryEmbedding
+
 // RotaryEmbedding of [b, h, s, d], or of [b, s, h·d] with the attribute num_heads.
 struct RotaryDims {
   Expr batch, heads, sequence, width;
@@ -262,6 +335,12 @@ std::vector<OpDef> attention_ops() {
        .flops = attention_flops,
        .gradient = attention_gradient,
        .made_of = {{}, {4, 1}, {5, 2}, {}}},
+      {.type = "AttentionGradient",
+       .domain = kGradientDomain,
+       .infer = infer_attention_gradient,
+       .rule = attention_gradient_rule,
+       .flops = attention_gradient_flops,
+       .body = attention_gradient_body},
       {.type = "RotaryEmbedding",
        .infer = infer_rotary,
        .rule = rotary_rule,

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/ops/backward.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 
@@ -10,78 +11,43 @@ namespace {
 
 enum Operand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
 
-// Attention's operands as [batch, key heads, queries of one key head, position, width], and their way back.
-class Heads {
- public:
-  explicit Heads(GradientBuilder& b) : b_(b), packed_(b.x(kQuery)->rank() == 3) {
-    if (packed_) {
-      heads_ = b.node.get_int("q_num_heads", 0);
-      key_heads_ = b.node.get_int("kv_num_heads", 0);
-    } else {
-      heads_ = b.x(kQuery)->shape()[1];
-      key_heads_ = b.x(kKey)->shape()[1];
-    }
-    const auto group = Expr::exact_divide(heads_, key_heads_);
-    if (!group) b.refuse("the number of its query heads for each key head is not known");
-    group_ = *group;
-  }
+// An operand of Attention, packed as [batch, position, heads·width] or not, as [batch, heads, position, width]; and
+// back.
+Value* apart(NodeBuilder& b, Value* value, const Expr& heads) {
+  if (value->rank() == 4) return value;
+  const Shape from = value->shape();
+  return b.transpose(b.reshape(value, {from[0], from[1], heads, Expr::exact_divide(from[2], heads).value()}),
+                     {0, 2, 1, 3});
+}
+Value* together(NodeBuilder& b, Value* value, const Value* like) {
+  return like->rank() == 4 ? value : b.reshape(b.transpose(value, {0, 2, 1, 3}), like->shape());
+}
 
-  Value* apart(Value* value, bool of_queries) {
-    const Expr& heads = of_queries ? heads_ : key_heads_;
-    if (packed_) {
-      const Shape& from = value->shape();
-      value = b_.reshape(value, {from[0], from[1], heads, Expr::exact_divide(from[2], heads).value()});
-      value = b_.transpose(value, {0, 2, 1, 3});
-    }
-    const Shape& four = value->shape();
-    if (group_.is(1)) return value;
-    return b_.reshape(value, {four[0], key_heads_, of_queries ? group_ : Expr(1), four[2], four[3]});
-  }
-
-  // A gradient, summed over the query heads that share a key, in the operand's own form.
-  Value* together(Value* value, const Value* operand, bool of_queries) {
-    if (!group_.is(1)) {
-      if (!of_queries) value = b_.sum(value, {2});
-      const Shape& five = value->shape();
-      value = b_.reshape(value, {five[0], of_queries ? heads_ : key_heads_, five[3], five[4]});
-    }
-    return packed_ ? b_.reshape(b_.transpose(value, {0, 2, 1, 3}), operand->shape()) : value;
-  }
-
-  // A mask that broadcasts to [batch, heads, queries, keys], beside scores.
-  Value* mask(Value* value) {
-    Shape shape = value->shape();
-    while (shape.size() < 4) shape.insert(shape.begin(), 1);
-    if (!group_.is(1)) {
-      const bool one = shape[1].is(1);
-      shape = {shape[0], one ? Expr(1) : key_heads_, one ? Expr(1) : group_, shape[2], shape[3]};
-    }
-    return b_.reshape(value, shape);
-  }
-
-  // The gradient of scores as one of scores of rank 4.
-  Value* scores_together(Value* value) {
-    if (group_.is(1)) return value;
-    const Shape& five = value->shape();
-    return b_.reshape(value, {five[0], heads_, five[3], five[4]});
-  }
-
- private:
-  GradientBuilder& b_;
-  bool packed_;
-  Expr heads_, key_heads_, group_;
-};
+// [batch, heads, …] as [batch, key heads, group, …].
+Value* in_groups(NodeBuilder& b, Value* value, const Expr& key_heads, const Expr& group) {
+  Shape shape = value->shape();
+  const bool one = shape[1].is(1);
+  shape[1] = one ? Expr(1) : key_heads;
+  shape.insert(shape.begin() + 2, one ? Expr(1) : group);
+  return b.reshape(value, shape);
+}
+Value* of_heads(NodeBuilder& b, Value* value, const Expr& heads) {
+  Shape shape = value->shape();
+  shape.erase(shape.begin() + 2);
+  shape[1] = heads;
+  return b.reshape(value, shape);
+}
 
 // 0, 1, … count - 1
-Value* range(GradientBuilder& b, const Expr& count) {
+Value* range(NodeBuilder& b, const Expr& count) {
   return b.emit("Range",
                 {b.graph.constant_int64({0}, true), b.scalar(DType::int64, count), b.graph.constant_int64({1}, true)});
 }
 
 // [queries, keys]: which keys a query's position lets it see; null: all.
-Value* seen_by_position(GradientBuilder& b, const Expr& queries, const Expr& keys) {
-  const bool causal = b.node.get_int("is_causal", 0) != 0;
-  const int64_t left = b.node.get_int("left_window_size", -1), right = b.node.get_int("right_window_size", -1);
+Value* seen_by_position(NodeBuilder& b, const Node& node, const Expr& queries, const Expr& keys) {
+  const bool causal = node.get_int("is_causal", 0) != 0;
+  const int64_t left = node.get_int("left_window_size", -1), right = node.get_int("right_window_size", -1);
   if (!causal && left < 0 && right < 0) return nullptr;
   Value* ahead = b.sub(b.reshape(range(b, keys), {1, keys}), b.reshape(range(b, queries), {queries, 1}));
   const auto at_most = [&](int64_t most) {
@@ -95,64 +61,123 @@ Value* seen_by_position(GradientBuilder& b, const Expr& queries, const Expr& key
   return seen;
 }
 
+constexpr double kHidden = -std::numeric_limits<double>::infinity();
+
+// The mask with all keys; those behind its last are not seen.
+Value* over_keys(NodeBuilder& b, Value* mask, const Expr& keys) {
+  const Expr& known = mask->shape().back();
+  if (known == keys) return mask;
+  Value* pads = b.shape_operand({0, keys - known});
+  Value* hidden = mask->dtype() == DType::boolean ? b.number(mask, 0) : b.number(mask, kHidden);
+  return b.emit("Pad", {mask, pads, hidden, b.graph.constant_int64({-1})});
+}
+
+double scale_of(const Node& node, const Expr& width) {
+  if (node.find_attribute("scale")) return node.get_float("scale", 0);
+  const auto known = width.constant();
+  if (!known)
+    fail("gradient", "{} has no gradient: the width of its heads is not known, and it has no attribute 'scale'",
+         node.label());
+  return 1 / std::sqrt(static_cast<double>(*known));
+}
+
+// Whether AttentionGradient computes what is asked for.
+bool has_operator(const GradientBuilder& b) {
+  const DType dtype = b.x(kQuery)->dtype();
+  const bool computed = dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16;
+  return computed && !b.wants(kMask) && b.node.get_float("softcap", 0) == 0;
+}
+
+AttentionGradients by_operator(GradientBuilder& b, const AttentionBackward& forward) {
+  std::vector<Attribute> attributes;
+  for (const char* name : {"scale", "is_causal", "left_window_size", "right_window_size"})
+    if (const Attribute* attribute = b.node.find_attribute(name)) attributes.push_back(*attribute);
+  const auto results = b.emit_all(kGradientDomain, "AttentionGradient",
+                                  {forward.q, forward.k, forward.v, forward.mask, forward.y, forward.g}, attributes, 3);
+  return {results[0], results[1], results[2], nullptr};
+}
+
 }  // namespace
+
+AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const AttentionBackward& forward) {
+  const Expr heads = forward.q->shape()[1], key_heads = forward.k->shape()[1];
+  const Expr queries = forward.q->shape()[2], keys = forward.k->shape()[2];
+  const auto group = Expr::exact_divide(heads, key_heads);
+  if (!group)
+    fail("gradient", "{} has no gradient: the number of its query heads for each key head is not known", node.label());
+  const bool shared = !group->is(1);
+  const auto grouped = [&](Value* value) { return shared ? in_groups(b, value, key_heads, *group) : value; };
+  const auto ungrouped = [&](Value* value) { return shared ? of_heads(b, value, heads) : value; };
+  const auto single = [&](Value* value) { return shared ? in_groups(b, value, key_heads, 1) : value; };
+  Value *q = grouped(forward.q), *k = single(forward.k), *v = single(forward.v);
+  Value *y = grouped(forward.y), *g = grouped(forward.g);
+
+  const double scale = scale_of(node, q->shape().back());
+  // Scores as the operator computes them: scaled, capped, masked, as probabilities.
+  Value* scores = b.mul(b.emit("MatMul", {q, b.turn(k)}), scale);
+  Value* capped = nullptr;
+  const double cap = node.get_float("softcap", 0);
+  if (cap > 0) {
+    capped = b.unary("Tanh", b.mul(scores, 1 / cap));
+    scores = b.mul(capped, cap);
+  }
+  Value* seen = seen_by_position(b, node, queries, keys);
+  if (forward.mask) {
+    Value* mask = over_keys(b, forward.mask, keys);
+    Shape shape = mask->shape();
+    while (shape.size() < 4) shape.insert(shape.begin(), 1);
+    mask = grouped(b.reshape(mask, shape));
+    Value* open = mask;
+    if (mask->dtype() != DType::boolean) {
+      open = b.greater(mask, kHidden);
+      scores = b.add(scores, b.cast(mask, scores->dtype()));
+    }
+    seen = seen ? b.emit("And", {seen, open}) : open;
+  }
+  // A query that sees no key has NaNs first, and no probabilities at all then.
+  if (seen) scores = b.where(seen, scores, kHidden);
+  Value* probabilities = b.emit("Softmax", {scores}, {{"axis", int64_t{-1}, ""}});
+  if (seen) probabilities = b.where(seen, probabilities, 0.0);
+
+  AttentionGradients gradients{};
+  gradients.v = ungrouped(b.emit("MatMul", {b.turn(probabilities), g}));
+  // The row sum of P·dP is that of O·dO, which has fewer elements.
+  Value* row = b.sum(b.mul(g, y), {static_cast<int64_t>(g->rank()) - 1});
+  Value* of_scores = b.mul(probabilities, b.sub(b.emit("MatMul", {g, b.turn(v)}), row));
+  gradients.scores = ungrouped(of_scores);
+  if (capped) of_scores = b.mul(of_scores, b.sub(1, b.mul(capped, capped)));
+  of_scores = b.mul(of_scores, scale);
+  gradients.q = ungrouped(b.emit("MatMul", {of_scores, k}));
+  gradients.k = ungrouped(b.emit("MatMul", {b.turn(of_scores), q}));
+  return gradients;
+}
 
 void attention_gradient(GradientBuilder& b) {
   for (size_t r = 1; r < b.node.outputs.size(); ++r)
     if (b.g(r)) b.refuse("the loss depends on its present keys or values, or its scores; use only the first result");
   if (b.x(kPastKey) || b.x(kLengths)) b.refuse("it reads a cache; export the model without one for training");
-  Heads heads(b);
-  Value *q = heads.apart(b.x(kQuery), true), *k = heads.apart(b.x(kKey), false), *v = heads.apart(b.x(kValue), false);
-  Value *g = heads.apart(b.g(), true), *y = heads.apart(b.y(), true);
-  const Expr queries = q->shape()[q->rank() - 2], keys = k->shape()[k->rank() - 2];
-
-  const auto width = q->shape().back().constant();
-  double scale = b.node.get_float("scale", 0);
-  if (!b.node.find_attribute("scale")) {
-    if (!width) b.refuse("the width of its heads is not known, and it has no attribute 'scale'");
-    scale = 1 / std::sqrt(static_cast<double>(*width));
-  }
-  // Scores as the operator computes them: scaled, capped, masked, as probabilities.
-  Value* scores = b.mul(b.emit("MatMul", {q, b.turn(k)}), scale);
-  Value* capped = nullptr;
-  const double cap = b.node.get_float("softcap", 0);
-  if (cap > 0) {
-    capped = b.unary("Tanh", b.mul(scores, 1 / cap));
-    scores = b.mul(capped, cap);
-  }
-  Value* seen = seen_by_position(b, queries, keys);
-  if (b.x(kMask)) {
-    Value* mask = heads.mask(b.x(kMask));
-    Value* open = mask;
-    if (mask->dtype() != DType::boolean) {
-      open = b.greater(mask, -std::numeric_limits<double>::infinity());
-      scores = b.add(scores, mask);
+  if (b.wants(kMask) && b.x(kMask)->dtype() == DType::boolean) b.refuse("its mask is of bools");
+  const bool packed = b.x(kQuery)->rank() == 3;
+  const Expr heads = packed ? Expr(b.node.get_int("q_num_heads", 0)) : b.x(kQuery)->shape()[1];
+  const Expr key_heads = packed ? Expr(b.node.get_int("kv_num_heads", 0)) : b.x(kKey)->shape()[1];
+  const AttentionBackward forward{apart(b, b.x(kQuery), heads),     apart(b, b.x(kKey), key_heads),
+                                  apart(b, b.x(kValue), key_heads), b.x(kMask),
+                                  apart(b, b.y(), heads),           apart(b, b.g(), heads)};
+  const AttentionGradients gradients =
+      has_operator(b) ? by_operator(b, forward) : attention_gradients(b, b.node, forward);
+  // Over the query heads that share a key head.
+  const auto summed = [&](Value* value, size_t operand) {
+    if (heads != key_heads) {
+      const auto group = Expr::exact_divide(heads, key_heads);
+      if (!group) b.refuse("the number of its query heads for each key head is not known");
+      value = b.sum(in_groups(b, value, key_heads, *group), {2}, false);
     }
-    // Keys behind the mask's last are not seen.
-    if (mask->shape().back() != keys) {
-      const Expr known = mask->shape().back();
-      open = b.emit("And", {open, b.emit("Less", {range(b, keys), b.scalar(DType::int64, known)})});
-    }
-    seen = seen ? b.emit("And", {seen, open}) : open;
-  }
-  // A query that sees no key has NaNs first, and no probabilities at all then.
-  if (seen) scores = b.where(seen, scores, -std::numeric_limits<double>::infinity());
-  Value* probabilities = b.emit("Softmax", {scores}, {{"axis", int64_t{-1}, ""}});
-  if (seen) probabilities = b.where(seen, probabilities, 0.0);
-
-  if (b.wants(kValue)) b.give(kValue, heads.together(b.emit("MatMul", {b.turn(probabilities), g}), b.x(kValue), false));
-  if (!b.wants(kQuery) && !b.wants(kKey) && !b.wants(kMask)) return;
-  // The row sum of P·dP is that of O·dO, which has fewer elements.
-  Value* row = b.sum(b.mul(g, y), {static_cast<int64_t>(g->rank()) - 1});
-  Value* of_scores = b.mul(probabilities, b.sub(b.emit("MatMul", {g, b.turn(v)}), row));
-  if (b.wants(kMask)) {
-    if (b.x(kMask)->dtype() == DType::boolean) b.refuse("its mask is of bools");
-    b.give(kMask, heads.scores_together(of_scores));
-  }
-  if (capped) of_scores = b.mul(of_scores, b.sub(1, b.mul(capped, capped)));
-  of_scores = b.mul(of_scores, scale);
-  if (b.wants(kQuery)) b.give(kQuery, heads.together(b.emit("MatMul", {of_scores, k}), b.x(kQuery), true));
-  if (b.wants(kKey)) b.give(kKey, heads.together(b.emit("MatMul", {b.turn(of_scores), q}), b.x(kKey), false));
+    return together(b, value, b.x(operand));
+  };
+  b.give(kQuery, together(b, gradients.q, b.x(kQuery)));
+  if (b.wants(kKey)) b.give(kKey, summed(gradients.k, kKey));
+  if (b.wants(kValue)) b.give(kValue, summed(gradients.v, kValue));
+  if (b.wants(kMask)) b.give(kMask, b.slice(gradients.scores, 3, 0, b.x(kMask)->shape().back()));
 }
 
 void rotary_gradient(GradientBuilder& b) {

@@ -23,11 +23,17 @@ std::vector<int64_t> all_but_channels(size_t rank) {
 
 Value* NodeBuilder::emit(std::string_view op_type, std::vector<Value*> operands, std::vector<Attribute> attributes,
                          size_t results) {
+  return emit_all("", op_type, std::move(operands), std::move(attributes), results).front();
+}
+
+std::vector<Value*> NodeBuilder::emit_all(std::string_view domain, std::string_view op_type,
+                                          std::vector<Value*> operands, std::vector<Attribute> attributes,
+                                          size_t results) {
   const std::vector<std::string> names(results, fmt::format("{}.{}", prefix_, op_type));
-  Node* made = graph.add_node(op_type, std::move(operands), names);
+  Node* made = graph.add_node(op_type, std::move(operands), names, domain);
   made->attributes = std::move(attributes);
   infer_results(op_of(*made), *made);
-  return made->outputs.front();
+  return made->outputs;
 }
 
 Value* NodeBuilder::cast(Value* a, DType to) {

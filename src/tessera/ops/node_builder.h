@@ -18,6 +18,9 @@ class NodeBuilder {
 
   Value* emit(std::string_view op_type, std::vector<Value*> operands, std::vector<Attribute> attributes = {},
               size_t results = 1);
+  /// The same for an operator of any domain, with all its results.
+  std::vector<Value*> emit_all(std::string_view domain, std::string_view op_type, std::vector<Value*> operands,
+                               std::vector<Attribute> attributes, size_t results);
 
   // Arithmetic. Numbers take the type of the other operand.
   Value* number(const Value* like, double value) { return graph.constant_scalar(like->dtype(), value); }

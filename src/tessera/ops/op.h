@@ -56,6 +56,7 @@ Value* on_first(Graph& graph, Value* value, const Expr& place);
 /// Returns the local results, one per result of the node (null for absent ones).
 using LocalizeFn = std::vector<Value*> (*)(Localizer&);
 
+class NodeBuilder;
 class GradientBuilder;
 
 /// Gives the gradients of a node's operands (gradient.h).
@@ -94,6 +95,9 @@ struct OpDef {
   LocalizeFn localize = nullptr;
   /// Null: it has none.
   GradientFn gradient = nullptr;
+  /// For an operator of our own: appends the same as nodes of ordinary operators, and gives their results. Null: it has
+  /// no such form, or is one of ONNX's.
+  std::vector<Value*> (*body)(NodeBuilder&, const Node&) = nullptr;
   /// Operands that hold what is measured or laid down, and never trained: stored statistics, the tables of a rotary
   /// embedding. A gradient ends at them.
   std::vector<size_t> untrained = {};

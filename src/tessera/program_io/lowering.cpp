@@ -16,6 +16,10 @@ bool is_half(DType dtype) {
 
 }  // namespace
 
+bool for_others(const WriteOptions& options) {
+  return options.lower == Lower::primitives || options.dialect != Dialect::tessera;
+}
+
 Lowering::Lowering(Graph& graph, ExpressionNodes& expressions, const Mesh& mesh, int64_t rank,
                    const WriteOptions& options, const std::map<std::string, int64_t, std::less<>>& hints)
     : graph_(graph),
@@ -153,9 +157,8 @@ void Lowering::define_local(const Node& node) {
 
 void Lowering::add(std::unique_ptr<Node> node) {
   const bool primitive = node->is("Send", spmd::kCommDomain) || node->is("Recv", spmd::kCommDomain);
-  const bool for_others = options_.lower == Lower::primitives || options_.dialect != Dialect::tessera;
   if (node->domain == spmd::kLocalDomain) {
-    if (for_others) define_local(*node);
+    if (for_others(options_)) define_local(*node);
     graph_.adopt_node(std::move(node));
   } else if (options_.lower == Lower::collectives || primitive) {
     graph_.adopt_node(std::move(node));

@@ -53,4 +53,7 @@ class Lowering {
 /// is none.
 Function local_function(const Node& node);
 
+/// Whether who reads the program knows no operators of our own but those of communication.
+bool for_others(const WriteOptions& options);
+
 }  // namespace tessera::program_io

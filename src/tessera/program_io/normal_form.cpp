@@ -105,6 +105,7 @@ void normalize(spmd::Program& program) {
   Graph& graph = *model.graph;
   bound_indices(graph, program.mesh);
   settle_numbers(graph);
+  rewrite::spell_out(graph);
   expand_local_operators(model);
   // A communicating node stays, even if nobody reads its result, since passes keep what they take to be outputs.
   const size_t outputs = graph.outputs.size();

@@ -11,11 +11,13 @@
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
 #include "tessera/program_io/init_model.h"
+#include "tessera/program_io/lowering.h"
 #include "tessera/program_io/manifest.h"
 #include "tessera/program_io/parallel_for.h"
 #include "tessera/program_io/rank_classes.h"
 #include "tessera/program_io/rank_model.h"
 #include "tessera/program_io/weights_file.h"
+#include "tessera/rewrite/passes.h"
 #include "tessera/spmd/init.h"
 #include "tessera/spmd/specialize.h"
 #include "tessera/spmd/whole.h"
@@ -61,11 +63,18 @@ WriteOptions settled(WriteOptions options) {
   return options;
 }
 
+// Of one graph, in operators that the reader knows.
+spmd::Program readable(const spmd::Program& program, const WriteOptions& options) {
+  spmd::Program one = spmd::in_one_graph(program);
+  if (for_others(options)) rewrite::spell_out(*one.graph);
+  return one;
+}
+
 class ProgramWriter {
  public:
   ProgramWriter(const spmd::Program& program, const std::string& source, const fs::path& folder,
                 const WriteOptions& options)
-      : program_(spmd::in_one_graph(program)),
+      : program_(readable(program, options)),
         options_(settled(options)),
         placed_(!spmd::placed_axes(program_).empty()),
         names_(program_),

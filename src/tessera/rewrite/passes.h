@@ -47,6 +47,9 @@ void raise_normalization(OnnxModel& model);
 void raise_activation(OnnxModel& model);
 /// x·cos + rotate_half(x)·sin → RotaryEmbedding.
 void raise_rotary(OnnxModel& model);
+/// Replaces the operators of our own that have bodies of ordinary ones (OpDef::body) by these, for engines that do not
+/// know the operators. No pass of pipeline.cpp.
+void spell_out(Graph& graph);
 /// MatMul, scale, mask, Softmax, MatMul → Attention; also simplifies Attention's masks and repeated key/value heads.
 void raise_attention(OnnxModel& model);
 

@@ -5,40 +5,19 @@
 #include <cstring>
 #include <limits>
 
-#include "tessera/kernels/cpu/attention_shape.h"
-#include "tessera/kernels/cpu/attention_tile.h"
-#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/attention_block.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/scratch.h"
-#include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/registry.h"
 
 namespace tessera::kernels {
 namespace {
 
-int64_t round_up(int64_t count, int64_t to) {
-  return (count + to - 1) / to * to;
-}
-
-/// Queries that pass the keys together: rows [first, first + rows) of the group·queries rows that share a key head.
-struct Block {
-  int64_t batch, kv_head, first, rows, lanes;
-};
-
-/// The keys that a query sees, [low, high), and its row of the mask, per lane of a block.
-template <typename Mask>
-struct Lanes {
-  std::array<int64_t, attention_lanes> low, high;
-  std::array<const Mask*, attention_lanes> mask;
-  int64_t first_key, end_key;  ///< of all lanes together
-  int64_t all_from, all_to;    ///< keys that every lane sees
-};
-
 template <typename T, typename Mask>
 class AttentionKernel : public Kernel {
  public:
   AttentionKernel(const AttentionShape& shape, bool with_mask, bool key_out, bool value_out)
-      : shape_(shape), with_mask_(with_mask), value_lanes_(round_up(shape.value_width, attention_vector)) {
+      : shape_(shape), blocks_(shape, with_mask), value_lanes_(round_up(shape.value_width, attention_vector)) {
     const int64_t heads = shape.batch * shape.kv_heads * shape.keys();
     if (shape.past > 0 && !key_out) key_at_ = shared_.add(sizeof(T) * heads * shape.width);
     if (shape.past > 0 && !value_out) value_at_ = shared_.add(sizeof(T) * heads * shape.value_width);
@@ -54,10 +33,10 @@ class AttentionKernel : public Kernel {
   void run(const KernelArgs& args) override {
     const AttentionShape& s = shape_;
     auto out = [&](size_t index) { return index < args.outputs.size() ? args.out<T>(index) : nullptr; };
-    auto past = [&](size_t index) { return index < args.inputs.size() ? args.in<T>(index) : nullptr; };
-    const Side key = gather({args.in<T>(1), s.k}, past(4), out(1), scratch_at<T>(args.scratch, key_at_), s.width);
-    const Side value =
-        gather({args.in<T>(2), s.v}, past(5), out(2), scratch_at<T>(args.scratch, value_at_), s.value_width);
+    const Side key =
+        gather({args.in<T>(1), s.k}, optional<T>(args, 4), out(1), scratch_at<T>(args.scratch, key_at_), s.width);
+    const Side value = gather({args.in<T>(2), s.v}, optional<T>(args, 5), out(2),
+                              scratch_at<T>(args.scratch, value_at_), s.value_width);
     const int64_t rows = s.group() * s.queries, blocks = round_up(rows, attention_lanes) / attention_lanes;
     const int64_t tasks = s.batch * s.kv_heads * blocks;
     const int64_t work = s.batch * s.kv_heads * rows * s.keys() * s.width;
@@ -99,88 +78,8 @@ class AttentionKernel : public Kernel {
     return {to, layout};
   }
 
-  int64_t query_head(const Block& block, int64_t row) const {
-    return block.kv_head * shape_.group() + (block.first + row) / shape_.queries;
-  }
-  int64_t query_position(const Block& block, int64_t row) const {
-    return (block.first + row) % shape_.queries;
-  }
-
-  Lanes<Mask> lanes_of(const Block& block, const KernelArgs& args) const {
-    const AttentionShape& s = shape_;
-    const int64_t* lengths = args.inputs.size() > 6 ? args.in<int64_t>(6) : nullptr;
-    const int64_t length = lengths ? lengths[block.batch] : s.keys();
-    const int64_t before = s.past > 0 ? s.past : lengths ? length - s.queries : 0;  // keys before the first query
-    Lanes<Mask> lanes;
-    lanes.low.fill(0);
-    lanes.high.fill(0);
-    lanes.first_key = s.keys();
-    lanes.end_key = lanes.all_from = 0;
-    lanes.all_to = s.keys();
-    for (int64_t row = 0; row < block.rows; ++row) {
-      const int64_t position = query_position(block, row), at = before + position;
-      int64_t low = 0, high = std::min({s.keys(), s.mask_keys, length});
-      if (s.causal) high = std::min(high, at + 1);
-      if (s.right_window >= 0) high = std::min(high, at + s.right_window + 1);
-      if (s.left_window >= 0) low = std::max(low, at - s.left_window);
-      lanes.low[row] = low;
-      lanes.high[row] = high;
-      if (low < high) {
-        lanes.first_key = std::min(lanes.first_key, low);
-        lanes.end_key = std::max(lanes.end_key, high);
-      }
-      lanes.all_from = std::max(lanes.all_from, low);
-      lanes.all_to = std::min(lanes.all_to, high);
-      lanes.mask[row] =
-          with_mask_ ? args.in<Mask>(3) + s.mask.at(block.batch, query_head(block, row), position) : nullptr;
-    }
-    return lanes;
-  }
-
-  /// Queries, scaled, as [width, lanes]; lanes beyond the rows are zero.
-  void load_queries(const Block& block, const T* q, float* queries) const {
-    const AttentionShape& s = shape_;
-    std::fill_n(queries, s.width * block.lanes, 0.0f);
-    for (int64_t row = 0; row < block.rows; ++row) {
-      const T* from = q + s.q.at(block.batch, query_head(block, row), query_position(block, row));
-      for (int64_t d = 0; d < s.width; ++d) queries[d * block.lanes + row] = static_cast<float>(from[d]) * s.scale;
-    }
-  }
-
-  /// Rows of a side's tile as float32, `padded` apart.
-  static void load_tile(const T* from, int64_t stride, int64_t count, int64_t width, int64_t padded, float* to) {
-    for (int64_t j = 0; j < count; ++j) {
-      if constexpr (converts)
-        widen_row(from + j * stride, to + j * padded, width);
-      else
-        std::copy_n(from + j * stride, width, to + j * padded);
-      std::fill_n(to + j * padded + width, padded - width, 0.0f);
-    }
-  }
-
-  void apply_mask(const Block& block, const Lanes<Mask>& lanes, int64_t first, int64_t count, float* scores) const {
-    constexpr float masked = -std::numeric_limits<float>::infinity();
-    if (with_mask_) {
-      const int64_t covered = std::min(count, shape_.mask_keys - first);
-      for (int64_t j = 0; j < covered; ++j)
-        for (int64_t row = 0; row < block.rows; ++row) {
-          float& score = scores[j * block.lanes + row];
-          if constexpr (std::is_same_v<Mask, bool>)
-            score = lanes.mask[row][first + j] ? score : masked;
-          else
-            score += static_cast<float>(lanes.mask[row][first + j]);
-        }
-    }
-    if (first >= lanes.all_from && first + count <= lanes.all_to) return;
-    std::array<int32_t, attention_lanes> low, high;
-    for (int64_t lane = 0; lane < block.lanes; ++lane) {
-      low[lane] = static_cast<int32_t>(std::clamp<int64_t>(lanes.low[lane] - first, 0, count));
-      high[lane] = static_cast<int32_t>(std::clamp<int64_t>(lanes.high[lane] - first, 0, count));
-    }
-    attention_hide(scores, count, block.lanes, low.data(), high.data());
-  }
-
-  void attend(const Block& block, const KernelArgs& args, const Side& key, const Side& value, void* scratch) const {
+  void attend(const AttentionBlock& block, const KernelArgs& args, const Side& key, const Side& value,
+              void* scratch) const {
     const AttentionShape& s = shape_;
     float* queries = scratch_at<float>(scratch, queries_at_);
     float* scores = scratch_at<float>(scratch, scores_at_);
@@ -188,8 +87,8 @@ class AttentionKernel : public Kernel {
     std::array<float, attention_lanes> most, sums{}, corrections;
     most.fill(-std::numeric_limits<float>::infinity());
     std::fill_n(result, block.rows * value_lanes_, 0.0f);
-    load_queries(block, args.in<T>(0), queries);
-    const Lanes<Mask> lanes = lanes_of(block, args);
+    blocks_.load_turned(block, args.in<T>(0), s.q, s.width, s.scale, queries);
+    const AttentionLanes<Mask> lanes = blocks_.lanes_of(block, optional<Mask>(args, 3), optional<int64_t>(args, 6));
     for (int64_t first = lanes.first_key; first < lanes.end_key; first += attention_keys) {
       const int64_t count = std::min(attention_keys, lanes.end_key - first);
       const T* key_rows = key.data + key.layout.at(block.batch, block.kv_head, first);
@@ -198,7 +97,7 @@ class AttentionKernel : public Kernel {
       int64_t key_stride = key.layout.position, value_stride = value.layout.position;
       if constexpr (converts) {
         float* tile = scratch_at<float>(scratch, keys_at_);
-        load_tile(key_rows, key_stride, count, s.width, s.width, tile);
+        load_attention_rows(key_rows, key_stride, count, s.width, s.width, tile);
         keys = tile;
         key_stride = s.width;
       } else {
@@ -206,11 +105,11 @@ class AttentionKernel : public Kernel {
       }
       attention_scores(keys, key_stride, count, s.width, queries, block.lanes, scores);
       if (s.softcap > 0) attention_softcap(scores, count * block.lanes, s.softcap);
-      apply_mask(block, lanes, first, count, scores);
+      blocks_.apply_mask(block, lanes, first, count, scores);
       attention_softmax(scores, count, block.lanes, most.data(), sums.data(), corrections.data());
       if (copies_values()) {
         float* tile = scratch_at<float>(scratch, values_at_);
-        load_tile(value_rows, value_stride, count, s.value_width, value_lanes_, tile);
+        load_attention_rows(value_rows, value_stride, count, s.value_width, value_lanes_, tile);
         values = tile;
         value_stride = value_lanes_;
       } else if constexpr (!converts) {
@@ -222,13 +121,18 @@ class AttentionKernel : public Kernel {
     for (int64_t row = 0; row < block.rows; ++row) {
       // A query that sees no key gives zeros (ONNX Attention, fully masked rows).
       const float divisor = sums[row] == 0 ? 1.0f : sums[row];
-      T* y = args.out<T>() + s.y.at(block.batch, query_head(block, row), query_position(block, row));
+      T* y = args.out<T>() + blocks_.at(s.y, block, row);
       for (int64_t d = 0; d < s.value_width; ++d) y[d] = static_cast<T>(result[row * value_lanes_ + d] / divisor);
     }
   }
 
+  template <typename E>
+  static const E* optional(const KernelArgs& args, size_t index) {
+    return index < args.inputs.size() ? args.in<E>(index) : nullptr;
+  }
+
   AttentionShape shape_;
-  bool with_mask_;
+  AttentionBlocks<Mask> blocks_;
   int64_t value_lanes_;  // value_width, padded to whole vectors
   ScratchPlan shared_;   // of all threads
   ScratchPlan own_;      // of one
@@ -267,6 +171,7 @@ std::vector<KernelEntry> attention_kernels() {
        .strided = {0, 1, 2},
        .strides_result = true},
   };
+  entries.push_back(attention_gradient_kernel());
   for (KernelEntry& entry : rotary_kernels()) entries.push_back(std::move(entry));
   return entries;
 }

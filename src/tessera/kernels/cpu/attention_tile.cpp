@@ -1,5 +1,6 @@
 #include "tessera/kernels/cpu/attention_tile.h"
 
+#include <array>
 #include <limits>
 
 #include "tessera/base/multiversion.h"
@@ -108,6 +109,51 @@ TESSERA_MULTIVERSION void hide(float* __restrict scores, int64_t count, int64_t 
   }
 }
 
+TESSERA_MULTIVERSION void raise_most(const float* __restrict scores, int64_t count, int64_t lanes,
+                                     float* __restrict most) {
+  for (int64_t j = 0; j < count; ++j) {
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; ++i) most[i] = scores[j * lanes + i] > most[i] ? scores[j * lanes + i] : most[i];
+  }
+}
+
+TESSERA_MULTIVERSION void weights_of(float* __restrict scores, int64_t count, int64_t lanes,
+                                     const float* __restrict most, float* __restrict sums) {
+  for (int64_t j = 0; j < count; ++j) {
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; ++i) {
+      const float shift = most[i] == minus_infinity ? 0.0f : most[i];
+      const float weight = vector_math::exp(scores[j * lanes + i] - shift);
+      scores[j * lanes + i] = weight;
+      sums[i] += weight;
+    }
+  }
+}
+
+TESSERA_MULTIVERSION void score_gradients(float* __restrict weights, float* __restrict products, int64_t count,
+                                          int64_t lanes, const float* __restrict sums, const float* __restrict row,
+                                          float scale) {
+  float inverse[attention_lanes];
+#pragma omp simd
+  for (int64_t i = 0; i < lanes; ++i) inverse[i] = sums[i] == 0 ? 0.0f : 1.0f / sums[i];
+  for (int64_t j = 0; j < count; ++j) {
+#pragma omp simd
+    for (int64_t i = 0; i < lanes; ++i) {
+      const float probability = weights[j * lanes + i] * inverse[i];
+      weights[j * lanes + i] = probability;
+      products[j * lanes + i] = probability * (products[j * lanes + i] - row[i]) * scale;
+    }
+  }
+}
+
+// Factors with which a product is added to what is there.
+constexpr auto ones = [] {
+  std::array<float, attention_lanes> factors{};
+  factors.fill(1);
+  return factors;
+}();
+static_assert(attention_keys <= attention_lanes);
+
 }  // namespace
 
 void attention_scores(const float* keys, int64_t stride, int64_t count, int64_t width, const float* queries,
@@ -130,6 +176,29 @@ void attention_accumulate(const float* weights, int64_t count, int64_t lanes, in
 
 void attention_hide(float* scores, int64_t count, int64_t lanes, const int32_t* low, const int32_t* high) {
   hide(scores, count, lanes, low, high);
+}
+
+void attention_most(const float* scores, int64_t count, int64_t lanes, float* most) {
+  raise_most(scores, count, lanes, most);
+}
+
+void attention_weights(float* scores, int64_t count, int64_t lanes, const float* most, float* sums) {
+  weights_of(scores, count, lanes, most, sums);
+}
+
+void attention_score_gradients(float* weights, float* products, int64_t count, int64_t lanes, const float* sums,
+                               const float* row, float scale) {
+  score_gradients(weights, products, count, lanes, sums, row, scale);
+}
+
+void attention_add_outer(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* right,
+                         int64_t width, float* result, int64_t result_stride) {
+  product({weights, lanes, 1}, right, width, rows, result, result_stride, count, width, ones.data());
+}
+
+void attention_add(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* values,
+                   int64_t stride, int64_t width, float* result) {
+  product({weights, 1, lanes}, values, stride, count, result, width, rows, width, ones.data());
 }
 
 }  // namespace tessera::kernels

@@ -10,7 +10,15 @@
 ///     carry   : most', sums' of each lane     attention_softmax      scores become exp(score - most')
 ///     result  = result · exp(most - most') + scoresᵀ · v             attention_accumulate
 ///
-/// and in the end result / sums is the attention (Milakov and Gimelshein 2018; Dao et al. 2022).
+/// and in the end result / sums is the attention (Milakov and Gimelshein 2018; Dao et al. 2022). The gradient keeps all
+/// of a block's scores, so that their maximum is known before they become weights:
+///
+///     most                                   attention_most
+///     scores  = exp(score - most), and sums   attention_weights
+///     products = v · g                        attention_scores
+///     scores, products = p, p∘(products - row)·scale   attention_score_gradients, with p = scores / sums
+///     dv, dk  += scores · g, products · q     attention_add_outer    [keys, lanes] · [lanes, width]
+///     dq      += productsᵀ · k                attention_add
 namespace tessera::kernels {
 
 constexpr int64_t attention_lanes = 64;   ///< queries of a block at most
@@ -35,5 +43,26 @@ void attention_softmax(float* scores, int64_t count, int64_t lanes, float* most,
 /// `result` [rows, width] for the first `rows` lanes.
 void attention_accumulate(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* values,
                           int64_t stride, int64_t width, const float* corrections, float* result);
+
+/// Raises each lane's maximum to that of a tile of scores.
+void attention_most(const float* scores, int64_t count, int64_t lanes, float* most);
+
+/// Turns a tile's scores into weights, exp(score - most), and adds these to their lane's sum. Lanes whose maximum is
+/// -infinity get zeros.
+void attention_weights(float* scores, int64_t count, int64_t lanes, const float* most, float* sums);
+
+/// Turns weights into probabilities p = weight / sum (0 for a lane whose sum is 0), and the products of values with
+/// the result's gradient into the gradient of unscaled scores, p·(product - row)·scale.
+void attention_score_gradients(float* weights, float* products, int64_t count, int64_t lanes, const float* sums,
+                               const float* row, float scale);
+
+/// result [count, width], rows `result_stride` apart, += weights [count, lanes] · rows [rows, width] that are `width`
+/// apart; width a multiple of attention_vector.
+void attention_add_outer(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* right,
+                         int64_t width, float* result, int64_t result_stride);
+
+/// result [rows, width] += weightsᵀ · values, as attention_accumulate without corrections.
+void attention_add(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* values,
+                   int64_t stride, int64_t width, float* result);
 
 }  // namespace tessera::kernels
