@@ -105,6 +105,9 @@ struct Plan {
   /// "NAME=[dp, ...]": how parameters and other states are stored between runs, whatever layout their uses compute in.
   /// Written as annotations are; the first that names a state wins. What none names is stored as its uses want it.
   std::vector<Annotation> storage;
+  /// States and parameters, '*' matching any characters, whose gathered form stays from the first use in a run to the
+  /// last, instead of being gathered for each: less communication for more memory.
+  std::vector<std::string> keep_gathered;
   /// Which results of a training step's forward pass the backward pass computes again, instead of holding them:
   ///   "" or "none"    none;
   ///   "selective"     all but what products with parameters, convolutions, attention and communications make;
@@ -123,8 +126,8 @@ struct Plan {
   std::string mesh;
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
-  /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "shapes": {"batch": 8}, "recompute": "full", "dtype":
-  /// "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
+  /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
+  /// "full", "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16". Throws a user error

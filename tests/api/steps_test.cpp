@@ -148,6 +148,39 @@ Counts counts_of(const StepCase& step) {
   return counts;
 }
 
+// The gathered form of what is stored may stay: then it is gathered once, and more memory is needed.
+TEST(KeptGathered, is_gathered_once_for_forward_and_backward) {
+  const auto compiled = [](std::vector<std::string> kept) {
+    Plan plan;
+    plan.states = {"*=next.*"};
+    plan.storage = {{"*=[dp,...]"}};
+    plan.keep_gathered = std::move(kept);
+    return compile(Model::load(kStepsFolder + "gpt-adamw/model.onnx"), Mesh::parse("dp=2"), plan);
+  };
+  const auto gathers = [](const Program& program) {
+    int64_t count = 0;
+    for (const CollectiveSummary& entry : program.summary().collectives)
+      if (entry.kind == "all_gather") count += entry.count;
+    return count;
+  };
+  const Program anew = compiled({}), kept = compiled({"*"});
+  const int64_t once = gathers(kept);
+  EXPECT_EQ(gathers(anew) - once, 14) << "the uses of the backward pass";
+  EXPECT_LT(anew.figures(0).peak_bytes, kept.figures(0).peak_bytes);
+  const int64_t some = gathers(compiled({"blocks.0*"}));
+  EXPECT_LT(once, some);
+  EXPECT_LT(some, gathers(anew));
+  const auto batches = read_npz(kStepsFolder + "gpt-adamw/losses.npz");
+  Session a(anew, test::one_thread()), b(kept, test::one_thread());
+  for (int64_t i = 0; i < 3; ++i) {
+    const Tensors batch = {{"x", slice_of(batches.at("x"), i)}, {"y", slice_of(batches.at("y"), i)}};
+    test::expect_same(a.run(batch), b.run(batch));
+  }
+  test::expect_same(a.states(), b.states());
+  EXPECT_THAT([&] { compiled({"no such*"}); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("matches no state or parameter that is stored split")));
+}
+
 // What a step has to communicate, and no more.
 TEST(StepCommunication, is_a_reduction_for_each_gradient_on_replicas) {
   EXPECT_EQ(counts_of({"mlp-sgd", "dp=2", "", ""}), (Counts{{"all_reduce dp", 4 + 1}})) << "four gradients, the loss";

@@ -591,6 +591,105 @@ TEST_F(Semantics, AParameterThatIsUsedTwiceHasTheSumOfItsGradients) {
   expect_near(one.first_gradients.at("w"), floats({6, 6}, sum), "w");
 }
 
+// 15: stages on ranks of their own, with one or several micro-batches on the way.
+TEST_F(Semantics, StagesOnOtherRanksChangeNoValue) {
+  const Model model = this->model(block_text(6, 3));
+  Training training = with_sgd();
+  training.sizes = {{"b", 8}, {"s", 6}};
+  const std::vector<Tensors> batches = {tokens(8, 6, 1), tokens(8, 6, 2)};
+  for (int micro_batches : {1, 4}) {
+    SCOPED_TRACE(micro_batches);
+    training.micro_batches = micro_batches;
+    const Trained one = train(model, training, {"dp=1", ""}, batches);
+    for (const std::string mesh : {"pp=2", "pp=2,dp=2"}) {
+      SCOPED_TRACE(mesh);
+      const TrainingStep step = training_step(model, training);
+      std::vector<std::string> outputs = {"loss", "grad_norm"};
+      for (const std::string& parameter : step.parameters) outputs.push_back("grad." + parameter);
+      Plan plan;
+      if (mesh != "pp=2") plan.presets = "dp";
+      for (const char* name : {"x*", "n1*", "q*", "k*", "v*", "c*", "o*"})
+        plan.places.push_back({std::string(name) + "=pp:0"});
+      for (const char* name : {"n2*", "u*", "a*", "w*", "logits*"})
+        plan.places.push_back({std::string(name) + "=pp:1"});
+      Session session(compile(step.model.with_outputs(outputs), Mesh::parse(mesh), plan), one_thread());
+      expect_near(run_steps(session, batches), one);
+    }
+  }
+}
+
+// 16: a sequence that is dealt out head and tail together. Positions and the mask are inputs, so that they can be
+// permuted with the tokens.
+constexpr std::string_view kPositioned = R"(
+positioned (int64[b, s] ids, int64[b, s] positions, bool[b, 1, s, s] seen) => (float[b, s, 17] logits) <
+    float[17, 6] embed, float[8, 6] place, float[6, 6] wq, float[6, 6] wk, float[6, 6] wv, float[6, 17] head,
+    int64[4] heads = {0, 0, 2, 3}, int64[3] flat = {0, 0, 6}> {
+  e = Gather (embed, ids)
+  p = Gather (place, positions)
+  x = Add (e, p)
+  q = MatMul (x, wq)
+  k = MatMul (x, wk)
+  v = MatMul (x, wv)
+  q4 = Reshape (q, heads)
+  k4 = Reshape (k, heads)
+  v4 = Reshape (v, heads)
+  qt = Transpose <perm = [0, 2, 1, 3]> (q4)
+  kt = Transpose <perm = [0, 2, 3, 1]> (k4)
+  vt = Transpose <perm = [0, 2, 1, 3]> (v4)
+  raw = MatMul (qt, kt)
+  least = Constant <value_float = -1e9> ()
+  scores = Where (seen, raw, least)
+  probabilities = Softmax <axis = -1> (scores)
+  c = MatMul (probabilities, vt)
+  ct = Transpose <perm = [0, 2, 1, 3]> (c)
+  cf = Reshape (ct, flat)
+  r = Add (x, cf)
+  logits = MatMul (r, head)
+})";
+
+/// The same samples with their tokens in this order, and the mask by positions.
+Tensors in_order(const Tensors& tokens, const std::vector<int64_t>& order, bool with_positions = true) {
+  const int64_t rows = tokens.at("ids").dims[0], length = static_cast<int64_t>(order.size());
+  std::vector<int64_t> ids, labels, positions;
+  std::vector<char> seen;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < length; ++i) {
+      const auto from = static_cast<size_t>(row * length + order[static_cast<size_t>(i)]);
+      ids.push_back(tokens.at("ids").as<int64_t>()[from]);
+      labels.push_back(tokens.at("labels").as<int64_t>()[from]);
+      positions.push_back(with_positions ? order[static_cast<size_t>(i)] : i);
+      for (int64_t j = 0; j < length; ++j)
+        seen.push_back(with_positions ? order[static_cast<size_t>(j)] <= order[static_cast<size_t>(i)] : j <= i);
+    }
+  Tensor mask = Tensor::of(DType::uint8, {rows, 1, length, length}, std::vector<uint8_t>(seen.begin(), seen.end()));
+  mask.dtype = DType::boolean;
+  return {{"ids", integers({rows, length}, ids)},
+          {"labels", integers({rows, length}, labels)},
+          {"positions", integers({rows, length}, positions)},
+          {"seen", mask}};
+}
+
+TEST_F(Semantics, ASequenceMayBeDealtOutInAnyOrderWithItsPositionsLabelsAndMask) {
+  const Model model = this->model(kPositioned);
+  const Tensors sample = tokens(4, 8, 1);
+  const std::vector<int64_t> as_it_is = {0, 1, 2, 3, 4, 5, 6, 7}, head_and_tail = {0, 1, 6, 7, 2, 3, 4, 5};
+  const std::vector<std::string> annotations = {"ids=[-,cp]", "labels=[-,cp]", "positions=[-,cp]", "seen=[-,-,cp,-]"};
+  const auto trained = [&](const Tensors& batch, const std::string& mesh, bool split) {
+    Session session(program_of(model, with_sgd(), {mesh, ""}, split ? annotations : std::vector<std::string>{}),
+                    one_thread());
+    return run_steps(session, {batch, batch});
+  };
+  const Trained one = trained(in_order(sample, as_it_is), "cp=1", false);
+  for (const std::string mesh : {"cp=2", "cp=4", "cp=3"}) {
+    SCOPED_TRACE(mesh);
+    expect_near(trained(in_order(sample, as_it_is), mesh, true), one);
+    expect_near(trained(in_order(sample, head_and_tail), mesh, true), one);
+  }
+  // Tokens that are permuted without their positions and mask are others.
+  const Trained wrong = trained(in_order(sample, head_and_tail, false), "cp=2", true);
+  EXPECT_GT(std::abs(wrong.losses[0] - one.losses[0]), 1e-3);
+}
+
 // The same layout gives the same bits, whatever the ranks' order in time.
 TEST_F(Semantics, ALayoutGivesTheSameBitsInEveryRun) {
   const Model model = this->model(block_text(6, 3));

@@ -88,6 +88,9 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
         plan.states.push_back(text_of(entry, source, key, R"(["*=next.*"])"));
     else if (key == "store")
       read_list(plan.storage, value, source, key, R"(["*=[dp,...]"])");
+    else if (key == "keep_gathered")
+      for (const Json& entry : list_of(value, source, key, R"(["head*"])"))
+        plan.keep_gathered.push_back(text_of(entry, source, key, R"(["head*"])"));
     else if (key == "recompute")
       plan.recompute = text_of(value, source, key, R"("full")");
     else if (key == "shapes")
@@ -97,7 +100,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, recompute, shapes, dtype",
+           "store, keep_gathered, recompute, shapes, dtype",
            source, key);
   }
   return plan;
@@ -117,6 +120,7 @@ std::string Plan::to_json() const {
   for (const Annotation& place : places) json["places"].push_back(place.text);
   if (!states.empty()) json["states"] = states;
   for (const Annotation& store : storage) json["store"].push_back(store.text);
+  if (!keep_gathered.empty()) json["keep_gathered"] = keep_gathered;
   if (!recompute.empty()) json["recompute"] = recompute;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
@@ -138,6 +142,7 @@ Plan Plan::over(const Plan& weaker) const {
   both.places.insert(both.places.end(), weaker.places.begin(), weaker.places.end());
   both.states.insert(both.states.end(), weaker.states.begin(), weaker.states.end());
   both.storage.insert(both.storage.end(), weaker.storage.begin(), weaker.storage.end());
+  both.keep_gathered.insert(both.keep_gathered.end(), weaker.keep_gathered.begin(), weaker.keep_gathered.end());
   both.shapes.insert(weaker.shapes.begin(), weaker.shapes.end());
   return both;
 }

@@ -50,6 +50,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
     asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   for (const Plan::Annotation& store : plan.storage)
     asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
+  asked.keep_gathered = plan.keep_gathered;
   asked.recompute = passes::Recompute::parse(plan.recompute);
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);

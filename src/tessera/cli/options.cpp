@@ -119,13 +119,20 @@ void PlanOptions::declare(CLI::App& app) {
                  "May be repeated; the first wins")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--keep-gathered", keep_gathered,
+                 "parameters that are stored split, but stay gathered from their first use in a step to their last "
+                 "('*' for all: FSDP without resharding after the forward pass), as 'head*,embed*'")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--recompute", recompute,
                  "what a training step's backward pass computes again instead of holding it: none; selective: all but "
                  "products with parameters, convolutions and attention; full: all but what lies between blocks; auto: "
                  "the least work that fits into --memory-limit; or names of results, as 'h.*.gelu,h.*.ln'");
-  app.add_option("--plan", plan_path,
-                 "JSON file with mesh, presets, annotations, places, states, store, recompute, shapes, dtype; options "
-                 "come before it");
+  app.add_option(
+      "--plan", plan_path,
+      "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, shapes, dtype; "
+      "options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype, "what a float32 model computes in: float32 (fp32) or bfloat16 (bf16)");
 }
@@ -146,6 +153,7 @@ Plan PlanOptions::plan() const {
   for (const std::string& place : places) plan.places.push_back({place, "place"});
   plan.states = states;
   for (const std::string& store : storage) plan.storage.push_back({store, "store"});
+  plan.keep_gathered = keep_gathered;
   plan.recompute = recompute;
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
@@ -184,8 +192,8 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
-         !states.empty() || !storage.empty() || !recompute.empty() || !plan_path.empty() || !dtype.empty() ||
-         !shapes.empty() || !own.empty();
+         !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !plan_path.empty() ||
+         !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -193,7 +201,8 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
     throw Error(ErrorKind::user, "run",
                 path +
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
-                    "out --mesh, --topology, --preset, --annotate, --place, --state, --store, --recompute, --plan, "
+                    "out --mesh, --topology, --preset, --annotate, --place, --state, --store, --keep-gathered, "
+                    "--recompute, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
                     "model itself");
@@ -201,10 +210,10 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
   if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !states.empty() ||
-      !storage.empty() || !recompute.empty() || !plan_path.empty() || !dtype.empty())
+      !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !plan_path.empty() || !dtype.empty())
     mistake("join", path +
                         " is split already, so that its layouts are fixed; leave out --topology, --preset, "
-                        "--annotate, --place, --state, --store, --recompute, --plan and --dtype");
+                        "--annotate, --place, --state, --store, --keep-gathered, --recompute, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {

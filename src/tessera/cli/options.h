@@ -54,7 +54,7 @@ struct PlanOptions {
   void refuse_for_split(const std::string& path) const;
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
-  std::vector<std::string> annotations, places, states, storage, own;
+  std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
   std::string recompute;
 };
 

@@ -169,6 +169,7 @@ class Train : public Command {
     if (!evaluated_) return std::nullopt;
     Plan forward = plan;
     forward.recompute.clear();
+    forward.keep_gathered.clear();
     const Program program = compile(evaluation(model, training), plan_.mesh(plan), forward, {{}, {}, plan_.topology()});
     SessionOptions options = run_.session(console);
     options.share_states = &session;

@@ -152,6 +152,7 @@ class Compiler {
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage_);
     observe("propagate", [this] { return propagated_text(); });
     result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage_);
+    keep_gathered();
     review_presets(annotations);
     for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
       result_.warnings.push_back(std::move(warning));
@@ -329,6 +330,24 @@ class Compiler {
              request.pattern, request.entries(), request.has_ellipsis() ? " or more" : "", request.sharding);
     }
     return storage;
+  }
+
+  // All uses of these states, and of what is made of these alone, share one gathering.
+  void keep_gathered() {
+    if (options_.keep_gathered.empty()) return;
+    spmd::Storage anew = storage_;
+    std::vector<std::string_view> names;
+    for (const auto& [state, sharding] : storage_) names.push_back(state->name);
+    std::sort(names.begin(), names.end());
+    for (const std::string& pattern : options_.keep_gathered) {
+      const size_t before = anew.size();
+      std::erase_if(anew, [&](const auto& entry) { return glob_matches(pattern, entry.first->name); });
+      const auto matches = [&](std::string_view name) { return glob_matches(pattern, name); };
+      if (anew.size() == before && std::none_of(names.begin(), names.end(), matches))
+        fail("store", "--keep-gathered: '{}' matches no state or parameter that is stored split{}; store it so first",
+             pattern, nearest_names(names, pattern));
+    }
+    result_.decisions.fetched = spmd::fetched_values(graph(), anew);
   }
 
   // ": 'up' is [8, 32], 'down' is [32, 8], …" of the first that carry data.

@@ -47,6 +47,7 @@ struct CompileOptions {
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   std::vector<PlaceRequest> places;            ///< those of higher precedence first
   std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first
+  std::vector<std::string> keep_gathered;      ///< of states, whose gathered form stays for all uses
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
   std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
