@@ -7,6 +7,7 @@
 
 #include "api/trained_on_meshes.h"
 #include "tessera/error.h"
+#include "tessera/onnx/import.h"
 
 namespace tessera::test {
 namespace {
@@ -240,6 +241,28 @@ TEST_F(TrainingSteps, giveSomeStatesWithoutTheOthers) {
     EXPECT_THROW(session.states({"w", "absent"}), Error);
   }
 }
+
+class WrittenSteps : public testing::TestWithParam<std::string> {};
+
+TEST_P(WrittenSteps, areInOnnxsOwnOperatorsAsOnnxSpellsThem) {
+  const std::string folder = std::string(TESSERA_TEST_DATA) + "/models/training/" + GetParam() + "/";
+  Training training;
+  if (GetParam() == "mlp") training.loss = "mse";
+  const TemporaryFolder written;
+  const std::filesystem::path path = written / "step.onnx";
+  training_step(Model::load(folder + "model.onnx"), training).write(path);
+  const OnnxModel step = import_model(path);
+  for (const auto& node : step.graph->nodes()) {
+    EXPECT_EQ(node->domain, "") << node->label();
+    if (!node->is("RotaryEmbedding") || node->input(3)) continue;
+    const Value* cache = node->input(1);
+    ASSERT_TRUE(cache->producer) << "caches of the file have one row of positions for all samples";
+    EXPECT_TRUE(cache->producer->is("Expand"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, WrittenSteps, testing::Values("gpt", "llama", "mlp", "cnn"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace tessera::test

@@ -133,7 +133,11 @@ TEST_F(TrainCommand, writes_a_step_that_runs_alike) {
                           " --outputs " + at("out.npz"));
   ASSERT_EQ(ran.code, 0) << ran.err;
   const Tensor losses = read_npz(at("out.npz")).at("loss");
-  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(losses.as<float>()[i], own.at("losses")[i].get<float>());
+  // Bodies of ordinary operators, in the places of ours, round differently.
+  for (size_t i = 0; i < 5; ++i) {
+    const float loss = own.at("losses")[i].get<float>();
+    EXPECT_NEAR(losses.as<float>()[i], loss, 1e-5 * loss);
+  }
   // Without --shapes the sizes stay open.
   EXPECT_EQ(tessera("train " + gpt_ + " --emit " + at("open.onnx")).code, 0);
   const Ran open = tessera("run " + at("open.onnx") + " --state '*=next.*' --steps 5 --inputs " + at("five.npz") +

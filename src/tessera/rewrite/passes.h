@@ -23,7 +23,8 @@ void key_dropout(OnnxModel& model);
 /// Turns a node of an ONNX operator that draws random numbers into ones of ops/random.h; false for other nodes. Its
 /// operands have types; its results get them.
 bool lower_random(Graph& graph, Node& node);
-/// Infers all types, and lowers what is random; values whose elements are known become constants or expressions, and no Shape is left.
+/// Infers all types, and lowers what is random; values whose elements are known become constants or expressions, and no
+/// Shape is left.
 void fold(OnnxModel& model);
 /// The same for a model with operators that ops/ does not know: `infer_other` sets the types of their results, and may
 /// put nodes before them or turn them into other operators.
@@ -47,8 +48,8 @@ void raise_normalization(OnnxModel& model);
 void raise_activation(OnnxModel& model);
 /// x·cos + rotate_half(x)·sin → RotaryEmbedding.
 void raise_rotary(OnnxModel& model);
-/// Replaces the operators of our own that have bodies of ordinary ones (OpDef::body) by these, for engines that do not
-/// know the operators. No pass of pipeline.cpp.
+/// Brings a graph to what other engines know: operators of our own give way to their bodies (OpDef::body), and operands
+/// broadcast no further than ONNX allows. No pass of pipeline.cpp.
 void spell_out(Graph& graph);
 /// MatMul, scale, mask, Softmax, MatMul → Attention; also simplifies Attention's masks and repeated key/value heads.
 void raise_attention(OnnxModel& model);

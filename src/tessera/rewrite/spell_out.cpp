@@ -8,16 +8,21 @@
 namespace tessera::rewrite {
 namespace {
 
-// Nodes that were appended take the place of the node that they replace.
-void spell_out(Graph& graph, Node* node, const ops::OpDef& op, std::vector<Node*>& order) {
-  const size_t before = graph.nodes().size();
-  const auto named = std::find_if(node->outputs.begin(), node->outputs.end(), [](const Value* v) { return v; });
-  ops::NodeBuilder builder(graph, (*named)->name);
-  const std::vector<Value*> results = op.body(builder, *node);
-  for (size_t n = before; n < graph.nodes().size(); ++n) order.push_back(graph.nodes()[n].get());
-  for (size_t r = 0; r < node->outputs.size(); ++r)
-    if (Value* result = node->outputs[r]) replace(graph, result, results[r]);
-  graph.erase(node);
+// "" for a node without results.
+std::string name_of_first(const Node& node) {
+  const auto first = std::find_if(node.outputs.begin(), node.outputs.end(), [](const Value* value) { return value; });
+  return first == node.outputs.end() ? "" : (*first)->name;
+}
+
+// ONNX's operator has no caches that broadcast over the batch, as ours may.
+void repeat_caches(ops::NodeBuilder& builder, Node* node) {
+  if (node->input(3)) return;
+  const Shape& data = node->input(0)->shape();
+  for (size_t i : {1, 2}) {
+    Value* cache = node->input(i);
+    const Shape whole = {data[0], data[data.size() - 2], cache->shape().back()};
+    if (cache->shape() != whole) builder.graph.set_input(node, i, builder.expand(cache, whole));
+  }
 }
 
 }  // namespace
@@ -26,10 +31,20 @@ void spell_out(Graph& graph) {
   std::vector<Node*> order;
   for (Node* node : nodes_of(graph)) {
     const ops::OpDef* op = ops::find_op(node->op_type, node->domain);
-    if (op && op->body)
-      spell_out(graph, node, *op, order);
-    else
+    const size_t before = graph.nodes().size();
+    ops::NodeBuilder builder(graph, name_of_first(*node));
+    std::vector<Value*> results;
+    if (op && op->body) results = op->body(builder, *node);
+    if (node->is("RotaryEmbedding")) repeat_caches(builder, node);
+    // What was appended takes the node's place, or stands before it.
+    for (size_t n = before; n < graph.nodes().size(); ++n) order.push_back(graph.nodes()[n].get());
+    if (results.empty()) {
       order.push_back(node);
+      continue;
+    }
+    for (size_t r = 0; r < node->outputs.size(); ++r)
+      if (Value* result = node->outputs[r]) replace(graph, result, results[r]);
+    graph.erase(node);
   }
   graph.arrange(order);
 }
