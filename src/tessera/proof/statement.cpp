@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/buckets.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/always_equal.h"
 
@@ -62,11 +63,13 @@ Communication statement_of(const Node& node, comm::Kind kind) {
   result.dim = node.get_int("dim", -1);
   result.split_dim = node.get_int("split_dim", -1);
   result.concat_dim = node.get_int("concat_dim", -1);
+  if (const auto* bucket = node.get<int64_t>(dialect::kBucketAttribute)) result.bucket = *bucket;
   if (kind == comm::Kind::permute) result.targets = node.get_ints("targets");
   return result;
 }
 
 std::vector<Communication> communications_of(const spmd::Program& program) {
+  dialect::buckets_of(*program.graph);
   std::vector<Communication> all;
   for (const auto& node : program.graph->nodes())
     if (auto kind = dialect::kind_of(*node)) {
