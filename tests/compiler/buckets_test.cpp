@@ -1,4 +1,6 @@
 // Collectives that start as one: how a rank's plan runs them.
+#include "tessera/dialect/buckets.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +8,6 @@
 
 #include "runtime/checked_world.h"
 #include "tessera/compiler/compile.h"
-#include "tessera/dialect/buckets.h"
 #include "tessera/ir/text.h"
 #include "tessera/runtime/executor.h"
 
@@ -25,16 +26,16 @@ constexpr std::string_view kTwoSums =
     "  h = Neg (q)\n"
     "}\n";
 
-Tensor numbers(Dims dims, int seed) {
+Tensor whole_numbers(Dims dims, int seed) {
   std::vector<float> elements(static_cast<size_t>(count_of(dims)));
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<float>((i * 7 + seed) % 11) - 5;
   return Tensor::of(DType::float32, std::move(dims), elements);
 }
 
-const std::map<std::string, Tensor> kInputs = {
-    {"x", numbers({5, 6}, 1)}, {"a", numbers({6, 7}, 2)}, {"b", numbers({6, 3}, 3)}};
+const std::map<std::string, Tensor> kTwoInputs = {
+    {"x", whole_numbers({5, 6}, 1)}, {"a", whole_numbers({6, 7}, 2)}, {"b", whole_numbers({6, 3}, 3)}};
 
-Compiled compiled(const std::string& mesh, const std::vector<std::string>& annotations, int64_t bucket_bytes) {
+Compiled in_buckets(const std::string& mesh, const std::vector<std::string>& annotations, int64_t bucket_bytes) {
   CompileOptions options;
   options.mesh = Mesh::parse(mesh);
   options.bucket_bytes = bucket_bytes;
@@ -43,8 +44,8 @@ Compiled compiled(const std::string& mesh, const std::vector<std::string>& annot
   return compile(parse_text(kTwoSums), options);
 }
 
-std::unique_ptr<runtime::Executor> executor(const Compiled& compiled, bool keep_all = false,
-                                            const std::string& device = "cpu") {
+std::unique_ptr<runtime::Executor> executor_of(const Compiled& compiled, bool keep_all = false,
+                                               const std::string& device = "cpu") {
   runtime::ExecutorOptions options;
   options.threads_per_rank = 1;
   options.keep_all = keep_all;
@@ -61,26 +62,27 @@ void expect_same(const std::map<std::string, Tensor>& made, const std::map<std::
   }
 }
 
-struct Case {
+struct BucketCase {
   const char* name;
   const char* mesh;
   std::vector<std::string> annotations;
   const char* collective;
 };
 
-class BucketsOf : public testing::TestWithParam<Case> {};
+class BucketsOf : public testing::TestWithParam<BucketCase> {};
 
 TEST_P(BucketsOf, give_the_same_bits) {
-  const Case& given = GetParam();
-  const Compiled one = compiled(given.mesh, given.annotations, 1 << 20), alone = compiled(given.mesh, given.annotations, 0);
+  const BucketCase& given = GetParam();
+  const Compiled one = in_buckets(given.mesh, given.annotations, 1 << 20),
+                 alone = in_buckets(given.mesh, given.annotations, 0);
   const auto buckets = dialect::buckets_of(*one.program->graph);
   ASSERT_EQ(buckets.size(), 1u);
   EXPECT_EQ(buckets[0].size(), 2u);
   EXPECT_EQ(buckets[0][0]->op_type, given.collective);
-  const auto wanted = executor(alone)->run(kInputs);
-  expect_same(executor(one)->run(kInputs), wanted);
-  expect_same(executor(one, true)->run(kInputs), wanted);
-  expect_same(executor(one, false, "simulated")->run(kInputs), wanted);
+  const auto wanted = executor_of(alone)->run(kTwoInputs);
+  expect_same(executor_of(one)->run(kTwoInputs), wanted);
+  expect_same(executor_of(one, true)->run(kTwoInputs), wanted);
+  expect_same(executor_of(one, false, "simulated")->run(kTwoInputs), wanted);
   EXPECT_THAT(runtime::machine_text_of_rank(runtime::RankPrograms::same(one.program), 0, {}, {}),
               HasSubstr(std::string("start ") + given.collective))
       << "and the next one with it";
@@ -88,8 +90,9 @@ TEST_P(BucketsOf, give_the_same_bits) {
 
 // A tool may move what computes between them, as the program was before.
 TEST_P(BucketsOf, run_where_the_last_stands) {
-  const Case& given = GetParam();
-  const Compiled one = compiled(given.mesh, given.annotations, 1 << 20), alone = compiled(given.mesh, given.annotations, 0);
+  const BucketCase& given = GetParam();
+  const Compiled one = in_buckets(given.mesh, given.annotations, 1 << 20),
+                 alone = in_buckets(given.mesh, given.annotations, 0);
   Graph& graph = *one.program->graph;
   std::vector<Node*> as_before;
   for (const auto& before : alone.program->graph->nodes())
@@ -98,20 +101,24 @@ TEST_P(BucketsOf, run_where_the_last_stands) {
   ASSERT_EQ(as_before.size(), graph.nodes().size());
   graph.arrange(as_before);
   EXPECT_EQ(dialect::buckets_of(graph).size(), 1u);
-  expect_same(executor(one)->run(kInputs), executor(alone)->run(kInputs));
+  expect_same(executor_of(one)->run(kTwoInputs), executor_of(alone)->run(kTwoInputs));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, BucketsOf,
-    testing::Values(Case{"all_reduce", "dp=2", {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]"}, "AllReduce"},
-                    Case{"all_reduce_of_three", "dp=3", {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]"}, "AllReduce"},
-                    Case{"reduce_scatter", "dp=2", {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]", "g=[dp, -]", "h=[dp, -]"},
-                         "ReduceScatter"},
-                    // Blocks of several rows, of which a member has none.
-                    Case{"reduce_scatter_inside", "dp=4",
-                         {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]", "g=[-, dp]", "h=[-, dp]"}, "ReduceScatter"},
-                    Case{"all_gather", "dp=3", {"x=[-, -]", "a=[-, dp]", "b=[-, dp]", "g=[-, -]", "h=[-, -]"},
-                         "AllGather"}),
+    testing::Values(
+        BucketCase{"all_reduce", "dp=2", {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]"}, "AllReduce"},
+        BucketCase{"all_reduce_of_three", "dp=3", {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]"}, "AllReduce"},
+        BucketCase{"reduce_scatter",
+                   "dp=2",
+                   {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]", "g=[dp, -]", "h=[dp, -]"},
+                   "ReduceScatter"},
+        // Blocks of several rows, of which a member has none.
+        BucketCase{"reduce_scatter_inside",
+                   "dp=4",
+                   {"x=[-, dp]", "a=[dp, -]", "b=[dp, -]", "g=[-, dp]", "h=[-, dp]"},
+                   "ReduceScatter"},
+        BucketCase{"all_gather", "dp=3", {"x=[-, -]", "a=[-, dp]", "b=[-, dp]", "g=[-, -]", "h=[-, -]"}, "AllGather"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
