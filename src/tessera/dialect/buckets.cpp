@@ -32,22 +32,24 @@ std::vector<std::vector<const Node*>> buckets_of(const Graph& graph) {
   std::set<const Value*> after_last;  // results of the last one's bucket, and what is made of them
   for (const auto& node : graph.nodes()) {
     const bool waits = std::any_of(node->inputs.begin(), node->inputs.end(),
-                                   [&](const Value* operand) { return after_last.contains(operand); });
+                                   [&](const Value* operand) { return operand && after_last.contains(operand); });
     const auto* number = communicates(*node) ? node->get<int64_t>(kBucketAttribute) : nullptr;
     if (number) {
-      if (!node->input(0) || !traits_of(*kind_of(*node)).joins || bits_of(node->output(0)->dtype()) % 8 != 0)
+      const bool whole = node->input(0) && node->output(0) && node->get<std::vector<std::string>>("axes");
+      if (!whole || !traits_of(*kind_of(*node)).joins || bits_of(node->output(0)->dtype()) % 8 != 0)
         refuse(*node, "it cannot share a bucket");
       auto [known, fresh] = numbered.emplace(*number, buckets.size());
       if (fresh) {
         buckets.emplace_back();
         after_last.clear();
       } else if (const Node& first = *buckets[known->second].front(); buckets[known->second].back() != last) {
-        refuse(*node, "{} comes between it and {}, though both are in bucket {}", last->label(), first.label(), *number);
+        refuse(*node, "{} comes between it and {}, though both are in bucket {}", last->label(), first.label(),
+               *number);
       } else if (waits) {
         refuse(*node, "it depends on another collective of bucket {}", *number);
       } else if (!are_alike(first, *node)) {
         refuse(*node, "it is in bucket {}, as {}, and differs from it in kind, axes, reduction or type", *number,
-              first.label());
+               first.label());
       }
       buckets[known->second].push_back(node.get());
     } else if (communicates(*node)) {
