@@ -99,7 +99,13 @@ constexpr std::string_view kChain =
 
 TEST(Buckets, hold_up_no_communication_that_another_needs_soon) {
   const Compiled split(kChain, "tp=2",
-                       {{"x", "[-, tp]"}, {"a", "[tp, -]"}, {"b", "[tp, -]"}, {"c", "[tp, -]"}, {"v", "[tp, -]"}});
+                       {{"x", "[-, tp]"},
+                        {"a", "[tp, -]"},
+                        {"b", "[tp, -]"},
+                        {"c", "[tp, -]"},
+                        {"v", "[tp, -]"},
+                        {"q", "[-, -]"},
+                        {"u", "[-, -]"}});
   const std::vector<std::string> given = bucketed(split.program(), 0);
   std::vector<std::string> made = bucketed(split.program(), 4096);
   // r and s, of 2 KiB each, are in one; the chain's have 16 KiB.
