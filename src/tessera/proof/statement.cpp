@@ -69,7 +69,6 @@ Communication statement_of(const Node& node, comm::Kind kind) {
 }
 
 std::vector<Communication> communications_of(const spmd::Program& program) {
-  dialect::buckets_of(*program.graph);
   std::vector<Communication> all;
   for (const auto& node : program.graph->nodes())
     if (auto kind = dialect::kind_of(*node)) {
