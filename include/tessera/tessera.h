@@ -115,6 +115,9 @@ struct Plan {
   ///   "auto"          the least work that fits into CompileOptions::memory_limit ("auto:2e9": that frees as many
   ///   bytes); "h.*.gelu,…"    results of these names; '*' matches any characters.
   std::string recompute;
+  /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
+  /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB if nothing is known.
+  std::optional<int64_t> bucket_bytes;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
@@ -127,7 +130,8 @@ struct Plan {
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
   /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
-  /// "full", "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for anything else.
+  /// "full", "bucket_bytes": 65536, "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for
+  /// anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16". Throws a user error
@@ -143,6 +147,7 @@ struct CollectiveSummary {
   std::string kind;               ///< "all_reduce", "all_gather", "reduce_scatter", "all_to_all", …
   std::vector<std::string> axes;  ///< the group: ranks that differ only along these
   int64_t count = 0;              ///< operations
+  int64_t starts = 0;             ///< those of a bucket start as one
   int64_t bytes = 0;              ///< that rank 0 receives, all operations together
 };
 

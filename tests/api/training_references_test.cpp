@@ -235,14 +235,19 @@ TEST(TrainingCommunication, of_images_on_replicas_is_a_reduction_for_each_gradie
 }
 
 // Collectives by kind of a step of the gpt: 2 blocks, 28 parameters, the embedding tied to the head.
-std::map<std::string, int64_t> collectives_of(const Layout& layout) {
+Program step_of_gpt(const Layout& layout, std::optional<int64_t> bucket_bytes = std::nullopt) {
   Training training = reference_named("gpt-adamw").training;
   training.sizes = {{"batch", 8}, {"sequence", 32}};
   const TrainingStep step = training_step(Model::load(kTrainingFolder + "gpt/model.onnx"), training);
   EXPECT_EQ(step.parameters.size(), 28u);
   Plan plan;
   plan.presets = layout.presets;
-  const Program program = compile(step.model, Mesh::parse(layout.mesh), plan);
+  plan.bucket_bytes = bucket_bytes;
+  return compile(step.model, Mesh::parse(layout.mesh), plan);
+}
+
+std::map<std::string, int64_t> collectives_of(const Layout& layout) {
+  const Program program = step_of_gpt(layout);
   std::map<std::string, int64_t> counts;
   for (const CollectiveSummary& entry : program.summary().collectives) counts[entry.kind] += entry.count;
   return counts;
@@ -277,6 +282,26 @@ TEST(TrainingCommunication, of_sequence_parallelism_is_four_scatters_and_gathers
   EXPECT_EQ(counts["reduce_scatter"], 4 * 2 + 1 + 1);
   // And the gradient of positions; the positions themselves, which are made in parts.
   EXPECT_EQ(counts["all_gather"], 4 * 2 + 1 + 1 + 2);
+}
+
+// How many of them start by themselves.
+std::map<std::string, int64_t> starts_of(const Layout& layout, int64_t bucket_bytes) {
+  const Program program = step_of_gpt(layout, bucket_bytes);
+  std::map<std::string, int64_t> counts;
+  for (const CollectiveSummary& entry : program.summary().collectives) counts[entry.kind] += entry.starts;
+  return counts;
+}
+
+TEST(TrainingCommunication, of_small_gradients_is_a_reduction_for_each_bucket) {
+  // The count of labels, which the loss needs; all gradients and the loss; rows of the embedding, and their indices.
+  EXPECT_EQ(starts_of({"dp=2", ""}, 1 << 24), (std::map<std::string, int64_t>{{"all_reduce", 2}, {"all_gather", 2}}));
+  // 18 vectors and the loss, 11 KiB together, are one.
+  EXPECT_EQ(starts_of({"dp=2", ""}, 16 << 10)["all_reduce"], 28 + 2 - 18);
+  EXPECT_EQ(starts_of({"dp=2", ""}, 0)["all_reduce"], 28 + 2);
+  // All gradients, and the moments' shards' parameters.
+  std::map<std::string, int64_t> counts = starts_of({"dp=2", "zero2"}, 1 << 24);
+  EXPECT_EQ(counts["reduce_scatter"], 1);
+  EXPECT_EQ(counts["all_gather"], 1 + 2);
 }
 
 }  // namespace

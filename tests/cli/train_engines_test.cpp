@@ -40,12 +40,12 @@ class TrainOnEngine : public testing::TestWithParam<test::Launcher> {
     return std::string(TESSERA_BINARY) + " train " + TESSERA_TEST_DATA + "/models/training/gpt/model.onnx " + words;
   }
   // Bounded: a run that hangs has the code 124.
-  std::string launched(const std::string& words, const std::string& variables = "") const {
+  std::string launched(const std::string& words, const std::string& variables = "", int ranks = 2) const {
     return "timeout -k 1 100 env TMPDIR=" + at("tmp") + " OMPI_MCA_btl_vader_backing_directory=" + at("tmp") + " " +
-           variables + " " + GetParam().start(2, command(words));
+           variables + " " + GetParam().start(ranks, command(words));
   }
-  Ran launch(const std::string& words, const std::string& variables = "") const {
-    return run_command(launched(words, variables), folder_);
+  Ran launch(const std::string& words, const std::string& variables = "", int ranks = 2) const {
+    return run_command(launched(words, variables, ranks), folder_);
   }
   Ran on_threads(const std::string& words) const { return run_command(command(words), folder_); }
   std::vector<json> figures(const std::string& name) const {
@@ -81,6 +81,22 @@ TEST_P(TrainOnEngine, gives_the_losses_and_parameters_of_threads) {
   }
 }
 
+// Sums of more than two addends have the same order in a bucket as alone, whoever adds.
+TEST_P(TrainOnEngine, gives_the_same_bits_in_buckets_of_any_size) {
+  for (const std::string mesh : {"dp=3", "fsdp=3", "dp=3 --preset zero2"}) {
+    SCOPED_TRACE(mesh);
+    std::string alone;
+    for (const std::string bytes : {"0", "48K", "2M"}) {
+      const std::string words = data_ + "--steps 3 --threads 1 --mesh " + mesh + " --bucket-bytes " + bytes;
+      const Ran ran = launch(words + " --save-final after.npz", "", 3);
+      ASSERT_EQ(ran.code, 0) << ran.err;
+      const std::string made = contents(at("after.npz"));
+      if (alone.empty()) alone = made;
+      EXPECT_EQ(made, alone) << bytes;
+    }
+  }
+}
+
 TEST_P(TrainOnEngine, goes_on_from_its_checkpoints) {
   for (const std::string mesh : {"dp=2", "fsdp=2"}) {
     SCOPED_TRACE(mesh);
@@ -113,7 +129,7 @@ TEST_P(TrainOnEngine, names_the_rank_that_died_and_goes_on_with_fewer) {
   const auto start = std::chrono::steady_clock::now();
   // In the midst of a step, after some checkpoints.
   Ran ran = launch(words + "--mesh fsdp=2 --save-every 1 --flight-record flight.json",
-                   "TESSERA_FAULT=rank=1,operation=900,do=die");
+                   "TESSERA_FAULT=rank=1,operation=400,do=die");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
   EXPECT_THAT(ran.code, Not(AnyOf(0, 2, 124))) << ran.err;
   EXPECT_THAT(ran.err, AnyOf(HasSubstr("rank 1 died"), HasSubstr("rank 1 has died"), HasSubstr("process rank 1"),

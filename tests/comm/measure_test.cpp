@@ -42,6 +42,7 @@ class CountedWorld : public World {
       return inner_->start(operation);
     }
     void wait(Ticket ticket) override { inner_->wait(ticket); }
+    bool reduces_by_element(const Operation& operation) const override { return inner_->reduces_by_element(operation); }
 
    private:
     std::unique_ptr<Communicator> inner_;

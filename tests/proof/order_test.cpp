@@ -57,6 +57,16 @@ TEST(Order, ComparesWhatMembersReduceBy) {
   EXPECT_THAT(clash(ranks).message, HasSubstr("one reduces by sum, the other by max"));
 }
 
+// Else one would wait for bytes that the other does not send yet.
+TEST(Order, ComparesTheBucketsThatMembersAreIn) {
+  Ranks ranks("tp=2");
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.all_reduce(rank, "tp", "a")->set("bucket", int64_t{0});
+    ranks.all_reduce(rank, "tp", "b")->set("bucket", int64_t{rank});
+  }
+  EXPECT_THAT(clash(ranks).message, AllOf(HasSubstr("they are in different buckets"), HasSubstr("'b'")));
+}
+
 TEST(Order, FindsTheShortestOfTheCirclesInWhichGroupsWait) {
   // Rows over y, columns over x of a 2x2 mesh: each rank waits for the next around the square.
   Ranks ranks("x=2,y=2");

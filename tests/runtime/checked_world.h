@@ -58,6 +58,9 @@ class CheckedWorld : public comm::World {
         : world_(world), rank_(rank), inner_(std::move(inner)) {}
     int member() const override { return inner_->member(); }
     int size() const override { return inner_->size(); }
+    bool reduces_by_element(const comm::Operation& operation) const override {
+      return inner_->reduces_by_element(operation);
+    }
 
     comm::Ticket start(const comm::Operation& operation) override {
       note("start", operation);

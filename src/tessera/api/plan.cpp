@@ -49,6 +49,12 @@ void read_shapes(Plan& plan, const Json& sizes, std::string_view source) {
   }
 }
 
+int64_t bytes_of(const Json& value, std::string_view source, std::string_view key) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 0)
+    fail("plan", "{}: '{}' must be a number of bytes, 0 or more, as 65536", source, key);
+  return value.get<int64_t>();
+}
+
 // Whether each axis of `mesh` is the axis of `open` at its position, with the same size unless that is open.
 void require_fits(const std::string& mesh, const std::string& open) {
   const Mesh given = Mesh::parse(mesh), ones = compiler::close_sizes(open, 1), twos = compiler::close_sizes(open, 2);
@@ -93,6 +99,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
         plan.keep_gathered.push_back(text_of(entry, source, key, R"(["head*"])"));
     else if (key == "recompute")
       plan.recompute = text_of(value, source, key, R"("full")");
+    else if (key == "bucket_bytes")
+      plan.bucket_bytes = bytes_of(value, source, key);
     else if (key == "shapes")
       read_shapes(plan, value, source);
     else if (key == "dtype")
@@ -100,7 +108,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, keep_gathered, recompute, shapes, dtype",
+           "store, keep_gathered, recompute, bucket_bytes, shapes, dtype",
            source, key);
   }
   return plan;
@@ -122,6 +130,7 @@ std::string Plan::to_json() const {
   for (const Annotation& store : storage) json["store"].push_back(store.text);
   if (!keep_gathered.empty()) json["keep_gathered"] = keep_gathered;
   if (!recompute.empty()) json["recompute"] = recompute;
+  if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
   try {
@@ -136,6 +145,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (!mesh.empty() && compiler::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
   if (both.recompute.empty()) both.recompute = weaker.recompute;
+  if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());

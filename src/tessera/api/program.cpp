@@ -52,6 +52,9 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
     asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
   asked.keep_gathered = plan.keep_gathered;
   asked.recompute = passes::Recompute::parse(plan.recompute);
+  if (plan.bucket_bytes.value_or(0) < 0)
+    fail("buckets", "a bucket of {} bytes is none; give 0 or more", *plan.bucket_bytes);
+  asked.bucket_bytes = plan.bucket_bytes;
   asked.shapes = plan.shapes;
   asked.compute = plan.dtype.value_or(DType::float32);
   asked.keep = options.keep;

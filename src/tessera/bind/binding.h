@@ -72,6 +72,8 @@ class Binding {
 
   // groups.cpp, on group.cpp, views.cpp and blocks.cpp
   void assign_groups();
+  // buckets.cpp
+  void join_buckets();
   const Value* home(const Value* value) const;
   const Alias* view_of(const Value* value) const;
 

@@ -25,6 +25,7 @@ void Binding::assign_groups() {
   frame_->views = std::move(grouping.views);
   frame_->blocked = std::move(grouping.blocked);
   frame_->again = std::move(grouping.again);
+  join_buckets();
 }
 
 // Null if the value has memory of its own.

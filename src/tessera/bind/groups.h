@@ -14,7 +14,7 @@
 /// transposes and splits are views if their readers can stride as the views do.
 namespace tessera::bind {
 
-/// Nodes that one kernel runs, at the place of the last of them.
+/// Nodes that one kernel runs, or collectives that start as one, at the place of the last of them.
 struct NodeGroup {
   const Node* root = nullptr;  ///< of the program, or `own`
   std::vector<kernels::Follower> followers;
@@ -22,6 +22,8 @@ struct NodeGroup {
   std::vector<Value*> outputs;                       ///< as kernels::result_of_member() says; null: not stored
   std::shared_ptr<const Node> own = {};              ///< a root that reads other values than the program's node
   std::optional<kernels::PackedLayout> packed = {};  ///< of operand 1, if it is a weight that this machine packs
+  /// Collectives of the root's bucket, the root first: operand and result i are those of collective i. Else empty.
+  std::vector<const Node*> bucket = {};
 };
 
 /// Whether result `result` of an element-wise group may be made where operand `operand` is: whether no node after the

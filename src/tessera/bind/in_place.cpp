@@ -59,8 +59,10 @@ Location Binding::place_of_result(int step, size_t index) {
     if (!before_) locations_[result] = frame_->direct.at(result);
     return *located(result);
   }
-  auto operand = std::find_if(made.in_place.begin(), made.in_place.end(),
-                              [&](int operand) { return can_take_over(step, operand, index); });
+  auto operand = std::find_if(made.in_place.begin(), made.in_place.end(), [&](int operand) {
+    const bool of_another = !group.bucket.empty() && operand != static_cast<int>(index);
+    return !of_another && can_take_over(step, operand, index);
+  });
   const bool taken = operand != made.in_place.end();
   if (taken) made.taken_over[index] = *operand;
   if (before_) {
@@ -82,13 +84,13 @@ bool Binding::can_take_over(int step, int index, size_t result) const {
   const Span& span = frame_->spans[step];
   const Step& made = *machine_.steps[step];
   if (options_.keep_all || !made.results[result].strides.empty()) return false;
-  if (result > 0 && group.followers.empty()) return false;
+  if (result > 0 && group.followers.empty() && group.bucket.empty()) return false;
   if (index >= static_cast<int>(group.inputs.size()) || !group.inputs[index]) return false;
   const Location& operand = made.inputs[index];
   if (operand.where != Where::arena || operand.skip != 0) return false;
   const kernels::TensorDesc &given = made.operands[index], &wanted = made.results[result];
   if (!given.strides.empty() || given.count() != wanted.count() || given.bytes() != wanted.bytes()) return false;
-  if (!is_read_before(group, index, result)) return false;
+  if (group.bucket.empty() && !is_read_before(group, index, result)) return false;
   const bool is_given_away = std::any_of(made.taken_over.begin(), made.taken_over.end(), [&](int other) {
     return other >= 0 && made.inputs[other].index == operand.index;
   });
@@ -105,6 +107,7 @@ bool Binding::can_take_over(int step, int index, size_t result) const {
   for (int other = 0; other < static_cast<int>(group.inputs.size()); ++other) {
     const Location& place = made.inputs[other];
     if (other == index || place.where != Where::arena || place.index != operand.index) continue;
+    if (!group.bucket.empty()) return false;
     const bool element_by_element = std::find(made.in_place.begin(), made.in_place.end(), other) != made.in_place.end();
     if (!element_by_element || group.inputs[other] != group.inputs[index] || !is_read_before(group, other, result))
       return false;

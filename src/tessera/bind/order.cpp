@@ -18,8 +18,9 @@ void Binding::prepare_communications() {
 
 void Binding::prepare_communication_of(int step) {
   auto& asked = frame_->asked[step];
+  const NodeGroup& group = frame_->groups[step];
   machine_.steps[step]->communication = rank_->prepare_communication(
-      *frame_->groups[step].root,
+      group.bucket.empty() ? std::vector{group.root} : group.bucket,
       [&](std::string_view name) {
         asked.emplace(name);
         return lookup(name);

@@ -43,9 +43,10 @@ class Rank {
   /// Gives the slot a spare.
   virtual void need_spare(StateSlot& slot) = 0;
 
-  /// Fills in the fields of `info` that describe communication.
-  virtual std::unique_ptr<Communication> prepare_communication(const Node& node, const SymbolLookup& symbols,
-                                                               StepInfo& info) = 0;
+  /// One communication, or collectives that start as one: operand and result i are those of node i. Fills in the
+  /// fields of `info` that describe communication.
+  virtual std::unique_ptr<Communication> prepare_communication(const std::vector<const Node*>& nodes,
+                                                               const SymbolLookup& symbols, StepInfo& info) = 0;
 };
 
 }  // namespace tessera::bind

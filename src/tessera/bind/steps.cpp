@@ -44,7 +44,10 @@ void Binding::prepare(int step) {
   made.in.resize(group.inputs.size());
   made.out.resize(group.outputs.size());
   if (is_communication(node)) {
-    if (takes_over_operand(node)) made.in_place = {0};
+    if (takes_over_operand(node)) {  // each result its own operand
+      made.in_place.resize(std::max<size_t>(group.bucket.size(), 1));
+      std::iota(made.in_place.begin(), made.in_place.end(), 0);
+    }
     return;
   }
   made.info.name = !node.name.empty() || !node.output() ? node.name : node.output()->name;

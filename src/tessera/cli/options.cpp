@@ -82,6 +82,16 @@ size_t parse_memory(std::string_view text) {
   return *bytes;
 }
 
+namespace {
+
+int64_t parse_bucket(const std::string& text) {
+  const std::optional<size_t> bytes = text == "0" ? 0 : parse_bytes(text);
+  if (!bytes) mistake("buckets", "'" + text + "' is no size of a bucket; write bytes, or 64K, or 1M; or 0, for none");
+  return static_cast<int64_t>(*bytes);
+}
+
+}  // namespace
+
 void MemoryOption::declare(CLI::App& app, const char* help) {
   app.add_option("--memory-limit", text, help);
 }
@@ -130,9 +140,13 @@ void PlanOptions::declare(CLI::App& app) {
                  "products with parameters, convolutions and attention; full: all but what lies between blocks; auto: "
                  "the least work that fits into --memory-limit; or names of results, as 'h.*.gelu,h.*.ln'");
   app.add_option(
-      "--plan", plan_path,
-      "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, shapes, dtype; "
-      "options come before it");
+      "--bucket-bytes", bucket_bytes,
+      "small collectives of one kind and group start as one, up to so many bytes (64K, 1M) together; 0: each "
+      "alone. By default, what the topology's links carry in four times their latency; 256K without it");
+  app.add_option("--plan", plan_path,
+                 "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
+                 "bucket_bytes, shapes, "
+                 "dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype, "what a float32 model computes in: float32 (fp32) or bfloat16 (bf16)");
 }
@@ -155,6 +169,7 @@ Plan PlanOptions::plan() const {
   for (const std::string& store : storage) plan.storage.push_back({store, "store"});
   plan.keep_gathered = keep_gathered;
   plan.recompute = recompute;
+  if (!bucket_bytes.empty()) plan.bucket_bytes = parse_bucket(bucket_bytes);
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
   if (!dtype.empty()) plan.dtype = Plan::dtype_named(dtype, "--dtype");
@@ -192,8 +207,8 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
-         !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !plan_path.empty() ||
-         !dtype.empty() || !shapes.empty() || !own.empty();
+         !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
+         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -202,7 +217,7 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
                 path +
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
                     "out --mesh, --topology, --preset, --annotate, --place, --state, --store, --keep-gathered, "
-                    "--recompute, --plan, "
+                    "--recompute, --bucket-bytes, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
                     "model itself");
@@ -210,10 +225,13 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
   if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !states.empty() ||
-      !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !plan_path.empty() || !dtype.empty())
-    mistake("join", path +
-                        " is split already, so that its layouts are fixed; leave out --topology, --preset, "
-                        "--annotate, --place, --state, --store, --keep-gathered, --recompute, --plan and --dtype");
+      !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() || !plan_path.empty() ||
+      !dtype.empty())
+    mistake(
+        "join",
+        path +
+            " is split already, so that its layouts are fixed; leave out --topology, --preset, "
+            "--annotate, --place, --state, --store, --keep-gathered, --recompute, --bucket-bytes, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {
@@ -457,9 +475,9 @@ CLI::Validator non_negative() {
 void print_collectives(const Console& console, const ProgramSummary& summary) {
   if (summary.collectives.empty()) return console.say("communication: none");
   console.say("communication per run:");
-  Table table({"kind", "axes", "count", "bytes received by rank 0"});
+  Table table({"kind", "axes", "count", "starts", "bytes received by rank 0"});
   for (const CollectiveSummary& entry : summary.collectives)
-    table.add({entry.kind, joined(entry.axes, ","), std::to_string(entry.count),
+    table.add({entry.kind, joined(entry.axes, ","), std::to_string(entry.count), std::to_string(entry.starts),
                bytes_text(static_cast<double>(entry.bytes))});
   table.print(console);
 }
@@ -486,7 +504,11 @@ void print_reshards(const Console& console, const std::vector<ReshardSummary>& r
 Json collectives_json(const ProgramSummary& summary) {
   Json list = Json::array();
   for (const CollectiveSummary& entry : summary.collectives)
-    list.push_back({{"kind", entry.kind}, {"axes", entry.axes}, {"count", entry.count}, {"bytes", entry.bytes}});
+    list.push_back({{"kind", entry.kind},
+                    {"axes", entry.axes},
+                    {"count", entry.count},
+                    {"starts", entry.starts},
+                    {"bytes", entry.bytes}});
   return list;
 }
 

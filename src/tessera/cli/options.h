@@ -33,7 +33,8 @@ struct MemoryOption {
   std::string text;
 };
 
-/// --mesh, --topology, --preset, --annotate, --place, --plan, --shapes, --dtype
+/// --mesh, --topology, --preset, --annotate, --place, --state, --store, --recompute, --bucket-bytes, --plan, --shapes,
+/// --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// --own, of commands that take models that arrive split.
@@ -55,7 +56,7 @@ struct PlanOptions {
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
-  std::string recompute;
+  std::string recompute, bucket_bytes;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.

@@ -73,6 +73,9 @@ class Communicator {
   /// Lets a started operation advance, without waiting, if the backend leaves that to its callers. A rank that computes
   /// meanwhile calls this now and then. True if wait() will not wait for anybody; false says nothing. Throws as wait().
   virtual bool test(Ticket ticket);
+  /// Whether the bits of each element of a reduction depend on nothing but the members' elements: neither on its place
+  /// in the buffer nor on how many others are with it. Reductions may be joined if so. Members answer alike.
+  virtual bool reduces_by_element(const Operation& operation) const = 0;
 
   void run(const Operation& operation) { wait(start(operation)); }
 };

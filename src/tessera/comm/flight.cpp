@@ -49,6 +49,8 @@ class Recorded : public Communicator {
     return ticket;
   }
 
+  bool reduces_by_element(const Operation& operation) const override { return inner_->reduces_by_element(operation); }
+
   bool test(Ticket ticket) override {
     if (!inner_->test(ticket)) return false;
     if (FlightEntry* entry = entry_of(ticket); entry && entry->finished == 0) entry->finished = steady_nanoseconds();

@@ -70,6 +70,7 @@ class LocalCommunicator : public Communicator {
   int size() const override { return group_.size(); }
   Ticket start(const Operation& operation) override;
   void wait(Ticket ticket) override;
+  bool reduces_by_element(const Operation&) const override { return true; }
 
  private:
   // local_communicator.cpp: tickets and sleeping

@@ -159,7 +159,7 @@ class Compiler {
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
     observe("partition", [this] { return spmd::print_program(*result_.program); });
-    passes::Context context{options_.topology, result_.notes, options_.recompute};
+    passes::Context context{options_.topology, result_.notes, options_.recompute, options_.bucket_bytes};
     for (const passes::Pass& pass : passes::passes()) {
       pass.run(*result_.program, context);
       observe(pass.name, [this] { return spmd::print_program(*result_.program); });

@@ -50,9 +50,10 @@ struct CompileOptions {
   std::vector<std::string> keep_gathered;      ///< of states, whose gathered form stays for all uses
   spmd::Hints shapes;                          ///< symbol values that choices by cost assume; others get defaults
   DType compute = DType::float32;              ///< bfloat16: float32 models compute in it (rewrite/precision.h)
-  std::vector<std::string> keep;  ///< values that must survive rewriting by name (a question is about them)
-  passes::Recompute recompute;    ///< results of the forward pass that the backward pass computes again
-  Topology topology;              ///< fits the mesh; empty: nothing is known of its links
+  std::vector<std::string> keep;        ///< values that must survive rewriting by name (a question is about them)
+  passes::Recompute recompute;          ///< results of the forward pass that the backward pass computes again
+  std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
+  Topology topology;                    ///< fits the mesh; empty: nothing is known of its links
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
 };

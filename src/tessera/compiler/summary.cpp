@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/saturated.h"
+#include "tessera/dialect/buckets.h"
 #include "tessera/ir/collective.h"
 #include "tessera/mesh/group.h"
 
@@ -49,6 +51,7 @@ ProgramSummary summarize(const spmd::Program& program) {
   ProgramSummary summary;
   summary.shapes = program.hints;
   BytesOfRank0 bytes(program);
+  std::set<int64_t> buckets;  // so far
   for (const auto& node : program.graph->nodes()) {
     if (node->domain != spmd::kCommDomain) continue;
     const auto collective = collective_of_op(node->op_type);
@@ -61,8 +64,10 @@ ProgramSummary summarize(const spmd::Program& program) {
     auto same = [&](const CollectiveSummary& known) { return known.kind == kind && known.axes == axes; };
     auto known = std::find_if(summary.collectives.begin(), summary.collectives.end(), same);
     if (known == summary.collectives.end())
-      known = summary.collectives.insert(known, CollectiveSummary{kind, axes, 0, 0});
+      known = summary.collectives.insert(known, CollectiveSummary{kind, axes, 0, 0, 0});
     ++known->count;
+    const auto* bucket = node->get<int64_t>(dialect::kBucketAttribute);
+    if (!bucket || buckets.insert(*bucket).second) ++known->starts;
     known->bytes += received_by_rank0(*collective, *node, members, bytes);
   }
   for (const spmd::ExtentEquality& equality : program.equal_extents)

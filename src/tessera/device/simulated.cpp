@@ -101,6 +101,9 @@ class OnStream : public comm::Communicator {
   }
   bool test(comm::Ticket ticket) override { return host_->test(ticket); }
   void wait(comm::Ticket ticket) override { host_->wait(ticket); }
+  bool reduces_by_element(const comm::Operation& operation) const override {
+    return host_->reduces_by_element(operation);
+  }
 
  private:
   std::unique_ptr<comm::Communicator> host_;

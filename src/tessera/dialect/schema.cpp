@@ -4,6 +4,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/dialect/attributes.h"
+#include "tessera/dialect/buckets.h"
 #include "tessera/dialect/group.h"
 #include "tessera/mesh/group.h"
 #include "tessera/mesh/sharding.h"
@@ -133,7 +134,7 @@ constexpr AttributeKind kInteger = AttributeKind::integer, kIntegers = Attribute
                         kText = AttributeKind::text, kTexts = AttributeKind::texts;
 constexpr AttributeSchema kAxes{"axes", kTexts, true}, kValue{"value", kText, false}, kStep{"step", kText, false},
     kReduction{"reduction", kText, false}, kDim{"dim", kInteger, true}, kExtent{"extent", kText, false},
-    kRoot{"root", kInteger, true};
+    kRoot{"root", kInteger, true}, kBucket{kBucketAttribute, kInteger, false};
 
 template <typename... Args>
 [[noreturn]] void wrong(const Node& node, fmt::format_string<Args...> format, Args&&... args) {
@@ -177,9 +178,10 @@ const std::vector<Schema>& schemas() {
       collective(comm::Kind::reduce, {"data"}, {"result"}, {kAxes, kRoot, kReduction, kValue}, infer_same),
       collective(comm::Kind::scatter, {"data"}, {"block"}, {kAxes, kRoot, kDim, kExtent, kValue}, infer_block),
       collective(comm::Kind::gather, {"block"}, {"result"}, {kAxes, kRoot, kDim, kExtent, kValue}, infer_gathered),
-      collective(comm::Kind::all_gather, {"block"}, {"result"}, {kAxes, kDim, kExtent, kValue}, infer_gathered),
-      collective(comm::Kind::all_reduce, {"data"}, {"result"}, {kAxes, kReduction, kValue}, infer_same),
-      collective(comm::Kind::reduce_scatter, {"data"}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue},
+      collective(comm::Kind::all_gather, {"block"}, {"result"}, {kAxes, kDim, kExtent, kValue, kBucket},
+                 infer_gathered),
+      collective(comm::Kind::all_reduce, {"data"}, {"result"}, {kAxes, kReduction, kValue, kBucket}, infer_same),
+      collective(comm::Kind::reduce_scatter, {"data"}, {"block"}, {kAxes, kReduction, kDim, kExtent, kValue, kBucket},
                  infer_block),
       collective(comm::Kind::all_to_all, {"data"}, {"result"},
                  {kAxes,

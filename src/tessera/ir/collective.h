@@ -42,6 +42,7 @@ struct CollectiveTraits {
   /// passes once, or nothing does.
   int passes = 0;
   bool by_levels = false;  ///< may go level by level over links of several kinds
+  bool joins = false;      ///< several of one group may travel as one: each member has one part of every operand
 };
 
 /// In the enumerators' order.

@@ -57,4 +57,21 @@ std::vector<const Value*> LiveBytes::made_by(const Node& node) const {
   return homes;
 }
 
+double LiveBytes::peak(const std::vector<Node*>& order) const {
+  std::map<const Value*, int> uses;  // still to come
+  for (const Node* node : order)
+    for (const Value* home : read_by(*node)) ++uses[home];
+  for (const Value* home : kept_) ++uses[home];
+  double now = 0, most = 0;
+  for (const Node* node : order) {
+    for (const Value* home : made_by(*node)) now += of(home);
+    most = std::max(most, now);
+    for (const Value* home : made_by(*node))
+      if (!uses.contains(home)) now -= of(home);
+    for (const Value* home : read_by(*node))
+      if (--uses.at(home) == 0) now -= of(home);
+  }
+  return most;
+}
+
 }  // namespace tessera::passes

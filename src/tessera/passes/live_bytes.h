@@ -24,6 +24,8 @@ class LiveBytes {
   std::vector<const Value*> made_by(const Node& node) const;
   /// Homes that are read after the last node.
   const std::vector<const Value*>& kept() const { return kept_; }
+  /// The most bytes that are needed at once if the program's nodes run in this order.
+  double peak(const std::vector<Node*>& order) const;
 
  private:
   std::map<const Value*, const Value*> homes_;  // of results

@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
 
 namespace tessera::passes {
@@ -13,16 +14,12 @@ using spmd::Program;
 
 class Order {
  public:
-  explicit Order(const Program& program) : live_(program) {
-    for (const auto& node : program.graph->nodes()) {
-      index_[node.get()] = static_cast<int>(nodes_.size());
-      nodes_.push_back(node.get());
-    }
-    after_.resize(nodes_.size());
+  explicit Order(const Program& program) : live_(program), dependences_(*program.graph) {
     missing_.resize(nodes_.size());
     done_.resize(nodes_.size());
+    for (const std::vector<int>& later : dependences_.after)
+      for (int node : later) ++missing_[node];
     note_uses();
-    keep_behind_readers(*program.graph);
   }
 
   std::vector<Node*> run() {
@@ -42,27 +39,10 @@ class Order {
   int count() const { return static_cast<int>(nodes_.size()); }
 
   void note_uses() {
-    for (int node = 0; node < count(); ++node) {
-      for (const Value* operand : nodes_[node]->inputs)
-        if (operand && operand->producer) wait_for(index_.at(operand->producer), node);
+    for (int node = 0; node < count(); ++node)
       for (const Value* home : live_.read_by(*nodes_[node])) readers_[home].push_back(node);
-    }
     for (const auto& [home, readers] : readers_) uses_[home] = static_cast<int>(readers.size());
     for (const Value* home : live_.kept()) ++uses_[home];
-  }
-
-  void keep_behind_readers(const Graph& graph) {
-    for (const auto& state : graph.values()) {
-      if (!state->next || !state->next->producer) continue;
-      const int maker = index_.at(state->next->producer);
-      for (const Use& use : state->uses)
-        if (const int reader = index_.at(use.node); reader < maker) wait_for(reader, maker);
-    }
-  }
-
-  void wait_for(int node, int later) {
-    after_[node].push_back(later);
-    ++missing_[later];
   }
 
   // Whether a node that is ready should run before its turn.
@@ -83,7 +63,7 @@ class Order {
     done_[node] = true;
     order_.push_back(nodes_[node]);
     std::set<int> changed;
-    for (int later : after_[node]) {
+    for (int later : dependences_.after[node]) {
       --missing_[later];
       changed.insert(later);
     }
@@ -93,10 +73,9 @@ class Order {
   }
 
   const LiveBytes live_;
-  std::vector<Node*> nodes_;  // as given
-  std::unordered_map<const Node*, int> index_;
-  std::vector<std::vector<int>> after_;  // by node: those that wait for it
-  std::vector<int> missing_;             // by node: how many it waits for
+  const Dependences dependences_;
+  const std::vector<Node*>& nodes_ = dependences_.nodes;
+  std::vector<int> missing_;  // by node: how many it waits for
   std::unordered_map<const Value*, std::vector<int>> readers_;
   std::unordered_map<const Value*, int> uses_;  // of a home, that are still to come
   std::vector<bool> done_;

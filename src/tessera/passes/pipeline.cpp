@@ -1,5 +1,6 @@
 #include "tessera/passes/pipeline.h"
 
+#include "tessera/passes/buckets.h"
 #include "tessera/passes/hierarchical.h"
 #include "tessera/passes/init.h"
 #include "tessera/passes/order.h"
@@ -8,10 +9,7 @@ namespace tessera::passes {
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
-      {"hierarchical", hierarchical},
-      {"init", init},
-      {"recompute", recompute},
-      {"order", order},
+      {"hierarchical", hierarchical}, {"init", init}, {"recompute", recompute}, {"order", order}, {"buckets", buckets},
   };
   return all;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ struct Context {
   const Topology& topology;         ///< of the program's mesh; empty if nothing is known
   std::vector<std::string>& notes;  ///< receives a line about each change
   Recompute recompute = {};
+  std::optional<int64_t> bucket_bytes = {};  ///< of collectives that start as one (buckets.h); 0: each starts alone
 };
 
 struct Pass {

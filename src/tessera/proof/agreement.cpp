@@ -67,6 +67,7 @@ std::optional<std::string> difference(const Communication& a, const Communicatio
     return fmt::format("their roots are members {} and {}", a.root, b.root);
   if (a.dim != b.dim || a.split_dim != b.split_dim || a.concat_dim != b.concat_dim)
     return "they work along different dimensions";
+  if (a.bucket != b.bucket) return "they are in different buckets";
   return std::nullopt;
 }
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "tessera/base/error.h"
+#include "tessera/dialect/buckets.h"
 #include "tessera/proof/layouts.h"
 #include "tessera/proof/order.h"
 #include "tessera/proof/replicas.h"
@@ -44,6 +46,21 @@ void say_whose(Report& report, const runtime::RankPrograms& programs, const std:
     message += fmt::format("; on {} ranks, of which {} is the first", count, first);
 }
 
+// Whether what starts as one may.
+void check_buckets(const runtime::RankPrograms& programs, Report& report) {
+  for (int rank = 0; rank < programs.mesh().size() && report.good(); ++rank) {
+    const int program = programs.program_of.empty() ? 0 : programs.program_of[rank];
+    const auto first = std::find(programs.program_of.begin(), programs.program_of.end(), program);
+    if (programs.program_of.empty() ? rank > 0 : first - programs.program_of.begin() != rank) continue;
+    try {
+      dialect::buckets_of(*programs.programs[program]->graph);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::user) throw;
+      report.findings.push_back({"order", error.what(), {{rank, ""}}});
+    }
+  }
+}
+
 // A program that was read, and is what was proved and written, needs no further proof. Nor does a program with lowered
 // collectives: it was proved before lowering, and its functions are compared with the collectives that they stand for.
 bool tells_by_replicas(const runtime::RankPrograms& programs) {
@@ -59,6 +76,8 @@ Report prove(const runtime::RankPrograms& all) {
   Report report;
   report.ranks = programs.mesh().size();
   report.models = static_cast<int64_t>(programs.programs.size());
+  check_buckets(programs, report);
+  if (!report.good()) return report;
   std::vector<std::vector<Communication>> communications;
   for (const auto& program : programs.programs) {
     auto& own = communications.emplace_back(communications_of(*program));

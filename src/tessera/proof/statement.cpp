@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/buckets.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/always_equal.h"
 
@@ -62,6 +63,7 @@ Communication statement_of(const Node& node, comm::Kind kind) {
   result.dim = node.get_int("dim", -1);
   result.split_dim = node.get_int("split_dim", -1);
   result.concat_dim = node.get_int("concat_dim", -1);
+  if (const auto* bucket = node.get<int64_t>(dialect::kBucketAttribute)) result.bucket = *bucket;
   if (kind == comm::Kind::permute) result.targets = node.get_ints("targets");
   return result;
 }

@@ -24,6 +24,7 @@ struct Communication {
   Expr extent, split_extent, concat_extent;  ///< of a member in `dim`, …: over symbols and that member's axis indices
   Expr to = -1, from = -1;                   ///< of messages: ranks
   std::string step;                          ///< of messages: which of a lowered collective's
+  std::optional<int64_t> bucket;             ///< in which it starts with others
   std::vector<int64_t> targets;              ///< of a permutation: the member that each member sends to
   std::optional<Sharding> layout;            ///< of the result, if it stands for a global value
   bool as_written = false;                   ///< Program::as_written: it need not state its layout again

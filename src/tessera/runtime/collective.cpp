@@ -47,7 +47,7 @@ comm::Kind kind_of(const Node& node) {
   fail("communication", "{}: there is no such communication; docs/dialect.md lists them", node.label());
 }
 
-class Collective : public bind::Communication {
+class Collective : public NodeCommunication {
  public:
   Collective(const Node& node, RankState& rank, const SymbolLookup& symbols, bind::StepInfo& info)
       : rank_(rank), label_(node.get_string("value", node.label())), extents_(rank.mesh(), symbols) {
@@ -61,12 +61,16 @@ class Collective : public bind::Communication {
     operation_.label = label_;
     operation_.reduction = dialect::reduction_of(node);
     operation_.root = static_cast<int>(node.get_int("root", 0));
-    info.is_root = me() == operation_.root;
+    info.is_root = member() == operation_.root;
     prepare(node);
     operation_.counts = counts_;
     operation_.recv_counts = recv_counts_;
   }
 
+  const comm::Operation& operation() const override { return operation_; }
+  int member() const override {
+    return static_cast<int>(std::find(members_.begin(), members_.end(), rank_.rank()) - members_.begin());
+  }
   size_t scratch_bytes() const override { return scratch_; }
 
   void start(device::Queue& queue, const kernels::KernelArgs& args) override {
@@ -111,10 +115,6 @@ class Collective : public bind::Communication {
     done_ = false;
   }
 
-  int me() const {
-    return static_cast<int>(std::find(members_.begin(), members_.end(), rank_.rank()) - members_.begin());
-  }
-
   void prepare(const Node& node) {
     using comm::Kind;
     if (operation_.kind == Kind::barrier) return;
@@ -152,7 +152,8 @@ class Collective : public bind::Communication {
     }
     if (operation_.kind == Kind::permute) prepare_permute(node);
     // A result that only the root receives is zeros elsewhere.
-    if (traits.root == RootRole::gets && me() != operation_.root) clears_ = bytes_of(out.dtype(), count_of(out_dims));
+    if (traits.root == RootRole::gets && member() != operation_.root)
+      clears_ = bytes_of(out.dtype(), count_of(out_dims));
   }
 
   // The member index of the rank that an operand names; -1 is nobody.
@@ -182,9 +183,9 @@ class Collective : public bind::Communication {
     if (targets.size() != members_.size())
       fail("communication", "{}: it has {} targets for {} members; give one for each", node.label(), targets.size(),
            members_.size());
-    operation_.to = static_cast<int>(targets[static_cast<size_t>(me())]);
-    for (size_t member = 0; member < targets.size(); ++member)
-      if (targets[member] == me()) operation_.from = static_cast<int>(member);
+    operation_.to = static_cast<int>(targets[static_cast<size_t>(member())]);
+    for (size_t from = 0; from < targets.size(); ++from)
+      if (targets[from] == member()) operation_.from = static_cast<int>(from);
   }
 
   // Every member sends each other member's block of split_dim; blocks arrive one after the other along concat_dim.
@@ -235,8 +236,8 @@ class Collective : public bind::Communication {
 
 }  // namespace
 
-std::unique_ptr<bind::Communication> prepare_communication(const Node& node, RankState& rank,
-                                                           const SymbolLookup& symbols, bind::StepInfo& info) {
+std::unique_ptr<NodeCommunication> prepare_communication(const Node& node, RankState& rank, const SymbolLookup& symbols,
+                                                         bind::StepInfo& info) {
   return std::make_unique<Collective>(node, rank, symbols, info);
 }
 

@@ -5,9 +5,18 @@
 
 namespace tessera::runtime {
 
+/// The communication of one node.
+class NodeCommunication : public bind::Communication {
+ public:
+  /// What the communicator gets, without buffers.
+  virtual const comm::Operation& operation() const = 0;
+  /// This rank's index in the group.
+  virtual int member() const = 0;
+};
+
 /// Requests the communicator only at the first start, so that a plan can be made without a world. Fills in the fields
 /// of `info` that describe communication.
-std::unique_ptr<bind::Communication> prepare_communication(const Node& node, RankState& rank,
-                                                           const SymbolLookup& symbols, bind::StepInfo& info);
+std::unique_ptr<NodeCommunication> prepare_communication(const Node& node, RankState& rank, const SymbolLookup& symbols,
+                                                         bind::StepInfo& info);
 
 }  // namespace tessera::runtime

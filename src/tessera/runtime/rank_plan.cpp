@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/bind/traits.h"
+#include "tessera/runtime/bucket.h"
 #include "tessera/runtime/collective.h"
 
 namespace tessera::runtime {
@@ -37,9 +38,11 @@ class RankOfPrograms : public bind::Rank {
   }
   StateSlot& slot(const Value* state) override { return rank_.slot(*programs_, state); }
   void need_spare(StateSlot& slot) override { rank_.need_spare(slot); }
-  std::unique_ptr<bind::Communication> prepare_communication(const Node& node, const SymbolLookup& symbols,
+  std::unique_ptr<bind::Communication> prepare_communication(const std::vector<const Node*>& nodes,
+                                                             const SymbolLookup& symbols,
                                                              bind::StepInfo& info) override {
-    return runtime::prepare_communication(node, rank_, symbols, info);
+    if (nodes.size() == 1) return runtime::prepare_communication(*nodes.front(), rank_, symbols, info);
+    return prepare_bucket(nodes, rank_, symbols, info);
   }
 
  private:

@@ -13,10 +13,18 @@ namespace {
 
 constexpr std::chrono::milliseconds kNap{1};
 
-/// Up to this many bytes, a reduction's owners receive all parts at once: a message costs as much as this many bytes.
-constexpr size_t kMostInOnePart = 64 << 10;
+/// A message costs as much as this many bytes.
+constexpr size_t kMessage = 64 << 10;
 /// Beyond this many bytes, a reduce_scatter reduces in pieces (gloo_collective.h).
 constexpr size_t kMostAtOnce = 1 << 20;
+
+/// The most bytes that a reduction's owners receive at once, from all others. Of b bytes they receive (n - 1) b, where
+/// Gloo's ring takes more messages, but moves 2 (n - 1) b / n only: (n - 1) b (n - 2) / n fewer. Two members move no
+/// more than the ring.
+size_t most_in_one_part(int members) {
+  const auto n = static_cast<size_t>(members);
+  return n <= 2 ? kMostAtOnce : std::min(kMostAtOnce, kMessage * n / (n - 2));
+}
 
 /// Gloo's own algorithms use the prefixes up to 8.
 uint64_t message_slot(uint64_t number) {
@@ -35,7 +43,8 @@ bool GlooMessages::suits(const Operation& operation) const {
       return true;
     case Kind::all_reduce:
     case Kind::reduce:
-      return DirectPlan::suits(operation, group_) && DirectPlan::takes_one_part(operation, group_.size, kMostInOnePart);
+      return DirectPlan::suits(operation, group_) &&
+             DirectPlan::takes_one_part(operation, group_.size, most_in_one_part(group_.size));
     case Kind::reduce_scatter: {
       const int64_t count = operation.outer * sum_of(operation.counts) * operation.inner;
       return DirectPlan::suits(operation, group_) && byte_count(operation, count) <= kMostAtOnce;
@@ -121,7 +130,7 @@ std::unique_ptr<Transfer> GlooMessages::send_or_receive(const Staged& staged, ui
 /// Every member's ranges of `in` go to their owners, which reduce them; or blocks of `in` go to their members.
 std::unique_ptr<Transfer> GlooMessages::exchange(const Staged& staged, uint64_t number) {
   using Range = DirectPlan::Range;
-  const DirectPlan plan(staged, kMostInOnePart);
+  const DirectPlan plan(staged, most_in_one_part(staged.size()));
   const size_t me = plan.me(), size = plan.size();
   const uint64_t slot = collective_slot(number);
   auto message = std::make_unique<Message>(alarm_);

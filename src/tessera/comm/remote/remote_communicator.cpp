@@ -58,6 +58,11 @@ bool RemoteCommunicator::test(Ticket ticket) {
   return pending.transfer->test();
 }
 
+// A library's order of additions may follow an element's place; of two addends there is only one sum.
+bool RemoteCommunicator::reduces_by_element(const Operation& operation) const {
+  return !traits_of(operation.kind).reduces || size() <= 2 || !library_adds(operation);
+}
+
 Place RemoteCommunicator::place_of(const Pending& pending) const {
   const Operation& operation = pending.staged->operation();
   Place place{describe(operation), group_text(members_), pending.number, operation.kind == Kind::recv, {}};

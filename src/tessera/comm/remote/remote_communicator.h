@@ -32,6 +32,7 @@ class RemoteCommunicator : public Communicator {
   Ticket start(const Operation& operation) override;
   void wait(Ticket ticket) override;
   bool test(Ticket ticket) override;
+  bool reduces_by_element(const Operation& operation) const override;
 
  protected:
   /// Throws a user error if these are no members of a group of the world.

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera::dialect {
+
+/// Collectives with the same number in this attribute start as one: their bytes travel together. The numbers have no
+/// other meaning.
+inline constexpr std::string_view kBucketAttribute = "bucket";
+
+/// A graph's buckets, each the collectives with one number, in order. Throws a user error (stage "dialect") that names
+/// the node and the mend unless those of each bucket
+///   - have one operator (AllReduce, AllGather or ReduceScatter), axes, reduction and type,
+///   - are neighbours in the order of communication,
+///   - do not depend on each other.
+/// So where a rank comes to one of them, it can come to all without waiting for anybody: to start them as one makes no
+/// cycle that is not there if each starts alone.
+std::vector<std::vector<const Node*>> buckets_of(const Graph& graph);
+
+}  // namespace tessera::dialect

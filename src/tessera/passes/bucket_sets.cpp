@@ -1,0 +1,251 @@
+#include "tessera/passes/bucket_sets.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/collective.h"
+#include "tessera/spmd/specialize.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Program;
+
+/// A set of communications, by their numbers.
+class Bits {
+ public:
+  explicit Bits(size_t size = 0) : words_((size + 63) / 64) {}
+  void add(size_t bit) { words_[bit / 64] |= uint64_t{1} << bit % 64; }
+  void add(const Bits& other) {
+    for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+  }
+  bool has(size_t bit) const { return (words_[bit / 64] >> bit % 64 & 1) != 0; }
+  bool meets(const Bits& other) const {
+    for (size_t w = 0; w < words_.size(); ++w)
+      if ((words_[w] & other.words_[w]) != 0) return true;
+    return false;
+  }
+  bool within(const Bits& other) const {
+    for (size_t w = 0; w < words_.size(); ++w)
+      if ((words_[w] & ~other.words_[w]) != 0) return false;
+    return true;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+/// A communication of the program.
+struct Candidate {
+  int node = 0;
+  int key = -1;      // equal for those that may share a bucket; -1: it joins none
+  double bytes = 0;  // of the whole tensor
+  double most = 0;   // of its bucket
+  Bits later;        // communications that depend on it, or on one of its bucket
+  bool taken = false;
+};
+
+class Sets {
+ public:
+  Sets(const Program& program, const Dependences& dependences, const BucketBytes& most)
+      : program_(program), dependences_(dependences), before_(dependences.nodes.size()) {
+    for (size_t node = 0; node < before_.size(); ++node)
+      for (int later : dependences.after[node]) before_[later].push_back(static_cast<int>(node));
+    for (size_t node = 0; node < before_.size(); ++node)
+      if (dependences.nodes[node]->domain == spmd::kCommDomain) add_candidate(static_cast<int>(node), most);
+    find_later();
+  }
+
+  std::vector<BucketSet> run() {
+    std::vector<BucketSet> sets;
+    for (size_t first = 0; first < candidates_.size(); ++first) {
+      BucketSet set = from(first);
+      if (set.members.size() > 1) sets.push_back(std::move(set));
+    }
+    return sets;
+  }
+
+ private:
+  double bytes_of(const Value* value) const {
+    if (!value || !value->has_shape()) return 0;
+    return spmd::hinted(product(value->shape()), program_.hints) * bits_of(value->dtype()) / 8;
+  }
+
+  void add_candidate(int node, const BucketBytes& most) {
+    const Node& collective = *dependences_.nodes[node];
+    Candidate& candidate = candidates_.emplace_back();
+    candidate.node = node;
+    const auto kind = collective_of_op(collective.op_type);
+    const auto* axes = collective.get<std::vector<std::string>>("axes");
+    if (!kind || !traits_of(*kind).joins || !axes || !collective.input(0)) return;
+    if (bits_of(collective.input(0)->dtype()) % 8 != 0) return;
+    candidate.bytes = std::max(bytes_of(collective.input(0)), bytes_of(collective.output(0)));
+    candidate.most = most(*axes);
+    if (candidate.bytes > candidate.most) return;
+    std::string key = fmt::format("{} {} {} {}", collective.op_type, fmt::join(*axes, ","),
+                                  collective.get_string("reduction", "sum"), name_of(collective.input(0)->dtype()));
+    const auto place = spmd::place_of(program_, collective);
+    if (place) key += " " + print_place(*place, program_.mesh);
+    candidate.key = keys_.emplace(std::move(key), static_cast<int>(keys_.size())).first->second;
+  }
+
+  // Which communications depend on which, from the last node to the first. A node's set is dropped when the first node
+  // that it waits for has seen it.
+  void find_later() {
+    std::vector<int> number_of(before_.size(), -1);
+    for (size_t s = 0; s < candidates_.size(); ++s) number_of[candidates_[s].node] = static_cast<int>(s);
+    std::vector<Bits> later(before_.size());
+    for (int node = static_cast<int>(before_.size()) - 1; node >= 0; --node) {
+      Bits bits(candidates_.size());
+      for (int reader : dependences_.after[node]) {
+        bits.add(number_of[reader] < 0 ? later[reader] : candidates_[number_of[reader]].later);
+        if (number_of[reader] >= 0) bits.add(static_cast<size_t>(number_of[reader]));
+      }
+      for (int reader : dependences_.after[node])
+        if (before_[reader].front() == node) later[reader] = Bits();
+      (number_of[node] < 0 ? later[node] : candidates_[number_of[node]].later) = std::move(bits);
+    }
+  }
+
+  // The bucket that begins with this communication; it alone if no other joins.
+  BucketSet from(size_t first) {
+    Candidate& opening = candidates_[first];
+    BucketSet set{{opening.node}, opening.node, {}};
+    if (opening.taken || opening.key < 0) return set;
+    std::vector<size_t> members = {first};
+    Bits in_bucket(candidates_.size());
+    in_bucket.add(first);
+    double bytes = opening.bytes, left = 0, run_early = 0;
+    std::set<int> early;
+    for (size_t next = first + 1; next < candidates_.size(); ++next) {
+      const Candidate& candidate = candidates_[next];
+      if (candidate.taken || candidate.key != opening.key) continue;
+      if (bytes + candidate.bytes > opening.most) {
+        left += candidate.bytes;
+        if (left > opening.most) break;
+        continue;
+      }
+      const bool depends = candidate.later.meets(in_bucket) ||
+                           std::any_of(members.begin(), members.end(),
+                                       [&](size_t member) { return candidates_[member].later.has(next); });
+      if (depends) continue;
+      if (!comes_forward(candidate, set.place, opening.most, early, run_early)) {
+        const bool may_wait = std::all_of(members.begin(), members.end(), [&](size_t member) {
+          return candidates_[member].later.within(candidate.later);
+        });
+        if (!may_wait) continue;
+        set.place = candidate.node;
+      }
+      members.push_back(next);
+      in_bucket.add(next);
+      set.members.push_back(candidate.node);
+      bytes += candidate.bytes;
+    }
+    set.early.assign(early.begin(), early.end());
+    if (members.size() > 1) join(members, in_bucket);
+    return set;
+  }
+
+  // Whether little has to run before the place for the operand of this collective; adds that to `early`, and its bytes
+  // to `run_early`.
+  bool comes_forward(const Candidate& candidate, int place, double most, std::set<int>& early,
+                     double& run_early) const {
+    constexpr size_t kMostNodes = 32;
+    std::set<int> needed;
+    std::vector<int> open = {candidate.node};
+    double bytes = run_early;
+    while (!open.empty()) {
+      const int node = open.back();
+      open.pop_back();
+      for (int maker : before_[node]) {
+        if (maker <= place || early.contains(maker) || !needed.insert(maker).second) continue;
+        const Node& made = *dependences_.nodes[maker];
+        for (const auto* values : {&made.inputs, &made.outputs})
+          for (const Value* value : *values) bytes += bytes_of(value);
+        if (made.domain == spmd::kCommDomain || bytes > most || needed.size() > kMostNodes) return false;
+        open.push_back(maker);
+      }
+    }
+    early.insert(needed.begin(), needed.end());
+    run_early = bytes;
+    return true;
+  }
+
+  // What depends on one member depends on all from now on.
+  void join(const std::vector<size_t>& members, const Bits& in_bucket) {
+    Bits later(candidates_.size());
+    for (size_t member : members) later.add(candidates_[member].later);
+    for (Candidate& candidate : candidates_)
+      if (candidate.later.meets(in_bucket)) {
+        candidate.later.add(later);
+        candidate.later.add(in_bucket);
+      }
+    for (size_t member : members) {
+      candidates_[member].later = later;
+      candidates_[member].taken = true;
+    }
+  }
+
+  const Program& program_;
+  const Dependences& dependences_;
+  std::vector<std::vector<int>> before_;  // by node: those that it waits for, ascending
+  std::vector<Candidate> candidates_;     // in the order of their nodes
+  std::map<std::string, int> keys_;
+};
+
+}  // namespace
+
+std::vector<BucketSet> bucket_sets(const Program& program, const Dependences& dependences, const BucketBytes& most) {
+  return Sets(program, dependences, most).run();
+}
+
+std::vector<Node*> in_buckets(const Dependences& dependences, const std::vector<BucketSet>& buckets) {
+  // A unit is a node or a bucket. Of the units that wait for none, the one whose turn comes first is next; before a
+  // bucket come the nodes that it wants early.
+  struct Turn {
+    int at = 0;
+    bool bucket = false;
+    int unit = 0;
+    auto operator<=>(const Turn&) const = default;
+  };
+  const auto count = static_cast<int>(dependences.nodes.size());
+  std::vector<int> unit_of(count);
+  std::vector<Turn> turns;
+  for (int node = 0; node < count; ++node) {
+    unit_of[node] = node;
+    turns.push_back({node, false, node});
+  }
+  for (const BucketSet& bucket : buckets) {
+    const auto unit = static_cast<int>(turns.size());
+    turns.push_back({bucket.place, true, unit});
+    for (int member : bucket.members) unit_of[member] = unit;
+    for (int node : bucket.early) turns[node].at = std::min(turns[node].at, bucket.place);
+  }
+  std::vector<int> missing(turns.size());
+  for (int node = 0; node < count; ++node)
+    for (int later : dependences.after[node]) ++missing[unit_of[later]];
+  std::set<Turn> ready;
+  const auto offer = [&](int unit) {
+    if (missing[unit] == 0 && (unit >= count || unit_of[unit] == unit)) ready.insert(turns[unit]);
+  };
+  for (size_t unit = 0; unit < turns.size(); ++unit) offer(static_cast<int>(unit));
+  std::vector<Node*> order;
+  while (!ready.empty()) {
+    const int unit = ready.begin()->unit;
+    ready.erase(ready.begin());
+    const std::vector<int> nodes = unit < count ? std::vector{unit} : buckets[unit - count].members;
+    for (int node : nodes) order.push_back(dependences.nodes[node]);
+    for (int node : nodes)
+      for (int later : dependences.after[node])
+        if (--missing[unit_of[later]] == 0) offer(unit_of[later]);
+  }
+  check(order.size() == dependences.nodes.size(), "buckets make no cycle");
+  return order;
+}
+
+}  // namespace tessera::passes

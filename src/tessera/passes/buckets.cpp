@@ -1,0 +1,52 @@
+#include "tessera/passes/buckets.h"
+
+#include <algorithm>
+
+#include "tessera/cost/links.h"
+#include "tessera/dialect/buckets.h"
+#include "tessera/mesh/group.h"
+#include "tessera/passes/bucket_sets.h"
+#include "tessera/passes/live_bytes.h"
+
+namespace tessera::passes {
+namespace {
+
+constexpr double kUnknownLinks = 256 << 10;  // bytes of a bucket over links of which nothing is known
+constexpr double kMost = 64 << 20;           // bytes of a bucket over any links
+constexpr double kLatencies = 4;
+
+double bytes_by_links(const std::vector<std::string>& axes, const Mesh& mesh, const Topology& topology) {
+  const auto levels = cost::levels_of(parse_axes(axes, mesh), mesh, topology);
+  if (levels.empty()) return kUnknownLinks;
+  double alpha = 0, beta = 0;
+  for (const cost::GroupLevel& level : levels) {
+    alpha = std::max(alpha, level.cost.alpha);
+    beta = std::max(beta, level.cost.beta);
+  }
+  return std::min(kLatencies * alpha, kMost * beta) / beta;
+}
+
+}  // namespace
+
+void buckets(spmd::Program& program, Context& context) {
+  if (context.bucket_bytes == 0) return;
+  const Dependences dependences(*program.graph);
+  const LiveBytes live(program);
+  const double now = live.peak(dependences.nodes), slack = std::max(now / 20, static_cast<double>(1 << 20));
+  for (double share = 1; share > 1e-3; share /= 2) {
+    const auto sets = bucket_sets(program, dependences, [&](const std::vector<std::string>& axes) {
+      if (context.bucket_bytes) return static_cast<double>(*context.bucket_bytes);
+      return share * bytes_by_links(axes, program.mesh, context.topology);
+    });
+    if (sets.empty()) return;
+    std::vector<Node*> order = in_buckets(dependences, sets);
+    if (!context.bucket_bytes && live.peak(order) > now + slack) continue;
+    for (size_t b = 0; b < sets.size(); ++b)
+      for (int member : sets[b].members)
+        dependences.nodes[member]->set(std::string(dialect::kBucketAttribute), static_cast<int64_t>(b));
+    program.graph->arrange(order);
+    return;
+  }
+}
+
+}  // namespace tessera::passes
