@@ -121,8 +121,8 @@ struct Plan {
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
-  /// What a float32 model computes in: float32, as if nothing is said, or bfloat16. Its inputs and outputs stay
-  /// float32.
+  /// What a float32 model computes in: float32, as if nothing is said, bfloat16 or float16. Its inputs and
+  /// outputs stay float32.
   std::optional<DType> dtype;
   /// "dp=2,tp=4": the mesh to use where the caller names none; empty: none. Of a plan that a model carries, sizes may
   /// be open ("tp=?"): then somebody has to say them.
@@ -134,8 +134,8 @@ struct Plan {
   /// anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
-  /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16". Throws a user error
-  /// naming `source` for any other name, also of a type that models do not compute in.
+  /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16".
+  /// Throws a user error naming `source` for any other name, also of a type that models do not compute in.
   static DType dtype_named(std::string_view name, std::string_view source);
   /// This plan, completed by a weaker one: its annotations and places come after ours, the rest where we say nothing.
   /// Throws a user error if our mesh is not one that the weaker plan leaves open.

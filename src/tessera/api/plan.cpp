@@ -24,7 +24,8 @@ struct ComputeName {
 constexpr std::array kComputeNames = {
     ComputeName{"float32", DType::float32}, ComputeName{"fp32", DType::float32},
     ComputeName{"float", DType::float32},   ComputeName{"bfloat16", DType::bfloat16},
-    ComputeName{"bf16", DType::bfloat16},
+    ComputeName{"bf16", DType::bfloat16},   ComputeName{"float16", DType::float16},
+    ComputeName{"fp16", DType::float16},
 };
 
 const Json& list_of(const Json& list, std::string_view source, std::string_view key, std::string_view example) {
@@ -117,7 +118,9 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
 DType Plan::dtype_named(std::string_view name, std::string_view source) {
   for (const ComputeName& known : kComputeNames)
     if (known.name == name) return known.dtype;
-  fail("plan", "{}: models compute in float32 (fp32) or bfloat16 (bf16), not in '{}'; name one of these", source, name);
+  fail("plan",
+       "{}: models compute in float32 (fp32), bfloat16 (bf16) or float16 (fp16), not in '{}'; name one of these",
+       source, name);
 }
 
 std::string Plan::to_json() const {

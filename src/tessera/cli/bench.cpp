@@ -252,8 +252,9 @@ class Bench : public Command {
     Floor floor;
     if (!loaded.model) return floor;
     const Inspection inspection = inspect(*loaded.model, loaded.model->complete(loaded.plan.shapes));
-    const bool narrowed = inspection.compute == DType::float32 && loaded.plan.dtype == DType::bfloat16;
-    floor.dtype = narrowed ? DType::bfloat16 : inspection.compute;
+    const DType lowered = loaded.plan.dtype.value_or(DType::float32);
+    const bool narrowed = inspection.compute == DType::float32 && bits_of(lowered) == 16;
+    floor.dtype = narrowed ? lowered : inspection.compute;
     floor.flops = static_cast<double>(inspection.flops);
     floor.bytes = static_cast<double>(inspection.parameter_bytes_read) * (narrowed ? 0.5 : 1);
     for (const auto& [name, tensor] : loaded.inputs) floor.bytes += static_cast<double>(tensor.bytes);

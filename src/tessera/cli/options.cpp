@@ -148,7 +148,8 @@ void PlanOptions::declare(CLI::App& app) {
                  "bucket_bytes, shapes, "
                  "dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
-  app.add_option("--dtype", dtype, "what a float32 model computes in: float32 (fp32) or bfloat16 (bf16)");
+  app.add_option("--dtype", dtype,
+                 "what a float32 model computes in: float32 (fp32), bfloat16 (bf16) or float16 (fp16)");
 }
 
 void PlanOptions::declare_own(CLI::App& app) {

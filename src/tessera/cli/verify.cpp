@@ -28,9 +28,11 @@ class Verify : public Command {
            "outputs")
         ->delimiter(',')
         ->allow_extra_args(false);
-    rtol_option_ = app.add_option("--rtol", rtol_,
-                                  "of the largest expected magnitude; else 2e-5 for float32 and 2e-2 for bfloat16")
-                       ->check(non_negative());
+    rtol_option_ =
+        app.add_option("--rtol", rtol_,
+                       "of the largest expected magnitude; else 2e-5 for float32, 2e-2 for bfloat16 and 2.5e-3 for "
+                       "float16")
+            ->check(non_negative());
     atol_option_ = app.add_option("--atol", atol_, "added to that; else 0")->check(non_negative());
     app.add_flag("--first-diverging", always_, "look for the first diverging tensor even if all outputs pass");
     run_.declare(app);
@@ -142,7 +144,7 @@ class Verify : public Command {
     return plan;
   }
 
-  // Outputs stay float32 when a model computes in bfloat16, but not with float32's precision.
+  // Outputs stay float32 when a model computes in 16-bit floats, but not with float32's precision.
   Tolerance tolerance(const Plan& plan) const {
     Tolerance result;
     if (lowers(plan)) result = usual_tolerance(*plan.dtype);

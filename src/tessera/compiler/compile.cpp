@@ -238,8 +238,8 @@ class Compiler {
 
   void lower_precision() {
     if (options_.compute == DType::float32) return;
-    if (options_.compute != DType::bfloat16)
-      fail("precision", "models compute in float32 or bfloat16, not in {}; name one of these",
+    if (options_.compute != DType::bfloat16 && options_.compute != DType::float16)
+      fail("precision", "models compute in float32, bfloat16 or float16, not in {}; name one of these",
            name_of(options_.compute));
     for (const auto& value : graph().values())
       if (value->next)

@@ -15,8 +15,6 @@
 namespace tessera::rewrite {
 namespace {
 
-constexpr float kLargest = 0x1.fep127f;  // of bfloat16
-
 bool stays_wide(const Node& node, size_t index) {
   const std::vector<size_t>& wide = ops::op_of(node).always_float32;
   return std::find(wide.begin(), wide.end(), index) != wide.end();
@@ -25,18 +23,33 @@ bool stays_wide(const Node& node, size_t index) {
 /// Attributes that name the result's type.
 constexpr std::array<std::string_view, 2> kTypeAttributes = {"to", "dtype"};
 
-Tensor narrowed(const Tensor& stored) {
-  const Tensor wide = aligned(stored);
-  Tensor narrow = Tensor::zeros(DType::bfloat16, wide.dims);
-  auto* to = reinterpret_cast<BFloat16*>(narrow.mutable_data());
-  for (float value : wide.as<float>())
-    *to++ = BFloat16(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
+/// The magnitudes that a 16-bit float can hold.
+struct Range {
+  float least, largest;
+};
+
+Range range_of(DType type) {
+  return type == DType::bfloat16 ? Range{0x1p-133F, 0x1.fep127F} : Range{0x1p-24F, 65504};
+}
+
+template <typename T>
+Tensor rounded(const Tensor& wide, DType type, float largest) {
+  Tensor narrow = Tensor::uninitialized(type, wide.dims);
+  auto* to = reinterpret_cast<T*>(narrow.mutable_data());
+  for (float value : wide.as<float>()) *to++ = T(std::isfinite(value) ? std::clamp(value, -largest, largest) : value);
   return narrow;
+}
+
+Tensor narrowed(const Tensor& stored, DType type) {
+  const Tensor wide = aligned(stored);
+  const float largest = range_of(type).largest;
+  return type == DType::bfloat16 ? rounded<BFloat16>(wide, type, largest) : rounded<Float16>(wide, type, largest);
 }
 
 class PrecisionLowering {
  public:
-  explicit PrecisionLowering(Graph& graph) : graph_(graph) {}
+  PrecisionLowering(Graph& graph, DType compute)
+      : graph_(graph), compute_(compute), suffix_(fmt::format(".{}", name_of(compute))) {}
 
   void run() {
     mark();
@@ -71,29 +84,37 @@ class PrecisionLowering {
            std::any_of(node.inputs.begin(), node.inputs.end(), heavy);
   }
 
-  // A mask's lowest float32 would become an infinity in a Cast.
+  // A mask's lowest float32 would become an infinity in a Cast, also with a score added to it; and what keeps a divisor
+  // from zero would become zero.
   void clamp_constants() {
+    const auto [least, largest] = range_of(compute_);
+    const auto clamped = [&](float element) {
+      const float size = std::abs(element);
+      if (std::isfinite(element) && size > largest) return std::copysign(largest / 2, element);
+      return size > 0 && size < least ? std::copysign(least, element) : element;
+    };
     for (Value* value : graph_.values_of(ValueKind::constant)) {
       if (value->dtype() != DType::float32) continue;
       auto elements = value->data.as<float>();
-      auto beyond = [](float element) { return std::isfinite(element) && std::abs(element) > kLargest; };
-      if (std::none_of(elements.begin(), elements.end(), beyond)) continue;
-      std::vector<float> clamped(elements.begin(), elements.end());
-      for (float& element : clamped) element = beyond(element) ? std::copysign(kLargest, element) : element;
-      value->data = Tensor::of(DType::float32, value->data.dims, clamped);
+      if (std::none_of(elements.begin(), elements.end(), [&](float e) { return std::isfinite(e) && clamped(e) != e; }))
+        continue;
+      std::vector<float> within;
+      within.reserve(elements.size());
+      for (float element : elements) within.push_back(clamped(element));
+      value->data = Tensor::of(DType::float32, value->data.dims, within);
     }
   }
 
   void lower(Node& node) {
     for (std::string_view attribute : kTypeAttributes)
       if (const int64_t* type = node.get<int64_t>(attribute); type && *type == static_cast<int64_t>(DType::float32))
-        node.set(attribute, static_cast<int64_t>(DType::bfloat16));
+        node.set(attribute, static_cast<int64_t>(compute_));
     for (size_t i = 0; i < node.inputs.size(); ++i)
       if (!stays_wide(node, i) && is_float32(node.inputs[i]) &&
           !(heavy_.contains(node.inputs[i]) && node.inputs[i]->producer))
         graph_.set_input(&node, i, narrow(node.inputs[i], node));
     for (Value* result : node.outputs)
-      if (is_float32(result)) result->type.dtype = DType::bfloat16;
+      if (is_float32(result)) result->type.dtype = compute_;
   }
 
   Value* narrow(Value* value, const Node& before) {
@@ -101,12 +122,12 @@ class PrecisionLowering {
     if (known) return known;
     if (value->kind == ValueKind::state && !value->changing) {
       // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
-      known = graph_.add_state(value->name + ".bfloat16", narrowed(value->data));
+      known = graph_.add_state(value->name + suffix_, narrowed(value->data, compute_));
     } else if (value->kind == ValueKind::constant) {
-      known = graph_.add_constant(value->name, narrowed(value->data));
+      known = graph_.add_constant(value->name, narrowed(value->data, compute_));
     } else {
-      known = emit(graph_, "Cast", {value}, &before, {attribute("to", static_cast<int64_t>(DType::bfloat16))},
-                   value->name + ".bfloat16");
+      known = emit(graph_, "Cast", {value}, &before, {attribute("to", static_cast<int64_t>(compute_))},
+                   value->name + suffix_);
     }
     return known;
   }
@@ -121,9 +142,9 @@ class PrecisionLowering {
         narrow->extra = wide->extra;
       }
     for (Value*& output : graph_.outputs) {
-      if (!heavy_.contains(output) || output->dtype() != DType::bfloat16) continue;
+      if (!heavy_.contains(output) || output->dtype() != compute_) continue;
       std::string name = output->name;
-      graph_.rename(output, name + ".bfloat16");
+      graph_.rename(output, name + suffix_);
       Node* cast = graph_.add_node("Cast", {output}, {name});
       cast->set("to", static_cast<int64_t>(DType::float32));
       cast->outputs[0]->type = {DType::float32, output->type.shape};
@@ -132,6 +153,8 @@ class PrecisionLowering {
   }
 
   Graph& graph_;
+  DType compute_;
+  std::string suffix_;  // of the names of narrow forms
   std::set<const Value*> heavy_;
   std::map<Value*, Value*> narrow_;
 };
@@ -140,8 +163,8 @@ class PrecisionLowering {
 
 void lower_precision(OnnxModel& model, DType compute) {
   if (compute == DType::float32) return;
-  check(compute == DType::bfloat16, "compute precision is float32 or bfloat16");
-  PrecisionLowering(*model.graph).run();
+  check(compute == DType::bfloat16 || compute == DType::float16, "models compute in float32 or a 16-bit float");
+  PrecisionLowering(*model.graph, compute).run();
 }
 
 }  // namespace tessera::rewrite

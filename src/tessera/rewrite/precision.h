@@ -4,12 +4,13 @@
 
 namespace tessera::rewrite {
 
-/// Makes a float32 model compute in bfloat16; its inputs and outputs stay float32.
+/// Makes a float32 model compute in bfloat16 or float16; its inputs and outputs stay float32.
 ///
-/// Values that depend on a parameter of rank 2 or more, or on a float input, become bfloat16, with their parameters.
-/// Values computed from indices alone (rotary angles, masks) stay float32 up to where they meet the others, since 8
-/// bits of mantissa cannot tell positions apart. Constants beyond bfloat16's range become its largest finite value, so
-/// that a mask's -3.4e38 stays finite. Types other than bfloat16 are an internal error; float32 changes nothing.
+/// Values that depend on a parameter of rank 2 or more, or on a float input, become 16-bit floats, with their
+/// parameters. Values computed from indices alone (rotary angles, masks) stay float32 up to where they meet the others,
+/// since 8 or 11 bits of mantissa cannot tell positions apart. Constants beyond the type's range become half its
+/// largest finite value, so that a mask's -3.4e38 stays finite, also with a score added to it; those below it become
+/// its smallest value instead of 0. Other types are an internal error; float32 changes nothing.
 ///
 /// Runs after the other passes; types are known before and after.
 void lower_precision(OnnxModel& model, DType compute);

@@ -90,6 +90,8 @@ dnnl::memory::data_type type_of(DType dtype) {
       return dnnl::memory::data_type::f32;
     case DType::bfloat16:
       return dnnl::memory::data_type::bf16;
+    case DType::float16:
+      return dnnl::memory::data_type::f16;
     case DType::uint8:
       return dnnl::memory::data_type::u8;
     case DType::int8:
@@ -101,29 +103,41 @@ dnnl::memory::data_type type_of(DType dtype) {
   }
 }
 
+namespace {
+
+/// What the library has for products of one type.
+struct Products {
+  bool native = false;
+  bool slow = false;  ///< they take longer than those of operands widened to float32
+};
+
+Products products_of(DType dtype) {
+  const Md square = dense(dtype, {256, 256});
+  const auto product = matmul(square, square, {}, square);
+  if (!product) return {false, bits_of(dtype) == 16};
+  const std::string_view name = product->impl_info_str();
+  if (dtype != DType::bfloat16 || name.find("amx") != std::string_view::npos) return {true, false};
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return {true, name.find("bf16") == std::string_view::npos || __builtin_cpu_is("intel")};
+#else
+  return {true, false};
+#endif
+}
+
+const Products& known_products_of(DType dtype) {
+  static const Products none, bfloat16 = products_of(DType::bfloat16), float16 = products_of(DType::float16);
+  return dtype == DType::bfloat16 ? bfloat16 : dtype == DType::float16 ? float16 : none;
+}
+
+}  // namespace
+
 bool is_native(DType dtype) {
-  static const bool bfloat16 = [] {
-    const Md square = dense(DType::bfloat16, {16, 16});
-    return matmul(square, square, {}, square).has_value();
-  }();
-  return dtype == DType::float32 || (dtype == DType::bfloat16 && bfloat16);
+  return dtype == DType::float32 || known_products_of(dtype).native;
 }
 
 bool is_faster_widened(DType dtype) {
-  static const bool bfloat16 = [] {
-    const Md square = dense(DType::bfloat16, {256, 256});
-    const auto product = matmul(square, square, {}, square);
-    if (!product) return false;
-    const std::string_view name = product->impl_info_str();
-    if (name.find("amx") != std::string_view::npos) return false;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    return name.find("bf16") == std::string_view::npos || __builtin_cpu_is("intel");
-#else
-    return false;
-#endif
-  }();
-  return dtype == DType::bfloat16 && bfloat16;
+  return known_products_of(dtype).slow;
 }
 
 Md dense(DType dtype, const Dims& dims) {

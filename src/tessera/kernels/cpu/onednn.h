@@ -19,12 +19,13 @@ dnnl::engine& engine();
 /// oneDNN's type; undef if it has none.
 dnnl::memory::data_type type_of(DType dtype);
 
-/// Whether matrix products and convolutions of this type run at full speed here (bfloat16 needs AVX-512).
+/// Whether the library has matrix products of this type here: bfloat16 needs AVX-512, float16 its FP16 instructions and
+/// oneDNN 3.
 bool is_native(DType dtype);
 
-/// Whether large products of this type take longer than those of operands widened to float32: those of bfloat16 where
-/// there is no AMX. Intel's VDPBF16PS runs every other cycle and multiplies and adds 32 pairs, float32 instructions
-/// twice in a cycle 16 each; AMD's runs every cycle. CPUs without it emulate it.
+/// Whether large products of this type take longer than those of operands widened to float32: those that the library
+/// lacks, and those of bfloat16 where there is no AMX. Intel's VDPBF16PS runs every other cycle and multiplies and adds
+/// 32 pairs, float32 instructions twice in a cycle 16 each; AMD's runs every cycle. CPUs without it emulate it.
 bool is_faster_widened(DType dtype);
 
 /// A dense row-major tensor, or one with the given strides (in elements).

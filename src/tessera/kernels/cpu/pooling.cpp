@@ -82,7 +82,7 @@ void restore_infinities(DType dtype, void* y, int64_t count) {
     auto* values = static_cast<float*>(y);
     for (int64_t i = 0; i < count; ++i) values[i] = values[i] == lowest ? -infinity : values[i];
   } else {
-    constexpr uint16_t lowest_bits = 0xff7f, infinity_bits = 0xff80;  // of bfloat16
+    const uint16_t infinity_bits = dtype == DType::bfloat16 ? 0xff80 : 0xfc00, lowest_bits = infinity_bits - 1;
     auto* bits = static_cast<uint16_t*>(y);
     for (int64_t i = 0; i < count; ++i) bits[i] = bits[i] == lowest_bits ? infinity_bits : bits[i];
   }
