@@ -16,10 +16,11 @@ inline namespace v1 {
 
 /// What a training step is made of, in the words of `tessera train` (docs/training.md).
 struct Training {
-  /// "cross-entropy", "cross-entropy:label_smoothing=0.1,ignore_index=-100", "mse", "bce", "bce-with-logits", or
-  /// "output": the model's own scalar.
+  /// A sum of terms "WEIGHT*NAME:TENSOR,labels=INPUT,key=value", of which only the name must be there:
+  /// "cross-entropy:label_smoothing=0.1+1e-4*z-loss+0.01*output:aux_loss". The names are "cross-entropy", "mse", "bce",
+  /// "bce-with-logits", "z-loss", "output" (the model's own scalar) and "mean" (of a tensor's elements).
   std::string loss = "cross-entropy";
-  std::string output;             ///< the tensor that the loss takes; empty: the model's first output
+  std::string output;             ///< what a term takes that names no tensor; empty: the model's first output
   std::string labels = "labels";  ///< the input that it is compared with; a new one if the model has none
   /// "sgd", "adam", "adamw", "lamb", "lion", "adafactor" or "muon";
   /// "adamw:beta1=0.9,beta2=0.95,eps=1e-8,weight_decay=0.1".
@@ -30,11 +31,13 @@ struct Training {
   double clip = 0;                    ///< largest norm of all gradients together; 0: any
   int micro_batches = 1;              ///< a batch is cut into so many, one after the other
   std::vector<std::string> freeze;    ///< patterns of parameters that do not train
+  std::vector<std::string> train;     ///< patterns of numbers without a dimension that train, too
   std::vector<std::string>
       no_decay;  ///< patterns of parameters without weight decay; "vectors": of fewer dimensions than 2
   std::vector<std::pair<std::string, double>> rate_factors;  ///< pattern, and what its learning rates are multiplied by
-  double average = 0;              ///< decay of an exponential moving average of the parameters; 0: none
-  std::string loss_scale;          ///< "", a number, or "dynamic:init=65536,growth=2,backoff=0.5,interval=2000"
+  double average = 0;  ///< decay of an exponential moving average of the parameters; 0: none
+  /// "", a number, or "dynamic:init=65536,growth=2,backoff=0.5,interval=2000"; "" is "dynamic" in float16.
+  std::string loss_scale;
   DType compute = DType::float32;  ///< of forward and backward; parameters and optimizer stay float32
   uint64_t seed = 0;               ///< of random numbers (docs/random.md)
   /// Whether Dropouts drop elements: "model" (as training_mode says), "on" (all) or "off". An evaluation drops none.
@@ -46,10 +49,25 @@ struct Training {
   SymbolSizes sizes;  ///< of the model's symbols, the whole batch; others stay open
 };
 
+/// One term of a loss.
+struct LossTerm {
+  std::string label;                  ///< "cross-entropy", "output.aux_loss"
+  std::string tensor;                 ///< what it takes; empty: Training::output
+  std::optional<std::string> labels;  ///< what this is compared with; empty: Training::labels; nullopt: nothing
+  double weight = 1;                  ///< in the sum
+  /// Outputs of the step and the evaluation: its value, "loss.LABEL", and what its sum was divided by,
+  /// "counted.LABEL". A term that is alone has "loss", in which its weight is, and "counted".
+  std::string loss, counted;
+};
+
+/// Throws a user error for what is no loss.
+std::vector<LossTerm> loss_terms(const std::string& loss);
+
 /// The model of one step, and what its states are.
 struct TrainingStep {
-  /// Outputs "loss", "grad_norm", "learning_rate" and, if it is dynamic, "loss_scale". "train.step" counts steps;
-  /// gradients are named "grad.PARAMETER". If the loss or the norm is not finite, no state steps but the scale's.
+  /// Outputs "loss", "grad_norm", "learning_rate", if it is dynamic, "loss_scale", and, if there are several, each
+  /// LossTerm's value. "train.step" counts steps; gradients are named "grad.PARAMETER". If the loss or the norm is not
+  /// finite, no state steps but the scale's.
   Model model;
   std::vector<std::string> parameters;  ///< that train
   std::vector<std::string> optimizer;   ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
@@ -106,8 +124,8 @@ class Checkpoints {
 /// Throws user errors that name the tensor, operator or word that is wrong.
 TrainingStep training_step(const Model& model, const Training& training);
 
-/// The model's loss without training: outputs "loss" and "counted", what its sum was divided by. Its parameters are
-/// states that a session of the training step changes (SessionOptions::share_states).
+/// The model's loss without training: outputs "loss" and those of each LossTerm. Its parameters are states that a
+/// session of the training step changes (SessionOptions::share_states).
 Model evaluation(const Model& model, const Training& training);
 
 /// Where numbers ceased to be finite in a step.

@@ -446,47 +446,55 @@ TEST_F(Semantics, ATiedTableHasTheSumOfItsGradientsAndIsCountedOnce) {
 
 // 10
 TEST_F(Semantics, WhatComputesIn16BitsIsSummedAndKeptIn32) {
-  // The gradient of w is the sum of x. In float32 it is 259, which bfloat16 rounds to 260; sums of bfloat16 are 256 or
-  // 258.
+  // The gradient of w is the sum of x, three more than its largest element, from which a type on knows even numbers
+  // only.
   const Model model = this->model(R"(
 g (float[4, 8] x) => (float loss) <float[8] w> {
   y = Mul (x, w)
   loss = ReduceSum <keepdims = 0> (y)
 })");
-  std::vector<float> x;
-  for (float row : {256.F, 1.F, 1.F, 1.F}) x.insert(x.end(), 8, row);
-  Training training = with_sgd("1e-3");
-  training.loss = "output";
-  training.compute = DType::bfloat16;
-  for (const Layout& layout : std::vector<Layout>{{"dp=2", ""}, {"dp=4", ""}, {"fsdp=2", ""}, {"fsdp=4", ""}}) {
-    SCOPED_TRACE(layout.mesh);
-    const Trained made = train(model, training, layout, {{{"x", floats({4, 8}, x)}}});
-    for (float element : made.first_gradients.at("w").as<float>()) EXPECT_EQ(element, 260);
-  }
-  // What micro-batches add is exact in bfloat16, and their sum is not.
-  const Model one = this->model(R"(
+  for (const auto& [type, largest] : {std::pair(DType::bfloat16, 256.F), std::pair(DType::float16, 2048.F)}) {
+    SCOPED_TRACE(name_of(type));
+    std::vector<float> x;
+    for (float row : {largest, 1.F, 1.F, 1.F}) x.insert(x.end(), 8, row);
+    Training training = with_sgd("1e-3");
+    training.loss = "output";
+    training.compute = type;
+    training.loss_scale = "1";
+    for (const Layout& layout :
+         std::vector<Layout>{{"dp=1", ""}, {"dp=2", ""}, {"dp=4", ""}, {"fsdp=2", ""}, {"fsdp=4", ""}}) {
+      SCOPED_TRACE(layout.mesh);
+      const Trained made = train(model, training, layout, {{{"x", floats({4, 8}, x)}}});
+      for (float element : made.first_gradients.at("w").as<float>()) EXPECT_EQ(element, largest + 3);
+    }
+    // What micro-batches add is exact in 16 bits, and their sum is not.
+    const Model one = this->model(R"(
 g (float[n, 8] x) => (float loss) <float[8] w> {
   y = Mul (x, w)
   loss = ReduceSum <keepdims = 0> (y)
 })");
-  training.micro_batches = 4;
-  training.sizes = {{"n", 4}};
-  for (const char* mesh : {"dp=1", "dp=2", "fsdp=2"}) {
-    const Trained made = train(one, training, {mesh, ""}, {{{"x", floats({4, 8}, x)}}});
-    for (float element : made.first_gradients.at("w").as<float>()) EXPECT_EQ(element, 259.F / 4) << mesh;
+    training.micro_batches = 4;
+    training.sizes = {{"n", 4}};
+    for (const char* mesh : {"dp=1", "dp=2", "fsdp=2"}) {
+      const Trained made = train(one, training, {mesh, ""}, {{{"x", floats({4, 8}, x)}}});
+      for (float element : made.first_gradients.at("w").as<float>()) EXPECT_EQ(element, (largest + 3) / 4) << mesh;
+    }
+    // Steps far below what 16 bits resolve near 1 add up.
+    training.micro_batches = 1;
+    training.learning_rate = type == DType::bfloat16 ? "1e-6" : "1e-7";
+    Session session(program_of(model, training, {"fsdp=2", ""}), one_thread());
+    session.set_states({{"w", floats({8}, std::vector<float>(8, 1))}});
+    for (int i = 0; i < 4; ++i) session.run({{"x", floats({4, 8}, x)}});
+    const Tensor stepped = session.states().at("w");
+    for (float element : stepped.as<float>())
+      EXPECT_NEAR(element, 1 - 4 * (largest + 3) * std::stod(training.learning_rate), 1e-6);
+    Training narrow;
+    narrow.compute = type;
+    for (const StateInfo& state : program_of(this->model(block_text(6, 3)), narrow, {"fsdp=2", ""}).states())
+      EXPECT_TRUE(state.tensor.dtype == DType::float32 || state.tensor.name == "train.step" ||
+                  state.tensor.name == "train.good_steps")
+          << state.tensor.name;
   }
-  // Steps far below what bfloat16 resolves near 1 add up.
-  training.micro_batches = 1;
-  training.learning_rate = "1e-6";
-  Session session(program_of(model, training, {"fsdp=2", ""}), one_thread());
-  session.set_states({{"w", floats({8}, std::vector<float>(8, 1))}});
-  for (int i = 0; i < 4; ++i) session.run({{"x", floats({4, 8}, x)}});
-  const Tensor stepped = session.states().at("w");
-  for (float element : stepped.as<float>()) EXPECT_NEAR(element, 1 - 4 * 260e-6, 1e-6);
-  Training narrow;
-  narrow.compute = DType::bfloat16;
-  for (const StateInfo& state : program_of(this->model(block_text(6, 3)), narrow, {"fsdp=2", ""}).states())
-    EXPECT_TRUE(state.tensor.dtype == DType::float32 || state.tensor.name == "train.step") << state.tensor.name;
 }
 
 // 11

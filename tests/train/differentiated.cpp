@@ -173,7 +173,7 @@ Differentiated differentiate(const Subject& subject, const std::vector<size_t>& 
   std::vector<Value*> of;
   for (Value* source : sources) of.push_back(copies.at(source));
   Graph& backward = *made.backward.graph;
-  const std::vector<Value*> found = gradients(backward, copies.at(loss), of);
+  const std::vector<Value*> found = gradients(backward, {{copies.at(loss)}}, of);
   ops::NodeBuilder ends(backward, "end");
   for (size_t i = 0; i < of.size(); ++i) {
     made.sources.push_back(of[i]->name);

@@ -10,6 +10,7 @@
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/train/step.h"
+#include "tessera/train/wide_sums.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -27,6 +28,7 @@ train::StepOptions options_of(const Training& training) {
   options.clip = training.clip;
   options.micro_batches = training.micro_batches;
   options.freeze = training.freeze;
+  options.train = training.train;
   options.no_decay = training.no_decay;
   options.rate_factors = training.rate_factors;
   options.average = training.average;
@@ -53,6 +55,14 @@ Model model_like(const Model& model, OnnxModel made) {
 }
 
 }  // namespace
+
+std::vector<LossTerm> loss_terms(const std::string& loss) {
+  std::vector<LossTerm> terms;
+  for (train::StepTerm& term : train::terms_of(loss))
+    terms.push_back({std::move(term.label), std::move(term.tensor), std::move(term.labels), term.weight,
+                     std::move(term.loss), std::move(term.counted)});
+  return terms;
+}
 
 TrainingStep training_step(const Model& model, const Training& training) {
   train::Step step = train::make_step(model.impl().model, options_of(training));
@@ -145,6 +155,7 @@ void TrainingStep::write(const std::filesystem::path& path) const {
     graph.set_next(state, nullptr);
   }
   rewrite::spell_out(graph);
+  train::cast_operands_of_wide_sums(graph);
   api::compute_sizes(graph);
   ExportOptions options;
   if (bytes > api::kMostInline) options.external_threshold = 1024;

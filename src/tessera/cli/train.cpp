@@ -49,9 +49,9 @@ class Train : public Command {
     const bool trains = !options_.dry_run && (options_.emit.empty() || options_.steps > 0 || !options_.data.empty());
     std::optional<TrainingData> data;
     if (trains || (options_.dry_run && !options_.data.empty())) {
-      data.emplace(options_, model, training.labels);
+      data.emplace(options_, model, training);
       if (trains) steps_ = data->steps(options_.steps);
-      evaluated_ = TrainingData::for_evaluation(options_, model, training.labels);
+      evaluated_ = TrainingData::for_evaluation(options_, model, training);
       if (options_.resume && options_.checkpoints.empty())
         wrong_training("--resume needs the folder of checkpoints; give --checkpoints DIR");
       plan_.add_sizes(plan, model.inputs(), data->at(0).tensors);

@@ -49,9 +49,11 @@ void wrong_training(const std::string& message) {
 void TrainOptions::declare(CLI::App& app) {
   app_ = &app;
   app.add_option("--config", config, "JSON file with the options of this command by name; the command line wins");
-  app.add_option("--loss", step.loss,
-                 "cross-entropy, mse, bce, bce-with-logits, or output (the model's own scalar); with keys, as "
-                 "cross-entropy:label_smoothing=0.1,ignore_index=-100")
+  app.add_option(
+         "--loss", step.loss,
+         "cross-entropy, mse, bce, bce-with-logits, z-loss, output (the model's own scalar) or mean; with keys, as "
+         "cross-entropy:label_smoothing=0.1,ignore_index=-100; or a sum of terms, as "
+         "cross-entropy+1e-4*z-loss+0.01*output:aux_loss, each of which may name the tensor that it takes")
       ->capture_default_str();
   app.add_option("--output", step.output, "the tensor that the loss takes; else the model's first output");
   app.add_option("--labels", step.labels, "the array that the output is compared with")->capture_default_str();
@@ -82,6 +84,8 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--micro-batches", step.micro_batches, "equal parts of a batch that go through the model one by one")
       ->check(above_zero());
   repeated(app.add_option("--freeze", step.freeze, "parameters that do not train ('*' matches anything)"));
+  repeated(app.add_option("--train", step.train,
+                          "numbers without a dimension that train, too; others are constants of the model's formulas"));
   repeated(app.add_option("--no-decay", step.no_decay,
                           "parameters without weight decay; 'vectors': all with fewer than two dimensions"));
   repeated(app.add_option("--lr-factor", rate_factors,
@@ -90,7 +94,7 @@ void TrainOptions::declare(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--loss-scale", step.loss_scale,
                  "what the loss is multiplied by before the backward pass: a number, or "
-                 "dynamic:init=65536,growth=2,backoff=0.5,interval=2000");
+                 "dynamic:init=65536,growth=2,backoff=0.5,interval=2000, which is the default with --dtype float16");
   app.add_option("--metrics", metrics, "a file to write, with one JSON object for each step");
   app.add_option("--tensorboard", tensorboard, "a folder for events that TensorBoard shows: the same figures");
   app.add_option("--profile", profile,

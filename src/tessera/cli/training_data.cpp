@@ -20,6 +20,10 @@ int64_t vocabulary_of(const Model& model, const std::string& output) {
   return 0;
 }
 
+bool takes(const LossTerm& term, const std::string& array) {
+  return term.labels == array;
+}
+
 std::map<std::string, std::string> identity_of(const data::SampleOptions& samples, const TrainOptions& options,
                                                bool arrays) {
   constexpr const char* kTypes[] = {"uint8", "uint16", "uint32", "npz"};
@@ -43,17 +47,21 @@ std::map<std::string, std::string> identity_of(const data::SampleOptions& sample
 }  // namespace
 
 std::optional<TrainingData> TrainingData::for_evaluation(const TrainOptions& options, const Model& model,
-                                                         const std::string& labels) {
+                                                         const Training& training) {
   if (options.eval_data.empty() && options.held_out == 0) {
     if (options.eval_every) wrong_training("--eval-every needs data to evaluate; give --eval-data or --held-out 0.05");
     return std::nullopt;
   }
-  return TrainingData(options, model, labels, options.eval_data.empty() ? options.data : options.eval_data, true);
+  return TrainingData(options, model, training, options.eval_data.empty() ? options.data : options.eval_data, true);
 }
 
-TrainingData::TrainingData(const TrainOptions& options, const Model& model, const std::string& labels,
+TrainingData::TrainingData(const TrainOptions& options, const Model& model, const Training& training,
                            const std::string& source, bool evaluates)
     : source_(source) {
+  const std::string& labels = training.labels;
+  std::vector<LossTerm> terms = loss_terms(training.loss);
+  for (LossTerm& term : terms)
+    if (term.labels && term.labels->empty()) term.labels = labels;
   if (source.empty())
     wrong_training(
         "there is no data; give --data x.npz, whose arrays have one slice for each step, or --data corpus.txt");
@@ -74,7 +82,10 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
       wanted.samples.order = data::Order::once;
       wanted.samples.part = options.eval_data.empty() ? data::Part::held_out : data::Part::training;
     }
-    wanted.samples.vocabulary = vocabulary_of(model, options.step.output);
+    const auto classes =
+        std::find_if(terms.begin(), terms.end(), [&](const LossTerm& term) { return takes(term, labels); });
+    if (classes != terms.end())
+      wanted.samples.vocabulary = vocabulary_of(model, classes->tensor.empty() ? training.output : classes->tensor);
     if (!options.separator.empty()) wanted.samples.separator = data::parse_separator(options.separator);
     if (options.step.loss.find("ignore_index") != std::string::npos)
       wrong_training("files of tokens mark what is not to be predicted by -100; leave ignore_index out of --loss");
@@ -100,7 +111,8 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
     const std::vector<TensorInfo> inputs = model.inputs();
     const bool is_input =
         std::any_of(inputs.begin(), inputs.end(), [&](const TensorInfo& i) { return i.name == name; });
-    if (!is_input && name != labels)
+    const bool is_compared = std::any_of(terms.begin(), terms.end(), [&](const LossTerm& t) { return takes(t, name); });
+    if (!is_input && name != labels && !is_compared)
       wrong_training("the array '" + name + "' of " + source + " is neither an input of the model nor the labels; " +
                      "if it holds the labels, say --labels " + name);
   }

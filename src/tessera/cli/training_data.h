@@ -14,11 +14,11 @@ namespace tessera::cli {
 class TrainingData {
  public:
   /// Throws user errors: no data, an input that the data lacks, a file that is wrong.
-  TrainingData(const TrainOptions& options, const Model& model, const std::string& labels)
-      : TrainingData(options, model, labels, options.data, false) {}
+  TrainingData(const TrainOptions& options, const Model& model, const Training& training)
+      : TrainingData(options, model, training, options.data, false) {}
   /// What evaluations take, each sample once; nullopt if nothing is kept for them.
   static std::optional<TrainingData> for_evaluation(const TrainOptions& options, const Model& model,
-                                                    const std::string& labels);
+                                                    const Training& training);
 
   data::Batch at(int64_t cursor) const { return batches_->at(cursor); }
   data::Batch next() { return batches_->next(); }
@@ -34,7 +34,7 @@ class TrainingData {
   std::optional<int64_t> count() const { return batches_->count(); }
 
  private:
-  TrainingData(const TrainOptions& options, const Model& model, const std::string& labels, const std::string& source,
+  TrainingData(const TrainOptions& options, const Model& model, const Training& training, const std::string& source,
                bool evaluates);
 
   std::string source_;

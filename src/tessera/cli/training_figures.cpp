@@ -95,6 +95,7 @@ void FigureFiles::add(const StepFigures& figures, int64_t peak_bytes) {
                  {"tokens_per_s", figures.tokens_per_second},
                  {"mfu", figures.utilization},
                  {"peak_bytes", peak_bytes}};
+    for (const auto& [label, value] : figures.terms) line["terms"][label] = value;
     if (figures.loss_scale) line.update({{"loss_scale", *figures.loss_scale}, {"skipped", figures.skipped}});
     const std::string text = line.dump() + "\n";
     warn_once(std::fputs(text.c_str(), metrics_) >= 0 && std::fflush(metrics_) == 0, "the metrics");
@@ -104,6 +105,7 @@ void FigureFiles::add(const StepFigures& figures, int64_t peak_bytes) {
       {"train/loss", figures.loss},          {"train/grad_norm", figures.norm},
       {"train/learning_rate", figures.rate}, {"speed/tokens_per_s", figures.tokens_per_second},
       {"speed/seconds", figures.seconds},    {"speed/mfu", figures.utilization}};
+  for (const auto& [label, value] : figures.terms) scalars.emplace_back("loss/" + label, value);
   if (figures.loss_scale) {
     scalars.emplace_back("train/loss_scale", *figures.loss_scale);
     scalars.emplace_back("train/skipped", figures.skipped ? 1 : 0);

@@ -18,8 +18,9 @@ struct StepFigures {
   int64_t step = 0;  ///< steps made, this one included
   double loss = 0, norm = 0, rate = 0, seconds = 0;
   double tokens_per_second = 0, utilization = 0;
-  std::optional<double> loss_scale;  ///< in the step, if it is dynamic
-  bool skipped = false;              ///< gradients were not finite, and no parameter has changed
+  std::vector<std::pair<std::string, double>> terms;  ///< of a loss that has several, before they are weighted
+  std::optional<double> loss_scale;                   ///< in the step, if it is dynamic
+  bool skipped = false;                               ///< gradients were not finite, and no parameter has changed
 };
 
 /// What matrix products could do in the time of a step, on all machines together, and what a step does.

@@ -65,6 +65,12 @@ StopSignal::~StopSignal() {
   take_signals(nullptr);
 }
 
+TrainingRun::TrainingRun(const Parts& parts) : parts_(parts), terms_(loss_terms(parts.training.loss)) {
+  const std::vector<TensorInfo> outputs = parts.step.model.outputs();
+  is_dynamic_ =
+      std::any_of(outputs.begin(), outputs.end(), [](const TensorInfo& output) { return output.name == "loss_scale"; });
+}
+
 void TrainingRun::begin() {
   const TrainOptions& options = parts_.options;
   if (!options.checkpoints.empty()) {
@@ -141,7 +147,9 @@ StepFigures TrainingRun::make_step(const data::Batch& batch) {
   figures.loss = number_of(outputs, "loss");
   figures.norm = number_of(outputs, "grad_norm");
   figures.rate = number_of(outputs, "learning_rate");
-  if (is_dynamic()) {
+  if (terms_.size() > 1)
+    for (const LossTerm& term : terms_) figures.terms.emplace_back(term.label, number_of(outputs, term.loss));
+  if (is_dynamic_) {
     figures.loss_scale = number_of(outputs, "loss_scale");
     figures.skipped = !std::isfinite(figures.norm);
   }
@@ -226,17 +234,22 @@ void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& input
 
 void TrainingRun::evaluate(const Evaluator& evaluator) {
   // The loss over all labels of the batches together.
-  double sum = 0, counted = 0;
+  std::vector<double> sums(terms_.size()), counts(terms_.size());
   int64_t cursor = 0;
   for (int64_t i = 0; i < evaluator.batches; ++i) {
     const data::Batch batch = evaluator.data.at(cursor);
     cursor = batch.next;
     const Tensors outputs = evaluator.session->run(batch.tensors);
     if (!parts_.console.speaks()) continue;
-    sum += number_of(outputs, "loss") * number_of(outputs, "counted");
-    counted += number_of(outputs, "counted");
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      const double counted = number_of(outputs, terms_[t].counted);
+      sums[t] += number_of(outputs, terms_[t].loss) * counted;
+      counts[t] += counted;
+    }
   }
-  const double loss = counted > 0 ? sum / counted : 0;
+  double loss = 0;
+  for (size_t t = 0; t < terms_.size(); ++t)
+    if (counts[t] > 0) loss += terms_[t].weight * sums[t] / counts[t];
   char text[80];
   std::snprintf(text, sizeof text, "evaluation after step %lld: loss %.4f", static_cast<long long>(made_), loss);
   lines_->clear();
@@ -312,7 +325,9 @@ void TrainingRun::add_to(Json& object) const {
                  {"losses", losses},
                  {"grad_norms", norms},
                  {"ranks", ranks}});
-  if (is_dynamic()) object["skipped"] = skipped_;
+  if (is_dynamic_) object["skipped"] = skipped_;
+  for (const StepFigures& figures : all_)
+    for (const auto& [label, value] : figures.terms) object["terms"][label].push_back(value);
   if (first_ > 0) object["resumed_at"] = first_;
   for (const auto& [at, loss] : evaluations_) object["evaluations"].push_back({{"step", at}, {"loss", loss}});
 }

@@ -54,7 +54,7 @@ class TrainingRun {
     const std::vector<int64_t>& peaks;
     int64_t steps = 0;  ///< to make, earlier ones of a run that is resumed included
   };
-  explicit TrainingRun(const Parts& parts) : parts_(parts) {}
+  explicit TrainingRun(const Parts& parts);
 
   /// Opens the folder of checkpoints and goes on from the last one, if that is asked for. Throws a user error for a
   /// folder that holds another run's, and for data that are not the checkpoint's.
@@ -80,13 +80,14 @@ class TrainingRun {
   int64_t largest(int64_t value) const;
   [[noreturn]] void fail_diverged(const StepFigures& figures, const Tensors& inputs);
   void note_skips(const StepFigures& figures);
-  bool is_dynamic() const { return parts_.training.loss_scale.starts_with("dynamic"); }
   void save();
   void warn_of(const std::string& problem) const;
   void evaluate(const Evaluator& evaluator);
   void write_parameters(const std::string& path, const Tensors& parameters, const Tensors& others) const;
 
   Parts parts_;
+  std::vector<LossTerm> terms_;
+  bool is_dynamic_ = false;  // the scale of the loss
   int64_t first_ = 0, made_ = 0;
   std::optional<Checkpoints> checkpoints_;
   Speed speed_;

@@ -1,119 +1,44 @@
 #include "tessera/train/autodiff.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/ops/gradient.h"
-#include "tessera/ops/op.h"
-#include "tessera/rewrite/edit.h"
+#include "tessera/ops/gradients_through.h"
 
 namespace tessera::train {
 namespace {
 
-class Backward {
- public:
-  Backward(Graph& graph, const std::vector<Value*>& of) : graph_(graph) {
-    for (Value* value : of) depends_.emplace(value, nullptr);
-    for (const auto& node : graph.nodes()) {
-      for (size_t i = 0; i < node->inputs.size(); ++i) {
-        Value* operand = node->inputs[i];
-        if (!operand || !depends_.contains(operand) || !trains_through(*node, i)) continue;
-        for (Value* result : node->outputs)
-          if (result && is_float(result->dtype())) depends_.emplace(result, operand);
-        break;
-      }
-    }
+// In the graph's order. Goes back from its end until nothing that is needed is left, so that what stands before, as the
+// passes of earlier micro-batches, costs nothing.
+std::vector<Node*> nodes_that_make(const std::vector<Root>& roots, const Graph& graph) {
+  std::set<const Node*> needed;
+  const auto need = [&](const Value* value) {
+    if (value && value->producer) needed.insert(value->producer);
+  };
+  for (const Root& root : roots) need(root.value);
+  std::vector<Node*> found;
+  const auto& nodes = graph.nodes();
+  for (auto node = nodes.rbegin(); node != nodes.rend() && !needed.empty(); ++node) {
+    if (needed.erase(node->get()) == 0) continue;
+    found.push_back(node->get());
+    for (const Value* operand : (*node)->inputs) need(operand);
   }
-
-  void run(Value* loss, Value* seed) {
-    if (!depends_.contains(loss)) return;
-    gradients_[loss] = seed ? seed : graph_.constant_scalar(loss->dtype(), 1);
-    std::vector<Node*> forward = rewrite::nodes_of(graph_);
-    for (auto node = forward.rbegin(); node != forward.rend(); ++node) visit(**node);
-  }
-
-  Value* of(Value* value) const {
-    const auto found = gradients_.find(value);
-    return found == gradients_.end() ? nullptr : found->second;
-  }
-
- private:
-  void visit(Node& node) {
-    std::vector<Value*> of_results;
-    bool reached = false;
-    for (Value* result : node.outputs) {
-      of_results.push_back(result ? of(result) : nullptr);
-      reached |= of_results.back() != nullptr;
-    }
-    if (!reached) return;
-    std::vector<bool> wanted;
-    bool any = false;
-    for (Value* operand : node.inputs) {
-      wanted.push_back(operand && depends_.contains(operand) && is_float(operand->dtype()) &&
-                       trains_through(node, wanted.size()));
-      any |= wanted.back();
-    }
-    if (!any) return;
-    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-    if (!op || !op->gradient) {
-      size_t i = 0;
-      while (!wanted[i]) ++i;
-      fail("gradient",
-           "{} has no gradient, and the loss depends on {} through it; freeze what trains there, or take the path out "
-           "of "
-           "the loss",
-           node.label(), path_to(node.inputs[i]));
-    }
-    ops::GradientBuilder builder(graph_, node, std::move(of_results), std::move(wanted));
-    op->gradient(builder);
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      Value* given = builder.given()[i];
-      if (!given) continue;
-      Value*& sum = gradients_[node.inputs[i]];
-      sum = sum ? builder.add(sum, given) : given;
-    }
-  }
-
-  static bool trains_through(const Node& node, size_t operand) {
-    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-    return !op || std::find(op->untrained.begin(), op->untrained.end(), operand) == op->untrained.end();
-  }
-
-  // "'w' (w → h → y)", in the order of the computation.
-  std::string path_to(const Value* value) const {
-    std::vector<const Value*> path;
-    for (; value; value = depends_.at(value)) path.push_back(value);
-    constexpr size_t kMost = 6;
-    std::string text;
-    for (size_t i = path.size(); i-- > 0;) {
-      if (path.size() > kMost && i + 3 < path.size() && i > 2) {
-        if (i == 3) text += " → …";
-        continue;
-      }
-      text += (text.empty() ? "" : " → ") + path[i]->name;
-    }
-    return fmt::format("'{}' ({})", path.back()->name, text);
-  }
-
-  Graph& graph_;
-  std::map<const Value*, const Value*> depends_;  // and on which operand, on the way to a value that is asked for
-  std::map<const Value*, Value*> gradients_;
-};
+  std::reverse(found.begin(), found.end());
+  return found;
+}
 
 }  // namespace
 
-std::vector<Value*> gradients(Graph& graph, Value* loss, const std::vector<Value*>& of, Value* seed) {
-  if (!is_float(loss->dtype()) || loss->rank() != 0)
-    fail("gradient", "the loss '{}' is {} {}; it must be one float", loss->name, name_of(loss->dtype()),
-         to_string(loss->shape()));
-  Backward backward(graph, of);
-  backward.run(loss, seed);
-  std::vector<Value*> found;
-  found.reserve(of.size());
-  for (Value* value : of) found.push_back(backward.of(value));
-  return found;
+std::vector<Value*> gradients(Graph& graph, const std::vector<Root>& roots, const std::vector<Value*>& of) {
+  std::vector<ops::KnownGradient> known;
+  for (const auto& [value, seed] : roots) {
+    if (!is_float(value->dtype()) || value->rank() != 0)
+      fail("gradient", "the loss '{}' is {} {}; it must be one float", value->name, name_of(value->dtype()),
+           to_string(value->shape()));
+    known.push_back({value, seed ? seed : graph.constant_scalar(value->dtype(), 1)});
+  }
+  return ops::gradients_through(graph, nodes_that_make(roots, graph), known, of);
 }
 
 }  // namespace tessera::train

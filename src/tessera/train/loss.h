@@ -1,29 +1,40 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/ops/node_builder.h"
 
 namespace tessera::train {
 
-/// What is minimized. All losses are computed in float32 at least, as a sum over elements and a divisor: the sum of
-/// several micro-batches, divided once, is the loss of all.
+/// One term of what is minimized: "WEIGHT*NAME:TENSOR,key=value,…", of which only the name must be there. All are
+/// computed in float32 at least, as a sum over elements and a divisor of its own: the sum of several micro-batches,
+/// divided once, is the term of all.
 ///
 /// - "cross-entropy": of logits [..., classes] (or [batch, classes, ...]) and int64 labels [...]; divided by the number
 ///   of labels that are not `ignore_index` (-100), at least 1. `label_smoothing` e takes (1-e) of the label's and e of
 ///   the mean over all classes, as torch.nn.CrossEntropyLoss does.
 /// - "mse": the mean of squared differences to a target of the output's shape.
 /// - "bce", "bce-with-logits": binary cross-entropy of probabilities, or of logits, with targets of that shape;
-/// logarithms
-///   of probabilities are at least -100, as PyTorch's.
-/// - "output": the model's own scalar.
+///   logarithms of probabilities are at least -100, as PyTorch's.
+/// - "z-loss": (log Σ eˣ)² of the logits of each row whose label counts, divided by the number of these; of all rows if
+///   `labels` is none (PaLM, arXiv 2204.02311, section 5; ST-MoE, arXiv 2202.08906, equation 5).
+/// - "output": the model's own scalar; "mean": the mean of a tensor's elements.
+///
+/// TENSOR is what it takes, `labels` the input that this is compared with.
 class Loss {
  public:
   /// Throws a user error for an unknown loss or key.
   explicit Loss(const std::string& spec);
 
+  double weight() const { return weight_; }
+  const std::string& tensor() const { return tensor_; }  ///< empty: the step's output
+  const std::string& labels() const { return labels_; }  ///< empty: the step's labels
+  /// "z-loss.logits": what it is called beside other terms.
+  std::string label() const { return tensor_.empty() ? name_ : name_ + "." + tensor_; }
+
   /// Whether it compares the output with something given.
-  bool takes_labels() const { return kind_ != Kind::output; }
+  bool takes_labels() const;
   /// The type of what it compares an output of that type with. Throws a user error if there is no such loss of it.
   TensorType labels_type(const Value& output) const;
   /// The sum over a (micro-)batch, a scalar.
@@ -32,11 +43,20 @@ class Loss {
   Value* divisor(ops::NodeBuilder& build, const Value& output, Value* labels, int parts) const;
 
  private:
-  enum class Kind { cross_entropy, squared_error, binary, binary_with_logits, output };
+  enum class Kind { cross_entropy, squared_error, binary, binary_with_logits, z, output, mean };
+
+  Value* cross_entropy(ops::NodeBuilder& build, Value* x, Value* labels) const;
+  Value* squared_log_sums(ops::NodeBuilder& build, Value* x, Value* labels) const;
+  Value* is_ignored(ops::NodeBuilder& build, Value* wanted) const;
 
   Kind kind_ = Kind::cross_entropy;
-  double smoothing_ = 0;
+  std::string name_, tensor_, labels_;
+  double weight_ = 1, smoothing_ = 0;
   int64_t ignored_ = -100;
 };
+
+/// The terms of a sum: "cross-entropy+1e-4*z-loss+0.01*output:aux_loss". Throws a user error for what Loss does not
+/// know, and for two terms of one label.
+std::vector<Loss> losses_of(const std::string& spec);
 
 }  // namespace tessera::train

@@ -9,7 +9,7 @@
 
 namespace tessera::train {
 
-Spec::Spec(std::string_view text, std::string_view stage) : stage_(stage) {
+Spec::Spec(std::string_view text, std::string_view stage, bool may_name_tensor) : text_(text), stage_(stage) {
   const size_t colon = text.find(':');
   name_ = text.substr(0, colon);
   std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
@@ -17,31 +17,42 @@ Spec::Spec(std::string_view text, std::string_view stage) : stage_(stage) {
     const std::string_view entry = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
     const size_t equals = entry.find('=');
-    const std::string_view key = entry.substr(0, equals);
-    std::string_view value = equals == std::string_view::npos ? "" : entry.substr(equals + 1);
-    double number = value == "true" ? 1 : 0;
-    if (value != "true" && value != "false") {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-      if (key.empty() || value.empty() || error != std::errc() || end != value.data() + value.size())
-        fail(stage_, "'{}' in '{}' is not KEY=NUMBER; write for example '{}:{}=0.1'", entry, text, name_,
-             key.empty() ? "key" : key);
+    if (equals == std::string_view::npos && may_name_tensor && tensor_.empty() && words_.empty() && !entry.empty()) {
+      tensor_ = entry;
+      continue;
     }
-    if (!numbers_.emplace(key, number).second) fail(stage_, "'{}' gives '{}' twice; give it once", text, key);
+    const std::string_view key = entry.substr(0, equals);
+    const std::string_view word = equals == std::string_view::npos ? "" : entry.substr(equals + 1);
+    if (key.empty() || word.empty())
+      fail(stage_, "'{}' in '{}' is not KEY=NUMBER; write for example '{}:{}=0.1'", entry, text, name_,
+           key.empty() ? "key" : key);
+    if (!words_.emplace(key, word).second) fail(stage_, "'{}' gives '{}' twice; give it once", text, key);
   }
 }
 
 bool Spec::has(std::string_view key) const {
-  return numbers_.find(key) != numbers_.end();
+  return words_.find(key) != words_.end();
 }
 
 double Spec::number(std::string_view key, double otherwise) {
+  const std::string word = this->word(key, "");
+  if (word.empty()) return otherwise;
+  if (word == "true" || word == "false") return word == "true" ? 1 : 0;
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size())
+    fail(stage_, "'{}={}' in '{}' is not KEY=NUMBER; write for example '{}:{}=0.1'", key, word, text_, name_, key);
+  return number;
+}
+
+std::string Spec::word(std::string_view key, std::string_view otherwise) {
   asked_.emplace_back(key);
-  const auto found = numbers_.find(key);
-  return found == numbers_.end() ? otherwise : found->second;
+  const auto found = words_.find(key);
+  return found == words_.end() ? std::string(otherwise) : found->second;
 }
 
 void Spec::finish() const {
-  for (const auto& [key, number] : numbers_)
+  for (const auto& [key, word] : words_)
     if (std::find(asked_.begin(), asked_.end(), key) == asked_.end())
       fail(stage_, "'{}' has no '{}'; {}", name_, key,
            asked_.empty() ? "it takes nothing" : fmt::format("it takes {}", fmt::join(asked_, ", ")));

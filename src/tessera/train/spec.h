@@ -7,23 +7,27 @@
 
 namespace tessera::train {
 
-/// "NAME:key=1.5,key=2": what a user says of a loss, an optimizer or a schedule.
+/// "NAME:key=1.5,key=2": what a user says of a loss, an optimizer or a schedule. A loss may name a tensor before the
+/// keys: "NAME:TENSOR,key=2".
 class Spec {
  public:
   /// Throws a user error, stage `stage`, for text of another form.
-  Spec(std::string_view text, std::string_view stage);
+  Spec(std::string_view text, std::string_view stage, bool may_name_tensor = false);
 
   const std::string& name() const { return name_; }
+  const std::string& tensor() const { return tensor_; }  ///< empty: none is named
   bool has(std::string_view key) const;
-  /// The number of a key, or `otherwise` if it is not given.
+  /// The number of a key, or `otherwise` if it is not given. Throws a user error for a word that is no number.
   double number(std::string_view key, double otherwise);
   bool flag(std::string_view key, bool otherwise) { return number(key, otherwise ? 1 : 0) != 0; }
+  /// The word of a key, or `otherwise` if it is not given.
+  std::string word(std::string_view key, std::string_view otherwise);
   /// Throws a user error if a key was given that nobody has asked for.
   void finish() const;
 
  private:
-  std::string name_, stage_;
-  std::map<std::string, double, std::less<>> numbers_;
+  std::string text_, name_, tensor_, stage_;
+  std::map<std::string, std::string, std::less<>> words_;
   std::vector<std::string> asked_;
 };
 

@@ -10,6 +10,7 @@
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
 #include "tessera/rewrite/random.h"
@@ -20,6 +21,7 @@
 #include "tessera/train/names.h"
 #include "tessera/train/optimizer.h"
 #include "tessera/train/scaling.h"
+#include "tessera/train/wide_sums.h"
 
 namespace tessera::train {
 namespace {
@@ -29,15 +31,20 @@ bool any_matches(const std::vector<std::string>& patterns, const std::string& na
                      [&](const std::string& pattern) { return glob_matches(pattern, name); });
 }
 
+std::string output_of_term(std::string_view what, const Loss& loss) {
+  return fmt::format("{}.{}", what, loss.label());
+}
+
 class StepMaker {
  public:
   StepMaker(const OnnxModel& model, const StepOptions& options)
       : model_(model),
         options_(options),
-        loss_(options.loss),
         optimizer_(optimizer_named(options.optimizer)),
         dropout_(options.dropout),
-        build_(*step_.model.graph, "step") {}
+        build_(*step_.model.graph, "step") {
+    for (Loss& loss : losses_of(options.loss)) terms_.push_back({std::move(loss)});
+  }
 
   Step evaluate() {
     part_sizes_ = options_.sizes;
@@ -45,16 +52,24 @@ class StepMaker {
     OnnxModel forward = forward_model(part_sizes_);
     start(forward);
     std::map<const Value*, Value*> known;
-    sum_ = forward_part(forward, 0, known);
+    const std::vector<Value*> sums = forward_part(forward, 0, known);
+    for (size_t t = 0; t < terms_.size(); ++t) terms_[t].sum = sums[t];
     find_parameters(forward, known);
     // A step changes those that the loss has a gradient for; the gradients' nodes have no use and go.
-    const std::vector<Value*> found = gradients(graph(), sum_, parameters_);
+    const std::vector<Value*> found = gradients(graph(), roots(sums), parameters_);
     for (size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i]->changing = found[i] != nullptr;
       if (found[i]) step_.parameters.push_back(parameters_[i]->name);
     }
-    output(kLoss, build_.cast(build_.div(sum_, divisor_), DType::float32));
-    output(kCounted, build_.cast(divisor_, DType::float32));
+    average_losses();
+    output(kLoss, average_loss_);
+    if (terms_.size() == 1) {
+      output(kCounted, build_.cast(terms_[0].divisor, DType::float32));
+    } else {
+      output_terms();
+      for (const Term& term : terms_)
+        output(output_of_term(kCounted, term.loss), build_.cast(term.divisor, DType::float32));
+    }
     return finished();
   }
 
@@ -114,21 +129,22 @@ class StepMaker {
     OnnxModel forward = model_.clone();
     Graph& own = *forward.graph;
     set_sizes(own, sizes);
-    if (options_.output.empty() && own.outputs.empty()) fail("loss", "the model has no output that a loss could take");
-    Value* output = options_.output.empty() ? own.outputs.front() : own.find(options_.output);
-    if (!output || output->kind != ValueKind::result) {
-      std::vector<std::string_view> results;
-      for (const Value* result : own.values_of(ValueKind::result)) results.push_back(result->name);
-      fail("loss", "no node of the model makes a tensor '{}'{}; name the tensor that the loss takes with --output",
-           options_.output, nearest_names(results, options_.output));
+    std::vector<Value*> taken;
+    for (Term& term : terms_) {
+      Value* output = taken_by(term.loss, own, options_.output);
+      const auto found = std::find(taken.begin(), taken.end(), output);
+      term.output = static_cast<size_t>(found - taken.begin());
+      if (found == taken.end()) taken.push_back(output);
     }
-    own.outputs = {output};
+    own.outputs = std::move(taken);
     own.erase_dead();
     for (const std::string& pattern : options_.freeze) require_match("--freeze", pattern);
     for (const std::string& pattern : options_.no_decay)
       if (pattern != "vectors") require_match("--no-decay", pattern);
     for (const auto& [pattern, factor] : options_.rate_factors) require_match("--lr-factor", pattern);
+    for (const std::string& pattern : options_.train) require_match("--train", pattern);
     for (std::string_view name : {kStep, kScale, kGood}) claim_name(own, name);
+    free_literals(own);
     free_single_elements(own);
     rewrite::RewriteOptions rewriting;
     for (Value* state : own.values_of(ValueKind::state)) {
@@ -146,21 +162,52 @@ class StepMaker {
     return forward;
   }
 
+  static Value* taken_by(const Loss& loss, const Graph& graph, const std::string& otherwise) {
+    const std::string& name = loss.tensor().empty() ? otherwise : loss.tensor();
+    if (name.empty() && graph.outputs.empty()) fail("loss", "the model has no output that a loss could take");
+    Value* output = name.empty() ? graph.outputs.front() : graph.find(name);
+    if (output && output->kind == ValueKind::result) return output;
+    std::vector<std::string_view> results;
+    for (const Value* result : graph.values_of(ValueKind::result)) results.push_back(result->name);
+    fail("loss", "no node of the model makes a tensor '{}'{}; name the tensor that the loss takes {}", name,
+         nearest_names(results, name), loss.tensor().empty() ? "with --output" : "after ':'");
+  }
+
   void require_match(std::string_view option, const std::string& pattern) const {
     std::vector<std::string_view> names;
     for (const auto& value : model_.graph->values())
-      if (value->has_data()) names.push_back(value->name);
+      if (value->has_data() || (value->producer && value->producer->is("Constant"))) names.push_back(value->name);
     if (std::none_of(names.begin(), names.end(), [&](std::string_view name) { return glob_matches(pattern, name); }))
       fail("train", "{} '{}' matches no parameter of the model{}", option, pattern, nearest_names(names, pattern));
   }
 
-  // Initializers of one element count as constants where nothing trains. Those of rank 0 stay so: exporters write
-  // numbers of the model's formulas as such.
-  static void free_single_elements(Graph& graph) {
+  // Numbers that Constants give become initializers if they are to train.
+  void free_literals(Graph& graph) const {
+    if (options_.train.empty()) return;
+    for (Value* value : graph.values_of(ValueKind::result)) {
+      if (!value->producer->is("Constant") || !any_matches(options_.train, value->name)) continue;
+      const std::optional<Tensor> number = rewrite::literal(*value->producer);
+      if (!number || !is_float(number->dtype)) continue;
+      const std::string name = value->name;
+      graph.rename(value, name + ".constant");
+      graph.replace_uses(value, graph.add_constant(name, *number));
+      graph.erase(value->producer);
+    }
+  }
+
+  // Initializers of one element count as constants where nothing trains. Those of rank 0 stay so, but for those that a
+  // person names: exporters write numbers of the model's formulas as such.
+  void free_single_elements(Graph& graph) const {
     for (Value* value : graph.values_of(ValueKind::constant)) {
-      const bool is_known = std::any_of(value->uses.begin(), value->uses.end(),
-                                        [](const Use& use) { return ops::reads_values(*use.node, use.index); });
-      if (value->rank() == 0 || value->data.count() != 1 || !is_float(value->dtype()) || is_known) continue;
+      const bool is_named = any_matches(options_.train, value->name);
+      if (value->data.count() != 1 || !is_float(value->dtype()) || (value->rank() == 0 && !is_named)) continue;
+      const auto known = std::find_if(value->uses.begin(), value->uses.end(),
+                                      [](const Use& use) { return ops::reads_values(*use.node, use.index); });
+      if (known != value->uses.end()) {
+        if (!is_named) continue;
+        fail("train", "--train names '{}', which {} reads before the run; leave it out", value->name,
+             known->node->label());
+      }
       value->kind = ValueKind::state;
       value->content.reset();
     }
@@ -224,25 +271,31 @@ class StepMaker {
       TensorType type = input->type;
       const bool cut = parts > 1 && is_cut(*input);
       if (cut) type.shape->front() = type.shape->front() * parts;
-      inputs_[input->name] = {graph().add_input(input->name, type), cut};
+      inputs_[input->name] = {graph().add_input(input->name, type), cut, 1};
     }
-    const Value* output = forward.graph->outputs.front();
-    if (loss_.takes_labels()) {
-      TensorType type = loss_.labels_type(*output);
-      if (const auto known = inputs_.find(options_.labels); known != inputs_.end()) {
-        labels_ = known->second.value;
-      } else {
-        if (graph().find(options_.labels) || model_.graph->find(options_.labels))
-          fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", options_.labels);
-        if (parts > 1) {
-          rows_per_sample_ = rows_per_sample(type.shape->front());
-          type.shape->front() = type.shape->front() * parts;
-        }
-        labels_ = graph().add_input(options_.labels, type);
-      }
+    for (Term& term : terms_) {
+      const Value& output = *forward.graph->outputs[term.output];
+      if (term.loss.takes_labels()) term.labels = labels_of(term.loss, output);
+      term.divisor = term.loss.divisor(build_, output, term.labels, parts);
     }
-    divisor_ = loss_.divisor(build_, *output, labels_, parts);
     scaling_.emplace(build_, options_.loss_scale);
+  }
+
+  // The labels of all parts, which terms may share.
+  Value* labels_of(const Loss& loss, const Value& output) {
+    const std::string& name = loss.labels().empty() ? options_.labels : loss.labels();
+    TensorType type = loss.labels_type(output);
+    if (const auto known = inputs_.find(name); known != inputs_.end()) return known->second.value;
+    if (graph().find(name) || model_.graph->find(name))
+      fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", name);
+    Input labels;
+    if (options_.micro_batches > 1) {
+      labels.rows_per_sample = rows_per_sample(type.shape->front());
+      labels.cut = true;
+      type.shape->front() = type.shape->front() * options_.micro_batches;
+    }
+    labels.value = graph().add_input(name, type);
+    return inputs_.emplace(name, labels).first->second.value;
   }
 
   bool is_cut(const Value& input) const {
@@ -274,34 +327,44 @@ class StepMaker {
     return build_.reshape(build_.slice(build_.reshape(whole, cut), 1, part, part + 1), one);
   }
 
-  // Appends the model for one part of the batch. Returns the sum of its losses.
-  Value* forward_part(const OnnxModel& forward, int part, std::map<const Value*, Value*>& known) {
+  // Appends the model for one part of the batch. Returns the sums of its terms.
+  std::vector<Value*> forward_part(const OnnxModel& forward, int part, std::map<const Value*, Value*>& known) {
     const bool alone = options_.micro_batches == 1;
-    for (const Value* input : forward.graph->inputs) {
-      const Input& own = inputs_.at(input->name);
-      known[input] = own.cut ? part_of(own.value, part) : own.value;
-    }
+    std::map<const Value*, Value*> parts;
+    for (const auto& [name, input] : inputs_)
+      parts[input.value] = input.cut ? part_of(input.value, part, input.rows_per_sample) : input.value;
+    for (const Value* input : forward.graph->inputs) known[input] = parts.at(inputs_.at(input->name).value);
     Value* const counter = counter_of(forward, part);
     append_copy(graph(), *forward.graph, known, alone ? "" : fmt::format(".part{}", part));
     if (counter) count_runs(forward, known, counter);
-    Value* output = known.at(forward.graph->outputs.front());
-    Value* labels = labels_;
-    if (labels && !alone && (!inputs_.contains(options_.labels) || inputs_.at(options_.labels).cut))
-      labels = part_of(labels, part, rows_per_sample_);
-    return loss_.sum(build_, output, labels);
+    std::vector<Value*> sums;
+    for (const Term& term : terms_)
+      sums.push_back(term.loss.sum(build_, known.at(forward.graph->outputs[term.output]),
+                                   term.labels ? parts.at(term.labels) : nullptr));
+    return sums;
+  }
+
+  // Each term's own gradient. Its divisor, that of all parts, is known before the first backward pass.
+  std::vector<Root> roots(const std::vector<Value*>& sums) {
+    std::vector<Root> made;
+    for (size_t t = 0; t < terms_.size(); ++t) {
+      Value* scale = build_.mul(scaling_->scale(sums[t]->dtype()), terms_[t].loss.weight());
+      made.push_back({sums[t], build_.div(scale, terms_[t].divisor)});
+    }
+    return made;
   }
 
   void add_part(const OnnxModel& forward, int part) {
     std::map<const Value*, Value*> known;
-    Value* sum = forward_part(forward, part, known);
-    sum_ = sum_ ? build_.add(sum_, sum) : sum;
+    const std::vector<Value*> sums = forward_part(forward, part, known);
+    for (size_t t = 0; t < terms_.size(); ++t)
+      terms_[t].sum = terms_[t].sum ? build_.add(terms_[t].sum, sums[t]) : sums[t];
     if (part == 0) find_parameters(forward, known);
-    // The loss of all parts has one divisor, which is known before the first backward pass.
-    Value* seed = build_.div(scaling_->scale(sum->dtype()), divisor_);
-    const std::vector<Value*> found = gradients(graph(), sum, parameters_, seed);
+    const std::vector<Value*> found = gradients(graph(), roots(sums), parameters_);
     for (size_t i = 0; i < parameters_.size(); ++i) {
       if (!found[i]) continue;
-      gradients_[i] = gradients_[i] ? build_.add(gradients_[i], found[i]) : found[i];
+      Value* gradient = with_wide_sums(graph(), found[i]);
+      gradients_[i] = gradients_[i] ? build_.add(gradients_[i], gradient) : gradient;
     }
   }
 
@@ -343,11 +406,23 @@ class StepMaker {
       squares = squares ? build_.add(squares, square) : square;
     }
     norm_ = build_.unary("Sqrt", squares);
-    average_loss_ = build_.cast(build_.div(sum_, divisor_), DType::float32);
+    average_losses();
     good_ = build_.emit("And", {is_finite(average_loss_), is_finite(norm_)});
     if (options_.clip <= 0) return;
     Value* factor = build_.div(build_.number(norm_, options_.clip), build_.add(norm_, 1e-6));
     clipping_ = build_.emit("Min", {factor, build_.number(norm_, 1)});
+  }
+
+  void average_losses() {
+    for (Term& term : terms_) {
+      term.average = build_.cast(build_.div(term.sum, term.divisor), DType::float32);
+      Value* weighted = build_.mul(term.average, term.loss.weight());
+      average_loss_ = average_loss_ ? build_.add(average_loss_, weighted) : weighted;
+    }
+  }
+
+  void output_terms() {
+    for (const Term& term : terms_) output(output_of_term(kLoss, term.loss), term.average);
   }
 
   Value* is_finite(Value* number) {
@@ -393,6 +468,7 @@ class StepMaker {
     output(kGradientNorm, norm_);
     output(kLearningRate, rate);
     if (Value* scale = scaling_->state()) output(kLossScale, scale);
+    if (terms_.size() > 1) output_terms();
   }
 
   // `value`, or the state as it was if the step is not good. Whatever else reads `value` reads the result instead, so
@@ -428,24 +504,30 @@ class StepMaker {
   }
 
   struct Input {
-    Value* value;
-    bool cut;
+    Value* value = nullptr;
+    bool cut = false;          ///< into micro-batches
+    Expr rows_per_sample = 1;  ///< along the first dimension
+  };
+
+  struct Term {
+    Loss loss;
+    size_t output = 0;  ///< of the forward model
+    Value *labels = nullptr, *divisor = nullptr, *sum = nullptr, *average = nullptr;
   };
 
   const OnnxModel& model_;
   const StepOptions& options_;
-  Loss loss_;
+  std::vector<Term> terms_;
   std::unique_ptr<Optimizer> optimizer_;
   Dropout dropout_;
   Step step_;
   ops::NodeBuilder build_;
   std::optional<Scaling> scaling_;
   std::optional<Expr> batch_;
-  Expr rows_per_sample_ = 1;
   std::map<std::string, int64_t, std::less<>> part_sizes_;
   std::map<std::string, Input> inputs_;
   std::vector<Value*> parameters_, gradients_;
-  Value *labels_ = nullptr, *divisor_ = nullptr, *sum_ = nullptr, *norm_ = nullptr, *average_loss_ = nullptr;
+  Value *norm_ = nullptr, *average_loss_ = nullptr;
   Value* good_ = nullptr;      // whether loss and norm are finite, so that the step counts
   Value* clipping_ = nullptr;  // what gradients are multiplied by; null: 1
   Value* counted_ = nullptr;   // the state that counts steps
@@ -454,7 +536,21 @@ class StepMaker {
 }  // namespace
 
 Step make_step(const OnnxModel& model, const StepOptions& options) {
-  return StepMaker(model, options).run();
+  StepOptions scaled = options;
+  if (scaled.loss_scale.empty() && options.compute == DType::float16) scaled.loss_scale = "dynamic";
+  return StepMaker(model, scaled).run();
+}
+
+std::vector<StepTerm> terms_of(const std::string& loss) {
+  const std::vector<Loss> losses = losses_of(loss);
+  std::vector<StepTerm> terms;
+  for (const Loss& term : losses) {
+    const bool alone = losses.size() == 1;
+    terms.push_back({term.label(), term.tensor(), term.takes_labels() ? std::optional(term.labels()) : std::nullopt,
+                     alone ? 1 : term.weight(), alone ? std::string(kLoss) : output_of_term(kLoss, term),
+                     alone ? std::string(kCounted) : output_of_term(kCounted, term)});
+  }
+  return terms;
 }
 
 Step make_evaluation(const OnnxModel& model, const StepOptions& options) {

@@ -15,8 +15,8 @@ enum class Dropout { as_stated, on, off };
 
 /// What a training step is made of, in the words of the command line.
 struct StepOptions {
-  std::string loss = "cross-entropy";  ///< see Loss
-  std::string output;                  ///< that the loss takes; empty: the model's first
+  std::string loss = "cross-entropy";  ///< a sum of terms; see Loss
+  std::string output;                  ///< that a term takes that names no tensor; empty: the model's first
   std::string labels = "labels";       ///< the input that the output is compared with; made if the model has none
   std::string optimizer = "adamw";     ///< see optimizer_named
   Schedule rate{std::string("1e-3")};
@@ -24,6 +24,8 @@ struct StepOptions {
   int micro_batches = 1;  ///< that a batch is cut into, one after the other
   /// Patterns of parameters that do not train.
   std::vector<std::string> freeze;
+  /// Patterns of numbers without a dimension that train; others are constants of the model's formulas.
+  std::vector<std::string> train;
   /// Patterns of parameters without weight decay; "vectors" means all with fewer than two dimensions.
   std::vector<std::string> no_decay;
   /// Pattern and factor: parameters whose learning rate is another; the first that matches counts.
@@ -31,7 +33,7 @@ struct StepOptions {
   double average = 0;  ///< of an exponential moving average of the parameters, "PARAMETER.average"; 0: none
   /// What the loss is multiplied by before the backward pass. Empty: nothing. "dynamic" or
   /// "dynamic:init=65536,growth=2,backoff=0.5,interval=2000": halved when a gradient is not finite; doubled after an
-  /// interval without. A number stays.
+  /// interval without. A number stays. Empty means "dynamic" if the step computes in float16.
   std::string loss_scale;
   Dropout dropout = Dropout::as_stated;
   uint64_t seed = 0;  ///< of random numbers (docs/random.md)
@@ -56,14 +58,27 @@ struct Step {
   std::vector<std::string> notes;        ///< what a person may not have meant
 };
 
+/// One term of a loss, and what a step and an evaluation call it.
+struct StepTerm {
+  std::string label;                  ///< "z-loss.logits"
+  std::string tensor;                 ///< that it takes; empty: StepOptions::output
+  std::optional<std::string> labels;  ///< that it compares this with; empty: StepOptions::labels; nullopt: nothing
+  double weight = 1;
+  std::string loss, counted;  ///< outputs: its value before it is weighted, and what its sum was divided by
+};
+
+/// The terms of a loss. A term that is alone has the loss itself as its output, weight included.
+std::vector<StepTerm> terms_of(const std::string& loss);
+
 /// Makes a training step of a model: forward, loss, backward, clipping and update in one graph. Its outputs are the
 /// loss and the norm of the gradients before clipping (float32), the learning rate and, if it is dynamic, the scale of
-/// the loss; gradients are named "grad.PARAMETER". If the loss or the norm is not finite, no state steps but the
-/// scale's. Throws user errors that name the place: no such output, no such loss of it, nothing that trains, an
-/// operator on the way to a parameter that has no gradient, an input or parameter that has a name of the step's own.
+/// the loss; of several terms, each one's value as "loss.LABEL". Gradients are named "grad.PARAMETER". If the loss or
+/// the norm is not finite, no state steps but the scale's. Throws user errors that name the place: no such output, no
+/// such loss of it, nothing that trains, an operator on the way to a parameter that has no gradient, an input or
+/// parameter that has a name of the step's own.
 Step make_step(const OnnxModel& model, const StepOptions& options);
 
-/// The number of labels that count in a batch, as an output of an evaluation.
+/// The number of labels that count in a batch, as an output of an evaluation; of several terms, "counted.LABEL".
 inline constexpr std::string_view kCounted = "counted";
 
 /// Makes an evaluation: forward and loss. Its outputs are the loss (float32) and what its sum was divided by; the

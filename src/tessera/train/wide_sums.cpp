@@ -1,0 +1,100 @@
+#include "tessera/train/wide_sums.h"
+
+#include <algorithm>
+
+#include "tessera/ops/node_builder.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr std::string_view kAccumulate = "accumulate", kDomain = "tessera";
+
+bool is_narrow(const Value* value) {
+  return value && is_float(value->dtype()) && bits_of(value->dtype()) == 16;
+}
+
+bool is_sum(const Node& node) {
+  return node.is("Add") || node.is("Sum");
+}
+
+bool adds_to_places(const Node& node) {
+  return (node.is("ScatterND") || node.is("ScatterElements")) && node.get_string("reduction", "none") == "add";
+}
+
+// Operators that give all elements of their first operand.
+bool keeps_all(const Node& node) {
+  const ops::Moves moves = ops::moves_of(node);
+  return node.domain.empty() && !node.is("Cast") && (moves == ops::Moves::all || moves == ops::Moves::in_order);
+}
+
+class Widening {
+ public:
+  explicit Widening(Graph& graph) : graph_(graph), build_(graph, "wide") {}
+
+  // Whether the 16-bit value can be made in float32, and something gains bits by it.
+  bool can(const Value* value) const {
+    const Node* node = value->producer;
+    if (!node) return false;
+    if (is_rounding(*node)) return true;
+    if (value->uses.size() > 1 || graph_.is_output(value)) return false;
+    if (ops::has_wide_sums(*node) || adds_to_places(*node)) return true;
+    if (is_sum(*node)) return std::all_of(node->inputs.begin(), node->inputs.end(), [&](Value* v) { return can(v); });
+    return keeps_all(*node) && can(node->inputs[0]);
+  }
+
+  Value* made(Value* value) {
+    Node& node = *value->producer;
+    if (is_rounding(node)) return node.inputs[0];
+    std::vector<Value*> operands = node.inputs;
+    std::vector<Attribute> attributes = node.attributes;
+    std::string_view domain;
+    if (ops::has_wide_sums(node)) {
+      attributes.push_back({std::string(kAccumulate), std::string("float32"), ""});
+      domain = kDomain;
+    } else if (adds_to_places(node)) {
+      for (size_t i : {0, 2}) operands[i] = build_.cast(operands[i], DType::float32);
+    } else {
+      const size_t count = is_sum(node) ? operands.size() : 1;
+      for (size_t i = 0; i < count; ++i) operands[i] = made(operands[i]);
+    }
+    Node* wide = graph_.add_node(node.op_type, std::move(operands), {value->name + ".float32"}, domain);
+    wide->attributes = std::move(attributes);
+    ops::infer_results(ops::op_of(*wide), *wide);
+    return wide->outputs[0];
+  }
+
+ private:
+  static bool is_rounding(const Node& node) { return node.is("Cast") && node.inputs[0]->dtype() == DType::float32; }
+
+  Graph& graph_;
+  ops::NodeBuilder build_;
+};
+
+}  // namespace
+
+Value* with_wide_sums(Graph& graph, Value* gradient) {
+  Node* node = gradient->producer;
+  if (!node || gradient->dtype() != DType::float32) return gradient;
+  if (is_sum(*node))
+    for (size_t i = 0; i < node->inputs.size(); ++i) graph.set_input(node, i, with_wide_sums(graph, node->inputs[i]));
+  if (!node->is("Cast") || !is_narrow(node->inputs[0])) return gradient;
+  Widening widening(graph);
+  return widening.can(node->inputs[0]) ? widening.made(node->inputs[0]) : gradient;
+}
+
+void cast_operands_of_wide_sums(Graph& graph) {
+  for (Node* node : rewrite::nodes_of(graph)) {
+    if (node->domain != kDomain || !node->find_attribute(kAccumulate)) continue;
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (!is_narrow(node->inputs[i])) continue;
+      const Attribute to_float32{"to", static_cast<int64_t>(DType::float32), ""};
+      graph.set_input(node, i, rewrite::emit(graph, "Cast", {node->inputs[i]}, node, {to_float32}));
+    }
+    node->domain.clear();
+    node->remove_attribute(kAccumulate);
+  }
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,158 @@
+// Training in 16-bit floats: its curve is that of float32 up to the type's tolerance, and float16 scales its loss.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/trained_on_meshes.h"
+#include "tessera/ir/tolerance.h"
+
+namespace tessera::test {
+namespace {
+
+class Precision : public testing::TestWithParam<DType>, protected SmallModels {
+ protected:
+  static const std::vector<Layout>& layouts() {
+    static const std::vector<Layout> all = {
+        {"dp=1", ""}, {"dp=2", ""}, {"tp=2", ""}, {"fsdp=2,tp=2", ""}, {"tp=3", "megatron+sequence"}};
+    return all;
+  }
+
+  Model classifier() {
+    return model(R"(
+g (int64[b, s] ids) => (float[b, s, 17] logits) <
+    float[17, 24] embed, float[24] scale, float[24] shift, float[24, 48] up, float[48] bias, float[48, 24] down,
+    float[24, 17] head> {
+  x = Gather (embed, ids)
+  n = LayerNormalization <axis = -1> (x, scale, shift)
+  u = MatMul (n, up)
+  ub = Add (u, bias)
+  a = Gelu (ub)
+  d = MatMul (a, down)
+  r = Add (x, d)
+  logits = MatMul (r, head)
+})");
+  }
+
+  static std::vector<Tensors> batches() {
+    std::vector<Tensors> all;
+    for (int i = 0; i < 6; ++i)
+      all.push_back({{"ids", classes({8, 6}, 17, i)}, {"labels", classes({8, 6}, 17, i + 3)}});
+    return all;
+  }
+};
+
+TEST_P(Precision, TheCurveIsThatOfFloat32) {
+  const Model model = classifier();
+  Training training;
+  training.clip = 1;
+  training.learning_rate = "1e-2";
+  const Trained wide = train(model, training, {"dp=1", ""}, batches());
+  ASSERT_LT(wide.losses.back(), 0.9 * wide.losses.front());
+  training.compute = GetParam();
+  const double tolerance = tolerance_of(GetParam()).relative;
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.mesh + " " + layout.presets);
+    const Trained made = train(model, training, layout, batches());
+    for (size_t i = 0; i < wide.losses.size(); ++i) {
+      EXPECT_NEAR(made.losses[i], wide.losses[i], tolerance * wide.losses[i]) << "step " << i;
+      EXPECT_NEAR(made.norms[i], wide.norms[i], 2 * tolerance * wide.norms[i]) << "step " << i;
+    }
+    EXPECT_NE(made.losses, wide.losses) << "it has computed in float32";
+  }
+}
+
+TEST_P(Precision, MicroBatchesGiveTheCurveOfTheBatch) {
+  const Model model = classifier();
+  Training training;
+  training.compute = GetParam();
+  training.sizes = {{"b", 8}, {"s", 6}};
+  const Trained whole = train(model, training, {"dp=1", ""}, batches());
+  training.micro_batches = 4;
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.mesh + " " + layout.presets);
+    const Trained made = train(model, training, layout, batches());
+    for (size_t i = 0; i < whole.losses.size(); ++i)
+      EXPECT_NEAR(made.losses[i], whole.losses[i], tolerance_of(GetParam()).relative * whole.losses[i]) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Training, Precision, testing::Values(DType::bfloat16, DType::float16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+class HalfPrecision : public testing::Test, protected SmallModels {};
+
+TEST_F(HalfPrecision, ScalesItsLossUnlessItIsTold) {
+  const Model model = this->model("g (float[4, 6] x) => (float[4, 5] y) <float[6, 5] w> {\n  y = MatMul (x, w)\n}");
+  const auto scale_of = [&](DType type, const std::string& scale) -> std::optional<float> {
+    Training training;
+    training.loss = "mse";
+    training.compute = type;
+    training.loss_scale = scale;
+    const Tensors states = Session(program_of(model, training, {"dp=1", ""}), one_thread()).states();
+    const auto found = states.find("train.loss_scale");
+    return found == states.end() ? std::nullopt : std::optional(found->second.as<float>()[0]);
+  };
+  EXPECT_EQ(scale_of(DType::float16, ""), 65536);
+  EXPECT_EQ(scale_of(DType::float16, "dynamic:init=8"), 8);
+  EXPECT_EQ(scale_of(DType::float16, "128"), std::nullopt);
+  EXPECT_EQ(scale_of(DType::bfloat16, ""), std::nullopt);
+  EXPECT_EQ(scale_of(DType::float32, ""), std::nullopt);
+}
+
+// Gradients that float16 would round to 0 arrive, since the loss is scaled.
+TEST_F(HalfPrecision, SmallGradientsArrive) {
+  const Model model = this->model("g (float[2, 6] x) => (float[2, 5] y) <float[6, 5] w> {\n  y = MatMul (x, w)\n}");
+  Training training;
+  training.loss = "1e-6*mse";
+  training.labels = "target";
+  training.optimizer = "sgd";
+  const std::vector<Tensors> batches = {{{"x", scattered({2, 6}, 1, 0.01F)}, {"target", scattered({2, 5}, 2)}}};
+  const Trained wide = train(model, training, {"dp=1", ""}, batches);
+  training.compute = DType::float16;
+  const Trained scaled = train(model, training, {"dp=1", ""}, batches);
+  training.loss_scale = "1";
+  const Trained plain = train(model, training, {"dp=1", ""}, batches);
+  EXPECT_NEAR(scaled.norms[0], wide.norms[0], tolerance_of(DType::float16).relative * wide.norms[0]);
+  EXPECT_GT(std::abs(plain.norms[0] - wide.norms[0]), 0.01 * wide.norms[0]);
+}
+
+TEST_F(HalfPrecision, AnOverflowOnOneRankSkipsTheStepOnAll) {
+  const Model model = this->model(R"(
+g (float[6, 6] x) => (float[6, 4] y) <float[6, 6] first, float[6, 4] last> {
+  h = MatMul (x, first)
+  y = MatMul (h, last)
+})");
+  Training training;
+  training.loss = "mse";
+  training.labels = "target";
+  training.optimizer = "adam";
+  training.compute = DType::float16;
+  training.loss_scale = "dynamic:init=1024,interval=1";
+  const Tensors good = {{"x", scattered({6, 6}, 1)}, {"target", scattered({6, 4}, 2)}};
+  // One element of one sample: its gradient is beyond 65504, and the loss is not.
+  Tensors bad = good;
+  std::vector<float> target(good.at("target").as<float>().begin(), good.at("target").as<float>().end());
+  target[5 * 4 + 3] = 3000;
+  bad.at("target") = floats({6, 4}, target);
+  std::vector<Layout> layouts = all_layouts();
+  layouts.push_back({"dp=1", ""});
+  layouts.push_back({"fsdp=2,tp=2", ""});
+  for (const Layout& layout : layouts) {
+    SCOPED_TRACE(layout.mesh + " " + layout.presets);
+    Session session(program_of(model, training, layout), one_thread());
+    Tensors before = session.states();
+    const Tensors outputs = session.run(bad);
+    EXPECT_TRUE(std::isfinite(outputs.at("loss").as<float>()[0]));
+    EXPECT_FALSE(std::isfinite(outputs.at("grad_norm").as<float>()[0]));
+    Tensors after = session.states();
+    EXPECT_EQ(after.at("train.loss_scale").as<float>()[0], 512);
+    after.erase("train.loss_scale"), before.erase("train.loss_scale");
+    expect_same(after, before);
+    session.run(good);
+    after = session.states();
+    EXPECT_EQ(after.at("train.loss_scale").as<float>()[0], 1024);
+    EXPECT_EQ(after.at("train.step").as<int64_t>()[0], 1);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
