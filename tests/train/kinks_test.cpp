@@ -57,6 +57,22 @@ std::function<std::vector<Value*>(Builder&)> along(std::vector<int64_t> axes) {
   return [axes](Builder& b) -> std::vector<Value*> { return {b.ints(axes)}; };
 }
 
+// Of a ScatterElements of four updates to the places 0, 0, 1 and 1 of three elements, weighted by 6, 8 and 5: by the
+// elements and by the updates.
+std::vector<Numbers> scattered_gradients_at(const std::string& reduction, const Numbers& data, const Numbers& updates) {
+  Builder builder("ScatterElements");
+  std::vector<Value*> operands = {
+      builder.input("3"), builder.constant(Tensor::of<int64_t>(DType::int64, {4}, {0, 0, 1, 1})), builder.input("4")};
+  builder.output(builder.node("ScatterElements", operands, {{"reduction", reduction}}));
+  const property::Subject subject = builder.done();
+  Differentiated made = differentiate(subject, {0}, DType::float64, Elements::given);
+  made.backward.inputs[operands[0]->name] = tensor_of(DType::float64, {3}, data);
+  made.backward.inputs[operands[2]->name] = tensor_of(DType::float64, {4}, updates);
+  made.backward.inputs.at("loss.weight0") = tensor_of(DType::float64, {3}, {6, 8, 5});
+  const auto results = run_on_one(made.backward);
+  return {doubles_of(results.at("grad." + operands[0]->name)), doubles_of(results.at("grad." + operands[2]->name))};
+}
+
 TEST(Kinks, at_0_have_the_slope_0_or_that_of_the_negative_side) {
   const Operand x{{3}, {-1, 0, 1}};
   const Numbers w = {2, 3, 5};
@@ -74,6 +90,17 @@ TEST(Kinks, of_maxima_share_evenly) {
   EXPECT_THAT(gradient_at("ReduceMax", {{2, 3}, {1, 3, 3, 2, 2, 2}}, {4, 6}, {}, along({1})),
               ElementsAre(0, 2, 2, 2, 2, 2));
   EXPECT_THAT(gradient_at("ReduceMin", {{4}, {1, 1, 5, 1}}, {6}, {}, along({0})), ElementsAre(2, 2, 0, 2));
+}
+
+TEST(Kinks, of_scattered_maxima_share_evenly) {
+  EXPECT_THAT(scattered_gradients_at("max", {3, 1, 7}, {3, 3, 1, 0}),
+              ElementsAre(ElementsAre(2, 4, 5), ElementsAre(2, 2, 4, 0)));
+  EXPECT_THAT(scattered_gradients_at("min", {1, 2, 7}, {3, 1, 5, 2}),
+              ElementsAre(ElementsAre(3, 4, 5), ElementsAre(0, 3, 0, 4)));
+  EXPECT_THAT(scattered_gradients_at("mul", {2, 0, 7}, {0, 3, 0, 5}),
+              ElementsAre(ElementsAre(0, 0, 5), ElementsAre(36, 0, 0, 0)));
+  EXPECT_THAT(scattered_gradients_at("mul", {2, 0, 7}, {4, 3, 2, 5}),
+              ElementsAre(ElementsAre(72, 80, 5), ElementsAre(36, 48, 0, 0)));
 }
 
 // The window's first maximum takes it all.

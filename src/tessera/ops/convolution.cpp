@@ -163,6 +163,7 @@ std::vector<OpDef> convolution_ops() {
            .infer = infer_conv,
            .rule = conv_rule,
            .flops = conv_flops,
+           .localize = localize_conv,
            .values = {kGroups},
            .windows = true},
           {.type = "ConvTranspose",
@@ -170,6 +171,7 @@ std::vector<OpDef> convolution_ops() {
            .infer = infer_conv,
            .rule = conv_rule,
            .flops = conv_flops,
+           .localize = localize_conv,
            .values = {kGroups}}};
 }
 

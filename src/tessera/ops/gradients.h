@@ -59,4 +59,6 @@ GradientFn pooling_gradient(std::string_view type);
 void attention_gradient(GradientBuilder& b);
 void rotary_gradient(GradientBuilder& b);
 
+void recurrent_gradient(GradientBuilder& b);  // of RNN, GRU, LSTM
+
 }  // namespace tessera::ops

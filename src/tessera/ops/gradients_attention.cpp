@@ -38,18 +38,12 @@ Value* of_heads(NodeBuilder& b, Value* value, const Expr& heads) {
   return b.reshape(value, shape);
 }
 
-// 0, 1, … count - 1
-Value* range(NodeBuilder& b, const Expr& count) {
-  return b.emit("Range",
-                {b.graph.constant_int64({0}, true), b.scalar(DType::int64, count), b.graph.constant_int64({1}, true)});
-}
-
 // [queries, keys]: which keys a query's position lets it see; null: all.
 Value* seen_by_position(NodeBuilder& b, const Node& node, const Expr& queries, const Expr& keys) {
   const bool causal = node.get_int("is_causal", 0) != 0;
   const int64_t left = node.get_int("left_window_size", -1), right = node.get_int("right_window_size", -1);
   if (!causal && left < 0 && right < 0) return nullptr;
-  Value* ahead = b.sub(b.reshape(range(b, keys), {1, keys}), b.reshape(range(b, queries), {queries, 1}));
+  Value* ahead = b.sub(b.reshape(b.range(keys), {1, keys}), b.reshape(b.range(queries), {queries, 1}));
   const auto at_most = [&](int64_t most) {
     return b.emit("LessOrEqual", {ahead, b.graph.constant_int64({most}, true)});
   };

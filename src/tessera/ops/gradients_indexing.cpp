@@ -11,15 +11,63 @@ Value* with_batch(GradientBuilder& b, Value* indices, size_t batch) {
   Shape full = indices->shape();
   std::vector<Value*> parts;
   for (size_t d = 0; d < batch; ++d) {
-    Value* range = b.emit("Range", {b.graph.constant_int64({0}, true), b.scalar(DType::int64, full[d]),
-                                    b.graph.constant_int64({1}, true)});
     Shape along(full.size(), 1), column = full;
     along[d] = full[d];
     column.back() = 1;
-    parts.push_back(b.expand(b.reshape(range, along), column));
+    parts.push_back(b.expand(b.reshape(b.range(full[d]), along), column));
   }
   parts.push_back(indices);
   return b.emit("Concat", parts, {{"axis", static_cast<int64_t>(full.size()) - 1, ""}});
+}
+
+// A scatter and the gather of the same indices.
+struct Places {
+  GradientBuilder& b;
+  std::string_view scatter_type, gather_type;
+  std::vector<Attribute> attributes;
+
+  Value* scatter(Value* data, Value* updates, const std::string& reduction) const {
+    std::vector<Attribute> own = attributes;
+    own.push_back({"reduction", reduction, ""});
+    return b.emit(scatter_type, {data, b.x(1), updates}, own);
+  }
+  Value* gather(Value* data) const { return b.emit(gather_type, {data, b.x(1)}, attributes); }
+  Value* as_float(Value* condition) const { return b.cast(condition, b.x()->dtype()); }
+};
+
+// Elements that equal the result share its gradient evenly.
+void scattered_extremum(GradientBuilder& b, const Places& at) {
+  Value* of_data = at.as_float(b.emit("Equal", {b.x(0), b.y()}));
+  Value* of_updates = at.as_float(b.emit("Equal", {b.x(2), at.gather(b.y())}));
+  Value* share = b.div(b.g(), at.scatter(of_data, of_updates, "add"));
+  if (b.wants(0)) b.give(0, b.mul(share, of_data));
+  if (b.wants(2)) b.give(2, b.mul(at.gather(share), of_updates));
+}
+
+// The product of all other factors, also where one of them is 0.
+void scattered_product(GradientBuilder& b, const Places& at) {
+  const auto is_zero = [&](Value* x) { return b.emit("Equal", {x, b.number(x, 0)}); };
+  const auto filled = [&](Value* x) { return b.where(is_zero(x), b.number(x, 1), x); };
+  Value *data = b.x(0), *updates = b.x(2);
+  Value* product = at.scatter(filled(data), filled(updates), "mul");
+  Value* zeros = at.scatter(at.as_float(is_zero(data)), at.as_float(is_zero(updates)), "add");
+  const auto others = [&](Value* factor, Value* all, Value* zeros_there) {
+    Value* own = at.as_float(is_zero(factor));
+    return b.where(b.emit("Equal", {zeros_there, own}), b.div(all, filled(factor)), 0.0);
+  };
+  if (b.wants(0)) b.give(0, b.mul(b.g(), others(data, product, zeros)));
+  if (b.wants(2)) b.give(2, b.mul(at.gather(b.g()), others(updates, at.gather(product), at.gather(zeros))));
+}
+
+void scatter_gradient(GradientBuilder& b, std::string_view scatter, std::string_view gather,
+                      std::vector<Attribute> attributes) {
+  const Places at{b, scatter, gather, std::move(attributes)};
+  const std::string reduction = b.node.get_string("reduction", "none");
+  if (reduction == "mul") return scattered_product(b, at);
+  if (reduction == "max" || reduction == "min") return scattered_extremum(b, at);
+  if (b.wants(0))
+    b.give(0, reduction == "add" ? b.g() : at.scatter(b.g(), b.zeros(b.x(2)->dtype(), b.x(2)->shape()), "none"));
+  if (b.wants(2)) b.give(2, at.gather(b.g()));
 }
 
 }  // namespace
@@ -43,25 +91,11 @@ void gather_nd_gradient(GradientBuilder& b) {
 }
 
 void scatter_nd_gradient(GradientBuilder& b) {
-  const std::string reduction = b.node.get_string("reduction", "none");
-  if (reduction != "none" && reduction != "add")
-    b.refuse("the gradient of reduction '" + reduction + "' is not defined here; use none or add");
-  if (b.wants(0))
-    b.give(0, reduction == "add" ? b.g()
-                                 : b.emit("ScatterND", {b.g(), b.x(1), b.zeros(b.x(2)->dtype(), b.x(2)->shape())}));
-  if (b.wants(2)) b.give(2, b.emit("GatherND", {b.g(), b.x(1)}));
+  scatter_gradient(b, "ScatterND", "GatherND", {});
 }
 
 void scatter_elements_gradient(GradientBuilder& b) {
-  const std::string reduction = b.node.get_string("reduction", "none");
-  if (reduction != "none" && reduction != "add")
-    b.refuse("the gradient of reduction '" + reduction + "' is not defined here; use none or add");
-  const std::vector<Attribute> axis = {{"axis", b.node.get_int("axis", 0), ""}};
-  if (b.wants(0))
-    b.give(0, reduction == "add"
-                  ? b.g()
-                  : b.emit("ScatterElements", {b.g(), b.x(1), b.zeros(b.x(2)->dtype(), b.x(2)->shape())}, axis));
-  if (b.wants(2)) b.give(2, b.emit("GatherElements", {b.g(), b.x(1)}, axis));
+  scatter_gradient(b, "ScatterElements", "GatherElements", {{"axis", b.node.get_int("axis", 0), ""}});
 }
 
 void top_k_gradient(GradientBuilder& b) {

@@ -78,10 +78,10 @@ void einsum_gradient(GradientBuilder& b) {
   for (size_t i = 0; i < b.node.inputs.size(); ++i) {
     if (!b.wants(i)) continue;
     const std::vector<std::string>& own = equation.operands[i];
-    for (size_t d = 0; d < own.size(); ++d)
-      if (std::find(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(d), own[d]) !=
-          own.begin() + static_cast<std::ptrdiff_t>(d))
-        b.refuse("the label '" + own[d] + "' stands twice in one operand (a diagonal); take it by Gather");
+    // Where a label stands first in the operand. If it stands there again, the operand is read along a diagonal.
+    const auto first_of = [&](size_t d) {
+      return static_cast<size_t>(std::find(own.begin(), own.end(), own[d]) - own.begin());
+    };
     // The product of the result's gradient with all other operands, summed to the labels that this one shares.
     std::string terms = term(equation.result);
     std::vector<Value*> operands = {b.g()};
@@ -93,21 +93,27 @@ void einsum_gradient(GradientBuilder& b) {
       known.insert(known.end(), equation.operands[j].begin(), equation.operands[j].end());
     }
     std::vector<std::string> shared;
-    Shape kept;
-    for (size_t d = 0; d < own.size(); ++d) {
-      const bool there = std::find(known.begin(), known.end(), own[d]) != known.end();
-      if (there) shared.push_back(own[d]);
-      kept.push_back(there ? b.x(i)->shape()[d] : Expr(1));
-    }
+    for (size_t d = 0; d < own.size(); ++d)
+      if (first_of(d) == d && std::find(known.begin(), known.end(), own[d]) != known.end()) shared.push_back(own[d]);
     Value* gradient = b.emit("Einsum", operands, {{"equation", terms + "->" + term(shared), ""}});
     // A dimension of an ellipsis may have been broadcast, and one that only this operand has was summed.
     Shape full;
     size_t next = 0;
     for (size_t d = 0; d < own.size(); ++d) {
-      const bool there = std::find(known.begin(), known.end(), own[d]) != known.end();
+      const bool there = first_of(d) == d && std::find(known.begin(), known.end(), own[d]) != known.end();
       full.push_back(there ? gradient->shape()[next++] : Expr(1));
     }
-    b.give(i, b.reshape(gradient, full));
+    gradient = b.reshape(gradient, full);
+    for (size_t d = 0; d < own.size(); ++d) {
+      if (first_of(d) == d) continue;
+      const auto along = [&](size_t dim) {
+        Shape shape(own.size(), 1);
+        shape[dim] = b.x(i)->shape()[dim];
+        return b.reshape(b.range(shape[dim]), shape);
+      };
+      gradient = b.where(b.emit("Equal", {along(d), along(first_of(d))}), gradient, 0.0);
+    }
+    b.give(i, gradient);
   }
 }
 

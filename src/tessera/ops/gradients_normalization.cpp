@@ -64,17 +64,27 @@ void lp_normalization_gradient(GradientBuilder& b) {
 }
 
 void layer_normalization_gradient(GradientBuilder& b) {
-  if (b.g(1) || b.g(2)) b.refuse("the loss depends on its mean or its deviation; compute these by nodes of their own");
   const DType type = stash(b);
   const std::vector<int64_t> axes = trailing(b);
-  Value *x = b.cast(b.x(), type), *g = b.cast(b.g(), type);
-  Value *mean = b.made(1), *inverse = b.made(2);
-  Value* normal = b.mul(b.sub(x, b.cast(mean, type)), b.cast(inverse, type));
-  if (b.wants(1)) b.give(1, b.cast(b.sum_to(b.mul(g, normal), b.x(1)->shape()), b.x(1)->dtype()));
-  if (b.wants(2)) b.give(2, b.cast(b.sum_to(g, b.x(2)->shape()), b.x(2)->dtype()));
+  Value* x = b.cast(b.x(), type);
+  Value *mean = b.cast(b.made(1), type), *inverse = b.cast(b.made(2), type);
+  Value* normal = b.mul(b.sub(x, mean), inverse);
+  Value* gradient = nullptr;
+  const auto add = [&](Value* term) { gradient = gradient ? b.add(gradient, term) : term; };
+  if (b.g()) {
+    Value* g = b.cast(b.g(), type);
+    if (b.wants(1)) b.give(1, b.cast(b.sum_to(b.mul(g, normal), b.x(1)->shape()), b.x(1)->dtype()));
+    if (b.wants(2)) b.give(2, b.cast(b.sum_to(g, b.x(2)->shape()), b.x(2)->dtype()));
+    if (b.wants(0)) add(normalized_gradient(b, b.mul(g, b.cast(b.x(1), type)), normal, inverse, axes));
+  }
   if (!b.wants(0)) return;
-  Value* scaled = b.mul(g, b.cast(b.x(1), type));
-  b.give(0, b.cast(normalized_gradient(b, scaled, normal, b.cast(inverse, type), axes), b.x()->dtype()));
+  // Each element has its share in the mean; the inverse deviation r has the slope -r²·normal/count.
+  Expr extent = 1;
+  for (int64_t axis : axes) extent = extent * b.x()->shape()[static_cast<size_t>(axis)];
+  Value* count = b.scalar(type, extent);
+  if (b.g(1)) add(b.div(b.cast(b.g(1), type), count));
+  if (b.g(2)) add(b.neg(b.mul(normal, b.div(b.mul(b.cast(b.g(2), type), b.mul(inverse, inverse)), count))));
+  b.give(0, b.cast(gradient, b.x()->dtype()));
 }
 
 void rms_normalization_gradient(GradientBuilder& b) {

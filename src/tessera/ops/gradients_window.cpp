@@ -148,7 +148,6 @@ void average_pool(GradientBuilder& b) {
 }
 
 void max_pool(GradientBuilder& b) {
-  if (b.node.get_int("storage_order", 0) != 0) b.refuse("its indices are in column-major order; use row-major");
   const Shape &from = b.x()->shape(), &to = b.y()->shape();
   Expr inside = 1, windows = 1;
   for (size_t d = 2; d < from.size(); ++d) {
@@ -161,7 +160,13 @@ void max_pool(GradientBuilder& b) {
                             {b.zeros(b.x()->dtype(), {from[0], from[1], inside}),
                              b.reshape(within, {to[0], to[1], windows}), b.reshape(b.g(), {to[0], to[1], windows})},
                             {{"axis", int64_t{2}, ""}, {"reduction", std::string("add"), ""}});
-  b.give(0, b.reshape(scattered, from));
+  if (b.node.get_int("storage_order", 0) == 0) return b.give(0, b.reshape(scattered, from));
+  // The indices count the elements of a channel in column-major order.
+  Shape columns = from;
+  std::reverse(columns.begin() + 2, columns.end());
+  std::vector<int64_t> order = all_axes(from.size());
+  std::reverse(order.begin() + 2, order.end());
+  b.give(0, b.transpose(b.reshape(scattered, columns), order));
 }
 
 // x·|x|^(p − 2), the slope of |x|^p / p.

@@ -379,6 +379,7 @@ std::vector<OpDef> indexing_ops() {
       {.type = "OneHot",
        .infer = infer_one_hot,
        .rule = one_hot_rule,
+       .untrained = {2},
        .values = {1},
        .moves = Moves::some,
        .indices = one_hot_indices},

@@ -133,4 +133,8 @@ Value* NodeBuilder::scalar(DType dtype, const Expr& value) {
   return cast(graph.add_expression("extent", {value}, true), dtype);
 }
 
+Value* NodeBuilder::range(const Expr& count) {
+  return emit("Range", {graph.constant_int64({0}, true), scalar(DType::int64, count), graph.constant_int64({1}, true)});
+}
+
 }  // namespace tessera::ops

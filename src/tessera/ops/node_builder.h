@@ -61,6 +61,8 @@ class NodeBuilder {
   Value* multiply_along(Value* a, Value* matrix, size_t axis);
   /// An expression as a scalar of that type.
   Value* scalar(DType dtype, const Expr& value);
+  /// 0, 1, … count - 1, of int64.
+  Value* range(const Expr& count);
 
  private:
   std::string prefix_;

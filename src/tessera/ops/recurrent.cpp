@@ -1,4 +1,5 @@
 #include "tessera/ops/dims.h"
+#include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
@@ -79,7 +80,11 @@ Expr recurrent_flops(const Node& node) {
 std::vector<OpDef> recurrent_ops() {
   std::vector<OpDef> ops;
   for (std::string_view type : {"RNN", "GRU", "LSTM"})
-    ops.push_back({.type = type, .infer = infer_recurrent, .rule = recurrent_rule, .flops = recurrent_flops});
+    ops.push_back({.type = type,
+                   .infer = infer_recurrent,
+                   .rule = recurrent_rule,
+                   .flops = recurrent_flops,
+                   .gradient = recurrent_gradient});
   return ops;
 }
 
