@@ -101,6 +101,39 @@ TEST_P(Resident, memory_of_training_is_the_plan) {
   }
 }
 
+// Ranks make their own shards of parameters that begin with random numbers, and nobody makes the whole.
+TEST_P(Resident, memory_of_parameters_that_begin_by_the_seed_is_the_plan) {
+  constexpr double kSlack = 1.05;
+  constexpr int64_t kRuntime = 12 << 20;
+  test::TemporaryFolder folder;
+  const std::filesystem::path path = test::write_model(folder, chain(16, 1024));
+  ASSERT_GT(std::filesystem::file_size(path), 4U * kRuntime);
+  const Model model = Model::load(path);
+  const Tensors batch = {{"x0", test::ramp({8, 1024})}, {"labels", test::ramp({8, 1024})}};
+  Training training;
+  training.loss = "mse";
+  training.optimizer = "sgd";
+  training.sizes = {{"batch", 8}};
+  training.init = {{"*", "normal:0.02"}};
+  {
+    test::TemporaryFolder other;
+    const Model small = Model::load(test::write_model(other, chain(2, 1024)));
+    Session session(compile(training_step(small, training).model, Mesh::parse(GetParam())));
+    session.run(batch);
+  }
+  reset_peak();
+  const int64_t before = peak_resident_bytes();
+  Session session(compile(training_step(model, training).model, Mesh::parse(GetParam())));
+  session.run(batch);
+  const int64_t growth = peak_resident_bytes() - before;
+  const std::vector<int64_t> peaks = session.peak_bytes(batch);
+  const int64_t planned = std::accumulate(peaks.begin(), peaks.end(), int64_t{0});
+  RecordProperty("growth_bytes", std::to_string(growth));
+  RecordProperty("planned_bytes", std::to_string(planned));
+  if (!test::kCountsMemory) return;
+  EXPECT_LT(static_cast<double>(growth), kSlack * static_cast<double>(planned) + kRuntime) << planned;
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, Resident, testing::Values("tp=1", "tp=2", "tp=4"));
 
 std::string refusal(const Program& program, const Tensors& inputs, size_t limit) {

@@ -508,6 +508,13 @@ TEST_F(Semantics, ParametersBeginAlikeHoweverTheyAreStored) {
     SCOPED_TRACE(layout.mesh + " " + layout.presets);
     expect_same(Session(program_of(model, training, layout), one_thread()).states(), one);
   }
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "step.onnx";
+  training_step(model, training).write(path);
+  Plan plan;
+  plan.states = {"*=next.*"};
+  const Tensors plain = Session(compile(Model::load(path), Mesh(), plan), one_thread()).states();
+  expect_same({{"wq", plain.at("wq")}, {"bo", plain.at("bo")}}, {{"wq", one.at("wq")}, {"bo", one.at("bo")}});
   training.seed = 8;
   const Tensors other = Session(program_of(model, training, {"dp=1", ""}), one_thread()).states();
   EXPECT_NE(std::memcmp(other.at("wq").data, one.at("wq").data, one.at("wq").bytes), 0);

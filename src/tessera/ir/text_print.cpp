@@ -2,6 +2,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/ir/text.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/ir/text_scanner.h"
@@ -168,7 +169,7 @@ class Printer {
     std::string entry;
     if (value.kind != implied_kind(value.type)) entry = value.kind == ValueKind::state ? "state " : "constant ";
     entry += declare(value.type, value.name);
-    if (shows(value.data)) entry += " = " + print_elements(value.data);
+    if (shows(value.data)) entry += " = " + print_elements(made_whole(value.data));
     if (value.next) entry += " -> " + quote_name(value.next->name);
     if (const auto& origin = value.origin)
       entry += fmt::format(" from {}[{}] at [{}]", quote_name(origin->name), fmt::join(origin->dims, ", "),

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/onnx/attribute_codec.h"
 #include "tessera/onnx/external_files.h"
 #include "tessera/onnx/external_writer.h"
@@ -29,7 +30,7 @@ bool still_sparse(onnx::SparseTensorProto sparse, const Tensor& data, const std:
 }  // namespace
 
 Tensor initial_data(const Value& value) {
-  if (value.kind != ValueKind::expression) return value.data;
+  if (value.kind != ValueKind::expression) return made_whole(value.data);
   std::vector<int64_t> elements;
   for (const Expr& element : *value.content) {
     check(element.is_constant(),

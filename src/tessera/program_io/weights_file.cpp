@@ -6,6 +6,7 @@
 #include "tessera/io/atomic_file.h"
 #include "tessera/io/crc32.h"
 #include "tessera/ir/hash.h"
+#include "tessera/ir/on_demand.h"
 
 namespace tessera::program_io {
 namespace {
@@ -89,7 +90,7 @@ FileStamp write_shards(const spmd::Program& program, const std::vector<StoredSha
   StampedFile out(folder, file);
   std::vector<std::byte> buffer;
   for (const StoredShard& shard : shards) {
-    const Tensor& whole = program.initial.at(shard.state);
+    const Tensor whole = made_whole(program.initial.at(shard.state));
     if (!whole.data && whole.bytes > 0) fail("write", "the data of '{}' is not there", shard.state->name);
     out.pad_to(shard.offset);
     if (shard.whole) {

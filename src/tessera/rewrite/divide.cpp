@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/match.h"
@@ -68,6 +69,7 @@ std::optional<std::vector<size_t>> taken_by(const Node& node, const Cut& cut) {
 
 /// Elements [start, start + size) of a dimension. Whole rows are shared, columns copied.
 Tensor part_of(const Tensor& whole, size_t dim, int64_t start, int64_t size) {
+  if (maker_of(whole)) return part_on_demand(whole, dim, start, size);
   const size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
   const size_t inner = static_cast<size_t>(count_of(std::span(whole.dims).subspan(dim + 1))) * element;
   const size_t outer = static_cast<size_t>(count_of(std::span(whole.dims).first(dim)));

@@ -14,6 +14,7 @@
 #include "tessera/bind/traits.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/hash.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/ir/pages.h"
 #include "tessera/mesh/box.h"
 #include "tessera/mesh/group.h"
@@ -151,7 +152,7 @@ Dims RankState::shard_dims(const Value* state) const {
 Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
   if (const Tensor* cut = programs.shard_of(rank_, state->name)) return *cut;
   const spmd::Program& program = programs.of(rank_);
-  const Tensor& whole = program.initial.at(state);
+  const Tensor whole = made_whole(program.initial.at(state));
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
   const Sharding& sharding = program.placement(state).sharding;
   if (sharding.is_whole()) return whole;
@@ -202,6 +203,15 @@ void RankState::copy_initial(const RankPrograms& programs, const Value* state, v
   const spmd::Program& program = programs.of(rank_);
   const Sharding& sharding = program.placement(state).sharding;
   const Tensor* given = programs.shard_of(rank_, state->name);
+  if (const ElementMaker* maker = given ? nullptr : maker_of(program.initial.at(state))) {
+    // Each rank makes its own elements only.
+    auto* next = static_cast<std::byte*>(to);
+    for_each_piece(box_of(sharding, program.mesh, coordinates_, no_symbols), 1, [&](const Box& run) {
+      maker->make(run.first(), run.count(), next);
+      next += bytes_of(state->dtype(), run.count());
+    });
+    return;
+  }
   if (given || sharding.is_whole()) {
     const Tensor initial = given ? *given : cut(programs, state);
     std::memcpy(to, initial.data, initial.bytes);

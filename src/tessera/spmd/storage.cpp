@@ -66,6 +66,12 @@ std::set<const Node*> updates_of(const Graph& graph, const Storage& storage) {
   return std::move(region.nodes);
 }
 
+std::set<const Node*> update_of(const Value& state) {
+  Region region;
+  region.grow_from(state.next->producer, product(state.shape()));
+  return std::move(region.nodes);
+}
+
 std::set<const Value*> fetched_values(const Graph& graph, const Storage& storage) {
   std::set<const Value*> fetched;
   for (const auto& [state, sharding] : storage) fetched.insert(state);

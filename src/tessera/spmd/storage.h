@@ -21,6 +21,8 @@ using Storage = std::map<const Value*, Sharding>;
 ///     m' = Add(Mul(m, 0.9), g)               on shards
 ///     w' = Sub(w, Mul(m', lr))               on shards
 std::set<const Node*> updates_of(const Graph& graph, const Storage& storage);
+/// The same of one state that steps.
+std::set<const Node*> update_of(const Value& state);
 
 /// States with a storage layout, and values computed only from such states, element by element. A use fetches them from
 /// storage, and keeps no copy for a later use.

@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <type_traits>
+#include <memory>
 #include <utility>
 
 #include "tessera/base/error.h"
-#include "tessera/base/float16.h"
 #include "tessera/ir/glob.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/ir/random.h"
 #include "tessera/ops/op.h"
 
@@ -82,10 +82,10 @@ struct Words {
   }
 };
 
-/// What a parameter is filled with.
-class Filling {
+/// What a parameter is filled with, element by element: ranks fill their shards.
+class Filling : public ElementMaker {
  public:
-  Filling(const std::string& rule, const Value& parameter) {
+  Filling(const std::string& rule, const Value& parameter, int64_t key) : dtype_(parameter.dtype()), key_(key) {
     const Words words(rule);
     const auto& given = words.numbers;
     const auto takes = [&](size_t least, size_t most) {
@@ -126,32 +126,38 @@ class Filling {
     }
   }
 
+  void make(int64_t first, int64_t count, std::byte* to) const override {
+    if (dtype_ == DType::float32)
+      fill<float>(first, count, to);
+    else
+      fill<double>(first, count, to);
+  }
+
+ private:
   template <typename T>
-  void fill(Tensor& tensor, int64_t key) const {
-    auto* out = reinterpret_cast<T*>(tensor.mutable_data());
-    const int64_t words = normal_ ? 4 : 2, count = tensor.count();
-    const random::Stream stream{static_cast<uint64_t>(key), 0};
+  void fill(int64_t first, int64_t count, std::byte* to) const {
+    auto* out = reinterpret_cast<T*>(to);
+    const int64_t words = normal_ ? 4 : 2;
+    const random::Stream stream{static_cast<uint64_t>(key_), 0};
     constexpr int64_t kAtOnce = 64;
     std::array<uint32_t, 4 * kAtOnce> drawn{};
     for (int64_t begin = 0; begin < count; begin += kAtOnce) {
       const int64_t n = std::min(kAtOnce, count - begin);
-      if (scale_ != 0) stream.words(static_cast<uint64_t>(begin * words), n * words, drawn.data());
+      if (scale_ != 0) stream.words(static_cast<uint64_t>((first + begin) * words), n * words, drawn.data());
       for (int64_t i = 0; i < n; ++i) {
         const double element = base_ + scale_ * number(&drawn[static_cast<size_t>(i * words)]);
-        if constexpr (std::is_same_v<T, double>)
-          out[begin + i] = element;
-        else
-          out[begin + i] = T(static_cast<float>(element));
+        out[begin + i] = static_cast<T>(element);
       }
     }
   }
 
- private:
   double number(const uint32_t* word) const {
     const double first = random::fraction(word[0], word[1], 53);
     return normal_ ? random::normal(first + 0x1p-53, random::fraction(word[2], word[3], 53)) : first;
   }
 
+  DType dtype_;
+  int64_t key_;
   bool normal_ = false;
   double base_ = 0, scale_ = 0;
 };
@@ -167,27 +173,12 @@ void initialize(Graph& graph, const InitRules& rules, uint64_t seed) {
       if (!glob_matches(rules[r].first, parameter->name)) continue;
       matched[r] = true;
       if (!std::exchange(first, false)) continue;
-      const Filling filling(rules[r].second, *parameter);
+      const DType type = parameter->dtype();
+      if (type != DType::float32 && type != DType::float64)
+        fail("train", "--init: '{}' is {}; only floats begin with random numbers", parameter->name, name_of(type));
       const int64_t key = random::seeded(seed, random::key_of_name("init." + parameter->name));
-      Tensor made = Tensor::uninitialized(parameter->dtype(), parameter->data.dims);
-      switch (parameter->dtype()) {
-        case DType::float32:
-          filling.fill<float>(made, key);
-          break;
-        case DType::float64:
-          filling.fill<double>(made, key);
-          break;
-        case DType::float16:
-          filling.fill<Float16>(made, key);
-          break;
-        case DType::bfloat16:
-          filling.fill<BFloat16>(made, key);
-          break;
-        default:
-          fail("train", "--init: '{}' is {}; only floats begin with random numbers", parameter->name,
-               name_of(parameter->dtype()));
-      }
-      parameter->data = std::move(made);
+      parameter->data =
+          on_demand(type, parameter->data.dims, std::make_shared<Filling>(rules[r].second, *parameter, key));
     }
   }
   for (size_t r = 0; r < rules.size(); ++r)

@@ -51,14 +51,17 @@ void store_as_computed(Storage& storage, const Graph& graph, const std::vector<A
     if (annotation.value->kind == ValueKind::state && !annotation.sharding.is_partial())
       computed.emplace(annotation.value, &annotation.sharding);
   // What an optimizer keeps belongs to the parameter whose update reads it.
+  std::map<const Node*, std::vector<const Value*>> stepped;  // by the node that makes the next value
+  for (const Value* state : graph.values_of(ValueKind::state))
+    if (state->next && state->next->producer) stepped[state->next->producer].push_back(state);
   std::map<const Value*, const Sharding*> wanted;
   for (const auto& [parameter, sharding] : computed) {
     wanted.emplace(parameter, sharding);
     if (!parameter->next) continue;
-    const std::set<const Node*> updates = updates_of(graph, {{parameter, *sharding}});
-    for (const Value* state : graph.values_of(ValueKind::state))
-      if (state->next && state->type == parameter->type && updates.contains(state->next->producer))
-        wanted.emplace(state, sharding);
+    for (const Node* update : update_of(*parameter))
+      if (const auto found = stepped.find(update); found != stepped.end())
+        for (const Value* state : found->second)
+          if (state->type == parameter->type) wanted.emplace(state, sharding);
   }
   for (auto& [state, stored] : storage) {
     const auto found = wanted.find(state);

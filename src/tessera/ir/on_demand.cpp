@@ -1,0 +1,76 @@
+#include "tessera/ir/on_demand.h"
+
+#include <algorithm>
+#include <span>
+
+namespace tessera {
+namespace {
+
+// An owner of nothing, from which the maker can be told.
+struct Making {
+  std::shared_ptr<const ElementMaker> maker;
+  void operator()(const void*) const {}
+};
+
+// Of [2, 5], elements [1, 3) of dimension 1 are the lines 1 2 and 6 7 of the whole.
+class PartMaker : public ElementMaker {
+ public:
+  PartMaker(const Tensor& whole, std::shared_ptr<const ElementMaker> maker, size_t dim, int64_t start, int64_t size)
+      : maker_(std::move(maker)), element_bytes_(bits_of(whole.dtype) / 8) {
+    const int64_t inner = count_of(std::span(whole.dims).subspan(dim + 1));
+    line_ = size * inner;
+    whole_line_ = whole.dims[dim] * inner;
+    begin_ = start * inner;
+  }
+
+  void make(int64_t first, int64_t count, std::byte* to) const override {
+    while (count > 0) {
+      const int64_t line = first / line_, at = first % line_, run = std::min(count, line_ - at);
+      maker_->make(line * whole_line_ + begin_ + at, run, to);
+      first += run;
+      count -= run;
+      to += run * element_bytes_;
+    }
+  }
+
+ private:
+  std::shared_ptr<const ElementMaker> maker_;
+  int64_t element_bytes_, line_ = 0, whole_line_ = 0, begin_ = 0;
+};
+
+const Making* making_of(const Tensor& tensor) {
+  return tensor.data ? nullptr : std::get_deleter<Making>(tensor.owner);
+}
+
+}  // namespace
+
+Tensor on_demand(DType dtype, Dims dims, std::shared_ptr<const ElementMaker> maker) {
+  Tensor tensor;
+  tensor.dtype = dtype;
+  tensor.bytes = bytes_of(dtype, count_of(dims));
+  tensor.dims = std::move(dims);
+  tensor.owner = std::shared_ptr<const void>(static_cast<const void*>(nullptr), Making{std::move(maker)});
+  return tensor;
+}
+
+const ElementMaker* maker_of(const Tensor& tensor) {
+  const Making* making = making_of(tensor);
+  return making ? making->maker.get() : nullptr;
+}
+
+Tensor part_on_demand(const Tensor& whole, size_t dim, int64_t start, int64_t size) {
+  Dims dims = whole.dims;
+  dims[dim] = size;
+  return on_demand(whole.dtype, std::move(dims),
+                   std::make_shared<PartMaker>(whole, making_of(whole)->maker, dim, start, size));
+}
+
+Tensor made_whole(const Tensor& tensor) {
+  const ElementMaker* maker = maker_of(tensor);
+  if (!maker) return tensor;
+  Tensor made = Tensor::uninitialized(tensor.dtype, tensor.dims);
+  maker->make(0, made.count(), made.mutable_data());
+  return made;
+}
+
+}  // namespace tessera

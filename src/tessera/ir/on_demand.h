@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tessera/ir/tensor.h"
+
+/// Tensors without bytes, whose elements are functions of their places: whoever wants some of them makes these. Their
+/// `data` is null.
+namespace tessera {
+
+class ElementMaker {
+ public:
+  virtual ~ElementMaker() = default;
+  /// Makes `count` elements from the row-major index `first` of the whole tensor on. Several threads may call it.
+  virtual void make(int64_t first, int64_t count, std::byte* to) const = 0;
+};
+
+Tensor on_demand(DType dtype, Dims dims, std::shared_ptr<const ElementMaker> maker);
+
+/// What makes a tensor's elements; null if it has its bytes, or lacks them for good.
+const ElementMaker* maker_of(const Tensor& tensor);
+
+/// Elements [start, start + size) of dimension `dim`, on demand too. The tensor has a maker.
+Tensor part_on_demand(const Tensor& whole, size_t dim, int64_t start, int64_t size);
+
+/// The tensor with all of its bytes; itself if it has no maker.
+Tensor made_whole(const Tensor& tensor);
+
+}  // namespace tessera

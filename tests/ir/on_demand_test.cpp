@@ -1,0 +1,59 @@
+#include "tessera/ir/on_demand.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+/// Elements that are their own indices.
+class Counting : public ElementMaker {
+ public:
+  void make(int64_t first, int64_t count, std::byte* to) const override {
+    std::iota(reinterpret_cast<int64_t*>(to), reinterpret_cast<int64_t*>(to) + count, first);
+  }
+};
+
+std::vector<int64_t> elements_of(const Tensor& tensor) {
+  const Tensor made = made_whole(tensor);
+  EXPECT_EQ(maker_of(made), nullptr);
+  EXPECT_EQ(made.dims, tensor.dims);
+  return made.to_int64();
+}
+
+TEST(OnDemand, parts_have_the_elements_of_the_whole) {
+  const Tensor whole = on_demand(DType::int64, {2, 3, 4}, std::make_shared<Counting>());
+  EXPECT_EQ(whole.data, nullptr);
+  EXPECT_EQ(whole.bytes, 24 * sizeof(int64_t));
+  std::vector<int64_t> all(24);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(elements_of(whole), all);
+  EXPECT_EQ(elements_of(part_on_demand(whole, 0, 1, 1)), std::vector<int64_t>(all.begin() + 12, all.end()));
+  EXPECT_EQ(elements_of(part_on_demand(whole, 1, 1, 2)),
+            (std::vector<int64_t>{4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 23}));
+  EXPECT_EQ(elements_of(part_on_demand(whole, 2, 3, 1)), (std::vector<int64_t>{3, 7, 11, 15, 19, 23}));
+  EXPECT_EQ(elements_of(part_on_demand(part_on_demand(whole, 1, 1, 2), 2, 0, 2)),
+            (std::vector<int64_t>{4, 5, 8, 9, 16, 17, 20, 21}));
+}
+
+TEST(OnDemand, any_run_can_be_made_by_itself) {
+  const Tensor part = part_on_demand(on_demand(DType::int64, {5, 7}, std::make_shared<Counting>()), 1, 2, 3);
+  const std::vector<int64_t> whole = elements_of(part);
+  for (int64_t first = 0; first < 15; ++first)
+    for (int64_t count = 0; count <= 15 - first; ++count) {
+      std::vector<int64_t> run(static_cast<size_t>(count));
+      maker_of(part)->make(first, count, reinterpret_cast<std::byte*>(run.data()));
+      EXPECT_TRUE(std::equal(run.begin(), run.end(), whole.begin() + first)) << first << " " << count;
+    }
+}
+
+TEST(OnDemand, tensors_with_bytes_have_no_maker) {
+  EXPECT_EQ(maker_of(Tensor::zeros(DType::float32, {3})), nullptr);
+  EXPECT_EQ(maker_of(Tensor{}), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera
