@@ -42,11 +42,11 @@ Subject recurrence(std::string_view name, bool fixed, bool reverse) {
   return b.done();
 }
 
-// While the sum of v is below a limit, v = v + v; counts.
+// While the sum of v is below a limit, and at most 40 times, v = v + v; counts.
 Subject doubling() {
   Builder b("Loop: as long as a computed condition holds");
   Value *start = b.input("5 6", Fill::positive), *one = b.integer(1);
-  Value* iteration = flow_node(b, "Loop", {nullptr, nullptr});
+  Value* iteration = flow_node(b, "Loop", {b.integer(40)});
   Value *v = flow_node(b, "Carry", {start, iteration}), *count = flow_node(b, "Carry", {b.integer(0), iteration});
   Value* twice = b.node("Add", {v, v});
   Value* sum = b.node("ReduceSum", {twice}, {{"keepdims", int64_t{0}}});
@@ -83,12 +83,16 @@ Subject no_iteration() {
 }
 
 // A product with a split contraction in one branch, a maximum over all in the other. The condition is known, or that
-// the sum of x is below a limit.
+// fewer elements of x than a limit are large.
 Subject branches(std::string_view name, std::optional<bool> known, double limit = 0) {
   Builder b{std::string(name)};
   Value *x = b.input("4 6", Fill::positive), *w = b.weight("6 6");
-  Value* condition = known ? b.number(*known ? 1 : 0, DType::boolean)
-                           : b.node("Less", {b.node("ReduceSum", {x}, {{"keepdims", int64_t{0}}}), b.number(limit)});
+  const auto computed = [&] {
+    const Attribute to_float{"to", static_cast<int64_t>(DType::float32)};
+    Value* large = b.node("Cast", {b.node("Greater", {x, b.number(4)})}, {to_float});
+    return b.node("Less", {b.node("ReduceSum", {large}, {{"keepdims", int64_t{0}}}), b.number(limit)});
+  };
+  Value* condition = known ? b.number(*known ? 1 : 0, DType::boolean) : computed();
   Value* then = flow_node(b, "Branch", {condition}, {{"taken", int64_t{1}}});
   Value* product = b.node("MatMul", {flow_node(b, "Bring", {x, then}), w});
   Value* other = flow_node(b, "Branch", {condition}, {{"taken", int64_t{0}}});
@@ -111,8 +115,8 @@ std::vector<Subject> flow_cases() {
   cases.push_back(no_iteration());
   cases.push_back(branches("Branch: the first", true));
   cases.push_back(branches("Branch: the second", false));
-  cases.push_back(branches("Branch: the first, by a sum", std::nullopt, 1e6));
-  cases.push_back(branches("Branch: the second, by a sum", std::nullopt));
+  cases.push_back(branches("Branch: the first, by a count", std::nullopt, 1e6));
+  cases.push_back(branches("Branch: the second, by a count", std::nullopt));
   return cases;
 }
 

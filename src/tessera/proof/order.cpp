@@ -94,7 +94,7 @@ class Walk {
     group.here[at.member] = 1;
     if (++group.here_count < group.members.size()) return false;
     if (!agree(group)) return false;
-    if (communication.node->domain == flow::kDomain && !nothing_under_way(rank)) return false;
+    if (communication.node->domain == flow::kDomain && !nothing_under_way(rank, group)) return false;
     group.here.assign(group.members.size(), 0);
     group.here_count = 0;
     ++group.done;
@@ -105,10 +105,14 @@ class Walk {
     return true;
   }
 
-  // A branch or an iteration ends with every message received that was sent before.
-  bool nothing_under_way(int rank) {
+  // A branch or an iteration ends with every message received that its ranks have sent.
+  bool nothing_under_way(int rank, const Group& meeting) {
+    const auto meets = [&](int member) {
+      return std::find(meeting.members.begin(), meeting.members.end(), member) != meeting.members.end();
+    };
     for (const Group& group : groups_)
       for (const auto& [pair, queue] : group.messages) {
+        if (!meets(group.members[pair.first])) continue;
         const Statement& sent = statements_[queue.front()];
         report_.findings.push_back(
             {"message",
