@@ -105,14 +105,14 @@ class Walk {
     return true;
   }
 
-  // A branch or an iteration ends with every message received that its ranks have sent.
+  // A branch or an iteration ends with every message received that its ranks have sent each other.
   bool nothing_under_way(int rank, const Group& meeting) {
     const auto meets = [&](int member) {
       return std::find(meeting.members.begin(), meeting.members.end(), member) != meeting.members.end();
     };
     for (const Group& group : groups_)
       for (const auto& [pair, queue] : group.messages) {
-        if (!meets(group.members[pair.first])) continue;
+        if (!meets(group.members[pair.first]) || !meets(group.members[pair.second])) continue;
         const Statement& sent = statements_[queue.front()];
         report_.findings.push_back(
             {"message",
