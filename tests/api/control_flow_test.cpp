@@ -174,6 +174,23 @@ TEST_P(ControlFlow, IsWrittenProvedAndReadInEveryForm) {
   }
 }
 
+// Groups that nothing connects are in different iterations while the proof follows them.
+TEST_P(ControlFlow, IsProvedMessageByMessageOnSeveralAxes) {
+  const Model model = this->model();
+  const Tensors expected = Session(compile(model, Mesh(), {}), one_thread()).run(GetParam().inputs);
+  WriteOptions options;
+  options.form = Form::spmd;
+  options.lower = Lower::primitives;
+  for (const char* annotation : GetParam().annotations) {
+    SCOPED_TRACE(annotation);
+    compile(model, Mesh::parse("dp=2,tp=2"), plan(annotation)).write(folder_ / "out", options);
+    const Program read = Program::read(folder_ / "out");
+    const CheckReport report = check_program(read);
+    ASSERT_TRUE(report.good()) << report.findings.front().message;
+    expect_same(Session(read, one_thread()).run(GetParam().inputs), expected);
+  }
+}
+
 TEST_P(ControlFlow, RunsOnADeviceOfItsOwn) {
   SessionOptions options = one_thread();
   options.device = "simulated";
