@@ -7,7 +7,7 @@ const std::vector<Family>& families() {
       {"elementwise", elementwise_cases}, {"movement", movement_cases},           {"indexing", indexing_cases},
       {"reduction", reduction_cases},     {"normalization", normalization_cases}, {"product", product_cases},
       {"attention", attention_cases},     {"recurrent", recurrent_cases},         {"resize", resize_cases},
-      {"random", random_cases},
+      {"random", random_cases},           {"flow", flow_cases},
   };
   return all;
 }

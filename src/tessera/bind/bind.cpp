@@ -16,6 +16,7 @@ Binding::Binding(std::shared_ptr<Rank> rank, const spmd::Program& program, const
   frame.symbols = symbols;
   for (const Value* output : program.graph->outputs) bound(output->shape());  // refuses sizes that no input gives
   assign_groups();
+  find_regions();
   place_outputs();
   place_states();
   prepare_communications();
@@ -25,10 +26,12 @@ Binding::Binding(std::shared_ptr<Rank> rank, const spmd::Program& program, const
   frame.spans = spans_of(frame.actions, machine_.steps.size());
   machine_.actions = std::make_shared<const std::vector<Enqueued>>(on_queues(frame.actions));
   note_uses();
+  place_carried();
   place_sources();
   pack_weights();
   prepare_steps();
   place_results();
+  control();
   note_occupants();
   add_costs();
   copy_outputs();

@@ -98,6 +98,12 @@ class Binding {
   };
   Tasks tasks() const;
   std::vector<Action> order(const Tasks& of) const;
+  // flow.cpp: branches and loops
+  void find_regions();
+  std::vector<Action> order_by_sections(const Tasks& of) const;
+  void place_carried();
+  void control();
+  void note_uses_by_later_iterations();
   // buffers.cpp
   void note_uses();
   int last_use(const Value* value) const;

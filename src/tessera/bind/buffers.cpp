@@ -20,6 +20,7 @@ void Binding::note_uses() {
     if (value->next) uses[home(value->next)].push_back({end, end});
     if (options_.keep_all) uses[home(value.get())].push_back({end, end});
   }
+  note_uses_by_later_iterations();
 }
 
 // The action that is the last use of a value; -1: it has none.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tessera/bind/binding.h"
+#include "tessera/ir/flow.h"
 
 namespace tessera::bind {
 
@@ -25,6 +26,9 @@ struct Binding::PackedWeight {
 struct Binding::Frame {
   Symbols symbols;  ///< of the first binding
   std::vector<NodeGroup> groups;
+  flow::Flow flow;
+  std::vector<int> region_of_group;         ///< in `flow`; -1: none
+  std::vector<Span> region_spans;           ///< by region, in actions
   std::map<const Value*, int64_t> blocked;  ///< values that lie in blocks of channels
   std::map<const Value*, Alias> views;
   std::shared_ptr<Regrouping> again;

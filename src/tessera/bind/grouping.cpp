@@ -5,6 +5,7 @@
 #include "tessera/bind/blocks.h"
 #include "tessera/bind/groups.h"
 #include "tessera/bind/views.h"
+#include "tessera/ir/flow.h"
 
 namespace tessera::bind {
 namespace {
@@ -48,7 +49,10 @@ bool scatters_into_zeros(const Node& node) {
 class Grouper : public Regrouping {
  public:
   Grouper(const Graph& graph, const Library& library)
-      : graph_(graph), library_(library), kept_(graph.outputs.begin(), graph.outputs.end()) {
+      : graph_(graph),
+        library_(library),
+        flow_(flow::flow_of(graph)),
+        kept_(graph.outputs.begin(), graph.outputs.end()) {
     for (const auto& value : graph.values())
       if (value->next) kept_.insert(value->next);
     for (const auto& node : graph.nodes()) order_.emplace(node.get(), order_.size());
@@ -128,10 +132,14 @@ class Grouper : public Regrouping {
     return product_of_stored(node);
   }
 
+  // Whether one runs as often as the other: neither is in a branch or loop in which the other is not.
+  bool run_together(const Node& a, const Node& b) const { return flow_.empty() || flow_.of(&a) == flow_.of(&b); }
+
   // Whether the addend is scattered into zeros for this sum alone.
   bool scatters_alone(const Node& sum, size_t addend) const {
     const Value *scattered = sum.inputs[addend], *other = sum.inputs[1 - addend];
     if (!scattered->producer || scattered->uses.size() != 1 || kept_.contains(scattered)) return false;
+    if (!run_together(sum, *scattered->producer)) return false;
     return scatters_into_zeros(*scattered->producer) && desc_of_(other).dims == desc_of_(scattered).dims;
   }
 
@@ -195,7 +203,7 @@ class Grouper : public Regrouping {
       const Value* value = last->outputs[0];
       if (value->uses.size() != 1 || kept_.contains(value)) break;
       const Node& node = *value->uses[0].node;
-      if (!library_.can_follow(node) || is_taken(node)) break;
+      if (!library_.can_follow(node) || is_taken(node) || !run_together(root, node)) break;
       const TensorDesc result = desc_of_(node.outputs[0]);
       if (result.dtype != desc.dtype || result.dims != desc.dims) break;
       Follower follower{&node, std::vector<int>(node.inputs.size(), ~static_cast<int>(group.followers.size()))};
@@ -226,6 +234,7 @@ class Grouper : public Regrouping {
     const auto may_join = [&](const Value* operand) {
       const Node* node = operand ? operand->producer : nullptr;
       if (!node || is_taken(*node) || is_member(node) || !library_.can_group(*node)) return false;
+      if (!run_together(*node, last)) return false;
       if (order_.at(&last) - order_.at(node) > kNear) return false;
       return desc_of_(operand).dims == dims && std::all_of(operand->uses.begin(), operand->uses.end(), [&](Use use) {
                return is_member(use.node) || order_.at(use.node) > order_.at(&last);
@@ -292,6 +301,7 @@ class Grouper : public Regrouping {
 
   const Graph& graph_;
   const Library& library_;
+  const flow::Flow flow_;
   DescOf desc_of_;                       // while nodes are assigned
   std::map<const Node*, size_t> order_;  // in running order
   std::set<const Value*> kept_;          // read after the run: outputs, and states' next values

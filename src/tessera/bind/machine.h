@@ -104,6 +104,37 @@ struct Exchange {
   Location from = {};  ///< of what is copied
 };
 
+/// A loop. Carried values have two buffers each, which change places after an iteration.
+struct LoopPlan {
+  std::string name;
+  Location trips, condition;                         ///< read before the first iteration; absent: no limit, always true
+  Location iteration;                                ///< where the steps find its number
+  Location again;                                    ///< a condition that each iteration leaves; absent: always true
+  std::vector<std::pair<size_t, size_t>> exchanged;  ///< buffers
+};
+
+/// A branch, which runs if the condition is `taken`.
+struct BranchPlan {
+  std::string name;
+  Location condition;
+  bool taken = true;
+};
+
+/// What to do next where the actions alone do not say it.
+struct Control {
+  enum class Kind : uint8_t {
+    act,     ///< action `index`
+    open,    ///< read the trip count and the condition of loop `index`
+    test,    ///< go to `target` unless loop `index` has an iteration to run
+    ask,     ///< read the condition that the iteration has left
+    back,    ///< go to `target` for another iteration, if there is one
+    branch,  ///< go to `target` unless branch `index` is taken
+  };
+  Kind kind = Kind::act;
+  int index = 0;
+  int target = 0;
+};
+
 /// What is in a buffer of the arena.
 struct Occupant {
   const Value* value = nullptr;  ///< made there first; null: scratch memory
@@ -115,8 +146,11 @@ struct MachineProgram {
   /// By step: those that must have ended before it, since they make what it reads or read what it overwrites. Buffers
   /// that share memory of the arena rely on the order of the actions beside.
   std::shared_ptr<const std::vector<std::vector<int>>> needs;
-  std::shared_ptr<const std::vector<Enqueued>> actions;    ///< upon the steps, in running order
-  std::shared_ptr<const std::vector<StepInfo>> infos;      ///< of the actions
+  std::shared_ptr<const std::vector<Enqueued>> actions;  ///< upon the steps, in running order
+  std::shared_ptr<const std::vector<StepInfo>> infos;    ///< of the actions
+  std::vector<Control> controls;                         ///< over the actions; empty: each action once, in order
+  std::vector<LoopPlan> loops;
+  std::vector<BranchPlan> branches;
   std::vector<Lifetime> buffers;                           ///< in actions
   std::shared_ptr<const std::vector<Occupant>> occupants;  ///< of the buffers
   std::vector<size_t> offsets;                             ///< of the buffers in the arena

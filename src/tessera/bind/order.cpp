@@ -71,7 +71,8 @@ Binding::Tasks Binding::tasks() const {
 }
 
 std::vector<Action> Binding::order(const Tasks& of) const {
-  return options_.overlap ? schedule(of.tasks, of.memories, options_.prefetch) : as_given(of.tasks);
+  if (!options_.overlap) return as_given(of.tasks);
+  return frame_->flow.empty() ? schedule(of.tasks, of.memories, options_.prefetch) : order_by_sections(of);
 }
 
 }  // namespace tessera::bind

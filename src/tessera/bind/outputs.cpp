@@ -30,6 +30,7 @@ void Binding::place_outputs() {
     if (!value) continue;  // it lives elsewhere
     const Value* root = home(value);
     if (root->kind != ValueKind::result || frame_->direct.contains(root) || !writes(value)) continue;
+    if (flow::is(*root->producer, "Carry")) continue;  // it changes its buffer
     const Box part = box(value);
     if (!part.contiguous()) continue;
     frame_->direct[root] = {Where::output, i, nullptr, skip_of(part, value)};

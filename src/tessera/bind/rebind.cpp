@@ -69,6 +69,7 @@ Binding::Binding(const Binding& like, const Symbols& symbols)
 std::unique_ptr<Binding> Binding::rebound(const Binding& like, const Symbols& symbols) {
   // Kernels in pieces let the communications of their own run advance.
   const bool may_have_pieces = like.frame_->communicates && like.rank_->advances_by_tests();
+  if (!like.frame_->flow.empty()) return nullptr;
   if (!like.frame_->again || (may_have_pieces && !like.rank_->device().is_asynchronous())) return nullptr;
   std::unique_ptr<Binding> binding(new Binding(like, symbols));
   try {

@@ -55,7 +55,8 @@ void Binding::place_states() {
                        std::all_of(root->shape().begin(), root->shape().end(), [&](const Expr& extent) {
                          return bind_rank(extent, program_.mesh, rank_->coordinates()).is_constant();
                        });
-    if (options_.keep_all || root->kind != ValueKind::result || frame.direct.contains(root) || !dense) {
+    const bool is_of_loop = root->producer && root->producer->domain == flow::kDomain;  // other iterations read, too
+    if (options_.keep_all || root->kind != ValueKind::result || frame.direct.contains(root) || !dense || is_of_loop) {
       rank_->need_spare(*machine_.slots[slot]);
       frame.copied.emplace_back(slot, value->next);
     } else if (can_write_over(value.get(), root, readers)) {

@@ -76,6 +76,31 @@ std::string text_of(const HostCopy& copy, std::string_view caller) {
   return text;
 }
 
+std::string text_of(const MachineProgram& machine, const Control& control) {
+  using Kind = Control::Kind;
+  const auto loop = [&] { return fmt::format("loop {} '{}'", control.index, machine.loops[control.index].name); };
+  switch (control.kind) {
+    case Kind::act:
+      return fmt::format("action {}", control.index);
+    case Kind::open:
+      return "begin " + loop();
+    case Kind::test:
+      return fmt::format("if it has no iteration to run, go to {}: {}", control.target, loop());
+    case Kind::ask:
+      return "read the condition of " + loop();
+    case Kind::back: {
+      std::string text = fmt::format("if it has another iteration, go to {}: {}", control.target, loop());
+      for (const auto& [now, next] : machine.loops[control.index].exchanged)
+        text += fmt::format(", buffers {} and {} change places", now, next);
+      return text;
+    }
+    case Kind::branch:
+      return fmt::format("if it is not taken, go to {}: branch {} '{}'", control.target, control.index,
+                         machine.branches[control.index].name);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string Binding::text() const {
@@ -102,6 +127,8 @@ std::string Binding::text() const {
     }
     text += '\n';
   }
+  for (size_t c = 0; c < machine_.controls.size(); ++c)
+    text += fmt::format("control {}: {}\n", c, text_of(machine_, machine_.controls[c]));
   for (const HostCopy& copy : machine_.outputs)
     text += fmt::format("copy {} -> {}\n", text_of(copy.place), text_of(copy, "output"));
   for (const Exchange& exchange : machine_.exchanges) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
 #include "tessera/onnx/metadata.h"
 
@@ -64,6 +65,21 @@ NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& reque
     }
 }
 
+namespace {
+
+void refuse_in_flow(const Graph& graph, const spmd::Places& places) {
+  if (places.empty()) return;
+  const flow::Flow flow = flow::flow_of(graph);
+  for (const auto& [node, place] : places)
+    if (flow.of(node) >= 0 || node->domain == flow::kDomain)
+      fail("place",
+           "{} belongs to an If, Loop or Scan, which all ranks run; leave its place out, and those of nodes that need "
+           "only its results",
+           node->label());
+}
+
+}  // namespace
+
 spmd::Places NodePlaces::in(const Graph& graph) const {
   spmd::Places places;
   if (!any_) return places;
@@ -92,6 +108,7 @@ spmd::Places NodePlaces::in(const Graph& graph) const {
     }
     if (!place.empty()) places[&node] = place;
   }
+  refuse_in_flow(graph, places);
   return places;
 }
 

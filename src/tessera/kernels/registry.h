@@ -21,6 +21,7 @@ std::vector<KernelEntry> convolution_kernels();    // cpu/convolution.cpp: Conv,
 std::vector<KernelEntry> pooling_kernels();        // cpu/pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
 std::vector<KernelEntry> recurrent_kernels();      // cpu/recurrent.cpp: RNN, GRU, LSTM
 std::vector<KernelEntry> attention_kernels();      // cpu/attention.cpp: Attention, RotaryEmbedding
+std::vector<KernelEntry> flow_kernels();           // cpu/flow.cpp: where branches and loops begin and end
 std::vector<KernelEntry> random_kernels();         // cpu/random.cpp: keyed Dropout, RandomUniform, RandomNormal
 
 }  // namespace tessera::kernels

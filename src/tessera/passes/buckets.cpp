@@ -4,6 +4,7 @@
 
 #include "tessera/cost/links.h"
 #include "tessera/dialect/buckets.h"
+#include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
 #include "tessera/passes/bucket_sets.h"
 #include "tessera/passes/live_bytes.h"
@@ -29,7 +30,7 @@ double bytes_by_links(const std::vector<std::string>& axes, const Mesh& mesh, co
 }  // namespace
 
 void buckets(spmd::Program& program, Context& context) {
-  if (context.bucket_bytes == 0) return;
+  if (context.bucket_bytes == 0 || flow::has_flow(*program.graph)) return;
   const Dependences dependences(*program.graph);
   const LiveBytes live(program);
   const double now = live.peak(dependences.nodes), slack = std::max(now / 20, static_cast<double>(1 << 20));

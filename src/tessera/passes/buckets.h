@@ -10,7 +10,7 @@ namespace tessera::passes {
 ///
 /// A bucket has at most Context::bucket_bytes. By default these are the bytes that the group's links carry in four
 /// times their latency, so that latency is a fifth of a bucket's time; and fewer where the new order would need a
-/// twentieth more memory (at least 1 MiB more).
+/// twentieth more memory (at least 1 MiB more). Programs with control flow (ir/flow.h) stay as they are.
 void buckets(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/ir/flow.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/init.h"
 
@@ -91,7 +92,7 @@ class InitMaker {
 
   bool can_run_once(const Node& node) const {
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-    if (!op || node.domain == spmd::kCommDomain || !node.captures.empty()) return false;
+    if (!op || node.domain == spmd::kCommDomain || node.domain == flow::kDomain) return false;
     return std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value* v) { return is_known_once(v); }) &&
            std::all_of(node.outputs.begin(), node.outputs.end(),
                        [](const Value* result) { return !result || are_of_rank_only(result->shape()); });

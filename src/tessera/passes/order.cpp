@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "tessera/ir/flow.h"
 #include "tessera/passes/dependences.h"
 #include "tessera/passes/live_bytes.h"
 
@@ -87,6 +88,7 @@ class Order {
 
 void order(Program& program, Context&) {
   program.graph->arrange(Order(program).run());
+  flow::arrange_regions(*program.graph);
 }
 
 }  // namespace tessera::passes

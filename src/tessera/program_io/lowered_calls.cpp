@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "tessera/program_io/lowering.h"
@@ -47,6 +48,11 @@ class CallReader {
     return known->second;
   }
 
+  static bool is_from_around(const Value& value, const Graph& graph) {
+    return value.kind == ValueKind::input &&
+           std::find(graph.inputs.begin(), graph.inputs.end(), &value) == graph.inputs.end();
+  }
+
   void read(const Graph& graph, Names around) {
     for (const auto& node : graph.nodes()) {
       if (const Function* function = dialect::called_by(*node, model_.functions);
@@ -54,7 +60,8 @@ class CallReader {
         read_call(*node, *function, around);
       for (const Graph* region : node->regions()) {
         Names inside = around;
-        for (const auto& value : graph.values()) inside[value->name] = value.get();
+        for (const auto& value : graph.values())
+          if (!is_from_around(*value, graph) || !inside.contains(value->name)) inside[value->name] = value.get();
         read(*region, std::move(inside));
       }
     }

@@ -4,8 +4,10 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"
+#include "tessera/program_io/close_regions.h"
 #include "tessera/program_io/enclose.h"
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/lowering.h"
@@ -52,6 +54,7 @@ class RankModel {
     for (const auto& value : program_.graph->values())
       if (value->next && !graph().is_output(known_.at(value->next))) graph().outputs.push_back(known_.at(value->next));
     enclose();
+    close_regions(graph());
     model_.functions = lowering_.take_functions();
     graph().verify("write");
     return {std::move(model_), lowering_.uses_rank(), false};
@@ -137,7 +140,7 @@ class RankModel {
       state_extents(node, *added);
       if (!added->inputs.empty() && !added->inputs[0]) added->inputs[0] = absent_operand(node);
     }
-    if (node.domain.empty())
+    if (node.domain.empty() || node.domain == flow::kDomain)
       graph().adopt_node(std::move(added));
     else
       lowering_.add(std::move(added));

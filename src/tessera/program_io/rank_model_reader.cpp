@@ -5,10 +5,12 @@
 #include "tessera/dialect/inline.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/program_io/expression_nodes.h"
 #include "tessera/program_io/rank_model.h"
+#include "tessera/rewrite/open_regions.h"
 
 namespace tessera::program_io {
 namespace {
@@ -71,6 +73,7 @@ class RankModelReader {
       for (const Value* result : node->outputs)
         if (result && (result->dtype() == DType::undefined || !result->has_shape()))
           wrong("the type of '{}' is not stated", result->name);
+    flow::arrange_regions(graph());
     graph().verify("program");
     return std::move(program_);
   }
@@ -207,7 +210,15 @@ spmd::Program program_of(OnnxModel model, const Manifest& manifest, const std::s
                          const std::vector<int>& ranks, bool bound) {
   const std::optional<int64_t> rank = bound ? std::optional<int64_t>(ranks.front()) : std::nullopt;
   take_position_inputs(*model.graph, manifest.mesh, rank);
+  dialect::inline_calls(model);
+  // What receives may depend on nothing else in its branch or body, and stays there by taking its token.
+  std::map<Node*, Value*> around;
+  rewrite::open_regions(*model.graph, [&](Node* node, Value* token) {
+    if (dialect::communicates(*node)) around[node] = token;
+  });
   dialect::settle(model, manifest.mesh, rank);
+  for (const auto& [node, token] : around)
+    model.graph->set_input(node, dialect::find_schema(node->op_type)->operands.size(), token);
   return RankModelReader(std::move(model), manifest, source, ranks, rank).run();
 }
 

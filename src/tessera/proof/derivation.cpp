@@ -4,9 +4,11 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
+#include "tessera/ir/flow.h"
 #include "tessera/ir/hash.h"
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
@@ -28,6 +30,20 @@ class Derivation::Walk {
       : programs_(programs), mesh_(programs.mesh()), seats_(mesh_) {
     for (size_t p = 0; p < programs.programs.size(); ++p)
       scripts_.emplace_back(*programs.programs[p], communications[p]);
+    // Of a carried value, the first pass knows how it begins. Each further pass knows what the pass before has found
+    // that an iteration makes of it, and tells at least the same ranks apart, so that a pass which tells no more apart
+    // is the last.
+    for (size_t told_apart = 0;;) {
+      pass_once();
+      const size_t now = note_carried();
+      if (now == told_apart) break;
+      told_apart = now;
+    }
+  }
+
+  void pass_once() {
+    ranks_.clear();
+    meetings_.clear();
     for (int rank = 0; rank < mesh_.size(); ++rank) ranks_.push_back(begun(rank));
     for (int rank = 0; rank < mesh_.size(); ++rank) runnable_.push_back(rank);
     while (!runnable_.empty()) {
@@ -38,6 +54,25 @@ class Derivation::Walk {
     }
     for (int rank = 0; rank < mesh_.size(); ++rank)
       check(ranks_[rank].at == script(rank).lines.size(), "ranks that fit together get to their ends");
+  }
+
+  // Keeps what iterations make of carried values. Returns how many different ones there are, over all values.
+  size_t note_carried() {
+    std::map<size_t, std::set<Number>> different;  // by a value's place among the carried ones of its rank
+    carried_.resize(ranks_.size());
+    for (int rank = 0; rank < mesh_.size(); ++rank) {
+      size_t place = 0;
+      for (const Script::Line& line : script(rank).lines) {
+        if (!flow::is(*line.node, "Next")) continue;
+        const Rank& own = ranks_[rank];
+        const Number begins = own.held[line.operands[2]].number, made = own.held[line.operands[0]].number;
+        carried_[rank][line.operands[2]] = made;
+        different[place++].insert(Mixer().add(begins).add(made).number());
+      }
+    }
+    size_t count = 0;
+    for (const auto& [place, numbers] : different) count += numbers.size();
+    return count;
   }
 
   Number number(int rank, const Value* value) const {
@@ -140,6 +175,8 @@ class Derivation::Walk {
       finish(own, line, std::move(*rope));
     else if (node.domain == spmd::kCommDomain)
       finish(own, line, told(line, own));
+    else if (flow::is(node, "Carry") && !carried_.empty())
+      finish(own, line, Mixer().add(operation(own, line)).add(carried_[rank][line.results[0]]).number());
     else
       finish(own, line, operation(own, line));
     return true;
@@ -457,7 +494,8 @@ class Derivation::Walk {
   std::vector<Rank> ranks_;
   std::deque<int> runnable_;
   Seats seats_;
-  std::vector<Meeting> meetings_;  // by group
+  std::vector<Meeting> meetings_;               // by group
+  std::vector<std::map<int, Number>> carried_;  // by rank and value: what the pass before found an iteration to make
   std::map<std::pair<const std::byte*, size_t>, uint64_t> hashes_;
   std::map<const Value*, std::vector<size_t>> mentioned_;  // axes of the mesh, by the value whose elements mention them
   std::map<std::pair<const Value*, std::vector<int64_t>>, Number> elements_;

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/proof/agreement.h"
+#include "tessera/proof/boundaries.h"
 #include "tessera/proof/seats.h"
 
 namespace tessera::proof {
@@ -93,6 +94,7 @@ class Walk {
     group.here[at.member] = 1;
     if (++group.here_count < group.members.size()) return false;
     if (!agree(group)) return false;
+    if (communication.node->domain == flow::kDomain && !nothing_under_way(rank, group)) return false;
     group.here.assign(group.members.size(), 0);
     group.here_count = 0;
     ++group.done;
@@ -100,6 +102,27 @@ class Walk {
       ++at_[member];
       if (member != rank) runnable_.push_back(member);
     }
+    return true;
+  }
+
+  // A branch or an iteration ends with every message received that its ranks have sent each other.
+  bool nothing_under_way(int rank, const Group& meeting) {
+    const auto meets = [&](int member) {
+      return std::find(meeting.members.begin(), meeting.members.end(), member) != meeting.members.end();
+    };
+    for (const Group& group : groups_)
+      for (const auto& [pair, queue] : group.messages) {
+        if (!meets(group.members[pair.first]) || !meets(group.members[pair.second])) continue;
+        const Statement& sent = statements_[queue.front()];
+        report_.findings.push_back(
+            {"message",
+             fmt::format("rank {} sends {} to rank {}, which has not received it at {} of {}; a branch or body must "
+                         "receive what is sent in it, and nothing else",
+                         group.members[pair.first], described(sent), group.members[pair.second], next(rank).value,
+                         next(rank).node->label()),
+             {place(rank), {group.members[pair.first], sent.communication->node->label()}}});
+        return false;
+      }
     return true;
   }
 
@@ -310,7 +333,10 @@ class Walk {
 
 void check_order(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications,
                  Report& report) {
-  Walk(programs, communications, report).run();
+  std::vector<std::vector<Communication>> bounded;
+  for (size_t p = 0; p < communications.size(); ++p)
+    bounded.push_back(with_boundaries(*programs.programs[p], communications[p]));
+  Walk(programs, bounded, report).run();
 }
 
 }  // namespace tessera::proof

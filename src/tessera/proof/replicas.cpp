@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <tuple>
 
 #include "tessera/ir/always_equal.h"
+#include "tessera/proof/boundaries.h"
 #include "tessera/proof/derivation.h"
+#include "tessera/proof/seats.h"
 
 namespace tessera::proof {
 namespace {
@@ -14,9 +17,14 @@ class Replicas {
  public:
   Replicas(const runtime::RankPrograms& programs, const std::vector<std::vector<Communication>>& communications,
            Report& report)
-      : programs_(programs), mesh_(programs.mesh()), derivation_(programs, communications), report_(report) {}
+      : programs_(programs),
+        mesh_(programs.mesh()),
+        communications_(communications),
+        derivation_(programs, communications),
+        report_(report) {}
 
   void run() {
+    compare_decisions();
     for (size_t port = 0; port < programs_.programs.front()->outputs.size(); ++port) compare_output(port);
     compare_states();
   }
@@ -72,6 +80,44 @@ class Replicas {
       }
   }
 
+  // Ranks that communicate in a branch or body decide alike whether they run it.
+  void compare_decisions() {
+    std::vector<flow::Flow> flows;
+    std::vector<std::vector<Meeting>> meetings;
+    for (const auto& program : programs_.programs) flows.push_back(flow::flow_of(*program->graph));
+    for (size_t p = 0; p < flows.size(); ++p)
+      meetings.push_back(meetings_of(*programs_.programs[p], flows[p], communications_[p]));
+    Seats seats(mesh_);
+    std::map<int, size_t> met;                                                      // by rank
+    std::map<std::tuple<int, size_t, size_t>, std::pair<int, const Value*>> first;  // by group, meeting and decision
+    for (int rank = 0; rank < mesh_.size(); ++rank)
+      for (const Meeting& meeting : meetings[programs_.program_of.empty() ? 0 : programs_.program_of[rank]]) {
+        const size_t ordinal = met[rank]++;
+        const int group = static_cast<int>(seats.along(meeting.axes)[rank].group);
+        const std::vector<const Value*> deciding = decisions(*meeting.region);
+        for (size_t d = 0; d < deciding.size() && report_.good(); ++d) {
+          const auto [other, fresh] = first.emplace(std::tuple(group, ordinal, d), std::pair(rank, deciding[d]));
+          const auto& [known_rank, known] = other->second;
+          if (fresh || number(known_rank, known) == number(rank, deciding[d])) continue;
+          const auto [why, node] = known && deciding[d] ? where_they_part(known_rank, known, rank, deciding[d])
+                                                        : std::pair(std::string("one has none"), std::string());
+          report_.findings.push_back(
+              {"control",
+               fmt::format(
+                   "not proved: {} of {} is not the same on ranks {} and {}, which communicate in it: {}, and no "
+                   "collective makes it one again",
+                   d == 0 && meeting.region->is_loop() ? "the trip count" : "the condition",
+                   meeting.region->begin->label(), known_rank, rank, why),
+               {{known_rank, node}, {rank, node}}});
+        }
+      }
+  }
+
+  static std::vector<const Value*> decisions(const flow::FlowRegion& region) {
+    if (!region.is_loop()) return {region.begin->input(0)};
+    return {region.begin->input(0), region.begin->input(1), region.end->input(1)};
+  }
+
   void report(int a, const Value* at_a, int b, const Value* at_b, const std::string& what, const std::string& mend) {
     const auto [why, node] = where_they_part(a, at_a, b, at_b);
     report_.findings.push_back({"output",
@@ -107,6 +153,7 @@ class Replicas {
 
   const runtime::RankPrograms& programs_;
   const Mesh& mesh_;
+  const std::vector<std::vector<Communication>>& communications_;
   const Derivation derivation_;
   Report& report_;
 };

@@ -46,6 +46,29 @@ bool replace(Graph& graph, Value* from, Value* to) {
   return true;
 }
 
+std::vector<Node*> splice(Graph& graph, const Graph& body, std::map<const Value*, Value*>& known, const Node* before,
+                          const std::string& prefix) {
+  const auto named = [&](const std::string& name) { return prefix.empty() ? name : prefix + "/" + name; };
+  for (const auto& value : body.values()) {
+    if (known.contains(value.get())) continue;
+    Value* twin = graph.add_value(named(value->name), value->kind, value->type);
+    twin->data = value->data;
+    twin->content = value->content;
+    twin->extra = value->extra;
+    twin->data_extra = value->data_extra;
+    known[value.get()] = twin;
+  }
+  std::vector<Node*> made;
+  for (const auto& node : body.nodes()) {
+    auto twin = std::make_unique<Node>(*node);
+    if (!twin->name.empty()) twin->name = named(twin->name);
+    for (Value*& operand : twin->inputs) operand = operand ? known.at(operand) : nullptr;
+    for (Value*& result : twin->outputs) result = result ? known.at(result) : nullptr;
+    made.push_back(graph.adopt_node(std::move(twin), before));
+  }
+  return made;
+}
+
 std::vector<Node*> nodes_of(const Graph& graph) {
   std::vector<Node*> nodes;
   nodes.reserve(graph.nodes().size());

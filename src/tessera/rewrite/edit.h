@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,11 @@ Attribute attribute(std::string_view name, AttributeValue value);
 /// Replaces every use of `from` by `to`. A graph output's name moves along. If it cannot (an input, a state or another
 /// output would have to take it), or the ranks differ, changes nothing and returns false.
 bool replace(Graph& graph, Value* from, Value* to);
+
+/// Copies a body's nodes before `before`, with names that begin "PREFIX/" if there is one, and returns the copies.
+/// `known` holds what the body's inputs stand for, and receives all other values.
+std::vector<Node*> splice(Graph& graph, const Graph& body, std::map<const Value*, Value*>& known, const Node* before,
+                          const std::string& prefix);
 
 /// The current nodes, in order; passes add nodes while they walk.
 std::vector<Node*> nodes_of(const Graph& graph);

@@ -9,6 +9,7 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/known_matrix.h"
 #include "tessera/rewrite/literal.h"
+#include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/scalar.h"
 
@@ -146,28 +147,31 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     return false;
   };
   Sequences sequences(graph);
-  for (Node* node : nodes_of(graph)) {
+  std::function<void(Node*)> visit;
+  RegionOpener regions(graph, [&](Node* node) { visit(node); });
+  visit = [&](Node* node) {
     if (node->is("Constant")) {
       auto data = literal(*node);
       if (!data) fail("fold", "{}: sparse and string constants are not supported", node->label());
-      if (becomes_state(graph, node, *data)) continue;
+      if (becomes_state(graph, node, *data)) return;
       Value* constant = graph.add_constant(node->outputs[0]->name, *data);
       if (graph.is_output(node->outputs[0])) {
         redirect(graph, node->outputs[0], constant);
         constant = emit(graph, "Identity", {constant}, node);
       }
-      if (becomes(node, constant)) continue;
+      if (becomes(node, constant)) return;
     }
-    if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) continue;
-    if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) continue;
-    if (sequences.handles(node)) continue;
+    if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) return;
+    if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) return;
+    if (sequences.handles(node) || regions.open(node)) return;
     settle_values(graph, node);
     if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain))
       ops::infer_results(*op, *node);
     else
       infer_other(*node);
     fold_results(graph, node);
-  }
+  };
+  for (Node* node : nodes_of(graph)) visit(node);
   graph.erase_dead();
 }
 

@@ -126,22 +126,14 @@ class Inliner {
     const std::string prefix = call->name.empty() ? call->op_type : call->name;
     std::map<const Value*, Value*> mapped;
     for (size_t i = 0; i < body->inputs.size(); ++i) mapped[body->inputs[i]] = call->input(i);
-    for (const auto& value : body->values()) {
-      if (mapped.contains(value.get())) continue;
-      Value* twin = graph.add_value(prefix + "/" + value->name, value->kind, value->type);
-      twin->data = value->data;
-      twin->content = value->content;
-      twin->data_extra = value->data_extra;
-      mapped[value.get()] = twin;
-    }
-    for (const auto& node : body->nodes()) {
-      auto twin = std::make_unique<Node>(*node);
-      if (!twin->name.empty()) twin->name = prefix + "/" + twin->name;
-      for (Value*& operand : twin->inputs) operand = operand ? mapped.at(operand) : nullptr;
-      for (Value*& result : twin->outputs) result = result ? mapped.at(result) : nullptr;
-      substitute(twin->attributes, *call, function);
-      graph.adopt_node(std::move(twin), call);
-    }
+    const std::set<const Value*> outside = [&] {
+      std::set<const Value*> given;
+      for (const auto& [inside, value] : mapped) given.insert(value);
+      return given;
+    }();
+    for (Node* node : splice(graph, *body, mapped, call, prefix)) substitute(node->attributes, *call, function);
+    for (const auto& [inside, value] : mapped)
+      if (!outside.contains(value)) value->extra.clear();  // about the function's value
     for (size_t i = 0; i < call->outputs.size(); ++i) {
       Value* result = call->outputs[i];
       if (!result) continue;

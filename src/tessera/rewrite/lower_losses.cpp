@@ -76,12 +76,17 @@ class LossLowering {
   Node* node_;
 };
 
+void lower_losses_of(Graph& graph) {
+  for (Node* node : nodes_of(graph)) {
+    for (Graph* region : node->regions()) lower_losses_of(*region);
+    if (node->is("NegativeLogLikelihoodLoss") || node->is("SoftmaxCrossEntropyLoss")) LossLowering(graph, node).run();
+  }
+}
+
 }  // namespace
 
 void lower_losses(OnnxModel& model) {
-  for (Node* node : nodes_of(*model.graph))
-    if (node->is("NegativeLogLikelihoodLoss") || node->is("SoftmaxCrossEntropyLoss"))
-      LossLowering(*model.graph, node).run();
+  lower_losses_of(*model.graph);
 }
 
 }  // namespace tessera::rewrite

@@ -24,6 +24,7 @@ std::optional<double> evaluate_scalar(const Node& node, const std::vector<double
     if (type == "Log") return std::log(x[0]);
     if (type == "Floor") return std::floor(x[0]);
     if (type == "Ceil") return std::ceil(x[0]);
+    if (type == "Relu") return x[0] < 0 ? 0 : x[0];
   }
   if (x.size() == 2) {
     if (type == "Add") return x[0] + x[1];

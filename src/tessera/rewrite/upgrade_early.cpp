@@ -182,6 +182,42 @@ void upgrade_upsample(Graph& graph, Node* node, int64_t version) {
   move_scales(graph, node, version);
 }
 
+/// Before version 9, dimension 0 of all operands and results is a batch, which a scan goes over whose body scans the
+/// sequence.
+void scan_batch(Graph& graph, Node* node, int64_t) {
+  const auto* region = node->get<Region>("body");
+  if (node->operand_count() < 2 || !region) fail("upgrade", "{}: it has no operands or no body", node->label());
+  if (node->input(0))
+    fail("upgrade", "{}: sequences of different lengths are not supported; pad them, or export a newer opset",
+         node->label());
+  auto batch = std::make_unique<Graph>();
+  batch->name = "batch";
+  auto inner = std::make_unique<Node>();
+  inner->op_type = "Scan";
+  inner->name = node->name;
+  inner->captures = node->captures;
+  const auto item = [&](size_t operand) {
+    return batch->add_input((node->name.empty() ? node->op_type : node->name) + ".item_" + std::to_string(operand), {});
+  };
+  for (size_t i = 1; i < node->operand_count(); ++i) inner->inputs.push_back(item(i));
+  for (const std::string& capture : node->captures)
+    inner->inputs.push_back(batch->add_value(capture, ValueKind::input, {}));
+  inner->set("num_scan_inputs", node->get_int("num_scan_inputs", 0));
+  if (const auto directions = node->get_ints("directions"); !directions.empty())
+    inner->set("scan_input_directions", directions);
+  for (const Value* output : (*region)->outputs)
+    inner->outputs.push_back(batch->add_value(output->name + ".all", ValueKind::result));
+  inner->set("body", Region(*region));
+  batch->outputs = inner->outputs;
+  batch->adopt_node(std::move(inner));
+  node->set("num_scan_inputs", static_cast<int64_t>(node->operand_count() - 1));
+  node->remove_attribute("directions");
+  node->set("body", Region(std::move(batch)));
+  for (size_t i = 1; i < node->inputs.size(); ++i) graph.set_input(node, i - 1, node->inputs[i]);
+  graph.set_input(node, node->inputs.size() - 1, nullptr);
+  node->inputs.pop_back();
+}
+
 }  // namespace
 
 void move_axes(Graph& graph, Node* node, int64_t) {
@@ -208,6 +244,7 @@ std::vector<UpgradeStep> early_steps() {
       {"Pad", 2, rename_paddings},
       {"Pad", 11, move_padding},
       {"Split", 13, move_sizes},
+      {"Scan", 9, scan_batch},
   };
   for (const char* type : {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"})
     steps.push_back({type, 7, align_on_request});

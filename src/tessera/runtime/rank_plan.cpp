@@ -1,6 +1,8 @@
 #include "tessera/runtime/rank_plan.h"
 
+#include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "tessera/bind/traits.h"
@@ -80,7 +82,7 @@ std::byte* RankPlan::resolve(const Location& place) const {
     case Location::Where::none:
       return nullptr;
     case Location::Where::arena:
-      return arena_ + machine().offsets[place.index] + place.skip;
+      return arena_ + offsets_[place.index] + place.skip;
     case Location::Where::fixed:
       return static_cast<std::byte*>(const_cast<void*>(place.address)) + place.skip;
     case Location::Where::input:
@@ -105,6 +107,7 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   }
   inputs_ = inputs;
   outputs_ = outputs;
+  offsets_ = machine.offsets;
   arena_ = rank_.arena(machine.arena_bytes);
   staging_ = rank_.staging(machine.staging_bytes);
   if (names_->of_action.size() < actions.size()) write_step_names();
@@ -117,14 +120,10 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   if (times) compute.note_time(times->inputs);
   // A communication that comes before all steps needs the inputs and the arena.
   if (rank_.device().is_asynchronous()) rank_.queue(QueueKind::communication).wait(compute.record());
-  for (size_t a = 0; a < actions.size(); ++a) {
-    device::Queue& queue = rank_.queue(actions[a].queue);
-    queue.note(names_->of_action[a]);
-    if (actions[a].after >= 0) queue.wait(events_[actions[a].after]);
-    enqueue(actions[a], queue);
-    if (actions[a].signals) events_[a] = queue.record();
-    if (times) compute.note_time(times->end[a]);  // what communications do beside it shows at their waits
-  }
+  if (machine.controls.empty())
+    for (size_t a = 0; a < actions.size(); ++a) act(a, times);
+  else
+    follow_controls(times);
   compute.note(nullptr);
   for (const bind::HostCopy& copy : machine.outputs) bring_out(copy, outputs[copy.port]);
   for (const bind::Exchange& exchange : machine.exchanges) {
@@ -137,6 +136,96 @@ void RankPlan::run(const std::vector<const void*>& inputs, const std::vector<voi
   if (times) times->outputs = RankTimes::Clock::now();
 }
 
+void RankPlan::act(size_t action, RankTimes* times) {
+  const bind::Enqueued& enqueued = (*machine().actions)[action];
+  device::Queue& queue = rank_.queue(enqueued.queue);
+  queue.note(names_->of_action[action]);
+  if (enqueued.after >= 0 && events_[enqueued.after]) queue.wait(events_[enqueued.after]);
+  enqueue(enqueued, queue);
+  if (enqueued.signals) events_[action] = queue.record();
+  // What communications do beside it shows at their waits.
+  if (times) rank_.queue(QueueKind::compute).note_time(times->end[action]);
+}
+
+// The host decides where to go on, so that it waits for what decides. Steps that are left out end with the one before.
+void RankPlan::follow_controls(RankTimes* times) {
+  using Kind = bind::Control::Kind;
+  struct Loop {
+    int64_t iteration = 0, trips = 0;
+    bool again = true;
+  };
+  const bind::MachineProgram& machine = this->machine();
+  std::vector<Loop> loops(machine.loops.size());
+  const auto has_another = [](const Loop& loop) { return loop.again && loop.iteration < loop.trips; };
+  const auto begin_iteration = [&](int index) {
+    const bind::Location& place = machine.loops[index].iteration;
+    rank_.queue(QueueKind::compute)
+        .run([number = loops[index].iteration](const KernelArgs& args) { *args.out<int64_t>() = number; },
+             {{}, std::array{static_cast<void*>(resolve(place))}, nullptr});
+  };
+  const auto go_on_at = [&](int& at, int target) {
+    for (; at < target; ++at)
+      if (times && machine.controls[at].kind == Kind::act)
+        rank_.queue(QueueKind::compute).note_time(times->end[machine.controls[at].index]);
+    at = target - 1;
+  };
+  for (int at = 0; at < static_cast<int>(machine.controls.size()); ++at) {
+    const bind::Control& control = machine.controls[at];
+    switch (control.kind) {
+      case Kind::act:
+        act(static_cast<size_t>(control.index), times);
+        break;
+      case Kind::open: {
+        const bind::LoopPlan& plan = machine.loops[control.index];
+        const bool has_limit = plan.trips.where != Location::Where::none;
+        loops[control.index] = {0, has_limit ? read<int64_t>(plan.trips) : std::numeric_limits<int64_t>::max(),
+                                plan.condition.where == Location::Where::none || read<bool>(plan.condition)};
+        break;
+      }
+      case Kind::test:
+        join_queues();
+        if (has_another(loops[control.index]))
+          begin_iteration(control.index);
+        else
+          go_on_at(at, control.target);
+        break;
+      case Kind::ask:
+        if (const Location& place = machine.loops[control.index].again; place.where != Location::Where::none)
+          loops[control.index].again = read<bool>(place);
+        break;
+      case Kind::back: {
+        join_queues();
+        ++loops[control.index].iteration;
+        for (const auto& [now, next] : machine.loops[control.index].exchanged) std::swap(offsets_[now], offsets_[next]);
+        if (!has_another(loops[control.index])) break;
+        begin_iteration(control.index);
+        at = control.target - 1;
+        break;
+      }
+      case Kind::branch:
+        join_queues();
+        if (read<bool>(machine.branches[control.index].condition) != machine.branches[control.index].taken)
+          go_on_at(at, control.target);
+        break;
+    }
+  }
+}
+
+// What comes later on either queue begins after all that is enqueued.
+void RankPlan::join_queues() {
+  if (!rank_.device().is_asynchronous()) return;
+  device::Queue &compute = rank_.queue(QueueKind::compute), &communication = rank_.queue(QueueKind::communication);
+  compute.wait(communication.record());
+  communication.wait(compute.record());
+}
+
+template <typename T>
+T RankPlan::read(const Location& place) {
+  T value{};
+  rank_.read(resolve(place), sizeof value, [&](const void* bytes) { std::memcpy(&value, bytes, sizeof value); });
+  return value;
+}
+
 void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
   bind::Step& step = *machine().steps[enqueued.action.task];
   const Phase phase = enqueued.action.phase;
@@ -144,7 +233,7 @@ void RankPlan::enqueue(const bind::Enqueued& enqueued, device::Queue& queue) {
     for (size_t i = 0; i < step.inputs.size(); ++i) step.in[i] = resolve(step.inputs[i]);
     for (size_t i = 0; i < step.outputs.size(); ++i) step.out[i] = resolve(step.outputs[i]);
   }
-  const KernelArgs args{step.in, step.out, step.scratch < 0 ? nullptr : arena_ + machine().offsets[step.scratch]};
+  const KernelArgs args{step.in, step.out, step.scratch < 0 ? nullptr : arena_ + offsets_[step.scratch]};
   bind::Communication* communication = step.communication.get();
   if (phase == Phase::run) {
     const auto noted = [this](const KernelArgs&) { rank_.states().is_writing = true; };

@@ -59,6 +59,11 @@ class RankPlan {
   std::byte* resolve(const bind::Location& place) const;
   void bring_in(const bind::HostCopy& copy);
   void bring_out(const bind::HostCopy& copy, void* whole);
+  void act(size_t action, RankTimes* times);
+  void follow_controls(RankTimes* times);
+  void join_queues();
+  template <typename T>
+  T read(const bind::Location& place);
   void enqueue(const bind::Enqueued& enqueued, device::Queue& queue);
   void write_step_names();
 
@@ -71,6 +76,7 @@ class RankPlan {
   std::byte* staging_ = nullptr;
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
+  std::vector<size_t> offsets_;                         // of the arena's buffers, which loops exchange
   std::vector<std::shared_ptr<device::Event>> events_;  // by action
 };
 

@@ -255,9 +255,24 @@ class Decider {
     return true;
   }
 
+  // The choice for a carried value counts for all its nodes.
+  Assignment chosen_for_carry(const NodeLayout& node, const NodeLayout& carry) const {
+    const Assignment& of_carry = decisions_.nodes[layout_.index_of(carry.node)].axes;
+    Assignment result(node.subfactors.size());
+    for (size_t s = 0; s < node.subfactors.size(); ++s)
+      for (const Place& place : node.subfactors[s].places)
+        for (size_t c = 0; c < carry.subfactors.size(); ++c)
+          for (const Place& other : carry.subfactors[c].places)
+            if (place.slot == carry.result_slots[0] && other.slot == place.slot && other.dim == place.dim &&
+                other.part == place.part)
+              result[s] = of_carry[c];
+    return result;
+  }
+
   NodeDecision decide(const NodeLayout& node) {
     NodeDecision decision;
-    decision.axes = choose(node);
+    const Node* carry = Layout::carry_of(*node.node);
+    decision.axes = carry ? chosen_for_carry(node, layout_.of(carry)) : choose(node);
     Assignment whole = terms_.without_partial_axes(node, decision.axes);
     PartialTerms::Kept kept = terms_.kept(node, whole);
     if (kept.operands.size() > 1)

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
 #include "tessera/ir/tensor.h"
 #include "tessera/spmd/program.h"
 
@@ -58,6 +59,11 @@ namespace {
 
 bool has_layout(const Value* value) {
   return value && value->has_shape();
+}
+
+// The nodes that have a carried value in its own layout, besides the Carry that makes it.
+bool ties_carried(const Node& node) {
+  return flow::is(node, "Next") || flow::is(node, "Last");
 }
 
 bool is_source(const Value& value) {
@@ -293,6 +299,38 @@ void Layout::align() {
     for (SubFactor& sub : layout.subfactors)
       if (misaligned[sub.factor]) sub.splittable = false;
   }
+  tie_carried();
+}
+
+// A carried value is split as all iterations can: what one of its nodes cannot split, none does.
+void Layout::tie_carried() {
+  for (const NodeLayout& carry : nodes) {
+    if (!flow::is(*carry.node, "Carry")) continue;
+    std::vector<SubFactor*> tied;
+    std::map<std::pair<int, int>, std::vector<SubFactor*>> along;  // by dimension and part of the carried value
+    size_t tensors = 0;
+    const auto visit = [&](const Node* node) {
+      ++tensors;
+      for (SubFactor& sub : nodes[index_of(node)].subfactors)
+        for (const Place& place : sub.places)
+          if (place.slot == carry.result_slots[0]) along[{place.dim, place.part}].push_back(&sub);
+    };
+    visit(carry.node);
+    for (const Use& use : carry.node->outputs[0]->uses)
+      if (ties_carried(*use.node)) visit(use.node);
+    for (auto& [part, subs] : along) {
+      const bool all = subs.size() == tensors &&
+                       std::all_of(subs.begin(), subs.end(), [](const SubFactor* sub) { return sub->splittable; });
+      if (!all)
+        for (SubFactor* sub : subs) sub->splittable = false;
+    }
+  }
+}
+
+const Node* Layout::carry_of(const Node& node) {
+  if (!ties_carried(node)) return nullptr;
+  const Value* carried = node.input(flow::is(node, "Next") ? 2 : 0);
+  return carried && carried->producer && flow::is(*carried->producer, "Carry") ? carried->producer : nullptr;
 }
 
 void Layout::connect() {

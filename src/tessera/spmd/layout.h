@@ -105,11 +105,15 @@ class Layout {
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
   size_t index_of(const Node* node) const { return index_of_.at(node); }  ///< among `nodes`
   const NodeLayout& of(const Node* node) const { return nodes[index_of(node)]; }
+  /// The Carry whose layout a node has to take over, because it sees the carried value at the end of an iteration or of
+  /// the loop (ir/flow.h); null for others.
+  static const Node* carry_of(const Node& node);
 
  private:
   void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage);
   void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
+  void tie_carried();
   void connect();
 
   std::unordered_map<const Node*, size_t> index_of_;

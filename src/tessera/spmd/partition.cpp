@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
 #include "tessera/spmd/equal_extents.h"
 #include "tessera/spmd/reshard.h"
 #include "tessera/spmd/versions.h"
@@ -34,6 +35,7 @@ class Partitioner {
         local().set_next(source(value.get()), laid_out(value->next, decisions_.sources.at(value.get()), "its state"));
     add_other_pieces();
     erase_dead(program_);
+    flow::arrange_regions(local());
     local().verify("partition");
     return std::move(program_);
   }

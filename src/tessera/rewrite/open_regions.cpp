@@ -1,0 +1,451 @@
+#include "tessera/rewrite/open_regions.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
+
+namespace tessera::rewrite {
+namespace {
+
+int64_t count_nodes(const Graph& graph) {
+  int64_t count = 0;
+  for (const auto& node : graph.nodes()) {
+    ++count;
+    for (const Graph* region : node->regions()) count += count_nodes(*region);
+  }
+  return count;
+}
+
+const Graph& region_of(const Node& node, std::string_view attribute) {
+  const auto* region = node.get<Region>(attribute);
+  if (!region) fail("flow", "{}: it has no graph '{}'; the file is damaged", node.label(), attribute);
+  return **region;
+}
+
+// What a body calls the values around it that it uses.
+void map_captures(const Node& node, const Graph& body, std::map<const Value*, Value*>& known) {
+  for (size_t c = 0; c < node.captures.size(); ++c)
+    if (const Value* inside = body.find(node.captures[c])) known[inside] = node.inputs[node.operand_count() + c];
+}
+
+// A tensor that a run computes or is given; other values are known or stored.
+bool is_run_value(const Value& value) {
+  return value.kind == ValueKind::result || value.kind == ValueKind::input;
+}
+
+std::optional<int64_t> number_of(const Value* value) {
+  const auto known = numbers(value);
+  return known && known->size() == 1 ? std::optional(known->front()) : std::nullopt;
+}
+
+std::string within(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "/" + name;
+}
+
+std::string prefix_of(const Node& node) {
+  if (!node.name.empty()) return node.name;
+  for (const Value* result : node.outputs)
+    if (result) return result->name;
+  return node.op_type;
+}
+
+// While a body is visited, passes may put other values in place of its outputs: a node that takes these knows them.
+class OutputsOfBody {
+ public:
+  OutputsOfBody(Graph& graph, const Graph& body, const std::map<const Value*, Value*>& copies, const Node* before)
+      : graph_(graph) {
+    std::vector<Value*> outputs;
+    for (const Value* output : body.outputs) outputs.push_back(copies.at(output));
+    holder_ = graph.add_node("Outputs", outputs, {}, flow::kDomain, before);
+  }
+  ~OutputsOfBody() { graph_.erase(holder_); }
+  OutputsOfBody(const OutputsOfBody&) = delete;
+  OutputsOfBody& operator=(const OutputsOfBody&) = delete;
+
+  Value* at(size_t index) const { return holder_->inputs.at(index); }
+
+ private:
+  Graph& graph_;
+  Node* holder_ = nullptr;
+};
+
+// `around` while nodes of a region are visited, what it was afterwards.
+class Within {
+ public:
+  Within(Value*& around, Value* region) : around_(around), before_(std::exchange(around, region)) {}
+  ~Within() { around_ = before_; }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+
+ private:
+  Value*& around_;
+  Value* before_;
+};
+
+void refuse_random(const Graph& body, const Node& node) {
+  for (const auto& inner : body.nodes()) {
+    for (const Graph* region : inner->regions()) refuse_random(*region, node);
+    const ops::OpDef* op = ops::find_op(inner->op_type, inner->domain);
+    if ((op && op->counter) || inner->op_type.starts_with("Random") || inner->is("Bernoulli") ||
+        inner->is("Multinomial"))
+      fail("flow",
+           "{}: its body draws random numbers ({}), which would be the same in every iteration; draw them before the "
+           "loop, and take a row in each iteration",
+           node.label(), inner->label());
+  }
+}
+
+}  // namespace
+
+/// A Loop or Scan in one form.
+struct RegionOpener::LoopForm {
+  struct Sequence {
+    Value* whole = nullptr;  ///< its first dimension is taken apart
+    bool reverse = false;
+  };
+  struct Scanned {
+    int64_t axis = 0;
+    bool reverse = false;
+  };
+  Node* node = nullptr;
+  const Graph* body = nullptr;
+  Value* trips = nullptr;
+  Value* condition = nullptr;
+  std::vector<Value*> initial;
+  std::vector<Sequence> sequences;
+  std::vector<Scanned> scanned;                       ///< of the results after the carried values
+  const Value *iteration = nullptr, *runs = nullptr;  ///< inputs of a Loop's body
+  size_t first_input = 0;                             ///< of the body: the first carried value
+  bool computes_condition = false;                    ///< the body's first output
+
+  const Value* carried_input(size_t index) const { return body->inputs[first_input + index]; }
+  const Value* item_input(size_t index) const { return carried_input(initial.size() + index); }
+  size_t carried_output(size_t index) const { return (computes_condition ? 1 : 0) + index; }
+  size_t scanned_output(size_t index) const { return carried_output(initial.size() + index); }
+};
+
+bool RegionOpener::open(Node* node) {
+  if (node->is("If")) {
+    open_if(node);
+  } else if (node->is("Loop")) {
+    open_loop(form_of_loop(node));
+  } else if (node->is("Scan")) {
+    open_loop(form_of_scan(node));
+  } else {
+    return false;
+  }
+  graph_.erase(node);
+  return true;
+}
+
+Node* RegionOpener::add(std::string_view type, std::vector<Value*> operands, const Node* before,
+                        const std::string& name, const std::string& label) {
+  Node* node = graph_.add_node(type, std::move(operands), {name}, flow::kDomain, before);
+  node->name = label;
+  return node;
+}
+
+// The value takes the place of a result of the node.
+void RegionOpener::give(Node* node, size_t index, Value* value) {
+  Value* result = node->output(index);
+  if (!result) return;
+  const std::string name = result->name;
+  const bool names_itself = value->kind == ValueKind::result && value->producer->domain == flow::kDomain;
+  if (!graph_.is_output(result) && !names_itself) return graph_.replace_uses(result, value);
+  if (!names_itself) {
+    Value* copy = graph_.add_node("Identity", {value}, {""}, "", node)->outputs[0];
+    copy->type = value->type;
+    value = copy;
+  }
+  graph_.replace_uses(result, value);
+  graph_.rename(result, name + "_before");
+  graph_.rename(value, name);
+  if (value->extra.empty()) value->extra = result->extra;
+  if (!decides_) value->type = result->type;
+}
+
+void RegionOpener::open_if(Node* node) {
+  const Graph* branches[] = {&region_of(*node, "else_branch"), &region_of(*node, "then_branch")};
+  for (const Graph* branch : branches)
+    if (branch->outputs.size() < node->outputs.size())
+      fail("flow", "{}: its branch '{}' gives {} results where {} are wanted; the file is damaged", node->label(),
+           branch->name, branch->outputs.size(), node->outputs.size());
+  const std::string prefix = prefix_of(*node);
+  Value* condition = node->input(0);
+  if (!condition) fail("flow", "{}: it has no condition; the file is damaged", node->label());
+  if (const auto known = decides_ ? number_of(condition) : std::nullopt) {
+    const Graph& branch = *branches[*known != 0 ? 1 : 0];
+    std::map<const Value*, Value*> values;
+    map_captures(*node, branch, values);
+    const std::vector<Node*> made = splice(graph_, branch, values, node, prefix);
+    const OutputsOfBody outputs(graph_, branch, values, node);
+    for (Node* inner : made) visit_(inner);
+    for (size_t r = 0; r < node->outputs.size(); ++r) give(node, r, outputs.at(r));
+    return;
+  }
+  std::vector<Node*> made[2];
+  std::optional<OutputsOfBody> outputs[2];
+  for (const int taken : {1, 0}) {
+    const Graph& branch = *branches[taken];
+    const std::string name = prefix + (taken ? "/then" : "/else");
+    Node* begin = add("Branch", {condition}, node, name, node->name);
+    if (around_) graph_.set_input(begin, 1, around_);
+    begin->set("taken", int64_t{taken});
+    made[taken].push_back(begin);
+    std::map<const Value*, Value*> values, brought;
+    map_captures(*node, branch, values);
+    for (const std::string& capture : node->captures) {  // in their order, which is the same in every process
+      const Value* inside = branch.find(capture);
+      if (!inside || !is_run_value(*values.at(inside))) continue;
+      Value*& outer = values.at(inside);
+      Value*& twin = brought[outer];
+      if (!twin) {
+        made[taken].push_back(add("Bring", {outer, begin->outputs[0]}, node, name + "/" + outer->name, node->name));
+        twin = made[taken].back()->outputs[0];
+      }
+      outer = twin;
+    }
+    const std::vector<Node*> copies = splice(graph_, branch, values, node, decides_ ? name : "");
+    made[taken].insert(made[taken].end(), copies.begin(), copies.end());
+    outputs[taken].emplace(graph_, branch, values, node);
+  }
+  for (const int taken : {1, 0}) {
+    const Within branch(around_, made[taken].front()->outputs[0]);
+    for (Node* inner : made[taken]) visit_(inner);
+  }
+  Node* join =
+      add("Join", {made[1].front()->outputs[0], made[0].front()->outputs[0]}, node, prefix + "/join", node->name);
+  visit_(join);
+  for (size_t r = 0; r < node->outputs.size(); ++r) {
+    if (!node->outputs[r]) continue;
+    Node* choose = add("Choose", {outputs[1]->at(r), outputs[0]->at(r), join->outputs[0]}, node, node->outputs[r]->name,
+                       node->name);
+    visit_(choose);
+    give(node, r, choose->outputs[0]);
+  }
+}
+
+RegionOpener::LoopForm RegionOpener::form_of_loop(Node* node) {
+  LoopForm form{.node = node, .body = &region_of(*node, "body")};
+  const size_t operands = node->operand_count();
+  form.trips = operands > 0 ? node->inputs[0] : nullptr;
+  form.condition = operands > 1 ? node->inputs[1] : nullptr;
+  for (size_t i = 2; i < operands; ++i) form.initial.push_back(node->inputs[i]);
+  form.first_input = 2;
+  form.computes_condition = true;
+  const Graph& body = *form.body;
+  if (body.inputs.size() != form.initial.size() + 2 || body.outputs.size() < form.initial.size() + 1)
+    fail("flow", "{}: its body takes {} values and gives {}, which does not fit {} carried values; the file is damaged",
+         node->label(), body.inputs.size(), body.outputs.size(), form.initial.size());
+  form.iteration = body.inputs[0];
+  form.runs = body.inputs[1];
+  form.scanned.resize(body.outputs.size() - 1 - form.initial.size());
+  return form;
+}
+
+RegionOpener::LoopForm RegionOpener::form_of_scan(Node* node) {
+  LoopForm form{.node = node, .body = &region_of(*node, "body")};
+  const Graph& body = *form.body;
+  const auto sequences = static_cast<size_t>(std::max<int64_t>(0, node->get_int("num_scan_inputs", 0)));
+  if (sequences == 0 || sequences > node->operand_count() || body.inputs.size() != node->operand_count() ||
+      body.outputs.size() < node->operand_count() - sequences)
+    fail("flow",
+         "{}: its body takes {} values and gives {}, which does not fit {} operands with {} scan inputs; the "
+         "file is damaged",
+         node->label(), body.inputs.size(), body.outputs.size(), node->operand_count(), sequences);
+  const size_t carried = node->operand_count() - sequences, outputs = body.outputs.size() - carried;
+  for (size_t i = 0; i < carried; ++i) form.initial.push_back(node->inputs[i]);
+  const auto flags = [&](std::string_view name, size_t count) {
+    auto values = node->get_ints(name, std::vector<int64_t>(count, 0));
+    if (values.size() != count)
+      fail("flow", "{}: its attribute '{}' has {} elements, not {}", node->label(), name, values.size(), count);
+    return values;
+  };
+  const auto axes = flags("scan_input_axes", sequences), directions = flags("scan_input_directions", sequences);
+  std::optional<Expr> trips;
+  for (size_t i = 0; i < sequences; ++i) {
+    Value* whole = node->inputs[carried + i];
+    if (!whole || !whole->has_shape()) fail("flow", "{}: its scan input {} has no known shape", node->label(), i);
+    const size_t axis = ops::normalize_axis(*node, axes[i], whole->rank(), "scan_input_axes");
+    const auto extent = trips ? ops::same_extent(*trips, whole->shape()[axis]) : whole->shape()[axis];
+    if (!extent)
+      fail("flow", "{}: its scan inputs have {} and {} elements along their scan axes; these must be equal",
+           node->label(), trips->str(), whole->shape()[axis].str());
+    trips = *extent;
+    std::vector<int64_t> order(whole->rank());
+    std::iota(order.begin(), order.end(), 0);
+    std::rotate(order.begin(), order.begin() + static_cast<long>(axis), order.begin() + static_cast<long>(axis) + 1);
+    form.sequences.push_back({transposed(graph_, whole, order, node), directions[i] != 0});
+  }
+  const auto count = trips->constant();
+  form.trips = count ? graph_.constant_int64({*count}, true) : graph_.add_expression("trips", {*trips}, true);
+  const auto out_axes = flags("scan_output_axes", outputs), out_directions = flags("scan_output_directions", outputs);
+  for (size_t i = 0; i < outputs; ++i) form.scanned.push_back({out_axes[i], out_directions[i] != 0});
+  return form;
+}
+
+void RegionOpener::open_loop(LoopForm form) {
+  for (const Value* value : form.initial)
+    if (!value) fail("flow", "{}: a carried value has no initial value; the file is damaged", form.node->label());
+  if (form.node->outputs.size() > form.initial.size() + form.scanned.size())
+    fail("flow", "{}: it has {} results, and its body gives {}; the file is damaged", form.node->label(),
+         form.node->outputs.size(), form.initial.size() + form.scanned.size());
+  if (!decides_) return keep_loop(form);
+  if (const auto known = form.condition ? number_of(form.condition) : std::nullopt) {
+    form.condition = nullptr;
+    if (*known == 0) form.trips = graph_.constant_int64({0}, true);
+  }
+  int64_t trips = form.trips ? number_of(form.trips).value_or(-1) : -1;  // -1: it is not known
+  if (form.trips && trips < 0 && number_of(form.trips)) form.trips = graph_.constant_int64({trips = 0}, true);
+  const int64_t nodes = std::max<int64_t>(1, count_nodes(*form.body));
+  const auto unrolls = [&](int64_t most) {
+    return trips > 0 && !form.condition && trips <= most / nodes && unroll(form, trips);
+  };
+  if (unrolls(kFewNodes)) return;
+  refuse_random(*form.body, *form.node);
+  try {
+    keep_loop(form);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::user || !unrolls(kManyNodes)) throw;
+  }
+}
+
+void RegionOpener::keep_loop(const LoopForm& form) {
+  Node* node = form.node;
+  const std::string prefix = prefix_of(*node), names = decides_ ? prefix : "";
+  std::vector<Node*> made;
+  Node* loop = add("Loop", {form.trips, form.condition}, node,
+                   decides_ || !form.iteration ? prefix + "/iteration" : form.iteration->name, node->name);
+  if (around_) graph_.set_input(loop, 2, around_);
+  made.push_back(loop);
+  Value* iteration = loop->outputs[0];
+  std::map<const Value*, Value*> known;
+  map_captures(*node, *form.body, known);
+  if (form.iteration) known[form.iteration] = iteration;
+  if (form.runs) known[form.runs] = graph_.constant_scalar(DType::boolean, 1);
+  std::vector<Value*> carried;
+  for (size_t i = 0; i < form.initial.size(); ++i) {
+    const Value* inside = form.carried_input(i);
+    made.push_back(add("Carry", {form.initial[i], iteration}, node, within(names, inside->name), node->name));
+    made.back()->outputs[0]->extra = inside->extra;
+    made.back()->outputs[0]->type = inside->type;
+    carried.push_back(known[inside] = made.back()->outputs[0]);
+  }
+  for (size_t i = 0; i < form.sequences.size(); ++i) {
+    const Value* inside = form.item_input(i);
+    made.push_back(add("Item", {form.sequences[i].whole, iteration}, node, prefix + "/" + inside->name, node->name));
+    if (form.sequences[i].reverse) made.back()->set("reverse", int64_t{1});
+    known[inside] = made.back()->outputs[0];
+  }
+  const std::vector<Node*> copies = splice(graph_, *form.body, known, node, names);
+  made.insert(made.end(), copies.begin(), copies.end());
+  const OutputsOfBody outputs(graph_, *form.body, known, node);
+  Node* again = nullptr;
+  {
+    const Within body(around_, iteration);
+    for (Node* inner : made) visit_(inner);
+    Value* runs = form.computes_condition ? outputs.at(0) : nullptr;
+    if (const auto always = runs ? number_of(runs) : std::nullopt; always && *always != 0) runs = nullptr;
+    if (!form.trips && !runs)
+      fail("flow", "{}: it never ends: it has no trip count, and its condition stays true", node->label());
+    std::vector<Value*> end{iteration, runs};
+    for (size_t i = 0; i < carried.size(); ++i) {
+      Node* next = graph_.add_node("Next", {outputs.at(form.carried_output(i)), iteration, carried[i]},
+                                   {carried[i]->name + ".next", carried[i]->name + ".done"}, flow::kDomain, node);
+      next->name = node->name;
+      visit_(next);
+      end.push_back(next->outputs[1]);
+    }
+    again = add("Again", end, node, prefix + "/again", node->name);
+    visit_(again);
+  }
+  std::vector<Value*> results(node->outputs.size());
+  for (size_t r = 0; r < results.size(); ++r) {
+    if (!node->outputs[r]) continue;
+    const bool is_last = r < carried.size();
+    Value* value = is_last ? carried[r] : outputs.at(form.scanned_output(r - carried.size()));
+    Node* leaving =
+        add(is_last ? "Last" : "Stack", {value, again->outputs[0]}, node, node->outputs[r]->name, node->name);
+    results[r] = leaving->outputs[0];
+    if (is_last) {
+      visit_(leaving);
+      continue;
+    }
+    const LoopForm::Scanned& scanned = form.scanned[r - carried.size()];
+    if (scanned.reverse) leaving->set("reverse", int64_t{1});
+    visit_(leaving);
+    if (!decides_ && scanned.axis == 0) continue;
+    if (!results[r]->has_shape())
+      fail("flow", "{}: a scan output along a later axis has no known shape", node->label());
+    const size_t axis = ops::normalize_axis(*node, scanned.axis, results[r]->rank(), "scan_output_axes");
+    std::vector<int64_t> order(results[r]->rank());
+    std::iota(order.begin(), order.end(), 0);
+    std::rotate(order.begin(), order.begin() + 1, order.begin() + static_cast<long>(axis) + 1);
+    results[r] = transposed(graph_, results[r], order, node);
+  }
+  for (size_t r = 0; r < results.size(); ++r)
+    if (results[r]) give(node, r, results[r]);
+}
+
+// False, with nothing changed but nodes that nobody reads, if the number of iterations depends on data.
+bool RegionOpener::unroll(const LoopForm& form, int64_t trips) {
+  Node* node = form.node;
+  const std::string prefix = prefix_of(*node);
+  std::vector<Value*> carried = form.initial;
+  std::vector<std::vector<Value*>> rows(form.scanned.size());
+  for (int64_t i = 0; i < trips; ++i) {
+    std::map<const Value*, Value*> known;
+    map_captures(*node, *form.body, known);
+    if (form.iteration) known[form.iteration] = graph_.constant_int64({i}, true);
+    if (form.runs) known[form.runs] = graph_.constant_scalar(DType::boolean, 1);
+    for (size_t c = 0; c < carried.size(); ++c) known[form.carried_input(c)] = carried[c];
+    for (size_t s = 0; s < form.sequences.size(); ++s) {
+      const int64_t row = form.sequences[s].reverse ? trips - 1 - i : i;
+      known[form.item_input(s)] = emit(graph_, "Gather", {form.sequences[s].whole, graph_.constant_int64({row}, true)},
+                                       node, {attribute("axis", int64_t{0})}, prefix + "/" + form.item_input(s)->name);
+    }
+    const std::vector<Node*> made = splice(graph_, *form.body, known, node, fmt::format("{}/{}", prefix, i));
+    const OutputsOfBody outputs(graph_, *form.body, known, node);
+    for (Node* inner : made) visit_(inner);
+    const auto goes_on = form.computes_condition ? number_of(outputs.at(0)) : std::optional<int64_t>(1);
+    if (!goes_on) return false;
+    for (size_t c = 0; c < carried.size(); ++c) carried[c] = outputs.at(form.carried_output(c));
+    for (size_t s = 0; s < rows.size(); ++s) rows[s].push_back(outputs.at(form.scanned_output(s)));
+    if (*goes_on == 0) break;
+  }
+  for (size_t c = 0; c < carried.size(); ++c) give(node, c, carried[c]);
+  for (size_t s = 0; s < rows.size(); ++s) {
+    Value* result = node->output(carried.size() + s);
+    if (!result) continue;
+    if (form.scanned[s].reverse) std::reverse(rows[s].begin(), rows[s].end());
+    Value* axis = graph_.constant_int64({form.scanned[s].axis});
+    std::vector<Value*> lines;
+    for (Value* row : rows[s]) lines.push_back(emit(graph_, "Unsqueeze", {row, axis}, node, {}, result->name + "_row"));
+    Value* all = lines.size() == 1 ? lines[0]
+                                   : emit(graph_, "Concat", lines, node, {attribute("axis", form.scanned[s].axis)},
+                                          result->name + "_rows");
+    give(node, carried.size() + s, all);
+  }
+  return true;
+}
+
+void open_regions(Graph& graph, const std::function<void(Node*, Value* around)>& note) {
+  std::function<void(Node*)> visit;
+  RegionOpener opener(
+      graph, [&](Node* node) { visit(node); }, false);
+  visit = [&](Node* node) {
+    if (opener.open(node)) return;
+    if (note && opener.around() && node->domain != flow::kDomain) note(node, opener.around());
+    if (node->is("Identity") && ops::content_of(node->input(0))) ops::infer_results(ops::op_of(*node), *node);
+  };
+  for (Node* node : nodes_of(graph)) visit(node);
+}
+
+}  // namespace tessera::rewrite
