@@ -1,217 +1,217 @@
 #!/usr/bin/env python3
 """Times one training step of GPT-2 small (12 layers, hidden 768, batch 2 x sequence 256, AdamW, clip 1.0) in Tessera and in
-its peers, on the same cores, taking turns.
+its peers, on the same two cores, taking turns.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers onnx onnxscript numpy      # and jax, for --jax
-    venv/bin/python bench/train_peers.py [--tessera build/tessera] [--rounds 3] [--steps 3] [--dtype float32,bfloat16]
+    python3 -m venv venv && venv/bin/pip install torch transformers onnx onnxscript numpy jax
+    venv/bin/python bench/train_peers.py [--tessera build/tessera] [--rounds 3] [--steps 4] [--dtype float32,bfloat16]
 
-Prints, for each dtype, the FLOPs of a step's matrix products, and for each engine the median step, the FLOPs per second that
-this means, its ratio to the fastest peer, the losses (they must agree) and the peak memory of the process.
+--engines names what runs, separated by commas:
+    tessera [OPTIONS]            tessera train with these options; --mesh dp=2, fsdp=2 or tp=2 for two ranks
+    torch, torch compiled        PyTorch, a GPT-2 of nn.Linear; compiled: the whole step by torch.compile
+    torch hf                     Hugging Face's GPT-2, eager
+    torch dp, fsdp, tp           two ranks over Gloo: DistributedDataParallel, fully_shard, parallelize_module
+    jax; jax dp, fsdp, tp        JAX; two host devices, weights and batch laid out by NamedSharding
+One rank has two threads, two ranks have one each. (JAX makes threads of its own, on the same cores.) The cores are the first
+two that this process may use: taskset chooses others. An engine that cannot run is left out, and says why. PyTorch updates by
+its fused AdamW, but for torch compiled, which fuses the plain one.
+
+Prints, for each dtype, the machine, the peak of its matrix products, the FLOPs of those of a step and the time that the peak
+needs for them (the floor). Then for each engine the median step (the slowest rank counts), its share of the peak, the peak
+memory of all its processes together (libraries' pages that they share count once), and how far its losses are from those of
+the first engine. "peers" says how many times as fast as the fastest peer with as many ranks and the same strategy it is, "one
+rank" how many times as fast as the same engine on one rank.
 """
 import argparse
 import json
 import os
-import resource
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
-BATCH, SEQUENCE, RATE = 2, 256, 1e-4
-PRODUCT_PARAMETERS = 12 * (12 * 768 * 768) + 50257 * 768
-# Forward and backward of every product with a weight, and of attention's two products with each other's results.
-FLOPS = 6 * BATCH * SEQUENCE * PRODUCT_PARAMETERS + 12 * 12 * BATCH * SEQUENCE * SEQUENCE * 768
+from train_peers_step import BATCH, CLIP, CORES, DECAY, FLOPS, RATE, SEQUENCE
 
-
-def make_model():
-    import torch
-    import transformers
-    torch.manual_seed(0)
-    model = transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False))
-    with torch.no_grad():  # else equal initial values make the exporter share one tensor among biases
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 1e-3)
-    return model
+HERE = os.path.dirname(os.path.abspath(__file__))
+STRATEGIES = ("dp", "fsdp", "tp")
+PEERS = ["torch", "torch compiled", "torch hf", "jax"] + [f"{peer} {s}" for s in STRATEGIES for peer in ("torch", "jax")]
+ENGINES = ["tessera"] + [f"tessera --mesh {s}=2" for s in STRATEGIES] + PEERS
+LOSSES_AGREE = {"float32": 1e-4, "bfloat16": 5e-3}
 
 
-def prepare(folder, steps):
-    import numpy
-    import torch
-    path = os.path.join(folder, "model.onnx")
-    model = make_model().eval()
-
-    class Logits(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.m = model
-
-        def forward(self, input_ids):
-            return self.m(input_ids=input_ids).logits
-
-    with torch.no_grad():
-        torch.onnx.export(Logits(), (torch.ones(BATCH, SEQUENCE, dtype=torch.int64),), path, input_names=["input_ids"],
-                          output_names=["logits"], dynamo=True)
-    random = numpy.random.default_rng(0)
-    numpy.savez(os.path.join(folder, "data.npz"), input_ids=random.integers(0, 50257, (steps, BATCH, SEQUENCE)),
-                labels=random.integers(0, 50257, (steps, BATCH, SEQUENCE)))
+class CannotRun(Exception):
+    pass
 
 
-def torch_worker(folder, steps, dtype, compiled):
-    import numpy
-    import torch
-    torch.set_num_threads(2)
-    model = make_model().train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, fused=False)
-    data = numpy.load(os.path.join(folder, "data.npz"))
-
-    def step(ids, labels):
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
-            logits = model(input_ids=ids).logits
-        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss
-
-    run = torch.compile(step) if compiled else step
-    times, losses = [], []
-    for i in range(steps):
-        ids, labels = (torch.from_numpy(data[name][i]) for name in ("input_ids", "labels"))
-        start = time.perf_counter()
-        losses.append(float(run(ids, labels).detach()))
-        times.append(time.perf_counter() - start)
-    return times, losses
+def reason_in(text):
+    """The error in what a process wrote: the last line that names one, else the last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.\[\]]*(error|exception)\b", line, re.IGNORECASE)]
+    return (errors or lines or ["it wrote no reason"])[-1][:300]
 
 
-def jax_worker(folder, steps, dtype):
-    import jax
-    import jax.numpy as jnp
-    import numpy
-    weights = {name: jnp.asarray(value.detach().numpy()) for name, value in make_model().named_parameters()}
-    compute = jnp.bfloat16 if dtype == "bfloat16" else jnp.float32
-
-    def norm(x, name, w):
-        x = x.astype(jnp.float32)
-        mean = x.mean(-1, keepdims=True)
-        var = ((x - mean) ** 2).mean(-1, keepdims=True)
-        return ((x - mean) / jnp.sqrt(var + 1e-5) * w[name + ".weight"] + w[name + ".bias"]).astype(compute)
-
-    def dense(x, name, w):
-        return x @ w[name + ".weight"].astype(compute) + w[name + ".bias"].astype(compute)
-
-    def loss_of(w, ids, labels):
-        b, s = ids.shape
-        x = (w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:s]).astype(compute)
-        mask = jnp.tril(jnp.ones((s, s), bool))
-        for i in range(12):
-            h = f"transformer.h.{i}."
-            q, k, v = jnp.split(dense(norm(x, h + "ln_1", w), h + "attn.c_attn", w), 3, -1)
-            q, k, v = (t.reshape(b, s, 12, 64).transpose(0, 2, 1, 3) for t in (q, k, v))
-            scores = jnp.where(mask, (q @ k.transpose(0, 1, 3, 2)).astype(jnp.float32) / 8, -1e30)
-            out = (jax.nn.softmax(scores).astype(compute) @ v).transpose(0, 2, 1, 3).reshape(b, s, 768)
-            x = x + dense(out, h + "attn.c_proj", w)
-            x = x + dense(jax.nn.gelu(dense(norm(x, h + "ln_2", w), h + "mlp.c_fc", w), approximate=True),
-                          h + "mlp.c_proj", w)
-        logits = (norm(x, "transformer.ln_f", w) @ w["transformer.wte.weight"].T.astype(compute)).astype(jnp.float32)
-        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[..., None], -1).mean()
-
-    @jax.jit
-    def step(w, m, v, t, ids, labels):
-        loss, g = jax.value_and_grad(loss_of)(w, ids, labels)
-        size = jnp.sqrt(sum((x ** 2).sum() for x in jax.tree.leaves(g)))
-        g = jax.tree.map(lambda x: x * jnp.minimum(1, 1 / (size + 1e-6)), g)
-        m = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, m, g)
-        v = jax.tree.map(lambda a, b: 0.999 * a + 0.001 * b * b, v, g)
-        w = jax.tree.map(lambda p, a, b: p * (1 - RATE * 0.01) - RATE * (a / (1 - 0.9 ** t)) /
-                         (jnp.sqrt(b / (1 - 0.999 ** t)) + 1e-8), w, m, v)
-        return loss, w, m, v
-
-    step = jax.jit(step, donate_argnums=(0, 1, 2))
-    m = jax.tree.map(jnp.zeros_like, weights)
-    v = jax.tree.map(jnp.zeros_like, weights)
-    data = numpy.load(os.path.join(folder, "data.npz"))
-    times, losses = [], []
-    for i in range(steps):
-        start = time.perf_counter()
-        loss, weights, m, v = step(weights, m, v, i + 1.0, data["input_ids"][i], data["labels"][i])
-        jax.block_until_ready(weights)
-        losses.append(float(loss))
-        times.append(time.perf_counter() - start)
-    return times, losses
+def run_together(commands, environments):
+    """Runs one process for each command, and returns their peaks in bytes. If one fails, the others end, too."""
+    running, peaks, reason = {}, [], None
+    for command, environment in zip(commands, environments):
+        errors = tempfile.TemporaryFile("w+")
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env={**os.environ, **environment})
+        running[process.pid] = process, errors
+    while running:
+        pid, status, used = os.wait4(-1, 0)
+        process, errors = running.pop(pid)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        peaks.append(used.ru_maxrss * 1024)
+        if process.returncode and not reason:
+            errors.seek(0)
+            end = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
+            reason = f"{reason_in(errors.read())} ({end})"
+            for other, _ in running.values():
+                other.kill()
+    if reason:
+        raise CannotRun(reason)
+    return peaks
 
 
-def worker(kind, folder, steps, dtype):
-    if kind == "jax":
-        times, losses = jax_worker(folder, steps, dtype)
-    else:
-        times, losses = torch_worker(folder, steps, dtype, kind == "torch compiled")
-    print(json.dumps({"times": times, "losses": losses,
-                      "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+class Engine:
+
+    def __init__(self, name):
+        self.name = name
+        self.family, *self.options = name.split()
+        if self.family != "tessera" and name not in PEERS:
+            sys.exit(f"there is no engine '{name}'; there are {', '.join(ENGINES)}")
+        if any(option.startswith("--spawn") for option in self.options):
+            sys.exit(f"'{name}': ranks must be threads, since the memory of processes that Tessera starts is not seen here")
+        self.strategy, self.alone = "", None  # alone: the name of the same engine on one rank
+        mesh = re.search(r" --mesh[ =](\S*)", name)
+        if mesh:
+            self.strategy = mesh[1].removesuffix("=2")
+            if self.strategy not in STRATEGIES:
+                sys.exit(f"'{name}': the mesh must be dp=2, fsdp=2 or tp=2")
+            self.alone = name.replace(mesh[0], "")
+        elif self.options and self.options[0] in STRATEGIES:
+            self.strategy, self.alone = self.options[0], self.family
+        self.results, self.failed = [], False
+
+    def median(self):
+        return statistics.median(time for result in self.results for time in result["times"][1:])
+
+    def run(self, *arguments):
+        with tempfile.TemporaryDirectory() as scratch:
+            run = self.run_tessera if self.family == "tessera" else self.run_peer
+            self.results.append(run(scratch, *arguments))
+
+    def run_tessera(self, scratch, binary, folder, steps, dtype):
+        metrics = os.path.join(scratch, "metrics.jsonl")
+        command = [binary, "train", os.path.join(folder, "model.onnx"), "--data", os.path.join(folder, "data.npz"),
+                   "--steps", str(steps), "--optimizer", f"adamw:weight_decay={DECAY}", "--lr", str(RATE),
+                   "--clip", str(CLIP), "--dtype", dtype, "--metrics", metrics, "--quiet", *self.options]
+        peaks = run_together([command], [{}])
+        with open(metrics) as file:
+            lines = [json.loads(line) for line in file]
+        return {"times": [BATCH * SEQUENCE / line["tokens_per_s"] for line in lines],
+                "losses": [line["loss"] for line in lines], "peak": sum(peaks)}
+
+    def run_peer(self, scratch, _, folder, steps, dtype):
+        """Starts a process for each rank; JAX has its ranks in one process."""
+        ranks = CORES if self.strategy else 1
+        results = [os.path.join(scratch, f"{rank}.json") for rank in range(ranks if self.family == "torch" else 1)]
+        worker = os.path.join(HERE, f"train_peers_{self.family}.py")
+        peaks = run_together(
+            [[sys.executable, worker, self.name, folder, str(steps), dtype, result] for result in results],
+            [{"RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": str(CORES // ranks),
+              "MEETING": os.path.join(scratch, "meeting"), "GLOO_SOCKET_IFNAME": "lo"} for rank in range(len(results))])
+        parts = []
+        for result in results:
+            with open(result) as file:
+                parts.append(json.load(file))
+        return {"times": [max(times) for times in zip(*(part["times"] for part in parts))],
+                "losses": [statistics.mean(losses) for losses in zip(*(part["losses"] for part in parts))],
+                "peak": sum(peaks) - sum(sorted(part["shared"] for part in parts)[:-1])}
 
 
-def tessera(options, folder, steps, dtype, extra):
-    metrics = os.path.join(folder, "metrics.jsonl")
-    command = [options.tessera, "train", os.path.join(folder, "model.onnx"), "--data", os.path.join(folder, "data.npz"),
-               "--steps", str(steps), "--optimizer", "adamw:weight_decay=0.01", "--lr", str(RATE), "--clip", "1",
-               "--dtype", dtype, "--metrics", metrics, "--quiet", *extra]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{' '.join(command)} ended with {process.returncode}")
-    lines = [json.loads(line) for line in open(metrics)]
-    times = [BATCH * SEQUENCE / line["tokens_per_s"] for line in lines]
-    return {"times": times, "losses": [line["loss"] for line in lines],
-            "peak": used.ru_maxrss * 1024}
+def machine():
+    with open("/proc/cpuinfo") as file:
+        fields = dict(re.findall(r"^(.*?)\s*: (.*)$", file.read().split("\n\n")[0], re.MULTILINE))
+    flags = fields.get("flags", "").split()
+    kinds = [("AVX-512", "avx512f"), ("AVX-512 BF16", "avx512_bf16"), ("AMX BF16", "amx_bf16")]
+    return (f"{fields.get('model name')} (family {fields.get('cpu family')}, model {fields.get('model')}), {CORES} cores, "
+            + ", ".join(f"{'with' if flag in flags else 'no'} {name}" for name, flag in kinds))
+
+
+def peak_flops(tessera, dtype):
+    """Of matrix products on all cores, as `tessera bench` measures it, whatever the model."""
+    model = os.path.join(os.path.dirname(HERE), "examples", "tiny", "model.onnx")
+    done = subprocess.run([tessera, "bench", model, "--json", "--iterations", "1", "--warmup", "0", "--dtype", dtype],
+                          stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)["floor"]["peak_flops"]
+
+
+def print_row(engine, group, medians, losses, dtype, peak):
+    median = medians[engine.name]
+    peers = [medians[other.name] for other in group if other.family != "tessera"]
+    ratio = f"{min(peers) / median:5.2f}x peers" if peers else " " * 12
+    alone = f"{medians[engine.alone] / median:5.2f}x one rank" if engine.alone in medians else " " * 15
+    away = max(abs(a - b) for a, b in zip(engine.results[0]["losses"], losses))
+    share = f"{FLOPS / median / peak:4.0%} of the peak" if peak else ""
+    print(f"  {engine.name:26s} {median * 1e3:8.0f} ms  {share}  {ratio}  {alone}  "
+          f"{max(result['peak'] for result in engine.results) / 2**30:5.2f} GiB  losses differ by {away:.1e}"
+          + ("" if away <= LOSSES_AGREE[dtype] else ": TOO MUCH"))
+
+
+def print_table(engines, dtype, peak):
+    floor = f"peak {peak / 1e9:.0f} GFLOP/s, floor {FLOPS / peak * 1e3:.0f} ms" if peak else "no peak was measured"
+    print(f"\n{dtype} on {machine()}\n  matrix products: {FLOPS / 1e9:.0f} GFLOP in a step, {floor}")
+    engines = [engine for engine in engines if engine.results]
+    if not engines:
+        return
+    losses = engines[0].results[0]["losses"]
+    print(f"  losses of {engines[0].name}: " + " ".join(f"{loss:.5f}" for loss in losses))
+    medians = {engine.name: engine.median() for engine in engines}
+    for strategy in dict.fromkeys(engine.strategy for engine in engines):
+        print(f" {strategy + ', two ranks' if strategy else 'one rank'}")
+        group = [engine for engine in engines if engine.strategy == strategy]
+        for engine in group:
+            print_row(engine, group, medians, losses, dtype, peak)
+
+
+def compare(engines, options, folder, dtype):
+    peak = 0
+    for _ in range(options.rounds):
+        peak = max(peak, peak_flops(options.tessera, dtype))
+        for engine in engines:
+            if engine.failed:
+                continue
+            try:
+                engine.run(options.tessera, folder, options.steps, dtype)
+            except CannotRun as error:
+                print(f"{engine.name}, {dtype}: left out: {error}", file=sys.stderr)
+                engine.failed, engine.results = True, []
+    print_table(engines, dtype, peak)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tessera", default="build/tessera")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4, help="of each round; the first warms up")
+    parser.add_argument("--steps", type=int, default=4, help="of each round, 2 to 16; the first warms up")
     parser.add_argument("--dtype", default="float32,bfloat16")
-    parser.add_argument("--engines", default="tessera,torch,torch compiled,jax")
+    parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--folder", help="where the model is kept between runs")
-    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.worker:
-        kind, folder, steps, dtype = options.worker
-        return worker(kind, folder, int(steps), dtype)
-    folder = options.folder or tempfile.mkdtemp()
-    os.makedirs(folder, exist_ok=True)
-    if not os.path.exists(os.path.join(folder, "data.npz")):
-        prepare(folder, 16)
+    if not 2 <= options.steps <= 16:
+        parser.error("--steps is 2 to 16")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     engines = options.engines.split(",")
-    for dtype in options.dtype.split(","):
-        found = {engine: [] for engine in engines}
-        for _ in range(options.rounds):
-            for engine in engines:
-                if engine.startswith("tessera"):
-                    result = tessera(options, folder, options.steps, dtype, engine.split()[1:])
-                else:
-                    done = subprocess.run([sys.executable, __file__, "--worker", engine, folder, str(options.steps), dtype],
-                                          stdout=subprocess.PIPE, text=True)
-                    if done.returncode:
-                        print(f"{engine}: failed", file=sys.stderr)
-                        continue
-                    result = json.loads(done.stdout.splitlines()[-1])
-                found[engine].append(result)
-        print(f"{dtype}: {FLOPS / 1e9:.0f} GFLOP of matrix products in a step")
-        peers = [statistics.median(t for r in results for t in r["times"][1:])
-                 for engine, results in found.items() if results and not engine.startswith("tessera")]
-        for engine, results in found.items():
-            if not results:
-                continue
-            times = [t for r in results for t in r["times"][1:]]
-            median = statistics.median(times)
-            ratio = f"{min(peers) / median:5.2f}x the fastest peer" if peers else ""
-            print(f"  {engine:28s} {median * 1e3:8.0f} ms  {FLOPS / median / 1e9:6.0f} GFLOP/s  {ratio}  "
-                  f"peak {max(r['peak'] for r in results) / 2**30:.2f} GiB  losses "
-                  + " ".join(f"{x:.5f}" for x in results[0]["losses"]))
+    for name in engines:
+        Engine(name)  # refuses what it does not know before anything runs
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.folder or scratch
+        os.makedirs(folder, exist_ok=True)
+        if not all(os.path.exists(os.path.join(folder, name)) for name in ("model.onnx", "weights.npz", "data.npz")):
+            subprocess.run([sys.executable, os.path.join(HERE, "train_peers_torch.py"), "prepare", folder], check=True)
+        for dtype in options.dtype.split(","):
+            compare([Engine(name) for name in engines], options, folder, dtype)
 
 
 if __name__ == "__main__":
