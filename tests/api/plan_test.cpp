@@ -42,7 +42,9 @@ TEST(Plan, knows_dtypes_by_all_their_names) {
     EXPECT_EQ(Plan::from_json(std::string(R"({"dtype": ")") + name + "\"}").dtype, DType::float32) << name;
   for (const char* name : {"bfloat16", "bf16"})
     EXPECT_EQ(Plan::from_json(std::string(R"({"dtype": ")") + name + "\"}").dtype, DType::bfloat16) << name;
-  for (const char* name : {"float16", "fp16", "double", ""})
+  for (const char* name : {"float16", "fp16"})
+    EXPECT_EQ(Plan::from_json(std::string(R"({"dtype": ")") + name + "\"}").dtype, DType::float16) << name;
+  for (const char* name : {"int8", "double", ""})
     EXPECT_THAT(error_of(std::string(R"({"dtype": ")") + name + "\"}"), HasSubstr("name one of these")) << name;
 }
 
@@ -72,8 +74,9 @@ TEST(Plan, refuses_what_is_not_its_own) {
   EXPECT_THAT(error_of(R"({"annotations": [1]})"), HasSubstr("must be a text"));
   EXPECT_THAT(error_of(R"({"shapes": ["batch"]})"), HasSubstr("must map symbols to sizes"));
   EXPECT_THAT(error_of(R"({"shapes": {"batch": 1.5}})"), HasSubstr("'batch' is number, but must be a whole number"));
-  EXPECT_THAT(error_of(R"({"dtype": "int3"})"),
-              HasSubstr("plan.json: models compute in float32 (fp32) or bfloat16 (bf16), not in 'int3'"));
+  EXPECT_THAT(
+      error_of(R"({"dtype": "int3"})"),
+      HasSubstr("plan.json: models compute in float32 (fp32), bfloat16 (bf16) or float16 (fp16), not in 'int3'"));
   EXPECT_THAT(error_of("[]"), HasSubstr("a plan is an object"));
   EXPECT_THAT(error_of("{\"presets\": "), HasSubstr("plan.json is no JSON: parse error at line 1"));
 }

@@ -203,14 +203,15 @@ TEST_F(CommandLine, every_command_knows_dtypes_by_all_their_names) {
   for (const std::string command :
        {"run ", "verify ", "shard --dry-run ", "explain ", "bench --iterations 1 ", "check "}) {
     const std::string words = command + model_ + (command == "explain " ? " y" : "") + " --mesh tp=2 ";
-    for (const std::string name : {"float32", "fp32", "bfloat16", "bf16"}) {
+    for (const std::string name : {"float32", "fp32", "bfloat16", "bf16", "float16", "fp16"}) {
       EXPECT_EQ(tessera(words + "--dtype " + name).code, 0) << command << name;
       testing_io::put(plan, R"({"dtype": ")" + name + "\"}");
       EXPECT_EQ(tessera(words + "--plan " + plan).code, 0) << command << name;
     }
-    for (const std::string name : {"fp16", "float16", "BF 16"})
+    for (const std::string name : {"int8", "float64", "BF 16"})
       EXPECT_THAT(mistake(words + "--dtype '" + name + "'"),
-                  AllOf(HasSubstr("--dtype: models compute in float32 (fp32) or bfloat16 (bf16)"), HasSubstr(name)));
+                  AllOf(HasSubstr("--dtype: models compute in float32 (fp32), bfloat16 (bf16) or float16 (fp16)"),
+                        HasSubstr(name)));
   }
 }
 

@@ -168,6 +168,36 @@ TEST_F(TrainCommand, notes_each_step) {
   EXPECT_EQ(lines, 3);
 }
 
+TEST_F(TrainCommand, notes_each_term_of_a_loss) {
+  const std::string words =
+      "train " + gpt_ + " " + text() + "--steps 3 --loss cross-entropy+0.1*z-loss --held-out 0.2 --mesh fsdp=2";
+  const json run = parsed(words + " --metrics " + at("terms.jsonl"));
+  EXPECT_EQ(run.at("terms").at("z-loss").size(), 3u);
+  std::ifstream file(folder_ / "terms.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const json step = json::parse(line), terms = step.at("terms");
+    EXPECT_NEAR(step.at("loss").get<double>(),
+                terms.at("cross-entropy").get<double>() + 0.1 * terms.at("z-loss").get<double>(), 1e-4);
+  }
+  EXPECT_EQ(lines, 3);
+  EXPECT_GT(run.at("evaluations")[0].at("loss").get<double>(), 0);
+}
+
+TEST_F(TrainCommand, scales_the_loss_of_float16) {
+  const std::string words = "train " + gpt_ + " --data " + arrays_ + " --steps 3 --mesh dp=2 ";
+  ASSERT_EQ(tessera(words + "--dtype fp16 --metrics " + at("half.jsonl")).code, 0);
+  std::ifstream file(folder_ / "half.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(json::parse(line).at("loss_scale"), 65536);
+  const json wide = parsed(words), half = parsed(words + "--dtype fp16");
+  EXPECT_TRUE(half.contains("skipped"));
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(half.at("losses")[i].get<double>(), wide.at("losses")[i].get<double>(),
+                5e-3 * wide.at("losses")[i].get<double>());
+}
+
 TEST_F(TrainCommand, evaluates_with_the_same_parameters) {
   const json run = parsed("train " + gpt_ + " " + text() + "--steps 4 --eval-every 2 --held-out 0.2 --mesh fsdp=2");
   ASSERT_EQ(run.at("evaluations").size(), 2u);

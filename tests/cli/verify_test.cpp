@@ -14,8 +14,9 @@ TEST_F(CommandLine, verify_passes_on_any_mesh) {
   }
 }
 
-TEST_F(CommandLine, verify_knows_the_precision_of_bfloat16) {
-  EXPECT_EQ(parsed("verify " + model_ + " --mesh tp=2 --dtype bfloat16")["pass"], true);
+TEST_F(CommandLine, verify_knows_the_precision_of_16_bits) {
+  for (const std::string type : {"bfloat16", "float16"})
+    EXPECT_EQ(parsed("verify " + model_ + " --mesh tp=2 --dtype " + type)["pass"], true) << type;
   EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --dtype int8"), HasSubstr("bfloat16"));
 }
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "rewrite/build.h"
+#include "tessera/base/float16.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -21,6 +24,38 @@ TEST(LowerPrecision, scales_of_a_resize_stay_float32) {
   EXPECT_EQ(resize->inputs[0]->dtype(), DType::bfloat16);
   EXPECT_EQ(resize->inputs[2]->dtype(), DType::float32);
   EXPECT_EQ(to_string(graph.outputs[0]->shape()), "[1, 2, 8, 8]");
+}
+
+// A mask's lowest number stays finite with a score added to it, and what keeps a divisor from 0 stays above it.
+TEST(LowerPrecision, constants_stay_within_the_type) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const DType type : {DType::float16, DType::bfloat16}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    const std::vector<float> numbers = {-3.4028234e38F, 3.4028234e38F, 1e-42F, -1e-42F, 0, 1.5F, -kInfinity};
+    Value* constant = graph.add_constant("c", Tensor::of<float>(DType::float32, {7}, numbers));
+    graph.outputs = {node(graph, "Mul", {input(graph, "x", {"7"}), constant}, "y")};
+    fold(model);
+    lower_precision(model, type);
+    const Tensor& made = graph.outputs[0]->producer->inputs[0]->producer->inputs[1]->data;
+    ASSERT_EQ(made.dtype, type);
+    std::vector<float> wide;
+    for (uint16_t bits : made.as<uint16_t>()) {
+      Float16 half;
+      BFloat16 brain;
+      half.bits = brain.bits = bits;
+      wide.push_back(type == DType::float16 ? static_cast<float>(half) : static_cast<float>(brain));
+    }
+    EXPECT_LT(wide[0], -3e4F);
+    EXPECT_GT(wide[0] * 1.5F, -kInfinity);
+    EXPECT_EQ(wide[1], -wide[0]);
+    if (type == DType::float16) EXPECT_LE(wide[1], 65504 / 2 + 32);
+    EXPECT_GT(wide[2], 0);
+    EXPECT_LT(wide[3], 0);
+    EXPECT_EQ(wide[4], 0);
+    EXPECT_EQ(wide[5], 1.5F);
+    EXPECT_EQ(wide[6], -kInfinity);
+  }
 }
 
 TEST(LowerPrecision, attributes_that_name_float32_follow) {
