@@ -49,7 +49,9 @@ TEST(LowerPrecision, constants_stay_within_the_type) {
     EXPECT_LT(wide[0], -3e4F);
     EXPECT_GT(wide[0] * 1.5F, -kInfinity);
     EXPECT_EQ(wide[1], -wide[0]);
-    if (type == DType::float16) EXPECT_LE(wide[1], 65504 / 2 + 32);
+    if (type == DType::float16) {
+      EXPECT_LE(wide[1], 65504 / 2 + 32);
+    }
     EXPECT_GT(wide[2], 0);
     EXPECT_LT(wide[3], 0);
     EXPECT_EQ(wide[4], 0);
