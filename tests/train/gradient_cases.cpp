@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "property/cases.h"
+#include "tessera/ir/flow.h"
 #include "tessera/ops/op.h"
 
 namespace tessera::train {
@@ -539,6 +540,8 @@ const std::map<OperatorKey, std::string>& without_gradient() {
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
          "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard"},
         "only the partitioner makes it, after differentiation");
+    add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
+        "gradients of loops and branches are not taken");
     return reasons;
   }();
   return all;

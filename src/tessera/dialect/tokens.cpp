@@ -126,10 +126,17 @@ bool is_constant(const Value& value) {
   return value.producer ? value.producer->is("Constant") : value.kind == ValueKind::constant;
 }
 
+// Whether the value is an initializer or an input, or a copy of one, as an If's branches need it.
+bool is_first(const Value& value) {
+  if (value.producer && value.producer->is("Identity") && value.producer->input(0))
+    return is_first(*value.producer->input(0));
+  return !value.producer || is_constant(value);
+}
+
 void check_chain(const Graph& graph, const std::vector<Link>& links) {
   for (size_t i = 0; i < links.size(); ++i) {
     const Link& link = links[i];
-    if (i == 0 && link.before->producer && !is_constant(*link.before))
+    if (i == 0 && !is_first(*link.before))
       fail("dialect", "{}: its token comes from {}, which does not communicate; start from an initializer or an input",
            link.node->label(), link.before->producer->label());
     if (i > 0 && link.before != links[i - 1].after) {

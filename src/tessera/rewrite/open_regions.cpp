@@ -89,6 +89,30 @@ class Within {
   Value* before_;
 };
 
+// While a node that takes the place of a result is visited, it has the result's name, so that errors name what the user
+// knows.
+class NamedAs {
+ public:
+  NamedAs(Graph& graph, Value* made, Value* result)
+      : graph_(graph), made_(made), result_(result), own_(made->name), name_(result->name) {
+    exchange(own_, name_);
+  }
+  ~NamedAs() { exchange(name_, own_); }
+  NamedAs(const NamedAs&) = delete;
+  NamedAs& operator=(const NamedAs&) = delete;
+
+ private:
+  void exchange(const std::string& of_result, const std::string& of_made) {
+    graph_.rename(result_, of_result + "_before");
+    graph_.rename(made_, of_made);
+    graph_.rename(result_, of_result);
+  }
+
+  Graph& graph_;
+  Value *made_, *result_;
+  std::string own_, name_;
+};
+
 void refuse_random(const Graph& body, const Node& node) {
   for (const auto& inner : body.nodes()) {
     for (const Graph* region : inner->regions()) refuse_random(*region, node);
@@ -227,7 +251,10 @@ void RegionOpener::open_if(Node* node) {
     if (!node->outputs[r]) continue;
     Node* choose = add("Choose", {outputs[1]->at(r), outputs[0]->at(r), join->outputs[0]}, node, node->outputs[r]->name,
                        node->name);
-    visit_(choose);
+    {
+      const NamedAs named(graph_, choose->outputs[0], node->outputs[r]);
+      visit_(choose);
+    }
     give(node, r, choose->outputs[0]);
   }
 }
@@ -380,7 +407,10 @@ void RegionOpener::keep_loop(const LoopForm& form) {
     }
     const LoopForm::Scanned& scanned = form.scanned[r - carried.size()];
     if (scanned.reverse) leaving->set("reverse", int64_t{1});
-    visit_(leaving);
+    {
+      const NamedAs named(graph_, leaving->outputs[0], node->outputs[r]);
+      visit_(leaving);
+    }
     if (!decides_ && scanned.axis == 0) continue;
     if (!results[r]->has_shape())
       fail("flow", "{}: a scan output along a later axis has no known shape", node->label());
