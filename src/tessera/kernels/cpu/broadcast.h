@@ -54,10 +54,16 @@ template <typename Row>
 void Broadcast::walk(int64_t begin, int64_t end, Row&& row) const {
   const int last = static_cast<int>(dims_.size()) - 1;
   const size_t operands = strides_.size();
-  std::array<int64_t, max_rank> index{};
   std::array<int64_t, max_operands> offsets{};
   check(operands <= max_operands, "a broadcast has at most max_operands operands");
+  if (begin >= end) return;
+  if (last == 0) {
+    for (size_t k = 0; k < operands; ++k) offsets[k] = begin * strides_[k][0];
+    row(static_cast<const int64_t*>(offsets.data()), begin, end - begin);
+    return;
+  }
 
+  std::array<int64_t, max_rank> index{};
   int64_t rest = begin;
   for (int d = last; d >= 0; --d) {
     index[d] = rest % dims_[d];

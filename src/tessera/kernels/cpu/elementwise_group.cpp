@@ -14,7 +14,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kPiece = 2048;      // elements: the operands of four nodes stay in 32 KiB of float32
+constexpr int64_t kPiece = 1024;      // elements: the operands and results of ten nodes stay in 48 KiB of float32
+constexpr int64_t kLine = 64;         // bytes that memory delivers at once
 constexpr int64_t kShortestRow = 64;  // a pass over fewer elements costs more to begin than to run
 
 Broadcast plan_of(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) {
@@ -42,6 +43,10 @@ class ElementwiseGroup : public Kernel {
     rest_ = plan_.row() - (pieces_ - 1) * piece_;
     if (pieces_ > 1 && rest_ != piece_) last_ = prepare(context, rest_);
     own_bytes_ = results_.bytes() + member_scratch_;
+    const auto members = static_cast<int64_t>(members_.size());
+    for (size_t i = 0; i < element_bytes_.size(); ++i)
+      if (element_bytes_[i] > 0 && !plan_.fixed(i))
+        streams_.push_back({i, (piece_ * element_bytes_[i] / members + kLine - 1) / kLine * kLine});
   }
 
   size_t scratch_bytes() const override { return own_bytes_ * static_cast<size_t>(threads_); }
@@ -72,6 +77,12 @@ class ElementwiseGroup : public Kernel {
     int64_t element_bytes;
     int stored = -1;        // the kernel's result that it makes; -1: none
     size_t scratch_at = 0;  // else the place of its result
+  };
+
+  // An operand whose elements go by with the result's.
+  struct Stream {
+    size_t operand;
+    int64_t share;  // bytes of a piece that each member asks for
   };
 
   void add_member(const PrepareContext& context, const Follower& node) {
@@ -132,6 +143,7 @@ class ElementwiseGroup : public Kernel {
                                : args.out<std::byte>(member.stored) + first * member.element_bytes;
     };
     for (size_t m = 0; m < kernels.size(); ++m) {
+      fetch_ahead(args, offsets, m);
       std::array<const void*, most_operands> inputs;
       const std::vector<int>& operands = members_[m].operands;
       for (size_t i = 0; i < operands.size(); ++i) {
@@ -146,11 +158,22 @@ class ElementwiseGroup : public Kernel {
     }
   }
 
+  // Asks for a share of what the next piece of the row reads, so that memory delivers it while this one is computed.
+  void fetch_ahead(const KernelArgs& args, const int64_t* offsets, size_t member) const {
+    for (const Stream& stream : streams_) {
+      const std::byte* next = args.in<std::byte>(stream.operand) +
+                              (offsets[stream.operand] + piece_) * element_bytes_[stream.operand] +
+                              static_cast<int64_t>(member) * stream.share;
+      for (int64_t at = 0; at < stream.share; at += kLine) __builtin_prefetch(next + at, 0, 2);
+    }
+  }
+
   Broadcast plan_;
   int64_t work_ = 0;
   int threads_ = 1;
   std::vector<int64_t> element_bytes_;  // of each operand
   std::vector<Member> members_;
+  std::vector<Stream> streams_;
   ScratchPlan results_;
   size_t member_scratch_ = 0, own_bytes_ = 0;
   int64_t piece_ = 0, pieces_ = 0, rest_ = 0;  // elements of a row's pieces, their number, elements of the last one
