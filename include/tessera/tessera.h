@@ -313,6 +313,14 @@ class Program {
   std::shared_ptr<const Impl> impl_;
 };
 
+/// How ranks will run a program, as far as it decides what memory that takes (SessionOptions).
+struct RunSettings {
+  int threads_per_rank = 1;  ///< 0: the cores divided among `machine_ranks`
+  int machine_ranks = 0;     ///< ranks on one machine; 0: all
+  bool overlap = true;
+  int prefetch = 4;
+};
+
 struct CompileOptions {
   std::vector<std::string> keep;  ///< tensors that must survive by name, because a question will be about them
   StageObserver observe;
@@ -321,6 +329,7 @@ struct CompileOptions {
   /// Bytes that a rank may need at its peak, weights included, at the plan's sizes; more is a user error that names the
   /// largest tensors. 0: any.
   size_t memory_limit = 0;
+  RunSettings run;  ///< what the program's figures, the limit, and recomputation under a limit are for
 };
 
 /// Throws user errors that name the operator, annotation, preset, axis or link that is wrong.

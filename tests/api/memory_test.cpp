@@ -101,6 +101,33 @@ TEST_P(Resident, memory_of_training_is_the_plan) {
   }
 }
 
+// The figures of a plan are those of the session that runs it, with as many threads and communications under way.
+TEST_P(Resident, figures_are_those_of_the_session) {
+  test::TemporaryFolder folder;
+  const Model model = Model::load(test::write_model(folder, chain(4, 256)));
+  const Tensors batch = {{"x0", test::ramp({64, 256})}, {"labels", test::ramp({64, 256})}};
+  Training training;
+  training.loss = "mse";
+  training.sizes = {{"batch", 64}};
+  const TrainingStep step = training_step(model, training);
+  for (const int threads : {1, 2, 5})
+    for (const bool overlap : {true, false})
+      for (const int prefetch : {1, 4}) {
+        CompileOptions options;
+        options.run = {.threads_per_rank = threads, .overlap = overlap, .prefetch = prefetch};
+        const Program program = compile(step.model, Mesh::parse(GetParam()), {}, options);
+        SessionOptions running;
+        running.threads_per_rank = threads;
+        running.overlap = overlap;
+        running.prefetch = prefetch;
+        Session session(program, running);
+        const std::vector<int64_t> peaks = session.peak_bytes(batch);
+        for (size_t rank = 0; rank < peaks.size(); ++rank)
+          EXPECT_EQ(program.figures(static_cast<int64_t>(rank)).peak_bytes, peaks[rank])
+              << threads << " threads, overlap " << overlap << ", prefetch " << prefetch;
+      }
+}
+
 // Ranks make their own shards of parameters that begin with random numbers, and nobody makes the whole.
 TEST_P(Resident, memory_of_parameters_that_begin_by_the_seed_is_the_plan) {
   constexpr double kSlack = 1.05;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <optional>
 
 #include "api/same_bits.h"
 #include "api/small_model.h"
@@ -67,8 +68,10 @@ class Recompute : public testing::TestWithParam<Case> {
     }
   }
 
-  Program compiled(const std::string& recompute, size_t memory_limit = 0) const {
+  Program compiled(const std::string& recompute, size_t memory_limit = 0,
+                   std::optional<int64_t> bucket_bytes = std::nullopt) const {
     Plan plan;
+    plan.bucket_bytes = bucket_bytes;
     plan.presets = GetParam().presets;
     plan.recompute = recompute;
     CompileOptions options;
@@ -137,6 +140,47 @@ TEST_P(RecomputedBlocks, fit_into_a_limit) {
   }
   EXPECT_GT(flops, none.flops);
   EXPECT_EQ(compiled("auto", static_cast<size_t>(none.peak_bytes)).figures(0).flops, none.flops);
+}
+
+// Buckets need memory of their own; where that is not there, they give way before anything is computed again.
+TEST_P(RecomputedBlocks, give_up_buckets_first) {
+  const auto peak = [&](std::optional<int64_t> bucket_bytes) {
+    return compiled("none", 0, bucket_bytes).figures(0).peak_bytes;
+  };
+  const int64_t alone = peak(0);
+  EXPECT_EQ(compiled("none", static_cast<size_t>(alone)).figures(0).peak_bytes, alone);
+  EXPECT_EQ(compiled("auto", static_cast<size_t>(alone)).figures(0).flops, compiled("none").figures(0).flops);
+  if (const int64_t joined = peak(std::nullopt); joined > alone) {
+    EXPECT_THROW(compiled("none", static_cast<size_t>(alone), 1 << 24), Error) << "buckets that a person wants stay";
+  }
+}
+
+// What the backward pass gathers by itself serves what is computed again, too; what the forward pass keeps gathered
+// stays.
+TEST_P(RecomputedBlocks, gather_a_state_twice_at_most) {
+  const auto gathers = [&](const std::string& recompute, bool keep) {
+    Plan plan;
+    plan.recompute = recompute;
+    if (keep) plan.keep_gathered = {"*"};
+    const Program program = compile(step_.model, Mesh::parse(GetParam().mesh), plan);
+    int64_t count = 0;
+    for (const CollectiveSummary& entry : program.summary().collectives)
+      if (entry.kind == "all_gather") count += entry.count;
+    return count;
+  };
+  if (!GetParam().mesh.starts_with("fsdp")) return;  // nothing is stored split
+  // Both passes read scales and weights, but for the first scale, since the input has no gradient.
+  EXPECT_EQ(gathers("none", false), 2 * 24 - 1);
+  EXPECT_EQ(gathers("full", false), 2 * 24);
+  EXPECT_EQ(gathers("none", true), 24);
+  EXPECT_EQ(gathers("full", true), 24);
+}
+
+TEST_P(RecomputedBlocks, say_what_is_freed) {
+  const std::vector<std::string> notes = compiled("active*,kept*").summary().notes;
+  EXPECT_THAT(notes,
+              testing::Contains(testing::ContainsRegex("16 operators run again, so that [1-9].* less are held")));
+  EXPECT_THAT(compiled("wide*").summary().notes, testing::Contains(HasSubstr("run again")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, RecomputedBlocks,

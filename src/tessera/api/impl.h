@@ -6,6 +6,7 @@
 
 #include "tessera/compiler/compile.h"
 #include "tessera/runtime/classes.h"
+#include "tessera/runtime/executor.h"
 #include "tessera/tessera.h"
 
 /// The implementations of the public classes.
@@ -26,11 +27,12 @@ struct Model::Impl {
 };
 
 struct Program::Impl {
-  std::shared_ptr<const spmd::Program> program;           ///< what rank 0 runs
-  std::shared_ptr<const runtime::RankPrograms> programs;  ///< what all run
-  std::string source;                                     ///< a description of its source
-  std::optional<compiler::Compiled> compiled;             ///< unless the program was read
-  runtime::ProgramsForSizes for_sizes;                    ///< likewise; else null
+  std::shared_ptr<const spmd::Program> program;            ///< what rank 0 runs
+  std::shared_ptr<const runtime::RankPrograms> programs;   ///< what all run
+  std::string source;                                      ///< a description of its source
+  std::optional<compiler::Compiled> compiled;              ///< unless the program was read
+  runtime::ProgramsForSizes for_sizes;                     ///< likewise; else null
+  runtime::ExecutorOptions sizing{.threads_per_rank = 1};  ///< what figures are for
   ProgramSummary summary;
 };
 

@@ -52,6 +52,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
     asked.storage.push_back(compiler::AnnotationRequest::parse(store.text, store.by, "store"));
   asked.keep_gathered = plan.keep_gathered;
   asked.recompute = passes::Recompute::parse(plan.recompute);
+  asked.recompute.keep_gathered = plan.keep_gathered;
   if (plan.bucket_bytes.value_or(0) < 0)
     fail("buckets", "a bucket of {} bytes is none; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;
@@ -62,6 +63,10 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   asked.topology = options.topology;
   asked.topology.require_fits(mesh);
   auto impl = std::make_shared<Program::Impl>();
+  impl->sizing.threads_per_rank = options.run.threads_per_rank;
+  impl->sizing.machine_ranks = options.run.machine_ranks;
+  impl->sizing.overlap = options.run.overlap;
+  impl->sizing.prefetch = options.run.prefetch;
   const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
                             !compiler::names_divided_state(model.impl().model, model.impl().rewritten(), asked.storage);
   impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
@@ -70,8 +75,10 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   return impl;
 }
 
-// The most that any rank needs at the plan's sizes; a user error if that is more than `limit`, unless it is 0.
+// The most that any rank needs at the plan's sizes; a user error if that is more than the limit, unless it is 0.
 size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
+  runtime::ExecutorOptions sizing = impl.sizing;
+  sizing.memory_limit = limit;
   const auto& hints = impl.program->hints;
   const auto programs = runtime::programs_for(impl.programs, hints, impl.for_sizes);
   const std::vector<int>& classes = programs->program_of;  // ranks of a class are equally large, or differ by a unit
@@ -79,7 +86,7 @@ size_t peak_bytes_of(const Program::Impl& impl, size_t limit) {
   size_t most = 0;
   for (int rank = 0; rank < std::max<int>(1, static_cast<int>(classes.size())); ++rank)
     if (classes.empty() || seen.insert(classes[rank]).second)
-      most = std::max(most, runtime::memory_of_rank(programs, rank, hints, limit).peak);
+      most = std::max(most, runtime::memory_of_rank(programs, rank, hints, sizing).peak);
   return most;
 }
 
@@ -154,23 +161,40 @@ class ForSizes {
   std::vector<std::pair<SymbolSizes, std::shared_ptr<const runtime::RankPrograms>>> made_;  ///< the last used first
 };
 
+// Buckets need memory of their own, and save little time beside what a plan that lacks memory has to do.
+Plan without_buckets(const Plan& plan) {
+  Plan alone = plan;
+  if (!alone.bucket_bytes) alone.bucket_bytes = 0;
+  return alone;
+}
+
 // The plan with as much recomputation as it takes to fit into the limit. What a choice frees is an estimate, since
-// buffers share memory, so the next one frees as much more as this one lacks.
+// buffers share memory, so the next one frees as much more as this one lacks; then, less and less more than it takes.
 Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
   if (options.memory_limit == 0)
     fail("recompute", "'auto' computes as much again as fits into a limit; say what may be used, with --memory-limit");
-  CompileOptions without_limit = options;
-  without_limit.memory_limit = 0;
-  Plan tried = plan;
-  constexpr int kMostTries = 8;
-  size_t to_free = 0;
-  for (int i = 0; i < kMostTries; ++i) {
+  CompileOptions trial = options;
+  trial.memory_limit = 0;
+  trial.observe = nullptr;
+  Plan tried = without_buckets(plan);
+  constexpr int kMostTries = 10, kMostRefinements = 5;
+  size_t too_little = 0, to_free = 0;
+  std::optional<size_t> enough;
+  for (int i = 0, refined = 0; i < kMostTries && refined <= kMostRefinements; ++i) {
     tried.recompute = fmt::format("auto:{}", to_free);
-    const size_t peak = peak_bytes_of(compile(model, mesh, tried, without_limit).impl(), 0);
-    if (peak <= options.memory_limit) return tried;
-    to_free = std::max(to_free + (peak - options.memory_limit), to_free + to_free / 4);
+    const size_t peak = peak_bytes_of(compile(model, mesh, tried, trial).impl(), 0);
+    if (peak <= options.memory_limit) {
+      enough = to_free;
+    } else {
+      too_little = to_free;
+    }
+    if (enough && *enough - too_little <= *enough / 32) break;
+    if (enough) ++refined;
+    to_free =
+        enough ? (too_little + *enough) / 2 : std::max(to_free + (peak - options.memory_limit), to_free + to_free / 4);
   }
-  tried.recompute = "full";
+  tried.bucket_bytes = plan.bucket_bytes;
+  tried.recompute = enough ? fmt::format("auto:{}", *enough) : "full";
   return tried;
 }
 
@@ -210,7 +234,11 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->summary = compiler::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
-  if (options.memory_limit > 0) peak_bytes_of(*impl, options.memory_limit);
+  if (options.memory_limit > 0 && peak_bytes_of(*impl, 0) > options.memory_limit) {
+    if (const Plan alone = without_buckets(plan); alone.bucket_bytes != plan.bucket_bytes)
+      return compile(model, mesh, alone, options);
+    peak_bytes_of(*impl, options.memory_limit);
+  }
   return Program(std::move(impl));
 }
 
@@ -331,7 +359,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   const OfRank of(*impl_, rank, sizes);
   double flops = 0;
   for (const auto& node : of.program().graph->nodes()) flops += of.at(ops::flops_of(*node));
-  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes);
+  const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
   return {static_cast<int64_t>(use.peak), of.state_bytes(), static_cast<int64_t>(use.activations),
           static_cast<int64_t>(use.gradients), saturated(flops)};
 }
@@ -340,7 +368,7 @@ std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSi
   const OfRank of(*impl_, rank, sizes);
   const int64_t states = of.state_bytes();
   std::vector<MemoryMoment> moments;
-  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes)) {
+  for (const runtime::MemoryMoment& moment : runtime::memory_over_time(of.programs, of.rank, of.sizes, impl_->sizing)) {
     const auto activations = static_cast<int64_t>(moment.use.activations),
                gradients = static_cast<int64_t>(moment.use.gradients);
     moments.push_back({moment.operation, states, activations, gradients,

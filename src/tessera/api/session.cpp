@@ -5,6 +5,7 @@
 
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/pages.h"
 #include "tessera/launch/engines.h"
 #include "tessera/launch/flight_record.h"
 #include "tessera/launch/handshake.h"
@@ -43,6 +44,8 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   if (options.connection) {
     result.connected = options.connection->impl().world;
     result.machine_ranks = options.connection->launch().local_size;
+    if (result.memory_limit == 0 && result.machine_ranks > 1)
+      result.memory_limit = machine_memory() / static_cast<size_t>(result.machine_ranks);
     result.loaded = [&weights](comm::Communicator& everyone) {
       if (weights) weights->compare(everyone);
     };

@@ -35,7 +35,7 @@ std::string with_stored_states(const Mesh& mesh, const std::string& presets, con
 }
 
 std::vector<Change> changes(const Fitting& fitting) {
-  const bool holds = fitting.plan.recompute.empty() || fitting.plan.recompute == "none";
+  const bool holds = fitting.plan.recompute != "full" && fitting.plan.recompute != "auto";
   std::vector<Change> all;
   if (holds) all.push_back({"--recompute=auto", "full", "", 0});
   constexpr int kMostParts = 16;

@@ -463,6 +463,15 @@ SessionOptions RunOptions::session(const Console& console) const {
   return options;
 }
 
+RunSettings RunOptions::planned(const Console& console, bool runs) const {
+  RunSettings settings;
+  settings.threads_per_rank = runs || threads > 0 ? threads : 1;
+  if (console.connection) settings.machine_ranks = console.connection->launch().local_size;
+  settings.overlap = !no_overlap;
+  settings.prefetch = prefetch;
+  return settings;
+}
+
 CLI::Validator non_negative() {
   auto check = [](const std::string& text) {
     double number = 0;

@@ -144,6 +144,8 @@ struct RunOptions {
   }
   /// The console must outlive the sessions.
   SessionOptions session(const Console& console) const;
+  /// The same for what is planned. Where nothing runs, a rank has one thread unless --threads says another number.
+  RunSettings planned(const Console& console, bool runs) const;
 
   int threads = 0;
   bool no_overlap = false;

@@ -91,9 +91,11 @@ class Train : public Command {
                    const Plan& plan) {
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiling{{}, dump_.observer(console), plan_.topology()};
+    compiling.run = run_.planned(console, !options_.dry_run);
     compiling.memory_limit = run_.memory.bytes();
     if (!options_.dry_run) {
-      if (compiling.memory_limit == 0) compiling.memory_limit = machine_memory();
+      const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
+      if (compiling.memory_limit == 0) compiling.memory_limit = machine_memory() / static_cast<size_t>(here);
       if (!console.connection) compiling.memory_limit /= static_cast<size_t>(mesh.size());
     }
     try {

@@ -194,7 +194,8 @@ MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, c
     const auto found = class_of.find(state.tensor.name);
     (found == class_of.end() ? other_states : *found->second) += state.bytes;
   }
-  const RankFigures figures = program.figures(0);
+  const auto largest = std::max_element(peaks.begin(), peaks.end());
+  const RankFigures figures = program.figures(largest - peaks.begin());
   activations = figures.activation_bytes;
   gradients = figures.gradient_bytes;
   buffers = peak - parameters - optimizer - other_states - activations - gradients;

@@ -186,7 +186,14 @@ void infer_attention_gradient(Node& node) {
     if (!mask.empty()) allowed.back() = mask.back();
     require_broadcast_to(node, kMask, "the mask", allowed);
   }
-  for (size_t i : {size_t{kResult}, size_t{kOfResult}}) require_rank(node, i, "the result", 4);
+  const Shape result{dims.batch, dims.heads, dims.queries, dims.value_width};
+  for (const auto& [operand, what] :
+       {std::pair(kResult, "the result"), std::pair(kOfResult, "the result's gradient")}) {
+    const Shape& given = require_rank(node, operand, what, 4);
+    for (size_t d = 0; d < 4; ++d)
+      require_equal(node, given[d], result[d], fmt::format("dimension {} of {}", d, what),
+                    "that of Attention's result");
+  }
   set_result(node, 0, dtype, shape_of(node, kQuery));
   set_result(node, 1, dtype, per_query_head(dims, dims.width));
   set_result(node, 2, dtype, per_query_head(dims, dims.value_width));
@@ -223,10 +230,12 @@ Expr attention_gradient_flops(const Node& node) {
 }
 
 std::vector<Value*> attention_gradient_body(NodeBuilder& b, const Node& node) {
-  const auto gradients = attention_gradients(b, node,
-                                             {node.input(kQuery), node.input(kKey), node.input(kValue),
-                                              node.input(kMask), node.input(kResult), node.input(kOfResult)});
-  return {gradients.q, gradients.k, gradients.v};
+  // As the kernel, with scores and sums in float32.
+  const DType dtype = node.input(kQuery)->dtype();
+  const auto wide = [&](size_t operand) { return b.cast(node.input(operand), DType::float32); };
+  const auto gradients = attention_gradients(
+      b, node, {wide(kQuery), wide(kKey), wide(kValue), node.input(kMask), wide(kResult), wide(kOfResult)});
+  return {b.cast(gradients.q, dtype), b.cast(gradients.k, dtype), b.cast(gradients.v, dtype)};
 }
 
 // --- RotaryEmbedding

@@ -6,10 +6,10 @@
 /// operators that are their bodies (OpDef::body).
 ///
 ///   AttentionGradient (Q, K, V, attn_mask?, Y, dY) → dQ, dK, dV
-///     scale, is_causal, left_window_size, right_window_size as Attention has them; Y is its result. Q, Y, dY and dQ
-///     are [batch, heads, queries, width], K and V [batch, key heads, keys, width], dK and dV [batch, heads, keys,
-///     width]: of each query head on its own, so that heads can be split however they share keys. The scores are never
-///     in memory as a whole.
+///     scale, softcap, is_causal, left_window_size, right_window_size as Attention has them; Y is its result. Q, Y, dY
+///     and dQ are [batch, heads, queries, width], K and V [batch, key heads, keys, width], dK and dV [batch, heads,
+///     keys, width]: of each query head on its own, so that heads can be split however they share keys. The scores are
+///     never in memory as a whole.
 namespace tessera::ops {
 
 inline constexpr std::string_view kGradientDomain = "tessera";

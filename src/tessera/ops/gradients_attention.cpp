@@ -79,12 +79,12 @@ double scale_of(const Node& node, const Expr& width) {
 bool has_operator(const GradientBuilder& b) {
   const DType dtype = b.x(kQuery)->dtype();
   const bool computed = dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16;
-  return computed && !b.wants(kMask) && b.node.get_float("softcap", 0) == 0;
+  return computed && !b.wants(kMask);
 }
 
 AttentionGradients by_operator(GradientBuilder& b, const AttentionBackward& forward) {
   std::vector<Attribute> attributes;
-  for (const char* name : {"scale", "is_causal", "left_window_size", "right_window_size"})
+  for (const char* name : {"scale", "softcap", "is_causal", "left_window_size", "right_window_size"})
     if (const Attribute* attribute = b.node.find_attribute(name)) attributes.push_back(*attribute);
   const auto results = b.emit_all(kGradientDomain, "AttentionGradient",
                                   {forward.q, forward.k, forward.v, forward.mask, forward.y, forward.g}, attributes, 3);

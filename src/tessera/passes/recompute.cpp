@@ -7,9 +7,11 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/flow.h"
 #include "tessera/ir/glob.h"
 #include "tessera/ops/op.h"
 #include "tessera/passes/forward.h"
@@ -27,6 +29,34 @@ constexpr std::string_view kStage = "recompute";
 /// tenth of one that comes over a link.
 constexpr double kFlopsPerByte = 10, kBytesPerLinkByte = 10;
 
+bool is_same(const Value* a, const Value* b);
+
+bool have_same_attributes(const Node& a, const Node& b) {
+  return std::equal(a.attributes.begin(), a.attributes.end(), b.attributes.begin(), b.attributes.end(),
+                    [](const Attribute& one, const Attribute& other) {
+                      return one.name == other.name &&
+                             std::visit(
+                                 [](const auto& x, const auto& y) {
+                                   using X = std::decay_t<decltype(x)>;
+                                   if constexpr (std::is_same_v<X, std::decay_t<decltype(y)>> && requires { x == y; })
+                                     return static_cast<bool>(x == y);
+                                   else
+                                     return false;
+                                 },
+                                 one.value, other.value);
+                    });
+}
+
+/// Whether two values are one, or equal nodes make them of the same values.
+bool is_same(const Value* a, const Value* b) {
+  if (a == b) return true;
+  if (!a || !b || !a->producer || !b->producer || a->producer == b->producer) return false;
+  const Node &first = *a->producer, &second = *b->producer;
+  return first.op_type == second.op_type && first.domain == second.domain && first.outputs.size() == 1 &&
+         second.outputs.size() == 1 && have_same_attributes(first, second) &&
+         std::equal(first.inputs.begin(), first.inputs.end(), second.inputs.begin(), second.inputs.end(), is_same);
+}
+
 class Recomputation {
  public:
   Recomputation(Program& program, const Recompute& which)
@@ -34,6 +64,7 @@ class Recomputation {
     for (size_t s = 0; s < forward_.segments().size(); ++s)
       for (const Node* node : forward_.segments()[s].nodes) segment_of_[node] = s;
     matched_.resize(which.patterns.size());
+    note_gathered();
   }
 
   std::string run() {
@@ -47,6 +78,11 @@ class Recomputation {
     require_matches();
     spmd::erase_dead(program_);
     if (all.nodes == 0) return "recomputation: no operator runs again, since that would free nothing";
+    if (all.freed <= 0)
+      return fmt::format(
+          "recomputation: {} operators run again, which frees nothing: what they read is held instead, and is {} "
+          "larger",
+          all.nodes, text_of(-all.freed));
     return fmt::format("recomputation: {} operators run again, so that {} less are held for the backward pass",
                        all.nodes, text_of(all.freed));
   }
@@ -77,10 +113,46 @@ class Recomputation {
            (forward_.is_activation(operand) || !forward_.depends_on_input(operand));
   }
 
-  // Whether later nodes read the value itself, held, rather than a copy.
+  // Communicated states: what each rank gathers of its stored parts. It stays gathered where the forward and backward
+  // pass share it, and where that is asked for.
+  void note_gathered() {
+    std::unordered_map<const Value*, bool> communicated;
+    std::set<const Value*> kept;
+    const auto is_kept = [&](const Value* value) {
+      if (!value) return false;
+      if (value->kind == ValueKind::state)
+        return std::any_of(which_.keep_gathered.begin(), which_.keep_gathered.end(),
+                           [&](const std::string& pattern) { return glob_matches(pattern, program_.name_of(value)); });
+      return kept.contains(value);
+    };
+    for (const auto& node : graph_.nodes()) {
+      const size_t position = position_.size();
+      position_[node.get()] = position;
+      bool is = node->domain == spmd::kCommDomain;
+      for (const Value* operand : node->inputs) {
+        const auto known = communicated.find(operand);
+        is = is || (known != communicated.end() && known->second);
+      }
+      const bool of_kept = std::any_of(node->inputs.begin(), node->inputs.end(), is_kept);
+      for (Value* result : node->outputs) {
+        if (!result || forward_.depends_on_input(result)) continue;
+        communicated[result] = is;
+        if (of_kept) kept.insert(result);
+        if (is && forward_.contains(node.get()) &&
+            (of_kept || std::any_of(result->uses.begin(), result->uses.end(),
+                                    [&](const Use& use) { return !forward_.contains(use.node); })))
+          kept_gathered_.insert(result);
+        if (is && !forward_.contains(node.get())) gathered_later_.emplace_back(result, position + 1);
+      }
+    }
+    for (const auto& region : flow::flow_of(graph_).region_of) in_regions_.insert(region.first);
+  }
+
+  // Whether later nodes read the value itself, held, rather than a copy. No kinds: all values are held.
   bool is_held(const Value* value, const std::vector<Kind>& kinds) const {
     const Node* maker = value->producer;
-    if (!maker || !forward_.contains(maker)) return true;
+    if (kinds.empty() || !maker || !forward_.contains(maker)) return true;
+    if (kept_gathered_.contains(value) || maker->domain == flow::kDomain || in_regions_.contains(maker)) return true;
     if (which_.kind == Kind::by_name) return !is_named(*value);
     const auto segment = segment_of_.find(maker);
     if (segment == segment_of_.end() || forward_.segments()[segment->second].last) return true;
@@ -170,8 +242,7 @@ class Recomputation {
   }
 
   Figures figures(const std::vector<Kind>& kinds) const {
-    const std::vector<Kind> none(kinds.size(), Kind::none);
-    const Needs before = needs(none), after = needs(kinds);
+    const Needs before = needs({}), after = needs(kinds);
     Figures result;
     for (const Value* home : before.held) result.freed += live_.of(home);
     for (const Value* home : after.held) result.freed -= live_.of(home);
@@ -192,7 +263,7 @@ class Recomputation {
     return figures(alone);
   }
 
-  // The choices of segments that free enough for the least cost; all in full, if nothing frees enough.
+  // The choices of segments that free enough for the least cost; those that free most, if nothing frees enough.
   void choose() {
     const size_t count = kinds_.size();
     kinds_.assign(count, Kind::none);
@@ -212,7 +283,11 @@ class Recomputation {
       }
       sum += most;
     }
-    if (which_.bytes_to_free >= sum) return kinds_.assign(count, Kind::full);
+    const auto free_most = [&] {
+      for (size_t s = 0; s < count; ++s)
+        if (!choices[s].empty()) kinds_[s] = choices[s].back().kind;
+    };
+    if (which_.bytes_to_free >= sum) return free_most();
     constexpr size_t kUnits = 4096;
     const double unit = sum / kUnits;
     // Freed bytes are rounded down, and those to free up: the choice frees enough.
@@ -240,7 +315,7 @@ class Recomputation {
       least = std::move(next);
     }
     size_t at = wanted;
-    while (least[at] == kNever) --at;
+    if (least[at] == kNever) return free_most();  // rounded down, nothing is enough
     for (size_t s = count; s-- > 0;) {
       const auto [choice, before] = from[s][at];
       if (choice >= 0) kinds_[s] = choices[s][static_cast<size_t>(choice)].kind;
@@ -264,6 +339,7 @@ class Recomputation {
     if (is_held(value, kinds_)) return value;
     if (const auto known = copies_.find(value); known != copies_.end()) return known->second;
     const Node& first = *value->producer;
+    if (Value* gathered = gathered_before(value, before)) return copies_[value] = gathered;
     auto copy = std::make_unique<Node>(first);
     if (!copy->name.empty()) copy->name += ".again";
     for (Value*& operand : copy->inputs)
@@ -278,7 +354,25 @@ class Recomputation {
       result = twin;
     }
     graph_.adopt_node(std::move(copy), before);
+    replace_gathered(copies_.at(value), before);
     return copies_.at(value);
+  }
+
+  // What the backward pass has gathered of the same state by then.
+  Value* gathered_before(const Value* value, const Node* before) const {
+    for (const auto& [other, at] : gathered_later_)
+      if (at <= position_.at(before) && is_same(other, value)) return other;
+    return nullptr;
+  }
+
+  // What the backward pass gathers of the same state afterwards is there now.
+  void replace_gathered(Value* made, const Node* before) {
+    for (auto& [other, at] : gathered_later_) {
+      if (!is_same(other, made)) continue;
+      graph_.replace_uses(other, made);
+      other = made;
+      at = position_.at(before);
+    }
   }
 
   void require_matches() const {
@@ -298,6 +392,10 @@ class Recomputation {
   const Recompute& which_;
   const LiveBytes live_;
   const Forward forward_;
+  std::unordered_map<const Node*, size_t> position_;       // in the program as it came
+  std::set<const Value*> kept_gathered_;                   // by the forward pass, for the backward pass, too
+  std::vector<std::pair<Value*, size_t>> gathered_later_;  // in the backward pass, and from where on
+  std::set<const Node*> in_regions_;                       // of loops and branches
   std::unordered_map<const Node*, size_t> segment_of_;
   std::vector<Kind> kinds_;  // by segment
   mutable std::vector<bool> matched_;

@@ -22,8 +22,9 @@ struct Recompute {
     by_cost,  ///< of each segment none, selective or full: what frees enough bytes for the least time
   };
   Kind kind = Kind::none;
-  std::vector<std::string> patterns;  ///< of results: `*` matches any characters
-  double bytes_to_free = 0;           ///< by_cost: of what is held when the backward pass begins
+  std::vector<std::string> patterns;       ///< of results: `*` matches any characters
+  double bytes_to_free = 0;                ///< by_cost: of what is held when the backward pass begins
+  std::vector<std::string> keep_gathered;  ///< patterns of states whose gathered form is held in any case
 
   /// "none" or nothing, "selective", "full", "auto:BYTES" (by_cost, to free so many), or patterns with commas between
   /// them. A user error for anything else.

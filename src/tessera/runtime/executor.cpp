@@ -201,41 +201,53 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
   return {bytes.begin(), bytes.end()};
 }
 
+namespace {
+
+// A rank's plan where nothing runs.
+struct SizedRank {
+  SizedRank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
+            const ExecutorOptions& options)
+      : threads(team_size(options.threads_per_rank,
+                          options.machine_ranks > 0 ? options.machine_ranks : programs->mesh().size())),
+        device(device::make_device(options.device)),
+        state(programs->mesh(), rank, threads, nullptr, states, device),
+        plan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}) {}
+
+  int threads;
+  std::shared_ptr<device::Device> device;
+  RankStates states;
+  RankState state;
+  RankPlan plan;
+};
+
+}  // namespace
+
 std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
                                  const ExecutorOptions& options) {
-  RankStates states;
-  const int threads =
-      team_size(options.threads_per_rank, options.machine_ranks > 0 ? options.machine_ranks : programs->mesh().size());
-  const auto device = device::make_device(options.device);
-  const std::string init = machine_text_of_init(*programs, rank, threads, device);
-  RankState state(programs->mesh(), rank, threads, nullptr, states, device);
-  const std::string step =
-      RankPlan(state, programs, symbols, {options.keep_all, options.overlap, options.prefetch}).text();
+  const SizedRank sized(programs, rank, symbols, options);
+  const std::string init = machine_text_of_init(*programs, rank, sized.threads, sized.device);
+  const std::string step = sized.plan.text();
   return init.empty() ? step : "init, which runs once:\n" + init + "\nstep:\n" + step;
 }
 
 MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                         size_t limit) {
-  RankStates states;
-  RankState state(programs->mesh(), rank, 1, nullptr, states);
-  RankPlan plan(state, programs, symbols, {});
-  MemoryUse use = arena_use(plan.machine(), programs->of(rank));
-  use.peak = state.peak_bytes(plan.arena_bytes());
-  if (limit > 0)
-    device::MemoryLimit(limit).require_plan(use.peak, [&] {
-      std::vector<device::NamedBytes> pieces = plan.pieces();
-      pieces.push_back({"weights", state.state_bytes()});
+                         const ExecutorOptions& options) {
+  SizedRank sized(programs, rank, symbols, options);
+  MemoryUse use = arena_use(sized.plan.machine(), programs->of(rank));
+  use.peak = sized.state.peak_bytes(sized.plan.arena_bytes());
+  if (options.memory_limit > 0)
+    device::MemoryLimit(options.memory_limit).require_plan(use.peak, [&] {
+      std::vector<device::NamedBytes> pieces = sized.plan.pieces();
+      pieces.push_back({"weights", sized.state.state_bytes()});
       return pieces;
     });
   return use;
 }
 
 std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
-                                           const Symbols& symbols) {
-  RankStates states;
-  RankState state(programs->mesh(), rank, 1, nullptr, states);
-  RankPlan plan(state, programs, symbols, {});
-  const bind::MachineProgram& machine = plan.machine();
+                                           const Symbols& symbols, const ExecutorOptions& options) {
+  SizedRank sized(programs, rank, symbols, options);
+  const bind::MachineProgram& machine = sized.plan.machine();
   const std::vector<MemoryUse> arena = arena_over_time(machine, programs->of(rank));
   std::vector<MemoryMoment> moments;
   for (size_t a = 0; a < machine.actions->size(); ++a) {
@@ -243,7 +255,7 @@ std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankProgr
     MemoryMoment& moment = moments.emplace_back();
     moment.operation = fmt::format("{}{} '{}'", info.started >= 0 ? "wait for " : "", info.op, info.name);
     moment.use = arena[a];
-    moment.use.peak += machine.staging_bytes + state.state_bytes();
+    moment.use.peak += machine.staging_bytes + sized.state.state_bytes();
   }
   return moments;
 }

@@ -119,12 +119,12 @@ std::string machine_text_of_rank(const std::shared_ptr<const RankPrograms>& prog
                                  const ExecutorOptions& options);
 
 /// What one rank needs at its peak, without running anything or connecting ranks: for plans of any mesh size. A user
-/// error if it is more than `limit`, unless that is 0.
+/// error if it is more than the options' memory_limit, unless that is 0.
 MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, int rank, const Symbols& symbols,
-                         size_t limit = 0);
+                         const ExecutorOptions& options);
 
 /// The same, by action.
 std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankPrograms>& programs, int rank,
-                                           const Symbols& symbols);
+                                           const Symbols& symbols, const ExecutorOptions& options);
 
 }  // namespace tessera::runtime

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tessera/kernels/cpu/attention_block.h"
+#include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
@@ -16,6 +17,7 @@
 //
 //     dV = Pᵀ·G      dS = P ∘ (G·Vᵀ - row)      dQ = scale·dS·K      dK = scale·dSᵀ·Q
 //
+// Where scores are capped, they are computed once more for the cap's derivative, which dS is multiplied by.
 // Only one block's scores are in memory at once.
 namespace tessera::kernels {
 namespace {
@@ -52,6 +54,7 @@ class AttentionGradientKernel : public Kernel {
     gradients_at_ = floats(attention_lanes * value_width_);
     weights_at_ = floats(keys * attention_lanes);
     scores_at_ = floats(attention_keys * attention_lanes);
+    if (shape.forward.softcap > 0) capped_at_ = floats(attention_keys * attention_lanes);
     of_queries_at_ = floats(attention_lanes * width_);
     if (!in_place(width_, shape.forward.width)) keys_at_ = floats(keys * width_), of_keys_at_ = floats(keys * width_);
     if (!in_place(value_width_, shape.forward.value_width))
@@ -129,6 +132,14 @@ class AttentionGradientKernel : public Kernel {
     store_rows(args, 2, batch, head, of_values, s.value_width, value_width_);
   }
 
+  // Scores as they are before the mask.
+  void scores_of(const Rows& keys, int64_t first, int64_t count, const float* turned_queries, int64_t lanes,
+                 float* scores) const {
+    const AttentionShape& s = shape_.forward;
+    attention_scores(keys.data + first * keys.stride, keys.stride, count, s.width, turned_queries, lanes, scores);
+    if (s.softcap > 0) attention_softcap(scores, count * lanes, s.softcap);
+  }
+
   void run_block(const AttentionBlock& block, const KernelArgs& args, const Rows& keys, const Rows& values,
                  const Rows& of_keys, const Rows& of_values, void* scratch) const {
     const AttentionShape& s = shape_.forward;
@@ -160,7 +171,7 @@ class AttentionGradientKernel : public Kernel {
         visit(first, std::min(attention_keys, lanes.end_key - first), weights + first * block.lanes);
     };
     for_each_tile([&](int64_t first, int64_t count, float* tile) {
-      attention_scores(keys.data + first * keys.stride, keys.stride, count, s.width, turned_queries, block.lanes, tile);
+      scores_of(keys, first, count, turned_queries, block.lanes, tile);
       blocks_.apply_mask(block, lanes, first, count, tile);
       attention_most(tile, count, block.lanes, most.data());
     });
@@ -172,6 +183,11 @@ class AttentionGradientKernel : public Kernel {
       attention_scores(values.data + first * values.stride, values.stride, count, s.value_width, turned_gradients,
                        block.lanes, scores);
       attention_score_gradients(tile, scores, count, block.lanes, sums.data(), row_sums.data(), s.scale);
+      if (s.softcap > 0) {
+        float* capped = scratch_at<float>(scratch, capped_at_);
+        scores_of(keys, first, count, turned_queries, block.lanes, capped);
+        attention_softcap_gradient(scores, capped, count * block.lanes, s.softcap);
+      }
       if (of_values.data)
         attention_add_outer(tile, count, block.lanes, block.rows, gradients, value_width_,
                             of_values.data + first * of_values.stride, of_values.stride);
@@ -194,8 +210,15 @@ class AttentionGradientKernel : public Kernel {
   int64_t width_, value_width_;  // padded to whole vectors
   ScratchPlan own_;              // of one thread
   size_t turned_queries_at_ = 0, queries_at_ = 0, turned_gradients_at_ = 0, gradients_at_ = 0, weights_at_ = 0,
-         scores_at_ = 0, of_queries_at_ = 0, keys_at_ = 0, values_at_ = 0, of_keys_at_ = 0, of_values_at_ = 0;
+         scores_at_ = 0, capped_at_ = 0, of_queries_at_ = 0, keys_at_ = 0, values_at_ = 0, of_keys_at_ = 0,
+         of_values_at_ = 0;
 };
+
+void require_heads(const Node& node, const TensorDesc& desc, const Dims& wanted, std::string_view what) {
+  const bool is_empty = desc.count() == 0 && count_of(wanted) == 0;  // widths mean nothing then
+  if (desc.dims != wanted && !is_empty)
+    fail("kernel", "{}: {} has extents {}; they must be {}", node.label(), what, text_of(desc.dims), text_of(wanted));
+}
 
 std::unique_ptr<Kernel> prepare_attention_gradient(const PrepareContext& context) {
   const Node& node = context.node;
@@ -204,8 +227,16 @@ std::unique_ptr<Kernel> prepare_attention_gradient(const PrepareContext& context
       .node = node, .inputs = {in.begin(), in.begin() + kResult}, .outputs = {in.at(kResult)}, .known = {}};
   forward.threads = context.threads;
   GradientShape shape{.forward = attention_shape(forward), .g = heads_of(node, in.at(kOfResult), "").layout};
+  const AttentionShape& s = shape.forward;
+  for (GradientOperand operand : {kResult, kOfResult})
+    require_heads(node, in[operand], {s.batch, s.q_heads, s.queries, s.value_width},
+                  operand == kResult ? "the result" : "the result's gradient");
+  const std::array<Dims, 3> wanted = {Dims{s.batch, s.q_heads, s.queries, s.width},
+                                      {s.batch, s.q_heads, s.keys(), s.width},
+                                      {s.batch, s.q_heads, s.keys(), s.value_width}};
   for (size_t result = 0; result < shape.out.size(); ++result) {
     shape.wanted[result] = context.has_output(result);
+    if (shape.wanted[result]) require_heads(node, context.outputs[result], wanted[result], "a gradient");
     if (shape.wanted[result]) shape.out[result] = heads_of(node, context.outputs[result], "").layout;
   }
   const DType mask = context.has_input(kMask) ? in[kMask].dtype : DType::boolean;

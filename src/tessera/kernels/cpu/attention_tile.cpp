@@ -146,6 +146,15 @@ TESSERA_MULTIVERSION void score_gradients(float* __restrict weights, float* __re
   }
 }
 
+TESSERA_MULTIVERSION void softcap_gradient(float* __restrict products, const float* __restrict capped, int64_t count,
+                                           float cap) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const float share = capped[i] / cap;
+    products[i] *= 1 - share * share;
+  }
+}
+
 // Factors with which a product is added to what is there.
 constexpr auto ones = [] {
   std::array<float, attention_lanes> factors{};
@@ -189,6 +198,10 @@ void attention_weights(float* scores, int64_t count, int64_t lanes, const float*
 void attention_score_gradients(float* weights, float* products, int64_t count, int64_t lanes, const float* sums,
                                const float* row, float scale) {
   score_gradients(weights, products, count, lanes, sums, row, scale);
+}
+
+void attention_softcap_gradient(float* products, const float* capped, int64_t count, float cap) {
+  softcap_gradient(products, capped, count, cap);
 }
 
 void attention_add_outer(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* right,

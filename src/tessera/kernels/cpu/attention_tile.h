@@ -56,6 +56,9 @@ void attention_weights(float* scores, int64_t count, int64_t lanes, const float*
 void attention_score_gradients(float* weights, float* products, int64_t count, int64_t lanes, const float* sums,
                                const float* row, float scale);
 
+/// products ← products · (1 - (capped / cap)²), the derivative of attention_softcap where it gave `capped`.
+void attention_softcap_gradient(float* products, const float* capped, int64_t count, float cap);
+
 /// result [count, width], rows `result_stride` apart, += weights [count, lanes] · rows [rows, width] that are `width`
 /// apart; width a multiple of attention_vector.
 void attention_add_outer(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* right,
