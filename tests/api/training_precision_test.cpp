@@ -115,6 +115,54 @@ TEST_F(HalfPrecision, SmallGradientsArrive) {
   EXPECT_GT(std::abs(plain.norms[0] - wide.norms[0]), 0.01 * wide.norms[0]);
 }
 
+// The gradient of a weight that is read in parts, or through a mask, is made in float32: 2051 has no 16-bit form.
+TEST_F(HalfPrecision, GradientsOfWeightsAreNotRoundedOnTheirWay) {
+  const std::map<std::string, std::string> readings = {
+      {"whole", "  y = MatMul (x, w)\n"},
+      {"split",
+       "  a, c = Split <axis = 1, num_outputs = 2> (w)\n  p = MatMul (x, a)\n  q = MatMul (x, c)\n"
+       "  y = Concat <axis = 1> (p, q)\n"},
+      {"sliced",
+       "  zero = Constant <value = int64[1] {0}> ()\n  two = Constant <value = int64[1] {2}> ()\n"
+       "  four = Constant <value = int64[1] {4}> ()\n  one = Constant <value = int64[1] {1}> ()\n"
+       "  a = Slice (w, zero, two, one)\n  c = Slice (w, two, four, one)\n  p = MatMul (x, a)\n"
+       "  q = MatMul (x, c)\n  y = Concat <axis = 1> (p, q)\n"},
+      {"turned", "  t = Transpose (w)\n  z = Transpose (t)\n  y = MatMul (x, z)\n"},
+      {"masked",
+       "  open = Constant <value = bool[4] {1, 1, 1, 1}> ()\n  none = Constant <value = float {0}> ()\n"
+       "  m = Where (open, w, none)\n  y = MatMul (x, m)\n"},
+  };
+  for (const auto& [name, nodes] : readings) {
+    SCOPED_TRACE(name);
+    const Model model = this->model("g (float[b, 1] x) => (float[b, 4] y) <float[1, 4] w> {\n" + nodes + "}");
+    Training training;
+    training.loss = "mean";
+    training.optimizer = "sgd";
+    training.learning_rate = "4";
+    training.init = {{"w", "zeros"}};
+    training.loss_scale = "1";
+    for (const DType type : {DType::float16, DType::bfloat16}) {
+      training.compute = type;
+      // The mean's slope is 1/8 for each of 2 rows, and the rate takes its 4: w falls by (x0 + x1)·4/8.
+      Session session(program_of(model, training, {"dp=1", ""}), one_thread());
+      session.run({{"x", floats({2, 1}, {2048, 6})}});
+      const Tensor after = session.states().at("w");
+      for (float element : after.as<float>()) EXPECT_EQ(element, -(2048 + 6) / 2.0F);
+    }
+  }
+}
+
+TEST_F(HalfPrecision, AScaleStaysFinite) {
+  const Model model = this->model("g (float[4, 6] x) => (float[4, 5] y) <float[6, 5] w> {\n  y = MatMul (x, w)\n}");
+  Training training;
+  training.loss = "mean";
+  training.init = {{"w", "zeros"}};
+  training.loss_scale = "dynamic:init=1e38,interval=1";
+  Session session(program_of(model, training, {"dp=1", ""}), one_thread());
+  for (int i = 0; i < 4; ++i) session.run({{"x", floats({4, 6}, std::vector<float>(24, 1e-30F))}});
+  EXPECT_EQ(session.states().at("train.loss_scale").as<float>()[0], 1e38F);
+}
+
 TEST_F(HalfPrecision, AnOverflowOnOneRankSkipsTheStepOnAll) {
   const Model model = this->model(R"(
 g (float[6, 6] x) => (float[6, 4] y) <float[6, 6] first, float[6, 4] last> {

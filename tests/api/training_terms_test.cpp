@@ -154,6 +154,42 @@ two (float[b, 6] x) => (float[b, 5] y, float[b, 4] z) <float[6, 8] up, float[8, 
     }
 }
 
+TEST_F(Terms, OfOneTensorHaveLabelsOfTheirOwn) {
+  const Model model = this->model("g (float[b, 6] x) => (float[b, 5] y) <float[6, 5] w> {\n  y = MatMul (x, w)\n}");
+  Training training = with_loss("mse:y,labels=near + 3*mse:y,labels=far");
+  training.optimizer = "sgd";
+  const Tensor near = scattered({4, 5}, 2), far = scattered({4, 5}, 3);
+  Session session(program_of(model, training, {"dp=2", ""}), one_thread());
+  const Tensors made = session.run({{"x", scattered({4, 6}, 1)}, {"near", near}, {"far", far}});
+  EXPECT_FLOAT_EQ(made.at("loss").as<float>()[0],
+                  made.at("loss.mse.y.near").as<float>()[0] + 3 * made.at("loss.mse.y.far").as<float>()[0]);
+}
+
+TEST_F(Terms, DoNotShareLabelsThatFitOneOfThemOnly) {
+  const Model model = this->model(R"(
+g (float[b, 6] x) => (float[b, 5] y, float[b, 1] z, float[b, 2, 5] s, float[b, 2] v) <
+    float[6, 5] a, float[6, 1] c, float[6, 10] d, float[6, 2] e> {
+  y = MatMul (x, a)
+  z = MatMul (x, c)
+  wide = MatMul (x, d)
+  shape = Constant <value = int64[3] {0, 2, 5}> ()
+  s = Reshape (wide, shape)
+  v = MatMul (x, e)
+})");
+  const auto refusal = [&](const std::string& loss) {
+    try {
+      training_step(model, with_loss(loss));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal("mse:y+mse:z"), AllOf(HasSubstr("element with element"), HasSubstr("labels=INPUT")));
+  EXPECT_THAT(refusal("bce-with-logits:z+mse:y"), HasSubstr("element with element"));
+  EXPECT_THAT(refusal("cross-entropy:s+mse:v"), AllOf(HasSubstr("int64"), HasSubstr("labels=INPUT")));
+  EXPECT_EQ(refusal("cross-entropy:s+mse:v,labels=values"), "accepted");
+}
+
 TEST_F(Terms, OfAnEvaluationAddUpOverBatches) {
   const Model model = this->model(kExperts, 1);
   const Training training = with_loss("cross-entropy+0.5*z-loss+2*output:balance");
@@ -177,6 +213,7 @@ TEST_F(Terms, ThatNobodyKnowsAreRefused) {
   EXPECT_THAT(error_of("cross-entropy:label_smoothing=x"), HasSubstr("'label_smoothing=x'"));
   EXPECT_THAT(error_of("mse:labels=none"), HasSubstr("compares the output with labels"));
   EXPECT_EQ(error_of("1e+0*cross-entropy+1e-3*z-loss"), "");
+  EXPECT_EQ(error_of("cross-entropy + 0.1*z-loss"), "");
 }
 
 // Numbers without a dimension train if they are named.

@@ -246,6 +246,26 @@ g (float[b, 4] x) => (float[b, 3] y) <float[4, 3] w> {
   }
 }
 
+// What begins with random numbers, but does not train, is made where the search looks at it.
+TEST_F(TrainCommand, names_what_was_not_finite_beside_parameters_that_are_made) {
+  const std::string model = write_model(folder_, R"(
+g (float[b, 4] x) => (float[b, 3] y) <float[4, 3] w, float[3] limit> {
+  h = Log (x)
+  m = MatMul (h, w)
+  above = GreaterOrEqual (m, limit)
+  none = Constant <value = float {0}> ()
+  kept = Where (above, none, m)
+  y = Add (kept, m)
+})")
+                                .string();
+  write_npz(folder_ / "x.npz", {{"x", Tensor::of<float>(DType::float32, {1, 2, 4}, std::vector<float>(8, -1))},
+                                {"target", Tensor::zeros(DType::float32, {1, 2, 3})}});
+  const Ran ran =
+      tessera("train " + model + " --loss mse --labels target --init '*=constant:0.5' --data " + at("x.npz"));
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("the first tensor that is not finite is 'h', of Log 'h'"));
+}
+
 TEST_F(TrainCommand, stops_when_scaling_does_not_help) {
   const std::string model = write_model(folder_, R"(
 g (float[b, 4] x) => (float[b, 3] y) <float[4, 3] w> {

@@ -74,5 +74,31 @@ TEST(LowerPrecision, attributes_that_name_float32_follow) {
   EXPECT_EQ(graph.outputs[0]->dtype(), DType::float32);
 }
 
+// What float32 nodes read keeps its value; where their results become narrow, what was finite stays so.
+TEST(LowerPrecision, constants_of_float32_nodes_keep_their_value) {
+  for (const DType type : {DType::float16, DType::bfloat16}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* ids = graph.add_input("ids", {DType::int64, Shape{3}});
+    Value* positions = node(graph, "Cast", {ids}, "positions");
+    positions->producer->set("to", static_cast<int64_t>(DType::float32));
+    Value* large = graph.add_constant("large", Tensor::of<float>(DType::float32, {}, {1e6F}));
+    Value* lowest = graph.add_constant("lowest", Tensor::of<float>(DType::float32, {}, {-3.4028234e38F}));
+    Value* share = node(graph, "Div", {positions, large}, "share");
+    Value* mask = node(graph, "Mul", {positions, lowest}, "mask");
+    Value* x = input(graph, "x", {"3"});
+    graph.outputs = {node(graph, "Add", {x, share}, "y"), node(graph, "Add", {x, mask}, "z")};
+    fold(model);
+    lower_precision(model, type);
+    EXPECT_EQ(large->data.as<float>()[0], 1e6F);
+    EXPECT_EQ(lowest->data.as<float>()[0], -3.4028234e38F);
+    // z = x + Cast (Where (IsInf (mask), mask, Clip (mask))).
+    const Node* add = graph.outputs[1]->producer->inputs[0]->producer;
+    const Node* cast = add->inputs[1]->producer;
+    ASSERT_TRUE(cast->is("Cast"));
+    EXPECT_TRUE(cast->inputs[0]->producer->is("Where"));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/runtime/rank_programs.h"
 #include "tessera/training.h"
 
@@ -48,7 +49,7 @@ Elements elements_as(const Tensor& tensor) {
 }
 
 Elements elements_of(const Tensor& given) {
-  const Tensor tensor = aligned(given);
+  const Tensor tensor = aligned(made_whole(given));
   switch (tensor.dtype) {
     case DType::float32:
       return elements_as<float>(tensor);

@@ -82,8 +82,9 @@ TrainingData::TrainingData(const TrainOptions& options, const Model& model, cons
       wanted.samples.order = data::Order::once;
       wanted.samples.part = options.eval_data.empty() ? data::Part::held_out : data::Part::training;
     }
-    const auto classes =
-        std::find_if(terms.begin(), terms.end(), [&](const LossTerm& term) { return takes(term, labels); });
+    const auto classes = std::find_if(terms.begin(), terms.end(), [&](const LossTerm& term) {
+      return takes(term, labels) && term.label.starts_with("cross-entropy");
+    });
     if (classes != terms.end())
       wanted.samples.vocabulary = vocabulary_of(model, classes->tensor.empty() ? training.output : classes->tensor);
     if (!options.separator.empty()) wanted.samples.separator = data::parse_separator(options.separator);

@@ -65,8 +65,7 @@ class Backward {
       while (!wanted[i]) ++i;
       fail("gradient",
            "{} has no gradient, and the loss depends on {} through it; freeze what trains there, or take the path out "
-           "of "
-           "the loss",
+           "of the loss",
            node.label(), path_to(node.inputs[i]));
     }
     GradientBuilder builder(graph_, node, std::move(of_results), std::move(wanted));

@@ -53,7 +53,7 @@ class PrecisionLowering {
 
   void run() {
     mark();
-    clamp_constants();
+    mark_beyond();
     for (Node* node : nodes_of(graph_))
       if (is_heavy(*node)) lower(*node);
     restore_outputs();
@@ -84,25 +84,49 @@ class PrecisionLowering {
            std::any_of(node.inputs.begin(), node.inputs.end(), heavy);
   }
 
-  // A mask's lowest float32 would become an infinity in a Cast, also with a score added to it; and what keeps a divisor
-  // from zero would become zero.
-  void clamp_constants() {
-    const auto [least, largest] = range_of(compute_);
-    const auto clamped = [&](float element) {
-      const float size = std::abs(element);
-      if (std::isfinite(element) && size > largest) return std::copysign(largest / 2, element);
-      return size > 0 && size < least ? std::copysign(least, element) : element;
-    };
-    for (Value* value : graph_.values_of(ValueKind::constant)) {
-      if (value->dtype() != DType::float32) continue;
-      auto elements = value->data.as<float>();
-      if (std::none_of(elements.begin(), elements.end(), [&](float e) { return std::isfinite(e) && clamped(e) != e; }))
-        continue;
-      std::vector<float> within;
-      within.reserve(elements.size());
-      for (float element : elements) within.push_back(clamped(element));
-      value->data = Tensor::of(DType::float32, value->data.dims, within);
+  // What stays float32, and is made of finite constants that a 16-bit float cannot hold: a mask of the lowest float32.
+  void mark_beyond() {
+    const float largest = range_of(compute_).largest;
+    for (const Value* value : graph_.values_of(ValueKind::constant)) {
+      if (!is_float32(value)) continue;
+      const Tensor held = aligned(value->data);
+      const auto elements = held.as<float>();
+      if (std::any_of(elements.begin(), elements.end(),
+                      [&](float e) { return std::isfinite(e) && std::abs(e) > largest; }))
+        beyond_.insert(value);
     }
+    for (const auto& node : graph_.nodes())
+      if (std::any_of(node->inputs.begin(), node->inputs.end(),
+                      [&](const Value* operand) { return beyond_.contains(operand); }))
+        for (const Value* result : node->outputs)
+          if (is_float32(result) && !heavy_.contains(result)) beyond_.insert(result);
+  }
+
+  // A mask's lowest float32 would become an infinity, also with a score added to it; and what keeps a divisor from zero
+  // would become zero.
+  Tensor within_range(const Tensor& stored) const {
+    const auto [least, largest] = range_of(compute_);
+    const Tensor held = aligned(stored);
+    std::vector<float> within;
+    within.reserve(static_cast<size_t>(held.count()));
+    for (float element : held.as<float>()) {
+      const float size = std::abs(element);
+      if (std::isfinite(element) && size > largest) element = std::copysign(largest / 2, element);
+      if (size > 0 && size < least) element = std::copysign(least, element);
+      within.push_back(element);
+    }
+    return Tensor::of(DType::float32, held.dims, within);
+  }
+
+  // The same of what a run computes; infinities stay.
+  Value* within_range(Value* value, const Node& before) {
+    if (!beyond_.contains(value)) return value;
+    const float bound = range_of(compute_).largest / 2;
+    Value* clipped =
+        emit(graph_, "Clip",
+             {value, graph_.constant_scalar(DType::float32, -bound), graph_.constant_scalar(DType::float32, bound)},
+             &before);
+    return emit(graph_, "Where", {emit(graph_, "IsInf", {value}, &before), value, clipped}, &before);
   }
 
   void lower(Node& node) {
@@ -124,10 +148,10 @@ class PrecisionLowering {
       // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
       known = graph_.add_state(value->name + suffix_, narrowed(value->data, compute_));
     } else if (value->kind == ValueKind::constant) {
-      known = graph_.add_constant(value->name, narrowed(value->data, compute_));
+      known = graph_.add_constant(value->name, narrowed(within_range(value->data), compute_));
     } else {
-      known = emit(graph_, "Cast", {value}, &before, {attribute("to", static_cast<int64_t>(compute_))},
-                   value->name + suffix_);
+      known = emit(graph_, "Cast", {within_range(value, before)}, &before,
+                   {attribute("to", static_cast<int64_t>(compute_))}, value->name + suffix_);
     }
     return known;
   }
@@ -155,7 +179,7 @@ class PrecisionLowering {
   Graph& graph_;
   DType compute_;
   std::string suffix_;  // of the names of narrow forms
-  std::set<const Value*> heavy_;
+  std::set<const Value*> heavy_, beyond_;
   std::map<Value*, Value*> narrow_;
 };
 

@@ -107,7 +107,7 @@ Value* take_parameter(const Graph& graph, std::string_view type, const Shape& sh
 }
 
 Value* ones(Graph& graph, DType dtype, const Shape& shape, const Node* before) {
-  if (dtype != DType::float32 && dtype != DType::float64 && dtype != DType::bfloat16) return nullptr;
+  if (!is_float(dtype) || bits_of(dtype) < 16) return nullptr;
   return expanded(graph, graph.constant_scalar(dtype, 1), shape, before);
 }
 

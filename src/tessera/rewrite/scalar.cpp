@@ -10,7 +10,7 @@ namespace {
 
 bool is_computable(DType dtype) {
   return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::int64 || dtype == DType::int32 ||
-         dtype == DType::boolean || dtype == DType::bfloat16;
+         dtype == DType::boolean || dtype == DType::bfloat16 || dtype == DType::float16;
 }
 
 /// A single element computed from single elements, in the result's precision; nullopt if it is not folded.

@@ -162,12 +162,20 @@ class Filling : public ElementMaker {
   double base_ = 0, scale_ = 0;
 };
 
+// Statistics and tables, which operators read as given.
+bool is_read_as_given(const Value& parameter) {
+  return !parameter.uses.empty() && std::all_of(parameter.uses.begin(), parameter.uses.end(), [](const Use& use) {
+    const std::vector<size_t>& untrained = ops::op_of(*use.node).untrained;
+    return std::find(untrained.begin(), untrained.end(), use.index) != untrained.end();
+  });
+}
+
 }  // namespace
 
 void initialize(Graph& graph, const InitRules& rules, uint64_t seed) {
   std::vector<bool> matched(rules.size());
   for (Value* parameter : graph.values_of(ValueKind::state)) {
-    if (!parameter->changing) continue;
+    if (!parameter->changing || is_read_as_given(*parameter)) continue;
     bool first = true;
     for (size_t r = 0; r < rules.size(); ++r) {
       if (!glob_matches(rules[r].first, parameter->name)) continue;

@@ -107,6 +107,12 @@ Value* Loss::sum(NodeBuilder& build, Value* output, Value* labels) const {
   Value* x = wide(build, output);
   if (!is_float(x->dtype()))
     fail("loss", "the output '{}' is {}; a loss takes floats", output->name, name_of(output->dtype()));
+  const bool by_element = kind_ == Kind::squared_error || kind_ == Kind::binary_with_logits || kind_ == Kind::binary;
+  if (by_element && labels->shape() != x->shape())
+    fail("loss",
+         "the labels '{}' are {}, the output '{}' {}; {} compares element with element, so name labels of its own with "
+         "labels=INPUT",
+         labels->name, to_string(labels->shape()), output->name, to_string(output->shape()), name_);
   switch (kind_) {
     case Kind::output:
       if (x->rank() > 1 || (x->rank() == 1 && !x->shape()[0].is(1)))
@@ -213,7 +219,9 @@ Value* Loss::divisor(NodeBuilder& build, const Value& output, Value* labels, int
   return build.scalar(type, labels ? elements_of(labels->shape()) : elements_of(shape) * parts);
 }
 
-std::vector<Loss> losses_of(const std::string& spec) {
+std::vector<Loss> losses_of(const std::string& given) {
+  std::string spec = given;
+  std::erase(spec, ' ');
   std::vector<Loss> terms;
   size_t begin = 0;
   for (size_t at = 0; at <= spec.size(); ++at) {
@@ -221,6 +229,12 @@ std::vector<Loss> losses_of(const std::string& spec) {
     terms.emplace_back(spec.substr(begin, at - begin));
     begin = at + 1;
   }
+  // Terms that differ by their labels alone are called by these, too.
+  std::vector<size_t> by_labels;
+  for (size_t i = 0; i < terms.size(); ++i)
+    for (size_t j = 0; j < terms.size(); ++j)
+      if (terms[i].label() == terms[j].label() && terms[i].labels() != terms[j].labels()) by_labels.push_back(i);
+  for (size_t i : by_labels) terms[i].name_labels();
   for (size_t i = 0; i < terms.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (terms[i].label() == terms[j].label())

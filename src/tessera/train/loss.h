@@ -31,7 +31,11 @@ class Loss {
   const std::string& tensor() const { return tensor_; }  ///< empty: the step's output
   const std::string& labels() const { return labels_; }  ///< empty: the step's labels
   /// "z-loss.logits": what it is called beside other terms.
-  std::string label() const { return tensor_.empty() ? name_ : name_ + "." + tensor_; }
+  std::string label() const {
+    return name_ + (tensor_.empty() ? "" : "." + tensor_) + (names_labels_ ? "." + labels_ : "");
+  }
+  /// Adds its labels, if it names its own, to what it is called: "mse.y.target".
+  void name_labels() { names_labels_ = !labels_.empty(); }
 
   /// Whether it compares the output with something given.
   bool takes_labels() const;
@@ -53,6 +57,7 @@ class Loss {
   std::string name_, tensor_, labels_;
   double weight_ = 1, smoothing_ = 0;
   int64_t ignored_ = -100;
+  bool names_labels_ = false;
 };
 
 /// The terms of a sum: "cross-entropy+1e-4*z-loss+0.01*output:aux_loss". Throws a user error for what Loss does not

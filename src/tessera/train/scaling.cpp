@@ -42,7 +42,10 @@ std::vector<std::pair<Value*, Value*>> Scaling::next(Value* good) {
   if (!dynamic_) return {};
   Value* count = build_.add(good_, 1);
   Value* grows = build_.emit("GreaterOrEqual", {count, build_.number(count, interval_)});
-  Value* grown = build_.where(grows, build_.mul(scale_, growth_), scale_);
+  constexpr double kLargest = 0x1p+126;  // a scale that is infinite could never fall again
+  Value* larger =
+      build_.emit("Min", {build_.mul(scale_, growth_), build_.emit("Max", {scale_, build_.number(scale_, kLargest)})});
+  Value* grown = build_.where(grows, larger, scale_);
   Value* zero = build_.number(good_, 0);
   return {{scale_, build_.where(good, grown, build_.mul(scale_, backoff_))},
           {good_, build_.where(good, build_.where(grows, zero, count), zero)}};

@@ -285,7 +285,13 @@ class StepMaker {
   Value* labels_of(const Loss& loss, const Value& output) {
     const std::string& name = loss.labels().empty() ? options_.labels : loss.labels();
     TensorType type = loss.labels_type(output);
-    if (const auto known = inputs_.find(name); known != inputs_.end()) return known->second.value;
+    if (const auto known = inputs_.find(name); known != inputs_.end()) {
+      const Value* labels = known->second.value;
+      if (known->second.made && labels->dtype() != type.dtype)
+        fail("loss", "{} takes labels of {}, but another term takes '{}' as {}; name its own labels with labels=INPUT",
+             loss.label(), name_of(type.dtype), name, name_of(labels->dtype()));
+      return known->second.value;
+    }
     if (graph().find(name) || model_.graph->find(name))
       fail("loss", "'{}' is a tensor of the model, but no input; name the labels otherwise", name);
     Input labels;
@@ -294,6 +300,7 @@ class StepMaker {
       labels.cut = true;
       type.shape->front() = type.shape->front() * options_.micro_batches;
     }
+    labels.made = true;
     labels.value = graph().add_input(name, type);
     return inputs_.emplace(name, labels).first->second.value;
   }
@@ -507,6 +514,7 @@ class StepMaker {
     Value* value = nullptr;
     bool cut = false;          ///< into micro-batches
     Expr rows_per_sample = 1;  ///< along the first dimension
+    bool made = false;         ///< for a loss; else the model's
   };
 
   struct Term {
@@ -537,7 +545,10 @@ class StepMaker {
 
 Step make_step(const OnnxModel& model, const StepOptions& options) {
   StepOptions scaled = options;
-  if (scaled.loss_scale.empty() && options.compute == DType::float16) scaled.loss_scale = "dynamic";
+  const std::vector<Value*> states = model.graph->values_of(ValueKind::state);
+  const bool holds_float16 =
+      std::any_of(states.begin(), states.end(), [](const Value* state) { return state->dtype() == DType::float16; });
+  if (scaled.loss_scale.empty() && (options.compute == DType::float16 || holds_float16)) scaled.loss_scale = "dynamic";
   return StepMaker(model, scaled).run();
 }
 

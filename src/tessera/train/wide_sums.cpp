@@ -1,6 +1,7 @@
 #include "tessera/train/wide_sums.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
@@ -29,6 +30,19 @@ bool keeps_all(const Node& node) {
   return node.domain.empty() && !node.is("Cast") && (moves == ops::Moves::all || moves == ops::Moves::in_order);
 }
 
+// The operands whose elements, or sums of them, the node gives: the parts of a weight's gradient, and zeros around it.
+std::vector<size_t> data_of(const Node& node) {
+  const auto up_to = [](size_t count) {
+    std::vector<size_t> all(count);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  };
+  if (is_sum(node) || node.is("Concat")) return up_to(node.inputs.size());
+  if (node.is("Pad")) return node.input(2) ? std::vector<size_t>{0, 2} : std::vector<size_t>{0};
+  if (node.is("Where")) return {1, 2};
+  return keeps_all(node) ? up_to(1) : std::vector<size_t>{};
+}
+
 class Widening {
  public:
   explicit Widening(Graph& graph) : graph_(graph), build_(graph, "wide") {}
@@ -40,8 +54,8 @@ class Widening {
     if (is_rounding(*node)) return true;
     if (value->uses.size() > 1 || graph_.is_output(value)) return false;
     if (ops::has_wide_sums(*node) || adds_to_places(*node)) return true;
-    if (is_sum(*node)) return std::all_of(node->inputs.begin(), node->inputs.end(), [&](Value* v) { return can(v); });
-    return keeps_all(*node) && can(node->inputs[0]);
+    const std::vector<size_t> data = data_of(*node);
+    return std::any_of(data.begin(), data.end(), [&](size_t i) { return can(node->inputs[i]); });
   }
 
   Value* made(Value* value) {
@@ -56,8 +70,8 @@ class Widening {
     } else if (adds_to_places(node)) {
       for (size_t i : {0, 2}) operands[i] = build_.cast(operands[i], DType::float32);
     } else {
-      const size_t count = is_sum(node) ? operands.size() : 1;
-      for (size_t i = 0; i < count; ++i) operands[i] = made(operands[i]);
+      for (size_t i : data_of(node))
+        operands[i] = can(operands[i]) ? made(operands[i]) : build_.cast(operands[i], DType::float32);
     }
     Node* wide = graph_.add_node(node.op_type, std::move(operands), {value->name + ".float32"}, domain);
     wide->attributes = std::move(attributes);
