@@ -42,6 +42,9 @@ struct Training {
   uint64_t seed = 0;               ///< of random numbers (docs/random.md)
   /// Whether Dropouts drop elements: "model" (as training_mode says), "on" (all) or "off". An evaluation drops none.
   std::string dropout = "model";
+  /// Whether BatchNormalizations use the statistics of the whole batch, and move the running ones: "model" (as
+  /// training_mode says), "train" (all) or "frozen" (none). An evaluation uses the running ones.
+  std::string batch_norm = "model";
   /// Pattern and rule: parameters that begin with numbers made by the seed instead of the model's; the first pattern
   /// that matches counts. "normal:0.02", "normal:0.02,MEAN", "uniform:-0.1,0.1", "zeros", "ones", "constant:0.5",
   /// "xavier", "kaiming".
@@ -71,6 +74,7 @@ struct TrainingStep {
   Model model;
   std::vector<std::string> parameters;  ///< that train
   std::vector<std::string> optimizer;   ///< what the optimizer and the moving average keep: "PARAMETER.momentum"
+  std::vector<std::string> statistics;  ///< running ones of BatchNormalizations, which step without a gradient
   Tensors frozen;                       ///< the model's other parameters, by name
   std::vector<std::string> notes;       ///< what the caller may not have meant
 

@@ -134,6 +134,7 @@ TEST_P(RecomputedBlocks, fit_into_a_limit) {
     const int64_t limit = full.peak_bytes + (none.peak_bytes - full.peak_bytes) * fifths / 5;
     const Program program = compiled("auto", static_cast<size_t>(limit));
     EXPECT_LE(program.figures(0).peak_bytes, limit);
+    EXPECT_EQ(compiled("auto", static_cast<size_t>(limit)).text(), program.text()) << "each process compiles by itself";
     EXPECT_GE(program.figures(0).flops, flops);
     EXPECT_LE(program.figures(0).flops, full.flops);
     flops = program.figures(0).flops;

@@ -43,6 +43,13 @@ train::StepOptions options_of(const Training& training) {
     options.dropout = train::Dropout::off;
   else if (training.dropout != "model")
     fail("train", "the dropout is '{}'; it can be 'model' (as the model says), 'on' or 'off'", training.dropout);
+  if (training.batch_norm == "train")
+    options.batch_norm = train::BatchNorm::train;
+  else if (training.batch_norm == "frozen")
+    options.batch_norm = train::BatchNorm::frozen;
+  else if (training.batch_norm != "model")
+    fail("train", "the batch normalization is '{}'; it can be 'model' (as the model says), 'train' or 'frozen'",
+         training.batch_norm);
   return options;
 }
 
@@ -69,6 +76,7 @@ TrainingStep training_step(const Model& model, const Training& training) {
   return {model_like(model, std::move(step.model)),
           std::move(step.parameters),
           std::move(step.kept),
+          std::move(step.statistics),
           {step.frozen.begin(), step.frozen.end()},
           std::move(step.notes)};
 }

@@ -69,6 +69,10 @@ void TrainOptions::declare(CLI::App& app) {
   app.add_option("--dropout", step.dropout,
                  "whether Dropouts drop elements: model (as their training_mode says), on (all) or off")
       ->capture_default_str();
+  app.add_option("--batch-norm", step.batch_norm,
+                 "whether BatchNormalizations use the batch's statistics and move the running ones: model (as their "
+                 "training_mode says), train (all) or frozen")
+      ->capture_default_str();
   repeated(app.add_option("--init", init,
                           "NAME=RULE: parameters that begin with numbers made by --seed; a rule is normal:0.02, "
                           "uniform:-0.1,0.1, zeros, ones, xavier or kaiming; the first NAME that matches counts"));

@@ -280,6 +280,7 @@ void TrainingRun::save_results() const {
     for (const std::string& name : step.parameters) average_of.emplace(name, name + ".average");
   std::vector<std::string> wanted = step.parameters;
   for (const auto& [parameter, average] : average_of) wanted.push_back(average);
+  wanted.insert(wanted.end(), step.statistics.begin(), step.statistics.end());
   if (options.save_final.empty() && options.save_average.empty()) return;
   const Tensors states = parts_.session.states(wanted);
   if (!parts_.console.speaks()) return;
@@ -288,6 +289,10 @@ void TrainingRun::save_results() const {
   for (const auto& [parameter, average] : average_of) {
     averages.emplace(average, states.at(average));
     averaged.emplace(parameter, states.at(average));
+  }
+  for (const std::string& name : step.statistics) {
+    parameters.emplace(name, states.at(name));
+    averaged.emplace(name, states.at(name));
   }
   if (!options.save_final.empty()) write_parameters(options.save_final, parameters, averages);
   if (!options.save_average.empty()) write_parameters(options.save_average, averaged, {});

@@ -112,10 +112,11 @@ void infer_channel_norm(Node& node) {
   for (size_t i = 1; i < node.inputs.size(); ++i)
     require_equal(node, require_rank(node, i, "a per-channel operand", 1)[0], data[1],
                   "the elements of a per-channel operand", "the channels");
-  bool training = node.get_int("training_mode", 0) != 0;
-  for (size_t r = 1; r < node.outputs.size(); ++r) training |= node.outputs[r] != nullptr;
-  if (training)
-    fail_node(node, "training mode (statistics of the batch) is not supported; export the model for inference");
+  const size_t results = node.get_int("training_mode", 0) != 0 ? 3 : 1;  // the others are the running statistics
+  for (size_t r = 1; r < node.outputs.size(); ++r) {
+    if (node.outputs[r] && r >= results) fail_node(node, "it has a result {}, which this form does not give", r + 1);
+    if (node.outputs[r]) set_result(node, r, node.input(r + 2)->dtype(), {data[1]});
+  }
   if (node.op_type == "GroupNormalization") {
     int64_t groups = node.get_int("num_groups", 0);
     if (groups < 1 || !Expr::exact_divide(data[1], groups))

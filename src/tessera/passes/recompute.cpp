@@ -246,7 +246,9 @@ class Recomputation {
     Figures result;
     for (const Value* home : before.held) result.freed += live_.of(home);
     for (const Value* home : after.held) result.freed -= live_.of(home);
-    for (const Node* node : after.again) result.cost += cost_of(*node);
+    // In the program's order: sums that are rounded in another one could choose otherwise on another rank.
+    for (const auto& node : graph_.nodes())
+      if (after.again.contains(node.get())) result.cost += cost_of(*node);
     result.nodes = static_cast<int>(after.again.size());
     return result;
   }

@@ -31,6 +31,9 @@ void fold(OnnxModel& model);
 void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other);
 /// Turns Einsums into matrix products between changes of shape; an Einsum that is no product stays.
 void lower_einsum(OnnxModel& model);
+
+/// Spells out BatchNormalizations in training form, by the statistics of the batch.
+void lower_batch_normalization(OnnxModel& model);
 /// Applies local simplifications to a fixpoint: one spelling for each construct that has several (see
 /// canonicalize.cpp's table).
 void canonicalize(OnnxModel& model);

@@ -14,6 +14,7 @@ const std::vector<Pass>& passes() {
       {"key_dropout", key_dropout},
       {"fold", fold},
       {"lower_einsum", lower_einsum},
+      {"lower_batch_normalization", lower_batch_normalization},
       {"canonicalize", canonicalize},
       {"merge_equal", merge_equal},
       {"raise_indexing", raise_indexing},

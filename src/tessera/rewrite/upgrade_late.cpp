@@ -16,16 +16,18 @@ void state_axis(Graph&, Node* node, int64_t) {
 }
 
 /// Outside training only the first result means anything: before version 14 the other results implied training, and
-/// since then they do not exist.
+/// since then they do not exist. In training, lower_batch_normalization follows.
 void drop_statistics(Graph& graph, Node* node, int64_t) {
+  if (node->get_int("training_mode", 0) != 0) return;
   bool extra_results = false;
   for (size_t i = 1; i < node->outputs.size(); ++i) {
     Value* result = node->outputs[i];
     extra_results = extra_results || (result && (!result->uses.empty() || graph.is_output(result)));
   }
-  if (node->get_int("training_mode", 0) != 0 || extra_results)
+  if (extra_results)
     fail("upgrade",
-         "{}: BatchNormalization in training mode is not supported; export the model in evaluation mode (model.eval())",
+         "{}: the training form of BatchNormalization before version 14 is not supported; export the model for a later "
+         "one, or in evaluation mode (model.eval())",
          node->label());
   node->remove_attribute("training_mode");
   if (node->outputs.size() == 1) return;

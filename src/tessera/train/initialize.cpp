@@ -172,10 +172,10 @@ bool is_read_as_given(const Value& parameter) {
 
 }  // namespace
 
-void initialize(Graph& graph, const InitRules& rules, uint64_t seed) {
+void initialize(Graph& graph, const InitRules& rules, uint64_t seed, const std::set<std::string>& given) {
   std::vector<bool> matched(rules.size());
   for (Value* parameter : graph.values_of(ValueKind::state)) {
-    if (!parameter->changing || is_read_as_given(*parameter)) continue;
+    if (!parameter->changing || is_read_as_given(*parameter) || given.contains(parameter->name)) continue;
     bool first = true;
     for (size_t r = 0; r < rules.size(); ++r) {
       if (!glob_matches(rules[r].first, parameter->name)) continue;

@@ -10,6 +10,7 @@
 #include "tessera/ir/glob.h"
 #include "tessera/ir/set_sizes.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/literal.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
@@ -42,6 +43,7 @@ class StepMaker {
         options_(options),
         optimizer_(optimizer_named(options.optimizer)),
         dropout_(options.dropout),
+        batch_norm_(options.batch_norm),
         build_(*step_.model.graph, "step") {
     for (Loss& loss : losses_of(options.loss)) terms_.push_back({std::move(loss)});
   }
@@ -49,6 +51,8 @@ class StepMaker {
   Step evaluate() {
     part_sizes_ = options_.sizes;
     dropout_ = Dropout::off;
+    const std::set<std::string> stepped = statistics_that_step();
+    batch_norm_ = BatchNorm::frozen;
     OnnxModel forward = forward_model(part_sizes_);
     start(forward);
     std::map<const Value*, Value*> known;
@@ -60,6 +64,7 @@ class StepMaker {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i]->changing = found[i] != nullptr;
       if (found[i]) step_.parameters.push_back(parameters_[i]->name);
+      if (stepped.contains(parameters_[i]->name)) parameters_[i]->changing = true;
     }
     average_losses();
     output(kLoss, average_loss_);
@@ -78,6 +83,11 @@ class StepMaker {
       fail("train", "--micro-batches is {}; it must be at least 1", options_.micro_batches);
     cut_batch();
     OnnxModel forward = forward_model(part_sizes_);
+    if (!statistics_.empty() && bits_of(options_.compute) < 32)
+      fail("train",
+           "BatchNormalizations that train compute in float32, and --dtype is {}; leave it out, or give "
+           "--batch-norm=frozen",
+           name_of(options_.compute));
     start(forward);
     counted_ = new_state(graph(), kStep, Tensor::of(DType::int64, {}, std::vector<int64_t>{0}));
     for (int part = 0; part < options_.micro_batches; ++part) add_part(forward, part);
@@ -99,7 +109,8 @@ class StepMaker {
 
   // What the model has beside the parameters that train.
   void note_frozen() {
-    const std::set<std::string> trained(step_.parameters.begin(), step_.parameters.end());
+    std::set<std::string> trained(step_.parameters.begin(), step_.parameters.end());
+    trained.insert(step_.statistics.begin(), step_.statistics.end());
     for (const Value* value : model_.graph->values_of(ValueKind::state))
       if (!value->uses.empty() && !trained.contains(value->name)) step_.frozen.emplace(value->name, value->data);
   }
@@ -155,8 +166,11 @@ class StepMaker {
       rewriting.barriers.insert(state->name);
     }
     settle_dropout(forward);
+    settle_batch_norm(own);
     rewrite::rewrite_model(forward, rewriting);
-    initialize(*forward.graph, options_.init, options_.seed);
+    std::set<std::string> given;
+    for (const auto& [name, statistic] : statistics_) given.insert(name);
+    initialize(*forward.graph, options_.init, options_.seed, given);
     rewrite::lower_precision(forward, options_.compute);
     rewrite::seed_random(*forward.graph, options_.seed);
     return forward;
@@ -238,6 +252,55 @@ class StepMaker {
           "{} of the model's Dropouts say that they drop nothing (no training_mode); --dropout=on makes them "
           "drop, --dropout=off is silent",
           idle));
+  }
+
+  bool trains(const Node& batch_normalization) const {
+    return batch_norm_ == BatchNorm::as_stated ? batch_normalization.get_int("training_mode", 0) != 0
+                                               : batch_norm_ == BatchNorm::train;
+  }
+
+  // The running statistics that the step moves: those that a BatchNormalization reads from an initializer.
+  template <typename Visit>
+  void for_each_statistic(Graph& graph, const Visit& visit) const {
+    for (Node* node : rewrite::nodes_of(graph)) {
+      if (!node->is("BatchNormalization") || !trains(*node)) continue;
+      for (size_t operand : {3, 4})
+        if (Value* value = node->input(operand);
+            value && value->kind == ValueKind::state && !any_matches(options_.freeze, value->name))
+          visit(node, operand, value);
+    }
+  }
+
+  std::set<std::string> statistics_that_step() const {
+    std::set<std::string> names;
+    for_each_statistic(*model_.graph, [&](Node*, size_t, const Value* value) { names.insert(value->name); });
+    return names;
+  }
+
+  // The next values of running statistics become outputs of the forward model, after those that the loss takes.
+  void settle_batch_norm(Graph& graph) {
+    statistics_.clear();
+    for_each_statistic(graph, [&](Node* node, size_t operand, Value* value) {
+      if (!statistics_.emplace(value->name, Statistic{graph.outputs.size()}).second)
+        fail("train",
+             "two BatchNormalizations share the running statistics '{}' ({} is one); give each its own, or give "
+             "--batch-norm=frozen",
+             value->name, node->label());
+      const size_t result = operand - 2;
+      if (node->outputs.size() <= result) node->outputs.resize(result + 1, nullptr);
+      Value*& next = node->outputs[result];
+      if (!next) {
+        next = graph.add_value(value->name + ".moved", ValueKind::result, value->type);
+        next->producer = node;
+      }
+      graph.outputs.push_back(next);
+    });
+    for (Node* node : rewrite::nodes_of(graph)) {
+      if (!node->is("BatchNormalization")) continue;
+      const bool train = trains(*node);
+      if (train) node->set("training_mode", int64_t{1});
+      if (!train) node->remove_attribute("training_mode");
+    }
   }
 
   // Random numbers differ from step to step and from part to part.
@@ -341,9 +404,12 @@ class StepMaker {
     for (const auto& [name, input] : inputs_)
       parts[input.value] = input.cut ? part_of(input.value, part, input.rows_per_sample) : input.value;
     for (const Value* input : forward.graph->inputs) known[input] = parts.at(inputs_.at(input->name).value);
+    for (const auto& [name, statistic] : statistics_)  // each part goes on from the one before
+      if (statistic.moved) known[forward.graph->find(name)] = statistic.moved;
     Value* const counter = counter_of(forward, part);
     append_copy(graph(), *forward.graph, known, alone ? "" : fmt::format(".part{}", part));
     if (counter) count_runs(forward, known, counter);
+    for (auto& [name, statistic] : statistics_) statistic.moved = known.at(forward.graph->outputs[statistic.output]);
     std::vector<Value*> sums;
     for (const Term& term : terms_)
       sums.push_back(term.loss.sum(build_, known.at(forward.graph->outputs[term.output]),
@@ -377,7 +443,8 @@ class StepMaker {
 
   void find_parameters(const OnnxModel& forward, const std::map<const Value*, Value*>& known) {
     for (const Value* state : forward.graph->values_of(ValueKind::state))
-      if (state->changing && !state->uses.empty()) parameters_.push_back(known.at(state));
+      if (state->changing && !state->uses.empty() && !statistics_.contains(state->name))
+        parameters_.push_back(known.at(state));
     if (parameters_.empty())
       fail("train", "no parameter of the model trains: {}; at least one float initializer must",
            options_.freeze.empty() ? "it has none" : "all are frozen");
@@ -467,6 +534,10 @@ class StepMaker {
       next.insert(next.end(), kept.begin(), kept.end());
       step_.parameters.push_back(parameter->name);
     }
+    for (const auto& [name, statistic] : statistics_) {
+      next.emplace_back(graph().find(name), statistic.moved);
+      step_.statistics.push_back(name);
+    }
     for (auto& [state, value] : next) {
       set_next(state, unless_spoilt(value, state));
     }
@@ -528,8 +599,16 @@ class StepMaker {
   std::vector<Term> terms_;
   std::unique_ptr<Optimizer> optimizer_;
   Dropout dropout_;
+  BatchNorm batch_norm_;
   Step step_;
   ops::NodeBuilder build_;
+  // A running statistic, by its name.
+  struct Statistic {
+    size_t output = 0;       // of the forward model, its next value
+    Value* moved = nullptr;  // by the parts so far
+  };
+  std::map<std::string, Statistic> statistics_;
+
   std::optional<Scaling> scaling_;
   std::optional<Expr> batch_;
   std::map<std::string, int64_t, std::less<>> part_sizes_;

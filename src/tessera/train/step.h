@@ -13,6 +13,10 @@ namespace tessera::train {
 /// Whether Dropouts drop elements: as their operand training_mode says, all, or none.
 enum class Dropout { as_stated, on, off };
 
+/// Whether BatchNormalizations use the statistics of the batch, and step the running ones: as their attribute
+/// training_mode says, all, or none.
+enum class BatchNorm { as_stated, train, frozen };
+
 /// What a training step is made of, in the words of the command line.
 struct StepOptions {
   std::string loss = "cross-entropy";  ///< a sum of terms; see Loss
@@ -36,6 +40,7 @@ struct StepOptions {
   /// interval without. A number stays. Empty means "dynamic" if the step computes in float16.
   std::string loss_scale;
   Dropout dropout = Dropout::as_stated;
+  BatchNorm batch_norm = BatchNorm::as_stated;
   uint64_t seed = 0;  ///< of random numbers (docs/random.md)
   /// Pattern and rule: parameters that begin with random numbers (initialize.h); the first pattern that matches counts.
   std::vector<std::pair<std::string, std::string>> init;
@@ -54,6 +59,7 @@ struct Step {
   OnnxModel model;                       ///< parameters and what the optimizer keeps are states with next values
   std::vector<std::string> parameters;   ///< that train, in the model's order
   std::vector<std::string> kept;         ///< by the optimizer
+  std::vector<std::string> statistics;   ///< running ones of BatchNormalizations, which step, too
   std::map<std::string, Tensor> frozen;  ///< the model's other parameters
   std::vector<std::string> notes;        ///< what a person may not have meant
 };
