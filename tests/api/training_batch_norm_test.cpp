@@ -170,6 +170,8 @@ TEST_F(BatchNorm, IsRefusedWhereItCannotTrain) {
   EXPECT_THAT(refusal(normalized(), narrow), HasSubstr("--batch-norm=frozen"));
   narrow.batch_norm = "frozen";
   EXPECT_EQ(refusal(normalized("<training_mode = 1>"), narrow), "accepted");
+  const Model without = model("g (float[b, 3] x) => (float[b, 3] y) <float[3, 3] w> {\n  y = MatMul (x, w)\n}");
+  EXPECT_THAT(refusal(without, training("train")), HasSubstr("has no BatchNormalization"));
   EXPECT_THAT(refusal(normalized(), training("sometimes")), HasSubstr("'train' or 'frozen'"));
   const Model shared = model(R"(
 g (float[b, 3] x) => (float[b, 3] y) <float[3] scale, float[3] shift, float[3] mean, float[3] variance> {

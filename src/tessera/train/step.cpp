@@ -295,12 +295,19 @@ class StepMaker {
       }
       graph.outputs.push_back(next);
     });
+    bool any = false;
     for (Node* node : rewrite::nodes_of(graph)) {
       if (!node->is("BatchNormalization")) continue;
+      any = true;
       const bool train = trains(*node);
       if (train) node->set("training_mode", int64_t{1});
       if (!train) node->remove_attribute("training_mode");
     }
+    if (batch_norm_ == BatchNorm::train && !any)
+      fail(
+          "train",
+          "--batch-norm=train: the model has no BatchNormalization; exporters fold them into convolutions, unless they "
+          "are told to keep them (torch.onnx.export with training=TrainingMode.PRESERVE or do_constant_folding=False)");
   }
 
   // Random numbers differ from step to step and from part to part.
