@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
 #include <cmath>
 #include <cstring>
@@ -188,6 +189,21 @@ TEST(ElementwiseGroup, neighbours_that_the_compiler_knows_become_one_function) {
   EXPECT_THAT(division_of({"Abs", "Tanh", "Neg", "Sqrt", "Exp"}),
               ElementsAre(Part(0, 1, false), Part(1, 2, false), Part(2, 4, true), Part(4, 5, false)));
   EXPECT_THAT(division_of({"Tanh"}), ElementsAre(Part(0, 1, false)));
+}
+
+// Linux 6.3 and later: a process may ask that none of its pages becomes executable any more.
+constexpr int kSetNoMoreCode = 65, kGetNoMoreCode = 66;
+
+TEST(ElementwiseGroup, nodes_keep_their_kernels_where_the_system_refuses_executable_memory) {
+  if (prctl(kGetNoMoreCode, 0, 0, 0, 0) < 0) GTEST_SKIP() << "this system cannot be asked to refuse it";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto divide = [] {
+    prctl(kSetNoMoreCode, 1, 0, 0, 0);
+    using Part = std::tuple<size_t, size_t, bool>;
+    const std::vector<Part> single{{0, 1, false}, {1, 2, false}};
+    std::_Exit(division_of({"Abs", "Sqrt"}) == single ? 0 : 1);
+  };
+  EXPECT_EXIT(divide(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

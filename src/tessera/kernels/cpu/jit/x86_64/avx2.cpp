@@ -14,14 +14,23 @@ class Avx2Generator : public Generator {
   void load(const Vector& to, DType dtype, const Address& from, bool rest) override {
     const Xbyak::Xmm one(to.getIdx());
     if (dtype == DType::float32) {
-      rest ? vmovss(one, ptr[from]) : vmovups(to, ptr[from]);
+      if (rest)
+        vmovss(one, ptr[from]);
+      else
+        vmovups(to, ptr[from]);
     } else if (dtype == DType::boolean) {
-      rest ? load_one(one, byte[from]) : vpmovzxbd(to, ptr[from]);
+      if (rest)
+        load_one(one, byte[from]);
+      else
+        vpmovzxbd(to, ptr[from]);
       const Vector zero = vector(temporaries - 1);
       vpxor(zero, zero, zero);
       vpcmpgtd(to, to, zero);
     } else {
-      rest ? load_one(one, word[from]) : vpmovzxwd(to, ptr[from]);
+      if (rest)
+        load_one(one, word[from]);
+      else
+        vpmovzxwd(to, ptr[from]);
       if (dtype == DType::bfloat16)
         vpslld(to, to, 16);
       else
@@ -36,7 +45,10 @@ class Avx2Generator : public Generator {
 
   void store(DType dtype, const Address& to, const Vector& from, bool rest) override {
     if (dtype == DType::float32) {
-      rest ? vmovss(ptr[to], Xbyak::Xmm(from.getIdx())) : vmovups(ptr[to], from);
+      if (rest)
+        vmovss(ptr[to], Xbyak::Xmm(from.getIdx()));
+      else
+        vmovups(ptr[to], from);
       return;
     }
     const Xbyak::Xmm low(temporaries - 1), high(temporaries - 2);
@@ -48,7 +60,10 @@ class Avx2Generator : public Generator {
     } else {
       vcvtps2ph(low, Xbyak::Ymm(from.getIdx()), 0);
     }
-    rest ? vpextrw(word[to], low, 0) : vmovdqu(ptr[to], low);
+    if (rest)
+      vpextrw(word[to], low, 0);
+    else
+      vmovdqu(ptr[to], low);
   }
 
   void select_where(const Vector& out, int predicate, const Vector& a, const Vector& b, const Vector& yes,
