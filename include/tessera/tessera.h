@@ -218,6 +218,7 @@ struct RankFigures {
   /// again of these.
   int64_t activation_bytes = 0;
   int64_t gradient_bytes = 0;  ///< at the peak, of all other results
+  int64_t copy_bytes = 0;      ///< of states, to write them from (RunSettings::checkpoints); a part of the peak
   int64_t flops = 0;           ///< of one step
 };
 
@@ -319,6 +320,7 @@ struct RunSettings {
   int machine_ranks = 0;     ///< ranks on one machine; 0: all
   bool overlap = true;
   int prefetch = 4;
+  bool checkpoints = false;
 };
 
 struct CompileOptions {
@@ -361,6 +363,7 @@ struct SessionOptions {
   /// A session on the same mesh and connection whose states that change are this one's, too: what one steps or sets,
   /// the other sees. Runs of the two take turns. Null: the session has its own.
   const class Session* share_states = nullptr;
+  bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
   bool overlap = true;  ///< run what does not depend on a communication while it is under way
   /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
   /// fetched that many uses ahead; its gathered form is let go of after the use.

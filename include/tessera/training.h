@@ -99,10 +99,13 @@ class Checkpoints {
   Checkpoints(std::filesystem::path folder, int64_t keep);
   ~Checkpoints();  ///< waits for what is being written
 
-  /// Copies the states that change, and writes them while the session may run on; in a session with a connection,
-  /// writes them at once, and every process calls it. Waits for an earlier one first. Returns what went wrong with that
-  /// one, or with this one if it is written at once; "" if nothing: a full disk does not end training.
+  /// Copies the states that change (SessionOptions::checkpoints), and writes them while the session runs on, which must
+  /// live until that has ended. Waits for an earlier one first. Returns what went wrong with that one; "" if nothing: a
+  /// full disk does not end training. In a session with a connection, every process makes this call and the next two.
   std::string save(Session& session, const CheckpointFacts& facts);
+  /// To be called after each run: where ranks are processes, a checkpoint becomes valid in a call of this, or of
+  /// finish(), after all have written. Returns what went wrong, if a checkpoint has ended since; else "".
+  std::string poll();
   /// Waits until all is written. Returns what went wrong; "" if nothing did.
   std::string finish();
 

@@ -1,6 +1,7 @@
 // Training on ranks that are processes: the same figures, parameters and checkpoints as on threads; what happens when a
 // rank dies, and when one is told to stop.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <chrono>
@@ -22,6 +23,7 @@ namespace {
 using nlohmann::json;
 using test::Ran;
 using test::run_command;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -121,6 +123,47 @@ TEST_P(TrainOnEngine, goes_on_from_its_checkpoints) {
     EXPECT_EQ(ran.code, 2);
     EXPECT_THAT(ran.err, HasSubstr("has checkpoints of another run, the last one of step 6; give --resume"));
   }
+}
+
+// A pipe in the place of rank 1's file holds its writing up until somebody reads.
+TEST_P(TrainOnEngine, trains_on_while_a_checkpoint_is_written) {
+  std::filesystem::create_directories(at("run/.step-000002.partial"));
+  const std::string pipe = at("run/.step-000002.partial/rank-1.bin");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const pid_t child = test::start(
+      folder_, {"/bin/sh", "-c",
+                "exec " +
+                    launched(data_ + "--steps 4 --mesh fsdp=2 --threads 1 --save-every 2 --checkpoints run " +
+                             "--metrics m.jsonl --timeout 5") +
+                    " >out 2>err"});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (figures("m.jsonl").size() < 4 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(figures("m.jsonl").size(), 4u) << contents(at("err"));
+  // Longer than ranks wait for each other: they hear that the other one is not done.
+  std::this_thread::sleep_for(std::chrono::seconds(7));
+  EXPECT_FALSE(std::filesystem::exists(at("run/step-000002"))) << "rank 1 has not written";
+  std::ifstream reader(pipe, std::ios::binary);
+  std::vector<char> some(1 << 16);
+  while (reader.read(some.data(), static_cast<std::streamsize>(some.size())) || reader.gcount() > 0) {
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << contents(at("err"));
+  EXPECT_TRUE(std::filesystem::exists(at("run/step-000002/checkpoint.json")));
+  EXPECT_TRUE(std::filesystem::exists(at("run/step-000004/checkpoint.json")));
+}
+
+// One rank's disk is full, and both ranks go on.
+TEST_P(TrainOnEngine, trains_on_if_one_rank_cannot_write) {
+  std::filesystem::create_directories(at("run/.step-000002.partial/rank-1.bin"));  // a folder is no file
+  const Ran ran = launch(data_ + "--steps 4 --mesh fsdp=2 --threads 1 --save-every 2 --checkpoints run --timeout 5");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("the checkpoint: rank 1: "), HasSubstr("rank-1.bin: Is a directory"),
+                             HasSubstr("training goes on")));
+  EXPECT_FALSE(std::filesystem::exists(at("run/step-000002")));
+  EXPECT_TRUE(std::filesystem::exists(at("run/step-000004/checkpoint.json")));
 }
 
 TEST_P(TrainOnEngine, names_the_rank_that_died_and_goes_on_with_fewer) {

@@ -402,6 +402,41 @@ TEST_F(TrainCommand, refuses_what_does_not_fit_with_a_change_that_does) {
               HasSubstr("more than the limit of 1.5 MiB"));
 }
 
+// A checkpoint is written from copies while the next steps run, and an evaluation keeps its buffers.
+TEST_F(TrainCommand, plans_what_checkpoints_and_evaluations_take) {
+  const auto planned = [&](const std::string& words) {
+    return json::parse(tessera("train " + gpt_ + " " + text() + "--steps 2 --bucket-bytes 0 --json " + words).out);
+  };
+  const std::string checkpoints = "--checkpoints " + at("run"), evaluation = " --eval-data " + at("text.txt");
+  for (const std::string mesh : {"--mesh dp=1 ", "--mesh dp=2 ", "--mesh fsdp=2 "}) {
+    SCOPED_TRACE(mesh);
+    const json alone = planned(mesh + "--dry-run ");
+    EXPECT_EQ(alone.at("memory_classes").at("checkpoints"), 0);
+    EXPECT_EQ(alone.at("memory_classes").at("evaluation"), 0);
+    const auto peak = alone.at("peak_bytes").get<int64_t>();
+    int64_t states = 0;
+    for (const char* name : {"parameters", "optimizer", "other_states"})
+      states += alone.at("memory_classes").at(name).get<int64_t>();
+    const json saving = planned(mesh + "--dry-run " + checkpoints);
+    EXPECT_EQ(saving.at("memory_classes").at("checkpoints"), states);
+    EXPECT_EQ(saving.at("peak_bytes"), peak + states);
+    const json both = planned(mesh + "--dry-run " + checkpoints + evaluation);
+    const auto evaluating = both.at("memory_classes").at("evaluation").get<int64_t>();
+    EXPECT_GT(evaluating, 0);
+    EXPECT_EQ(both.at("peak_bytes"), peak + states + evaluating);
+    // A limit counts both, and a run needs what was planned.
+    const std::string limit = " --memory-limit " + std::to_string(peak + states + evaluating);
+    EXPECT_EQ(tessera("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints + evaluation + limit).code, 0);
+    const std::string less = " --memory-limit " + std::to_string(peak + states + evaluating - 1);
+    EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints + evaluation + less),
+                AllOf(HasSubstr("more than the limit"), HasSubstr("since evaluations take")));
+    const json ran = planned(mesh + "--quiet " + checkpoints + evaluation);
+    std::filesystem::remove_all(at("run"));
+    EXPECT_EQ(ran.at("memory_classes").at("checkpoints"), states);
+    EXPECT_EQ(ran.at("ranks").at(0).at("peak_bytes"), ran.at("ranks").at(0).at("planned_bytes"));
+  }
+}
+
 TEST_F(TrainCommand, writes_what_is_held_during_each_operation) {
   const std::string words = "train " + gpt_ + " --dry-run --shapes batch=8,sequence=32 --mesh dp=2 ";
   const json plan = json::parse(tessera(words + "--json --memory-plan " + at("plan.json")).out);

@@ -10,9 +10,33 @@ namespace tessera {
 inline namespace v1 {
 
 struct Checkpoints::Impl {
+  /// One that is being saved: first all processes write, then that of rank 0 commits.
+  struct Saving {
+    runtime::Executor& executor;
+    runtime::Executor::Saving phases;
+    bool commits;
+    std::shared_future<std::string> phase;  // the present one, which says what went wrong
+  };
   std::filesystem::path folder;
   int64_t keep;
-  std::future<std::string> writing;
+  std::optional<Saving> saving;
+
+  // Waits for the present phase, but no longer than that, and goes on to the next one if all processes have ended it.
+  // Returns what went wrong if this was the last one; nullopt if it was not.
+  std::optional<std::string> advance(std::chrono::milliseconds wait) {
+    std::optional<std::string> own;
+    if (saving->phase.wait_for(wait) == std::future_status::ready) own = saving->phase.get();
+    const std::optional<std::string> problem = saving->executor.common_problem(own);
+    if (!problem) return std::nullopt;
+    if (problem->empty() && !saving->commits) {
+      saving->commits = true;
+      saving->phase = std::async(std::launch::async, saving->phases.commit);
+      return std::nullopt;
+    }
+    if (!saving->commits) saving->phases.discard();
+    saving.reset();
+    return problem;
+  }
 };
 
 namespace {
@@ -31,12 +55,12 @@ CheckpointFacts public_facts(const checkpoint::Facts& facts) {
 }  // namespace
 
 Checkpoints::Checkpoints(std::filesystem::path folder, int64_t keep)
-    : impl_(std::make_unique<Impl>(std::move(folder), keep, std::future<std::string>())) {
+    : impl_(std::make_unique<Impl>(std::move(folder), keep, std::nullopt)) {
   checkpoint::require_writable(impl_->folder);
 }
 
 Checkpoints::~Checkpoints() {
-  if (impl_ && impl_->writing.valid()) impl_->writing.wait();
+  if (impl_ && impl_->saving) impl_->saving->phase.wait();
 }
 
 std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
@@ -45,17 +69,30 @@ std::string Checkpoints::save(Session& session, const CheckpointFacts& facts) {
   own.step = facts.step;
   for (const auto& [name, number] : facts.numbers) own.scalars.emplace(name, number);
   for (const auto& [name, text] : facts.texts) own.scalars.emplace(name, text);
-  const auto& executor = session.impl_->executor;
+  runtime::Executor& executor = session.impl_->executor;
   own.model = executor.model_of_states();
+  const runtime::Executor::Saving phases = executor.save_states(impl_->folder, own, impl_->keep);
   const bool together = executor.is_together();
-  auto write = session.impl_->executor.save_states(impl_->folder, own, impl_->keep);
-  if (!together) return before.empty() ? write() : before + "; " + write();
-  impl_->writing = std::async(std::launch::async, std::move(write));
+  const auto all = [phases] {
+    const std::string problem = phases.write();
+    if (problem.empty()) return phases.commit();
+    phases.discard();
+    return problem;
+  };
+  impl_->saving.emplace(executor, phases, together,
+                        std::async(std::launch::async, together ? std::function<std::string()>(all) : phases.write));
   return before;
 }
 
+std::string Checkpoints::poll() {
+  return impl_->saving ? impl_->advance(std::chrono::milliseconds(0)).value_or("") : "";
+}
+
 std::string Checkpoints::finish() {
-  return impl_ && impl_->writing.valid() ? impl_->writing.get() : "";
+  constexpr std::chrono::milliseconds kWait{50};  // others, whose wait for this process is bounded, hear from it
+  while (impl_->saving)
+    if (const auto problem = impl_->advance(kWait)) return *problem;
+  return "";
 }
 
 std::optional<std::filesystem::path> Checkpoints::latest(const std::filesystem::path& folder,

@@ -67,6 +67,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   impl->sizing.machine_ranks = options.run.machine_ranks;
   impl->sizing.overlap = options.run.overlap;
   impl->sizing.prefetch = options.run.prefetch;
+  impl->sizing.saves = options.run.checkpoints;
   const bool as_rewritten = asked.annotations.empty() && asked.places.empty() && asked.keep.empty() && !asked.observe &&
                             !compiler::names_divided_state(model.impl().model, model.impl().rewritten(), asked.storage);
   impl->compiled = as_rewritten ? compiler::compile_rewritten(model.impl().model, model.impl().rewritten(), asked)
@@ -361,7 +362,7 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   for (const auto& node : of.program().graph->nodes()) flops += of.at(ops::flops_of(*node));
   const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
   return {static_cast<int64_t>(use.peak), of.state_bytes(), static_cast<int64_t>(use.activations),
-          static_cast<int64_t>(use.gradients), saturated(flops)};
+          static_cast<int64_t>(use.gradients), static_cast<int64_t>(use.copies), saturated(flops)};
 }
 
 std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {

@@ -33,6 +33,7 @@ runtime::ExecutorOptions executor_options(const SessionOptions& options, const r
   if (options.prefetch < 1)
     fail("session", "prefetch is {}; let at least one communication be under way", options.prefetch);
   result.prefetch = options.prefetch;
+  result.saves = options.checkpoints;
   result.memory_limit = options.memory_limit;
   result.world.timeout = options.timeout;
   result.grace = std::min(result.grace, options.timeout);

@@ -74,8 +74,9 @@ class Train : public Command {
       step.write(options_.emit);
       console.note("wrote " + options_.emit);
     }
+    if (!options_.dry_run && !trains) return kGood;
+    if (evaluated_) compile_evaluation(model, training, plan);
     if (options_.dry_run) return show_plan(console, model, training, step, plan);
-    if (!trains) return kGood;
     return train(console, model, training, step, plan, *data);
   }
 
@@ -86,18 +87,32 @@ class Train : public Command {
     return run_.begin(console, "train");
   }
 
+  void compile_evaluation(const Model& model, const Training& training, const Plan& plan) {
+    Plan forward = plan;
+    forward.recompute.clear();
+    forward.keep_gathered.clear();
+    evaluation_ = compile(evaluation(model, training), plan_.mesh(plan), forward, {{}, {}, plan_.topology()});
+    evaluation_bytes_ = evaluation_->figures(0).peak_bytes;
+    for (const StateInfo& state : evaluation_->states())
+      if (state.changes) evaluation_bytes_ -= state.bytes;  // which it shares
+  }
+
   // The limit is that of a process for all of its ranks; of a plan, that of each rank.
   Program compiled(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                    const Plan& plan) {
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiling{{}, dump_.observer(console), plan_.topology()};
     compiling.run = run_.planned(console, !options_.dry_run);
+    compiling.run.checkpoints = !options_.checkpoints.empty();
     compiling.memory_limit = run_.memory.bytes();
     if (!options_.dry_run) {
       const int here = console.connection ? console.connection->launch().local_size : 1;  // processes
       if (compiling.memory_limit == 0) compiling.memory_limit = machine_memory() / static_cast<size_t>(here);
       if (!console.connection) compiling.memory_limit /= static_cast<size_t>(mesh.size());
     }
+    const auto beside = static_cast<size_t>(evaluation_bytes_);
+    if (compiling.memory_limit > 0)
+      compiling.memory_limit = compiling.memory_limit > beside ? compiling.memory_limit - beside : 1;
     try {
       Progress progress(console, "compiling");
       return compile(step.model, mesh, plan, compiling);
@@ -105,8 +120,11 @@ class Train : public Command {
       if (!std::string_view(error.what()).starts_with("[memory]")) throw;
       Progress progress(console, "looking for a change that fits");
       constexpr size_t kStage = std::string_view("[memory] ").size();
+      const std::string taken =
+          beside == 0 ? ""
+                      : ", since evaluations take " + bytes_text(static_cast<double>(evaluation_bytes_)) + " beside it";
       throw Error(error.kind(), "memory",
-                  error.what() + kStage + change_that_fits({model, training, mesh, plan, compiling}));
+                  error.what() + kStage + taken + change_that_fits({model, training, mesh, plan, compiling}));
     }
   }
 
@@ -114,16 +132,16 @@ class Train : public Command {
   int show_plan(Console& console, const Model& model, const Training& training, const TrainingStep& step,
                 const Plan& plan) {
     const Program program = compiled(console, model, training, step, plan);
-    const std::vector<int64_t> peaks = {program.figures(0).peak_bytes};
+    const MemoryClasses memory(step, program, {program.figures(0).peak_bytes}, evaluation_bytes_);
     console.note(program.summary());
-    console.say(memory_line(step, program, peaks, std::nullopt));
+    console.say(memory_line(step, program, memory, std::nullopt));
     dump_.machine(console, program, {}, run_.session(console));
     if (!options_.memory_plan.empty()) write_memory_plan(program, 0, options_.memory_plan);
     if (!console.json) {
       print_collectives(console, program.summary());
       return kGood;
     }
-    Json object = plan_json(model_, step, program, peaks);
+    Json object = plan_json(model_, step, program, memory);
     dump_.add_to(object);
     console.emit(object);
     return kGood;
@@ -136,24 +154,25 @@ class Train : public Command {
     const Tensors inputs = data.at(data.cursor()).tensors;
     SessionOptions session_options = run_.session(console);
     session_options.profile = !options_.profile.empty();
+    session_options.checkpoints = !options_.checkpoints.empty();
     Session session = [&] {
       Progress progress(console, "loading");
       return Session(program, session_options);
     }();
-    const std::vector<int64_t> peaks = session.peak_bytes(inputs);
+    const MemoryClasses memory(step, program, session.peak_bytes(inputs), evaluation_bytes_);
     console.note(program.summary());
-    console.note(memory_line(step, program, peaks, session.threads_per_rank()));
+    console.note(memory_line(step, program, memory, session.threads_per_rank()));
     dump_.machine(console, program, {}, session_options);
     if (!options_.memory_plan.empty() && console.speaks()) write_memory_plan(program, 0, options_.memory_plan);
-    const std::optional<Evaluator> evaluator = evaluator_of(console, model, training, plan, session);
+    const std::optional<Evaluator> evaluator = evaluator_of(console, session);
 
     TrainingRun run(
-        {console, options_, model, training, step, program, run_.session(console), session, data, peaks, steps_});
+        {console, options_, model, training, step, program, run_.session(console), session, data, memory, steps_});
     run.begin();
     run.train(stop, evaluator);
     run.save_results();
     if (console.speaks() && console.json) {
-      Json object = plan_json(model_, step, program, peaks);
+      Json object = plan_json(model_, step, program, memory);
       run.add_to(object);
       dump_.add_to(object);
       console.emit(object);
@@ -166,23 +185,20 @@ class Train : public Command {
     return run.was_stopped() ? kStopped : kGood;
   }
 
-  std::optional<Evaluator> evaluator_of(const Console& console, const Model& model, const Training& training,
-                                        const Plan& plan, const Session& session) {
-    if (!evaluated_) return std::nullopt;
-    Plan forward = plan;
-    forward.recompute.clear();
-    forward.keep_gathered.clear();
-    const Program program = compile(evaluation(model, training), plan_.mesh(plan), forward, {{}, {}, plan_.topology()});
+  std::optional<Evaluator> evaluator_of(const Console& console, const Session& session) {
+    if (!evaluation_) return std::nullopt;
     SessionOptions options = run_.session(console);
     options.share_states = &session;
     const int64_t there = evaluated_->count().value_or(0);
     const int64_t batches = options_.eval_steps ? std::min<int64_t>(options_.eval_steps, there) : there;
-    return Evaluator{std::make_unique<Session>(program, options), std::move(*evaluated_), batches};
+    return Evaluator{std::make_unique<Session>(*evaluation_, options), std::move(*evaluated_), batches};
   }
 
   std::string model_;
   int steps_ = 0;
   std::optional<TrainingData> evaluated_;  // until the evaluation takes it
+  std::optional<Program> evaluation_;
+  int64_t evaluation_bytes_ = 0;  // that a rank needs for it beside the step and the states
   TrainOptions options_;
   PlanOptions plan_;
   DumpOptions dump_;

@@ -185,8 +185,10 @@ std::string StepLines::line_of(const StepFigures& figures) const {
   return line;
 }
 
-MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks)
-    : peak(*std::max_element(peaks.begin(), peaks.end())) {
+MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& steps,
+                             int64_t evaluation_bytes)
+    : peaks(steps), evaluation(evaluation_bytes) {
+  for (int64_t& bytes : peaks) bytes += evaluation;
   std::map<std::string_view, int64_t*> class_of;
   for (const std::string& name : step.parameters) class_of.emplace(name, &parameters);
   for (const std::string& name : step.optimizer) class_of.emplace(name, &optimizer);
@@ -195,39 +197,42 @@ MemoryClasses::MemoryClasses(const TrainingStep& step, const Program& program, c
     (found == class_of.end() ? other_states : *found->second) += state.bytes;
   }
   const auto largest = std::max_element(peaks.begin(), peaks.end());
+  peak = *largest;
   const RankFigures figures = program.figures(largest - peaks.begin());
   activations = figures.activation_bytes;
   gradients = figures.gradient_bytes;
-  buffers = peak - parameters - optimizer - other_states - activations - gradients;
+  checkpoints = figures.copy_bytes;
+  buffers = peak - parameters - optimizer - other_states - activations - gradients - checkpoints - evaluation;
 }
 
-std::string memory_line(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks,
+std::string memory_line(const TrainingStep& step, const Program& program, const MemoryClasses& memory,
                         std::optional<int> threads) {
-  const MemoryClasses classes(step, program, peaks);
   const auto text = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  const auto if_any = [&](const char* what, int64_t bytes) { return bytes > 0 ? what + text(bytes) : ""; };
   const std::string each =
       threads ? ", " + std::to_string(*threads) + (*threads == 1 ? " thread" : " threads") + " each" : "";
   return "mesh " + mesh_text(program.mesh()) + each + "; " + std::to_string(step.parameters.size()) +
-         " parameters train; at its peak a rank needs " + text(classes.peak) + ": parameters " +
-         text(classes.parameters) + ", optimizer " + text(classes.optimizer) + ", gradients " +
-         text(classes.gradients) + ", activations " + text(classes.activations) + ", buffers " +
-         text(classes.buffers + classes.other_states);
+         " parameters train; at its peak a rank needs " + text(memory.peak) + ": parameters " +
+         text(memory.parameters) + ", optimizer " + text(memory.optimizer) + ", gradients " + text(memory.gradients) +
+         ", activations " + text(memory.activations) + if_any(", copies for checkpoints ", memory.checkpoints) +
+         if_any(", evaluation ", memory.evaluation) + ", buffers " + text(memory.buffers + memory.other_states);
 }
 
 Json plan_json(const std::string& model, const TrainingStep& step, const Program& program,
-               const std::vector<int64_t>& peaks) {
-  const MemoryClasses classes(step, program, peaks);
+               const MemoryClasses& memory) {
   return {{"model", model},
           {"mesh", mesh_json(program.mesh())},
           {"parameters", step.parameters},
-          {"peak_bytes", classes.peak},
+          {"peak_bytes", memory.peak},
           {"memory_classes",
-           {{"parameters", classes.parameters},
-            {"optimizer", classes.optimizer},
-            {"other_states", classes.other_states},
-            {"gradients", classes.gradients},
-            {"activations", classes.activations},
-            {"buffers", classes.buffers}}},
+           {{"parameters", memory.parameters},
+            {"optimizer", memory.optimizer},
+            {"other_states", memory.other_states},
+            {"gradients", memory.gradients},
+            {"activations", memory.activations},
+            {"checkpoints", memory.checkpoints},
+            {"evaluation", memory.evaluation},
+            {"buffers", memory.buffers}}},
           {"collectives", collectives_json(program.summary())},
           {"reshards", reshards_json(program.summary().reshards)},
           {"notes", program.summary().notes},

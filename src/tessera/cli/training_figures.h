@@ -84,16 +84,19 @@ class StepLines {
 
 /// Bytes of the rank that needs most, by what they hold.
 struct MemoryClasses {
-  int64_t peak = 0, parameters = 0, optimizer = 0, other_states = 0, activations = 0, gradients = 0, buffers = 0;
+  std::vector<int64_t> peaks;  ///< of all ranks; of the first one only, for a plan
+  int64_t peak = 0, parameters = 0, optimizer = 0, other_states = 0, activations = 0, gradients = 0, checkpoints = 0,
+          evaluation = 0, buffers = 0;
 
-  MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks);
+  /// `steps`: the peaks of the step; an evaluation needs so many bytes beside it.
+  MemoryClasses(const TrainingStep& step, const Program& program, const std::vector<int64_t>& steps,
+                int64_t evaluation_bytes);
 };
 
 /// "mesh dp=2 (2 ranks), 1 thread each; 12 parameters train; at its peak …"
-std::string memory_line(const TrainingStep& step, const Program& program, const std::vector<int64_t>& peaks,
+std::string memory_line(const TrainingStep& step, const Program& program, const MemoryClasses& memory,
                         std::optional<int> threads);
 /// Parameters, memory and communication.
-Json plan_json(const std::string& model, const TrainingStep& step, const Program& program,
-               const std::vector<int64_t>& peaks);
+Json plan_json(const std::string& model, const TrainingStep& step, const Program& program, const MemoryClasses& memory);
 
 }  // namespace tessera::cli

@@ -86,8 +86,7 @@ void TrainingRun::begin() {
   const bool is_watched = !parts_.console.quiet && isatty(STDERR_FILENO);
   if (largest(is_watched || !options.metrics.empty() || !options.tensorboard.empty() ? 1 : 0) > 0)
     speed_ = Speed::measured(parts_.console, parts_.program, parts_.training.compute);
-  lines_ = std::make_unique<StepLines>(parts_.console, first_, parts_.steps,
-                                       *std::max_element(parts_.peaks.begin(), parts_.peaks.end()));
+  lines_ = std::make_unique<StepLines>(parts_.console, first_, parts_.steps, parts_.memory.peak);
 }
 
 // Rank 0 chooses, since folders may look different to others: files arrive late on a file system that is shared.
@@ -165,7 +164,7 @@ void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& 
     const StepFigures figures = make_step(batch);
     all_.push_back(figures);
     note_skips(figures);
-    files_->add(figures, *std::max_element(parts_.peaks.begin(), parts_.peaks.end()));
+    files_->add(figures, parts_.memory.peak);
     lines_->show(figures);
     const Next next = next_of(figures, stop);
     if (next == Next::diverged) fail_diverged(figures, batch.tensors);
@@ -174,7 +173,10 @@ void TrainingRun::train(const StopSignal& stop, const std::optional<Evaluator>& 
     stopped_ = next == Next::stops && !is_last;
     const bool ends = stopped_ || is_last;
     profiled.add(parts_.console, parts_.session, ends);
-    if (ends || (options.save_every && made_ % options.save_every == 0)) save();
+    if (ends || (options.save_every && made_ % options.save_every == 0))
+      save();
+    else if (checkpoints_)
+      warn_of(checkpoints_->poll());
     if (evaluator && !stopped_ && (is_last || (options.eval_every && made_ % options.eval_every == 0)))
       evaluate(*evaluator);
   }
@@ -320,10 +322,11 @@ void TrainingRun::add_to(Json& object) const {
     best = best == 0 ? figures.seconds : std::min(best, figures.seconds);
   }
   const SymbolSizes& sizes = parts_.program.summary().shapes;
-  for (size_t r = 0; r < parts_.peaks.size(); ++r)
-    ranks.push_back({{"rank", r},
-                     {"peak_bytes", parts_.peaks[r]},
-                     {"planned_bytes", parts_.program.peak_bytes(static_cast<int64_t>(r), sizes)}});
+  for (size_t r = 0; r < parts_.memory.peaks.size(); ++r)
+    ranks.push_back(
+        {{"rank", r},
+         {"peak_bytes", parts_.memory.peaks[r]},
+         {"planned_bytes", parts_.program.peak_bytes(static_cast<int64_t>(r), sizes) + parts_.memory.evaluation}});
   object.update({{"threads_per_rank", parts_.session.threads_per_rank()},
                  {"steps", all_.size()},
                  {"seconds", best},

@@ -51,7 +51,7 @@ class TrainingRun {
     SessionOptions session_options;
     Session& session;
     TrainingData& data;
-    const std::vector<int64_t>& peaks;
+    const MemoryClasses& memory;
     int64_t steps = 0;  ///< to make, earlier ones of a run that is resumed included
   };
   explicit TrainingRun(const Parts& parts);

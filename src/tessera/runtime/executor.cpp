@@ -189,7 +189,8 @@ std::vector<size_t> Executor::peak_bytes(const Symbols& symbols) {
     KeptIfThrown<std::vector<int64_t>> room;  // all ranks' bytes, then our own, to which a library may still write
     std::vector<int64_t>& all = *room;
     all.resize(bytes.size() + 1);
-    all.back() = static_cast<int64_t>(impl_->ranks[n]->peak_bytes(plans[n]->arena_bytes()));
+    const size_t beside = impl_->options.saves ? saved_bytes(*impl_->programs, impl_->here[n]) : 0;
+    all.back() = static_cast<int64_t>(impl_->ranks[n]->peak_bytes(plans[n]->arena_bytes() + beside));
     impl_->ranks[n]->everyone().run({.kind = comm::Kind::all_gather,
                                      .dtype = DType::int64,
                                      .in = &all.back(),
@@ -234,11 +235,13 @@ MemoryUse memory_of_rank(const std::shared_ptr<const RankPrograms>& programs, in
                          const ExecutorOptions& options) {
   SizedRank sized(programs, rank, symbols, options);
   MemoryUse use = arena_use(sized.plan.machine(), programs->of(rank));
-  use.peak = sized.state.peak_bytes(sized.plan.arena_bytes());
+  use.copies = options.saves ? saved_bytes(*programs, rank) : 0;
+  use.peak = sized.state.peak_bytes(sized.plan.arena_bytes() + use.copies);
   if (options.memory_limit > 0)
     device::MemoryLimit(options.memory_limit).require_plan(use.peak, [&] {
       std::vector<device::NamedBytes> pieces = sized.plan.pieces();
       pieces.push_back({"weights", sized.state.state_bytes()});
+      if (use.copies > 0) pieces.push_back({kCopiesToSave, use.copies});
       return pieces;
     });
   return use;
@@ -249,13 +252,15 @@ std::vector<MemoryMoment> memory_over_time(const std::shared_ptr<const RankProgr
   SizedRank sized(programs, rank, symbols, options);
   const bind::MachineProgram& machine = sized.plan.machine();
   const std::vector<MemoryUse> arena = arena_over_time(machine, programs->of(rank));
+  const size_t copies = options.saves ? saved_bytes(*programs, rank) : 0;
   std::vector<MemoryMoment> moments;
   for (size_t a = 0; a < machine.actions->size(); ++a) {
     const bind::StepInfo& info = (*machine.infos)[a];
     MemoryMoment& moment = moments.emplace_back();
     moment.operation = fmt::format("{}{} '{}'", info.started >= 0 ? "wait for " : "", info.op, info.name);
     moment.use = arena[a];
-    moment.use.peak += machine.staging_bytes + sized.state.state_bytes();
+    moment.use.copies = copies;
+    moment.use.peak += machine.staging_bytes + sized.state.state_bytes() + copies;
   }
   return moments;
 }

@@ -21,6 +21,7 @@ struct ExecutorOptions {
   bool overlap = true;             ///< compute while communications are under way (bind/schedule.h)
   int prefetch = bind::kUnderWay;  ///< so many of them at most
   size_t memory_limit = 0;         ///< bytes that this process may hold for its ranks; 0: what the machine has
+  bool saves = false;              ///< states are saved while it runs: what is planned has room for their copies
   comm::WorldOptions world;        ///< unless `connected`
   /// The world whose local ranks this executor is to be; every process of it has an executor of the same program, and
   /// makes the same calls in the same order. Null: all ranks are threads of this process.
@@ -73,12 +74,19 @@ class Executor {
   /// Which states change, as a checkpoint names their model; and whether all ranks are in this process.
   std::string model_of_states() const;
   bool is_together() const;
-  /// Begins to save the states that change in a folder of checkpoints, each element by the lowest rank that holds it.
-  /// Where all ranks are in this process, copies the shards and returns what writes them, which any thread may call
-  /// while the executor runs on; else writes at once. The result says what went wrong, if anything; ranks of other
-  /// processes know as well. Only the process of rank 0 commits.
-  std::function<std::string()> save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts,
-                                           int64_t keep);
+  /// A checkpoint of copies of the states. Any thread may call its members while the executor runs on; they return what
+  /// went wrong, "" if nothing did.
+  struct Saving {
+    std::function<std::string()> write;   ///< the files of this process' ranks; frees the copies
+    std::function<std::string()> commit;  ///< once all processes have written; does nothing but in that of rank 0
+    std::function<void()> discard;        ///< instead, if one could not write; likewise
+  };
+  /// Copies the states that change, to save them in a folder of checkpoints, each element by the lowest rank that holds
+  /// it. All processes call it.
+  Saving save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts, int64_t keep);
+  /// What processes have to say of one thing that each does by itself: nullopt while any is not done, else the first
+  /// one's problem, or "". All processes call it, with nullopt if they are not done.
+  std::optional<std::string> common_problem(const std::optional<std::string>& own);
   /// Gives the states that change what a checkpoint holds, of any mesh. Throws a user error if it is another model's.
   void load_states(const checkpoint::Checkpoint& checkpoint);
 

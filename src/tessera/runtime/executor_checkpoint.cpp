@@ -37,24 +37,27 @@ void for_each_shard(const RankPrograms& programs, const WholeStates& wholes, Ran
     }
 }
 
-template <typename Work>
-std::exception_ptr error_of(Work work) {
-  try {
-    work();
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
-// Writes one rank's file; throws what went wrong.
-void write_rank(const std::filesystem::path& folder, int64_t step, int rank, const Mesh& mesh,
-                const std::vector<int64_t>& coordinates, const std::vector<SavedShard>& shards) {
+// Writes one rank's file; returns what went wrong.
+std::string write_rank(const std::filesystem::path& folder, int64_t step, int rank, const Mesh& mesh,
+                       const std::vector<int64_t>& coordinates, const std::vector<SavedShard>& shards) {
   checkpoint::RankFile file(folder, step, rank);
   for (const SavedShard& saved : shards)
     checkpoint::add_shard(file, saved.tensor, saved.sharding, mesh, coordinates, kNoSymbols, saved.shard.data,
                           saved.at);
-  if (const auto problem = file.finish()) throw Error(ErrorKind::running, "checkpoint", *problem);
+  return file.finish().value_or("");
+}
+
+constexpr const char* kStage = "checkpoint";
+
+// What an error of this stage says; "": there is none.
+std::string words_of(const std::exception_ptr& problem) {
+  try {
+    if (problem) std::rethrow_exception(problem);
+    return "";
+  } catch (const std::exception& error) {
+    const std::string text = error.what(), stage = fmt::format("[{}] ", kStage);
+    return text.starts_with(stage) ? text.substr(stage.size()) : text;
+  }
 }
 
 }  // namespace
@@ -67,8 +70,8 @@ bool Executor::is_together() const {
   return static_cast<int>(impl_->here.size()) == impl_->world->size();
 }
 
-std::function<std::string()> Executor::save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts,
-                                                   int64_t keep) {
+Executor::Saving Executor::save_states(const std::filesystem::path& folder, const checkpoint::Facts& facts,
+                                       int64_t keep) {
   std::scoped_lock lock(impl_->running, impl_->store->running);
   impl_->commit();
   impl_->store->require_whole();
@@ -84,7 +87,9 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
         [&](const checkpoint::TensorType& tensor, const Dims& at, const Sharding& sharding, StateSlot& slot) {
           if (!checkpoint::saves_shard(sharding, programs->mesh(), rank.coordinates())) return;
           const int64_t elements = static_cast<int64_t>(slot.bytes) * 8 / bits_of(tensor.dtype);
-          auto held = impl_->memory.hold(slot.bytes, fmt::format("the copy of '{}' for a checkpoint", tensor.name));
+          std::shared_ptr<const void> held;
+          if (!impl_->options.saves)
+            held = impl_->memory.hold(slot.bytes, fmt::format("the copy of '{}' for a checkpoint", tensor.name));
           Tensor copy = device::MemoryLimit::released_with(Tensor::zeros(tensor.dtype, {elements}), std::move(held));
           if (slot.bytes > 0)
             rank.read(slot.current.get(), slot.bytes,
@@ -94,37 +99,58 @@ std::function<std::string()> Executor::save_states(const std::filesystem::path& 
   });
   std::vector<std::pair<int, std::vector<int64_t>>> who;
   for (const auto& rank : impl_->ranks) who.emplace_back(rank->rank(), rank->coordinates());
-  const auto write = [folder, facts, programs, shards, who](size_t n) {
-    write_rank(folder, facts.step, who[n].first, programs->mesh(), who[n].second, (*shards)[n]);
-    (*shards)[n].clear();
-  };
-  const int64_t ranks = impl_->world->size();
-  const auto commit = [folder, facts, ranks, keep]() -> std::string {
-    const checkpoint::Outcome outcome = checkpoint::commit(folder, facts, ranks, keep);
-    return outcome.saved && !outcome.problem.empty() ? "it was saved, but " + outcome.problem : outcome.problem;
-  };
-  const auto abandon = [folder, facts](const std::exception& error) -> std::string {
-    checkpoint::discard(folder, facts.step);
-    return error.what();
-  };
-  if (is_together())
-    return [write, commit, abandon, count = shards->size()]() -> std::string {
-      try {
-        for (size_t n = 0; n < count; ++n) write(n);
-        return commit();
-      } catch (const std::exception& error) {
-        return abandon(error);
+  Saving saving;
+  saving.write = [folder, step = facts.step, programs, shards, who]() -> std::string {
+    std::string problem;
+    try {
+      for (size_t n = 0; n < who.size() && problem.empty(); ++n) {
+        problem = write_rank(folder, step, who[n].first, programs->mesh(), who[n].second, (*shards)[n]);
+        (*shards)[n].clear();
       }
-    };
-  std::string problem;
-  try {
-    impl_->on_all_in_agreement([&](size_t n) { return error_of([&] { write(n); }); },
-                               {"checkpoint", fmt::format("step {}", facts.step)});
-    if (impl_->is_whole()) problem = commit();
-  } catch (const std::exception& error) {
-    problem = impl_->is_whole() ? abandon(error) : std::string(error.what());
-  }
-  return [problem] { return problem; };
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    shards->clear();
+    return problem;
+  };
+  saving.commit = [folder, facts, keep, is_whole = impl_->is_whole(), ranks = impl_->world->size()]() -> std::string {
+    if (!is_whole) return "";
+    try {
+      const checkpoint::Outcome outcome = checkpoint::commit(folder, facts, ranks, keep);
+      return outcome.saved && !outcome.problem.empty() ? "it was saved, but " + outcome.problem : outcome.problem;
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  };
+  saving.discard = [folder, step = facts.step, is_whole = impl_->is_whole()] {
+    if (is_whole) checkpoint::discard(folder, step);
+  };
+  return saving;
+}
+
+std::optional<std::string> Executor::common_problem(const std::optional<std::string>& own) {
+  if (is_together()) return own;
+  std::scoped_lock lock(impl_->running, impl_->store->running);
+  impl_->join(*impl_->programs);
+  std::optional<std::string> common;
+  impl_->on_all([&](size_t n) {
+    comm::Communicator& everyone = impl_->ranks[n]->everyone();
+    KeptIfThrown<std::vector<int64_t>> under_way;  // to which a library may still write
+    *under_way = {own ? 0 : 1};
+    everyone.run({.kind = comm::Kind::all_reduce,
+                  .dtype = DType::int64,
+                  .reduction = Reduction::max,
+                  .in = (*under_way).data(),
+                  .out = (*under_way).data(),
+                  .count = 1,
+                  .label = "checkpoint"});
+    if ((*under_way).front() > 0) return;
+    std::exception_ptr problem;
+    if (!own->empty()) problem = std::make_exception_ptr(Error(ErrorKind::running, kStage, *own));
+    problem = agree(everyone, problem, {kStage, ""});
+    if (n == 0) common = words_of(problem);
+  });
+  return common;
 }
 
 void Executor::load_states(const checkpoint::Checkpoint& saved) {

@@ -22,6 +22,8 @@
 
 namespace tessera::runtime {
 
+inline constexpr const char* kCopiesToSave = "copies of states for checkpoints";
+
 inline uint64_t hash_of(const Executor::Tensors& inputs) {
   Hash hash;
   for (const auto& [name, tensor] : inputs) {
@@ -60,6 +62,7 @@ struct Executor::Impl {
     uint64_t used = 0;  ///< when, in calls
   };
   std::map<Symbols, Cached> plans;
+  std::shared_ptr<const void> room_to_save;  ///< of the limit, for copies of the states, with `saves`
   /// Memory for outputs, where the ranks that make them can reach.
   TensorPool pool{memory, [this](size_t bytes) { return world->allocate(here.front(), bytes, "an output"); }};
   uint64_t calls = 0;
@@ -256,7 +259,10 @@ struct Executor::Impl {
         });
       });
       if (std::count(failures.begin(), failures.end(), nullptr) == std::ssize(failures))
-        failures.front() = failure_of([&] { require_memory(made, symbols); });
+        failures.front() = failure_of([&] {
+          require_memory(made, symbols);
+          if (!room_to_save) room_to_save = memory.hold(bytes_to_save(), kCopiesToSave, arenas_of(made));
+        });
       on_all_in_agreement([&](size_t n) { return failures[n]; }, {"plan", ""});
       if (options.connected && options.loaded && !std::exchange(compared, true))
         unlike = failure_of([&] {
@@ -272,6 +278,14 @@ struct Executor::Impl {
     PlanSet& kept = plans.emplace(symbols, Cached{std::move(made), ++calls}).first->second.plans;
     if (plans.size() > kCachedSignatures) drop_oldest_plan();
     return kept;
+  }
+
+  // Of copies of states, in this process.
+  size_t bytes_to_save() const {
+    size_t bytes = 0;
+    if (options.saves)
+      for (int rank : here) bytes += saved_bytes(*programs, rank);
+    return bytes;
   }
 
   // The bytes of this process' arenas when these plans run.
@@ -318,7 +332,8 @@ struct Executor::Impl {
     }
     for (size_t n = 0; n < made.size(); ++n)
       ranks[n]->require_room(made[n]->machine(), [&] { return made[n]->pieces(); });
-    size_t bytes = arenas_of(made);
+    const size_t copies = room_to_save ? 0 : bytes_to_save();
+    size_t bytes = checked_add(arenas_of(made), copies, kCopiesToSave);
     for (const auto& [name, output] : outputs) bytes = checked_add(bytes, output, "the outputs");
     memory.require_plan(
         bytes,
@@ -327,6 +342,7 @@ struct Executor::Impl {
           for (const auto& plan : made)
             for (device::NamedBytes& piece : plan->pieces()) pieces.push_back(std::move(piece));
           for (const auto& [name, output] : outputs) pieces.push_back({fmt::format("the output '{}'", name), output});
+          if (copies > 0) pieces.push_back({kCopiesToSave, copies});
           return pieces;
         },
         pool.idle());

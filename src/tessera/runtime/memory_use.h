@@ -10,6 +10,7 @@ struct MemoryUse {
   size_t peak = 0;         ///< all: states, their packed forms and second buffers, inputs, scratch memory, results
   size_t activations = 0;  ///< results that the first output is computed by, and what is computed again of these
   size_t gradients = 0;    ///< all other results
+  size_t copies = 0;       ///< of states, for checkpoints
 };
 
 /// What is in the arena, by action; `peak` is then all of it.

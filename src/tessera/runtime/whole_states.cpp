@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/checkpoint/shard.h"
 #include "tessera/mesh/box.h"
 
 namespace tessera::runtime {
@@ -63,6 +64,19 @@ WholeStates whole_states(const RankPrograms& programs) {
       return a.begin < b.begin || (a.begin == b.begin && a.state < b.state);
     });
   return all;
+}
+
+size_t saved_bytes(const RankPrograms& programs, int rank) {
+  const SymbolLookup no_symbols = [](std::string_view) -> std::optional<int64_t> { return std::nullopt; };
+  const Mesh& mesh = programs.mesh();
+  const std::vector<int64_t> coordinates = mesh.coordinates(rank);
+  size_t bytes = 0;
+  for (const auto& [name, state] : programs.changing_states(rank)) {
+    const Sharding& sharding = state.placement->sharding;
+    if (checkpoint::saves_shard(sharding, mesh, coordinates))
+      bytes += bytes_of(state.placement->global.dtype, box_of(sharding, mesh, coordinates, no_symbols).count());
+  }
+  return bytes;
 }
 
 void require_whole(const WholeStates& states) {

@@ -32,6 +32,9 @@ struct WholeState {
 using WholeStates = std::map<std::string, WholeState>;
 WholeStates whole_states(const RankPrograms& programs);
 
+/// Bytes of the shards that a rank saves in a checkpoint: of replicas, the lowest rank does.
+size_t saved_bytes(const RankPrograms& programs, int rank);
+
 /// Throws a user error if the pieces of a state do not hold each of its elements once.
 void require_whole(const WholeStates& states);
 
