@@ -40,9 +40,9 @@ bool is_zero(const Value* value) {
 
 // Whether the node adds elements to a tensor of zeros at some places.
 bool scatters_into_zeros(const Node& node) {
-  const bool scatters =
-      node.domain.empty() ? node.is("ScatterND") || node.is("ScatterElements")
-                          : node.domain == "tessera" && (node.is("ScatterNDShard") || node.is("ScatterElementsShard"));
+  const std::string_view op = node.op_type;
+  const bool scatters = node.domain.empty() ? op == "ScatterND" || op == "ScatterElements"
+                                            : op == "ScatterNDShard" || op == "ScatterElementsShard";
   return scatters && node.get_string("reduction", "none") == "add" && is_zero(node.input(0));
 }
 

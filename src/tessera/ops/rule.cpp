@@ -56,7 +56,7 @@ const FactorTraits& traits_of(FactorKind kind) {
       {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
       {.name = "lookup", .in_result = InResult::partial, .level = 2, .one_interval = true, .own_form = true},
       {.name = "index", .one_interval = true},
-      {.name = "target", .level = 2, .one_interval = true, .own_form = true},
+      {.name = "target", .level = 2, .one_interval = true, .own_form = true, .follows_use = true},
       {.name = "norm", .level = 2, .own_form = true, .reductions = 2},
       {.name = "whole", .in_result = InResult::whole},
   }};

@@ -34,6 +34,7 @@ struct FactorTraits {
   int level = 0;              ///< the level of propagation (spmd/propagate) from which axes spread along it
   bool one_interval = false;  ///< a rank's part must be one interval, so that only its major-most piece can be split
   bool own_form = false;      ///< where it is split, the local form is another operator: this one needs it whole
+  bool follows_use = false;   ///< a rank that makes less of it needs no more of operands: it is split as uses want
   int reductions = 0;         ///< where it is split, the local form reduces the result without it so often over ranks
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "tessera/ops/finite.h"
 #include "tessera/rewrite/canonicalize_rules.h"
@@ -136,10 +137,43 @@ bool sum_of_scattered(Graph& graph, Node* node) {
   return replace(graph, result, reshaped(graph, sum, result->shape(), node));
 }
 
+/// The permutation that exchanges the last two of so many dimensions.
+std::vector<int64_t> turning(size_t rank) {
+  std::vector<int64_t> permutation(rank);
+  std::iota(permutation.begin(), permutation.end(), 0);
+  std::swap(permutation[rank - 2], permutation[rank - 1]);
+  return permutation;
+}
+
+/// The transpose of a product is that of its turned operands, the second one first. One of them is a transpose already:
+///   Transpose (MatMul (Transpose (a), b))   becomes   MatMul (Transpose (b), a)
+/// The gradient of a weight that is used transposed is then made, and reduced among ranks, as the weight lies.
+bool turn_product(Graph& graph, Node* node) {
+  Value* result = node->outputs[0];
+  const Node* product = used_once(graph, node->inputs[0]) ? made_by(node->inputs[0], "MatMul") : nullptr;
+  const size_t rank = result->rank();
+  if (!product || rank < 2 || product->inputs[0]->rank() != rank || product->inputs[1]->rank() != rank) return false;
+  const std::vector<int64_t> turn = turning(rank);
+  if (permutation_of(*node) != turn) return false;
+  const auto is_turned = [&](const Value* operand) {
+    const Node* transpose = made_by(operand, "Transpose");
+    return transpose && permutation_of(*transpose) == turn;
+  };
+  const auto turned = [&](Value* operand) {
+    return is_turned(operand) ? operand->producer->inputs[0] : transposed(graph, operand, turn, node);
+  };
+  if (!is_turned(product->inputs[0]) && !is_turned(product->inputs[1])) return false;
+  Value *left = turned(product->inputs[1]), *right = turned(product->inputs[0]);
+  return replace(graph, result, emit(graph, "MatMul", {left, right}, node, {}, result->name));
+}
+
 }  // namespace
 
 std::vector<Rule> linear_rules() {
-  return {{"Gemm", split_gemm}, {"Reshape", unflatten_rows}, {"ReduceSum", sum_of_scattered}};
+  return {{"Gemm", split_gemm},
+          {"Reshape", unflatten_rows},
+          {"Transpose", turn_product},
+          {"ReduceSum", sum_of_scattered}};
 }
 
 }  // namespace tessera::rewrite

@@ -49,12 +49,6 @@ bool simplify_reshape(Graph& graph, Node* node) {
   return changed;
 }
 
-std::vector<int64_t> permutation_of(const Node& node) {
-  std::vector<int64_t> reversed(node.inputs[0]->rank());
-  std::iota(reversed.rbegin(), reversed.rend(), 0);
-  return node.get_ints("perm", reversed);
-}
-
 /// Divides dimensions that a Transpose leaves in front before the Transpose, if that undoes an earlier Reshape. PyTorch
 /// transposes keys as matrices, with all leading dimensions merged:
 ///

@@ -1,6 +1,7 @@
 #include "tessera/rewrite/edit.h"
 
 #include <algorithm>
+#include <numeric>
 #include <cmath>
 
 #include "tessera/base/error.h"
@@ -162,6 +163,12 @@ int64_t axis_of(const Node& node, std::string_view name, int64_t otherwise, size
   if (axis < -count || axis >= count)
     fail("rewrite", "{}: {} = {} is not a dimension of a tensor of rank {}", node.label(), name, axis, rank);
   return axis < 0 ? axis + count : axis;
+}
+
+std::vector<int64_t> permutation_of(const Node& node) {
+  std::vector<int64_t> reversed(node.inputs[0]->rank());
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  return node.get_ints("perm", reversed);
 }
 
 bool is_elementwise(const Node& node) {

@@ -205,6 +205,7 @@ class Decider {
           conflict = true;
       }
     }
+    conflict |= add_wishes(node, candidates);
     if (!conflict && disjoint(longest)) return longest;
     for (auto& lists : candidates) {
       auto whole = lists;
@@ -222,6 +223,47 @@ class Decider {
     compared_ = true;
     orders_ += best_cost;
     return best;
+  }
+
+  // Where a rank that makes less of a result needs no more of operands, adds the axes that uses want. Whether there are
+  // any that were not candidates.
+  bool add_wishes(const NodeLayout& node, std::vector<std::vector<std::vector<AxisRef>>>& candidates) const {
+    bool added = false;
+    for (size_t s = 0; s < node.subfactors.size(); ++s)
+      if (follows_use(node, s))
+        for (const Place& place : node.subfactors[s].places)
+          for (const std::vector<AxisRef>& axes : wished_at(place)) {
+            auto& known = candidates[s];
+            if (overlaps(node.at, axes.front()) || std::find(known.begin(), known.end(), axes) != known.end()) continue;
+            known.push_back(axes);
+            added = true;
+          }
+    return added;
+  }
+
+  static bool follows_use(const NodeLayout& node, size_t s) {
+    const auto& subfactor = node.subfactors[s];
+    const bool is_repeated = std::none_of(subfactor.places.begin(), subfactor.places.end(),
+                                          [](const Place& place) { return !place.result; });
+    return subfactor.splittable &&
+           (is_repeated || ops::traits_of(node.rule.factors[subfactor.factor].kind).follows_use);
+  }
+
+  // The axes over which uses want a result split there: as the earlier pass decided, or as propagation found.
+  std::vector<std::vector<AxisRef>> wished_at(const Place& place) const {
+    std::vector<std::vector<AxisRef>> all;
+    if (!place.result) return all;
+    const Slot& own = slot_of(place);
+    const std::vector<Expr> cuts = boundaries(own.sharding().dims[place.dim]);
+    const auto add = [&](const Sharding& wanted) {
+      const DimSharding& dim = wanted.dims[place.dim];
+      if (boundaries(dim) == cuts && !dim.parts[place.part].axes.empty()) all.push_back(dim.parts[place.part].axes);
+    };
+    if (wishes_)
+      for (const Wishes::Wish& wish : wishes_->of(own.value)) add(wish.layout);
+    else
+      for (int use : layout_.of_value.at(own.value)) add(layout_.slots[use].sharding());
+    return all;
   }
 
   void search(const NodeLayout& node, const std::vector<std::vector<std::vector<AxisRef>>>& candidates, size_t s,
