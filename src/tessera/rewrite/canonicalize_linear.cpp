@@ -170,10 +170,8 @@ bool turn_product(Graph& graph, Node* node) {
 }  // namespace
 
 std::vector<Rule> linear_rules() {
-  return {{"Gemm", split_gemm},
-          {"Reshape", unflatten_rows},
-          {"Transpose", turn_product},
-          {"ReduceSum", sum_of_scattered}};
+  return {
+      {"Gemm", split_gemm}, {"Reshape", unflatten_rows}, {"Transpose", turn_product}, {"ReduceSum", sum_of_scattered}};
 }
 
 }  // namespace tessera::rewrite

@@ -1,8 +1,8 @@
 #include "tessera/rewrite/edit.h"
 
 #include <algorithm>
-#include <numeric>
 #include <cmath>
+#include <numeric>
 
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"

@@ -42,9 +42,21 @@ class Partitioner {
 
  private:
   // A global value in the layouts that it has been given so far, the first as produced.
+  // A use that comes so few fetches after another one shares what that has fetched: a rank would fetch it anew while
+  // the other copy is still there (bind's kUnderWay).
+  static constexpr int kFetchedAhead = 4;
+
+  // What was fetched from storage, and how many fetches there had been at its last use.
+  struct Fetched {
+    Sharding layout;
+    Value* value = nullptr;
+    int last_use = 0;
+  };
+
   struct Versions {
     std::vector<Sharding> layouts;
     std::vector<Value*> values;
+    Fetched fetched;
 
     void add(const Sharding& layout, Value* value) {
       layouts.push_back(layout);
@@ -113,6 +125,11 @@ class Partitioner {
                        program_.mesh, program_.hints);
     check(route.has_value(), fmt::format("'{}' has a version to reshard", global->name));
     const bool once = decisions_.fetched.contains(global);
+    if (Fetched& last = versions.fetched;
+        once && last.value && same_layout(last.layout, wanted) && fetches_ - last.last_use <= kFetchedAhead) {
+      last.last_use = fetches_;
+      return last.value;
+    }
     ReshardRecord record{global->name, consumer, versions.layouts[route->from], wanted, {}, 0};
     Value* value = versions.values[route->from];
     for (const ReshardStep& step : route->steps) {
@@ -128,6 +145,7 @@ class Partitioner {
       program_.placements[value] = {global->name, global->type, step.after};
       if (!once) versions.add(step.after, value);
     }
+    if (once && !record.steps.empty()) versions.fetched = {wanted, value, ++fetches_};
     if (!record.steps.empty()) program_.reshards.push_back(std::move(record));
     return value;
   }
@@ -289,6 +307,7 @@ class Partitioner {
   const Decisions& decisions_;
   Program program_;
   std::map<const Value*, Versions> versions_;
+  int fetches_ = 0;  // from storage, so far
 };
 
 }  // namespace
