@@ -309,6 +309,17 @@ TEST(Groups, ScattersIntoZerosScatterIntoWhatTheyAreAddedTo) {
     }
 }
 
+// A rank's part of a table's gradient, too.
+TEST(Groups, PartsOfScattersScatterIntoWhatTheyAreAddedTo) {
+  Builder b("rows that fall into a part, for a sum");
+  Value* product = b.node("MatMul", {b.input("20 8", Fill::small), b.input("8 16", Fill::small)});
+  Value* zeros = b.node("Expand", {b.number(0), b.ints({20, 16})});
+  Value* rows = b.node("ScatterNDShard",
+                       {zeros, b.indices("6 1", 0, 40), b.input("6 16", Fill::small), b.ints({20}), b.ints({40})},
+                       {{"reduction", std::string("add")}}, "tessera");
+  EXPECT_THAT(steps_of(b.output(b.node("Add", {rows, product})).done()), ElementsAre("MatMul", "ScatterNDShard"));
+}
+
 TEST(Groups, ShortRowsAreNotWorthAPassEach) {
   Builder b("a column of few elements");
   Value* x = b.input("300 8");

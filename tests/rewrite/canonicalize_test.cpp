@@ -27,6 +27,32 @@ TEST(Canonicalize, gemm_with_a_bias_becomes_product_and_sum) {
   EXPECT_EQ(graph.outputs[0]->name, "y");
 }
 
+// The gradient of a weight that is used transposed.
+TEST(Canonicalize, a_transposed_product_is_the_product_of_turned_operands) {
+  const auto nodes_of = [](bool left, bool right, std::vector<int64_t> turn, bool has_other_use) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    const auto operand = [&](const char* name, bool turned, std::vector<std::string> dims) {
+      if (!turned) return input(graph, name, dims);
+      std::swap(dims[1], dims[2]);
+      return node(graph, "Transpose", {input(graph, name, dims)}, "", {{"perm", std::vector<int64_t>{0, 2, 1}}});
+    };
+    Value* product =
+        node(graph, "MatMul", {operand("a", left, {"b", "m", "k"}), operand("c", right, {"b", "k", "n"})}, "p");
+    Value* result = node(graph, "Transpose", {product}, "y", {{"perm", std::move(turn)}});
+    if (has_other_use) result = node(graph, "Concat", {result, product}, "z", {{"axis", int64_t{0}}});
+    simplify(model, result);
+    return histogram(graph);
+  };
+  const std::vector<int64_t> turn = {0, 2, 1};
+  EXPECT_EQ(nodes_of(true, false, turn, false), (Histogram{{"MatMul", 1}, {"Transpose", 1}}));
+  EXPECT_EQ(nodes_of(false, true, turn, false), (Histogram{{"MatMul", 1}, {"Transpose", 1}}));
+  EXPECT_EQ(nodes_of(true, true, turn, false), (Histogram{{"MatMul", 1}}));
+  EXPECT_EQ(nodes_of(false, false, turn, false), (Histogram{{"MatMul", 1}, {"Transpose", 1}}));
+  EXPECT_EQ(nodes_of(true, false, {1, 0, 2}, false), (Histogram{{"MatMul", 1}, {"Transpose", 2}}));
+  EXPECT_EQ(nodes_of(true, false, {2, 1, 0}, false), (Histogram{{"MatMul", 1}, {"Transpose", 2}}));
+}
+
 TEST(Canonicalize, gemm_of_a_transposed_weight_stays_without_its_bias) {
   OnnxModel model;
   Graph& graph = *model.graph;
