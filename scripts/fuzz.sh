@@ -19,8 +19,11 @@ fi
 longest=65536
 [ "$1" != run ] || longest=262144
 log=$build/fuzz/$1.log
+# A tensor may be declared larger than memory: that is refused, or takes no pages until something writes them.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}allocator_may_return_null=1"
 "$build/tests/fuzz/fuzz_$1" "$build/fuzz/$1" -max_total_time="$seconds" -max_len=$longest -timeout=20 \
-  -rss_limit_mb=4096 ${FUZZ_SEED:+-seed=$FUZZ_SEED} -print_final_stats=1 -artifact_prefix="$build/fuzz/found/$1-" 2>"$log" || {
+  -rss_limit_mb=4096 -malloc_limit_mb=1048576 \
+  ${FUZZ_SEED:+-seed=$FUZZ_SEED} -print_final_stats=1 -artifact_prefix="$build/fuzz/found/$1-" 2>"$log" || {
   tail -40 "$log"
   exit 255  # xargs starts no other
 }

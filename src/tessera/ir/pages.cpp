@@ -21,7 +21,7 @@ namespace {
 #endif
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kMapped = SIZE_MAX;  // the sanitizer watches malloc's memory
+constexpr size_t kMapped = size_t{1} << 30;  // the sanitizer watches malloc's memory
 #else
 constexpr size_t kMapped = size_t{256} << 10;
 #endif

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "tessera/ir/aligned.h"
+#include "tessera/ir/pages.h"
 
 namespace tessera::text {
 namespace {
@@ -147,7 +148,9 @@ Tensor zeros_at(const Scanner& scanner, size_t at, DType dtype, const Dims& dims
     if (extent < 0) scanner.fail_at(at, fmt::format("{} has a negative extent {}", what, extent));
     fits = fits && !__builtin_mul_overflow(bits, std::max<int64_t>(extent, 1), &bits);
   }
-  if (!fits) scanner.fail_at(at, fmt::format("{} is larger than any memory", what));
+  constexpr size_t kBitsPerByte = 8;
+  if (!fits || static_cast<size_t>(bits) / kBitsPerByte > machine_memory())
+    scanner.fail_at(at, fmt::format("{} is larger than this machine's memory", what));
   return Tensor::zeros(dtype, dims);
 }
 
