@@ -155,6 +155,16 @@ TEST(Conv, IsExactForIntegersWhateverTheWindows) {
                          dtype, y, {.attributes = attributes});
       EXPECT_EQ(widened(rounded), widened(narrowed(dtype, y, expected))) << "case " << index << " " << name_of(dtype);
     }
+    for (DType dtype : {DType::bfloat16, DType::float16, DType::float32}) {
+      const auto as = [&](const Tensor& tensor) {
+        return dtype == DType::float32 ? tensor : narrowed(dtype, tensor.dims, values_of<float>(tensor));
+      };
+      const Tensor local = run_kernel_one("Conv", {as(x), as(w), as(bias), ints({1}, {c.group})}, dtype, y,
+                                          {.attributes = attributes, .domain = "tessera"});
+      EXPECT_EQ(dtype == DType::float32 ? values_of<float>(local) : widened(local),
+                dtype == DType::float32 ? expected : widened(narrowed(dtype, y, expected)))
+          << "local case " << index << " " << name_of(dtype);
+    }
 
     Node node;
     node.op_type = "Conv";

@@ -247,9 +247,17 @@ std::unique_ptr<Kernel> prepare_local(const PrepareContext& context) {
   if (context.has_input(3)) {
     if (context.outputs.at(0).count() == 0) return make_kernel([](const KernelArgs&) {});
     node.set("group", context.known_ints(3).at(0));
-    node.inputs.resize(3);
-    plain.inputs.resize(3);
-    plain.known.resize(3);
+    constexpr size_t kOwn = 3;
+    node.inputs.resize(kOwn);
+    plain.inputs.resize(kOwn);
+    plain.known.resize(kOwn);
+    std::shared_ptr<Kernel> kernel = Prepare(plain);
+    const size_t scratch_bytes = kernel->scratch_bytes();
+    return make_kernel(
+        [kernel](const KernelArgs& args) {
+          kernel->run({args.inputs.first(kOwn), args.outputs, args.scratch});
+        },
+        scratch_bytes);
   }
   return Prepare(plain);
 }

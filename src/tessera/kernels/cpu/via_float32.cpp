@@ -98,6 +98,8 @@ class ViaFloat32 : public Kernel {
   size_t scratch_bytes() const override { return plan_.bytes(); }
 
   void run(const KernelArgs& args) override {
+    check(args.inputs.size() == input_pointers_.size() && args.outputs.size() == output_pointers_.size(),
+          "a kernel runs with the operands that it was prepared for");
     std::copy(args.inputs.begin(), args.inputs.end(), input_pointers_.begin());
     std::copy(args.outputs.begin(), args.outputs.end(), output_pointers_.begin());
     for (const Converted& input : inputs_) {
