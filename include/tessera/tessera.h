@@ -76,6 +76,15 @@ class Model {
   /// that pairs nothing, and for a pair of unequal types.
   Model with_states(const std::vector<std::string>& patterns) const;
 
+  /// Inputs whose elements decide shapes, or must be known for another reason before the model is compiled: axes, the
+  /// shape of a Reshape. compile() takes the model with_values() of these; a ModelSession compiles it as runs need it.
+  std::vector<std::string> value_inputs() const;
+  /// This model with these inputs as constants; they are inputs no longer. Throws a user error for a name that no input
+  /// has, and for another dtype than the input's.
+  Model with_values(const Tensors& values) const;
+  /// Whether shapes depend on what the model computes, so that no program can hold it, and only a ModelSession runs it.
+  bool runs_in_parts() const;
+
   const Impl& impl() const { return *impl_; }
 
  private:
@@ -418,6 +427,30 @@ class Session {
 
  private:
   friend class Checkpoints;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Runs any model over a mesh: also one whose shapes depend on the elements of its inputs (Model::value_inputs), or on
+/// what it computes (the count of NonZero's results, a computed k of TopK). Such a model runs in parts, one after the
+/// other, each compiled for the values that decide its shapes: on its first run with these, and again once eight other
+/// sets of values came after. What a part hands to the next is whole, in memory of the host.
+class ModelSession {
+ public:
+  /// Compiles what can be compiled before a run. Throws as compile() and Session do; and a user error for a model that
+  /// runs in parts where it has states that step, or `session` has a connection.
+  explicit ModelSession(const Model& model, const Mesh& mesh = {}, const Plan& plan = {},
+                        const CompileOptions& options = {}, const SessionOptions& session = {});
+  ~ModelSession();
+  ModelSession(ModelSession&&) noexcept;
+  ModelSession& operator=(ModelSession&&) noexcept;
+
+  /// As Session::run.
+  Tensors run(const Tensors& inputs);
+  /// The programs that the last run ran, in order.
+  std::vector<Program> programs() const;
+
+ private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -100,21 +100,6 @@ NodeCase read_case(const fs::path& folder) {
   return read;
 }
 
-NodeCase with_constants(const NodeCase& node_case, bool (*is_constant)(const Tensor&)) {
-  NodeCase changed{node_case.name, node_case.model.clone(), {}, node_case.outputs, node_case.tolerance};
-  Graph& graph = *changed.model.graph;
-  for (Value* input : std::vector<Value*>(graph.inputs)) {
-    const Tensor& given = node_case.inputs.at(input->name);
-    if (graph.is_output(input) || !is_constant(given)) {
-      changed.inputs[input->name] = given;
-      continue;
-    }
-    graph.replace_uses(input, graph.add_constant(input->name + "_given", given));
-    std::erase(graph.inputs, input);
-  }
-  return changed;
-}
-
 std::string mismatch(const std::string& name, const Tensor& expected, const Tensor& actual,
                      const ElementTolerance& tolerance) {
   std::string problem;

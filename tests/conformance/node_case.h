@@ -29,10 +29,6 @@ struct NodeCase {
 /// errors as the importer does.
 NodeCase read_case(const std::filesystem::path& folder);
 
-/// The same case with the inputs that `is_constant` accepts as constants of the model: what a shape depends on is known
-/// when a model is compiled, but the tests give it as an input.
-NodeCase with_constants(const NodeCase& node_case, bool (*is_constant)(const Tensor&));
-
 /// Whether the folder's model computes on tensors of numbers and booleans alone: no sequences, optionals or strings,
 /// and nothing of training (gradients, optimizers, training modes). A model that cannot be read counts as one that
 /// does.

@@ -1,37 +1,31 @@
 #include "conformance/run_case.h"
 
+#include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/compare.h"
-#include "tessera/compiler/compile.h"
-#include "tessera/runtime/executor.h"
 
 namespace tessera::conformance {
 namespace {
 
 using Tensors = std::map<std::string, Tensor>;
 
-constexpr int64_t kSmall = 64;  // elements of what shapes are computed from
-
-bool is_small_integer(const Tensor& tensor) {
-  return is_integer(tensor.dtype) && tensor.dims.size() <= 1 && tensor.count() <= kSmall;
-}
-
-bool is_small(const Tensor& tensor) {
-  return tensor.dims.size() <= 1 && tensor.count() <= kSmall;
+Model model_of(const NodeCase& node_case) {
+  auto impl = std::make_shared<Model::Impl>();
+  impl->path = node_case.name;
+  impl->model = node_case.model.clone();
+  return Model(std::move(impl));
 }
 
 Tensors run(const NodeCase& node_case, const std::string& mesh, const std::string& annotation) {
-  compiler::CompileOptions options;
-  options.mesh = Mesh::parse(mesh);
-  if (!annotation.empty()) options.annotations.push_back(compiler::AnnotationRequest::parse(annotation, "annotation"));
-  compiler::Compiled compiled = compiler::compile(node_case.model, options);
-  runtime::ExecutorOptions executor_options;
-  executor_options.threads_per_rank = 1;
-  executor_options.world.timeout = std::chrono::seconds(20);
-  return runtime::Executor(compiled.program, executor_options).run(node_case.inputs);
+  Plan plan;
+  if (!annotation.empty()) plan.annotations.push_back({annotation});
+  SessionOptions options;
+  options.threads_per_rank = 1;
+  options.timeout = std::chrono::seconds(20);
+  return ModelSession(model_of(node_case), Mesh::parse(mesh), plan, {}, options).run(node_case.inputs);
 }
 
-Outcome judge(const NodeCase& node_case, Verdict passed) {
+Outcome judge(const NodeCase& node_case) {
   try {
     Tensors actual = run(node_case, "x=1", "");
     for (const auto& [name, expected] : node_case.outputs) {
@@ -39,27 +33,12 @@ Outcome judge(const NodeCase& node_case, Verdict passed) {
       std::string problem = mismatch(name, expected, actual.at(name), node_case.tolerance);
       if (!problem.empty()) return {Verdict::wrong, problem};
     }
-    return {passed, ""};
+    return {Verdict::pass, ""};
   } catch (const Error& error) {
     return {error.kind() == ErrorKind::user ? Verdict::unsupported : Verdict::broken, error.what()};
   } catch (const std::exception& error) {
     return {Verdict::broken, error.what()};
   }
-}
-
-// The case as it is, or with as few constants as make it run.
-Outcome settle(NodeCase& node_case) {
-  Outcome outcome = judge(node_case, Verdict::pass);
-  for (auto is_constant : {is_small_integer, is_small}) {
-    if (outcome.verdict != Verdict::unsupported) break;
-    NodeCase changed = with_constants(node_case, is_constant);
-    if (changed.inputs.size() == node_case.inputs.size()) continue;
-    Outcome retried = judge(changed, Verdict::pass_with_constants);
-    if (retried.verdict == Verdict::unsupported) continue;
-    node_case = std::move(changed);
-    return retried;
-  }
-  return outcome;
 }
 
 std::string annotation_of(const std::string& name, size_t rank, size_t dim) {
@@ -82,8 +61,6 @@ std::string_view name_of(Verdict verdict) {
   switch (verdict) {
     case Verdict::pass:
       return "pass";
-    case Verdict::pass_with_constants:
-      return "pass with constants";
     case Verdict::unsupported:
       return "unsupported";
     case Verdict::wrong:
@@ -96,20 +73,20 @@ std::string_view name_of(Verdict verdict) {
 
 Outcome run_alone(const std::filesystem::path& folder) {
   try {
-    NodeCase node_case = read_case(folder);
-    return settle(node_case);
+    return judge(read_case(folder));
   } catch (const Error& error) {
     return {error.kind() == ErrorKind::user ? Verdict::unsupported : Verdict::broken, error.what()};
   }
 }
 
 std::vector<std::string> run_sharded(const std::filesystem::path& folder, const std::vector<std::string>& meshes) {
-  NodeCase node_case = read_case(folder);
-  settle(node_case);
+  const NodeCase node_case = read_case(folder);
   Tensors expected = run(node_case, "x=1", "");
   std::vector<std::string> problems;
+  std::map<std::string, Tensor> laid_out = node_case.inputs;
+  for (const std::string& name : model_of(node_case).value_inputs()) laid_out.erase(name);
   for (const std::string& mesh : meshes)
-    for (const auto& [name, tensor] : node_case.inputs)
+    for (const auto& [name, tensor] : laid_out)
       for (size_t dim = 0; dim < tensor.dims.size(); ++dim) {
         std::string annotation = annotation_of(name, tensor.dims.size(), dim);
         std::string problem;

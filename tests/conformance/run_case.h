@@ -10,10 +10,9 @@ namespace tessera::conformance {
 
 enum class Verdict {
   pass,
-  pass_with_constants,  ///< passes if operands that shapes depend on are constants
-  unsupported,          ///< a user error
-  wrong,                ///< another answer than the expected one
-  broken,               ///< an error that is not the user's
+  unsupported,  ///< a user error
+  wrong,        ///< another answer than the expected one
+  broken,       ///< an error that is not the user's
 };
 std::string_view name_of(Verdict verdict);
 

@@ -1,0 +1,289 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <list>
+#include <mutex>
+
+#include "tessera/api/impl.h"
+#include "tessera/api/session.h"
+#include "tessera/base/error.h"
+#include "tessera/compiler/segments.h"
+#include "tessera/ir/glob.h"
+#include "tessera/kernels/data_sized.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+Model model_of(const Model& from, OnnxModel changed) {
+  auto impl = std::make_shared<Model::Impl>();
+  impl->path = from.path();
+  impl->files = from.impl().files;
+  impl->model = std::move(changed);
+  return Model(std::move(impl));
+}
+
+// "axes = [0, -1], k = 3"; the first elements of each.
+std::string text_of(const Tensors& values) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (const auto& [name, tensor] : values) {
+    text += fmt::format("{}{} = ", text.empty() ? "" : ", ", name);
+    if (!is_integer(tensor.dtype) && tensor.dtype != DType::boolean) {
+      text += fmt::format("{} {}", name_of(tensor.dtype), to_string(Shape(tensor.dims.begin(), tensor.dims.end())));
+      continue;
+    }
+    std::vector<int64_t> elements = tensor.to_int64();
+    const bool more = elements.size() > kMost;
+    elements.resize(std::min(elements.size(), kMost));
+    text += tensor.dims.empty() ? std::to_string(elements.front())
+                                : fmt::format("[{}{}]", fmt::join(elements, ", "), more ? ", …" : "");
+  }
+  return text;
+}
+
+bool same(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.dims == b.dims && std::equal(a.data, a.data + a.bytes, b.data, b.data + b.bytes);
+}
+
+}  // namespace
+
+std::vector<std::string> Model::value_inputs() const {
+  std::vector<std::string> names;
+  for (const compiler::Segment& segment : compiler::segments_of(impl_->model))
+    for (const std::string& name : segment.values) {
+      const Value* input = impl_->model.graph->find(name);
+      if (input && input->kind == ValueKind::input && std::find(names.begin(), names.end(), name) == names.end())
+        names.push_back(name);
+    }
+  return names;
+}
+
+Model Model::with_values(const Tensors& values) const {
+  return model_of(*this, compiler::with_values(impl_->model, values));
+}
+
+bool Model::runs_in_parts() const {
+  return compiler::segments_of(impl_->model).size() > 1;
+}
+
+struct ModelSession::Impl {
+  /// A part compiled for some values, and for inputs of some types.
+  struct Made {
+    Tensors values;
+    std::map<std::string, TensorType> types;
+    Program program;
+    Session session;
+  };
+  struct Part {
+    compiler::Segment segment;
+    std::list<Made> made;  ///< the last used first
+  };
+
+  Model model;
+  Mesh mesh;
+  Plan plan;
+  CompileOptions options;
+  SessionOptions session;
+  std::optional<Made> whole;  ///< of a model that is compiled before it runs
+  std::vector<Part> parts;
+  std::vector<Program> ran;
+  mutable std::mutex running;
+
+  void begin() {
+    if (!plan.states.empty()) {
+      model = model.with_states(plan.states);
+      plan.states.clear();
+    }
+    std::vector<compiler::Segment> segments = compiler::segments_of(model.impl().model);
+    if (segments.size() == 1 && segments.front().values.empty()) {
+      Program program = compile(model, mesh, plan, options);
+      whole.emplace(Made{{}, {}, program, Session(program, session)});
+      return;
+    }
+    if (segments.size() > 1) {
+      if (session.connection)
+        fail("run",
+             "'{}' has shapes that depend on computed data, so that it runs in parts, which processes cannot do yet; run "
+             "it on ranks of one process",
+             model.path().string());
+      if (!plan.places.empty())
+        fail("place", "'{}' runs in parts, whose nodes cannot be placed yet; leave out the places",
+             model.path().string());
+    }
+    for (compiler::Segment& segment : segments) parts.push_back({std::move(segment), {}});
+  }
+
+  // The plan, as far as it is about this part.
+  Plan plan_for(const Model& part) const {
+    Plan own = plan;
+    if (parts.size() == 1) return own;
+    const Graph& graph = *part.impl().model.graph;
+    const auto is_elsewhere = [&](const Plan::Annotation& annotation) {
+      const auto request = compiler::AnnotationRequest::parse(annotation.text, annotation.by);
+      const auto means = [&](const Graph& in, bool with_constants) {
+        return std::any_of(in.values().begin(), in.values().end(), [&](const auto& value) {
+          return (with_constants || value->kind != ValueKind::constant) && glob_matches(request.pattern, value->name);
+        });
+      };
+      return !means(graph, false) && means(*model.impl().model.graph, true);
+    };
+    std::erase_if(own.annotations, is_elsewhere);
+    std::erase_if(own.storage, is_elsewhere);
+    const std::vector<std::string> symbols = part.symbols(), all = model.symbols();
+    std::erase_if(own.shapes, [&](const auto& size) {
+      return std::find(symbols.begin(), symbols.end(), size.first) == symbols.end() &&
+             std::find(all.begin(), all.end(), size.first) != all.end();
+    });
+    return own;
+  }
+
+  Made& made_for(Part& part, const Tensors& values, const std::map<std::string, TensorType>& types) {
+    constexpr size_t kMost = 8;
+    const auto fits = [&](const Made& made) {
+      return made.types == types && std::equal(values.begin(), values.end(), made.values.begin(), made.values.end(),
+                                               [](const auto& a, const auto& b) { return same(a.second, b.second); });
+    };
+    auto found = std::find_if(part.made.begin(), part.made.end(), fits);
+    if (found == part.made.end()) {
+      part.made.push_front(make(part, values, types));
+      if (part.made.size() > kMost) part.made.pop_back();
+      found = part.made.begin();
+    }
+    part.made.splice(part.made.begin(), part.made, found);
+    return part.made.front();
+  }
+
+  Made make(const Part& part, const Tensors& values, const std::map<std::string, TensorType>& types) const {
+    try {
+      OnnxModel sized = part.segment.model.clone();
+      for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
+      const Model own = model_of(model, compiler::with_values(sized, values));
+      Program program = compile(own, mesh, plan_for(own), options);
+      SessionOptions asked = session;
+      const std::vector<StateInfo> states = program.states();
+      if (!part.made.empty() && std::any_of(states.begin(), states.end(), [](const auto& s) { return s.changes; }))
+        asked.share_states = &part.made.back().session;
+      return {values, types, program, Session(program, asked)};
+    } catch (const Error& error) {
+      if (values.empty()) throw;
+      throw Error(error.kind(), "inputs",
+                  fmt::format("the model does not run where {}: {}", text_of(values), error.what()));
+    }
+  }
+
+  void require_inputs(const Tensors& inputs) const {
+    const std::vector<TensorInfo> ports = model.inputs();
+    std::vector<std::string> names;
+    for (const TensorInfo& port : ports) {
+      names.push_back(port.name);
+      const auto given = inputs.find(port.name);
+      if (given == inputs.end())
+        fail("inputs", "input '{}' ({} [{}]) is missing; give an array of that name", port.name, name_of(port.dtype),
+             fmt::join(port.shape, ", "));
+      if (given->second.dtype != port.dtype || given->second.dims.size() != port.shape.size())
+        fail("inputs", "input '{}' is {} with {} dimensions, but the model wants {} [{}]", port.name,
+             name_of(given->second.dtype), given->second.dims.size(), name_of(port.dtype), fmt::join(port.shape, ", "));
+    }
+    for (const auto& given : inputs)
+      if (std::find(names.begin(), names.end(), given.first) == names.end())
+        fail("inputs", "the model has no input '{}'; its inputs are: {}", given.first, fmt::join(names, ", "));
+  }
+
+  Tensors run(const Tensors& inputs) {
+    const std::lock_guard lock(running);
+    ran.clear();
+    if (whole) {
+      ran.push_back(whole->program);
+      return whole->session.run(inputs);
+    }
+    require_inputs(inputs);
+    Tensors known = inputs;
+    std::map<std::string, TensorType> types;  // of what parts gave
+    for (Part& part : parts) {
+      run_program(part, known, types);
+      run_data_sized(part, known, types);
+    }
+    Tensors outputs;
+    for (const TensorInfo& port : model.outputs())
+      if (const auto made = known.find(port.name); made != known.end()) outputs.insert(*made);
+    return outputs;
+  }
+
+  void run_program(Part& part, Tensors& known, std::map<std::string, TensorType>& types) {
+    const Graph& graph = *part.segment.model.graph;
+    if (graph.outputs.empty()) return;
+    Tensors values, given;
+    std::map<std::string, TensorType> given_types;
+    for (const Value* input : graph.inputs) {
+      const bool is_value =
+          std::find(part.segment.values.begin(), part.segment.values.end(), input->name) != part.segment.values.end();
+      (is_value ? values : given).emplace(input->name, known.at(input->name));
+      if (const auto type = types.find(input->name); type != types.end()) given_types.insert(*type);
+    }
+    // What a value's shape is does not matter beside its elements.
+    for (const auto& [name, tensor] : values)
+      if (given_types.contains(name)) given_types[name] = {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
+    Made& made = made_for(part, values, given_types);
+    ran.push_back(made.program);
+    for (auto& [name, tensor] : made.session.run(given)) known[name] = tensor;
+    const auto& programs = *made.program.impl().programs;
+    const auto& ports = made.program.impl().program->outputs;
+    for (size_t i = 0; i < ports.size(); ++i)
+      types[ports[i].name] = bindable(ports[i].name, programs.output(i).placement->global);
+  }
+
+  // An extent that is an expression becomes a symbol of its own, since a part need not have the symbols in it.
+  static TensorType bindable(const std::string& name, TensorType type) {
+    for (size_t d = 0; d < type.shape->size(); ++d)
+      if (Expr& extent = (*type.shape)[d]; !extent.is_constant() && !extent.as_symbol())
+        extent = Expr::symbol(fmt::format("{}_{}", name, d));
+    return type;
+  }
+
+  void run_data_sized(const Part& part, Tensors& known, std::map<std::string, TensorType>& types) const {
+    for (size_t n = 0; n < part.segment.data_sized.size(); ++n) {
+      std::vector<Tensor> operands;
+      for (const std::string& name : part.segment.operands[n])
+        operands.push_back(name.empty()                            ? Tensor()
+                           : part.segment.constants.contains(name) ? part.segment.constants.at(name)
+                                                                   : known.at(name));
+      std::vector<Tensor> results = kernels::run_data_sized(part.segment.data_sized[n], operands);
+      for (size_t i = 0; i < part.segment.results[n].size(); ++i) {
+        const std::string& name = part.segment.results[n][i];
+        if (name.empty() || i >= results.size()) continue;
+        TensorType type{results[i].dtype, Shape()};
+        for (size_t d = 0; d < results[i].dims.size(); ++d)
+          type.shape->push_back(Expr::symbol(fmt::format("{}_{}", name, d)));
+        types[name] = std::move(type);
+        known[name] = std::move(results[i]);
+      }
+    }
+  }
+};
+
+ModelSession::ModelSession(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options,
+                           const SessionOptions& session)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->model = model;
+  impl_->mesh = mesh;
+  impl_->plan = plan;
+  impl_->options = options;
+  impl_->session = session;
+  impl_->begin();
+}
+ModelSession::~ModelSession() = default;
+ModelSession::ModelSession(ModelSession&&) noexcept = default;
+ModelSession& ModelSession::operator=(ModelSession&&) noexcept = default;
+
+Tensors ModelSession::run(const Tensors& inputs) {
+  return impl_->run(inputs);
+}
+
+std::vector<Program> ModelSession::programs() const {
+  const std::lock_guard lock(impl_->running);
+  return impl_->ran;
+}
+
+}  // namespace v1
+}  // namespace tessera

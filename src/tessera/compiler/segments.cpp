@@ -1,0 +1,194 @@
+#include "tessera/compiler/segments.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/base/error.h"
+#include "tessera/kernels/data_sized.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::compiler {
+namespace {
+
+class Segmenter {
+ public:
+  explicit Segmenter(const OnnxModel& model) : model_(model.clone()), graph_(*model_.graph) {
+    rewrite::inline_functions(model_);
+    rewrite::upgrade(model_);
+  }
+
+  std::vector<Segment> run() {
+    for (const auto& node : graph_.nodes()) place(*node);
+    if (parts_ > 1)
+      for (const Value* state : graph_.values_of(ValueKind::state))
+        if (state->next)
+          fail("segments",
+               "the state '{}' steps, but the model's shapes depend on what it computes, so that it runs in parts; "
+               "export it with fixed shapes",
+               state->name);
+    std::vector<Segment> parts;
+    for (int part = 0; part < parts_; ++part) parts.push_back(make(part));
+    return parts;
+  }
+
+ private:
+  int available(const Value* value) const {
+    auto found = available_.find(value);
+    return found == available_.end() ? 0 : found->second;
+  }
+
+  // Whether the elements follow from constants, shapes, the elements of small inputs and, once `part` is reached, of
+  // what parts before it gave; adds these to `needed`.
+  bool is_known(const Value* value, int part = 0, std::set<const Value*>* needed = nullptr) const {
+    if (part > 0 && comes_from_before(value, part)) {
+      needed->insert(value);
+      return true;
+    }
+    if (value->kind == ValueKind::input) {
+      if (!value->has_shape() || value->rank() > 1) return false;
+      if (needed) needed->insert(value);
+      return true;
+    }
+    if (!value->producer) return !value->changing;
+    const Node& node = *value->producer;
+    if (kernels::is_data_sized(node)) return false;
+    const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
+    if (op ? op->counter.has_value() : !node.is("If")) return false;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] && ops::reads_elements(node, i) && !is_known(node.inputs[i], part, needed)) return false;
+    return true;
+  }
+
+  // Whether a loop gives rows for each iteration, so that the number of iterations decides a shape.
+  static bool counts_rows(const Node& node) {
+    return node.is("Loop") && node.outputs.size() + 2 > node.operand_count();
+  }
+
+  // Calls visit(value) for each operand whose elements must be known before the node is compiled.
+  template <typename Visit>
+  static void for_values(const Node& node, Visit visit) {
+    for (size_t i = 0; i < node.operand_count(); ++i)
+      if (node.inputs[i] && (ops::reads_values(node, i) || (i < 2 && counts_rows(node)))) visit(node.inputs[i]);
+  }
+
+  void place(const Node& node) {
+    int part = 0;
+    for (const Value* operand : node.inputs)
+      if (operand) part = std::max(part, available(operand));
+    for_values(node, [&](const Value* value) {
+      if (!is_known(value)) part = std::max(part, available(value) + 1);
+    });
+    part_[&node] = part;
+    const int done = kernels::is_data_sized(node) ? part + 1 : part;
+    parts_ = std::max(parts_, done + 1);
+    for (const Value* result : node.outputs)
+      if (result && done > 0) available_[result] = done;
+  }
+
+  // A result that part `part` takes from parts before it.
+  bool comes_from_before(const Value* value, int part) const {
+    return value->producer && (kernels::is_data_sized(*value->producer) || part_.at(value->producer) < part);
+  }
+
+  Segment make(int part) const {
+    Segment segment;
+    std::set<const Value*> imported, exported, values;
+    for (const auto& node : graph_.nodes()) {
+      const bool here = part_.at(node.get()) == part;
+      const bool computed_here = here && !kernels::is_data_sized(*node);
+      if (here && !computed_here) {
+        segment.data_sized.push_back(*node);
+        segment.operands.emplace_back();
+        for (const Value* operand : node->inputs) {
+          segment.operands.back().push_back(operand ? operand->name : "");
+          if (operand && operand->has_data()) segment.constants[operand->name] = operand->data;
+        }
+        segment.results.emplace_back();
+        for (const Value* result : node->outputs) segment.results.back().push_back(result ? result->name : "");
+      }
+      for (const Value* operand : node->inputs) {
+        if (!operand) continue;
+        if (computed_here && comes_from_before(operand, part)) imported.insert(operand);
+        if (!computed_here && made_in(operand, part)) exported.insert(operand);
+      }
+      if (!computed_here) continue;
+      for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
+    }
+    for (const Value* output : graph_.outputs)
+      if (made_in(output, part)) exported.insert(output);
+    segment.model = cut(imported, exported);
+    const Graph& made = *segment.model.graph;
+    for (const Value* value : values)
+      if (std::any_of(made.inputs.begin(), made.inputs.end(), [&](const Value* i) { return i->name == value->name; }))
+        segment.values.push_back(value->name);
+    return segment;
+  }
+
+  bool made_in(const Value* value, int part) const {
+    return value->producer && !kernels::is_data_sized(*value->producer) && part_.at(value->producer) == part;
+  }
+
+  // What computes `exported` from `imported`, the model's inputs and its parameters.
+  OnnxModel cut(const std::set<const Value*>& imported, const std::set<const Value*>& exported) const {
+    OnnxModel model = model_.clone();
+    Graph& graph = *model.graph;
+    graph.outputs.clear();
+    for (const auto& value : graph_.values())
+      if (exported.contains(value.get())) graph.outputs.push_back(graph.find(value->name));
+    for (const auto& value : graph_.values()) {
+      if (!imported.contains(value.get())) continue;
+      Value* before = graph.find(value->name);
+      graph.rename(before, value->name + ".before");
+      graph.replace_uses(before, graph.add_input(value->name, value->type));
+    }
+    graph.erase_dead(true);
+    for (Value* input : std::vector<Value*>(graph.inputs)) {
+      if (!input->uses.empty() || graph.is_output(input)) continue;
+      std::erase(graph.inputs, input);
+      graph.erase(input);
+    }
+    return model;
+  }
+
+  OnnxModel model_;
+  Graph& graph_;
+  int parts_ = 1;
+  std::map<const Node*, int> part_;
+  std::map<const Value*, int> available_;  ///< the first part that can use a value, if not 0
+};
+
+}  // namespace
+
+std::vector<Segment> segments_of(const OnnxModel& model) {
+  return Segmenter(model).run();
+}
+
+OnnxModel with_values(const OnnxModel& model, const std::map<std::string, Tensor>& values) {
+  OnnxModel changed = model.clone();
+  Graph& graph = *changed.graph;
+  for (const auto& [name, data] : values) {
+    Value* input = graph.find(name);
+    if (!input || std::find(graph.inputs.begin(), graph.inputs.end(), input) == graph.inputs.end())
+      fail("inputs", "the model has no input '{}', so that it can have no value", name);
+    if (input->dtype() != data.dtype)
+      fail("inputs", "input '{}' has dtype {}, but the model wants {}", name, name_of(data.dtype),
+           name_of(input->dtype()));
+    graph.rename(input, name + ".given");
+    Value* known = graph.add_constant(name, data);
+    if (graph.is_output(input)) {
+      // An output is a node's result.
+      graph.rename(known, name + ".value");
+      const Node* first = graph.nodes().empty() ? nullptr : graph.nodes().front().get();
+      Value* copy = graph.add_node("Identity", {known}, {name}, "", first)->outputs[0];
+      copy->type = known->type;
+      known = copy;
+    }
+    graph.replace_uses(input, known);
+    std::erase(graph.inputs, input);
+    graph.erase(input);
+  }
+  return changed;
+}
+
+}  // namespace tessera::compiler
