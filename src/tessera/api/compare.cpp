@@ -7,13 +7,15 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ir/tolerance.h"
+#include "tessera/kernels/cpu/narrow.h"
 
 namespace tessera {
 inline namespace v1 {
 namespace {
 
 bool is_comparable_float(DType dtype) {
-  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16 ||
+         kernels::is_narrow_storage(dtype);
 }
 
 // numpy files have no bfloat16: a float32 array in the file may stand for a 16-bit float.
@@ -35,6 +37,13 @@ std::vector<double> widened(const Tensor& tensor) {
   return values;
 }
 
+std::vector<double> read_out(const Tensor& tensor) {
+  const kernels::NarrowReader reader(tensor.dtype);
+  std::vector<double> values;
+  for (int64_t i = 0; i < tensor.count(); ++i) values.push_back(reader.at(tensor.as<uint8_t>().data(), i));
+  return values;
+}
+
 std::vector<double> floats_of(const Tensor& tensor) {
   switch (tensor.dtype) {
     case DType::float64:
@@ -43,8 +52,10 @@ std::vector<double> floats_of(const Tensor& tensor) {
       return widened<Float16>(tensor);
     case DType::bfloat16:
       return widened<BFloat16>(tensor);
-    default:
+    case DType::float32:
       return widened<float>(tensor);
+    default:
+      return read_out(tensor);
   }
 }
 

@@ -289,6 +289,10 @@ class Compiler {
           fail("annotate",
                "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
                print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
+        if (bits_of(value->dtype()) % 8 != 0 && !sharding.is_replicated())
+          fail("annotate",
+               "'{}' has elements of {} bits, several in a byte, so that it cannot be split; leave it whole", name,
+               bits_of(value->dtype()));
         annotations.push_back({value, std::move(sharding), request.by});
       }
       if (annotations.size() == before)

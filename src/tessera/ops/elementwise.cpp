@@ -304,8 +304,10 @@ Rule cast_rule(const Node& node) {
   Rule rule;
   const Shape& shape = node.output()->shape();
   std::vector<DimFactors> dims(shape.size());
+  // Elements of less than a byte stay together.
+  const bool packed = bits_of(operand(node, 0).dtype()) % 8 != 0 || bits_of(node.output()->dtype()) % 8 != 0;
   for (size_t d = 0; d < shape.size(); ++d)
-    if (!shape[d].is(1)) dims[d] = {rule.add(factor_name(d), shape[d])};
+    if (!shape[d].is(1) && !packed) dims[d] = {rule.add(factor_name(d), shape[d])};
   rule.operands = {dims};
   // Only the type of CastLike's second operand matters.
   if (node.is("CastLike")) rule.operands.emplace_back(operand(node, 1).rank());

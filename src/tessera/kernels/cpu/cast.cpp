@@ -1,5 +1,6 @@
 #include "tessera/base/saturated.h"
 #include "tessera/kernels/cpu/elementwise.h"
+#include "tessera/kernels/cpu/narrow.h"
 
 namespace tessera::kernels {
 namespace {
@@ -27,6 +28,7 @@ void convert(const From* in, To* out, int64_t n) {
 
 std::unique_ptr<Kernel> prepare_cast(const PrepareContext& context) {
   const DType from = context.inputs[0].dtype, to = context.outputs[0].dtype;
+  if (is_narrow_storage(from) || is_narrow_storage(to)) return prepare_narrow_cast(context);
   const int64_t count = context.outputs[0].count();
   const int threads = context.threads;
   return dispatch(AllTypes(), context.node, from, [&]<typename From>() {
