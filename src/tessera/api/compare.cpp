@@ -129,7 +129,7 @@ Difference compare(const std::string& name, const Tensor& expected, const Tensor
   bool numbers = is_comparable_float(actual.dtype) || is_integer(actual.dtype) || actual.dtype == DType::boolean;
   if (!dtypes_agree(expected.dtype, actual.dtype))
     difference.problem = fmt::format("{} was expected, {} came", name_of(expected.dtype), name_of(actual.dtype));
-  else if (!numbers || bits_of(actual.dtype) < 8)
+  else if (!numbers)
     difference.problem = fmt::format("{} cannot be compared", name_of(actual.dtype));
   else if (expected.dims != actual.dims)
     difference.problem = fmt::format("the shape [{}] was expected, [{}] came", fmt::join(expected.dims, ", "),

@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
+#include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
@@ -54,7 +55,7 @@ class Segmenter {
     const Node& node = *value->producer;
     if (kernels::is_data_sized(node)) return false;
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
-    if (op ? op->counter.has_value() : !node.is("If")) return false;
+    if (op ? op->counter.has_value() : !node.is("If") && !rewrite::lowering_of(node)) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i)
       if (node.inputs[i] && ops::reads_elements(node, i) && !is_known(node.inputs[i], part, needed)) return false;
     return true;
@@ -69,7 +70,7 @@ class Segmenter {
   template <typename Visit>
   static void for_values(const Node& node, Visit visit) {
     for (size_t i = 0; i < node.operand_count(); ++i)
-      if (node.inputs[i] && (ops::reads_values(node, i) || (i < 2 && counts_rows(node)))) visit(node.inputs[i]);
+      if (node.inputs[i] && (rewrite::needs_value(node, i) || (i < 2 && counts_rows(node)))) visit(node.inputs[i]);
   }
 
   void place(const Node& node) {

@@ -30,7 +30,7 @@ std::vector<Value*> NodeBuilder::emit_all(std::string_view domain, std::string_v
                                           std::vector<Value*> operands, std::vector<Attribute> attributes,
                                           size_t results) {
   const std::vector<std::string> names(results, fmt::format("{}.{}", prefix_, op_type));
-  Node* made = graph.add_node(op_type, std::move(operands), names, domain);
+  Node* made = graph.add_node(op_type, std::move(operands), names, domain, before_);
   made->attributes = std::move(attributes);
   infer_results(op_of(*made), *made);
   return made->outputs;

@@ -13,8 +13,9 @@ class NodeBuilder {
  public:
   Graph& graph;
 
-  /// Results are named "PREFIX.Operator".
-  NodeBuilder(Graph& in, std::string prefix) : graph(in), prefix_(std::move(prefix)) {}
+  /// Results are named "PREFIX.Operator"; nodes come at the end, or before `before`.
+  NodeBuilder(Graph& in, std::string prefix, const Node* before = nullptr)
+      : graph(in), prefix_(std::move(prefix)), before_(before) {}
 
   Value* emit(std::string_view op_type, std::vector<Value*> operands, std::vector<Attribute> attributes = {},
               size_t results = 1);
@@ -66,6 +67,7 @@ class NodeBuilder {
 
  private:
   std::string prefix_;
+  const Node* before_;
 };
 
 /// The order 0 … rank-1.

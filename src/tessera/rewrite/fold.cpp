@@ -9,6 +9,7 @@
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/known_matrix.h"
 #include "tessera/rewrite/literal.h"
+#include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/scalar.h"
@@ -38,10 +39,10 @@ bool becomes_state(Graph& graph, Node* node, const Tensor& data) {
 void settle_values(Graph& graph, Node* node) {
   for (size_t i = 0; i < node->operand_count(); ++i) {
     Value* stored = node->inputs[i];
-    if (!stored || stored->kind != ValueKind::state || stored->changing || !ops::reads_values(*node, i)) continue;
+    if (!stored || stored->kind != ValueKind::state || stored->changing || !needs_value(*node, i)) continue;
     const bool parameter =
         graph.is_output(stored) || std::any_of(stored->uses.begin(), stored->uses.end(),
-                                               [](auto& use) { return !ops::reads_values(*use.node, use.index); });
+                                               [](auto& use) { return !needs_value(*use.node, use.index); });
     if (parameter) {
       graph.set_input(node, i, graph.add_constant(stored->name, aligned(stored->data)));
     } else {
@@ -57,7 +58,7 @@ void redirect(Graph& graph, Value* from, Value* to) {
   if (to->kind != ValueKind::constant && to->kind != ValueKind::expression) return;
   const bool shape = to->rank() <= 1 && (is_integer(to->dtype()) || to->dtype() == DType::boolean);
   for (const Use& use : std::vector<Use>(from->uses))
-    if (shape || ops::reads_values(*use.node, use.index)) graph.set_input(use.node, use.index, to);
+    if (shape || needs_value(*use.node, use.index)) graph.set_input(use.node, use.index, to);
 }
 
 /// Uses of results whose elements are known take a constant or an expression instead. A graph output stays a node's
@@ -165,6 +166,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
     if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) return;
     if (sequences.handles(node) || regions.open(node)) return;
     settle_values(graph, node);
+    if (lower_operator(graph, node, visit)) return;
     if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain))
       ops::infer_results(*op, *node);
     else

@@ -3,6 +3,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/upgrade_steps.h"
@@ -54,6 +55,7 @@ void drop_newer_attributes(Node* node) {
             return false;
         },
         candidate.neutral);
+    if (!neutral && lowering_of(*node)) continue;
     if (!neutral)
       fail("upgrade", "{}: {} is newer than opset {} and not supported; export with its default", node->label(),
            candidate.name, kCanonicalOpset);

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/ops/node_builder.h"
+
+/// Operators that rewriting replaces by others, once it knows their operands' types: those that ONNX itself defines by
+/// others, and those that are little more.
+namespace tessera::rewrite {
+
+/// What an operator is lowered with.
+struct Lowerer {
+  const Node& node;
+  ops::NodeBuilder& b;  ///< appends before the node
+  /// Infers the results of a node with regions, once its results have uses.
+  const std::function<void(Node*)>& open;
+
+  Value* in(size_t index) const { return node.input(index); }
+  bool has(size_t index) const { return node.input(index) != nullptr; }
+  bool wants(size_t result) const { return node.output(result) != nullptr; }
+};
+
+struct Lowering {
+  std::string_view op_type;
+  /// The results, as many as the node has; null for those that it leaves out.
+  std::vector<Value*> (*lower)(Lowerer& l);
+  /// Operands whose elements must be known (OpDef::values).
+  std::vector<size_t> values = {};
+  /// Null: all nodes of the operator.
+  bool (*applies)(const Node& node) = nullptr;
+  std::string_view domain = "";
+};
+
+std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
+std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
+std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
+std::vector<Lowering> sequence_lowerings();  // lower_sequence.cpp: CausalConvWithState, LinearAttention, SwiGLU, …
+std::vector<Lowering> signal_lowerings();    // lower_signal.cpp: DFT, STFT, windows, MelWeightMatrix
+
+/// The one that applies to the node; null if none does.
+const Lowering* lowering_of(const Node& node);
+/// Lowers the node and lets its results' uses have the new ones; false if no lowering applies. `open` as in Lowerer.
+bool lower_operator(Graph& graph, Node* node, const std::function<void(Node*)>& open);
+/// Whether the operator, lowered or not, needs that operand's elements before it is compiled.
+bool needs_value(const Node& node, size_t operand);
+
+}  // namespace tessera::rewrite

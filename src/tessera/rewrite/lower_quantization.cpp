@@ -1,0 +1,111 @@
+#include "tessera/base/error.h"
+#include "tessera/ops/infer.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower.h"
+
+namespace tessera::rewrite {
+namespace {
+
+using ops::fail_node;
+using Values = std::vector<Value*>;
+
+// Quantized to uint8 by the range of the elements, 0 included.
+Values dynamic_quantize(Lowerer& l) {
+  Value* x = l.in(0);
+  Value* zero = l.b.number(x, 0);
+  const auto all = [&](std::string_view type) {
+    return l.b.emit(type, {x, l.b.graph.constant_int64(ops::all_axes(x->rank()))}, {attribute("keepdims", int64_t{0})});
+  };
+  Value* most = l.b.emit("Max", {all("ReduceMax"), zero});
+  Value* least = l.b.emit("Min", {all("ReduceMin"), zero});
+  Value* range = l.b.sub(most, least);
+  Value* flat = l.b.emit("Equal", {range, zero});
+  Value* scale = l.b.where(flat, l.b.number(x, 1), l.b.div(range, l.b.number(x, 255)));
+  Value* place = l.b.emit("Round", {l.b.sub(zero, l.b.div(least, scale))});
+  Value* zero_point = l.b.cast(l.b.emit("Clip", {place, zero, l.b.number(x, 255)}), DType::uint8);
+  return {l.b.emit("QuantizeLinear", {x, scale, zero_point}), scale, zero_point};
+}
+
+// x - zero point in `type`. A list of zero points is along dimension `axis`.
+Value* centered(Lowerer& l, size_t x, size_t zero_point, int64_t axis, DType type) {
+  Value* wide = l.b.cast(l.in(x), type);
+  if (!l.has(zero_point)) return wide;
+  Value* zero = l.b.cast(l.in(zero_point), type);
+  if (zero->rank() == 1 && !zero->shape()[0].is(1)) {
+    Shape shape(wide->rank(), Expr(1));
+    shape[static_cast<size_t>(axis)] = zero->shape()[0];
+    zero = l.b.reshape(zero, shape);
+  } else if (zero->rank() == 1) {
+    zero = l.b.reshape(zero, {});
+  }
+  return l.b.sub(wide, zero);
+}
+
+Value* integer_product(Lowerer& l, size_t a, size_t a_zero, size_t b, size_t b_zero) {
+  const size_t a_rank = l.in(a)->rank(), b_rank = l.in(b)->rank();
+  if (a_rank < 1 || b_rank < 1) fail_node(l.node, "its operands must have dimensions");
+  return l.b.emit("MatMul", {centered(l, a, a_zero, a_rank > 1 ? static_cast<int64_t>(a_rank) - 2 : 0, DType::int32),
+                             centered(l, b, b_zero, static_cast<int64_t>(b_rank) - 1, DType::int32)});
+}
+
+Values matmul_integer(Lowerer& l) {
+  return {integer_product(l, 0, 2, 1, 3)};
+}
+
+// A list of scales as one of [rank] dimensions, along `axis`; float32.
+Value* scale_along(Lowerer& l, size_t operand, size_t rank, size_t axis) {
+  Value* scale = l.b.cast(l.in(operand), DType::float32);
+  if (scale->rank() != 1) return scale;
+  if (scale->shape()[0].is(1)) return l.b.reshape(scale, {});
+  Shape shape(rank, Expr(1));
+  shape[axis] = scale->shape()[0];
+  return l.b.reshape(scale, shape);
+}
+
+Value* quantized(Lowerer& l, Value* y, size_t scale, size_t zero_point) {
+  Value* by = l.b.cast(l.in(scale), DType::float32);
+  if (by->rank() == 1 && by->shape()[0].is(1)) by = l.b.reshape(by, {});
+  Value* zero = l.in(zero_point);
+  if (zero->rank() == 1 && zero->shape()[0].is(1)) zero = l.b.reshape(zero, {});
+  return l.b.emit("QuantizeLinear", {y, by, zero});
+}
+
+Values qlinear_matmul(Lowerer& l) {
+  Value* sums = l.b.cast(integer_product(l, 0, 2, 3, 5), DType::float32);
+  const size_t rank = sums->rank();
+  Value* scale = l.b.mul(scale_along(l, 1, rank, rank > 1 ? rank - 2 : 0), scale_along(l, 4, rank, rank - 1));
+  return {quantized(l, l.b.mul(sums, scale), 6, 7)};
+}
+
+// Sums of products of 8-bit integers are exact in float64.
+Value* integer_convolution(Lowerer& l, size_t x, size_t x_zero, size_t w, size_t w_zero) {
+  return l.b.emit("Conv", {centered(l, x, x_zero, 1, DType::float64), centered(l, w, w_zero, 0, DType::float64)},
+                  l.node.attributes);
+}
+
+Values conv_integer(Lowerer& l) {
+  return {l.b.cast(integer_convolution(l, 0, 2, 1, 3), DType::int32)};
+}
+
+Values qlinear_conv(Lowerer& l) {
+  Value* sums = integer_convolution(l, 0, 2, 3, 5);
+  const size_t rank = sums->rank();
+  if (l.has(8)) {
+    Shape shape(rank, Expr(1));
+    shape[1] = l.in(8)->shape().at(0);
+    sums = l.b.add(sums, l.b.reshape(l.b.cast(l.in(8), sums->dtype()), shape));
+  }
+  Value* scale = l.b.mul(scale_along(l, 1, rank, 1), scale_along(l, 4, rank, 1));
+  return {quantized(l, l.b.mul(l.b.cast(sums, DType::float32), scale), 6, 7)};
+}
+
+}  // namespace
+
+std::vector<Lowering> quantization_lowerings() {
+  return {
+      {"DynamicQuantizeLinear", dynamic_quantize}, {"MatMulInteger", matmul_integer}, {"ConvInteger", conv_integer},
+      {"QLinearMatMul", qlinear_matmul},           {"QLinearConv", qlinear_conv},
+  };
+}
+
+}  // namespace tessera::rewrite
