@@ -22,6 +22,8 @@ std::vector<KernelEntry> pooling_kernels();        // cpu/pooling.cpp: MaxPool, 
 std::vector<KernelEntry> recurrent_kernels();      // cpu/recurrent.cpp: RNN, GRU, LSTM
 std::vector<KernelEntry> attention_kernels();      // cpu/attention.cpp: Attention, RotaryEmbedding
 std::vector<KernelEntry> flow_kernels();           // cpu/flow.cpp: where branches and loops begin and end
+std::vector<KernelEntry> quantization_kernels();   // cpu/quantization.cpp: QuantizeLinear, DequantizeLinear
+std::vector<KernelEntry> sampling_kernels();       // cpu/sampling.cpp: GridSample, RoiAlign, DeformConv, Det
 std::vector<KernelEntry> random_kernels();         // cpu/random.cpp: keyed Dropout, RandomUniform, RandomNormal
 
 }  // namespace tessera::kernels

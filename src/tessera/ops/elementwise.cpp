@@ -323,6 +323,22 @@ std::vector<Value*> localize_cast_like(Localizer& local) {
   return {local.emit("Cast", {local.inputs[0]}, local.outputs[0], std::move(attributes))};
 }
 
+void infer_bit_cast(Node& node) {
+  const Value& from = operand(node, 0);
+  const DType to = cast_target(node);
+  if (bits_of(from.dtype()) != bits_of(to))
+    fail_node(node, "its operand is {}, whose elements have not as many bits as those of {}", name_of(from.dtype()),
+              name_of(to));
+  set_result(node, 0, to, from.shape());
+}
+
+Rule bit_cast_rule(const Node& node) {
+  const Shape& shape = shape_of(node, 0);
+  Rule rule = dimension_rule(node, std::vector<bool>(shape.size(), bits_of(node.input(0)->dtype()) % 8 == 0));
+  rule.results = {rule.operands[0]};
+  return rule;
+}
+
 void infer_dropout(Node& node) {
   const Value& data = operand(node, 0);
   if (has_operand(node, 2)) {
@@ -363,6 +379,7 @@ std::vector<OpDef> elementwise_ops() {
                  .pass_through = true,
                  .elementwise = true,
                  .moves = Moves::all});
+  ops.push_back({.type = "BitCast", .infer = infer_bit_cast, .rule = bit_cast_rule, .pass_through = true});
   ops.push_back({.type = "CastLike",
                  .infer = infer_cast,
                  .rule = cast_rule,

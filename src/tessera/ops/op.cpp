@@ -17,7 +17,7 @@ const std::map<Key, OpDef>& registry() {
     std::map<Key, OpDef> all;
     for (auto family : {elementwise_ops, shape_ops, movement_ops, extent_ops, resize_ops, generator_ops, indexing_ops,
                         reduction_ops, normalization_ops, matmul_ops, einsum_ops, convolution_ops, pooling_ops,
-                        recurrent_ops, attention_ops, random_ops, flow_ops})
+                        recurrent_ops, attention_ops, quantization_ops, sampling_ops, random_ops, flow_ops})
       for (OpDef& op : family())
         check(all.emplace(Key{op.domain, op.type}, op).second, "an operator is registered once");
     return all;
@@ -48,6 +48,10 @@ bool reads_elements(const Node& node, size_t operand) {
 }
 
 Moves moves_of(const Node& node) {
+  // Elements of less than a byte do not move.
+  for (const auto* values : {&node.inputs, &node.outputs})
+    for (const Value* value : *values)
+      if (value && bits_of(value->dtype()) % 8 != 0) return Moves::nothing;
   const OpDef* op = find_op(node.op_type, node.domain);
   return op ? op->moves : Moves::nothing;
 }

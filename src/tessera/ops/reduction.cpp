@@ -159,7 +159,7 @@ void infer_cumulative(Node& node) {
 
 Rule cumulative_rule(const Node& node) {
   Rule rule = rule_along(node, {static_cast<int>(cumulative_axis(node))});
-  return rule.partial(Reduction::sum, {0});
+  return node.is("CumSum") ? rule.partial(Reduction::sum, {0}) : rule;
 }
 
 }  // namespace
@@ -190,6 +190,8 @@ std::vector<OpDef> reduction_ops() {
                  .flops = reduce_flops,
                  .gradient = cumulative_sum_gradient,
                  .values = {1}});
+  ops.push_back(
+      {.type = "CumProd", .infer = infer_cumulative, .rule = cumulative_rule, .flops = reduce_flops, .values = {1}});
   return ops;
 }
 

@@ -23,6 +23,8 @@ std::vector<OpDef> pooling_ops();        // pooling.cpp: MaxPool, AveragePool, G
 std::vector<OpDef> recurrent_ops();      // recurrent.cpp: RNN, GRU, LSTM
 std::vector<OpDef> attention_ops();      // attention.cpp: Attention, RotaryEmbedding
 std::vector<OpDef> flow_ops();           // flow.cpp: where branches and loops begin and end
+std::vector<OpDef> quantization_ops();   // quantization.cpp: QuantizeLinear, DequantizeLinear
+std::vector<OpDef> sampling_ops();       // sampling.cpp: GridSample, RoiAlign, DeformConv, Det
 std::vector<OpDef> random_ops();         // random.cpp: keyed Dropout, RandomUniform, RandomNormal
 
 }  // namespace tessera::ops

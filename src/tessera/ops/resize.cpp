@@ -8,7 +8,7 @@
 namespace tessera::ops {
 namespace {
 
-constexpr size_t kScales = 2, kSizes = 3;
+constexpr size_t kRegion = 1, kScales = 2, kSizes = 3;
 
 /// The dimensions that `scales` or `sizes` list, in their order.
 std::vector<size_t> resized_axes(const Node& node) {
@@ -76,6 +76,8 @@ Rule resize_rule(const Node& node) {
   const Shape &from = shape_of(node, 0), &to = node.output()->shape();
   std::vector<bool> stays;
   for (size_t d = 0; d < from.size(); ++d) stays.push_back(from[d] == to[d]);
+  if (node.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize")
+    for (size_t axis : resized_axes(node)) stays[axis] = false;
   if (is_given(node, kScales)) {
     auto axes = resized_axes(node);
     auto scales = scales_of(node);
@@ -107,7 +109,7 @@ std::vector<OpDef> resize_ops() {
            .flops = resize_flops,
            .localize = localize_resize,
            .gradient = resize_gradient,
-           .values = {kScales, kSizes},
+           .values = {kRegion, kScales, kSizes},
            .always_float32 = {kScales}}};
 }
 

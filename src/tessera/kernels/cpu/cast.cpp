@@ -43,12 +43,20 @@ std::unique_ptr<Kernel> prepare_cast(const PrepareContext& context) {
   });
 }
 
+/// The same bits under another type.
+std::unique_ptr<Kernel> prepare_bit_cast(const PrepareContext& context) {
+  return make_kernel([bytes = context.inputs[0].bytes()](const KernelArgs& args) {
+    if (args.inputs[0] != args.outputs[0]) std::copy_n(args.in<std::byte>(0), bytes, args.out<std::byte>());
+  });
+}
+
 }  // namespace
 
 std::vector<KernelEntry> cast_kernels() {
   return {
       {"Cast", "", prepare_cast, {0}},
       {"CastLike", "", prepare_cast, {0}},
+      {"BitCast", "", prepare_bit_cast, {0}},
   };
 }
 

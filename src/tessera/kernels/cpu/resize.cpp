@@ -24,7 +24,8 @@ enum class Coordinates {
   pytorch_half_pixel,
   align_corners,
   asymmetric,
-  tf_half_pixel_for_nn
+  tf_half_pixel_for_nn,
+  tf_crop_and_resize
 };
 enum class Rounding { prefer_floor, prefer_ceil, floor, ceil };
 
@@ -34,6 +35,7 @@ struct Interpolation {
   Rounding nearest = Rounding::prefer_floor;
   double cubic_a = -0.75;
   bool exclude_outside = false, antialias = false;
+  double outside = 0;  ///< an element whose place is outside of the operand
 };
 
 /// Along one dimension.
@@ -41,6 +43,7 @@ struct Pass {
   AxisView view;  ///< of the input
   int64_t result = 0;
   double scale = 1;
+  double start = 0, end = 1;                               ///< the region that is taken, of the whole
   int64_t most = 1;                                        ///< positions per element of the result
   size_t counts_at = 0, positions_at = 0, weights_at = 0;  ///< the table, in scratch memory
 };
@@ -75,9 +78,17 @@ double source_coordinate(Coordinates how, int64_t at, int64_t in, int64_t out, d
     case Coordinates::pytorch_half_pixel:
       return out == 1 ? 0 : centre;
     case Coordinates::half_pixel:
+    case Coordinates::tf_crop_and_resize:  // region_coordinate
       return centre;
   }
   return centre;
+}
+
+/// The place of an element in a region, whose corners are those of the result.
+double region_coordinate(const Pass& pass, int64_t at) {
+  const auto last = static_cast<double>(pass.view.extent - 1);
+  if (pass.result == 1) return (pass.start + pass.end) / 2 * last;
+  return (pass.start + static_cast<double>(at) * (pass.end - pass.start) / static_cast<double>(pass.result - 1)) * last;
 }
 
 int64_t nearest_position(Rounding rounding, double x) {
@@ -110,7 +121,13 @@ double reach_of(const Interpolation& how, double scale) {
 
 void fill_entry(const Interpolation& how, const Pass& pass, const Taps& taps, int64_t i) {
   const int64_t in = pass.view.extent;
-  const double x = source_coordinate(how.coordinates, i, in, pass.result, pass.scale);
+  const bool region = how.coordinates == Coordinates::tf_crop_and_resize;
+  const double x =
+      region ? region_coordinate(pass, i) : source_coordinate(how.coordinates, i, in, pass.result, pass.scale);
+  if (region && !(x >= 0 && x <= static_cast<double>(in - 1))) {
+    taps.counts[i] = 0;
+    return;
+  }
   auto clamped = [&](int64_t position) { return std::clamp<int64_t>(position, 0, in - 1); };
   int64_t* positions = taps.positions + i * pass.most;
   double* weights = taps.weights + i * pass.most;
@@ -141,7 +158,7 @@ void fill_table(const Interpolation& how, const Pass& pass, const Taps& taps, in
 }
 
 template <typename In, typename Out>
-void resize_along(const Pass& pass, const Taps& taps, const In* in, Out* out, int threads) {
+void resize_along(const Pass& pass, const Taps& taps, const In* in, Out* out, double outside, int threads) {
   const int64_t inner = pass.view.inner;
   for_ranges(pass.view.outer * pass.result, pass.view.outer * pass.result * inner, threads,
              [&](int64_t begin, int64_t end) {
@@ -150,6 +167,10 @@ void resize_along(const Pass& pass, const Taps& taps, const In* in, Out* out, in
                  const In* lines = in + at / pass.result * pass.view.extent * inner;
                  Out* line = out + at * inner;
                  const int64_t first = i * pass.most, last = first + taps.counts[i];
+                 if (last == first) {
+                   std::fill_n(line, inner, store<Out>(static_cast<Compute<Out>>(outside)));
+                   continue;
+                 }
                  if (last - first == 1 && taps.weights[first] == 1) {
                    const In* source = lines + taps.positions[first] * inner;
                    for (int64_t j = 0; j < inner; ++j) line[j] = store<Out>(load(source[j]));
@@ -180,13 +201,14 @@ Meaning meaning_of(const Node& node, const std::array<std::pair<std::string_view
 
 constexpr std::array<std::pair<std::string_view, Mode>, 3> kModes = {
     {{"nearest", Mode::nearest}, {"linear", Mode::linear}, {"cubic", Mode::cubic}}};
-constexpr std::array<std::pair<std::string_view, Coordinates>, 6> kCoordinates = {
+constexpr std::array<std::pair<std::string_view, Coordinates>, 7> kCoordinates = {
     {{"half_pixel", Coordinates::half_pixel},
      {"half_pixel_symmetric", Coordinates::half_pixel_symmetric},
      {"pytorch_half_pixel", Coordinates::pytorch_half_pixel},
      {"align_corners", Coordinates::align_corners},
      {"asymmetric", Coordinates::asymmetric},
-     {"tf_half_pixel_for_nn", Coordinates::tf_half_pixel_for_nn}}};
+     {"tf_half_pixel_for_nn", Coordinates::tf_half_pixel_for_nn},
+     {"tf_crop_and_resize", Coordinates::tf_crop_and_resize}}};
 constexpr std::array<std::pair<std::string_view, Rounding>, 4> kRoundings = {
     {{"round_prefer_floor", Rounding::prefer_floor},
      {"round_prefer_ceil", Rounding::prefer_ceil},
@@ -200,6 +222,7 @@ Interpolation interpolation_of(const Node& node) {
   how.nearest = meaning_of(node, kRoundings, "nearest_mode");
   how.cubic_a = node.get_float("cubic_coeff_a", -0.75f);
   how.exclude_outside = node.get_int("exclude_outside", 0) != 0;
+  how.outside = node.get_float("extrapolation_value", 0);
   how.antialias = node.get_int("antialias", 0) != 0;
   return how;
 }
@@ -221,6 +244,28 @@ std::vector<double> scales_of(const PrepareContext& context, const Dims& in, con
   return scales;
 }
 
+/// The region of each dimension, as [start, end] of the whole.
+std::vector<std::pair<double, double>> regions_of(const PrepareContext& context) {
+  const int rank = context.inputs[0].rank();
+  std::vector<std::pair<double, double>> regions(static_cast<size_t>(rank), {0, 1});
+  Dims axes = context.node.get_ints("axes");
+  for (int64_t d = 0; axes.empty() && d < rank; ++d) axes.push_back(d);
+  const auto count = static_cast<int64_t>(axes.size());
+  if (!context.has_input(1) || !context.known[1] || context.inputs[1].count() != 2 * count)
+    fail("kernel", "{}: its region (roi) must be known before the run, and have {} numbers", context.node.label(),
+         2 * count);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto number = [&](int64_t at) {
+      return dispatch(FloatTypes(), context.node, context.inputs[1].dtype, [&]<typename T>() {
+        return static_cast<double>(load(static_cast<const T*>(context.known[1])[at]));
+      });
+    };
+    regions[static_cast<size_t>(resolve_axis(context.node, axes[static_cast<size_t>(i)], rank))] = {number(i),
+                                                                                                    number(count + i)};
+  }
+  return regions;
+}
+
 /// Positions within the kernel's reach. Scales that make at least one element reach no further than a few extents.
 int64_t most_taps(const Node& node, const Interpolation& how, const Pass& pass) {
   const double most = std::floor(2 * reach_of(how, pass.scale)) + 1;
@@ -237,13 +282,16 @@ std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
   if (x.rank() != y.rank()) fail("kernel", "{}: operand and result differ in rank", node.label());
   if (y.count() == 0) return make_kernel([](const KernelArgs&) {});
   if (x.count() == 0) fail("kernel", "{}: there is nothing to interpolate between", node.label());
+  const bool region = how.coordinates == Coordinates::tf_crop_and_resize;
+  std::vector<std::pair<double, double>> regions(x.dims.size(), {0, 1});
+  if (region) regions = regions_of(context);
   std::vector<Pass> passes;
   ScratchPlan scratch;
   Dims dims = x.dims;
   int64_t largest = 0;
   for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] == y.dims[d] && scales[d] == 1) continue;
-    Pass pass{AxisView(dims, static_cast<int64_t>(d)), y.dims[d], scales[d]};
+    if (dims[d] == y.dims[d] && scales[d] == 1 && regions[d] == std::pair(0.0, 1.0)) continue;
+    Pass pass{AxisView(dims, static_cast<int64_t>(d)), y.dims[d], scales[d], regions[d].first, regions[d].second};
     if (how.mode != Mode::nearest) pass.most = most_taps(node, how, pass);
     pass.counts_at = scratch.add(checked_bytes({pass.result, sizeof(int64_t)}, node.label()));
     pass.positions_at = scratch.add(checked_bytes({pass.result, pass.most, sizeof(int64_t)}, node.label()));
@@ -267,13 +315,13 @@ std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
             fill_table(how, pass, taps, threads);
             const bool first = p == 0, last = p + 1 == passes.size();
             if (first && last)
-              resize_along(pass, taps, args.in<T>(0), args.out<T>(), threads);
+              resize_along(pass, taps, args.in<T>(0), args.out<T>(), how.outside, threads);
             else if (first)
-              resize_along(pass, taps, args.in<T>(0), buffer(p), threads);
+              resize_along(pass, taps, args.in<T>(0), buffer(p), how.outside, threads);
             else if (last)
-              resize_along(pass, taps, buffer(p + 1), args.out<T>(), threads);
+              resize_along(pass, taps, buffer(p + 1), args.out<T>(), how.outside, threads);
             else
-              resize_along(pass, taps, buffer(p + 1), buffer(p), threads);
+              resize_along(pass, taps, buffer(p + 1), buffer(p), how.outside, threads);
           }
         },
         scratch.bytes());

@@ -42,8 +42,9 @@ std::unique_ptr<Kernel> prepare_arg(const PrepareContext& context) {
   });
 }
 
-/// Running sums along the axis, in float32 for 16-bit floats. Exclusive: without the element itself.
-std::unique_ptr<Kernel> prepare_cumulative_sum(const PrepareContext& context) {
+/// Running sums or products along the axis, in float32 for 16-bit floats. Exclusive: without the element itself.
+template <typename Of>
+std::unique_ptr<Kernel> prepare_cumulative(const PrepareContext& context) {
   const std::vector<int64_t> axes = context.known_ints(1);
   if (axes.size() != 1) fail("kernel", "{}: needs one axis, not {}", context.node.label(), axes.size());
   const int64_t axis = resolve_axis(context.node, axes[0], context.inputs[0].rank());
@@ -58,17 +59,17 @@ std::unique_ptr<Kernel> prepare_cumulative_sum(const PrepareContext& context) {
       T* out = args.out<T>();
       const int64_t inner = view.inner, extent = view.extent, chunks = (inner + width - 1) / width;
       for_ranges(view.outer * chunks, view.outer * extent * inner, threads, [&](int64_t begin, int64_t end) {
-        C sums[width];
+        C totals[width];
         for (int64_t part = begin; part < end; ++part) {
           const int64_t column = part % chunks * width, n = std::min(width, inner - column);
           const int64_t start = part / chunks * extent * inner + column;
-          std::fill(sums, sums + n, C(0));
+          std::fill(totals, totals + n, Of::template identity<C>());
           for (int64_t step = 0; step < extent; ++step) {
             const int64_t at = start + (reverse ? extent - 1 - step : step) * inner;
             for (int64_t i = 0; i < n; ++i) {
-              const C before = sums[i];
-              sums[i] = SumOf::combine(before, load(in[at + i]));
-              out[at + i] = store<T>(exclusive ? before : sums[i]);
+              const C before = totals[i];
+              totals[i] = Of::combine(before, load(in[at + i]));
+              out[at + i] = store<T>(exclusive ? before : totals[i]);
             }
           }
         }
@@ -83,7 +84,8 @@ std::vector<KernelEntry> scanning_kernels() {
   return {
       {"ArgMax", "", prepare_arg<true>, {}},
       {"ArgMin", "", prepare_arg<false>, {}},
-      {"CumSum", "", prepare_cumulative_sum, {0}},
+      {"CumSum", "", prepare_cumulative<SumOf>, {0}},
+      {"CumProd", "", prepare_cumulative<ProductOf>, {0}},
   };
 }
 

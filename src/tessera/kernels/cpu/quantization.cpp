@@ -1,0 +1,202 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/kernels/axes.h"
+#include "tessera/kernels/cpu/narrow.h"
+#include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/registry.h"
+
+// QuantizeLinear and DequantizeLinear: y = round (x / scale) + zero point, and back. Results of 4 and 2 bits are
+// written a byte at a time.
+namespace tessera::kernels {
+namespace {
+
+/// Which scale belongs to an element: one for all, one for each index of a dimension, or one for each block along it.
+struct ScalePlaces {
+  int64_t count = 1, extent = 1, inner = 1, block = 1, blocks = 1;
+  bool per_block = false;
+
+  explicit ScalePlaces(const PrepareContext& context) {
+    const TensorDesc &x = context.inputs[0], &scale = context.inputs[1];
+    count = scale.count();
+    if (count == 1 && scale.rank() <= 1) return;
+    const AxisView view(x.dims, resolve_axis(context.node, context.node.get_int("axis", 1), x.rank()));
+    extent = view.extent;
+    inner = view.inner;
+    per_block = scale.rank() == x.rank() && context.node.get_int("block_size", 0) > 0;
+    if (per_block) block = context.node.get_int("block_size", 1);
+    blocks = (extent + block - 1) / block;
+    require(context.node, count == (per_block ? view.outer * blocks * inner : extent));
+  }
+  int64_t at(int64_t element) const {
+    if (count == 1) return 0;
+    const int64_t along = element / inner % extent;
+    if (!per_block) return along;
+    return (element / inner / extent * blocks + along / block) * inner + element % inner;
+  }
+
+ private:
+  static void require(const Node& node, bool holds) {
+    if (!holds) fail("kernel", "{}: its scales do not fit its elements", node.label());
+  }
+};
+
+using StoredIntegers = decltype(IntegerTypes());
+
+// Calls make.operator()(read) with a function object that reads element i of an operand as a double.
+template <typename Make>
+std::unique_ptr<Kernel> with_numbers(const PrepareContext& context, size_t operand, Make make) {
+  const TensorDesc& desc = context.inputs[operand];
+  if (is_narrow_storage(desc.dtype))
+    return make([reader = NarrowReader(desc.dtype)](const void* in, int64_t i) {
+      return static_cast<double>(reader.at(static_cast<const uint8_t*>(in), i));
+    });
+  return dispatch(NumberTypes(), context.node, desc.dtype, [&]<typename T>() {
+    return make([](const void* in, int64_t i) { return static_cast<double>(load(static_cast<const T*>(in)[i])); });
+  });
+}
+
+/// A small vector of numbers of any type, read where it is wanted.
+struct Numbers {
+  DType dtype;
+  std::shared_ptr<const NarrowReader> reader;
+
+  explicit Numbers(const TensorDesc& desc) : dtype(desc.dtype) {
+    if (is_narrow_storage(dtype)) reader = std::make_shared<NarrowReader>(dtype);
+  }
+  double at(const void* in, int64_t i) const {
+    if (reader) return reader->at(static_cast<const uint8_t*>(in), i);
+    switch (dtype) {
+      case DType::float32:
+        return static_cast<const float*>(in)[i];
+      case DType::float64:
+        return static_cast<const double*>(in)[i];
+      case DType::float16:
+        return static_cast<float>(static_cast<const Float16*>(in)[i]);
+      case DType::bfloat16:
+        return static_cast<float>(static_cast<const BFloat16*>(in)[i]);
+      case DType::uint8:
+        return static_cast<const uint8_t*>(in)[i];
+      case DType::int8:
+        return static_cast<const int8_t*>(in)[i];
+      case DType::uint16:
+        return static_cast<const uint16_t*>(in)[i];
+      case DType::int16:
+        return static_cast<const int16_t*>(in)[i];
+      case DType::int32:
+        return static_cast<const int32_t*>(in)[i];
+      default:
+        return 0;
+    }
+  }
+};
+
+void require_scale(const PrepareContext& context) {
+  const DType scale = context.inputs[1].dtype;
+  if (!is_float(scale) && scale != DType::int32) fail_dtype(context.node, scale);
+}
+
+std::unique_ptr<Kernel> prepare_dequantize(const PrepareContext& context) {
+  require_scale(context);
+  const ScalePlaces places(context);
+  const Numbers scales(context.inputs[1]);
+  const bool has_zero = context.has_input(2);
+  const Numbers zeros(context.inputs[has_zero ? 2 : 1]);
+  const int64_t count = context.outputs[0].count();
+  return dispatch(FloatTypes(), context.node, context.outputs[0].dtype, [&]<typename To>() {
+    return with_numbers(context, 0, [&](auto read) {
+      return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+        To* out = args.out<To>();
+        for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
+          int64_t known = -1;
+          double scale = 1, zero = 0;
+          for (int64_t i = begin; i < end; ++i) {
+            if (const int64_t place = places.at(i); place != known) {
+              known = place;
+              scale = scales.at(args.inputs[1], place);
+              zero = has_zero ? zeros.at(args.inputs[2], place) : 0;
+            }
+            out[i] = store<To>(static_cast<Compute<To>>((read(args.inputs[0], i) - zero) * scale));
+          }
+        });
+      });
+    });
+  });
+}
+
+/// What an element is divided in: the type that is asked for, else its own; 16-bit floats are rounded to.
+double divided(double x, double scale, DType type) {
+  switch (type) {
+    case DType::float64:
+      return x / scale;
+    case DType::float16:
+      return static_cast<float>(Float16(static_cast<float>(x / scale)));
+    case DType::bfloat16:
+      return static_cast<float>(BFloat16(static_cast<float>(x / scale)));
+    default:
+      return static_cast<float>(x) / static_cast<float>(scale);
+  }
+}
+
+std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
+  require_scale(context);
+  const ScalePlaces places(context);
+  const Numbers scales(context.inputs[1]);
+  const bool has_zero = context.has_input(2);
+  const Numbers zeros(context.inputs[has_zero ? 2 : 1]);
+  const DType to = context.outputs[0].dtype, stated = static_cast<DType>(context.node.get_int("precision", 0));
+  const DType type = stated != DType::undefined ? stated : context.inputs[0].dtype;
+  const int64_t count = context.outputs[0].count();
+  const int threads = context.threads;
+  return with_numbers(context, 0, [&](auto read) -> std::unique_ptr<Kernel> {
+    // The number that element i becomes, before it is cut to the range of its type.
+    const auto number = [=](const KernelArgs& args, int64_t i) {
+      const int64_t place = places.at(i);
+      const double x = divided(read(args.inputs[0], i), scales.at(args.inputs[1], place), type);
+      const double zero = has_zero ? zeros.at(args.inputs[2], place) : 0;
+      return is_float(to) ? x + zero : std::nearbyint(x) + zero;
+    };
+    if (is_narrow_storage(to)) {
+      const NarrowWriter writer(to, context.node.get_int("saturate", 1) != 0);
+      const int bits = bits_of(to);
+      const bool has_sign = to == DType::int4 || to == DType::int2;
+      const double least = has_sign ? -std::ldexp(1, bits - 1) : 0, most = least + std::ldexp(1, bits) - 1;
+      return make_kernel([=](const KernelArgs& args) {
+        const int64_t bytes = (count + writer.per_byte() - 1) / writer.per_byte();
+        uint8_t* out = args.out<uint8_t>();
+        for_ranges(bytes, count, threads, [&](int64_t begin, int64_t end) {
+          for (int64_t b = begin; b < end; ++b)
+            out[b] = writer.byte(b, count, [&](int64_t i) {
+              const double x = number(args, i);
+              return writer.code_of(is_float(to) ? x : std::isnan(x) ? 0 : std::clamp(x, least, most));
+            });
+        });
+      });
+    }
+    return dispatch(
+        Types<uint8_t, int8_t, uint16_t, int16_t>(), context.node, to, [&]<typename To>() -> std::unique_ptr<Kernel> {
+          return make_kernel([=](const KernelArgs& args) {
+            To* out = args.out<To>();
+            for_ranges(count, count, threads, [&](int64_t begin, int64_t end) {
+              constexpr double least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+              for (int64_t i = begin; i < end; ++i) {
+                const double x = number(args, i);
+                out[i] = std::isnan(x) ? To(0) : static_cast<To>(std::clamp(x, least, most));
+              }
+            });
+          });
+        });
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> quantization_kernels() {
+  return {
+      {"QuantizeLinear", "", prepare_quantize, {}},
+      {"DequantizeLinear", "", prepare_dequantize, {}},
+  };
+}
+
+}  // namespace tessera::kernels

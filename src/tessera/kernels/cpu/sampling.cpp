@@ -1,0 +1,353 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/registry.h"
+
+// Operators that read images between their pixels: GridSample, RoiAlign, DeformConv; and Det.
+namespace tessera::kernels {
+namespace {
+
+constexpr size_t kMostDims = 3;
+
+enum class GridMode { nearest, linear, cubic };
+enum class GridPadding { zeros, border, reflection };
+
+/// One coordinate of a grid, and the pixels beside it.
+struct GridAxis {
+  int64_t extent = 1;
+  bool corners = false;
+  GridMode mode = GridMode::linear;
+  GridPadding padding = GridPadding::zeros;
+
+  // From [-1, 1] to pixels; what lies outside goes to the border, or is mirrored there.
+  double place(double coordinate) const {
+    const auto n = static_cast<double>(extent);
+    double x = corners ? (coordinate + 1) / 2 * (n - 1) : ((coordinate + 1) * n - 1) / 2;
+    if (mode == GridMode::nearest) x = std::nearbyint(x);
+    if (!std::isfinite(x)) return padding == GridPadding::zeros ? -2 * n - 2 : 0;
+    const double least = corners ? 0 : -0.5, most = corners ? n - 1 : n - 0.5;
+    if (x >= least && x <= most) return x;
+    if (padding == GridPadding::border) return std::clamp(x, 0.0, n - 1);
+    return padding == GridPadding::reflection ? mirrored(x, least, most) : x;
+  }
+
+  // The pixel at an index; -1 where there is none.
+  int64_t pixel(double index) const {
+    const auto n = static_cast<double>(extent);
+    if (index >= 0 && index < n) return static_cast<int64_t>(index);
+    if (padding == GridPadding::zeros) return -1;
+    if (padding == GridPadding::border) return index < 0 ? 0 : extent - 1;
+    const double inside = mirrored(index, corners ? 0 : -0.5, corners ? n - 1 : n - 0.5);
+    return std::clamp<int64_t>(static_cast<int64_t>(inside), 0, extent - 1);
+  }
+
+ private:
+  static double mirrored(double x, double least, double most) {
+    const double range = most - least;
+    if (range <= 0) return least;
+    const double beyond = x < least ? least - x : x - most;
+    if (x >= least && x <= most) return x;
+    const auto turns = static_cast<int64_t>(beyond / range);
+    const double rest = beyond - static_cast<double>(turns) * range;
+    const bool from_least = (x < least) == (turns % 2 == 0);
+    return from_least ? least + rest : most - rest;
+  }
+};
+
+/// Up to four pixels and their weights.
+struct GridTaps {
+  std::array<int64_t, 4> pixels{};
+  std::array<double, 4> weights{};
+  int count = 0;
+
+  GridTaps() = default;
+  GridTaps(const GridAxis& axis, double coordinate) {
+    const double x = axis.place(coordinate);
+    if (axis.mode == GridMode::nearest) {
+      add(axis.pixel(x), 1);
+      return;
+    }
+    const double below = std::floor(x), t = x - below;
+    if (axis.mode == GridMode::linear) {
+      add(axis.pixel(below), 1 - t);
+      add(axis.pixel(below + 1), t);
+      return;
+    }
+    for (int k = -1; k <= 2; ++k) add(axis.pixel(below + k), cubic(t - k));
+  }
+
+ private:
+  void add(int64_t pixel, double weight) {
+    pixels[static_cast<size_t>(count)] = pixel;
+    weights[static_cast<size_t>(count++)] = pixel < 0 ? 0 : weight;
+  }
+  // Keys' convolution kernel with a = -0.75.
+  static double cubic(double x) {
+    constexpr double a = -0.75;
+    x = std::abs(x);
+    if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+  }
+};
+
+std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
+  const Node& node = context.node;
+  const TensorDesc &x = context.inputs[0], &grid = context.inputs[1], &y = context.outputs[0];
+  const std::string mode = node.get_string("mode", "linear"), padding = node.get_string("padding_mode", "zeros");
+  GridAxis axis;
+  axis.corners = node.get_int("align_corners", 0) != 0;
+  axis.mode = mode == "nearest" ? GridMode::nearest : mode == "cubic" ? GridMode::cubic : GridMode::linear;
+  axis.padding = padding == "border"       ? GridPadding::border
+                 : padding == "reflection" ? GridPadding::reflection
+                                           : GridPadding::zeros;
+  const size_t dims = x.dims.size() - 2;
+  if (dims > kMostDims || (mode != "nearest" && mode != "cubic" && mode != "linear") ||
+      (padding != "border" && padding != "reflection" && padding != "zeros") || (mode == "cubic" && dims != 2))
+    fail("kernel",
+         "{}: mode '{}' with padding '{}' in {} dimensions is not supported; use nearest or linear in at most "
+         "3 dimensions, or cubic in 2",
+         node.label(), mode, padding, dims);
+  std::array<GridAxis, kMostDims> axes;
+  int64_t plane = 1, points = 1;
+  for (size_t d = 0; d < dims; ++d) {
+    axes[d] = axis;
+    axes[d].extent = x.dims[d + 2];
+    plane *= x.dims[d + 2];
+    points *= y.dims[d + 2];
+  }
+  const int64_t images = y.dims[0], channels = y.dims[1];
+  return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() {
+    return dispatch(FloatTypes(), node, grid.dtype, [&]<typename G>() -> std::unique_ptr<Kernel> {
+      return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+        const T* in = args.in<T>(0);
+        const G* places = args.in<G>(1);
+        T* out = args.out<T>();
+        if (channels == 0) return;
+        for_ranges(images * points, images * points * channels * 4, threads, [&](int64_t begin, int64_t end) {
+          for (int64_t at = begin; at < end; ++at) {
+            const int64_t image = at / points, point = at % points;
+            std::array<GridTaps, kMostDims> taps;
+            // The grid gives the last dimension's coordinate first.
+            for (size_t d = 0; d < dims; ++d)
+              taps[d] = GridTaps(
+                  axes[d], static_cast<double>(
+                               load(places[at * static_cast<int64_t>(dims) + static_cast<int64_t>(dims - 1 - d)])));
+            for (int64_t c = 0; c < channels; ++c) {
+              const T* pixels = in + (image * channels + c) * plane;
+              double sum = 0;
+              std::array<int, kMostDims> k{};
+              for (;;) {
+                double weight = 1;
+                int64_t offset = 0;
+                for (size_t d = 0; d < dims; ++d) {
+                  weight *= taps[d].weights[static_cast<size_t>(k[d])];
+                  offset = offset * axes[d].extent + taps[d].pixels[static_cast<size_t>(k[d])];
+                }
+                if (weight != 0) sum += weight * static_cast<double>(load(pixels[offset]));
+                size_t d = dims;
+                while (d > 0 && ++k[d - 1] == taps[d - 1].count) k[--d] = 0;
+                if (d == 0) break;
+              }
+              out[(image * channels + c) * points + point] = store<T>(static_cast<Compute<T>>(sum));
+            }
+          }
+        });
+      });
+    });
+  });
+}
+
+/// The four pixels around a place of an image, and their weights; none where it is outside.
+struct Corners {
+  std::array<int64_t, 4> pixels{};
+  std::array<double, 4> weights{};
+
+  Corners(double y, double x, int64_t height, int64_t width) {
+    const double top = std::floor(y), left = std::floor(x), dy = y - top, dx = x - left;
+    for (int k = 0; k < 4; ++k) {
+      const double row = top + k / 2, column = left + k % 2;
+      const bool inside =
+          row >= 0 && row < static_cast<double>(height) && column >= 0 && column < static_cast<double>(width);
+      pixels[static_cast<size_t>(k)] = inside ? static_cast<int64_t>(row) * width + static_cast<int64_t>(column) : 0;
+      weights[static_cast<size_t>(k)] = inside ? (k / 2 ? dy : 1 - dy) * (k % 2 ? dx : 1 - dx) : 0;
+    }
+  }
+};
+
+std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
+  const Node& node = context.node;
+  const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
+  const std::string mode = node.get_string("mode", "avg"),
+                    how = node.get_string("coordinate_transformation_mode", "half_pixel");
+  if ((mode != "avg" && mode != "max") || (how != "half_pixel" && how != "output_half_pixel"))
+    fail("kernel", "{}: mode '{}' with '{}' is not supported; use avg or max, half_pixel or output_half_pixel",
+         node.label(), mode, how);
+  const bool largest = mode == "max", half = how == "half_pixel";
+  const double scale = node.get_float("spatial_scale", 1);
+  const int64_t ratio = node.get_int("sampling_ratio", 0);
+  const int64_t images = x.dims[0], height = x.dims[2], width = x.dims[3];
+  const int64_t regions = y.dims[0], channels = y.dims[1], rows = y.dims[2], columns = y.dims[3];
+  return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+      const T *in = args.in<T>(0), *rois = args.in<T>(1);
+      const int64_t* which = args.in<int64_t>(2);
+      T* out = args.out<T>();
+      for (int64_t r = 0; r < regions; ++r)
+        if (which[r] < 0 || which[r] >= images)
+          fail("run", "RoiAlign: region {} is of image {}, but there are {}", r, which[r], images);
+      for_ranges(
+          regions * channels, regions * channels * rows * columns * 16, threads, [&](int64_t begin, int64_t end) {
+            for (int64_t at = begin; at < end; ++at) {
+              const int64_t r = at / channels, c = at % channels;
+              const T* plane = in + (which[r] * channels + c) * height * width;
+              const double shift = half ? 0.5 : 0;
+              const auto corner = [&](int64_t i) { return static_cast<double>(load(rois[4 * r + i])) * scale - shift; };
+              const double left = corner(0), top = corner(1);
+              double wide = corner(2) - left, high = corner(3) - top;
+              if (!half) {
+                wide = std::max(wide, 1.0);
+                high = std::max(high, 1.0);
+              }
+              const double bin_high = high / static_cast<double>(rows), bin_wide = wide / static_cast<double>(columns);
+              const auto samples = [&](double bin) {
+                return ratio > 0 ? ratio : std::max<int64_t>(0, static_cast<int64_t>(std::ceil(bin)));
+              };
+              const int64_t down = samples(bin_high), across = samples(bin_wide);
+              for (int64_t bin = 0; bin < rows * columns; ++bin) {
+                double sum = 0, most = 0;
+                bool any = false;
+                for (int64_t s = 0; s < down * across; ++s) {
+                  double py = top + (static_cast<double>(bin / columns) +
+                                     (static_cast<double>(s / across) + 0.5) / static_cast<double>(down)) *
+                                        bin_high;
+                  double px = left + (static_cast<double>(bin % columns) +
+                                      (static_cast<double>(s % across) + 0.5) / static_cast<double>(across)) *
+                                         bin_wide;
+                  const bool outside =
+                      py < -1 || py > static_cast<double>(height) || px < -1 || px > static_cast<double>(width);
+                  py = std::clamp(py, 0.0, static_cast<double>(height - 1));
+                  px = std::clamp(px, 0.0, static_cast<double>(width - 1));
+                  const Corners corners(py, px, height, width);
+                  for (size_t k = 0; k < 4; ++k) {
+                    const double part =
+                        outside ? 0 : corners.weights[k] * static_cast<double>(load(plane[corners.pixels[k]]));
+                    sum += part;
+                    most = any ? std::max(most, part) : part;
+                    any = true;
+                  }
+                }
+                const auto count = static_cast<double>(std::max<int64_t>(down * across, 1));
+                out[at * rows * columns + bin] = store<T>(static_cast<Compute<T>>(largest ? most : sum / count));
+              }
+            }
+          });
+    });
+  });
+}
+
+std::unique_ptr<Kernel> prepare_deformable(const PrepareContext& context) {
+  const Node& node = context.node;
+  const TensorDesc &x = context.inputs[0], &w = context.inputs[1], &y = context.outputs[0];
+  const auto strides = node.get_ints("strides", {1, 1}), dilations = node.get_ints("dilations", {1, 1});
+  const auto pads = node.get_ints("pads", {0, 0, 0, 0});
+  const int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1);
+  const int64_t batch = y.dims[0], out_channels = y.dims[1], rows = y.dims[2], columns = y.dims[3];
+  const int64_t channels = x.dims[1], height = x.dims[2], width = x.dims[3];
+  const int64_t own = w.dims[1], window_rows = w.dims[2], window_columns = w.dims[3];
+  if (strides.size() != 2 || dilations.size() != 2 || pads.size() != 4 || groups < 1 || offset_groups < 1 ||
+      own * groups != channels || channels % offset_groups != 0 || out_channels % groups != 0)
+    fail("kernel", "{}: its windows or groups do not fit {} channels", node.label(), channels);
+  const bool has_bias = context.has_input(3), has_mask = context.has_input(4);
+  return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    return make_kernel([=, threads = context.threads](const KernelArgs& args) {
+      const T *in = args.in<T>(0), *weight = args.in<T>(1), *offset = args.in<T>(2);
+      const T* bias = has_bias ? args.in<T>(3) : nullptr;
+      const T* mask = has_mask ? args.in<T>(4) : nullptr;
+      T* out = args.out<T>();
+      const int64_t window = window_rows * window_columns, points = rows * columns;
+      const int64_t work = batch * points * out_channels * own * window;
+      for_ranges(batch * points, work, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t n = at / points, point = at % points;
+          for (int64_t m = 0; m < out_channels; ++m) {
+            const int64_t first = m / (out_channels / groups) * own;
+            double sum = bias ? static_cast<double>(load(bias[m])) : 0;
+            for (int64_t c = 0; c < own; ++c) {
+              const int64_t channel = first + c, group = channel / (channels / offset_groups);
+              const T* plane = in + (n * channels + channel) * height * width;
+              for (int64_t k = 0; k < window; ++k) {
+                const int64_t entry = (n * offset_groups + group) * window + k;
+                const auto moved = [&](int64_t which) {
+                  return static_cast<double>(load(offset[(entry * 2 + which) * points + point]));
+                };
+                const double py =
+                    static_cast<double>(point / columns * strides[0] - pads[0] + k / window_columns * dilations[0]) +
+                    moved(0);
+                const double px =
+                    static_cast<double>(point % columns * strides[1] - pads[1] + k % window_columns * dilations[1]) +
+                    moved(1);
+                const Corners corners(py, px, height, width);
+                double pixel = 0;
+                for (size_t i = 0; i < 4; ++i)
+                  if (corners.weights[i] != 0)
+                    pixel += corners.weights[i] * static_cast<double>(load(plane[corners.pixels[i]]));
+                if (mask) pixel *= static_cast<double>(load(mask[entry * points + point]));
+                sum += pixel * static_cast<double>(load(weight[(m * own + c) * window + k]));
+              }
+            }
+            out[(n * out_channels + m) * points + point] = store<T>(static_cast<Compute<T>>(sum));
+          }
+        }
+      });
+    });
+  });
+}
+
+// By elimination with the largest pivot of each column.
+std::unique_ptr<Kernel> prepare_determinant(const PrepareContext& context) {
+  const TensorDesc& x = context.inputs[0];
+  const int64_t n = x.dims.back(), count = context.outputs[0].count();
+  return dispatch(FloatTypes(), context.node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
+    return make_kernel(
+        [=](const KernelArgs& args) {
+          auto* a = static_cast<double*>(args.scratch);
+          for (int64_t m = 0; m < count; ++m) {
+            const T* in = args.in<T>(0) + m * n * n;
+            for (int64_t i = 0; i < n * n; ++i) a[i] = static_cast<double>(load(in[i]));
+            double product = 1;
+            for (int64_t c = 0; c < n; ++c) {
+              int64_t pivot = c;
+              for (int64_t r = c + 1; r < n; ++r)
+                if (std::abs(a[r * n + c]) > std::abs(a[pivot * n + c])) pivot = r;
+              if (pivot != c) {
+                std::swap_ranges(a + c * n, a + (c + 1) * n, a + pivot * n);
+                product = -product;
+              }
+              product *= a[c * n + c];
+              if (a[c * n + c] == 0) break;
+              for (int64_t r = c + 1; r < n; ++r) {
+                const double factor = a[r * n + c] / a[c * n + c];
+                for (int64_t i = c; i < n; ++i) a[r * n + i] -= factor * a[c * n + i];
+              }
+            }
+            args.out<T>()[m] = store<T>(static_cast<Compute<T>>(product));
+          }
+        },
+        bytes_of(DType::float64, n * n));
+  });
+}
+
+}  // namespace
+
+std::vector<KernelEntry> sampling_kernels() {
+  return {
+      {"GridSample", "", prepare_grid_sample, {}},
+      {"RoiAlign", "", prepare_roi_align, {}},
+      {"DeformConv", "", prepare_deformable, {}},
+      {"Det", "", prepare_determinant, {}},
+  };
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,97 @@
+#include "tessera/ops/infer.h"
+#include "tessera/ops/registry.h"
+
+namespace tessera::ops {
+namespace {
+
+/// How the scales of QuantizeLinear and DequantizeLinear lie beside the elements.
+struct Scales {
+  enum class Kind { one, per_axis, per_block } kind = Kind::one;
+  size_t axis = 0;
+  int64_t block = 0;
+};
+
+Scales scales_of(const Node& node) {
+  const Shape &x = shape_of(node, 0), &scale = shape_of(node, 1);
+  const int64_t block = node.get_int("block_size", 0);
+  if (has_operand(node, 2) && shape_of(node, 2).size() != scale.size())
+    fail_node(node, "its zero point {} and its scale {} must have one shape", to_string(shape_of(node, 2)),
+              to_string(scale));
+  if (scale.empty() || (scale.size() == 1 && scale[0].is(1) && x.size() != 1)) return {};
+  const size_t axis = normalize_axis(node, node.get_int("axis", 1), x.size());
+  if (scale.size() == 1 && block == 0) {
+    if (!same_extent(scale[0], x[axis]))
+      fail_node(node, "it has {} scales for dimension {}, which is {}", scale[0].str(), axis, x[axis].str());
+    return {Scales::Kind::per_axis, axis, 0};
+  }
+  if (block < 1 || scale.size() != x.size())
+    fail_node(node,
+              "its scale {} must be one number, a list along dimension {}, or, with a block_size, one number per "
+              "block of {}",
+              to_string(scale), axis, to_string(x));
+  for (size_t d = 0; d < x.size(); ++d)
+    if (!same_extent(scale[d], d == axis ? ceildiv(x[d], block) : x[d]))
+      fail_node(node, "its scale {} does not fit {} in blocks of {} along dimension {}", to_string(scale), to_string(x),
+                block, d);
+  return {Scales::Kind::per_block, axis, block};
+}
+
+DType stated_type(const Node& node, DType otherwise) {
+  const int64_t stated = node.get_int("output_dtype", 0);
+  return stated == 0 ? otherwise : static_cast<DType>(stated);
+}
+
+void infer_quantize(Node& node) {
+  const Value& x = operand(node, 0);
+  scales_of(node);
+  set_result(node, 0, has_operand(node, 2) ? operand(node, 2).dtype() : stated_type(node, DType::uint8), x.shape());
+}
+
+void infer_dequantize(Node& node) {
+  const Value& x = operand(node, 0);
+  scales_of(node);
+  if (has_operand(node, 2) && operand(node, 2).dtype() != x.dtype())
+    fail_node(node, "its operand is {}, but its zero point {}; they must have one type", name_of(x.dtype()),
+              name_of(operand(node, 2).dtype()));
+  set_result(node, 0, stated_type(node, operand(node, 1).dtype()), x.shape());
+}
+
+/// Every dimension passes; scales and zero points are split with their dimension, and a block stays together.
+Rule quantization_rule(const Node& node) {
+  const Shape& x = shape_of(node, 0);
+  const Scales scales = scales_of(node);
+  Rule rule;
+  std::vector<DimFactors> own(x.size()), beside(shape_of(node, 1).size());
+  // Elements of less than a byte stay together.
+  const bool packed = bits_of(node.input(0)->dtype()) % 8 != 0 || bits_of(node.output()->dtype()) % 8 != 0;
+  for (size_t d = 0; d < x.size() && !packed; ++d) {
+    if (x[d].is(1)) continue;
+    const bool blocks = scales.kind == Scales::Kind::per_block && d == scales.axis;
+    if (blocks) {
+      const auto count = Expr::exact_divide(x[d], scales.block);
+      if (!count) continue;
+      const int block = rule.add(factor_name(d), *count);
+      beside[d] = {block};
+      own[d] = {block, rule.add(factor_name(d) + "_in", scales.block, FactorKind::whole)};
+      continue;
+    }
+    own[d] = {rule.add(factor_name(d), x[d])};
+    if (scales.kind == Scales::Kind::per_block) beside[d] = own[d];
+    if (scales.kind == Scales::Kind::per_axis && d == scales.axis) beside[0] = own[d];
+  }
+  rule.operands = {own, beside};
+  if (node.inputs.size() > 2) rule.operands.push_back(has_operand(node, 2) ? beside : std::vector<DimFactors>());
+  rule.results = {own};
+  return rule;
+}
+
+}  // namespace
+
+std::vector<OpDef> quantization_ops() {
+  return {
+      {.type = "QuantizeLinear", .infer = infer_quantize, .rule = quantization_rule},
+      {.type = "DequantizeLinear", .infer = infer_dequantize, .rule = quantization_rule},
+  };
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,130 @@
+#include "tessera/ops/infer.h"
+#include "tessera/ops/registry.h"
+#include "tessera/ops/window.h"
+
+namespace tessera::ops {
+namespace {
+
+/// X [n, c, d…] at the places of a grid [n, e…, dims].
+void infer_grid_sample(Node& node) {
+  const Value& x = operand(node, 0);
+  const Shape &from = x.shape(), &grid = shape_of(node, 1);
+  if (from.size() < 3 || grid.size() != from.size() || !grid.back().is(static_cast<int64_t>(from.size()) - 2) ||
+      !same_extent(from[0], grid[0]))
+    fail_node(node, "its grid {} must give {} coordinates per place of each image of {}", to_string(grid),
+              from.size() < 2 ? 0 : from.size() - 2, to_string(from));
+  Shape shape = {from[0], from[1]};
+  shape.insert(shape.end(), grid.begin() + 1, grid.end() - 1);
+  set_result(node, 0, x.dtype(), std::move(shape));
+}
+
+Rule grid_sample_rule(const Node& node) {
+  const Shape& y = node.output()->shape();
+  Rule rule;
+  std::vector<int> factors;
+  for (size_t d = 0; d < y.size(); ++d) factors.push_back(y[d].is(1) ? -1 : rule.add(factor_name(d), y[d]));
+  const auto dim = [&](size_t d) { return factors[d] < 0 ? DimFactors() : DimFactors{factors[d]}; };
+  std::vector<DimFactors> x(y.size()), grid(y.size()), result;
+  x[0] = dim(0);
+  x[1] = dim(1);
+  grid[0] = dim(0);
+  for (size_t d = 2; d < y.size(); ++d) grid[d - 1] = dim(d);
+  for (size_t d = 0; d < y.size(); ++d) result.push_back(dim(d));
+  rule.operands = {x, grid};
+  rule.results = {result};
+  rule.partial(Reduction::sum, {0});
+  return rule;
+}
+
+Expr sample_flops(const Node& node) {
+  constexpr int64_t kPerElement = 12;
+  return product(node.output()->shape()) * kPerElement;
+}
+
+/// X [images, c, h, w], in the regions [r, 4] of the images that [r] names.
+void infer_roi_align(Node& node) {
+  const Value& x = operand(node, 0);
+  const Shape &rois = shape_of(node, 1), &images = shape_of(node, 2);
+  if (x.rank() != 4 || rois.size() != 2 || !rois[1].is(4) || images.size() != 1 || !same_extent(rois[0], images[0]))
+    fail_node(node,
+              "its regions {} and their images {} must be [regions, 4] and [regions], and its input {} [images, "
+              "channels, height, width]",
+              to_string(rois), to_string(images), to_string(x.shape()));
+  set_result(node, 0, x.dtype(),
+             {rois[0], x.shape()[1], node.get_int("output_height", 1), node.get_int("output_width", 1)});
+}
+
+Rule roi_align_rule(const Node& node) {
+  return Rule::parse("1 c 1 1, r 1, r -> r c 1 1", {&shape_of(node, 0), &shape_of(node, 1), &shape_of(node, 2)},
+                     {&node.output()->shape()});
+}
+
+/// X [n, c, h, w] under windows whose places an offset [n, groups · window · 2, h', w'] moves.
+void infer_deformable(Node& node) {
+  const Value& x = operand(node, 0);
+  const Shape &weight = shape_of(node, 1), &offset = shape_of(node, 2);
+  if (x.rank() != 4 || weight.size() != 4 || offset.size() != 4)
+    fail_node(node, "its input {}, weight {} and offset {} must each have four dimensions", to_string(x.shape()),
+              to_string(weight), to_string(offset));
+  const Expr window = weight[2] * weight[3] * node.get_int("offset_group", 1);
+  if (!same_extent(offset[1], window * 2) || (has_operand(node, 4) && !same_extent(shape_of(node, 4).at(1), window)))
+    fail_node(node, "its offset {} must have {} channels, and its mask half as many", to_string(offset),
+              (window * 2).str());
+  set_result(node, 0, x.dtype(), {x.shape()[0], weight[0], offset[2], offset[3]});
+}
+
+Rule deformable_rule(const Node& node) {
+  const bool grouped = node.get_int("group", 1) != 1;
+  Rule rule;
+  const Shape& y = node.output()->shape();
+  const DimFactors n = y[0].is(1) ? DimFactors() : DimFactors{rule.add("n", y[0])};
+  const DimFactors m = y[1].is(1) || grouped ? DimFactors() : DimFactors{rule.add("m", y[1])};
+  rule.operands = {{n, {}, {}, {}}, {m, {}, {}, {}}, {n, {}, {}, {}}};
+  if (node.inputs.size() > 3)
+    rule.operands.push_back(has_operand(node, 3) ? std::vector<DimFactors>{m} : std::vector<DimFactors>());
+  if (node.inputs.size() > 4)
+    rule.operands.push_back(has_operand(node, 4) ? std::vector<DimFactors>{n, {}, {}, {}} : std::vector<DimFactors>());
+  rule.results = {{n, m, {}, {}}};
+  return rule;
+}
+
+Expr deformable_flops(const Node& node) {
+  const Shape& weight = shape_of(node, 1);
+  return product(node.output()->shape()) * weight[1] * weight[2] * weight[3] * 2;
+}
+
+/// Matrices [..., n, n].
+void infer_determinant(Node& node) {
+  const Value& x = operand(node, 0);
+  const size_t rank = x.rank();
+  if (rank < 2 || !same_extent(x.shape()[rank - 2], x.shape()[rank - 1]))
+    fail_node(node, "its operand {} must be square matrices", to_string(x.shape()));
+  set_result(node, 0, x.dtype(), Shape(x.shape().begin(), x.shape().end() - 2));
+}
+
+Rule determinant_rule(const Node& node) {
+  const size_t rank = shape_of(node, 0).size();
+  std::vector<bool> stays(rank, true);
+  stays[rank - 1] = stays[rank - 2] = false;
+  Rule rule = dimension_rule(node, stays);
+  rule.results = {{rule.operands[0].begin(), rule.operands[0].end() - 2}};
+  return rule;
+}
+
+Expr determinant_flops(const Node& node) {
+  const Shape& x = shape_of(node, 0);
+  return product(x) * x.back();
+}
+
+}  // namespace
+
+std::vector<OpDef> sampling_ops() {
+  return {
+      {.type = "GridSample", .infer = infer_grid_sample, .rule = grid_sample_rule, .flops = sample_flops},
+      {.type = "RoiAlign", .infer = infer_roi_align, .rule = roi_align_rule, .flops = sample_flops},
+      {.type = "DeformConv", .infer = infer_deformable, .rule = deformable_rule, .flops = deformable_flops},
+      {.type = "Det", .infer = infer_determinant, .rule = determinant_rule, .flops = determinant_flops},
+  };
+}
+
+}  // namespace tessera::ops
