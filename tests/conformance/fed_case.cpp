@@ -70,7 +70,21 @@ std::string annotation_of(const NodeCase& node_case, Feed feed) {
 Tensors on_one_rank(const Model& model, const Tensors& inputs) {
   SessionOptions options;
   options.threads_per_rank = 1;
-  return Session(compile(model, Mesh()), options).run(inputs);
+  return ModelSession(model, Mesh(), {}, {}, options).run(inputs);
+}
+
+// Shapes depend on values, so that no program can be made before the run.
+Tensors as_runs_need(const Model& model, const Tensors& inputs, const std::string& annotation,
+                     const SessionOptions& options) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  Plan plan;
+  if (!annotation.empty()) plan.annotations.push_back({annotation});
+  try {
+    return ModelSession(model, mesh, plan, {}, options).run(inputs);
+  } catch (const Error& error) {
+    if (annotation.empty() || error.kind() != ErrorKind::user) throw;
+    return ModelSession(model, mesh, {}, {}, options).run(inputs);  // what is annotated has no layout
+  }
 }
 
 Program split(const Model& model, const std::string& annotation) {
@@ -88,14 +102,15 @@ Program split(const Model& model, const std::string& annotation) {
 
 Tensors on_two_ranks(const Model& model, const Tensors& inputs, const std::string& annotation,
                      const std::filesystem::path& written) {
+  SessionOptions options;
+  options.threads_per_rank = 1;
+  options.timeout = std::chrono::seconds(60);
+  if (model.runs_in_parts() || !model.value_inputs().empty()) return as_runs_need(model, inputs, annotation, options);
   Program program = split(model, annotation);
   if (!written.empty()) {
     program.write(written);
     program = Program::read(written);
   }
-  SessionOptions options;
-  options.threads_per_rank = 1;
-  options.timeout = std::chrono::seconds(60);
   return Session(program, options).run(inputs);
 }
 

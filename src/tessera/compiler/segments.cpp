@@ -41,13 +41,14 @@ class Segmenter {
 
   // Whether the elements follow from constants, shapes, the elements of small inputs and, once `part` is reached, of
   // what parts before it gave; adds these to `needed`.
-  bool is_known(const Value* value, int part = 0, std::set<const Value*>* needed = nullptr) const {
+  bool is_known(const Value* value, int part = 0, std::set<const Value*>* needed = nullptr, bool direct = true) const {
     if (part > 0 && comes_from_before(value, part)) {
       needed->insert(value);
       return true;
     }
     if (value->kind == ValueKind::input) {
-      if (!value->has_shape() || value->rank() > 1) return false;
+      // What is computed from floats is not followed before a run.
+      if (!value->has_shape() || value->rank() > 1 || (!direct && is_float(value->dtype()))) return false;
       if (needed) needed->insert(value);
       return true;
     }
@@ -57,7 +58,8 @@ class Segmenter {
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (op ? op->counter.has_value() : !node.is("If") && !rewrite::lowering_of(node)) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i)
-      if (node.inputs[i] && ops::reads_elements(node, i) && !is_known(node.inputs[i], part, needed)) return false;
+      if (node.inputs[i] && ops::reads_elements(node, i) && !is_known(node.inputs[i], part, needed, false))
+        return false;
     return true;
   }
 

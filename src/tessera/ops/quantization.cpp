@@ -14,7 +14,7 @@ struct Scales {
 Scales scales_of(const Node& node) {
   const Shape &x = shape_of(node, 0), &scale = shape_of(node, 1);
   const int64_t block = node.get_int("block_size", 0);
-  if (has_operand(node, 2) && shape_of(node, 2).size() != scale.size())
+  if (has_operand(node, 2) && shape_of(node, 2) != scale && !(product(shape_of(node, 2)).is(1) && product(scale).is(1)))
     fail_node(node, "its zero point {} and its scale {} must have one shape", to_string(shape_of(node, 2)),
               to_string(scale));
   if (scale.empty() || (scale.size() == 1 && scale[0].is(1) && x.size() != 1)) return {};
@@ -80,7 +80,10 @@ Rule quantization_rule(const Node& node) {
     if (scales.kind == Scales::Kind::per_axis && d == scales.axis) beside[0] = own[d];
   }
   rule.operands = {own, beside};
-  if (node.inputs.size() > 2) rule.operands.push_back(has_operand(node, 2) ? beside : std::vector<DimFactors>());
+  if (node.inputs.size() > 2) {
+    if (has_operand(node, 2)) beside.resize(shape_of(node, 2).size());
+    rule.operands.push_back(has_operand(node, 2) ? beside : std::vector<DimFactors>());
+  }
   rule.results = {own};
   return rule;
 }

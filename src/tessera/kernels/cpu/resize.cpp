@@ -249,7 +249,8 @@ std::vector<std::pair<double, double>> regions_of(const PrepareContext& context)
   const int rank = context.inputs[0].rank();
   std::vector<std::pair<double, double>> regions(static_cast<size_t>(rank), {0, 1});
   Dims axes = context.node.get_ints("axes");
-  for (int64_t d = 0; axes.empty() && d < rank; ++d) axes.push_back(d);
+  if (axes.empty())
+    for (int64_t d = 0; d < rank; ++d) axes.push_back(d);
   const auto count = static_cast<int64_t>(axes.size());
   if (!context.has_input(1) || !context.known[1] || context.inputs[1].count() != 2 * count)
     fail("kernel", "{}: its region (roi) must be known before the run, and have {} numbers", context.node.label(),
