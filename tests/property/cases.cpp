@@ -4,10 +4,18 @@ namespace tessera::property {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      {"elementwise", elementwise_cases}, {"movement", movement_cases},           {"indexing", indexing_cases},
-      {"reduction", reduction_cases},     {"normalization", normalization_cases}, {"product", product_cases},
-      {"attention", attention_cases},     {"recurrent", recurrent_cases},         {"resize", resize_cases},
-      {"random", random_cases},           {"flow", flow_cases},
+      {"elementwise", elementwise_cases},
+      {"movement", movement_cases},
+      {"indexing", indexing_cases},
+      {"reduction", reduction_cases},
+      {"normalization", normalization_cases},
+      {"product", product_cases},
+      {"attention", attention_cases},
+      {"recurrent", recurrent_cases},
+      {"resize", resize_cases},
+      {"sampling", sampling_cases},
+      {"random", random_cases},
+      {"flow", flow_cases},
   };
   return all;
 }

@@ -192,6 +192,12 @@ void add_others(CaseList& list) {
     list.add("Cast", std::string(name_of(from)) + " to " + std::string(name_of(target)),
              [&](Builder& b) -> Operands { return {b.input("6 4", fill, from)}; }, {to(target)});
   };
+  cast(DType::float32, DType::float8e4m3fn, Fill::reals);
+  cast(DType::float32, DType::float8e5m2, Fill::reals);
+  cast(DType::float32, DType::int4);
+  cast(DType::float32, DType::uint2, Fill::small);
+  list.add("BitCast", "float32 to int32", [](Builder& b) -> Operands { return {b.input("6 4", Fill::reals)}; },
+           {to(DType::int32)});
   cast(DType::float32, DType::int64);
   cast(DType::int64, DType::float32);
   cast(DType::int32, DType::boolean);

@@ -94,17 +94,19 @@ std::vector<Subject> reduction_cases() {
     list.add(type, "columns, the last of ties", [](Builder& b) -> Operands { return {b.input("6 4", Fill::small)}; },
              {axis(0), drop, {"select_last_index", int64_t{1}}});
   }
-  auto sums = [&](std::string_view what, int64_t along, std::vector<Attribute> attributes) {
-    list.add(
-        "CumSum", what,
-        [&](Builder& b) -> Operands {
-          return {b.input("4 6"), b.integer(along)};
-        },
-        std::move(attributes));
-  };
-  sums("rows", 1, {});
-  sums("columns, exclusive", -2, {{"exclusive", int64_t{1}}});
-  sums("backwards", 1, {{"reverse", int64_t{1}}});
+  for (std::string_view type : {"CumSum", "CumProd"}) {
+    const auto running = [&](std::string_view what, int64_t along, std::vector<Attribute> attributes) {
+      list.add(
+          type, what,
+          [&](Builder& b) -> Operands {
+            return {b.input("4 6"), b.integer(along)};
+          },
+          std::move(attributes));
+    };
+    running("rows", 1, {});
+    running("columns, exclusive", -2, {{"exclusive", int64_t{1}}});
+    running("backwards", 1, {{"reverse", int64_t{1}}});
+  }
   return list.take();
 }
 

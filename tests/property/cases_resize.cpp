@@ -20,6 +20,21 @@ std::vector<Subject> resize_cases() {
         return {b.input("2 3 4 4", Fill::reals), nullptr, nullptr, b.ints({2, 3, 6, 5})};
       },
       {{"mode", std::string("linear")}}, kChain);
+  const auto region = [&](const char* mode, std::vector<float> corners) {
+    list.add(
+        "Resize", std::string(mode) + ", of a region",
+        [&](Builder& b) -> Operands {
+          return {b.input("2 3 4 4", Fill::reals), b.constant(Tensor::of<float>(DType::float32, {4}, corners)), nullptr,
+                  b.ints({3, 4})};
+        },
+        {{"mode", std::string(mode)},
+         {"coordinate_transformation_mode", std::string("tf_crop_and_resize")},
+         {"extrapolation_value", 9.0f},
+         {"axes", std::vector<int64_t>{2, 3}}},
+        kChain);
+  };
+  region("linear", {0.25, 0, 0.75, 1});
+  region("nearest", {-0.5, 0.5, 0.5, 1.5});
   return list.take();
 }
 

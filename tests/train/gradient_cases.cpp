@@ -531,6 +531,9 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("", {"And", "Or", "Xor", "Not", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "IsNaN", "IsInf"},
         "results are booleans");
     add("", {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}, "of integers alone");
+    add("", {"BitCast", "QuantizeLinear"}, "results are integers, or bits");
+    add("", {"DequantizeLinear"}, "its operand is of integers");
+    add("", {"CumProd", "Det", "GridSample", "RoiAlign", "DeformConv"}, "not taken yet");
     add("", {"ArgMax", "ArgMin", "Shape", "Size"}, "results are integers");
     add("", {"Constant", "ConstantOfShape", "EyeLike", "Range"}, "it reads no element that trains");
     add("", {"OneHot"}, "its two values never train");

@@ -37,6 +37,19 @@ Tensor allocated(DType dtype, Dims dims, Pages allocate(size_t, const char*)) {
   return tensor;
 }
 
+// Several elements lie in a byte, the first in the lowest bits.
+std::vector<int64_t> unpacked(const Tensor& tensor) {
+  const int bits = bits_of(tensor.dtype), per_byte = 8 / bits;
+  const bool has_sign = tensor.dtype == DType::int4 || tensor.dtype == DType::int2;
+  std::vector<int64_t> elements;
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    const int byte = tensor.as<uint8_t>()[static_cast<size_t>(i / per_byte)];
+    const int code = byte >> (bits * static_cast<int>(i % per_byte)) & ((1 << bits) - 1);
+    elements.push_back(has_sign && code >> (bits - 1) ? code - (1 << bits) : code);
+  }
+  return elements;
+}
+
 }  // namespace
 
 Tensor Tensor::uninitialized(DType dtype, Dims dims) {
@@ -81,6 +94,11 @@ std::vector<int64_t> Tensor::to_int64() const {
     case DType::uint8:
     case DType::boolean:
       return widen<uint8_t>(*this);
+    case DType::int4:
+    case DType::uint4:
+    case DType::int2:
+    case DType::uint2:
+      return unpacked(*this);
     default:
       fail("tensor", "a tensor of {} where integers are needed", name_of(dtype));
   }

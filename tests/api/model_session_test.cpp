@@ -1,0 +1,197 @@
+// Models whose shapes depend on values: of inputs, and of what they compute.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "api/small_model.h"
+#include "tessera/base/error.h"
+#include "tessera/compare.h"
+
+namespace tessera {
+namespace {
+
+using test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Tensor floats(Dims dims, const std::vector<float>& elements) {
+  return Tensor::of(DType::float32, std::move(dims), elements);
+}
+Tensor ints(Dims dims, const std::vector<int64_t>& elements) {
+  return Tensor::of(DType::int64, std::move(dims), elements);
+}
+std::vector<float> elements_of(const Tensor& tensor) {
+  return {tensor.as<float>().begin(), tensor.as<float>().end()};
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user);
+    return error.what();
+  }
+  return "";
+}
+
+Model model_of(const TemporaryFolder& folder, const std::string& text) {
+  const std::filesystem::path path = folder / "model.onnx";
+  export_model(parse_text(text), path);
+  return Model::load(path);
+}
+
+constexpr const char* kAxes = R"(g (float[a, b] x, int64[n] axes) => (float[c, d] y) { y = ReduceSum (x, axes) })";
+
+TEST(ModelSession, compiles_for_the_values_of_inputs) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, kAxes);
+  EXPECT_THAT(model.value_inputs(), ElementsAre("axes"));
+  EXPECT_FALSE(model.runs_in_parts());
+  const Tensor x = floats({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const char* mesh : {"tp=1", "tp=2", "tp=3"}) {
+    Plan plan;
+    plan.annotations = {{"x=[-, tp]"}};
+    ModelSession session(model, Mesh::parse(mesh), plan);
+    EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(5, 7, 9)) << mesh;
+    EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {-1})}}).at("y")), ElementsAre(6, 15)) << mesh;
+    EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({2}, {0, 1})}}).at("y")), ElementsAre(21)) << mesh;
+    EXPECT_EQ(session.programs().size(), 1u);
+  }
+}
+
+TEST(ModelSession, keeps_the_programs_of_the_latest_values) {
+  TemporaryFolder folder;
+  ModelSession session(
+      model_of(folder, "g (float[n] x, int64[1] k) => (float[m] y, int64[m] at) { y, at = TopK (x, k) }"));
+  Tensor x = Tensor::zeros(DType::float32, {20});
+  for (int i = 0; i < 20; ++i) reinterpret_cast<float*>(x.mutable_data())[i] = static_cast<float>(i);
+  for (int round = 0; round < 2; ++round)
+    for (int64_t k = 1; k <= 12; ++k) {
+      const Tensors outputs = session.run({{"x", x}, {"k", ints({1}, {k})}});
+      ASSERT_EQ(outputs.at("y").dims, Dims{k});
+      EXPECT_EQ(elements_of(outputs.at("y")).back(), static_cast<float>(20 - k));
+    }
+}
+
+TEST(ModelSession, names_the_values_that_a_model_does_not_run_with) {
+  TemporaryFolder folder;
+  ModelSession session(model_of(folder, kAxes));
+  const Tensor x = floats({2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_THAT(message_of([&] {
+                session.run({{"x", x}, {"axes", ints({1}, {7})}});
+              }),
+              testing::AllOf(HasSubstr("axes = [7]"), HasSubstr("ReduceSum")));
+  EXPECT_THAT(message_of([&] { session.run({{"x", x}}); }), HasSubstr("'axes'"));
+  EXPECT_THAT(message_of([&] { session.run({{"x", x}, {"axes", x}}); }), HasSubstr("'axes' is float32"));
+  EXPECT_THAT(message_of([&] {
+                session.run({{"x", x}, {"axes", ints({1}, {0})}, {"z", x}});
+              }),
+              HasSubstr("no input 'z'"));
+  EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(5, 7, 9));
+}
+
+TEST(ModelSession, compile_takes_the_model_with_these_values) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, kAxes);
+  EXPECT_THAT(message_of([&] { compile(model, Mesh()); }), HasSubstr("'axes'"));
+  const Model fixed = model.with_values({{"axes", ints({1}, {1})}});
+  Session session(compile(fixed, Mesh::parse("dp=2"), Plan{.presets = "dp"}));
+  EXPECT_THAT(elements_of(session.run({{"x", floats({2, 3}, {1, 2, 3, 4, 5, 6})}}).at("y")), ElementsAre(6, 15));
+  EXPECT_THAT(message_of([&] { model.with_values({{"axis", ints({1}, {1})}}); }), HasSubstr("'axis'"));
+  EXPECT_THAT(message_of([&] { model.with_values({{"axes", floats({1}, {1})}}); }), HasSubstr("float32"));
+}
+
+// A result whose size depends on data, rows chosen by it, and a number computed from these that decides a shape.
+constexpr const char* kParts =
+    R"(g (float[a, 4] x, int64[1] least) => (float[n, 4] rows, float[m] best, int64[2, p] places)
+  <float[4, 4] w = {2, 0, 0, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0, 2}> {
+    double = MatMul (x, w)
+    first = Constant <value: tensor = int64[1] {0}> ()
+    column = Gather <axis = 1> (double, first)
+    one = Constant <value: tensor = int64[1] {1}> ()
+    flat = Squeeze (column, one)
+    zero = Constant <value: tensor = float {0}> ()
+    wanted = Greater (flat, zero)
+    rows = Compress <axis = 0> (double, wanted)
+    sums = ReduceSum <keepdims = 0> (rows, one)
+    shape = Shape (sums)
+    count = Min (shape, least)
+    best, at = TopK (sums, count)
+    places = NonZero (x)
+  })";
+
+TEST(ModelSession, runs_in_parts_where_sizes_depend_on_data) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, kParts);
+  EXPECT_TRUE(model.runs_in_parts());
+  EXPECT_THAT(model.value_inputs(), ElementsAre("least"));
+  const Tensor x = floats({3, 4}, {1, 0, 0, 2, -1, 5, 5, 5, 3, 0, 1, 0});
+  const Tensor none = floats({1, 4}, {-1, 0, 0, 0});
+  for (const char* mesh : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
+    Plan plan;
+    plan.annotations = {{"w=[-, tp]"}};
+    ModelSession session(model, Mesh::parse(mesh), plan);
+    const Tensors outputs = session.run({{"x", x}, {"least", ints({1}, {5})}});
+    EXPECT_EQ(outputs.at("rows").dims, (Dims{2, 4})) << mesh;
+    EXPECT_THAT(elements_of(outputs.at("rows")), ElementsAre(2, 0, 0, 4, 6, 0, 2, 0)) << mesh;
+    EXPECT_THAT(elements_of(outputs.at("best")), ElementsAre(8, 6)) << mesh;
+    EXPECT_EQ(outputs.at("places").dims, (Dims{2, 8})) << mesh;
+    const Tensors one = session.run({{"x", x}, {"least", ints({1}, {1})}});
+    EXPECT_THAT(elements_of(one.at("best")), ElementsAre(8)) << mesh;
+    const Tensors empty = session.run({{"x", none}, {"least", ints({1}, {5})}});
+    EXPECT_EQ(empty.at("rows").dims, (Dims{0, 4})) << mesh;
+    EXPECT_THAT(elements_of(empty.at("best")), IsEmpty()) << mesh;
+  }
+}
+
+TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
+  TemporaryFolder folder;
+  Plan placed;
+  placed.places = {{"double=pp:0"}};
+  EXPECT_THAT(message_of([&] { ModelSession(model_of(folder, kParts), Mesh::parse("pp=2"), placed); }),
+              HasSubstr("cannot be placed"));
+  Plan stepped;
+  stepped.states = {"w=next"};
+  const Model model = model_of(folder, R"(g (float[a, 2] x) => (int64[2, n] at, float[2] next) <float[2] w = {1, 2}> {
+    at = NonZero (x)
+    next = Add (w, w)
+  })");
+  EXPECT_THAT(message_of([&] { ModelSession(model, Mesh(), stepped); }), HasSubstr("'w' steps"));
+}
+
+TEST(ModelSession, steps_states_whatever_the_values) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (float[2, 3] x, int64[n] axes) => (float[a, b] y, float[2, 3] next)
+    <float[2, 3] w = {0, 0, 0, 0, 0, 0}> {
+      next = Add (w, x)
+      y = ReduceSum (next, axes)
+    })");
+  Plan plan;
+  plan.states = {"w=next"};
+  ModelSession session(model, Mesh(), plan);
+  const Tensor x = floats({2, 3}, {1, 1, 1, 1, 1, 1});
+  EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(2, 2, 2));
+  EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {1})}}).at("y")), ElementsAre(6, 6));
+  EXPECT_THAT(elements_of(session.run({{"x", x}, {"axes", ints({1}, {0})}}).at("y")), ElementsAre(6, 6, 6));
+}
+
+TEST(ModelSession, finds_distinct_elements_and_boxes) {
+  TemporaryFolder folder;
+  ModelSession unique(
+      model_of(folder, R"(g (float[n] x) => (float[m] y, int64[m] first, int64[n] which, int64[m] counts) {
+    y, first, which, counts = Unique <sorted = 0> (x)
+  })"));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensors outputs = unique.run({{"x", floats({6}, {3, nan, 1, 3, nan, 2})}});
+  EXPECT_EQ(outputs.at("y").dims, Dims{4});
+  EXPECT_THAT(outputs.at("first").to_int64(), ElementsAre(0, 1, 2, 5));
+  EXPECT_THAT(outputs.at("which").to_int64(), ElementsAre(0, 1, 2, 0, 1, 3));
+  EXPECT_THAT(outputs.at("counts").to_int64(), ElementsAre(2, 2, 1, 1));
+  EXPECT_THAT(unique.run({{"x", floats({0}, {})}}).at("counts").to_int64(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tessera

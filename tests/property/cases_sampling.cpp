@@ -1,0 +1,105 @@
+#include "property/cases.h"
+
+namespace tessera::property {
+
+using Operands = std::vector<Value*>;
+
+namespace {
+
+Attribute word(const char* name, const char* value) {
+  return {name, std::string(value)};
+}
+
+void add_quantization(CaseList& list) {
+  const auto zero = [](Builder& b, std::vector<int64_t> elements, Dims dims, DType dtype) {
+    Tensor tensor = Tensor::zeros(dtype, std::move(dims));
+    for (size_t i = 0; i < elements.size(); ++i) tensor.mutable_data()[i] = static_cast<std::byte>(elements[i]);
+    return b.constant(tensor);
+  };
+  const auto scales = [](Builder& b, Dims dims, std::vector<float> elements) {
+    return b.constant(Tensor::of(DType::float32, std::move(dims), elements));
+  };
+  for (DType dtype : {DType::uint8, DType::int8}) {
+    const std::string name(name_of(dtype));
+    list.add("QuantizeLinear", "one scale, " + name, [&](Builder& b) -> Operands {
+      return {b.input("4 6", Fill::reals), scales(b, {}, {0.25}), zero(b, {3}, {}, dtype)};
+    });
+    list.add("QuantizeLinear", "a scale per column, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.input("4 3", Fill::reals), b.weight("3", Fill::positive), zero(b, {1, 2, 3}, {3}, dtype)};
+             },
+             {axis(1)});
+    list.add(
+        "DequantizeLinear", "a scale per row, " + name,
+        [&](Builder& b) -> Operands {
+          return {b.input("4 6", Fill::small, dtype), b.weight("4", Fill::positive), zero(b, {1, 2, 3, 0}, {4}, dtype)};
+        },
+        {axis(0)});
+    list.add("DequantizeLinear", "one scale, no zero point, " + name, [&](Builder& b) -> Operands {
+      return {b.input("4 6", Fill::small, dtype), scales(b, {}, {0.5})};
+    });
+    list.add("DequantizeLinear", "a scale per block, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.input("4 6", Fill::small, dtype), b.weight("2 6", Fill::positive)};
+             },
+             {axis(0), {"block_size", int64_t{2}}});
+    list.add("QuantizeLinear", "blocks, the last one smaller, " + name,
+             [&](Builder& b) -> Operands {
+               return {b.input("4 5", Fill::reals), b.weight("4 3", Fill::positive)};
+             },
+             {axis(1), {"block_size", int64_t{2}}, {"output_dtype", static_cast<int64_t>(dtype)}});
+  }
+}
+
+void add_grid_samples(CaseList& list) {
+  for (const char* mode : {"nearest", "linear", "cubic"})
+    for (const char* padding : {"zeros", "border", "reflection"})
+      list.add("GridSample", std::string(mode) + ", " + padding,
+               [](Builder& b) -> Operands {
+                 return {b.input("2 3 4 5", Fill::reals), b.input("2 3 4 2", Fill::reals)};
+               },
+               {word("mode", mode), word("padding_mode", padding)});
+  list.add("GridSample", "volumes by their corners",
+           [](Builder& b) -> Operands {
+             return {b.input("2 2 3 4 5", Fill::reals), b.input("2 2 3 4 3", Fill::unit)};
+           },
+           {word("mode", "linear"), {"align_corners", int64_t{1}}});
+}
+
+}  // namespace
+
+std::vector<Subject> sampling_cases() {
+  CaseList list;
+  add_quantization(list);
+  add_grid_samples(list);
+  for (const char* mode : {"avg", "max"})
+    list.add("RoiAlign", mode,
+             [](Builder& b) -> Operands {
+               const std::vector<float> regions = {0, 0, 5, 5, 1, 1, 3, 4, 0, 2, 6, 6};
+               return {b.input("2 4 6 6", Fill::reals), b.constant(Tensor::of(DType::float32, {3, 4}, regions)),
+                       b.indices("3", 0, 2)};
+             },
+             {word("mode", mode), {"output_height", int64_t{2}}, {"output_width", int64_t{3}}});
+  const auto deformable = [&](std::string_view what, int64_t groups, bool whole) {
+    list.add("DeformConv", what,
+             [&](Builder& b) -> Operands {
+               const std::string channels = std::to_string(4 / groups);
+               Operands operands = {b.input("2 4 5 5", Fill::reals), b.weight("6 " + channels + " 2 2", Fill::reals),
+                                    b.input("2 8 4 4", Fill::unit)};
+               if (whole) {
+                 operands.push_back(b.weight("6", Fill::reals));
+                 operands.push_back(b.input("2 4 4 4", Fill::unit));
+               }
+               return operands;
+             },
+             {{"group", groups}});
+  };
+  deformable("plain", 1, false);
+  deformable("with bias and mask", 1, true);
+  deformable("in groups", 2, false);
+  list.add("Det", "of a batch", [](Builder& b) -> Operands { return {b.input("2 4 3 3", Fill::reals)}; });
+  list.add("Det", "of one", [](Builder& b) -> Operands { return {b.input("4 4", Fill::reals)}; });
+  return list.take();
+}
+
+}  // namespace tessera::property
