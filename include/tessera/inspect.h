@@ -39,6 +39,8 @@ struct Inspection {
   std::vector<OperatorCount> read;       ///< as in the file, most frequent first
   std::vector<OperatorCount> rewritten;  ///< as the partitioner sees them; empty if rewriting failed
   std::string rewrite_error;             ///< why it failed; "" if it did not
+  std::vector<std::string> value_inputs;  ///< Model::value_inputs
+  bool runs_in_parts = false;             ///< Model::runs_in_parts
   std::vector<std::string> uncovered;    ///< operators that stop the model from running here
   std::vector<std::string> device_configurations;  ///< "NAME: 4 devices", as the file declares them
   int64_t annotated_nodes = 0;                     ///< nodes for which the file has a device configuration

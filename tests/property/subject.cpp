@@ -151,7 +151,9 @@ bool run_all() {
 std::vector<const Value*> Subject::annotatable() const {
   std::vector<const Value*> values;
   for (const auto& value : graph->values())
-    if (value->kind == ValueKind::input || value->kind == ValueKind::state || value->kind == ValueKind::result)
+    // Elements of less than a byte stay together.
+    if ((value->kind == ValueKind::input || value->kind == ValueKind::state || value->kind == ValueKind::result) &&
+        bits_of(value->dtype()) % 8 == 0)
       values.push_back(value.get());
   return values;
 }

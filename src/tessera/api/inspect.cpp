@@ -12,6 +12,7 @@
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/literal.h"
+#include "tessera/rewrite/lower.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -38,6 +39,7 @@ std::set<std::string> uncovered_ops(const OnnxModel& model, bool kernels) {
   for (const auto& node : model.graph->nodes()) {
     bool local = std::any_of(model.functions.begin(), model.functions.end(),
                              [&](const Function& function) { return node->is(function.name, function.domain); });
+    if (ops::is_data_sized(*node) || (!kernels && rewrite::lowering_of(*node))) continue;
     bool known = local || ops::find_op(node->op_type, node->domain);
     if (!known || (kernels && !kernels::find_kernel(node->op_type, node->domain))) names.insert(op_name(*node));
   }
@@ -114,6 +116,8 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
     result.device_configurations.push_back(fmt::format("{}: {} devices", configuration.name, configuration.devices));
   result.annotated_nodes = facts.annotated_nodes;
 
+  result.value_inputs = model.value_inputs();
+  result.runs_in_parts = model.runs_in_parts();
   std::set<std::string> uncovered;
   try {
     const OnnxModel& rewritten = model.impl().rewritten();
@@ -122,7 +126,7 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
     result.rewritten = histogram(*rewritten.graph, uncovered);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::user) throw;
-    result.rewrite_error = error.what();
+    if (!result.runs_in_parts && result.value_inputs.empty()) result.rewrite_error = error.what();
     uncovered = uncovered_ops(read, false);
   }
   result.read = histogram(*read.graph, uncovered);

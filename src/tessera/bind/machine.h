@@ -91,7 +91,7 @@ struct HostCopy {
   size_t port = 0;
   Location place;
   Box box;
-  size_t element = 1;   ///< bytes; 0 for smaller ones, of which there are whole tensors only
+  size_t element = 1;   ///< bytes of what the box counts (CopiedBox)
   size_t bytes = 0;     ///< of the part
   bool staged = false;  ///< the device copies one piece, so that the host must gather or scatter it at `staging`
   size_t staging = 0;   ///< offset in the rank's staging memory

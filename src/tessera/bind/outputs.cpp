@@ -45,8 +45,9 @@ void Binding::copy_outputs() {
     if (!value || !writes(value)) continue;
     const Location& made = *located(value);
     if (made.where == Where::output && made.index == i) continue;
-    HostCopy copy{.port = i, .place = made, .box = box(value), .element = element_bytes(value)};
-    copy.bytes = bytes_of(value->dtype(), copy.box.count());
+    CopiedBox part(box(value), value->dtype());
+    HostCopy copy{.port = i, .place = made, .box = std::move(part.box), .element = part.unit};
+    copy.bytes = static_cast<size_t>(copy.box.count()) * copy.element;
     copy.staged = is_staged(copy.box);
     machine_.outputs.push_back(std::move(copy));
   }

@@ -196,6 +196,7 @@ bool Binding::place_changed_inputs(const Change& change) {
       machine_.buffers[place.index].bytes = bytes_of(value->dtype(), part.count());
       auto copy = std::find_if(machine_.inputs.begin(), machine_.inputs.end(),
                                [&](const HostCopy& copy) { return copy.port == i; });
+      part = CopiedBox(std::move(part), value->dtype()).box;
       copy->staged = is_staged(part);
       copy->bytes = machine_.buffers[place.index].bytes;
       copy->box = std::move(part);

@@ -23,11 +23,9 @@ void Binding::place_sources() {
     const int buffer = new_buffer(bytes_of(value->dtype(), part.count()), {kBefore, last_use(value)},
                                   {value, fmt::format("'{}'", value->name)});
     locations_[value] = {Where::arena, static_cast<size_t>(buffer), nullptr, 0};
-    HostCopy copy{.port = i,
-                  .place = locations_[value],
-                  .element = element_bytes(value),
-                  .bytes = bytes_of(value->dtype(), part.count())};
-    copy.box = std::move(part);
+    CopiedBox copied(std::move(part), value->dtype());
+    HostCopy copy{.port = i, .place = locations_[value], .box = std::move(copied.box), .element = copied.unit};
+    copy.bytes = static_cast<size_t>(copy.box.count()) * copy.element;
     copy.staged = is_staged(copy.box);
     machine_.inputs.push_back(std::move(copy));
   }

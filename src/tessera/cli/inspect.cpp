@@ -70,6 +70,8 @@ class Inspect : public Command {
                    {"operators", operators_json(found.read)},
                    {"operators_rewritten", operators_json(found.rewritten)},
                    {"rewrite_error", error},
+                   {"value_inputs", found.value_inputs},
+                   {"runs_in_parts", found.runs_in_parts},
                    {"uncovered", found.uncovered},
                    {"device_configurations", found.device_configurations},
                    {"annotated_nodes", found.annotated_nodes}};
@@ -113,6 +115,11 @@ class Inspect : public Command {
     if (!found.rewritten.empty())
       console.say("after rewriting, " + std::to_string(total(found.rewritten)) + ": " +
                   operators_text(found.rewritten));
+    if (!found.value_inputs.empty())
+      console.say("shapes depend on the elements of " + joined(found.value_inputs) +
+                  ": give these with --inputs wherever the model is compiled");
+    if (found.runs_in_parts)
+      console.say("shapes depend on what the model computes: tessera run compiles it in parts while it runs");
     if (!found.rewrite_error.empty()) console.say("cannot be compiled: " + found.rewrite_error);
     console.say(found.uncovered.empty() && found.rewrite_error.empty()
                     ? "coverage: all operators"

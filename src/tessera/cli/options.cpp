@@ -383,9 +383,37 @@ Model with_states(const Model& model, Plan& plan) {
   return states.empty() ? model : model.with_states(states);
 }
 
+Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays) {
+  if (model.runs_in_parts())
+    mistake("run",
+            "the shapes of " + model.path().string() +
+                " depend on what it computes, so that it runs in parts, each compiled when the one before has run; "
+                "only tessera run does that");
+  const std::vector<std::string> names = model.value_inputs();
+  if (names.empty()) return model;
+  if (!inputs.from_file())
+    mistake("inputs", "the shapes of " + model.path().string() + " depend on the elements of its " +
+                          (names.size() == 1 ? "input " : "inputs ") + joined(names, ", ") +
+                          "; give them with --inputs");
+  Tensors values;
+  for (const TensorInfo& port : model.inputs()) {
+    if (std::find(names.begin(), names.end(), port.name) == names.end()) continue;
+    const auto given = arrays.find(port.name);
+    if (given == arrays.end())
+      mistake("inputs",
+              "the input '" + port.name + "' is missing, on whose elements shapes depend; give it in " + inputs.path);
+    if (given->second.dims.size() != port.shape.size())
+      mistake("inputs", "the elements of input '" + port.name +
+                            "' decide shapes, and cannot differ from step to step; give one array for all");
+    values.insert(*given);
+    arrays.erase(given);
+  }
+  return model.with_values(values);
+}
+
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer, const std::vector<std::string>& fetched,
-                    const std::function<void(const Model&)>& check) {
+                    const std::function<void(const Model&)>& check, std::vector<Model> models) {
   auto refuse_fetching = [&] {
     if (!fetched.empty()) mistake("run", path + " is split already, so that its outputs are fixed; leave out --fetch");
   };
@@ -398,7 +426,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     const double read = milliseconds_since(start);
     return {program, inputs.given_for_written(program), std::nullopt, {}, read};
   }
-  const std::vector<Model> models = load_models(path);
+  if (models.empty()) models = load_models(path);
   const double read = milliseconds_since(start);
   std::vector<TensorInfo> ports = models.front().inputs();
   for (size_t i = 1; i < models.size(); ++i)
@@ -413,8 +441,9 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
   }
   Plan wanted = plan.plan(models.front());
   const Model stepped = with_states(models.front(), wanted);
-  const Model model = fetched.empty() ? stepped : stepped.with_outputs(fetched);
-  if (check) check(model);
+  const Model asked = fetched.empty() ? stepped : stepped.with_outputs(fetched);
+  if (check) check(asked);
+  const Model model = with_given_values(asked, inputs, arrays);
   const Mesh mesh = plan.mesh(wanted);
   plan.add_sizes(wanted, model.inputs(), inputs.at_step(arrays, model.inputs(), 0));
   start = Clock::now();

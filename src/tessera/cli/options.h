@@ -127,13 +127,18 @@ struct Loaded {
   Plan plan;                   ///< completed by the sizes of the inputs
   double compile_ms = 0;       ///< reading and compiling, without the inputs
 };
+/// The model with the values that decide its shapes, which leave `arrays`; the model itself if nothing but sizes does.
+/// Throws a user error if no inputs are given, if steps have values of their own, and for a model that runs in parts.
+Model with_given_values(const Model& model, const InputOptions& inputs, Tensors& arrays);
+
 /// Compiles the model at `path`; or reads the written program there, or the models of ranks that are split already,
 /// whose plan cannot be changed any more. `fetched`, if any, are the tensors that a model gives in place of its
-/// outputs. `check`, if any, may refuse a model before it is compiled and before anything is said of it.
+/// outputs. `check`, if any, may refuse a model before it is compiled and before anything is said of it. `models`, if
+/// any, are those at `path`.
 Loaded load_program(const std::string& path, const PlanOptions& plan, const InputOptions& inputs,
                     const Console& console, const StageObserver& observer = nullptr,
                     const std::vector<std::string>& fetched = {},
-                    const std::function<void(const Model&)>& check = nullptr);
+                    const std::function<void(const Model&)>& check = nullptr, std::vector<Model> models = {});
 
 /// --threads, --memory-limit, and how ranks come to be
 struct RunOptions {

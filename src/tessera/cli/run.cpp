@@ -8,6 +8,7 @@
 #include "tessera/cli/options.h"
 #include "tessera/cli/progress.h"
 #include "tessera/ir/pages.h"
+#include "tessera/join.h"
 
 namespace tessera::cli {
 namespace {
@@ -114,7 +115,14 @@ class Run : public Command {
     for (const std::string* path : {&outputs_, &saved_states_})
       if (!path->empty() && console.speaks()) require_writable(*path);
     if (Program::is_written(model_)) dump_.refuse_for_written(model_);
-    const Loaded loaded = load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_);
+    std::vector<Model> models;
+    if (!Program::is_written(model_)) {
+      models = load_models(model_);
+      if (models.size() == 1 && !has_collectives(models.front()) && models.front().runs_in_parts())
+        return run_in_parts(models.front(), console);
+    }
+    const Loaded loaded =
+        load_program(model_, plan_, inputs_, console, dump_.observer(console), fetched_, nullptr, std::move(models));
     const Program& program = loaded.program;
     const std::vector<TensorInfo> ports = program.inputs();
     Tensors inputs = inputs_.at_step(loaded.inputs, ports, 0);
@@ -161,6 +169,62 @@ class Run : public Command {
   }
 
  private:
+  // A model whose shapes depend on what it computes.
+  int run_in_parts(const Model& whole, const Console& console) {
+    if (dump_.observer(console) || !loaded_states_.empty() || !saved_states_.empty())
+      throw Error(ErrorKind::user, "run",
+                  "the shapes of " + model_ +
+                      " depend on what it computes, so that it is compiled in parts while it runs; leave out --dump, "
+                      "--load-states and --save-states");
+    const Plan plan = plan_.plan(whole);
+    const Model model = fetched_.empty() ? whole : whole.with_outputs(fetched_);
+    const std::vector<TensorInfo> ports = model.inputs();
+    Tensors arrays = inputs_.given(ports);
+    if (!inputs_.from_file()) arrays = inputs_.random(model, plan.shapes, console);
+    Plan wanted = plan;
+    const Mesh mesh = plan_.mesh(wanted);
+    ModelSession session(model, mesh, wanted, {{}, nullptr, plan_.topology()}, run_.session(console));
+    Tensors outputs;
+    StackedOutputs stacked(inputs_.steps, inputs_.memory_limit);
+    double best = 0;
+    const int runs = std::max(inputs_.steps, repeat_);
+    for (int i = 0; i < runs; ++i) {
+      Progress progress(console, "running");
+      const Tensors inputs = inputs_.at_step(arrays, ports, i);
+      const Clock::time_point start = Clock::now();
+      outputs = session.run(inputs);
+      const double seconds = milliseconds_since(start) * 1e-3;
+      best = i == 0 ? seconds : std::min(best, seconds);
+      if (inputs_.steps > 0) stacked.put(i, outputs);
+    }
+    if (inputs_.steps > 0) outputs = stacked.all();
+    if (!outputs_.empty()) write_tensors(outputs_, outputs);
+    const std::vector<Program> programs = session.programs();
+    if (console.json) {
+      Json produced = Json::array(), parts = Json::array();
+      for (const auto& [name, tensor] : outputs)
+        produced.push_back({{"name", name}, {"dtype", name_of(tensor.dtype)}, {"shape", tensor.dims}});
+      for (const Program& program : programs) parts.push_back({{"collectives", collectives_json(program.summary())}});
+      Json object = {
+          {"model", model_}, {"mesh", mesh_json(mesh)}, {"seconds", best}, {"parts", parts}, {"outputs", produced}};
+      if (!inputs_.from_file()) object["seed"] = inputs_.seed;
+      if (inputs_.steps > 0) object["steps"] = inputs_.steps;
+      if (!outputs_.empty()) object["written"] = outputs_;
+      console.emit(object);
+    } else if (!console.quiet) {
+      console.say("ran in " + std::to_string(programs.size()) +
+                  " parts, since shapes depend on what the model computes, in " + time_text(best));
+      Table table({"output", "type", ""});
+      for (const TensorInfo& port : model.outputs()) {
+        const Tensor& tensor = outputs.at(port.name);
+        table.add({port.name, type_text(info_of(port.name, tensor)), glance(tensor)});
+      }
+      table.print(console);
+      if (!outputs_.empty()) console.say("wrote " + outputs_);
+    }
+    return kGood;
+  }
+
   // Those of --load-states: all that change, and nothing else.
   Tensors given_states(const Program& program) const {
     std::vector<TensorInfo> changing;

@@ -46,12 +46,14 @@ class Verify : public Command {
     const Model whole = Model::load(model_);
     Plan plan = plan_.plan(whole);
     const Model stepped = with_states(whole, plan);
-    const Model model = outputs_.empty() ? stepped : stepped.with_outputs(outputs_);
+    const Model asked = outputs_.empty() ? stepped : stepped.with_outputs(outputs_);
     Mesh mesh = plan_.mesh(plan);
     if (expected_.empty() && against_.empty() && mesh.axes().empty())
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
-    Tensors inputs = inputs_.given(model.inputs());
+    Tensors inputs = inputs_.given(asked.inputs());
+    const Tensors all_inputs = inputs;
+    const Model model = with_given_values(asked, inputs_, inputs);
     plan_.add_sizes(plan, model.inputs(), inputs);
     std::vector<TensorInfo> ports = whole.outputs();
     for (const TensorInfo& port : model.outputs()) ports.push_back(port);
@@ -72,7 +74,7 @@ class Verify : public Command {
     std::vector<Difference> differences;
     if (console.speaks()) {  // only rank 0 runs the one device
       if (!against_.empty())
-        expected = run_onnxruntime(whole, inputs, names_of(program.outputs()));
+        expected = run_onnxruntime(whole, inputs_.from_file() ? all_inputs : inputs, names_of(program.outputs()));
       else if (expected_.empty())
         expected = answers(one_device(model, plan), alone(console), inputs, steps);
       differences = in_order(compare(expected, actual, tolerance(plan)), answered(program, steps));

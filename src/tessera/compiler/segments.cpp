@@ -4,7 +4,6 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/kernels/data_sized.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/passes.h"
@@ -54,7 +53,7 @@ class Segmenter {
     }
     if (!value->producer) return !value->changing;
     const Node& node = *value->producer;
-    if (kernels::is_data_sized(node)) return false;
+    if (ops::is_data_sized(node)) return false;
     const ops::OpDef* op = ops::find_op(node.op_type, node.domain);
     if (op ? op->counter.has_value() : !node.is("If") && !rewrite::lowering_of(node)) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i)
@@ -83,7 +82,7 @@ class Segmenter {
       if (!is_known(value)) part = std::max(part, available(value) + 1);
     });
     part_[&node] = part;
-    const int done = kernels::is_data_sized(node) ? part + 1 : part;
+    const int done = ops::is_data_sized(node) ? part + 1 : part;
     parts_ = std::max(parts_, done + 1);
     for (const Value* result : node.outputs)
       if (result && done > 0) available_[result] = done;
@@ -91,7 +90,7 @@ class Segmenter {
 
   // A result that part `part` takes from parts before it.
   bool comes_from_before(const Value* value, int part) const {
-    return value->producer && (kernels::is_data_sized(*value->producer) || part_.at(value->producer) < part);
+    return value->producer && (ops::is_data_sized(*value->producer) || part_.at(value->producer) < part);
   }
 
   Segment make(int part) const {
@@ -99,7 +98,7 @@ class Segmenter {
     std::set<const Value*> imported, exported, values;
     for (const auto& node : graph_.nodes()) {
       const bool here = part_.at(node.get()) == part;
-      const bool computed_here = here && !kernels::is_data_sized(*node);
+      const bool computed_here = here && !ops::is_data_sized(*node);
       if (here && !computed_here) {
         segment.data_sized.push_back(*node);
         segment.operands.emplace_back();
@@ -129,7 +128,7 @@ class Segmenter {
   }
 
   bool made_in(const Value* value, int part) const {
-    return value->producer && !kernels::is_data_sized(*value->producer) && part_.at(value->producer) == part;
+    return value->producer && !ops::is_data_sized(*value->producer) && part_.at(value->producer) == part;
   }
 
   // What computes `exported` from `imported`, the model's inputs and its parameters.

@@ -8,10 +8,7 @@
 /// between programs, on whole tensors.
 namespace tessera::kernels {
 
-/// Whether the node is one: NonZero, Compress, Unique, NonMaxSuppression.
-bool is_data_sized(const Node& node);
-
-/// The results for these operands (dtype undefined: left out), as many as the operator has. Throws a user error for
+/// The results of NonZero, Compress, Unique or NonMaxSuppression for these operands (dtype undefined: left out), as many as the operator has. Throws a user error for
 /// operands that the operator does not take.
 std::vector<Tensor> run_data_sized(const Node& node, const std::vector<Tensor>& operands);
 

@@ -95,6 +95,17 @@ Box dense(const Box& box) {
 }
 }  // namespace
 
+CopiedBox::CopiedBox(Box of, DType dtype) : box(std::move(of)) {
+  const auto bits = static_cast<size_t>(bits_of(dtype));
+  if (bits % 8 == 0) {
+    unit = bits / 8;
+    return;
+  }
+  check(box.count() == 0 || box.count() == count_of(box.dims), "a tensor of elements of less than a byte is whole");
+  const Dims bytes = {static_cast<int64_t>(bytes_of(dtype, box.count()))};
+  box = {bytes, {0}, bytes};
+}
+
 void copy_from_whole(void* shard, const void* whole, const Box& box, size_t element_bytes) {
   copy_box(shard, dense(box), whole, box, element_bytes);
 }

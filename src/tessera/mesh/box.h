@@ -20,6 +20,15 @@ struct Box {
   int64_t first() const;
 };
 
+/// A region and the bytes of what it counts: elements, or bytes where elements are smaller. Such a tensor is not divided.
+struct CopiedBox {
+  Box box;
+  size_t unit = 1;
+
+  CopiedBox() = default;
+  CopiedBox(Box of, DType dtype);
+};
+
 using SymbolLookup = Expr::Lookup;
 
 /// The region of a tensor that the rank at `coordinates` holds, over the tensor seen with one dimension per part (a

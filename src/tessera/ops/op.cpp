@@ -1,6 +1,7 @@
 #include "tessera/ops/op.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -67,8 +68,18 @@ std::vector<const OpDef*> all_ops() {
   return ops;
 }
 
+bool is_data_sized(const Node& node) {
+  constexpr std::array<std::string_view, 4> kTypes = {"NonZero", "Compress", "Unique", "NonMaxSuppression"};
+  return node.domain.empty() && std::find(kTypes.begin(), kTypes.end(), node.op_type) != kTypes.end();
+}
+
 const OpDef& op_of(const Node& node) {
   const OpDef* op = find_op(node.op_type, node.domain);
+  if (!op && is_data_sized(node))
+    fail("operators",
+         "{}: the size of its result depends on data, so that no program can hold the whole model; tessera run "
+         "compiles it in parts while it runs",
+         node.label());
   if (!op)
     fail("operators",
          "{}: the operator {}{}{} is not supported yet; export the model without it, or decompose it into "

@@ -152,6 +152,9 @@ Moves moves_of(const Node& node);
 bool is_layout_step(const Node& node);
 /// Every known operator, by domain and type.
 std::vector<const OpDef*> all_ops();
+/// Whether the sizes of the operator's results depend on the elements of its operands, so that no program can hold it:
+/// NonZero, Compress, Unique, NonMaxSuppression. It runs between programs.
+bool is_data_sized(const Node& node);
 /// Throws a user error for an unknown operator that names the node and a way out.
 const OpDef& op_of(const Node& node);
 

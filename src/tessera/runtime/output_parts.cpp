@@ -21,8 +21,9 @@ struct PartOfWhole {
     if (!value) return;  // it lives elsewhere
     const std::vector<int64_t> coordinates = program.mesh.coordinates(rank);
     if (!spmd::writes_part(program, value, coordinates)) return;
-    box = spmd::held_part(program, value, coordinates, symbols);
-    element = static_cast<size_t>(bits_of(value->dtype())) / 8;
+    CopiedBox copied(spmd::held_part(program, value, coordinates, symbols), value->dtype());
+    box = std::move(copied.box);
+    element = copied.unit;
     written = box.count() > 0;
   }
 

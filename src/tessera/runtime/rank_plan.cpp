@@ -305,10 +305,9 @@ void RankPlan::write_step_names() {
 
 void RankPlan::store(const Value* value, void* whole) {
   if (!binding_->writes(value)) return;
-  const Box box = binding_->box(value);
-  const size_t element = bind::element_bytes(value);
-  rank_.read(resolve(binding_->location_of(value)), bytes_of(value->dtype(), box.count()),
-             [&](const void* part) { copy_to_whole(whole, part, box, element); });
+  const CopiedBox copied(binding_->box(value), value->dtype());
+  rank_.read(resolve(binding_->location_of(value)), static_cast<size_t>(copied.box.count()) * copied.unit,
+             [&](const void* part) { copy_to_whole(whole, part, copied.box, copied.unit); });
 }
 
 }  // namespace tessera::runtime

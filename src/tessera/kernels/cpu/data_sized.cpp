@@ -244,10 +244,6 @@ const Row* row_of(const Node& node) {
 
 }  // namespace
 
-bool is_data_sized(const Node& node) {
-  return row_of(node) != nullptr;
-}
-
 std::vector<Tensor> run_data_sized(const Node& node, const std::vector<Tensor>& operands) {
   const Row* row = row_of(node);
   check(row != nullptr, "the size of every other operator's results is known before it runs");
