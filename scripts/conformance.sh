@@ -1,15 +1,16 @@
 #!/bin/sh
 # Checks written programs with other tools: every form of a few models passes onnx.checker's full check; programs of Send
 # and Recv alone run under ONNX's reference evaluator with our answers; programs whose models tools have saved anew are
-# accepted. And holds tests/conformance/opset28.txt equal to what the newest node tests do. Installs PyPI's onnx,
-# onnxscript and numpy into build/onnx-venv; `scripts/conformance.sh packages` only does that.
+# accepted. Holds tests/conformance/opset28.txt equal to what the newest node tests do, and compares the operators that
+# ONNX Runtime's optimizers write with its own. Installs PyPI's onnx, onnxscript, onnxruntime and numpy into
+# build/onnx-venv; `scripts/conformance.sh packages` only does that.
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv
-has_packages='import onnx, onnxscript, numpy; assert onnx.__version__.startswith("1.23.")'
+has_packages='import onnx, onnxscript, onnxruntime, numpy; assert onnx.__version__.startswith("1.23.")'
 if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c "$has_packages" 2>/dev/null; then
   python3 -m venv $venv
-  $venv/bin/pip install -q 'onnx==1.23.*' onnxscript numpy
+  $venv/bin/pip install -q 'onnx==1.23.*' onnxscript onnxruntime numpy
 fi
 [ "${1:-}" != packages ] || exit 0
 work=$(mktemp -d)
@@ -107,3 +108,6 @@ set +f
 echo "The node tests of opset 28, alone, on 2 and 3 ranks, and with operands as initializers, constants and results:"
 $venv/bin/python tests/conformance/newest_cases.py "$work/nodes"
 build/tests/node_test_sweep --feeds --list tests/conformance/opset28.txt "$work/nodes"
+
+echo "Operators of com.microsoft beside ONNX Runtime's:"
+$venv/bin/python tests/conformance/microsoft_cases.py build/tessera

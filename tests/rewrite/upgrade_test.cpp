@@ -100,14 +100,18 @@ TEST(Upgrade, batch_normalization_of_an_early_version_may_not_train) {
   }
 }
 
-TEST(Upgrade, attributes_newer_than_ours_must_be_neutral) {
+TEST(Upgrade, attributes_newer_than_ours_are_neutral_or_lowered) {
   OnnxModel model = model_of_opset(25);
   Value* q = input(*model.graph, "q", {"b", "2", "s", "8"});
   Value* y = node(*model.graph, "Attention", {q, q, q}, "y", {{"left_window_size", int64_t{-1}}});
   upgrade(model);
   EXPECT_FALSE(y->producer->find_attribute("left_window_size"));
   y->producer->set("left_window_size", int64_t{128});
-  EXPECT_THAT([&] { upgrade(model); }, testing::ThrowsMessage<Error>(HasSubstr("left_window_size is newer")));
+  upgrade(model);
+  EXPECT_TRUE(y->producer->find_attribute("left_window_size"));
+  Value* range = node(*model.graph, "Range", {q, q, q}, "r", {{"stash_type", int64_t{10}}});
+  EXPECT_THAT([&] { upgrade(model); }, testing::ThrowsMessage<Error>(HasSubstr("stash_type is newer")));
+  EXPECT_TRUE(range);
 }
 
 /// Infers the upgraded graph, and folds its Shape arithmetic.

@@ -559,6 +559,7 @@ bool is_refused(std::string_view message) {
   constexpr std::string_view kForms[] = {
       "the loss depends on its present keys or values, or its scores",
       "it reads a cache",
+      "it crops while it resizes",
       "the length of its sequences is symbolic",
   };
   return message.starts_with("[gradient]") && std::any_of(std::begin(kForms), std::end(kForms), [&](auto form) {

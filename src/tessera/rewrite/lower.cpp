@@ -13,8 +13,8 @@ namespace {
 const std::multimap<std::string_view, Lowering>& table() {
   static const auto all = [] {
     std::multimap<std::string_view, Lowering> rows;
-    for (auto family :
-         {attention_lowerings, image_lowerings, quantization_lowerings, sequence_lowerings, signal_lowerings})
+    for (auto family : {attention_lowerings, image_lowerings, microsoft_lowerings, quantization_lowerings,
+                        sequence_lowerings, signal_lowerings})
       for (Lowering& row : family()) rows.emplace(row.op_type, std::move(row));
     return rows;
   }();
@@ -22,6 +22,12 @@ const std::multimap<std::string_view, Lowering>& table() {
 }
 
 }  // namespace
+
+std::vector<const Lowering*> all_lowerings() {
+  std::vector<const Lowering*> all;
+  for (const auto& [type, row] : table()) all.push_back(&row);
+  return all;
+}
 
 const Lowering* lowering_of(const Node& node) {
   const auto [first, last] = table().equal_range(node.op_type);

@@ -35,10 +35,12 @@ struct Lowering {
 
 std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
 std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
+std::vector<Lowering> microsoft_lowerings();     // lower_microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
 std::vector<Lowering> sequence_lowerings();  // lower_sequence.cpp: CausalConvWithState, LinearAttention, SwiGLU, …
 std::vector<Lowering> signal_lowerings();    // lower_signal.cpp: DFT, STFT, windows, MelWeightMatrix
 
+std::vector<const Lowering*> all_lowerings();
 /// The one that applies to the node; null if none does.
 const Lowering* lowering_of(const Node& node);
 /// Lowers the node and lets its results' uses have the new ones; false if no lowering applies. `open` as in Lowerer.

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Compares Tessera with ONNX Runtime on operators that the latter's optimizers and model builders write (com.microsoft),
+alone and on two ranks.
+
+    microsoft_cases.py TESSERA
+
+Exit code 1 if an answer is further than 2e-5 of the largest value from ONNX Runtime's.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+TOLERANCE = 2e-5
+random = np.random.default_rng(7)
+
+
+def reals(*shape):
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape):
+    return random.uniform(0.5, 1.5, shape).astype(np.float32)
+
+
+def ids(low, high, *shape, dtype=np.int64):
+    return random.integers(low, high, shape).astype(dtype)
+
+
+def caches(places, width):
+    angles = np.outer(np.arange(places), 1 / 100 ** (np.arange(width) / width)).astype(np.float32)
+    return np.cos(angles), np.sin(angles)
+
+
+def cases():
+    """Name, operator, operands (None: left out), attributes, number of results."""
+    hidden, heads = 16, 4
+    x = reals(2, 5, hidden)
+    yield "skip norm", "SkipLayerNormalization", [x, reals(2, 5, hidden), positive(hidden), reals(hidden)], {"epsilon": 1e-5}, 1
+    yield ("skip norm with bias and sum", "SkipLayerNormalization",
+           [x, reals(2, 5, hidden), positive(hidden), reals(hidden), reals(hidden)], {"epsilon": 1e-5}, (0, 3))
+    yield ("skip RMS norm", "SkipSimplifiedLayerNormalization", [x, reals(2, 5, hidden), positive(hidden)],
+           {"epsilon": 1e-5}, (0, 3))
+    yield "RMS norm", ".SimplifiedLayerNormalization", [x, positive(hidden)], {"axis": -1, "epsilon": 1e-5}, 1
+    yield ("embedding norm", "EmbedLayerNormalization",
+           [ids(0, 9, 2, 5, dtype=np.int32), ids(0, 2, 2, 5, dtype=np.int32), reals(9, hidden), reals(8, hidden),
+            reals(2, hidden), positive(hidden), reals(hidden), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)],
+           {"epsilon": 1e-5}, 2)
+    yield "fast gelu", "FastGelu", [x, reals(hidden)], {}, 1
+    yield "bias gelu", "BiasGelu", [x, reals(hidden)], {}, 1
+    yield "gelu", "Gelu", [x], {}, 1
+    yield "quick gelu", "QuickGelu", [x], {"alpha": 1.5}, 1
+    cosines, sines = caches(12, 2)
+    yield "rotary, places", "RotaryEmbedding", [x, ids(0, 12, 2, 5), cosines, sines], {"num_heads": heads}, 1
+    yield ("rotary in heads, from a place", "RotaryEmbedding", [reals(2, heads, 5, 4), np.array([3]), cosines, sines],
+           {"interleaved": 1}, 1)
+    yield "fused product", "FusedMatMul", [reals(2, 6, 4), reals(2, 5, 6)], {"transA": 1, "transB": 1, "alpha": 0.5}, 1
+    yield "multi-head attention", "MultiHeadAttention", [x, reals(2, 7, hidden), reals(2, 7, hidden)], {"num_heads": heads}, 1
+    yield ("multi-head attention with bias, mask and scores", "MultiHeadAttention",
+           [x, reals(2, 7, hidden), reals(2, 7, hidden), reals(3 * hidden),
+            np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32), reals(1, heads, 5, 7)], {"num_heads": heads, "scale": 0.3}, 1)
+    yield ("multi-head attention with a past", "MultiHeadAttention",
+           [x, reals(2, 5, hidden), reals(2, 5, hidden), None, None, None, reals(2, heads, 3, 4), reals(2, heads, 3, 4)],
+           {"num_heads": heads, "unidirectional": 1}, 3)
+    yield ("attention", "Attention", [x, reals(hidden, 3 * hidden), reals(3 * hidden), np.array([5, 3], np.int32)],
+           {"num_heads": heads}, 1)
+    yield ("attention with a past", "Attention",
+           [x, reals(hidden, 3 * hidden), reals(3 * hidden), None, reals(2, 2, heads, 3, 4)],
+           {"num_heads": heads, "unidirectional": 1}, 2)
+
+    def grouped(batch, fresh, past, lengths, **attributes):
+        width, kv = 16, 2
+        operands = [reals(batch, fresh, heads * width), reals(batch, fresh, kv * width), reals(batch, fresh, kv * width),
+                    reals(batch, kv, past, width), reals(batch, kv, past, width), np.array(lengths, np.int32),
+                    np.array(max(lengths) + 1, np.int32)]
+        if attributes.get("do_rotary"):
+            operands += list(caches(32, width // 2))
+        return operands, {"num_heads": heads, "kv_num_heads": kv, **attributes}
+
+    for name, arguments in {
+        "a prompt": dict(batch=2, fresh=5, past=0, lengths=[4, 4]),
+        "a decode step": dict(batch=2, fresh=1, past=6, lengths=[6, 6]),
+        "a decode step, rotated": dict(batch=1, fresh=1, past=6, lengths=[6], do_rotary=1),
+        "a rotated prompt in a window": dict(batch=1, fresh=7, past=0, lengths=[6], do_rotary=1, local_window_size=3),
+        "a capped decode step": dict(batch=1, fresh=1, past=4, lengths=[4], softcap=2.0, scale=0.4),
+    }.items():
+        operands, attributes = grouped(**arguments)
+        yield "grouped queries: " + name, "GroupQueryAttention", operands, attributes, 3
+
+
+def model_of(operator, operands, attributes, results):
+    names = [f"x{i}" if value is not None else "" for i, value in enumerate(operands)]
+    kept = results if isinstance(results, tuple) else tuple(range(results))
+    outputs = [f"y{i}" if i in kept else "" for i in range(max(kept) + 1)]
+    domain = "" if operator.startswith(".") else "com.microsoft"
+    node = helper.make_node(operator.lstrip("."), names, outputs, domain=domain, **attributes)
+    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+              for name, value in zip(names, operands) if name]
+    ports = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
+    graph = helper.make_graph([node], "case", inputs, ports)
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]), names
+
+
+def main(tessera):
+    failed = 0
+    with tempfile.TemporaryDirectory() as room:
+        folder = pathlib.Path(room)
+        total = 0
+        for name, operator, operands, attributes, results in cases():
+            total += 1
+            model, names = model_of(operator, operands, attributes, results)
+            feeds = {key: value for key, value in zip(names, operands) if key}
+            session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            wanted = dict(zip([port.name for port in session.get_outputs()], session.run(None, feeds)))
+            for port, (key, value) in zip(model.graph.output, wanted.items()):
+                port.CopyFrom(helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
+            onnx.save(model, folder / "model.onnx")
+            np.savez(folder / "in.npz", **feeds)
+            for split in ([], ["--mesh", "tp=2", "--annotate", "x0=[-,tp?]" if operands[0].ndim == 2 else "x0=[tp?,...]"]):
+                run = subprocess.run([tessera, "run", folder / "model.onnx", "--inputs", folder / "in.npz", "--quiet",
+                                      "--outputs", folder / "out.npz", *split], capture_output=True, text=True)
+                if run.returncode:
+                    print(f"{name} {' '.join(split)}: {run.stderr.strip()}")
+                    failed += 1
+                    continue
+                got = np.load(folder / "out.npz")
+                for key, value in wanted.items():
+                    apart = np.abs(got[key].astype(np.float64) - value).max(initial=0)
+                    if got[key].shape != value.shape or not apart <= TOLERANCE * max(1, np.abs(value).max(initial=0)):
+                        print(f"{name} {' '.join(split)}: {key} {got[key].shape} is off by {apart}, {value.shape} wanted")
+                        failed += 1
+    print(f"{total} cases of ONNX Runtime {onnxruntime.__version__}'s operators, alone and on two ranks: {failed} answers differ")
+    return 1 if failed else 0
+
+
+sys.exit(main(sys.argv[1]))
