@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tessera/compiler/compile.h"
+#include "tessera/compiler/segments.h"
 #include "tessera/runtime/classes.h"
 #include "tessera/runtime/executor.h"
 #include "tessera/tessera.h"
@@ -20,10 +21,13 @@ struct Model::Impl {
 
   /// The model after all rewrites, made once. Throws what rewriting throws.
   const OnnxModel& rewritten() const;
+  /// Its parts (compiler/segments.h), made once. Throws what segments_of throws.
+  const std::vector<compiler::Segment>& segments() const;
 
  private:
   mutable std::mutex mutex_;
   mutable std::optional<OnnxModel> rewritten_;
+  mutable std::vector<compiler::Segment> segments_;
 };
 
 struct Program::Impl {

@@ -28,6 +28,12 @@ const OnnxModel& Model::Impl::rewritten() const {
   return *rewritten_;
 }
 
+const std::vector<compiler::Segment>& Model::Impl::segments() const {
+  std::lock_guard lock(mutex_);
+  if (segments_.empty()) segments_ = compiler::segments_of(model);
+  return segments_;
+}
+
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
     fail("import",

@@ -50,7 +50,7 @@ bool same(const Tensor& a, const Tensor& b) {
 
 std::vector<std::string> Model::value_inputs() const {
   std::vector<std::string> names;
-  for (const compiler::Segment& segment : compiler::segments_of(impl_->model))
+  for (const compiler::Segment& segment : impl_->segments())
     for (const std::string& name : segment.values) {
       const Value* input = impl_->model.graph->find(name);
       if (input && input->kind == ValueKind::input && std::find(names.begin(), names.end(), name) == names.end())
@@ -64,7 +64,7 @@ Model Model::with_values(const Tensors& values) const {
 }
 
 bool Model::runs_in_parts() const {
-  return compiler::segments_of(impl_->model).size() > 1;
+  return impl_->segments().size() > 1;
 }
 
 struct ModelSession::Impl {
@@ -76,8 +76,8 @@ struct ModelSession::Impl {
     Session session;
   };
   struct Part {
-    compiler::Segment segment;
-    std::list<Made> made;  ///< the last used first
+    const compiler::Segment* segment;  ///< of `model`
+    std::list<Made> made;              ///< the last used first
   };
 
   Model model;
@@ -95,7 +95,7 @@ struct ModelSession::Impl {
       model = model.with_states(plan.states);
       plan.states.clear();
     }
-    std::vector<compiler::Segment> segments = compiler::segments_of(model.impl().model);
+    const std::vector<compiler::Segment>& segments = model.impl().segments();
     if (segments.size() == 1 && segments.front().values.empty()) {
       Program program = compile(model, mesh, plan, options);
       whole.emplace(Made{{}, {}, program, Session(program, session)});
@@ -104,14 +104,15 @@ struct ModelSession::Impl {
     if (segments.size() > 1) {
       if (session.connection)
         fail("run",
-             "'{}' has shapes that depend on computed data, so that it runs in parts, which processes cannot do yet; run "
+             "'{}' has shapes that depend on computed data, so that it runs in parts, which processes cannot do yet; "
+             "run "
              "it on ranks of one process",
              model.path().string());
       if (!plan.places.empty())
         fail("place", "'{}' runs in parts, whose nodes cannot be placed yet; leave out the places",
              model.path().string());
     }
-    for (compiler::Segment& segment : segments) parts.push_back({std::move(segment), {}});
+    for (const compiler::Segment& segment : segments) parts.push_back({&segment, {}});
   }
 
   // The plan, as far as it is about this part.
@@ -156,7 +157,7 @@ struct ModelSession::Impl {
 
   Made make(const Part& part, const Tensors& values, const std::map<std::string, TensorType>& types) const {
     try {
-      OnnxModel sized = part.segment.model.clone();
+      OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
       Program program = compile(own, mesh, plan_for(own), options);
@@ -211,13 +212,13 @@ struct ModelSession::Impl {
   }
 
   void run_program(Part& part, Tensors& known, std::map<std::string, TensorType>& types) {
-    const Graph& graph = *part.segment.model.graph;
+    const Graph& graph = *part.segment->model.graph;
     if (graph.outputs.empty()) return;
     Tensors values, given;
     std::map<std::string, TensorType> given_types;
     for (const Value* input : graph.inputs) {
-      const bool is_value =
-          std::find(part.segment.values.begin(), part.segment.values.end(), input->name) != part.segment.values.end();
+      const bool is_value = std::find(part.segment->values.begin(), part.segment->values.end(), input->name) !=
+                            part.segment->values.end();
       (is_value ? values : given).emplace(input->name, known.at(input->name));
       if (const auto type = types.find(input->name); type != types.end()) given_types.insert(*type);
     }
@@ -242,15 +243,15 @@ struct ModelSession::Impl {
   }
 
   void run_data_sized(const Part& part, Tensors& known, std::map<std::string, TensorType>& types) const {
-    for (size_t n = 0; n < part.segment.data_sized.size(); ++n) {
+    for (size_t n = 0; n < part.segment->data_sized.size(); ++n) {
       std::vector<Tensor> operands;
-      for (const std::string& name : part.segment.operands[n])
-        operands.push_back(name.empty()                            ? Tensor()
-                           : part.segment.constants.contains(name) ? part.segment.constants.at(name)
-                                                                   : known.at(name));
-      std::vector<Tensor> results = kernels::run_data_sized(part.segment.data_sized[n], operands);
-      for (size_t i = 0; i < part.segment.results[n].size(); ++i) {
-        const std::string& name = part.segment.results[n][i];
+      for (const std::string& name : part.segment->operands[n])
+        operands.push_back(name.empty()                             ? Tensor()
+                           : part.segment->constants.contains(name) ? part.segment->constants.at(name)
+                                                                    : known.at(name));
+      std::vector<Tensor> results = kernels::run_data_sized(part.segment->data_sized[n], operands);
+      for (size_t i = 0; i < part.segment->results[n].size(); ++i) {
+        const std::string& name = part.segment->results[n][i];
         if (name.empty() || i >= results.size()) continue;
         TensorType type{results[i].dtype, Shape()};
         for (size_t d = 0; d < results[i].dims.size(); ++d)

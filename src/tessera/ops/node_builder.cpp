@@ -62,7 +62,7 @@ Value* NodeBuilder::transpose(Value* a, const std::vector<int64_t>& permutation)
 
 Value* NodeBuilder::turn(Value* a) {
   std::vector<int64_t> swapped = all_axes(a->rank());
-  std::swap(swapped[a->rank() - 1], swapped[a->rank() - 2]);
+  std::swap(swapped.at(a->rank() - 1), swapped.at(a->rank() - 2));
   return transpose(a, swapped);
 }
 
@@ -124,7 +124,7 @@ Value* NodeBuilder::scatter_along(Value* a, Value* indices, int64_t axis, const 
 
 Value* NodeBuilder::multiply_along(Value* a, Value* matrix, size_t axis) {
   std::vector<int64_t> swapped = all_axes(a->rank());
-  std::swap(swapped[axis], swapped.back());
+  std::swap(swapped.at(axis), swapped.back());
   return transpose(emit("MatMul", {transpose(a, swapped), transpose(matrix, {1, 0})}), swapped);
 }
 

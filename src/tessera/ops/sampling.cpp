@@ -50,6 +50,9 @@ void infer_roi_align(Node& node) {
               "its regions {} and their images {} must be [regions, 4] and [regions], and its input {} [images, "
               "channels, height, width]",
               to_string(rois), to_string(images), to_string(x.shape()));
+  if (operand(node, 1).dtype() != x.dtype() || operand(node, 2).dtype() != DType::int64)
+    fail_node(node, "its regions are {} and their images {}; they must be {} and int64",
+              name_of(operand(node, 1).dtype()), name_of(operand(node, 2).dtype()), name_of(x.dtype()));
   set_result(node, 0, x.dtype(),
              {rois[0], x.shape()[1], node.get_int("output_height", 1), node.get_int("output_width", 1)});
 }
@@ -70,6 +73,20 @@ void infer_deformable(Node& node) {
   if (!same_extent(offset[1], window * 2) || (has_operand(node, 4) && !same_extent(shape_of(node, 4).at(1), window)))
     fail_node(node, "its offset {} must have {} channels, and its mask half as many", to_string(offset),
               (window * 2).str());
+  if (!same_extent(offset[0], x.shape()[0]) ||
+      (has_operand(node, 3) && (shape_of(node, 3).size() != 1 || !same_extent(shape_of(node, 3)[0], weight[0]))))
+    fail_node(node, "its offset {} must have the batch of its input {}, and its bias a number per output channel",
+              to_string(offset), to_string(x.shape()));
+  if (has_operand(node, 4)) {
+    const Shape& mask = shape_of(node, 4);
+    if (mask.size() != 4 || !same_extent(mask[0], offset[0]) || !same_extent(mask[2], offset[2]) ||
+        !same_extent(mask[3], offset[3]))
+      fail_node(node, "its mask {} must have the places of its offset {}", to_string(mask), to_string(offset));
+  }
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    if (has_operand(node, i) && operand(node, i).dtype() != x.dtype())
+      fail_node(node, "its operand '{}' is {}; it must be {} as the input is", node.inputs[i]->name,
+                name_of(operand(node, i).dtype()), name_of(x.dtype()));
   set_result(node, 0, x.dtype(), {x.shape()[0], weight[0], offset[2], offset[3]});
 }
 

@@ -1,6 +1,8 @@
 #include "tessera/rewrite/lower.h"
 
+#include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/infer.h"
@@ -43,8 +45,18 @@ bool lower_operator(Graph& graph, Node* node, const std::function<void(Node*)>& 
   for (const Value* result : node->outputs)
     if (name.empty() && result) name = result->name;
   ops::NodeBuilder builder(graph, name, node);
+  for (size_t i = 0; i < lowering->operands; ++i)
+    if (!node->input(i)) fail("lower", "{}: its operand {} is missing; the file is damaged", node->label(), i);
   Lowerer lowerer{*node, builder, open};
-  std::vector<Value*> results = lowering->lower(lowerer);
+  std::vector<Value*> results;
+  try {
+    results = lowering->lower(lowerer);
+  } catch (const std::out_of_range&) {
+    std::string shapes;
+    for (const Value* operand : node->inputs)
+      shapes += fmt::format("{}{}", shapes.empty() ? "" : ", ", operand ? to_string(operand->shape()) : "_");
+    fail("lower", "{}: an operand has too few dimensions; they are {}", node->label(), shapes);
+  }
   for (size_t i = 0; i < node->outputs.size(); ++i) {
     Value* result = node->outputs[i];
     if (!result) continue;

@@ -24,6 +24,7 @@ struct Lowerer {
 
 struct Lowering {
   std::string_view op_type;
+  size_t operands;  ///< that must be there: so many, the first
   /// The results, as many as the node has; null for those that it leaves out.
   std::vector<Value*> (*lower)(Lowerer& l);
   /// Operands whose elements must be known (OpDef::values).
@@ -35,7 +36,7 @@ struct Lowering {
 
 std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
 std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
-std::vector<Lowering> microsoft_lowerings();     // lower_microsoft.cpp: what ONNX Runtime's optimizers write
+std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer
 std::vector<Lowering> sequence_lowerings();  // lower_sequence.cpp: CausalConvWithState, LinearAttention, SwiGLU, …
 std::vector<Lowering> signal_lowerings();    // lower_signal.cpp: DFT, STFT, windows, MelWeightMatrix

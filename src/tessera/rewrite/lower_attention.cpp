@@ -52,7 +52,7 @@ class AttentionLowering {
     Value* v = by_heads(l_.in(kValue), given_kv);
     if (l_.has(kPastKey)) k = b_.emit("Concat", {l_.in(kPastKey), k}, {attribute("axis", int64_t{2})});
     if (l_.has(kPastValue)) v = b_.emit("Concat", {l_.in(kPastValue), v}, {attribute("axis", int64_t{2})});
-    const Expr heads = q->shape()[1], kv_heads = k->shape()[1], width = q->shape()[3];
+    const Expr heads = q->shape().at(1), kv_heads = k->shape().at(1), width = q->shape().at(3);
     const auto group = Expr::exact_divide(heads, kv_heads);
     if (!group) fail_node(l_.node, "{} heads cannot share {} of keys evenly", heads.str(), kv_heads.str());
     const float* scale = l_.node.get<float>("scale");
@@ -80,8 +80,8 @@ class AttentionLowering {
     const int64_t mode = l_.node.get_int("qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3) fail_node(l_.node, "its qk_matmul_output_mode {} must be 0 to 3", mode);
     Value* y = b_.emit("MatMul", {b_.reshape(weights, {batch_, kv_heads, *group * queries_, keys_}), v});
-    y = b_.reshape(y, {batch_, heads, queries_, v->shape()[3]});
-    if (packed_) y = b_.reshape(b_.transpose(y, {0, 2, 1, 3}), {batch_, queries_, heads * v->shape()[3]});
+    y = b_.reshape(y, {batch_, heads, queries_, v->shape().at(3)});
+    if (packed_) y = b_.reshape(b_.transpose(y, {0, 2, 1, 3}), {batch_, queries_, heads * v->shape().at(3)});
     return {y, k, v, stages[static_cast<size_t>(mode)]};
   }
 
@@ -90,8 +90,8 @@ class AttentionLowering {
   Value* by_heads(Value* x, int64_t heads) {
     if (!packed_) return x;
     const Shape& shape = x->shape();
-    const auto width = heads > 0 ? Expr::exact_divide(shape[2], Expr(heads)) : std::nullopt;
-    if (!width) fail_node(l_.node, "{} elements do not divide into {} heads", shape[2].str(), heads);
+    const auto width = heads > 0 ? Expr::exact_divide(shape.at(2), Expr(heads)) : std::nullopt;
+    if (!width) fail_node(l_.node, "{} elements do not divide into {} heads", shape.at(2).str(), heads);
     return b_.transpose(b_.reshape(x, {shape[0], shape[1], Expr(heads), *width}), {0, 2, 1, 3});
   }
 
@@ -144,7 +144,7 @@ class AttentionLowering {
     if (!l_.has(kMask)) return seen;
     Value* mask = l_.in(kMask);
     const bool is_boolean = mask->dtype() == DType::boolean;
-    const Expr covered = mask->shape().back();
+    const Expr covered = mask->rank() == 0 ? Expr(1) : mask->shape().back();
     if (!covered.is(1) && covered != keys_) {
       // It may end before the keys do; those are not seen.
       std::vector<Expr> around(2 * mask->rank(), 0);
@@ -172,7 +172,7 @@ Values attention(Lowerer& l) {
 }  // namespace
 
 std::vector<Lowering> attention_lowerings() {
-  return {{"Attention", attention, {}, needs_lowering}};
+  return {{"Attention", 3, attention, {}, needs_lowering}};
 }
 
 }  // namespace tessera::rewrite

@@ -50,8 +50,11 @@ Values affine_grid(Lowerer& l) {
   const bool corners = l.node.get_int("align_corners", 0) != 0;
   const std::vector<int64_t> extents(size.begin() + 2, size.end());
   const size_t dims = extents.size();
-  int64_t points = 1;
-  for (int64_t extent : extents) points *= extent;
+  constexpr int64_t kMostPoints = int64_t{1} << 28;
+  if (std::any_of(extents.begin(), extents.end(), [](int64_t extent) { return extent < 0; }) ||
+      count_of(extents) > kMostPoints)
+    fail_node(l.node, "its size is negative, or has more than {} points", kMostPoints);
+  const int64_t points = count_of(extents);
   std::vector<double> coordinates;
   for (int64_t p = 0; p < points; ++p) {
     std::vector<double> point(dims + 1, 1);
@@ -66,7 +69,7 @@ Values affine_grid(Lowerer& l) {
   Value* base = l.b.graph.add_constant(
       "points", Tensor::of(DType::float64, {points, static_cast<int64_t>(dims) + 1}, coordinates));
   Value* grid = l.b.emit("MatMul", {l.b.cast(base, theta->dtype()), l.b.turn(theta)});
-  Shape shape = {theta->shape()[0]};
+  Shape shape = {theta->shape().at(0)};
   for (int64_t extent : extents) shape.emplace_back(extent);
   shape.emplace_back(static_cast<int64_t>(dims));
   return {l.b.reshape(grid, shape)};
@@ -82,16 +85,20 @@ Values col_to_image(Lowerer& l) {
   const std::vector<int64_t> ones(dims, 1);
   const auto strides = l.node.get_ints("strides", ones), dilations = l.node.get_ints("dilations", ones);
   const auto pads = l.node.get_ints("pads", std::vector<int64_t>(2 * dims, 0));
-  int64_t entries = 1;
-  for (int64_t extent : block) entries *= extent;
-  const auto channels = x->rank() == 3 ? Expr::exact_divide(x->shape()[1], entries) : std::nullopt;
+  const auto below_one = [](const std::vector<int64_t>& numbers) {
+    return std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 1; });
+  };
+  if (below_one(image) || below_one(block) || below_one(strides) || below_one(dilations))
+    fail_node(l.node, "its image_shape, block_shape, strides and dilations must be at least 1");
+  const int64_t entries = count_of(block);
+  const auto channels = x->rank() == 3 ? Expr::exact_divide(x->shape().at(1), entries) : std::nullopt;
   if (!channels || block.size() != dims || strides.size() != dims || dilations.size() != dims ||
       pads.size() != 2 * dims)
     fail_node(l.node,
               "its input {} must be [batch, channels · {}, patches], and it has {} image dimensions, {} of the "
               "block",
               to_string(x->shape()), entries, dims, block.size());
-  Shape patches = {x->shape()[0] * *channels, Expr(entries)}, out = {x->shape()[0], *channels};
+  Shape patches = {x->shape().at(0) * *channels, Expr(entries)}, out = {x->shape().at(0), *channels};
   std::vector<int64_t> more;
   for (size_t d = 0; d < dims; ++d) {
     const int64_t span = dilations[d] * (block[d] - 1) + 1, room = image[d] + pads[d] + pads[d + dims] - span;
@@ -116,6 +123,9 @@ Values max_unpool(Lowerer& l) {
   Value* x = l.in(0);
   const size_t rank = x->rank(), dims = rank - 2;
   const auto window = l.node.get_ints("kernel_shape");
+  if (rank < 3 || l.in(1)->shape() != x->shape())
+    fail_node(l.node, "its input {} must be [batch, channels, …], and its indices {} as many", to_string(x->shape()),
+              to_string(l.in(1)->shape()));
   const std::vector<int64_t> ones(dims, 1);
   const auto strides = l.node.get_ints("strides", ones);
   const auto pads = l.node.get_ints("pads", std::vector<int64_t>(2 * dims, 0));
@@ -123,7 +133,7 @@ Values max_unpool(Lowerer& l) {
     fail_node(l.node, "its window, strides and pads must have an entry per dimension of the image, {}", dims);
   Shape shape = x->shape();
   for (size_t d = 0; d < dims; ++d)
-    shape[d + 2] = (x->shape()[d + 2] - 1) * strides[d] + window[d] - pads[d] - pads[d + dims];
+    shape[d + 2] = (x->shape().at(d + 2) - 1) * strides[d] + window[d] - pads[d] - pads[d + dims];
   Value* flat = l.b.emit("ScatterElements",
                          {l.b.zeros(x->dtype(), {product(shape)}), l.b.reshape(l.in(1), {product(x->shape())}),
                           l.b.reshape(x, {product(x->shape())})},
@@ -209,13 +219,13 @@ Values resize_in_ratio(Lowerer& l) {
 
 std::vector<Lowering> image_lowerings() {
   return {
-      {"CenterCropPad", center_crop_pad, {1}},
-      {"AffineGrid", affine_grid, {1}},
-      {"Col2Im", col_to_image, {1, 2}},
-      {"MaxUnpool", max_unpool, {2}},
-      {"LRN", local_response},
-      {"SpaceToDepth", space_to_channels, {}, is_column_first},
-      {"Resize", resize_in_ratio, {2, 3}, keeps_ratio},
+      {"CenterCropPad", 2, center_crop_pad, {1}},
+      {"AffineGrid", 2, affine_grid, {1}},
+      {"Col2Im", 3, col_to_image, {1, 2}},
+      {"MaxUnpool", 2, max_unpool, {2}},
+      {"LRN", 1, local_response},
+      {"SpaceToDepth", 1, space_to_channels, {}, is_column_first},
+      {"Resize", 1, resize_in_ratio, {2, 3}, keeps_ratio},
   };
 }
 

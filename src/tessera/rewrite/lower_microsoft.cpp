@@ -30,6 +30,10 @@ Values simplified_layer_norm(Lowerer& l) {
   return {l.b.emit("RMSNormalization", {l.in(0), l.in(1)}, attributes)};
 }
 
+void require_operand(const Lowerer& l, size_t operand) {
+  if (!l.has(operand)) fail_node(l.node, "its operand {} is missing", operand);
+}
+
 // The sum of two branches, and of a bias, normalized; result 3 is the sum.
 Values skip_norm(Lowerer& l, bool simplified) {
   refuse_result(l, 1);
@@ -53,6 +57,7 @@ Values skip_simplified_layer_norm(Lowerer& l) {
 // Words, positions and segments, added and normalized.
 Values embed_layer_norm(Lowerer& l) {
   enum Operand : size_t { kWords, kSegments, kWordTable, kPlaceTable, kSegmentTable, kScale, kBias, kMask, kPlaces };
+  for (const Operand operand : {kWordTable, kPlaceTable, kScale, kBias}) require_operand(l, operand);
   const Shape ids = l.in(kWords)->shape();
   if (ids.size() != 2) fail_node(l.node, "its input_ids {} must be [batch, sequence]", to_string(ids));
   Value* places = l.has(kPlaces) ? l.in(kPlaces) : l.b.reshape(l.b.range(ids[1]), {1, ids[1]});
@@ -163,7 +168,7 @@ Value* padding_bias(Lowerer& l, Value* given, const Expr& batch, const Expr& key
   Value* seen = nullptr;
   if (given->rank() == 2) {
     seen = l.b.reshape(l.b.greater(given, 0), {batch, 1, 1, keys});
-  } else if (given->rank() == 1 && given->shape()[0] == batch) {
+  } else if (given->rank() == 1 && given->shape().at(0) == batch) {
     Value* places = l.b.reshape(l.b.range(keys), {1, keys});
     Value* counts = l.b.reshape(l.b.cast(given, DType::int64), {batch, 1});
     seen = l.b.reshape(l.b.emit("Less", {places, counts}), {batch, 1, 1, keys});
@@ -190,17 +195,17 @@ Values multi_head_attention(Lowerer& l) {
   AttentionParts parts{l.in(kQuery), l.in(kKey), l.in(kValue)};
   parts.heads = parts.kv_heads = heads;
   if (l.has(kBias)) {
-    const Expr q = parts.query->shape()[2], k = parts.key->shape()[2], v = parts.value->shape()[2];
+    const Expr q = parts.query->shape().at(2), k = parts.key->shape().at(2), v = parts.value->shape().at(2);
     parts.query = l.b.add(parts.query, l.b.slice(l.in(kBias), 0, 0, q));
     parts.key = l.b.add(parts.key, l.b.slice(l.in(kBias), 0, q, q + k));
     parts.value = l.b.add(parts.value, l.b.slice(l.in(kBias), 0, q + k, q + k + v));
   }
   parts.past_key = l.in(kPastKey);
   parts.past_value = l.in(kPastValue);
-  Expr keys = parts.key->shape()[1];
+  Expr keys = parts.key->shape().at(1);
   if (parts.past_key) keys = keys + parts.past_key->shape().at(2);
   if (l.has(kPadding))
-    parts.mask = padding_bias(l, l.in(kPadding), parts.query->shape()[0], keys, parts.query->dtype());
+    parts.mask = padding_bias(l, l.in(kPadding), parts.query->shape().at(0), keys, parts.query->dtype());
   parts.mask = sum_of(l, parts.mask, l.in(kScores));
   parts.causal = l.node.get_int("unidirectional", 0) != 0;
   return attend(l, parts);
@@ -211,6 +216,9 @@ Values attention_of_one_input(Lowerer& l) {
   enum Operand : size_t { kInput, kWeight, kBias, kPadding, kPast, kScores };
   const int64_t heads = heads_of(l, "num_heads");
   if (l.node.get_int("do_rotary", 0) != 0) fail_node(l.node, "do_rotary is not supported; export without it");
+  if (l.in(kInput)->rank() != 3 || l.in(kWeight)->rank() != 2)
+    fail_node(l.node, "its input {} and weight {} must be [batch, sequence, hidden] and [hidden, all heads]",
+              to_string(l.in(kInput)->shape()), to_string(l.in(kWeight)->shape()));
   Value* all = l.b.emit("MatMul", {l.in(kInput), l.in(kWeight)});
   if (l.has(kBias)) all = l.b.add(all, l.in(kBias));
   std::vector<int64_t> sizes = l.node.get_ints("qkv_hidden_sizes");
@@ -224,7 +232,7 @@ Values attention_of_one_input(Lowerer& l) {
   AttentionParts parts{piece(0, sizes[0]), piece(sizes[0], sizes[1]), piece(sizes[0] + sizes[1], sizes[2])};
   parts.heads = parts.kv_heads = heads;
   parts.causal = l.node.get_int("unidirectional", 0) != 0;
-  Expr keys = parts.key->shape()[1];
+  Expr keys = parts.key->shape().at(1);
   if (l.has(kPast)) {
     const Shape past = l.in(kPast)->shape();
     const Shape one(past.begin() + 1, past.end());
@@ -233,7 +241,7 @@ Values attention_of_one_input(Lowerer& l) {
     keys = keys + past.at(3);
   }
   if (l.has(kPadding))
-    parts.mask = padding_bias(l, l.in(kPadding), parts.query->shape()[0], keys, parts.query->dtype());
+    parts.mask = padding_bias(l, l.in(kPadding), parts.query->shape().at(0), keys, parts.query->dtype());
   parts.mask = sum_of(l, parts.mask, l.in(kScores));
   Values results = attend(l, parts);
   if (!l.wants(1)) return {results[0]};
@@ -256,9 +264,10 @@ class GroupQueryAttention {
   Values run() {
     if (l_.node.get_int("smooth_softmax", 0) == 1 || l_.node.get_int("qk_output", 0) != 0)
       fail_node(l_.node, "smooth_softmax and qk_output are not supported; export without them");
+    require_operand(l_, kLengths);
     split_operands();
-    batch_ = parts_.query->shape()[0];
-    fresh_ = parts_.query->shape()[1];
+    batch_ = parts_.query->shape().at(0);
+    fresh_ = parts_.query->shape().at(1);
     place();
     rotate();
     parts_.heads = heads_;
@@ -266,7 +275,7 @@ class GroupQueryAttention {
     parts_.softcap = l_.node.get_float("softcap", 0);
     Value* keys = with_past(parts_.key, kPastKey);
     Value* values = with_past(parts_.value, kPastValue);
-    parts_.mask = seen(keys->shape()[2]);
+    parts_.mask = seen(keys->shape().at(2));
     parts_.key = packed(keys);
     parts_.value = packed(values);
     return {attend(l_, parts_)[0], keys, values};
@@ -313,7 +322,7 @@ class GroupQueryAttention {
     Value* places = l_.has(kPlaces) ? l_.in(kPlaces) : places_;
     const int64_t interleaved = l_.node.get_int("rotary_interleaved", 0);
     const auto width = l_.in(kCosines)->shape().at(1).constant();
-    const auto head = Expr::exact_divide(parts_.query->shape()[2], Expr(heads_));
+    const auto head = Expr::exact_divide(parts_.query->shape().at(2), Expr(heads_));
     const bool whole = width && head && head->is(2 * *width);
     const auto turned = [&](Value* x, int64_t heads) {
       return rotated(l_, x, l_.in(kCosines), l_.in(kSines), places, heads, interleaved,
@@ -325,7 +334,7 @@ class GroupQueryAttention {
 
   // [batch, heads, room + new tokens, width], the new ones behind the sample's own.
   Value* with_past(Value* x, size_t past) {
-    const auto width = Expr::exact_divide(x->shape()[2], Expr(kv_heads_));
+    const auto width = Expr::exact_divide(x->shape().at(2), Expr(kv_heads_));
     if (!width) fail_node(l_.node, "its keys or values do not divide into {} heads", kv_heads_);
     Value* split = b_.reshape(x, {batch_, fresh_, Expr(kv_heads_), *width});
     if (!l_.has(past)) return b_.transpose(split, {0, 2, 1, 3});
@@ -374,22 +383,22 @@ Values group_query_attention(Lowerer& l) {
 
 std::vector<Lowering> microsoft_lowerings() {
   std::vector<Lowering> rows = {
-      {"SkipLayerNormalization", skip_layer_norm},
-      {"SkipSimplifiedLayerNormalization", skip_simplified_layer_norm},
-      {"EmbedLayerNormalization", embed_layer_norm},
-      {"FastGelu", fast_gelu},
-      {"BiasGelu", exact_gelu},
-      {"Gelu", exact_gelu},
-      {"QuickGelu", quick_gelu},
-      {"RotaryEmbedding", rotary},
-      {"FusedMatMul", fused_matmul},
-      {"MultiHeadAttention", multi_head_attention},
-      {"Attention", attention_of_one_input},
-      {"GroupQueryAttention", group_query_attention},
+      {"SkipLayerNormalization", 3, skip_layer_norm},
+      {"SkipSimplifiedLayerNormalization", 3, skip_simplified_layer_norm},
+      {"EmbedLayerNormalization", 1, embed_layer_norm},
+      {"FastGelu", 1, fast_gelu},
+      {"BiasGelu", 2, exact_gelu},
+      {"Gelu", 1, exact_gelu},
+      {"QuickGelu", 1, quick_gelu},
+      {"RotaryEmbedding", 4, rotary},
+      {"FusedMatMul", 2, fused_matmul},
+      {"MultiHeadAttention", 1, multi_head_attention},
+      {"Attention", 2, attention_of_one_input},
+      {"GroupQueryAttention", 1, group_query_attention},
   };
   for (Lowering& row : rows) row.domain = kDomain;
   // ONNX Runtime gives this one no domain of its own.
-  rows.push_back({"SimplifiedLayerNormalization", simplified_layer_norm});
+  rows.push_back({"SimplifiedLayerNormalization", 2, simplified_layer_norm});
   return rows;
 }
 

@@ -31,9 +31,9 @@ Value* centered(Lowerer& l, size_t x, size_t zero_point, int64_t axis, DType typ
   Value* wide = l.b.cast(l.in(x), type);
   if (!l.has(zero_point)) return wide;
   Value* zero = l.b.cast(l.in(zero_point), type);
-  if (zero->rank() == 1 && !zero->shape()[0].is(1)) {
+  if (zero->rank() == 1 && !zero->shape().at(0).is(1)) {
     Shape shape(wide->rank(), Expr(1));
-    shape[static_cast<size_t>(axis)] = zero->shape()[0];
+    shape.at(static_cast<size_t>(axis)) = zero->shape().at(0);
     zero = l.b.reshape(zero, shape);
   } else if (zero->rank() == 1) {
     zero = l.b.reshape(zero, {});
@@ -56,17 +56,17 @@ Values matmul_integer(Lowerer& l) {
 Value* scale_along(Lowerer& l, size_t operand, size_t rank, size_t axis) {
   Value* scale = l.b.cast(l.in(operand), DType::float32);
   if (scale->rank() != 1) return scale;
-  if (scale->shape()[0].is(1)) return l.b.reshape(scale, {});
+  if (scale->shape().at(0).is(1)) return l.b.reshape(scale, {});
   Shape shape(rank, Expr(1));
-  shape[axis] = scale->shape()[0];
+  shape.at(axis) = scale->shape().at(0);
   return l.b.reshape(scale, shape);
 }
 
 Value* quantized(Lowerer& l, Value* y, size_t scale, size_t zero_point) {
   Value* by = l.b.cast(l.in(scale), DType::float32);
-  if (by->rank() == 1 && by->shape()[0].is(1)) by = l.b.reshape(by, {});
+  if (by->rank() == 1 && by->shape().at(0).is(1)) by = l.b.reshape(by, {});
   Value* zero = l.in(zero_point);
-  if (zero->rank() == 1 && zero->shape()[0].is(1)) zero = l.b.reshape(zero, {});
+  if (zero->rank() == 1 && zero->shape().at(0).is(1)) zero = l.b.reshape(zero, {});
   return l.b.emit("QuantizeLinear", {y, by, zero});
 }
 
@@ -92,7 +92,7 @@ Values qlinear_conv(Lowerer& l) {
   const size_t rank = sums->rank();
   if (l.has(8)) {
     Shape shape(rank, Expr(1));
-    shape[1] = l.in(8)->shape().at(0);
+    shape.at(1) = l.in(8)->shape().at(0);
     sums = l.b.add(sums, l.b.reshape(l.b.cast(l.in(8), sums->dtype()), shape));
   }
   Value* scale = l.b.mul(scale_along(l, 1, rank, 1), scale_along(l, 4, rank, 1));
@@ -103,8 +103,11 @@ Values qlinear_conv(Lowerer& l) {
 
 std::vector<Lowering> quantization_lowerings() {
   return {
-      {"DynamicQuantizeLinear", dynamic_quantize}, {"MatMulInteger", matmul_integer}, {"ConvInteger", conv_integer},
-      {"QLinearMatMul", qlinear_matmul},           {"QLinearConv", qlinear_conv},
+      {"DynamicQuantizeLinear", 1, dynamic_quantize},
+      {"MatMulInteger", 2, matmul_integer},
+      {"ConvInteger", 2, conv_integer},
+      {"QLinearMatMul", 8, qlinear_matmul},
+      {"QLinearConv", 8, qlinear_conv},
   };
 }
 

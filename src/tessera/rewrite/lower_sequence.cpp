@@ -161,15 +161,18 @@ std::vector<int64_t> inverse(const std::vector<int64_t>& order) {
 // Of each sequence of a batch, the first elements in reverse.
 Values reverse_sequence(Lowerer& l) {
   const size_t rank = l.in(0)->rank();
-  const int64_t batch = axis_of(l.node, "batch_axis", 1, rank), time = axis_of(l.node, "time_axis", 0, rank);
+  const auto at = [&](const char* name, int64_t otherwise) {
+    return static_cast<int64_t>(ops::normalize_axis(l.node, l.node.get_int(name, otherwise), rank, name));
+  };
+  const int64_t batch = at("batch_axis", 1), time = at("time_axis", 0);
   if (batch == time) fail_node(l.node, "its batch_axis and its time_axis are both {}", batch);
   const auto order = front(rank, {batch, time});
   Value* x = l.b.transpose(l.in(0), order);
-  Value* lengths = l.b.cast(l.b.reshape(l.in(1), {x->shape()[0], 1}), DType::int64);
-  Value* place = l.b.reshape(l.b.range(x->shape()[1]), {1, x->shape()[1]});
+  Value* lengths = l.b.cast(l.b.reshape(l.in(1), {x->shape().at(0), 1}), DType::int64);
+  Value* place = l.b.reshape(l.b.range(x->shape().at(1)), {1, x->shape().at(1)});
   Value* turned = l.b.sub(l.b.sub(lengths, l.b.number(lengths, 1)), place);
   Value* from = l.b.where(l.b.emit("Less", {place, lengths}), turned, place);
-  Value* indices = l.b.reshape(from, {x->shape()[0], x->shape()[1], 1});
+  Value* indices = l.b.reshape(from, {x->shape().at(0), x->shape().at(1), 1});
   Value* y = l.b.emit("GatherND", {x, indices}, {attribute("batch_dims", int64_t{1})});
   return {l.b.transpose(y, inverse(order))};
 }
@@ -177,12 +180,12 @@ Values reverse_sequence(Lowerer& l) {
 // The update is written into each sample's cache from an index on.
 Values tensor_scatter(Lowerer& l) {
   const size_t rank = l.in(0)->rank();
-  const int64_t axis = axis_of(l.node, "axis", -2, rank);
+  const auto axis = static_cast<int64_t>(ops::normalize_axis(l.node, l.node.get_int("axis", -2), rank));
   if (axis == 0) fail_node(l.node, "its axis is the batch's; it must be another");
   const auto order = front(rank, {0, axis});
   Value* cache = l.b.transpose(l.in(0), order);
   Value* update = l.b.transpose(l.in(1), order);
-  const Expr batch = cache->shape()[0], size = cache->shape()[1], count = update->shape()[1];
+  const Expr batch = cache->shape().at(0), size = cache->shape().at(1), count = update->shape().at(1);
   Value* place = l.b.reshape(l.b.range(count), {1, count});
   if (l.has(2)) place = l.b.add(l.b.reshape(l.in(2), {batch, 1}), place);
   place = l.b.expand(place, {batch, count});
@@ -198,11 +201,11 @@ Values tensor_scatter(Lowerer& l) {
 
 std::vector<Lowering> sequence_lowerings() {
   return {
-      {"SwiGLU", swiglu},
-      {"CausalConvWithState", causal_convolution},
-      {"LinearAttention", linear_attention},
-      {"ReverseSequence", reverse_sequence},
-      {"TensorScatter", tensor_scatter},
+      {"SwiGLU", 2, swiglu},
+      {"CausalConvWithState", 2, causal_convolution},
+      {"LinearAttention", 3, linear_attention},
+      {"ReverseSequence", 2, reverse_sequence},
+      {"TensorScatter", 2, tensor_scatter},
   };
 }
 

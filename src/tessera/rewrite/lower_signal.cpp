@@ -12,6 +12,9 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
+// Tables of more elements are not made while compiling.
+constexpr int64_t kMostElements = int64_t{1} << 28;
+
 constexpr double kTurn = 2 * std::numbers::pi;
 
 // The one number of an operand that is known.
@@ -33,7 +36,7 @@ DType output_type(const Lowerer& l) {
 // A sum of a[k] · cos (k · 2π · n / N).
 Values cosine_window(Lowerer& l, const std::vector<double>& weights) {
   const auto size = static_cast<int64_t>(number_of(l, 0, "size"));
-  if (size < 0) fail_node(l.node, "its size is {}; it cannot be negative", size);
+  if (size < 0 || size > kMostElements) fail_node(l.node, "its size is {}; it must be 0 to {}", size, kMostElements);
   const auto period = static_cast<double>(l.node.get_int("periodic", 1) != 0 ? size : size - 1);
   std::vector<double> elements(static_cast<size_t>(size));
   for (size_t n = 0; n < elements.size(); ++n)
@@ -59,7 +62,10 @@ Values mel_weights(Lowerer& l) {
   const double rate = number_of(l, 2, "sample_rate");
   const auto to_mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   const double low = to_mel(number_of(l, 3, "lower_edge_hertz")), high = to_mel(number_of(l, 4, "upper_edge_hertz"));
-  if (mels < 0 || length < 0) fail_node(l.node, "its {} mel bins and length {} cannot be negative", mels, length);
+  constexpr int64_t kMost = 1 << 14;
+  if (mels < 0 || length < 0 || mels > kMost || length > kMost || !(rate > 0) || !std::isfinite(low + high))
+    fail_node(l.node, "its {} mel bins and length {} must be 0 to {}, and its rate and its edges frequencies", mels,
+              length, kMost);
   const int64_t bins = length / 2 + 1;
   std::vector<int64_t> edges;
   for (int64_t i = 0; i < mels + 2; ++i) {
@@ -104,7 +110,7 @@ struct Fourier {
 
   // The first elements, or zeros after them.
   Value* fit(Value* x, int64_t wanted) const {
-    const Expr have = x->shape()[axis];
+    const Expr have = x->shape().at(axis);
     if (have.is(wanted)) return x;
     const auto known = have.constant();
     if (!known) fail_node(l.node, "the length of its dimension {}, {}, must be a number", axis, have.str());
@@ -122,6 +128,12 @@ struct Fourier {
   }
 
   Value* run(Value* x) const {
+    constexpr int64_t kMost = 1 << 14;
+    if (length > kMost)
+      fail_node(l.node,
+                "its length is {}, and a transform is a product with a matrix of as many rows and columns; at "
+                "most {} are supported",
+                length, kMost);
     const DType dtype = x->dtype();
     const bool complex = x->shape().back().is(2);
     if (!complex && !x->shape().back().is(1))
@@ -167,9 +179,9 @@ Values fourier(Lowerer& l) {
   if (l.has(1)) {
     length = static_cast<int64_t>(number_of(l, 1, "dft_length"));
   } else {
-    const auto extent = x->shape()[axis].constant();
+    const auto extent = x->shape().at(axis).constant();
     if (!extent)
-      fail_node(l.node, "the length of its dimension {}, {}, must be a number", axis, x->shape()[axis].str());
+      fail_node(l.node, "the length of its dimension {}, {}, must be a number", axis, x->shape().at(axis).str());
     length = inverse && onesided ? 2 * (*extent - 1) : *extent;
   }
   if (length < 1) fail_node(l.node, "its length is {}; it must be at least 1", length);
@@ -190,7 +202,7 @@ Values short_fourier(Lowerer& l) {
     shape.push_back(1);
     signal = l.b.reshape(signal, shape);
   }
-  const Expr frames = floordiv(signal->shape()[1] - length, step) + 1;
+  const Expr frames = floordiv(signal->shape().at(1) - length, step) + 1;
   Value* begin = l.b.reshape(l.b.mul(l.b.range(frames), static_cast<double>(step)), {frames, 1});
   Value* places = l.b.add(begin, l.b.reshape(l.b.range(length), {1, Expr(length)}));
   Value* framed = l.b.emit("Gather", {signal, places}, {attribute("axis", int64_t{1})});
@@ -202,9 +214,9 @@ Values short_fourier(Lowerer& l) {
 
 std::vector<Lowering> signal_lowerings() {
   return {
-      {"HannWindow", hann, {0}},         {"HammingWindow", hamming, {0}},
-      {"BlackmanWindow", blackman, {0}}, {"MelWeightMatrix", mel_weights, {0, 1, 2, 3, 4}},
-      {"DFT", fourier, {1, 2}},          {"STFT", short_fourier, {1, 3}},
+      {"HannWindow", 1, hann, {0}},         {"HammingWindow", 1, hamming, {0}},
+      {"BlackmanWindow", 1, blackman, {0}}, {"MelWeightMatrix", 5, mel_weights, {0, 1, 2, 3, 4}},
+      {"DFT", 1, fourier, {1, 2}},          {"STFT", 2, short_fourier, {1, 3}},
   };
 }
 

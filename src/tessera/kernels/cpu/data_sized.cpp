@@ -208,7 +208,8 @@ Results non_max_suppression(const Node& node, const std::vector<Tensor>& operand
       const float* score = scores.as<float>().data() + (batch * classes + category) * count;
       std::vector<int64_t> order;
       for (int64_t i = 0; i < count; ++i)
-        if (!has(operands, 4) || score[i] > scalar<float>(node, operands, 4, 0)) order.push_back(i);
+        if (!std::isnan(score[i]) && (!has(operands, 4) || score[i] > scalar<float>(node, operands, 4, 0)))
+          order.push_back(i);
       std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return score[a] > score[b]; });
       std::vector<Box> kept;
       for (int64_t candidate : order) {

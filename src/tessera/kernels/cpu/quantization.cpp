@@ -95,6 +95,12 @@ struct Numbers {
 void require_scale(const PrepareContext& context) {
   const DType scale = context.inputs[1].dtype;
   if (!is_float(scale) && scale != DType::int32) fail_dtype(context.node, scale);
+  const DType zero = context.has_input(2) ? context.inputs[2].dtype : DType::uint8;
+  if (zero == DType::int64 || zero == DType::uint64 || zero == DType::uint32 || zero == DType::boolean)
+    fail_dtype(context.node, zero);
+  if (context.has_input(2) && context.inputs[2].count() != context.inputs[1].count())
+    fail("kernel", "{}: it has {} zero points for {} scales", context.node.label(), context.inputs[2].count(),
+         context.inputs[1].count());
 }
 
 std::unique_ptr<Kernel> prepare_dequantize(const PrepareContext& context) {

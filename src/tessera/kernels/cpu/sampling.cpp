@@ -117,6 +117,7 @@ std::unique_ptr<Kernel> prepare_grid_sample(const PrepareContext& context) {
     plane *= x.dims[d + 2];
     points *= y.dims[d + 2];
   }
+  if (plane == 0 && y.count() > 0) fail("kernel", "{}: there are no pixels to read", node.label());
   const int64_t images = y.dims[0], channels = y.dims[1];
   return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() {
     return dispatch(FloatTypes(), node, grid.dtype, [&]<typename G>() -> std::unique_ptr<Kernel> {
@@ -189,6 +190,7 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
   const int64_t ratio = node.get_int("sampling_ratio", 0);
   const int64_t images = x.dims[0], height = x.dims[2], width = x.dims[3];
   const int64_t regions = y.dims[0], channels = y.dims[1], rows = y.dims[2], columns = y.dims[3];
+  if (height * width == 0 && y.count() > 0) fail("kernel", "{}: there are no pixels to read", node.label());
   return dispatch(FloatTypes(), node, x.dtype, [&]<typename T>() -> std::unique_ptr<Kernel> {
     return make_kernel([=, threads = context.threads](const KernelArgs& args) {
       const T *in = args.in<T>(0), *rois = args.in<T>(1);
@@ -212,7 +214,9 @@ std::unique_ptr<Kernel> prepare_roi_align(const PrepareContext& context) {
               }
               const double bin_high = high / static_cast<double>(rows), bin_wide = wide / static_cast<double>(columns);
               const auto samples = [&](double bin) {
-                return ratio > 0 ? ratio : std::max<int64_t>(0, static_cast<int64_t>(std::ceil(bin)));
+                constexpr double kMost = 1 << 12;  // of one element: a region far larger than any image
+                return ratio > 0 ? ratio
+                                 : static_cast<int64_t>(std::isnan(bin) ? 0 : std::clamp(std::ceil(bin), 0.0, kMost));
               };
               const int64_t down = samples(bin_high), across = samples(bin_wide);
               for (int64_t bin = 0; bin < rows * columns; ++bin) {
