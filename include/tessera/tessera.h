@@ -127,6 +127,9 @@ struct Plan {
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB if nothing is known.
   std::optional<int64_t> bucket_bytes;
+  /// A change of layout in which a rank receives more bytes than this, at the sizes that choices assume, is a user error
+  /// that names the tensor, what needs it, both layouts, the steps and the bytes. By default, none is too large.
+  std::optional<int64_t> max_reshard_bytes;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
   SymbolSizes shapes;
@@ -139,8 +142,8 @@ struct Plan {
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
   /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
-  /// "full", "bucket_bytes": 65536, "dtype": "bfloat16"}, each key optional. Throws a user error naming `source` for
-  /// anything else.
+  /// "full", "bucket_bytes": 65536, "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a user
+  /// error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16".

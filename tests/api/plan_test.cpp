@@ -48,6 +48,16 @@ TEST(Plan, knows_dtypes_by_all_their_names) {
     EXPECT_THAT(error_of(std::string(R"({"dtype": ")") + name + "\"}"), HasSubstr("name one of these")) << name;
 }
 
+TEST(Plan, limits_changes_of_layout) {
+  const Plan file = Plan::from_json(R"({"max_reshard_bytes": 4096})");
+  EXPECT_EQ(file.max_reshard_bytes, 4096);
+  EXPECT_EQ(Plan::from_json(file.to_json()).max_reshard_bytes, 4096);
+  Plan user;
+  EXPECT_EQ(user.over(file).max_reshard_bytes, 4096);
+  user.max_reshard_bytes = 0;
+  EXPECT_EQ(user.over(file).max_reshard_bytes, 0);
+}
+
 TEST(Plan, comes_before_a_weaker_one) {
   Plan user;
   user.presets = "dp";

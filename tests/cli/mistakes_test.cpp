@@ -37,6 +37,33 @@ TEST_F(CommandLine, mistakes_in_the_mesh) {
   EXPECT_THAT(mistake(run + " --mesh zz=2"), AllOf(HasSubstr("'zz' implies no preset"), HasSubstr("dp:zz")));
 }
 
+TEST_F(CommandLine, mistakes_of_layouts_that_change_too_much) {
+  const std::string shard = "shard " + model_ + " --mesh tp=2 --shapes batch=4 --dry-run --max-reshard-bytes ";
+  EXPECT_EQ(tessera(shard + "128").code, 0);  // the all-reduce of [4, 8]
+  EXPECT_THAT(mistake(shard + "127"), AllOf(HasSubstr("[reshard] 'y' lies as [-, -] partial(sum:tp)"),
+                                            HasSubstr("AllReduce tp"), HasSubstr("128 bytes, more than the 127")));
+  EXPECT_THAT(mistake(shard + "many"), HasSubstr("'many' is no size"));
+}
+
+TEST_F(CommandLine, mistakes_in_values_that_decide_shapes) {
+  testing_io::put(folder_ / "axes.onnxtxt",
+                  "<ir_version: 10, opset_import: [\"\": 23]>\n"
+                  "g (float[a, b] x, int64[n] axes) => (float[c, d] y) { y = ReduceSum (x, axes) }");
+  testing_io::put(folder_ / "parts.onnxtxt",
+                  "<ir_version: 10, opset_import: [\"\": 23]>\n"
+                  "g (float[a, b] x) => (int64[2, n] at) { at = NonZero (x) }");
+  const std::string axes = (folder_ / "axes.onnxtxt").string(), parts = (folder_ / "parts.onnxtxt").string();
+  EXPECT_THAT(mistake("run " + axes), AllOf(HasSubstr("elements of its input axes"), HasSubstr("--inputs")));
+  EXPECT_THAT(mistake("shard " + axes + " --mesh dp=2 --dry-run"), HasSubstr("'axes'"));
+  for (const char* command : {"verify ", "bench "})
+    EXPECT_THAT(mistake(command + parts + " --mesh dp=2"), HasSubstr("only tessera run")) << command;
+  EXPECT_THAT(mistake("shard " + parts + " --mesh dp=2 --dry-run"), HasSubstr("compiles it in parts"));
+  EXPECT_THAT(mistake("run " + parts + " --dump=fold"), HasSubstr("leave out --dump"));
+  EXPECT_EQ(tessera("run " + parts + " --mesh dp=2").code, 0);
+  EXPECT_THAT(tessera("inspect " + parts).out, HasSubstr("in parts while it runs"));
+  EXPECT_THAT(tessera("inspect " + axes).out, HasSubstr("the elements of axes"));
+}
+
 TEST_F(CommandLine, mistakes_in_the_topology) {
   std::string file = (folder_ / "cluster.json").string();
   testing_io::put(file, R"({"axes": {"tp": [{"size": 3, "alpha": 0, "bandwidth": 1}]}})");
@@ -114,8 +141,9 @@ TEST_F(CommandLine, mistakes_in_the_plan_file) {
 TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {
   EXPECT_THAT(mistake("run"), HasSubstr("see tessera run --help"));
   EXPECT_THAT(mistake("run " + model_ + " --nonsense"), HasSubstr("--nonsense"));
-  EXPECT_THAT(mistake("frobnicate"), AllOf(HasSubstr("no command 'frobnicate'; the commands are: inspect, run, train, shard"),
-                                           HasSubstr("see tessera --help")));
+  EXPECT_THAT(mistake("frobnicate"),
+              AllOf(HasSubstr("no command 'frobnicate'; the commands are: inspect, run, train, shard"),
+                    HasSubstr("see tessera --help")));
   EXPECT_THAT(mistake("--nonsense"), HasSubstr("see tessera --help"));
   for (const char* number : {"inf", "-1", "nan", "x"})
     EXPECT_THAT(mistake("verify " + model_ + " --mesh tp=2 --rtol=" + number), HasSubstr("is no number from 0 on"));

@@ -102,6 +102,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
       plan.recompute = text_of(value, source, key, R"("full")");
     else if (key == "bucket_bytes")
       plan.bucket_bytes = bytes_of(value, source, key);
+    else if (key == "max_reshard_bytes")
+      plan.max_reshard_bytes = bytes_of(value, source, key);
     else if (key == "shapes")
       read_shapes(plan, value, source);
     else if (key == "dtype")
@@ -109,7 +111,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, keep_gathered, recompute, bucket_bytes, shapes, dtype",
+           "store, keep_gathered, recompute, bucket_bytes, max_reshard_bytes, shapes, dtype",
            source, key);
   }
   return plan;
@@ -134,6 +136,7 @@ std::string Plan::to_json() const {
   if (!keep_gathered.empty()) json["keep_gathered"] = keep_gathered;
   if (!recompute.empty()) json["recompute"] = recompute;
   if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
+  if (max_reshard_bytes) json["max_reshard_bytes"] = *max_reshard_bytes;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
   if (dtype) json["dtype"] = name_of(*dtype);
   try {
@@ -149,6 +152,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (both.presets.empty()) both.presets = weaker.presets;
   if (both.recompute.empty()) both.recompute = weaker.recompute;
   if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
+  if (!both.max_reshard_bytes) both.max_reshard_bytes = weaker.max_reshard_bytes;
   if (!both.dtype) both.dtype = weaker.dtype;
   if (both.mesh.empty()) both.mesh = weaker.mesh;
   both.annotations.insert(both.annotations.end(), weaker.annotations.begin(), weaker.annotations.end());

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <mutex>
@@ -201,6 +202,22 @@ Plan with_recomputation(const Model& model, const Mesh& mesh, const Plan& plan, 
 
 }  // namespace
 
+namespace {
+
+void require_small_reshards(const ProgramSummary& summary, int64_t most) {
+  if (most < 0) fail("reshard", "changes of layout of at most {} bytes are none; give 0 or more", most);
+  for (const ReshardSummary& reshard : summary.reshards)
+    if (reshard.bytes > most)
+      fail(
+          "reshard",
+          "'{}' lies as {}, and {} needs it as {}: in {}, a rank receives {} bytes, more than the {} that are allowed; "
+          "annotate either of the two otherwise, or allow more",
+          reshard.tensor, reshard.from, reshard.consumer, reshard.to, fmt::join(reshard.steps, ", "), reshard.bytes,
+          most);
+}
+
+}  // namespace
+
 Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options) {
   if (!plan.states.empty()) {
     Plan rest = plan;
@@ -235,6 +252,7 @@ Program compile(const Model& model, const Mesh& mesh, const Plan& plan, const Co
   impl->summary = compiler::summarize(*impl->program);
   impl->summary.notes = impl->compiled->notes;
   impl->summary.warnings = impl->compiled->warnings;
+  if (plan.max_reshard_bytes) require_small_reshards(impl->summary, *plan.max_reshard_bytes);
   if (options.memory_limit > 0 && peak_bytes_of(*impl, 0) > options.memory_limit) {
     if (const Plan alone = without_buckets(plan); alone.bucket_bytes != plan.bucket_bytes)
       return compile(model, mesh, alone, options);
@@ -361,8 +379,9 @@ RankFigures Program::figures(int64_t rank, const SymbolSizes& sizes) const {
   double flops = 0;
   for (const auto& node : of.program().graph->nodes()) flops += of.at(ops::flops_of(*node));
   const runtime::MemoryUse use = runtime::memory_of_rank(of.programs, of.rank, of.sizes, impl_->sizing);
-  return {static_cast<int64_t>(use.peak), of.state_bytes(), static_cast<int64_t>(use.activations),
-          static_cast<int64_t>(use.gradients), static_cast<int64_t>(use.copies), saturated(flops)};
+  return {static_cast<int64_t>(use.peak),        of.state_bytes(),
+          static_cast<int64_t>(use.activations), static_cast<int64_t>(use.gradients),
+          static_cast<int64_t>(use.copies),      saturated(flops)};
 }
 
 std::vector<MemoryMoment> Program::memory_over_time(int64_t rank, const SymbolSizes& sizes) const {

@@ -136,13 +136,17 @@ class Maker {
 }  // namespace
 
 Tensors random_inputs(const Model& model, const SymbolSizes& sizes, uint64_t seed, size_t memory_limit) {
-  const OnnxModel& rewritten = model.impl().rewritten();
+  if (const std::vector<std::string> values = model.value_inputs(); !values.empty())
+    fail("inputs", "shapes depend on the elements of input '{}', for which no random ones will do; give --inputs",
+         values.front());
+  // What a model that runs in parts computes from its inputs is not known before.
+  const Graph& graph = model.runs_in_parts() ? *model.impl().model.graph : *model.impl().rewritten().graph;
   SymbolSizes all = model.complete(sizes);
   Maker maker(seed, all);
   Tensors inputs;
   const device::MemoryLimit limit(memory_limit);
   size_t bytes = 0;
-  for (const Value* input : rewritten.graph->inputs) {
+  for (const Value* input : graph.inputs) {
     if (!input->has_shape())
       fail("inputs", "input '{}' has no declared shape to make random values of; give --inputs", input->name);
     Dims dims;

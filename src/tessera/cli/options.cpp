@@ -90,6 +90,12 @@ int64_t parse_bucket(const std::string& text) {
   return static_cast<int64_t>(*bytes);
 }
 
+int64_t parse_reshard(const std::string& text) {
+  const std::optional<size_t> bytes = text == "0" ? 0 : parse_bytes(text);
+  if (!bytes) mistake("reshard", "'" + text + "' is no size of a change of layout; write bytes, or 64K, or 1M");
+  return static_cast<int64_t>(*bytes);
+}
+
 }  // namespace
 
 void MemoryOption::declare(CLI::App& app, const char* help) {
@@ -143,9 +149,13 @@ void PlanOptions::declare(CLI::App& app) {
       "--bucket-bytes", bucket_bytes,
       "small collectives of one kind and group start as one, up to so many bytes (64K, 1M) together; 0: each "
       "alone. By default, what the topology's links carry in four times their latency; 256K without it");
+  app.add_option(
+      "--max-reshard-bytes", max_reshard_bytes,
+      "refuse a plan in which a change of layout makes a rank receive more than so many bytes (64K, 1M), and "
+      "name the tensor, what needs it, and both layouts");
   app.add_option("--plan", plan_path,
                  "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-                 "bucket_bytes, shapes, "
+                 "bucket_bytes, max_reshard_bytes, shapes, "
                  "dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype,
@@ -171,6 +181,7 @@ Plan PlanOptions::plan() const {
   plan.keep_gathered = keep_gathered;
   plan.recompute = recompute;
   if (!bucket_bytes.empty()) plan.bucket_bytes = parse_bucket(bucket_bytes);
+  if (!max_reshard_bytes.empty()) plan.max_reshard_bytes = parse_reshard(max_reshard_bytes);
   plan.shapes = parse_shapes(shapes);
   plan.mesh = mesh_text;
   if (!dtype.empty()) plan.dtype = Plan::dtype_named(dtype, "--dtype");
@@ -209,7 +220,7 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
          !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
-         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
+         !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -218,7 +229,7 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
                 path +
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
                     "out --mesh, --topology, --preset, --annotate, --place, --state, --store, --keep-gathered, "
-                    "--recompute, --bucket-bytes, --plan, "
+                    "--recompute, --bucket-bytes, --max-reshard-bytes, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
                     "model itself");
@@ -226,13 +237,12 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
   if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !states.empty() ||
-      !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() || !plan_path.empty() ||
-      !dtype.empty())
-    mistake(
-        "join",
-        path +
-            " is split already, so that its layouts are fixed; leave out --topology, --preset, "
-            "--annotate, --place, --state, --store, --keep-gathered, --recompute, --bucket-bytes, --plan and --dtype");
+      !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
+      !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty())
+    mistake("join", path +
+                        " is split already, so that its layouts are fixed; leave out --topology, --preset, "
+                        "--annotate, --place, --state, --store, --keep-gathered, --recompute, --bucket-bytes, "
+                        "--max-reshard-bytes, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {

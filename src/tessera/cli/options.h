@@ -33,7 +33,7 @@ struct MemoryOption {
   std::string text;
 };
 
-/// --mesh, --topology, --preset, --annotate, --place, --state, --store, --recompute, --bucket-bytes, --plan, --shapes,
+/// --mesh, --topology, --preset, --annotate, --place, --state, --store, --recompute, --bucket-bytes, --max-reshard-bytes, --plan, --shapes,
 /// --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
@@ -56,7 +56,7 @@ struct PlanOptions {
 
   std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
-  std::string recompute, bucket_bytes;
+  std::string recompute, bucket_bytes, max_reshard_bytes;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.
