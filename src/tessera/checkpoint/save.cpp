@@ -160,7 +160,7 @@ RankFile::~RankFile() {
   std::error_code ignored;  // a destructor can do no more
   fs::remove(partial_ / file_, ignored);
   fs::remove(partial_ / table_, ignored);
-  fs::remove(partial_, ignored);  // if no other rank has files there
+  // The folder stays, for another rank may be about to open its file there; discard() removes it.
 }
 
 void RankFile::write(const void* data, size_t bytes) {
