@@ -24,6 +24,8 @@ struct CheckFinding {
   ///   meaning    a written program computes what it was proved to compute when it was written
   ///   output     all ranks that give the same part of an output have equal data there
   ///   type       a node's result has the stated type
+  ///   device     a model's device annotations fit the model and themselves
+  ///   operator   an operator can compute with operands that lie as its device annotations say
   std::string rule;
   std::string message;  ///< names ranks, nodes, and what clashes
 
@@ -50,6 +52,11 @@ struct CheckReport {
 /// give the same part of an output, or keep the same part of a state, have equal data there. Whatever follows a clash
 /// means little, so the report has only one clash; if that is a cycle, the shortest.
 CheckReport check_program(const Program& program);
+
+/// What is wrong with a model's device annotations for a configuration ("": for all): statements that contradict
+/// themselves or the model, wherever they are; if there are none, operators that cannot be so split. Ranks in findings
+/// are 0.
+std::vector<CheckFinding> check_annotations(const Model& model, const std::string& configuration = "");
 
 /// The model files of a written program that have changed since, relative to its folder.
 std::vector<std::string> changed_models(const std::filesystem::path& folder);

@@ -69,6 +69,22 @@ class Model {
   /// "tessera.annotation". Throws a user error for a plan that cannot be followed, or a path that cannot be written.
   void write_annotated(const std::filesystem::path& path, const struct Plan& plan) const;
 
+  /// The device configurations for which the file says how it is split: ONNX's multi-device annotations (IR version
+  /// 11). See docs/annotations.md.
+  std::vector<std::string> configurations() const;
+  /// This model as its annotations for a configuration say. Throws a user error that names the first fault in them.
+  struct ConfiguredModel configured(const std::string& configuration) const;
+  /// This model with what the plan makes of it over the mesh as annotations for a configuration, in place of what it
+  /// says for that: how each node that compilation leaves under its results' names takes its operands and gives its
+  /// results. Device i is rank i. Throws a user error for a plan that cannot be followed.
+  Model annotated(const Mesh& mesh, const struct Plan& plan, const std::string& configuration) const;
+  /// This model with what follows from its annotations for a configuration as further annotations for it, so that every
+  /// operand and result which carries data has one. Throws as configured() and compile() do.
+  Model completed(const std::string& configuration) const;
+  /// Writes the model; its larger weights go into a file beside it. Throws a user error for a path that cannot be
+  /// written.
+  void write(const std::filesystem::path& path) const;
+
   /// This model with states that change from run to run. "w=next.w": the initializer w takes the value of the output
   /// next.w after each run, and next.w is an output no longer. "*=next.*" pairs all initializers with outputs of such
   /// names, '*' being the same text in both; those without a partner stay as they are. "w*", without "=": another
@@ -102,6 +118,8 @@ struct Plan {
     /// that stay whole; tensors with fewer dimensions than the other entries are left alone. See tessera run --help.
     std::string text;
     std::string by = "annotation";  ///< who said so, for explain and messages
+    /// Counts for nothing if the tensor carries no data, as one that only sizes are computed from; else a user error.
+    bool optional = false;
   };
   std::vector<Annotation> annotations;
   /// "NAME=pp:1": the nodes of that name, that make a tensor of that name, or that come from a module of that name (as
@@ -127,8 +145,8 @@ struct Plan {
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB if nothing is known.
   std::optional<int64_t> bucket_bytes;
-  /// A change of layout in which a rank receives more bytes than this, at the sizes that choices assume, is a user error
-  /// that names the tensor, what needs it, both layouts, the steps and the bytes. By default, none is too large.
+  /// A change of layout in which a rank receives more bytes than this, at the sizes that choices assume, is a user
+  /// error that names the tensor, what needs it, both layouts, the steps and the bytes. By default, none is too large.
   std::optional<int64_t> max_reshard_bytes;
 
   /// Sizes that choices by cost assume; correctness does not depend on them.
@@ -142,8 +160,8 @@ struct Plan {
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
   /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
-  /// "full", "bucket_bytes": 65536, "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a user
-  /// error naming `source` for anything else.
+  /// "full", "bucket_bytes": 65536, "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a
+  /// user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16".
@@ -152,6 +170,16 @@ struct Plan {
   /// This plan, completed by a weaker one: its annotations and places come after ours, the rest where we say nothing.
   /// Throws a user error if our mesh is not one that the weaker plan leaves open.
   Plan over(const Plan& weaker) const;
+};
+
+/// A model as its annotations for a device configuration say: compile(model, Mesh::parse(plan.mesh), plan).
+struct ConfiguredModel {
+  /// The model without annotations. Where a node wants an operand in another layout than others do, or a result at
+  /// another place than it runs, an Identity node stands between.
+  Model model;
+  Plan plan;                          ///< mesh, annotations and places
+  std::vector<int64_t> devices;       ///< of the configuration, by rank
+  std::vector<std::string> warnings;  ///< what is done otherwise than the annotations say
 };
 
 /// Communication of one step of a program, in order of first use.
@@ -376,7 +404,7 @@ struct SessionOptions {
   /// the other sees. Runs of the two take turns. Null: the session has its own.
   const class Session* share_states = nullptr;
   bool checkpoints = false;  ///< peak and limit count the copies of states that Checkpoints writes (training.h)
-  bool overlap = true;  ///< run what does not depend on a communication while it is under way
+  bool overlap = true;       ///< run what does not depend on a communication while it is under way
   /// Communications that a rank starts before it needs their results, at most. A stored state (Plan::storage) is so
   /// fetched that many uses ahead; its gathered form is let go of after the use.
   int prefetch = 4;

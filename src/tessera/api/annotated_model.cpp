@@ -3,7 +3,6 @@
 #include "tessera/compiler/compile.h"
 #include "tessera/compiler/open_mesh.h"
 #include "tessera/ir/glob.h"
-#include "tessera/onnx/export.h"
 #include "tessera/onnx/metadata.h"
 
 namespace tessera {
@@ -26,10 +25,6 @@ void Model::write_annotated(const std::filesystem::path& path, const Plan& plan)
   for (const Plan::Annotation& place : plan.places)
     places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   compile(*this, compiler::close_sizes(plan.mesh, compiler::size_with_places(plan.mesh, places)), plan);
-  for (const auto& value : impl_->model.graph->values())
-    if (value->changing)
-      fail("write", "the state '{}' changes, which a model's file cannot say; say it in the plan (Plan::states)",
-           value->name);
   OnnxModel annotated = impl_->model.clone();
   set_metadata(annotated, kPlanKey, plan.to_json());
   for (auto entry = plan.annotations.rbegin(); entry != plan.annotations.rend(); ++entry) {  // the first one wins
@@ -37,10 +32,9 @@ void Model::write_annotated(const std::filesystem::path& path, const Plan& plan)
     for (const auto& value : annotated.graph->values())
       if (glob_matches(request.pattern, value->name)) set_metadata(*value, kAnnotationKey, request.sharding);
   }
-  constexpr size_t kInline = 1024;
-  ExportOptions options;
-  options.external_threshold = kInline;
-  export_model(annotated, path, options);
+  auto impl = std::make_shared<Impl>();
+  impl->model = std::move(annotated);
+  Model(std::move(impl)).write(path);
 }
 
 }  // namespace v1

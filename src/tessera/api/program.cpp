@@ -45,8 +45,10 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   compiler::CompileOptions asked;
   asked.mesh = mesh;
   asked.presets = plan.presets;
-  for (const Plan::Annotation& annotation : plan.annotations)
+  for (const Plan::Annotation& annotation : plan.annotations) {
     asked.annotations.push_back(compiler::AnnotationRequest::parse(annotation.text, annotation.by));
+    asked.annotations.back().optional = annotation.optional;
+  }
   for (const Plan::Annotation& place : plan.places)
     asked.places.push_back(compiler::PlaceRequest::parse(place.text, place.by));
   for (const Plan::Annotation& store : plan.storage)

@@ -22,16 +22,29 @@ class Check : public Command {
   int run(Console& console) override {
     if (accept_ && !Program::is_written(path_))
       fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is none; leave it out", path_);
-    Program program = load(console);
-    CheckReport report = [&] {
-      Progress progress(console, "checking");
-      return accept_ ? accept_changed_models(path_) : check_program(program);
-    }();
-    if (console.json)
-      emit(console, program, report);
-    else
-      print(console, program, report);
-    return report.good() ? kGood : kNo;
+    const std::vector<std::string> configurations = configurations_asked();
+    if (!configurations.empty()) {
+      const std::vector<CheckFinding> faults = [&] {
+        Progress progress(console, "checking annotations");
+        return check_annotations(Model::load(path_), plan_.configuration);
+      }();
+      if (!faults.empty()) return refuse(console, faults);
+    }
+    if (configurations.size() < 2) {
+      const auto [json, good] = look_at(console);
+      if (console.json) console.emit(json);
+      return good ? kGood : kNo;
+    }
+    bool all_good = true;
+    Json reports = Json::object();
+    for (const std::string& configuration : configurations) {
+      plan_.configuration = configuration;
+      const auto [json, good] = look_at(console);
+      reports[configuration] = json;
+      all_good = all_good && good;
+    }
+    if (console.json) console.emit({{"good", all_good}, {"configurations", reports}});
+    return all_good ? kGood : kNo;
   }
 
  private:
@@ -47,8 +60,35 @@ class Check : public Command {
       split_ = true;
       return *program;
     }
-    Plan plan = plan_.plan(models.front());
-    return compile(models.front(), plan_.mesh(plan), plan);
+    Model model = models.front();
+    Plan plan = plan_.plan(model, console);
+    return compile(model, plan_.mesh(plan), plan);
+  }
+
+  // The device configurations whose annotations are to be checked and followed.
+  std::vector<std::string> configurations_asked() const {
+    if (Program::is_written(path_) || !plan_.plan().mesh.empty()) return {};
+    const std::vector<Model> models = load_models(path_);
+    if (models.size() > 1 || !models.front().plan().mesh.empty()) return {};
+    return plan_.configuration.empty() ? models.front().configurations() : std::vector{plan_.configuration};
+  }
+
+  static int refuse(const Console& console, const std::vector<CheckFinding>& faults) {
+    if (console.json) console.emit({{"good", false}, {"findings", findings_json(faults)}});
+    for (const CheckFinding& fault : faults) console.say(fault.rule + ": " + fault.message);
+    console.say("WRONG");
+    return kNo;
+  }
+
+  // Proves one program.
+  std::pair<Json, bool> look_at(const Console& console) {
+    const Program program = load(console);
+    const CheckReport report = [&] {
+      Progress progress(console, "checking");
+      return accept_ ? accept_changed_models(path_) : check_program(program);
+    }();
+    print(console, program, report);
+    return {json(program, report), report.good()};
   }
 
   void print(const Console& console, const Program& program, const CheckReport& report) const {
@@ -74,21 +114,25 @@ class Check : public Command {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   }
 
-  void emit(const Console& console, const Program& program, const CheckReport& report) const {
+  static Json findings_json(const std::vector<CheckFinding>& all) {
     Json findings = Json::array();
-    for (const CheckFinding& finding : report.findings) {
+    for (const CheckFinding& finding : all) {
       Json places = Json::array();
       for (const CheckFinding::Place& place : finding.places)
         places.push_back({{"rank", place.rank}, {"node", place.node.empty() ? Json() : Json(place.node)}});
       findings.push_back({{"rule", finding.rule}, {"message", finding.message}, {"places", places}});
     }
-    console.emit({{"good", report.good()},
-                  {"mesh", mesh_json(program.mesh())},
-                  {"models", report.models},
-                  {"communications", report.communications},
-                  {"changed", changed_},
-                  {"accepted", accept_ && report.good()},
-                  {"findings", findings}});
+    return findings;
+  }
+
+  Json json(const Program& program, const CheckReport& report) const {
+    return {{"good", report.good()},
+            {"mesh", mesh_json(program.mesh())},
+            {"models", report.models},
+            {"communications", report.communications},
+            {"changed", changed_},
+            {"accepted", accept_ && report.good()},
+            {"findings", findings_json(report.findings)}};
   }
 
   std::string path_;

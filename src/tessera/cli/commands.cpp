@@ -8,6 +8,8 @@ const std::vector<CommandEntry>& commands() {
       {"run", "run a model, or a written program, over a mesh of ranks", make_run},
       {"train", "train a model over a mesh of ranks: loss, gradients and optimizer in one step", make_train},
       {"shard", "split a model over a mesh and write the program, or print the plan", make_shard},
+      {"annotate", "write a plan into a model, as ONNX's device annotations", make_annotate},
+      {"infer", "complete a model's device annotations", make_infer},
       {"check", "prove that the ranks' programs fit together, without running them", make_check},
       {"verify", "compare N ranks with one device, with expected outputs, or with ONNX Runtime", make_verify},
       {"bench", "time a model over a mesh: latency, operators, communication, the floor; or collectives alone",

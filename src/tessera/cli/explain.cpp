@@ -14,7 +14,7 @@ class Explain : public Command {
 
   int run(Console& console) override {
     Model model = Model::load(model_);
-    Plan plan = plan_.plan(model);
+    Plan plan = plan_.plan(model, console);
     Program program = compile(model, plan_.mesh(plan), plan, {{tensor_}, nullptr, plan_.topology()});
     Explanation found = program.explain(tensor_);
     if (console.json)

@@ -106,6 +106,10 @@ void PlanOptions::declare(CLI::App& app) {
   app.add_option(
       "--mesh", mesh_text,
       "named axes of devices, as dp=2,tp=4; without it, one rank; tessera shard may leave sizes open, as tp=?");
+  app.add_option(
+      "--configuration", configuration,
+      "follow the model's device annotations (IR version 11) for this configuration of its file, in place of "
+      "a mesh; without a mesh, those for its only configuration are followed");
   app.add_option("--topology", topology_path,
                  "JSON file that names the links of the mesh's axes, as tessera bench comm writes it");
   app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info");
@@ -188,6 +192,40 @@ Plan PlanOptions::plan() const {
   return plan_path.empty() ? plan : plan.over(Plan::from_json(read_text("plan", plan_path), plan_path));
 }
 
+Plan PlanOptions::plan(Model& model, const Console& console) const {
+  const Plan own = plan();
+  Plan carried = model.plan();
+  const std::vector<std::string> names = model.configurations();
+  if (!configuration.empty() && !own.mesh.empty())
+    mistake("devices", "--configuration says on which devices the model runs, and so does the mesh " + own.mesh +
+                           "; leave out one of the two");
+  const bool placed = !own.mesh.empty() || !carried.mesh.empty();
+  if (configuration.empty() && (names.empty() || placed)) return own.over(carried);
+  if (configuration.empty() && names.size() > 1)
+    mistake("devices", model.path().string() + " has several device configurations, " + joined(names) +
+                           "; name one with --configuration, or give a --mesh to follow none");
+  const std::string& name = configuration.empty() ? names.front() : configuration;
+  const ConfiguredModel followed = model.configured(name);
+  if (followed.plan.annotations.empty() && followed.plan.places.empty() && followed.devices.size() > 1) {
+    console.warn("no node of " + model.path().string() + " says how it runs on the devices of '" + name +
+                 "', so that it runs on one rank; give a --mesh to split it otherwise");
+    return own.over(carried);
+  }
+  std::vector<std::string> devices;
+  bool in_order = true;
+  for (int64_t device : followed.devices) {
+    in_order = in_order && device == static_cast<int64_t>(devices.size());
+    devices.push_back(std::to_string(device));
+  }
+  console.note("note: device configuration '" + name + "', mesh " +
+               cli::mesh_text(followed.plan.mesh.empty() ? Mesh() : Mesh::parse(followed.plan.mesh)) +
+               (in_order ? "" : "; its ranks are the devices " + joined(devices)));
+  for (const std::string& warning : followed.warnings) console.warn(warning);
+  model = followed.model;
+  carried.mesh.clear();
+  return own.over(followed.plan).over(carried);
+}
+
 Mesh PlanOptions::mesh(const Plan& plan) const {
   return plan.mesh.empty() ? Mesh() : Mesh::parse(plan.mesh);
 }
@@ -218,9 +256,10 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 }
 
 bool PlanOptions::any() const {
-  return !mesh_text.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
-         !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
-         !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
+  return !mesh_text.empty() || !configuration.empty() || !topology_path.empty() || !preset.empty() ||
+         !annotations.empty() || !places.empty() || !states.empty() || !storage.empty() || !keep_gathered.empty() ||
+         !recompute.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() || !plan_path.empty() ||
+         !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -228,7 +267,8 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
     throw Error(ErrorKind::user, "run",
                 path +
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
-                    "out --mesh, --topology, --preset, --annotate, --place, --state, --store, --keep-gathered, "
+                    "out --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, "
+                    "--keep-gathered, "
                     "--recompute, --bucket-bytes, --max-reshard-bytes, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
@@ -236,13 +276,14 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 }
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
-  if (!topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() || !states.empty() ||
-      !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
+  if (!configuration.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
+      !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
       !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty())
-    mistake("join", path +
-                        " is split already, so that its layouts are fixed; leave out --topology, --preset, "
-                        "--annotate, --place, --state, --store, --keep-gathered, --recompute, --bucket-bytes, "
-                        "--max-reshard-bytes, --plan and --dtype");
+    mistake("join",
+            path +
+                " is split already, so that its layouts are fixed; leave out --configuration, --topology, --preset, "
+                "--annotate, --place, --state, --store, --keep-gathered, --recompute, --bucket-bytes, "
+                "--max-reshard-bytes, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {
@@ -449,7 +490,7 @@ Loaded load_program(const std::string& path, const PlanOptions& plan, const Inpu
     if (!inputs.from_file()) arrays = inputs.given_for_written(*program);
     return {*program, arrays, std::nullopt, {}, read + milliseconds_since(start)};
   }
-  Plan wanted = plan.plan(models.front());
+  Plan wanted = plan.plan(models.front(), console);
   const Model stepped = with_states(models.front(), wanted);
   const Model asked = fetched.empty() ? stepped : stepped.with_outputs(fetched);
   if (check) check(asked);

@@ -33,7 +33,8 @@ struct MemoryOption {
   std::string text;
 };
 
-/// --mesh, --topology, --preset, --annotate, --place, --state, --store, --recompute, --bucket-bytes, --max-reshard-bytes, --plan, --shapes,
+/// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --bucket-bytes,
+/// --max-reshard-bytes, --plan, --shapes,
 /// --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
@@ -41,8 +42,10 @@ struct PlanOptions {
   void declare_own(CLI::App& app);
   /// What the user said, completed by the plan file.
   Plan plan() const;
-  /// The same, completed by the plan that the model carries.
-  Plan plan(const Model& model) const { return plan().over(model.plan()); }
+  /// The same, completed by what the model says: the plan that it carries or, if nobody names a mesh, its annotations
+  /// for a device configuration. Then `model` becomes one that can follow these. Throws a user error if it is not clear
+  /// for which configuration.
+  Plan plan(Model& model, const Console& console) const;
   Mesh mesh(const Plan& plan) const;
   /// What the file says of the mesh's links; empty without one.
   Topology topology() const;
@@ -54,7 +57,7 @@ struct PlanOptions {
   /// The same, of models that are split already: a mesh and sizes may be given.
   void refuse_for_split(const std::string& path) const;
 
-  std::string mesh_text, topology_path, preset, plan_path, shapes, dtype;
+  std::string mesh_text, configuration, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
   std::string recompute, bucket_bytes, max_reshard_bytes;
 };

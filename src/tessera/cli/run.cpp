@@ -170,13 +170,13 @@ class Run : public Command {
 
  private:
   // A model whose shapes depend on what it computes.
-  int run_in_parts(const Model& whole, const Console& console) {
+  int run_in_parts(Model whole, const Console& console) {
     if (dump_.observer(console) || !loaded_states_.empty() || !saved_states_.empty())
       throw Error(ErrorKind::user, "run",
                   "the shapes of " + model_ +
                       " depend on what it computes, so that it is compiled in parts while it runs; leave out --dump, "
                       "--load-states and --save-states");
-    const Plan plan = plan_.plan(whole);
+    const Plan plan = plan_.plan(whole, console);
     const Model model = fetched_.empty() ? whole : whole.with_outputs(fetched_);
     const std::vector<TensorInfo> ports = model.inputs();
     Tensors arrays = inputs_.given(ports);

@@ -37,8 +37,8 @@ class Train : public Command {
                                       &options_.save_average, &options_.emit})
         if (!path->empty()) require_writable(*path);
 
-    const Model model = Model::load(model_);
-    Plan plan = plan_.plan(model);
+    Model model = Model::load(model_);
+    Plan plan = plan_.plan(model, console);
     if (!plan.states.empty())
       wrong_training(
           "the plan pairs the states of a step ('states'), which tessera train makes itself; leave them out");

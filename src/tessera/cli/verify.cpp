@@ -43,8 +43,8 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify", "--expected belongs to certain inputs; give them with --inputs");
     if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
-    const Model whole = Model::load(model_);
-    Plan plan = plan_.plan(whole);
+    Model whole = Model::load(model_);
+    Plan plan = plan_.plan(whole, console);
     const Model stepped = with_states(whole, plan);
     const Model asked = outputs_.empty() ? stepped : stepped.with_outputs(outputs_);
     Mesh mesh = plan_.mesh(plan);

@@ -177,9 +177,10 @@ class Compiler {
   void note_device_annotations() {
     FileFacts facts = file_facts(read_);
     if (facts.annotated_nodes == 0) return;
-    result_.warnings.push_back(
-        fmt::format("the file's device configurations ({} nodes) are not applied; presets and annotations decide",
-                    facts.annotated_nodes));
+    result_.warnings.push_back(fmt::format(
+        "the file's device configurations ({} nodes) are not applied, since a mesh is given; leave it out to "
+        "follow them",
+        facts.annotated_nodes));
   }
 
   // The rewritten model, each tensor with the layout that it got; of a source, that of its first use.
@@ -275,7 +276,7 @@ class Compiler {
         const Value* value = graph().find(name);
         bool exact = request.pattern == name;
         if (!value || !value->has_shape() || value->kind == ValueKind::expression) {
-          if (exact)
+          if (exact && !request.optional)
             fail("annotate",
                  "'{}' takes part in shape computation only, or nothing needs it, so that it has no layout; annotate a "
                  "tensor that carries data",
@@ -295,7 +296,7 @@ class Compiler {
                bits_of(value->dtype()));
         annotations.push_back({value, std::move(sharding), request.by});
       }
-      if (annotations.size() == before)
+      if (annotations.size() == before && !request.optional)
         fail("annotate",
              "'{}' matches {} tensors, but none with {} dimensions{}, as '{}' has entries{}; write one entry per "
              "dimension",

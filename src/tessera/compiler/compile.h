@@ -15,9 +15,10 @@ namespace tessera::compiler {
 
 /// "NAME=[-, tp]": an order about every value whose name matches.
 struct AnnotationRequest {
-  std::string pattern;   ///< `*` matches any characters
-  std::string sharding;  ///< an entry per dimension; "..." stands for any number of whole ones
-  std::string by;        ///< "annotation", "plan file"
+  std::string pattern;    ///< `*` matches any characters
+  std::string sharding;   ///< an entry per dimension; "..." stands for any number of whole ones
+  std::string by;         ///< "annotation", "plan file"
+  bool optional = false;  ///< counts for nothing if its tensor has no layout, or none that rewriting leaves
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by, std::string_view stage = "annotate");

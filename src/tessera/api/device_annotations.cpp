@@ -1,0 +1,125 @@
+
+#include "tessera/onnx/device_annotations.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/check.h"
+#include "tessera/compiler/device_plan.h"
+#include "tessera/compiler/write_devices.h"
+#include "tessera/onnx/export.h"
+#include "tessera/onnx/metadata.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+Model model_like(const Model::Impl& other, OnnxModel changed) {
+  auto impl = std::make_shared<Model::Impl>();
+  impl->path = other.path;
+  impl->files = other.files;
+  impl->model = std::move(changed);
+  return Model(std::move(impl));
+}
+
+// Takes the model out of the plan.
+ConfiguredModel configured_by(const Model::Impl& impl, compiler::DevicePlan& followed) {
+  ConfiguredModel configured;
+  configured.plan.mesh = followed.mesh.str();
+  for (const compiler::AnnotationRequest& request : followed.annotations)
+    configured.plan.annotations.push_back({request.pattern + "=" + request.sharding, request.by, request.optional});
+  for (const compiler::PlaceRequest& request : followed.places)
+    configured.plan.places.push_back({request.pattern + "=" + request.place, request.by});
+  configured.devices = followed.devices;
+  configured.warnings = followed.warnings;
+  configured.model = model_like(impl, std::move(followed.model));
+  return configured;
+}
+
+// The results of nodes by name.
+std::vector<std::string> results_of(const OnnxModel& model) {
+  std::vector<std::string> names;
+  for (const Value* value : model.graph->values_of(ValueKind::result)) names.push_back(value->name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> Model::configurations() const {
+  std::vector<std::string> names;
+  for (const DeviceConfiguration& configuration : device_configurations(impl_->model))
+    names.push_back(configuration.name);
+  return names;
+}
+
+ConfiguredModel Model::configured(const std::string& configuration) const {
+  compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration);
+  return configured_by(*impl_, followed);
+}
+
+Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& configuration) const {
+  if (configuration.empty()) fail("devices", "a device configuration needs a name; give one");
+  const Program program = compile(*this, mesh, plan);
+  OnnxModel model = impl_->model.clone();
+  std::vector<DeviceConfiguration> configurations = device_configurations(model);
+  std::erase_if(configurations, [&](const DeviceConfiguration& known) { return known.name == configuration; });
+  configurations.push_back({configuration, mesh.size(), {}});
+  set_device_configurations(model, configurations);
+  for (const auto& node : model.graph->nodes()) {
+    std::vector<NodeDevices> said = device_annotations(*node);
+    if (std::erase_if(said, [&](const NodeDevices& entry) { return entry.configuration == configuration; }) > 0)
+      set_device_annotations(*node, said);
+  }
+  std::vector<int64_t> devices(static_cast<size_t>(mesh.size()));
+  std::iota(devices.begin(), devices.end(), 0);
+  compiler::write_devices(model, *program.impl().compiled, devices, configuration);
+  set_metadata(model, compiler::mesh_key(configuration), mesh.str());
+  return model_like(*impl_, std::move(model));
+}
+
+Model Model::completed(const std::string& configuration) const {
+  compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration);
+  CompileOptions options;
+  options.keep = results_of(followed.model);  // nothing vanishes into an operator of ours
+  const ConfiguredModel configured = configured_by(*impl_, followed);
+  const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan, options);
+  OnnxModel model = impl_->model.clone();
+  compiler::write_devices(model, *program.impl().compiled, configured.devices, configuration, followed.copies);
+  return model_like(*impl_, std::move(model));
+}
+
+void Model::write(const std::filesystem::path& path) const {
+  for (const auto& value : impl_->model.graph->values())
+    if (value->changing)
+      fail("write", "the state '{}' changes, which a model's file cannot say; say it in the plan (Plan::states)",
+           value->name);
+  constexpr size_t kInline = 1024;
+  ExportOptions options;
+  options.external_threshold = kInline;
+  export_model(impl_->model, path, options);
+}
+
+std::vector<CheckFinding> check_annotations(const Model& model, const std::string& configuration) {
+  std::vector<CheckFinding> findings;
+  auto add = [&](const std::string& rule, const std::vector<compiler::DeviceFault>& faults) {
+    for (const compiler::DeviceFault& fault : faults) {
+      findings.push_back({rule, fault.message, {}});
+      if (!fault.node.empty()) findings.back().places.push_back({0, fault.node});
+    }
+  };
+  add("device", compiler::device_faults(model.impl().model, configuration));
+  if (!findings.empty()) return findings;
+  for (const std::string& name : model.configurations()) {
+    if (!configuration.empty() && name != configuration) continue;
+    compiler::DevicePlan followed = compiler::device_plan(model.impl().model, name);
+    const ConfiguredModel configured = configured_by(model.impl(), followed);
+    const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+    add("operator", compiler::operator_faults(*program.impl().compiled, followed, name));
+  }
+  return findings;
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,95 @@
+#include "tessera/cli/command.h"
+#include "tessera/cli/options.h"
+#include "tessera/cli/progress.h"
+
+namespace tessera::cli {
+namespace {
+
+// Both write a model with more device annotations than it had.
+void say_written(const Console& console, const Model& model, const std::string& configuration,
+                 const std::string& path) {
+  if (console.json)
+    console.emit({{"model", model.path().string()}, {"configuration", configuration}, {"written", path}});
+  else
+    console.note("wrote " + path + ", annotated for the device configuration '" + configuration + "'");
+}
+
+class Annotate : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file")->required();
+    plan_.declare(app);
+    app.add_option("-o,--output", output_, "the ONNX file to write")->required();
+    app.add_option("--name", name_, "of the device configuration; annotations that the model has for it are replaced")
+        ->capture_default_str();
+  }
+
+  int run(Console& console) override {
+    if (!plan_.configuration.empty())
+      throw Error(
+          ErrorKind::user, "devices",
+          "tessera annotate writes annotations and follows none; leave out --configuration, or complete those of "
+          "the model with tessera infer");
+    const Model model = Model::load(model_);
+    const Plan plan = plan_.plan().over(model.plan());
+    if (plan.mesh.empty())
+      throw Error(ErrorKind::user, "devices", "no mesh to annotate the model for; give one, as --mesh dp=2,tp=2");
+    if (plan.mesh.find('?') != std::string::npos)
+      throw Error(ErrorKind::user, "devices",
+                  "the mesh " + plan.mesh +
+                      " is open, but annotations list devices; give all sizes, or write the plan itself into the model "
+                      "with tessera shard");
+    {
+      Progress progress(console, "annotating");
+      model.annotated(plan_.mesh(plan), plan, name_).write(output_);
+    }
+    say_written(console, model, name_, output_);
+    return kGood;
+  }
+
+ private:
+  std::string model_, output_, name_ = "tessera";
+  PlanOptions plan_;
+};
+
+class Infer : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("model", model_, "an ONNX file with device annotations")->required();
+    app.add_option("-o,--output", output_, "the ONNX file to write")->required();
+    app.add_option("--configuration", configuration_, "of the file, for which annotations are completed; else all");
+  }
+
+  int run(Console& console) override {
+    Model model = Model::load(model_);
+    std::vector<std::string> names = model.configurations();
+    if (!configuration_.empty()) names = {configuration_};
+    if (names.empty())
+      throw Error(ErrorKind::user, "devices",
+                  model_ +
+                      " has no device configuration, so that there is nothing to complete; tessera annotate "
+                      "writes annotations");
+    {
+      Progress progress(console, "completing");
+      for (const std::string& name : names) model = model.completed(name);
+      model.write(output_);
+    }
+    say_written(console, model, joined(names), output_);
+    return kGood;
+  }
+
+ private:
+  std::string model_, output_, configuration_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_annotate() {
+  return std::make_unique<Annotate>();
+}
+
+std::unique_ptr<Command> make_infer() {
+  return std::make_unique<Infer>();
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,543 @@
+#include "tessera/compiler/device_plan.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/compiler/places.h"
+#include "tessera/ir/text.h"
+#include "tessera/mesh/device_lists.h"
+#include "tessera/onnx/metadata.h"
+
+namespace tessera::compiler {
+namespace {
+
+constexpr std::string_view kStage = "devices";  // of errors
+
+// The entry of an annotation for an axis whose factors have these digits; nullopt if shards that a device holds in turn
+// are not equal, so that there is none.
+std::optional<std::string> entry_of(const ShardedAxis& axis, const std::vector<std::vector<ShardDigit>>& digits,
+                                    const Expr& extent, const Mesh& mesh) {
+  struct Piece {
+    std::optional<Expr> size;  // nullopt: whatever the others leave
+    std::vector<std::string> axes;
+  };
+  std::vector<Piece> pieces;
+  for (size_t f = 0; f < axis.factors.size(); ++f) {
+    std::optional<Expr> size;
+    if (axis.factors.size() == 1)
+      size = extent;
+    else if (axis.factors[f].size)
+      size = Expr(*axis.factors[f].size);
+    std::vector<ShardDigit> run = digits[f];
+    while (!run.empty() && !run.back().axis) run.pop_back();  // neighbours on one device are one shard
+    const size_t first = pieces.size();
+    int64_t before = 1;  // shards of the pieces of this factor, without its last
+    for (size_t i = 0; i < run.size(); ++i) {
+      if (pieces.size() == first || run[i].axis.has_value() != run[i - 1].axis.has_value()) {
+        if (pieces.size() > first) before *= *pieces.back().size->constant();
+        pieces.push_back({Expr(1), {}});
+      }
+      pieces.back().size = *pieces.back().size * Expr(run[i].size);
+      if (run[i].axis) pieces.back().axes.push_back(run[i].axis->str(mesh));
+    }
+    if (pieces.size() == first) pieces.push_back({size, {}});
+    if (size && pieces.size() > first) {
+      pieces.back().size = Expr::exact_divide(*size, Expr(before));
+      if (!pieces.back().size && before > 1) return std::nullopt;
+    }
+    if (!size) pieces.back().size.reset();
+  }
+  if (std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.axes.empty(); })) return "-";
+  std::vector<std::string> texts;
+  for (const Piece& piece : pieces) {
+    std::string text = piece.size && piece.size->is_constant() && pieces.size() > 1 ? piece.size->str() : "";
+    if (!piece.axes.empty()) text += fmt::format("{{{}}}", fmt::join(piece.axes, ","));
+    texts.push_back(text);
+  }
+  return fmt::format("{}", fmt::join(texts, "*"));
+}
+
+// As many shards of each factor as the list says, over axes of the mesh that have as many devices; else none.
+ListedLayout nearest(const DeviceList& list, const Mesh& mesh) {
+  ListedLayout layout;
+  std::vector<bool> used(mesh.axes().size(), false);
+  for (int64_t count : list.counts) {
+    layout.factors.emplace_back();
+    for (size_t first = 0; first < used.size() && count > 1 && layout.factors.back().empty(); ++first) {
+      int64_t product = 1;
+      size_t end = first;
+      while (end < used.size() && !used[end] && product < count) product *= mesh.axes()[end++].size;
+      if (product != count) continue;
+      for (size_t a = first; a < end; ++a) {
+        used[a] = true;
+        layout.factors.back().push_back({mesh.axes()[a].size, AxisRef::whole(mesh.axes()[a])});
+      }
+    }
+  }
+  return layout;
+}
+
+// What a node wants of an operand or result.
+struct Form {
+  std::string layout;          // as annotations are written; "": the tensor has none
+  std::vector<AxisRef> axes;   // that split it
+  std::vector<PlacedAxis> at;  // where its holders are
+};
+
+bool conflicts(const std::vector<PlacedAxis>& place, const std::vector<AxisRef>& axes) {
+  return std::any_of(axes.begin(), axes.end(),
+                     [&](const AxisRef& axis) { return axis.size > 1 && spmd::overlaps(place, axis); });
+}
+
+bool same_place(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b) {
+  return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const PlacedAxis& entry) {
+           return std::find(b.begin(), b.end(), entry) != b.end();
+         });
+}
+
+// Where the holders of both are; if there is no such place, the second.
+std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vector<PlacedAxis>& b) {
+  for (const PlacedAxis& entry : b) {
+    const auto clash = std::find_if(a.begin(), a.end(), [&](const PlacedAxis& other) {
+      return other.axis.overlaps(entry.axis) && !(other == entry);
+    });
+    if (clash != a.end()) return b;
+    if (std::find(a.begin(), a.end(), entry) == a.end()) a.push_back(entry);
+  }
+  return a;
+}
+
+class Follower {
+ public:
+  Follower(const OnnxModel& model, DeviceConfiguration configuration)
+      : configuration_(std::move(configuration)), by_(fmt::format("device configuration '{}'", configuration_.name)) {
+    plan_.model = model.clone();
+    for (const auto& node : graph().nodes()) nodes_.push_back(node.get());
+  }
+
+  DevicePlan run() {
+    gather();
+    find_mesh();
+    place_nodes();
+    lay_out_values();
+    request_places();
+    return std::move(plan_);
+  }
+
+ private:
+  Graph& graph() const { return *plan_.model.graph; }
+
+  template <typename... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) {
+    plan_.warnings.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  // Takes the annotations out of the nodes.
+  void gather() {
+    for (Node* node : nodes_)
+      for (NodeDevices& annotation : device_annotations(*node))
+        if (annotation.configuration == configuration_.name) said_.emplace(node, std::move(annotation));
+    defaults_.emplace(graph(), configuration_);
+    std::set<std::string> names;
+    for (const auto& [node, annotation] : said_)
+      for (const ShardingSpec& spec : annotation.specs) names.insert(spec.tensor);
+    shapes_ = shapes_of(plan_.model, names);
+    const size_t inner = strip(graph(), true) + strip_functions();
+    if (inner > 0)
+      warn("annotations in bodies of control flow and functions are not followed ({} nodes); propagation decides there",
+           inner);
+  }
+
+  // The number of annotated nodes, those of `outer` itself not counted.
+  static size_t strip(const Graph& outer, bool main) {
+    size_t inner = 0;
+    for (const auto& node : outer.nodes()) {
+      for (const Graph* region : node->regions()) inner += strip(*region, false);
+      if (device_annotations(*node).empty()) continue;
+      if (!main) ++inner;
+      set_device_annotations(*node, {});
+    }
+    return inner;
+  }
+  size_t strip_functions() {
+    size_t inner = 0;
+    for (Function& function : plan_.model.functions) inner += strip(*function.body, false);
+    return inner;
+  }
+
+  DeviceList list_of(const ShardingSpec& spec, const NodeDevices& annotation) const {
+    DeviceList list;
+    for (const ShardedAxis& axis : spec.axes)
+      for (const ShardedFactor& factor : axis.factors) list.counts.push_back(factor.shards);
+    list.holders = holders_of(spec, defaults_->of(annotation));
+    if (shards_of(spec) == 1) {  // whoever is listed has all of it
+      std::set<int64_t> all;
+      for (const auto& holders : list.holders) all.insert(holders.begin(), holders.end());
+      list.holders = {{all.begin(), all.end()}};
+    }
+    return list;
+  }
+
+  // Those of a stage hold what its nodes make.
+  static DeviceList whole_on(const std::vector<int64_t>& devices) { return {{}, {devices}}; }
+
+  void find_mesh() {
+    std::set<DeviceList> lists;
+    for (const auto& [node, annotation] : said_) {
+      for (const ShardingSpec& spec : annotation.specs) lists.insert(list_of(spec, annotation));
+      if (annotation.stage) lists.insert(whole_on(defaults_->of(annotation)));
+    }
+    std::set<int64_t> devices;
+    for (const DeviceList& list : lists)
+      for (const auto& holders : list.holders) devices.insert(holders.begin(), holders.end());
+    if (devices.empty())
+      for (int64_t device = 0; device < configuration_.num_devices; ++device) devices.insert(device);
+    std::optional<Mesh> named;
+    if (const auto text = get_metadata(plan_.model, mesh_key(configuration_.name))) named = Mesh::parse(*text);
+    const std::vector<DeviceList> all(lists.begin(), lists.end());
+    ListedMesh found = mesh_of_lists({devices.begin(), devices.end()}, all, named);
+    plan_.mesh = std::move(found.mesh);
+    plan_.devices = std::move(found.devices);
+    for (size_t i = 0; i < all.size(); ++i) layouts_.emplace(all[i], std::move(found.layouts[i]));
+  }
+
+  Form form_of(const Node& node, const NodeDevices& annotation, const ShardingSpec& spec) {
+    const DeviceList list = list_of(spec, annotation);
+    const auto& found = layouts_.at(list);
+    const ListedLayout layout = found ? *found : nearest(list, plan_.mesh);
+    Form form;
+    form.at = layout.at;
+    for (const auto& digits : layout.factors)
+      for (const ShardDigit& digit : digits)
+        if (digit.axis) form.axes.push_back(*digit.axis);
+    const auto shape = shapes_.find(spec.tensor);
+    if (shape == shapes_.end()) {
+      if (!form.axes.empty())
+        warn(
+            "{}: '{}' stays whole: only sizes are computed from it, or its shape is not known; if so, state it in the "
+            "file",
+            node.label(), spec.tensor);
+      return form;
+    }
+    std::vector<std::string> entries(shape->second.size(), "-");
+    bool exact = found.has_value();
+    size_t factor = 0;
+    for (const ShardedAxis& axis : spec.axes) {
+      const auto begin = layout.factors.begin() + static_cast<int64_t>(factor);
+      const std::vector<std::vector<ShardDigit>> digits(begin, begin + static_cast<int64_t>(axis.factors.size()));
+      factor += axis.factors.size();
+      const auto rank = static_cast<int64_t>(entries.size());
+      const auto d = static_cast<size_t>(axis.axis < 0 ? axis.axis + rank : axis.axis);
+      std::optional<std::string> entry = entry_of(axis, digits, shape->second[d], plan_.mesh);
+      if (!entry) {
+        exact = false;
+        entry = block(digits);
+      }
+      entries[d] = *entry;
+    }
+    form.layout = fmt::format("[{}]", fmt::join(entries, ", "));
+    if (!exact) {
+      std::vector<std::string> holders;
+      for (const auto& shard : list.holders) holders.push_back(fmt::format("{}", fmt::join(shard, "+")));
+      warn("{}: '{}' {} in {} shards on devices {} has no layout of its own; it lies as {} over {}", node.label(),
+           spec.tensor, to_string(shape->second), shards_of(spec), fmt::join(holders, ","), form.layout,
+           plan_.mesh.str());
+    }
+    return form;
+  }
+
+  // Blocks, where shards cannot be dealt out in turn.
+  std::string block(const std::vector<std::vector<ShardDigit>>& digits) const {
+    std::vector<std::string> axes;
+    for (const auto& run : digits)
+      for (const ShardDigit& digit : run)
+        if (digit.axis) axes.push_back(digit.axis->str(plan_.mesh));
+    return axes.empty() ? "-" : fmt::format("{{{}}}", fmt::join(axes, ","));
+  }
+
+  const Form* form(const Node* node, const Value* tensor) const {
+    const auto of_node = forms_.find(node);
+    if (of_node == forms_.end()) return nullptr;
+    const auto found = of_node->second.find(tensor->name);
+    return found == of_node->second.end() ? nullptr : &found->second;
+  }
+
+  const std::vector<PlacedAxis>& place(const Node* node) const {
+    static const std::vector<PlacedAxis> everywhere;
+    const auto found = places_.find(node);
+    return found == places_.end() ? everywhere : found->second;
+  }
+
+  void place_nodes() {
+    for (Node* node : nodes_) {
+      const auto said = said_.find(node);
+      if (said != said_.end())
+        for (const ShardingSpec& spec : said->second.specs)
+          forms_[node].emplace(spec.tensor, form_of(*node, said->second, spec));
+      places_[node] = place_for(node, said == said_.end() ? nullptr : &said->second);
+    }
+    // What is made of nothing runs where it is needed.
+    for (auto at = nodes_.rbegin(); at != nodes_.rend(); ++at) {
+      const Node* node = *at;
+      const bool depends = std::any_of(node->inputs.begin(), node->inputs.end(), [](const Value* operand) {
+        return operand && (operand->producer || operand->kind == ValueKind::input);
+      });
+      if (depends || said_.contains(node)) continue;
+      const std::vector<PlacedAxis>* only = nullptr;
+      bool same = true;
+      for (const Value* result : node->outputs) {
+        if (!result) continue;
+        same = same && !graph().is_output(result);
+        for (const Use& use : result->uses) {
+          if (only && !same_place(*only, place(use.node))) same = false;
+          only = &place(use.node);
+        }
+      }
+      if (only && same) places_[node] = *only;
+    }
+  }
+
+  std::vector<PlacedAxis> place_for(const Node* node, const NodeDevices* said) {
+    if (!node->regions().empty()) return {};  // all ranks take part in control flow
+    std::vector<PlacedAxis> place;
+    std::vector<AxisRef> splits;
+    bool any = false;
+    auto add = [&](const std::vector<Value*>& tensors) {
+      for (const Value* tensor : tensors)
+        if (const Form* wanted = tensor ? form(node, tensor) : nullptr) {
+          place = any ? common_place(place, wanted->at) : wanted->at;
+          splits.insert(splits.end(), wanted->axes.begin(), wanted->axes.end());
+          any = true;
+        }
+    };
+    add(node->inputs);
+    if (!any) add(node->outputs);
+    if (!any && said && said->stage) {
+      const auto& layout = layouts_.at(whole_on(defaults_->of(*said)));
+      if (layout) return layout->at;
+      warn("{}: the devices {} of its stage are no place in the mesh {}; it runs on all", node->label(),
+           fmt::join(defaults_->of(*said), ","), plan_.mesh.str());
+      return {};
+    }
+    if (!any)
+      for (const Value* operand : node->inputs)
+        if (operand && operand->producer) place = common_place(place, this->place(operand->producer));
+    std::erase_if(place, [&](const PlacedAxis& entry) { return conflicts({entry}, splits); });
+    return place;
+  }
+
+  // Where a tensor is as its producer makes it.
+  const std::vector<PlacedAxis>& place_of(const Value* value) const { return place(value->producer); }
+
+  // The layout of a value, which what reads it may find there; the rest takes copies.
+  void lay_out_values() {
+    std::map<const Value*, std::string> own;  // its layout
+    for (const auto& value : graph().values()) {
+      if (const Form* made = value->producer ? form(value->producer, value.get()) : nullptr) {
+        if (same_place(made->at, place_of(value.get()))) own[value.get()] = made->layout;
+        continue;
+      }
+      std::vector<const Form*> wanted;
+      for (const Use& use : value->uses)
+        if (const Form* one = form(use.node, value.get()); one && !one->layout.empty()) wanted.push_back(one);
+      if (wanted.empty()) continue;
+      const Form& first = *wanted.front();
+      bool possible = !value->producer || !conflicts(place_of(value.get()), first.axes);
+      for (const Use& use : value->uses)
+        possible = possible && (value->producer || !conflicts(place(use.node), first.axes));
+      if (possible) own[value.get()] = first.layout;
+    }
+    for (const auto& [value, layout] : own) annotate(value, layout);
+    for (Node* node : nodes_) {
+      for (Value* result : node->outputs)
+        if (const Form* made = result ? form(node, result) : nullptr; made && !own.contains(result)) {
+          Value* copy = copy_of(result, *made, made->at, nullptr);
+          for (const Use& use : std::vector<Use>(result->uses))
+            if (use.node != copy->producer) graph().set_input(use.node, use.index, copy);
+          own[result] = made->layout;
+        }
+    }
+    for (Node* node : nodes_)
+      for (size_t i = 0; i < node->operand_count(); ++i) {
+        Value* operand = node->inputs[i];
+        if (!operand) continue;
+        const auto copied = plan_.copies.find(operand->name);  // of a result that is needed elsewhere
+        const Value* first = copied == plan_.copies.end() ? operand : graph().find(copied->second);
+        const Form* wanted = form(node, first);
+        if (!wanted || wanted->layout.empty()) continue;
+        if (const auto known = own.find(first); known != own.end() && known->second == wanted->layout) continue;
+        graph().set_input(node, i, copy_of(operand, *wanted, place(node), node));
+      }
+  }
+
+  // One that others of the same layout and place share.
+  Value* copy_of(Value* value, const Form& form, const std::vector<PlacedAxis>& at, const Node* before) {
+    Value*& copy = copies_[{value, form.layout, request_of(at, plan_.mesh)}];
+    if (copy) return copy;
+    const Node* next = before;
+    if (!next) {  // before all that read it
+      for (const Node* node : nodes_)
+        if (!next && std::find(node->inputs.begin(), node->inputs.end(), value) != node->inputs.end()) next = node;
+    }
+    Node* made = graph().add_node("Identity", {value}, {value->name + ".as"}, "", next);
+    copy = made->outputs[0];
+    copy->type = value->type;
+    plan_.copies.emplace(copy->name, value->name);
+    places_[made] = at;
+    made_.push_back(made);
+    annotate(copy, form.layout);
+    return copy;
+  }
+
+  void annotate(const Value* value, const std::string& layout) {
+    if (!layout.empty() && !plan_.mesh.axes().empty()) plan_.annotations.push_back({value->name, layout, by_, true});
+  }
+
+  void request_places() {
+    std::set<std::string_view> results;
+    for (const auto& value : graph().values()) results.insert(value->name);
+    nodes_.insert(nodes_.end(), made_.begin(), made_.end());
+    for (Node* node : nodes_) {
+      if (places_[node].empty()) continue;
+      const auto named = std::find_if(node->outputs.begin(), node->outputs.end(), [](const Value* v) { return v; });
+      if (named == node->outputs.end()) continue;
+      plan_.places.push_back({(*named)->name, request_of(places_[node], plan_.mesh), by_});
+    }
+    // A node's own name must not be another's result's.
+    if (!plan_.places.empty())
+      for (Node* node : nodes_)
+        if (results.contains(node->name)) node->name.clear();
+  }
+
+  DevicePlan plan_;
+  const DeviceConfiguration configuration_;
+  const std::string by_;
+  std::vector<Node*> nodes_;  // of the model as read, in order
+  std::vector<Node*> made_;
+  std::map<const Node*, NodeDevices> said_;
+  std::optional<DefaultDevices> defaults_;
+  std::map<std::string, Shape> shapes_;
+  std::map<DeviceList, std::optional<ListedLayout>> layouts_;
+  std::map<const Node*, std::map<std::string, Form>> forms_;
+  std::map<const Node*, std::vector<PlacedAxis>> places_;
+  std::map<std::tuple<const Value*, std::string, std::string>, Value*> copies_;
+};
+
+}  // namespace
+
+std::string mesh_key(const std::string& name) {
+  return "tessera.mesh:" + name;
+}
+
+DevicePlan device_plan(const OnnxModel& model, const std::string& name) {
+  std::vector<std::string> names;
+  std::optional<DeviceConfiguration> configuration;
+  for (DeviceConfiguration& known : device_configurations(model)) {
+    names.push_back("'" + known.name + "'");
+    if (known.name == name) configuration = std::move(known);
+  }
+  if (!configuration)
+    fail(kStage, "the model has no device configuration '{}'; {}", name,
+         names.empty() ? "it has none" : fmt::format("it has {}", fmt::join(names, ", ")));
+  if (const auto faults = device_faults(model, name); !faults.empty())
+    fail(kStage, "{}{}", faults.front().message,
+         faults.size() == 1 ? "" : fmt::format(" (and {} more faults; tessera check names all)", faults.size() - 1));
+  return Follower(model, std::move(*configuration)).run();
+}
+
+namespace {
+
+// What the annotated operands of a node say of one of its subfactors.
+struct Split {
+  std::vector<AxisRef> axes;
+  std::string by;  // the operand
+};
+
+class OperatorFaults {
+ public:
+  OperatorFaults(const Compiled& compiled, const DevicePlan& plan, const std::string& name)
+      : layout_(*compiled.layout), plan_(plan), name_(name) {
+    for (const AnnotationRequest& annotation : plan.annotations) annotated_.insert(annotation.pattern);
+  }
+
+  std::vector<DeviceFault> run() {
+    for (const spmd::NodeLayout& node : layout_.nodes)
+      if (!node.node->outputs.empty() && !(node.node->outputs[0] && plan_.copies.contains(node.node->outputs[0]->name)))
+        look_at(node);
+    return std::move(faults_);
+  }
+
+ private:
+  std::string shown(const Value& value) const {
+    const auto copied = plan_.copies.find(value.name);
+    return copied == plan_.copies.end() ? value.name : copied->second;
+  }
+
+  template <typename... Args>
+  void say(const spmd::NodeLayout& node, fmt::format_string<Args...> format, Args&&... args) {
+    const std::string label = node.node->label();
+    faults_.push_back(
+        {name_, label,
+         fmt::format("{}, configuration '{}': {}", label, name_, fmt::format(format, std::forward<Args>(args)...))});
+  }
+
+  // Says at most one thing of a node.
+  void look_at(const spmd::NodeLayout& node) {
+    std::vector<Split> splits(node.subfactors.size());
+    for (size_t o = 0; o < node.operand_slots.size(); ++o) {
+      if (node.operand_slots[o] < 0) continue;
+      const spmd::Slot& slot = layout_.slots[static_cast<size_t>(node.operand_slots[o])];
+      if (!annotated_.contains(slot.value->name)) continue;
+      const std::string name = shown(*slot.value);
+      for (size_t d = 0; d < slot.dims.size(); ++d)
+        for (size_t p = 0; p < slot.dims[d].parts.size(); ++p) {
+          const auto& axes = slot.dims[d].parts[p].axes;
+          if (axes.empty()) continue;
+          const int sub = subfactor(node, o, d, p);
+          if (sub < 0 || !node.subfactors[static_cast<size_t>(sub)].splittable)
+            return say(node, "the operator needs axis {} of '{}' whole, but it is split into {}", d, name,
+                       ranks_of(axes));
+          Split& split = splits[static_cast<size_t>(sub)];
+          if (split.by.empty())
+            split = {axes, name};
+          else if (split.axes != axes)
+            return say(node, "axis {} of '{}' must be split as the same axis of '{}' is, on the same devices", d, name,
+                       split.by);
+        }
+    }
+    for (size_t a = 0; a < splits.size(); ++a)
+      for (size_t b = 0; b < a; ++b)
+        for (const AxisRef& axis : splits[a].axes)
+          if (std::any_of(splits[b].axes.begin(), splits[b].axes.end(),
+                          [&](const AxisRef& other) { return axis.overlaps(other); }))
+            return say(node,
+                       "different axes of '{}' and '{}' are split over the same devices, so that no device holds "
+                       "what some results need",
+                       splits[b].by, splits[a].by);
+  }
+
+  static int subfactor(const spmd::NodeLayout& node, size_t operand, size_t dim, size_t part) {
+    for (size_t s = 0; s < node.subfactors.size(); ++s)
+      for (const spmd::Place& place : node.subfactors[s].places)
+        if (!place.result && place.tensor == static_cast<int>(operand) && place.dim == static_cast<int>(dim) &&
+            place.part == static_cast<int>(part))
+          return static_cast<int>(s);
+    return -1;
+  }
+
+  const spmd::Layout& layout_;
+  const DevicePlan& plan_;
+  const std::string& name_;
+  std::set<std::string> annotated_;
+  std::vector<DeviceFault> faults_;
+};
+
+}  // namespace
+
+std::vector<DeviceFault> operator_faults(const Compiled& compiled, const DevicePlan& plan, const std::string& name) {
+  return OperatorFaults(compiled, plan, name).run();
+}
+
+}  // namespace tessera::compiler

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/compiler/compile.h"
+#include "tessera/compiler/device_faults.h"
+
+namespace tessera::compiler {
+
+/// The key of a model's metadata under which the mesh of its device configuration `name` stands ("dp=2,tp=4"): lists of
+/// devices do not say what axes are called.
+std::string mesh_key(const std::string& name);
+
+/// A model's annotations for one of its device configurations, as a plan over a mesh.
+struct DevicePlan {
+  /// Without annotations; with an Identity node wherever a node wants an operand in another layout, or a result at
+  /// another place, than the tensor has by itself.
+  OnnxModel model;
+  Mesh mesh;
+  std::vector<int64_t> devices;  ///< by rank
+  std::vector<AnnotationRequest> annotations;
+  std::vector<PlaceRequest> places;
+  std::map<std::string, std::string> copies;  ///< results of these Identity nodes, and what they copy
+  std::vector<std::string> warnings;          ///< what is done otherwise than the annotations say
+};
+
+/// Follows the annotations for configuration `name`. Operands and results are laid out as their nodes say. A node runs
+/// on the devices that hold its operands; one that says nothing, where its operands are. What no node lays out is left
+/// to propagation. Lists of devices that no layout over a mesh has are followed as nearly as can be, with a warning.
+/// Throws a user error for the first fault (device_faults.h), and if the model has no such configuration.
+DevicePlan device_plan(const OnnxModel& model, const std::string& name);
+
+/// Nodes whose operands, laid out as annotated, lie in ways that the operator cannot compute with: a dimension that
+/// must be whole is split, dimensions that must be split alike are not, or two that must not be split over the same
+/// devices are. Layouts have to be changed before the operator then. `compiled` comes of a device plan.
+std::vector<DeviceFault> operator_faults(const Compiled& compiled, const DevicePlan& plan, const std::string& name);
+
+}  // namespace tessera::compiler

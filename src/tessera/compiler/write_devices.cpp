@@ -1,0 +1,189 @@
+#include "tessera/compiler/write_devices.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/compiler/device_faults.h"
+#include "tessera/mesh/device_lists.h"
+
+namespace tessera::compiler {
+namespace {
+
+// What a factor's size is called; neither for sizes that a file cannot say.
+void name_size(ShardedFactor& factor, const Expr& size) {
+  if (const auto number = size.constant())
+    factor.size = *number;
+  else if (std::set<std::string> symbols;
+           size.collect_symbols(symbols), symbols.size() == 1 && size.str() == *symbols.begin())
+    factor.symbol = *symbols.begin();
+}
+
+class Writer {
+ public:
+  Writer(OnnxModel& model, const Compiled& compiled, const std::vector<int64_t>& devices,
+         const std::string& configuration, const std::map<std::string, std::string>& copies)
+      : graph_(*model.graph), compiled_(compiled), devices_(devices), configuration_(configuration), copies_(copies) {
+    for (const auto& node : graph_.nodes())
+      for (const Value* result : node->outputs)
+        if (result) results_.insert(result->name);
+    std::set<std::string> names;
+    for (const auto& value : graph_.values())
+      if (compiled_value(value->name)) names.insert(value->name);
+    shapes_ = shapes_of(model, names);
+  }
+
+  void run() {
+    for (const auto& node : graph_.nodes()) {
+      std::vector<NodeDevices> all = device_annotations(*node);
+      auto own = std::find_if(all.begin(), all.end(),
+                              [&](const NodeDevices& entry) { return entry.configuration == configuration_; });
+      if (own == all.end()) own = all.insert(all.end(), NodeDevices{configuration_, {}, std::nullopt});
+      complete(*node, *own);
+      if (own->specs.empty() && !own->stage) all.erase(own);
+      set_device_annotations(*node, all);
+    }
+  }
+
+ private:
+  const Mesh& mesh() const { return compiled_.program->mesh; }
+
+  // The tensor of the model as read.
+  std::string read_name(const Value& value) const {
+    const auto copied = copies_.find(value.name);
+    return copied == copies_.end() ? value.name : copied->second;
+  }
+
+  void complete(const Node& node, NodeDevices& own) const {
+    auto add = [&](const Value* tensor, const Sharding* layout) {
+      const auto same = [&](const ShardingSpec& spec) { return spec.tensor == tensor->name; };
+      if (!layout || layout->is_partial() || !is_like(tensor->name) ||
+          std::any_of(own.specs.begin(), own.specs.end(), same))
+        return;
+      own.specs.push_back(spec_of(tensor->name, *layout, mesh(), devices_));
+    };
+    for (const Value* operand : node.inputs)
+      if (operand) add(operand, operand_layout(node, operand->name));
+    for (const Value* result : node.outputs)
+      if (result) add(result, result_layout(result->name));
+  }
+
+  // Rewriting may give a name's tensor another shape.
+  bool is_like(const std::string& name) const {
+    const Value* value = compiled_value(name);
+    const auto shape = shapes_.find(name);
+    return value && shape != shapes_.end() && shape->second == value->shape();
+  }
+
+  const Value* compiled_value(const std::string& name) const {
+    const Value* value = compiled_.model->graph->find(name);
+    return value && value->has_shape() && value->kind != ValueKind::expression ? value : nullptr;
+  }
+
+  const spmd::NodeDecision& decision(const Node* node) const {
+    return compiled_.decisions.nodes[compiled_.layout->index_of(node)];
+  }
+
+  // As `use.node` takes it.
+  const Sharding* taken(const Use& use) const {
+    const Value* operand = use.node->inputs[use.index];
+    const auto& operands = decision(use.node).operands;
+    return operand->kind == ValueKind::expression || use.index >= operands.size() ? nullptr : &operands[use.index];
+  }
+
+  // As the compiled node takes it that makes a result of `node`, or one before it that makes no result of the model as
+  // read, since rewriting has put it there.
+  const Sharding* operand_layout(const Node& node, const std::string& operand) const {
+    for (const Value* result : node.outputs) {
+      const Value* made = result ? compiled_value(result->name) : nullptr;
+      if (!made || !made->producer) continue;
+      std::vector<const Node*> waiting = {made->producer};
+      std::set<const Node*> seen;
+      while (!waiting.empty()) {
+        const Node* at = waiting.back();
+        waiting.pop_back();
+        if (!seen.insert(at).second) continue;
+        for (size_t i = 0; i < at->inputs.size(); ++i) {
+          const Value* value = at->inputs[i];
+          if (!value) continue;
+          if (read_name(*value) == operand) return taken({const_cast<Node*>(at), i});
+          if (value->producer && !results_.contains(value->name) && !copies_.contains(value->name))
+            waiting.push_back(value->producer);
+        }
+      }
+    }
+    return nullptr;
+  }
+
+  const Sharding* result_layout(const std::string& name) const {
+    const Value* value = compiled_value(name);
+    if (!value || !value->producer) return nullptr;
+    for (const Use& use : value->uses)  // the node that brings it to where the annotations want it
+      if (const Value* copy = use.node->output(); copy && copies_.contains(copy->name) && is_moved(*value, *copy))
+        value = copy;
+    const Node* producer = value->producer;
+    const auto index = std::find(producer->outputs.begin(), producer->outputs.end(), value) - producer->outputs.begin();
+    const Sharding& made = decision(producer).results[static_cast<size_t>(index)];
+    if (!made.is_partial()) return &made;
+    if (!value->uses.empty()) return taken(value->uses.front());
+    const auto output = compiled_.decisions.outputs.find(value);
+    return output == compiled_.decisions.outputs.end() ? nullptr : &output->second;
+  }
+
+  // Whether all readers read the copy instead.
+  static bool is_moved(const Value& value, const Value& copy) {
+    return value.uses.size() == 1 && value.uses.front().node == copy.producer;
+  }
+
+  Graph& graph_;
+  const Compiled& compiled_;
+  const std::vector<int64_t>& devices_;
+  const std::string& configuration_;
+  const std::map<std::string, std::string>& copies_;
+  std::set<std::string> results_;
+  std::map<std::string, Shape> shapes_;  // of the model as read
+};
+
+}  // namespace
+
+ShardingSpec spec_of(const std::string& tensor, const Sharding& sharding, const Mesh& mesh,
+                     const std::vector<int64_t>& devices) {
+  ShardingSpec spec;
+  spec.tensor = tensor;
+  ListedLayout layout;
+  layout.at = sharding.at;
+  for (size_t d = 0; d < sharding.dims.size(); ++d) {
+    const DimSharding dim = canonical(sharding.dims[d]);
+    if (!dim.is_split()) continue;
+    spec.axes.push_back({static_cast<int64_t>(d), {}});
+    for (const Part& part : dim.parts) {
+      layout.factors.emplace_back();
+      for (const AxisRef& axis : part.axes) layout.factors.back().push_back({axis.size, axis});
+      ShardedFactor& factor = spec.axes.back().factors.emplace_back();
+      name_size(factor, part.size);
+      factor.shards = ranks_of(part.axes);
+    }
+  }
+  std::map<std::vector<int64_t>, int64_t> keys;  // of groups
+  for (const auto& ranks : holders_of(layout, mesh)) {
+    std::vector<int64_t> holders;
+    for (int64_t rank : ranks) holders.push_back(devices[static_cast<size_t>(rank)]);
+    std::sort(holders.begin(), holders.end());
+    if (spec.axes.empty()) {
+      spec.devices = holders;
+    } else if (holders.size() == 1) {
+      spec.devices.push_back(holders.front());
+    } else {
+      const auto [known, fresh] = keys.emplace(holders, -1 - static_cast<int64_t>(keys.size()));
+      if (fresh) spec.groups.push_back({known->second, holders});
+      spec.devices.push_back(known->second);
+    }
+  }
+  return spec;
+}
+
+void write_devices(OnnxModel& model, const Compiled& compiled, const std::vector<int64_t>& devices,
+                   const std::string& configuration, const std::map<std::string, std::string>& copies) {
+  Writer(model, compiled, devices, configuration, copies).run();
+}
+
+}  // namespace tessera::compiler

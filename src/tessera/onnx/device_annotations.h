@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/ir/graph.h"
+
+/// ONNX's multi-device annotations (IR version 11), as files hold them: nothing is checked or completed here.
+namespace tessera {
+
+/// A set of devices that a model may be run on; nodes name it in what they say for it.
+struct DeviceConfiguration {
+  std::string name;
+  int64_t num_devices = 0;
+  std::vector<std::string> devices;  ///< their names; may be empty
+  bool operator==(const DeviceConfiguration&) const = default;
+};
+
+/// A factor of a dimension, and into how many shards it is split. Without a size or symbol: the whole dimension.
+struct ShardedFactor {
+  std::optional<int64_t> size;
+  std::string symbol;
+  int64_t shards = 0;
+  bool operator==(const ShardedFactor&) const = default;
+};
+
+/// The product of its factors, major first.
+struct ShardedAxis {
+  int64_t axis = 0;  ///< in [-rank, rank)
+  std::vector<ShardedFactor> factors;
+  bool operator==(const ShardedAxis&) const = default;
+};
+
+struct DeviceGroup {
+  int64_t key = 0;
+  std::vector<int64_t> devices;
+  bool operator==(const DeviceGroup&) const = default;
+};
+
+/// How an operand or result of a node lies. `devices` lists the holder of each shard, row-major over the axes and their
+/// factors in the order written; the key of a group stands for all its members.
+struct ShardingSpec {
+  std::string tensor;
+  std::vector<int64_t> devices;
+  std::vector<DeviceGroup> groups;
+  std::vector<ShardedAxis> axes;
+  bool operator==(const ShardingSpec&) const = default;
+};
+
+/// What a node says for one configuration.
+struct NodeDevices {
+  std::string configuration;
+  std::vector<ShardingSpec> specs;
+  std::optional<int64_t> stage;  ///< of a pipeline
+  bool operator==(const NodeDevices&) const = default;
+};
+
+std::vector<DeviceConfiguration> device_configurations(const OnnxModel& model);
+std::vector<NodeDevices> device_annotations(const Node& node);
+
+/// Replace what is there; everything else in the element's `extra` stays. A model with configurations has an IR version
+/// of at least 11.
+void set_device_configurations(OnnxModel& model, const std::vector<DeviceConfiguration>& configurations);
+void set_device_annotations(Node& node, const std::vector<NodeDevices>& annotations);
+
+}  // namespace tessera
