@@ -59,6 +59,13 @@ int64_t shards_of(const ShardingSpec& spec) {
   return shards;
 }
 
+std::optional<Expr> size_of(const ShardedFactor& factor, const Expr& extent) {
+  if (factor.size) return Expr(*factor.size);
+  std::set<std::string> symbols;
+  extent.collect_symbols(symbols);
+  return symbols.contains(factor.symbol) ? std::optional(Expr::symbol(factor.symbol)) : std::nullopt;
+}
+
 std::map<std::string, Shape> shapes_of(const OnnxModel& model, const std::set<std::string>& names) {
   std::map<std::string, Shape> shapes;
   auto read = [&](const Graph& graph) {
@@ -263,16 +270,18 @@ class FaultFinder {
       if (factor.shards < 1) say("its axis {} is split into {} shards; give one at least", axis.axis, factor.shards);
       if (factor.size && (*factor.size < 0 || (*factor.size == 0 && !(extent && extent->is(0)))))
         return say("a factor of its axis {} has {} elements; give one at least", axis.axis, *factor.size);
-      if (factor.size)
-        product = product * Expr(*factor.size);
+      if (const auto size = extent ? size_of(factor, *extent) : std::nullopt)
+        product = product * *size;
       else
         ++unknown;
     }
+    if (!extent || axis.factors.empty()) return;
     if (unknown > 1) return say("two factors of its axis {} have no size; one can be derived at most", axis.axis);
-    if (!extent || !extent->is_constant() || axis.factors.empty()) return;
+    // A single factor is the axis, whatever symbol names it.
+    if (axis.factors.size() == 1 && !(axis.factors.front().size && extent->is_constant())) return;
     if (unknown == 0 && !(product == *extent))
       say("the factors of its axis {} multiply to {}, but it has {} elements", axis.axis, product.str(), extent->str());
-    if (unknown == 1 && axis.factors.size() > 1 && !Expr::exact_divide(*extent, product))
+    if (unknown == 1 && !Expr::exact_divide(*extent, product))
       say("the factors of its axis {}, {} in all, do not divide its {} elements", axis.axis, product.str(),
           extent->str());
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ int64_t shards_of(const ShardingSpec& spec);
 /// The shapes of these tensors of the main graph: the file's, or those that follow from its inputs'. Those that nothing
 /// needs, or that only sizes are computed from, may be missing, and so may all of a model that cannot be rewritten.
 std::map<std::string, Shape> shapes_of(const OnnxModel& model, const std::set<std::string>& names);
+
+/// The elements of one of several factors of an axis: a number, or a symbol of the axis's extent. Nullopt: not said.
+std::optional<Expr> size_of(const ShardedFactor& factor, const Expr& extent);
 
 struct DeviceFault {
   std::string configuration;  ///< "": of the model itself

@@ -28,8 +28,8 @@ std::optional<std::string> entry_of(const ShardedAxis& axis, const std::vector<s
     std::optional<Expr> size;
     if (axis.factors.size() == 1)
       size = extent;
-    else if (axis.factors[f].size)
-      size = Expr(*axis.factors[f].size);
+    else
+      size = size_of(axis.factors[f], extent);
     std::vector<ShardDigit> run = digits[f];
     while (!run.empty() && !run.back().axis) run.pop_back();  // neighbours on one device are one shard
     const size_t first = pieces.size();
@@ -52,7 +52,7 @@ std::optional<std::string> entry_of(const ShardedAxis& axis, const std::vector<s
   if (std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.axes.empty(); })) return "-";
   std::vector<std::string> texts;
   for (const Piece& piece : pieces) {
-    std::string text = piece.size && piece.size->is_constant() && pieces.size() > 1 ? piece.size->str() : "";
+    std::string text = piece.size && pieces.size() > 1 ? piece.size->str() : "";
     if (!piece.axes.empty()) text += fmt::format("{{{}}}", fmt::join(piece.axes, ","));
     texts.push_back(text);
   }
@@ -339,15 +339,7 @@ class Follower {
         if (same_place(made->at, place_of(value.get()))) own[value.get()] = made->layout;
         continue;
       }
-      std::vector<const Form*> wanted;
-      for (const Use& use : value->uses)
-        if (const Form* one = form(use.node, value.get()); one && !one->layout.empty()) wanted.push_back(one);
-      if (wanted.empty()) continue;
-      const Form& first = *wanted.front();
-      bool possible = !value->producer || !conflicts(place_of(value.get()), first.axes);
-      for (const Use& use : value->uses)
-        possible = possible && (value->producer || !conflicts(place(use.node), first.axes));
-      if (possible) own[value.get()] = first.layout;
+      if (const std::string* common = common_layout(*value)) own[value.get()] = *common;
     }
     for (const auto& [value, layout] : own) annotate(value, layout);
     for (Node* node : nodes_) {
@@ -372,6 +364,18 @@ class Follower {
       }
   }
 
+  // That in which all want it who use it; null if there is none, or if it is not one for where the value is.
+  const std::string* common_layout(const Value& value) const {
+    const std::string* common = nullptr;
+    for (const Use& use : value.uses) {
+      const Form* wanted = form(use.node, &value);
+      if (!wanted || wanted->layout.empty() || (common && *common != wanted->layout)) return nullptr;
+      if (conflicts(place(value.producer ? value.producer : use.node), wanted->axes)) return nullptr;
+      common = &wanted->layout;
+    }
+    return graph().is_output(&value) ? nullptr : common;
+  }
+
   // One that others of the same layout and place share.
   Value* copy_of(Value* value, const Form& form, const std::vector<PlacedAxis>& at, const Node* before) {
     Value*& copy = copies_[{value, form.layout, request_of(at, plan_.mesh)}];
@@ -385,6 +389,7 @@ class Follower {
     copy = made->outputs[0];
     copy->type = value->type;
     plan_.copies.emplace(copy->name, value->name);
+    keep(value);
     places_[made] = at;
     made_.push_back(made);
     annotate(copy, form.layout);
@@ -392,7 +397,16 @@ class Follower {
   }
 
   void annotate(const Value* value, const std::string& layout) {
-    if (!layout.empty() && !plan_.mesh.axes().empty()) plan_.annotations.push_back({value->name, layout, by_, true});
+    if (layout.empty() || plan_.mesh.axes().empty()) return;
+    plan_.annotations.push_back({value->name, layout, by_, true});
+    annotated_.insert(value);
+  }
+
+  // Rewriting must not take a tensor and its copy for one, which would then have the copy's layout and place.
+  void keep(const Value* value) {
+    const auto shape = shapes_.find(value->name);
+    if (value->kind != ValueKind::result || annotated_.contains(value) || shape == shapes_.end()) return;
+    annotate(value, fmt::format("[{}]", fmt::join(std::vector<std::string>(shape->second.size(), "?"), ", ")));
   }
 
   void request_places() {
@@ -422,6 +436,7 @@ class Follower {
   std::map<DeviceList, std::optional<ListedLayout>> layouts_;
   std::map<const Node*, std::map<std::string, Form>> forms_;
   std::map<const Node*, std::vector<PlacedAxis>> places_;
+  std::set<const Value*> annotated_;
   std::map<std::tuple<const Value*, std::string, std::string>, Value*> copies_;
 };
 
@@ -494,7 +509,7 @@ class OperatorFaults {
       for (size_t d = 0; d < slot.dims.size(); ++d)
         for (size_t p = 0; p < slot.dims[d].parts.size(); ++p) {
           const auto& axes = slot.dims[d].parts[p].axes;
-          if (axes.empty()) continue;
+          if (axes.empty() || slot.dims[d].open) continue;
           const int sub = subfactor(node, o, d, p);
           if (sub < 0 || !node.subfactors[static_cast<size_t>(sub)].splittable)
             return say(node, "the operator needs axis {} of '{}' whole, but it is split into {}", d, name,
