@@ -1,16 +1,17 @@
 #!/bin/sh
 # Checks written programs with other tools: every form of a few models passes onnx.checker's full check; programs of Send
 # and Recv alone run under ONNX's reference evaluator with our answers; programs whose models tools have saved anew are
-# accepted. Holds tests/conformance/opset28.txt equal to what the newest node tests do, and compares the operators that
-# ONNX Runtime's optimizers write with its own. Installs PyPI's onnx, onnxscript, onnxruntime and numpy into
-# build/onnx-venv; `scripts/conformance.sh packages` only does that.
+# accepted. Holds tests/conformance/opset28.txt equal to what the newest node tests do, compares the operators that
+# ONNX Runtime's optimizers write with its own, and runs models that onnx-ir has annotated for devices. Installs PyPI's
+# onnx, onnx-ir, onnxscript, onnxruntime and numpy into build/onnx-venv; `scripts/conformance.sh packages` only does that.
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv
-has_packages='import onnx, onnxscript, onnxruntime, numpy; assert onnx.__version__.startswith("1.23.")'
+has_packages='import onnx, onnx_ir, onnxscript, onnxruntime, numpy; assert onnx.__version__.startswith("1.23.")
+assert onnx_ir.__version__.startswith("1.1.")'
 if [ ! -x $venv/bin/python ] || ! $venv/bin/python -c "$has_packages" 2>/dev/null; then
   python3 -m venv $venv
-  $venv/bin/pip install -q 'onnx==1.23.*' onnxscript onnxruntime numpy
+  $venv/bin/pip install -q 'onnx==1.23.*' 'onnx-ir==1.1.*' onnxscript onnxruntime numpy
 fi
 [ "${1:-}" != packages ] || exit 0
 work=$(mktemp -d)
@@ -108,6 +109,10 @@ set +f
 echo "The node tests of opset 28, alone, on 2 and 3 ranks, and with operands as initializers, constants and results:"
 $venv/bin/python tests/conformance/newest_cases.py "$work/nodes"
 build/tests/node_test_sweep --feeds --list tests/conformance/opset28.txt "$work/nodes"
+
+echo "Models that onnx-ir has annotated for devices, and annotations of ours in other tools:"
+$venv/bin/python tests/conformance/annotated_models.py build/tessera tests/models/mlp examples/tiny tests/models/gpt2 \
+  tests/models/resnet
 
 echo "Operators of com.microsoft beside ONNX Runtime's:"
 $venv/bin/python tests/conformance/microsoft_cases.py build/tessera

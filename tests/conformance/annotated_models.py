@@ -7,6 +7,7 @@ what onnx-ir wrote is the same program.
 """
 
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -148,8 +149,13 @@ def annotate(folder, way, path):
     return model
 
 
-def run(folder, path):
+def run(folder, path, devices):
     tessera("check", path)
+    plan = json.loads(tessera("shard", path, "--dry-run", "--json"))
+    assert math.prod(plan["mesh"].values()) == devices, plan["mesh"]
+    weights = [rank["parameter_bytes"] for rank in plan["ranks"]]
+    print(f"({sum(weights) / plan['one_rank']['parameter_bytes']:.2f} of the weights,"
+          f" {sum(entry['count'] for entry in plan['collectives'])} communications)", end=" ")
     inputs = folder / "inputs_0.npz"
     print(json.loads(tessera("verify", path, "--inputs", inputs, "--expected", folder / "outputs_0.npz",
                              "--json"))["pass"], end=" ")
@@ -173,7 +179,7 @@ def comes_back(folder, mesh_text, work):
         assert plans[0][key] == plans[1][key] == plans[2][key], (key, [plan[key] for plan in plans])
     completed = work / "completed.onnx"
     tessera("infer", ours, "-o", completed)
-    run(folder, completed)
+    run(folder, completed, math.prod(plans[0]["mesh"].values()))
 
 
 def main():
@@ -187,7 +193,7 @@ def main():
             for way in WAYS:
                 print(way, end=" ", flush=True)
                 annotate(folder, way, work / "model.onnx")
-                run(folder, work / "model.onnx")
+                run(folder, work / "model.onnx", WAYS[way][1])
             for mesh_text in ("tp=2", "dp=2,tp=2"):
                 print(mesh_text, end=" ", flush=True)
                 comes_back(folder, mesh_text, work)

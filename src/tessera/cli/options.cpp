@@ -206,11 +206,6 @@ Plan PlanOptions::plan(Model& model, const Console& console) const {
                            "; name one with --configuration, or give a --mesh to follow none");
   const std::string& name = configuration.empty() ? names.front() : configuration;
   const ConfiguredModel followed = model.configured(name);
-  if (followed.plan.annotations.empty() && followed.plan.places.empty() && followed.devices.size() > 1) {
-    console.warn("no node of " + model.path().string() + " says how it runs on the devices of '" + name +
-                 "', so that it runs on one rank; give a --mesh to split it otherwise");
-    return own.over(carried);
-  }
   std::vector<std::string> devices;
   bool in_order = true;
   for (int64_t device : followed.devices) {

@@ -281,6 +281,9 @@ class Compiler {
                  "'{}' takes part in shape computation only, or nothing needs it, so that it has no layout; annotate a "
                  "tensor that carries data",
                  name);
+          if (exact && request.sharding.find('{') != std::string::npos)
+            result_.warnings.push_back(fmt::format(
+                "{}: '{}' stays whole, since only sizes are computed from it, or nothing needs it", request.by, name));
           continue;
         }
         // A glob may reach tensors of several ranks; the bracket's entries say which are meant.

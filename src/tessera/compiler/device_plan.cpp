@@ -123,6 +123,7 @@ class Follower {
     place_nodes();
     lay_out_values();
     request_places();
+    if (plan_.annotations.empty() && plan_.places.empty() && plan_.mesh.size() > 1) run_on_one();
     return std::move(plan_);
   }
 
@@ -407,6 +408,12 @@ class Follower {
     const auto shape = shapes_.find(value->name);
     if (value->kind != ValueKind::result || annotated_.contains(value) || shape == shapes_.end()) return;
     annotate(value, fmt::format("[{}]", fmt::join(std::vector<std::string>(shape->second.size(), "?"), ", ")));
+  }
+
+  void run_on_one() {
+    warn("no node says how it is split over the devices of '{}', so that the model runs on one", configuration_.name);
+    plan_.mesh = Mesh();
+    plan_.devices.resize(1);
   }
 
   void request_places() {

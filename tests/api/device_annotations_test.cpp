@@ -1,0 +1,569 @@
+// ONNX's device annotations (IR version 11) are carried out: the answers are one device's, tensors lie as their lists
+// say, and what cannot be is named.
+#include "tessera/onnx/device_annotations.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/same_bits.h"
+#include "api/small_model.h"
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/check.h"
+#include "tessera/inspect.h"
+#include "tessera/onnx/import.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// "SR@0101": one letter per dimension, S for a split one, after which the devices of its shards follow; 01 if none do.
+// With two S, both are split into two, over four devices.
+ShardingSpec spec(const std::string& tensor, const std::string& text) {
+  ShardingSpec spec{tensor, {}, {}, {}};
+  const std::string letters = text.substr(0, text.find('@'));
+  const auto splits = std::count(letters.begin(), letters.end(), 'S');
+  const std::string devices = text == letters ? (splits == 2 ? "0123" : "01") : text.substr(letters.size() + 1);
+  for (char device : devices) spec.devices.push_back(device - '0');
+  for (size_t d = 0; d < letters.size(); ++d)
+    if (letters[d] == 'S')
+      spec.axes.push_back(
+          {static_cast<int64_t>(d), {{std::nullopt, "", splits == 2 ? 2 : static_cast<int64_t>(devices.size())}}});
+  return spec;
+}
+
+// What nodes say, by the name of their first result.
+using Said = std::map<std::string, std::vector<NodeDevices>>;
+
+class DeviceAnnotations : public testing::Test {
+ protected:
+  Model model(std::string_view text, const std::vector<DeviceConfiguration>& configurations, const Said& said) {
+    OnnxModel model = parse_text(text);
+    model.ir_version = 11;
+    for (Value* state : model.graph->values_of(ValueKind::state)) state->data = ramp(state->data.dims);
+    set_device_configurations(model, configurations);
+    size_t found = 0;
+    for (const auto& node : model.graph->nodes())
+      if (const auto own = said.find(node->outputs[0]->name); own != said.end()) {
+        set_device_annotations(*node, own->second);
+        ++found;
+      }
+    EXPECT_EQ(found, said.size());
+    const std::filesystem::path path = folder_.path() / fmt::format("model{}.onnx", count_++);
+    export_model(model, path);
+    return Model::load(path);
+  }
+
+  // One configuration, "c", of so many devices.
+  Model model(std::string_view text, int64_t devices, const std::map<std::string, std::vector<ShardingSpec>>& specs) {
+    Said said;
+    for (const auto& [result, list] : specs) said[result] = {{"c", list, std::nullopt}};
+    return model(text, {{"c", devices, {}}}, said);
+  }
+
+  // Integers, whose sums are exact.
+  static Tensors integers(const Model& model) {
+    Tensors inputs;
+    for (const TensorInfo& port : model.inputs()) {
+      Dims dims;
+      for (const std::string& extent : port.shape) dims.push_back(std::stoll(extent));
+      Tensor tensor = ramp(dims);
+      auto* elements = reinterpret_cast<float*>(tensor.mutable_data());
+      for (int64_t i = 0; i < tensor.count(); ++i) elements[i] *= 4;
+      inputs.emplace(port.name, std::move(tensor));
+    }
+    return inputs;
+  }
+
+  // The program that follows `configuration`, which must give the answers of a run without it.
+  static Program expect_followed(const Model& model, const std::string& configuration = "c") {
+    const ConfiguredModel configured = model.configured(configuration);
+    EXPECT_THAT(configured.warnings, IsEmpty());
+    Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+    EXPECT_TRUE(check_program(program).good());
+    const Tensors inputs = integers(model);
+    expect_same(Session(program, one_thread()).run(inputs),
+                Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
+    return program;
+  }
+
+  static std::string layout_of(const Program& program, const std::string& tensor) {
+    return program.explain(tensor).places.front().layout;
+  }
+
+  // What the node of that first result says for the first configuration that it names.
+  static std::vector<ShardingSpec> said(const Model& model, const std::string& result) {
+    const Value* value = model.impl().model.graph->find(result);
+    return device_annotations(*value->producer).at(0).specs;
+  }
+
+  // The messages of a model's faults.
+  static std::vector<std::string> faults(const Model& model) {
+    std::vector<std::string> messages;
+    for (const CheckFinding& finding : check_annotations(model)) {
+      messages.push_back(finding.message);
+      EXPECT_TRUE(finding.rule == "device" || finding.rule == "operator");
+    }
+    if (!messages.empty() && check_annotations(model).front().rule == "device") {
+      EXPECT_THROW(model.configured("c"), Error) << "whoever runs it hears of it, too";
+    }
+    return messages;
+  }
+
+  testing_io::TemporaryFolder folder_;
+  int count_ = 0;
+};
+
+struct OperatorCase {
+  std::string model;
+  std::vector<std::string> specs;  // of the operands, then of the result
+};
+
+// The sharded operator tests of another engine (two devices, S split, R whole), which all of its rules were made for.
+std::vector<OperatorCase> independent_cases() {
+  std::vector<OperatorCase> all;
+  auto matmul = [&](const std::string& a, const std::string& b, const std::string& y, const std::string& shape_a,
+                    const std::string& shape_b, const std::string& shape_y) {
+    all.push_back({fmt::format("g (float[{}] a, float[{}] b) => (float[{}] y) {{ y = MatMul (a, b) }}", shape_a,
+                               shape_b, shape_y),
+                   {a, b, y}});
+  };
+  for (const auto& [a, b, y] : std::vector<std::tuple<const char*, const char*, const char*>>{{"RS", "SR", "RR"},
+                                                                                              {"RS", "RS", "RR"},
+                                                                                              {"RS", "RS", "RS"},
+                                                                                              {"SR", "RS", "RR"},
+                                                                                              {"RR", "RS", "RS"},
+                                                                                              {"RR", "SR", "RR"}})
+    matmul(a, b, y, "6, 4", "4, 8", "6, 8");
+  matmul("SRR", "RR", "SRR", "2, 6, 4", "4, 8", "2, 6, 8");
+  matmul("SRR", "RRRR", "RSRR", "2, 6, 4", "3, 2, 4, 8", "3, 2, 6, 8");
+  for (const char* split : {"SR", "RS"})
+    all.push_back(
+        {"g (float[4, 6] x) => (float[4, 2] y) <int64[1] s = {0}, int64[1] e = {2}, int64[1] a = {1}> "
+         "{ y = Slice (x, s, e, a) }",
+         {split, split}});
+  for (const char* reduce : {"ReduceSum", "ReduceMax", "ReduceMean"})
+    for (int axis : {0, 1})
+      all.push_back({fmt::format("g (float[4, 8] x) => (float[{}] y) <int64[1] a = {{{}}}> {{ y = {} (x, a) }}",
+                                 axis == 0 ? "1, 8" : "4, 1", axis, reduce),
+                     {axis == 0 ? "RR" : "SR", "RR"}});
+  auto expand = [&](const std::string& from, const std::string& to, const std::string& x, const std::string& y) {
+    const auto rank = std::count(to.begin(), to.end(), ',') + 1;
+    all.push_back({fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = Expand (x, s) }}", from,
+                               to, rank, to),
+                   {x, y}});
+  };
+  expand("8, 1", "8, 4", "RR", "RS");
+  expand("8, 1", "8, 8", "RR", "RS@0101");
+  expand("8, 1", "8, 4", "RR", "RR");
+  expand("8, 1", "8, 4", "SR", "SR");
+  expand("3, 4, 1, 2", "3, 4, 5, 2", "RSRR", "RSRR");
+  auto reshape = [&](const std::string& from, const std::string& x, const std::string& to, const std::string& y) {
+    const auto rank = std::count(to.begin(), to.end(), ',') + 1;
+    all.push_back({fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = Reshape (x, s) }}", from,
+                               to, rank, to),
+                   {x, y}});
+  };
+  reshape("2, 3", "SR", "6", "S");
+  reshape("2, 4", "RS", "8", "S@0101");
+  reshape("2, 3, 5", "SRR", "6, 5", "SR");
+  reshape("2, 4, 5", "RSR", "2, 20", "RS");
+  reshape("2, 3, 6", "RRS", "2, 18", "RS@010101");
+  reshape("6", "S", "2, 3", "SR");
+  reshape("16", "S", "1, 16", "RS");
+  for (const char* to : {"2, 8", "4, 4", "8, 2", "16, 1"}) reshape("16", "S", to, "SR");
+  reshape("16", "S@0101", "1, 16", "RS@0101");
+  reshape("16", "S@0101", "2, 8", "RS");
+  for (const char* to : {"4, 4", "8, 2", "16, 1"}) reshape("16", "S@0101", to, "SR@0101");
+  const char *merged = "21, 4096", *split = "3, 7, 4096", *heads = "3, 7, 64, 64";
+  reshape(merged, "RS", split, "RRS");
+  reshape(split, "RRS", merged, "RS");
+  reshape(merged, "RR", split, "RRR");
+  reshape(split, "RRR", merged, "RR");
+  reshape(split, "RRS", heads, "RRSR");
+  reshape(heads, "RRSR", split, "RRS");
+  for (const char* last : {"64", "7"}) {
+    const std::string apart = fmt::format("3, 64, 7, {}", last), joined = fmt::format("192, 7, {}", last);
+    reshape(apart, "RSRR", joined, "SRR@010101");
+    reshape(joined, "SRR@010101", apart, "RSRR");
+  }
+  return all;
+}
+
+// What that engine refuses, or computes wrongly.
+std::vector<OperatorCase> refused_elsewhere() {
+  const std::string batched = "g (float[2, 6, 4] a, float[2, 4, 8] b) => (float[2, 6, 8] y) { y = MatMul (a, b) }";
+  const std::string plain = "g (float[6, 4] a, float[4, 8] b) => (float[6, 8] y) { y = MatMul (a, b) }";
+  const std::string uneven = "g (float[5, 7] a, float[7, 3] b) => (float[5, 3] y) { y = MatMul (a, b) }";
+  const std::string relu = "g (float[5, 7] x) => (float[5, 7] y) { y = Relu (x) }";
+  std::vector<OperatorCase> all = {{batched, {"SRR", "SRR", "SRR"}},
+                                   {batched, {"RRR", "SRR", "SRR"}},
+                                   {batched, {"RRR", "RRR", "RSR"}},
+                                   {plain, {"RR", "RR", "RR"}},
+                                   {plain, {"RR", "RR", "SR"}},
+                                   {plain, {"SS", "SR@01", "RR@0123"}},
+                                   {plain, {"RS", "SR", "SR"}},
+                                   {uneven, {"RS", "SR", "RR"}},
+                                   {uneven, {"SR", "RR", "RS"}},
+                                   {uneven, {"RR", "RR", "SS"}},
+                                   {relu, {"SR", "RS"}},
+                                   {relu, {"SS", "SS"}},
+                                   {relu, {"RS", "SR@10"}},
+                                   {relu, {"SR@012", "RS@012"}}};
+  for (const char* reduce : {"ReduceSum", "ReduceMax", "ReduceMean"})
+    for (const char* to : {"RR", "SR"})
+      all.push_back({fmt::format("g (float[5, 7] x) => (float[5, 1] y) <int64[1] a = {{1}}> {{ y = {} (x, a) }}",
+                                 reduce == std::string("ReduceMean") ? "ReduceSum" : reduce),
+                     {"RS", to}});
+  auto reshape = [&](const std::string& from, const std::string& x, const std::string& to, const std::string& y) {
+    const auto rank = std::count(to.begin(), to.end(), ',') + 1;
+    all.push_back({fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = Reshape (x, s) }}", from,
+                               to, rank, to),
+                   {x, y}});
+  };
+  reshape("2, 3", "RS", "6", "S");
+  reshape("6", "S", "3, 2", "SR");
+  reshape("5, 6", "SR", "30", "S");
+  reshape("4, 6", "SS", "24", "S@0123");
+  return all;
+}
+
+class ShardedOperators : public DeviceAnnotations, public testing::WithParamInterface<OperatorCase> {};
+
+TEST_P(ShardedOperators, GiveOneDevicesAnswer) {
+  const OperatorCase& given = GetParam();
+  OnnxModel parsed = parse_text(given.model);
+  const Node& node = *parsed.graph->nodes()[0];
+  std::vector<ShardingSpec> specs;
+  int64_t devices = 1;
+  for (size_t i = 0; i + 1 < given.specs.size(); ++i) specs.push_back(spec(node.inputs[i]->name, given.specs[i]));
+  specs.push_back(spec("y", given.specs.back()));
+  for (const ShardingSpec& one : specs)
+    for (int64_t device : one.devices) devices = std::max(devices, device + 1);
+  const Model annotated = model(given.model, devices, {{"y", specs}});
+  const ConfiguredModel configured = annotated.configured("c");
+  const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+  EXPECT_EQ(program.mesh().size(), devices);
+  EXPECT_TRUE(check_program(program).good());
+  const Tensors inputs = integers(annotated);
+  expect_same(Session(program, one_thread()).run(inputs),
+              Session(compile(annotated, Mesh(), {}), one_thread()).run(inputs));
+  const bool split = given.specs.back().find('S') != std::string::npos;
+  const auto& outputs = program.impl().compiled->decisions.outputs;
+  const std::string layout = outputs.begin()->second.str(program.mesh());
+  EXPECT_EQ(layout.find("{d") != std::string::npos, split) << layout;
+  for (size_t i = 0; i + 1 < specs.size(); ++i)
+    EXPECT_EQ(layout_of(program, specs[i].tensor).find("{d") != std::string::npos, !specs[i].axes.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Independent, ShardedOperators, testing::ValuesIn(independent_cases()));
+INSTANTIATE_TEST_SUITE_P(RefusedElsewhere, ShardedOperators, testing::ValuesIn(refused_elsewhere()));
+
+constexpr std::string_view kRelu = "g (float[2, 2] x) => (float[2, 2] y) { y = Relu (x) }";
+
+// The examples of the standard: a 2x2 tensor in two, four and two times two shards, and groups.
+TEST_F(DeviceAnnotations, FollowTheStandardsExamples) {
+  auto relu = [&](ShardingSpec of_x) {
+    ShardingSpec of_y = of_x;
+    of_x.tensor = "x";
+    of_y.tensor = "y";
+    return layout_of(expect_followed(model(kRelu, 4, {{"y", {of_x, of_y}}})), "y");
+  };
+  EXPECT_EQ(relu({"", {0, 1}, {}, {{0, {{2, "", 2}}}}}), "[2{d}, -]");
+  EXPECT_EQ(relu({"", {0, 1}, {}, {{1, {{2, "", 2}}}}}), "[-, 2{d}]");
+  EXPECT_EQ(relu({"", {0, 1, 2, 3}, {}, {{0, {{2, "", 2}}}, {1, {{2, "", 2}}}}}), "[2{d0}, 2{d1}]");
+  EXPECT_EQ(relu({"", {-1}, {{-1, {0, 1}}}, {}}), "[-, -]");
+  EXPECT_EQ(relu({"", {-1, -2}, {{-1, {0, 1}}, {-2, {2, 3}}}, {{0, {{2, "", 2}}}}}), "[2{d0}, -]");
+  EXPECT_EQ(relu({"", {-1, -2}, {{-1, {0, 2}}, {-2, {1, 3}}}, {{-1, {{2, "", 2}}}}}), "[-, 2{d1}]");
+}
+
+// A dimension that a reshape has made of several says each factor's shards.
+TEST_F(DeviceAnnotations, SplitFactorsOfADimension) {
+  const std::string text = "g (float[6, 2] x) => (float[6, 2] y) { y = Relu (x) }";
+  const ShardingSpec middle{"y", {0, 1}, {}, {{0, {{3, "", 1}, {2, "", 2}}}}};
+  EXPECT_EQ(layout_of(expect_followed(model(text, 2, {{"y", {middle}}})), "y"), "[3·2{d}, -]");
+  const ShardingSpec both{"y", {0, 1, 2, 3, 4, 5}, {}, {{0, {{std::nullopt, "", 3}, {2, "", 2}}}}};
+  EXPECT_EQ(layout_of(expect_followed(model(text, 6, {{"y", {both}}})), "y"), "[3{d0}·2{d1}, -]");
+}
+
+// Add of [M, 1] and [1, N], whose splits compose: shard [i, j] is where shard i of one and shard j of the other are.
+TEST_F(DeviceAnnotations, ComposeWhatIsBroadcast) {
+  const std::string text = "g (float[4, 1] a, float[1, 6] b) => (float[4, 6] y) { y = Add (a, b) }";
+  const ShardingSpec a{"a", {-1, -2}, {{-1, {0, 1}}, {-2, {2, 3}}}, {{0, {{4, "", 2}}}}};
+  const ShardingSpec b{"b", {-1, -2}, {{-1, {0, 2}}, {-2, {1, 3}}}, {{1, {{6, "", 2}}}}};
+  const Model added = model(text, 4, {{"y", {a, b}}});
+  EXPECT_EQ(layout_of(expect_followed(added), "y"), "[4{d0}, 6{d1}]");
+  const std::vector<ShardingSpec> specs = said(added.completed("c"), "y");
+  ASSERT_EQ(specs.size(), 3U);
+  EXPECT_EQ(specs[2], (ShardingSpec{"y", {0, 1, 2, 3}, {}, {{0, {{4, "", 2}}}, {1, {{6, "", 2}}}}}));
+}
+
+constexpr std::string_view kChain = R"(
+chain (float[4, 8] x) => (float[4, 8] y) <float[8, 16] up, float[16, 8] down> {
+  h = MatMul (x, up)
+  r = Relu (h)
+  y = MatMul (r, down)
+})";
+
+// What one node says leaves the rest to propagation; a whole result is reduced to.
+TEST_F(DeviceAnnotations, CompleteAPairOfProducts) {
+  const Model pair = model(kChain, 2, {{"h", {spec("up", "RS")}}, {"y", {spec("y", "RR")}}});
+  const Program program = expect_followed(pair);
+  EXPECT_EQ(layout_of(program, "down"), "[16{d}, -]");
+  ASSERT_EQ(program.summary().collectives.size(), 1U);
+  EXPECT_EQ(program.summary().collectives[0].kind, "all_reduce");
+  const Model completed = pair.completed("c");
+  auto at = [&](const std::string& node, size_t index) { return said(completed, node).at(index); };
+  auto sized = [](ShardingSpec spec, int64_t size) {
+    spec.axes[0].factors[0].size = size;
+    return spec;
+  };
+  EXPECT_EQ(at("h", 0), spec("up", "RS")) << "what is said stays";
+  EXPECT_EQ(at("h", 1), spec("x", "RR"));
+  EXPECT_EQ(at("h", 2), sized(spec("h", "RS"), 16));
+  EXPECT_EQ(at("r", 0), sized(spec("h", "RS"), 16));
+  EXPECT_EQ(at("y", 0), spec("y", "RR"));
+  EXPECT_EQ(at("y", 1), sized(spec("r", "RS"), 16));
+  EXPECT_EQ(at("y", 2), sized(spec("down", "SR"), 16));
+  EXPECT_THAT(faults(completed), IsEmpty());
+  EXPECT_EQ(layout_of(expect_followed(completed), "down"), "[16{d}, -]");
+  for (const char* node : {"h", "r", "y"}) EXPECT_EQ(said(completed.completed("c"), node), said(completed, node));
+}
+
+// An operand that two nodes want in two layouts, and a result that its node wants in one that its reader does not.
+TEST_F(DeviceAnnotations, GiveEachReaderItsLayout) {
+  const std::string text = R"(
+    two (float[4, 6] x) => (float[4, 6] y, float[4, 6] z) {
+      h = Relu (x)
+      y = Neg (h)
+      z = Abs (h)
+    })";
+  const Model both = model(text, 2, {{"y", {spec("h", "SR")}}, {"z", {spec("h", "RS")}}});
+  EXPECT_EQ(layout_of(expect_followed(both), "y"), "[4{d}, -]");
+  EXPECT_EQ(layout_of(expect_followed(both), "z"), "[-, 6{d}]");
+  const Program turned = expect_followed(model(text, 2, {{"h", {spec("h", "SR")}}, {"z", {spec("h", "RS")}}}));
+  EXPECT_EQ(layout_of(turned, "h"), "[4{d}, -]");
+  EXPECT_EQ(layout_of(turned, "z"), "[-, 6{d}]");
+  ASSERT_EQ(turned.summary().collectives.size(), 1U);
+  EXPECT_EQ(turned.summary().collectives[0].kind, "all_to_all");
+  const Program inputs =
+      expect_followed(model("g (float[4, 6] x) => (float[4, 6] y, float[4, 6] z) { y = Neg (x)\n z = Abs (x) }", 2,
+                            {{"y", {spec("x", "SR")}}, {"z", {spec("x", "RS")}}}));
+  EXPECT_EQ(layout_of(inputs, "y"), "[4{d}, -]");
+  EXPECT_EQ(layout_of(inputs, "z"), "[-, 6{d}]");
+}
+
+// Nodes run where their operands are; what makes a result elsewhere sends it.
+TEST_F(DeviceAnnotations, RunOnTheDevicesOfTheList) {
+  const Program program = expect_followed(
+      model(kChain, 4, {{"h", {spec("up", "RS@01"), spec("h", "RS@01")}}, {"y", {spec("down", "SR@23")}}}));
+  EXPECT_EQ(program.mesh().str(), "d0=2,d1=2");
+  for (int64_t rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(program.figures(rank).parameter_bytes, 8 * 16 * 4 / 2) << "one of the two products' weights";
+  expect_followed(model(kChain, 4, {{"h", {spec("x", "RR@01"), spec("h", "RS@23")}}}));
+  expect_followed(model(kChain, 3, {{"h", {spec("x", "RR@0"), spec("h", "RR@1")}}, {"y", {spec("r", "RR@2")}}}));
+  const ConfiguredModel some = model(kChain, 8, {{"h", {spec("up", "RS@52")}}}).configured("c");
+  EXPECT_THAT(some.devices, ElementsAre(5, 2)) << "devices that nobody names have no rank";
+}
+
+TEST_F(DeviceAnnotations, RunInStages) {
+  auto staged = [&](std::optional<int64_t> h, std::optional<int64_t> y, int64_t devices,
+                    const std::vector<ShardingSpec>& of_y = {}) {
+    return model(kChain, {{"c", devices, {}}}, {{"h", {{"c", {}, h}}}, {"y", {{"c", of_y, y}}}});
+  };
+  for (const auto& [first, second] : {std::pair(0, 1), {1, 2}, {3, 7}}) {
+    const Program program = expect_followed(staged(first, second, 2));
+    EXPECT_EQ(program.mesh().str(), "d=2");
+    for (int64_t rank = 0; rank < 2; ++rank) EXPECT_EQ(program.figures(rank).parameter_bytes, 8 * 16 * 4);
+  }
+  const Program both = expect_followed(staged(0, 1, 4, {spec("down", "SR@23")}));
+  EXPECT_EQ(layout_of(both, "down"), "[16{d1}, -] at(d0=1)");
+  EXPECT_EQ(layout_of(both, "up"), "[-, 16{d1}] at(d0=0)") << "as its result is used";
+  const ConfiguredModel one = staged(0, 0, 2).configured("c");
+  EXPECT_EQ(one.plan.mesh, "");
+  EXPECT_THAT(one.warnings, ElementsAre(HasSubstr("no node says how it is split over the devices of 'c'")));
+  EXPECT_EQ(expect_followed(staged(0, 1, 1)).mesh().size(), 1);
+}
+
+TEST_F(DeviceAnnotations, SplitOverAllDevicesWithoutAList) {
+  ShardingSpec unlisted{"up", {}, {}, {{1, {{16, "", 4}}}}};
+  EXPECT_EQ(layout_of(expect_followed(model(kChain, 4, {{"h", {unlisted}}})), "up"), "[-, 16{d}]");
+  unlisted.axes[0].factors[0].shards = 2;
+  EXPECT_THAT(faults(model(kChain, 4, {{"h", {unlisted}}})),
+              ElementsAre(HasSubstr("split into 2 shards and lists no devices, of which there are 4")));
+}
+
+TEST_F(DeviceAnnotations, HaveOnePlanPerConfiguration) {
+  const Model both =
+      model(kChain, {{"rows", 2, {"a", "b"}}, {"columns", 3, {}}},
+            {{"h", {{"rows", {spec("x", "SR")}, std::nullopt}, {"columns", {spec("up", "RS@012")}, std::nullopt}}}});
+  EXPECT_THAT(both.configurations(), ElementsAre("rows", "columns"));
+  EXPECT_EQ(layout_of(expect_followed(both, "rows"), "y"), "[4{d}, -]");
+  EXPECT_EQ(layout_of(expect_followed(both, "columns"), "up"), "[-, 16{d}]");
+  EXPECT_THROW(both.configured("cells"), Error);
+  const Model third = both.annotated(Mesh::parse("dp=2,tp=2"), {}, "ours");
+  EXPECT_THAT(third.configurations(), ElementsAre("rows", "columns", "ours"));
+  EXPECT_EQ(expect_followed(third, "ours").mesh().str(), "dp=2,tp=2");
+  EXPECT_EQ(layout_of(expect_followed(third, "rows"), "y"), "[4{d}, -]");
+  EXPECT_THAT(both.annotated(Mesh::parse("dp=2"), {}, "rows").configurations(), ElementsAre("columns", "rows"));
+}
+
+// What has no layout is followed as nearly as can be, and said.
+TEST_F(DeviceAnnotations, SayWhatTheyCannotFollow) {
+  auto warnings = [&](std::string_view text, int64_t devices,
+                      const std::map<std::string, std::vector<ShardingSpec>>& specs) {
+    const Model annotated = model(text, devices, specs);
+    const ConfiguredModel configured = annotated.configured("c");
+    const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+    const Tensors inputs = integers(annotated);
+    expect_same(Session(program, one_thread()).run(inputs),
+                Session(compile(annotated, Mesh(), {}), one_thread()).run(inputs));
+    std::vector<std::string> all = configured.warnings;
+    all.insert(all.end(), program.summary().warnings.begin(), program.summary().warnings.end());
+    return all;
+  };
+  EXPECT_THAT(warnings("g (float[7] x) => (float[7] y) { y = Relu (x) }", 2, {{"y", {spec("y", "S@0101")}}}),
+              ElementsAre(AllOf(HasSubstr("Relu producing 'y': 'y' [7] in 4 shards on devices 0,1,0,1"),
+                                HasSubstr("it lies as [{d}]"))));
+  EXPECT_THAT(warnings(kRelu, 2, {{"y", {spec("x", "SR@01"), spec("y", "SR@10")}}}),
+              ElementsAre(HasSubstr("in 2 shards on devices 1,0 has no layout of its own")));
+  EXPECT_THAT(warnings(kRelu, 4, {{"y", {spec("x", "SR@01"), spec("y", "RR@012")}}}), Not(IsEmpty()));
+}
+
+TEST_F(DeviceAnnotations, NameEveryFault) {
+  auto fault = [&](const ShardingSpec& of_y, std::vector<DeviceConfiguration> configurations = {{"c", 4, {}}}) {
+    return faults(model(kRelu, configurations, {{"y", {{"c", {of_y}, std::nullopt}}}}));
+  };
+  const std::string where = "Relu producing 'y', configuration 'c', ";
+  auto only = [&](const std::string& what) { return ElementsAre(AllOf(HasSubstr(where), HasSubstr(what))); };
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{2, "", 2}}}}}), IsEmpty());
+  EXPECT_THAT(fault({"z", {0, 1}, {}, {}}), only("'z': it is neither an operand nor a result of the node"));
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{2, {{2, "", 2}}}}}), only("'y': it has no axis 2: it is [2, 2]"));
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{-3, {{2, "", 2}}}}}), only("it has no axis -3"));
+  EXPECT_THAT(fault({"y", {0, 1, 2, 3}, {}, {{1, {{2, "", 2}}}, {-1, {{2, "", 2}}}}}),
+              only("its axis -1 is split twice"));
+  EXPECT_THAT(fault({"y", {0, 4}, {}, {{0, {{2, "", 2}}}}}), only("names 4, which is neither a device, as 0 to 3"));
+  EXPECT_THAT(fault({"y", {0, -1}, {}, {{0, {{2, "", 2}}}}}), only("names -1"));
+  EXPECT_THAT(fault({"y", {0, 1, 2}, {}, {{0, {{2, "", 2}}}}}),
+              only("split into 2 shards, but its list has 3 entries"));
+  EXPECT_THAT(fault({"y", {0}, {}, {{0, {{2, "", 2}}}, {1, {{2, "", 2}}}}}), only("into 4 shards, but its list has 1"));
+  EXPECT_THAT(fault({"y", {-1, -2}, {{-1, {0, 1}}, {-2, {1, 2}}}, {{0, {{2, "", 2}}}}}),
+              only("the device 1 is in two different groups, [0, 1] and [1, 2]"));
+  EXPECT_THAT(fault({"y", {-1, 1}, {{-1, {0, 1}}}, {{0, {{2, "", 2}}}}}), only("[0, 1] and [1]"));
+  EXPECT_THAT(fault({"y", {-1, -2}, {{-1, {0, 1}}, {-2, {0, 1}}}, {{0, {{2, "", 2}}}}}), IsEmpty()) << "equal groups";
+  EXPECT_THAT(fault({"y", {-1, 2}, {{-1, {0, 7}}}, {{0, {{2, "", 2}}}}}), only("the group -1 has the device 7"));
+  EXPECT_THAT(fault({"y", {-1, 2}, {{-1, {0, 0}}}, {{0, {{2, "", 2}}}}}), only("names the device 0 twice"));
+  EXPECT_THAT(fault({"y", {-1, 2}, {{-1, {}}}, {{0, {{2, "", 2}}}}}), only("the group -1 has no devices"));
+  EXPECT_THAT(fault({"y", {-1}, {{-1, {0}}, {-1, {0}}}, {}}), only("the group -1 is defined twice"));
+  EXPECT_THAT(fault({"y", {0}, {}, {{0, {{2, "", 0}}}}}), only("split into 0 shards"));
+  EXPECT_THAT(fault({"y", {0}, {}, {{0, {}}}}), only("listed, but not split"));
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{3, "", 2}}}}}), only("multiply to 3, but it has 2 elements"));
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{3, "", 2}, {std::nullopt, "", 1}}}}}),
+              only("do not divide its 2 elements"));
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{std::nullopt, "a", 2}, {std::nullopt, "b", 1}}}}}),
+              only("two factors of its axis 0 have no size"));
+  EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{0, "", 2}}}}}), only("a factor of its axis 0 has 0 elements"));
+  const ShardingSpec good{"y", {0, 1}, {}, {{0, {{2, "", 2}}}}};
+  EXPECT_THAT(fault(good, {}), ElementsAre(HasSubstr("the model has no such configuration, nor any other")));
+  EXPECT_THAT(fault(good, {{"d", 2, {}}}), ElementsAre(HasSubstr("no such configuration, but has 'd'")));
+  EXPECT_THAT(fault(good, {{"c", 0, {}}}), ElementsAre(HasSubstr("it has 0 devices")));
+  EXPECT_THAT(fault(good, {{"c", 2, {"a"}}}), ElementsAre(HasSubstr("it has 2 devices, but names 1")));
+  EXPECT_THAT(fault(good, {{"c", 2, {}}, {"c", 2, {}}}), ElementsAre(HasSubstr("two of this name")));
+  EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {good, good}, std::nullopt}}}})),
+              only("lays it out twice"));
+  EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {}, -1}}}})), ElementsAre(HasSubstr("-1 is no stage")));
+  EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {good}, std::nullopt}, {"c", {}, 1}}}})),
+              ElementsAre(HasSubstr("the node has two entries for it")));
+}
+
+TEST_F(DeviceAnnotations, NameOperatorsThatCannotBeSoSplit) {
+  const std::string product = "g (float[4, 6] a, float[6, 8] b) => (float[4, 8] y) { y = MatMul (a, b) }";
+  EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "RS"), spec("b", "SR")}}})), IsEmpty());
+  EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "SR"), spec("b", "RS")}}})),
+              ElementsAre(AllOf(HasSubstr("MatMul producing 'y', configuration 'c': different axes of 'a' and 'b'"),
+                                HasSubstr("over the same devices"))));
+  const std::string sum = "g (float[4, 6] a, float[4, 6] b) => (float[4, 6] y) { y = Add (a, b) }";
+  const ShardingSpec low{"a", {-1, -2}, {{-1, {0, 1}}, {-2, {2, 3}}}, {{0, {{4, "", 2}}}}};
+  ShardingSpec high{"b", {-1, -2}, {{-1, {0, 2}}, {-2, {1, 3}}}, {{0, {{4, "", 2}}}}};
+  EXPECT_THAT(faults(model(sum, 4, {{"y", {low, high}}})),
+              ElementsAre(HasSubstr("axis 0 of 'b' must be split as the same axis of 'a' is")));
+  const std::string best = R"(g (float[4, 6] x) => (float[4, 2] y, int64[4, 2] at) <int64[1] k = {2}> {
+      y, at = TopK <axis = 1> (x, k)
+    })";
+  EXPECT_THAT(faults(model(best, 2, {{"y", {spec("x", "SR")}}})), IsEmpty());
+  EXPECT_THAT(faults(model(best, 2, {{"y", {spec("x", "RS")}}})),
+              ElementsAre(HasSubstr("the operator needs axis 1 of 'x' whole, but it is split into 2")));
+}
+
+// Bodies are compiled as propagation decides; what is said there is checked, and said not to be followed.
+TEST_F(DeviceAnnotations, InBodiesAreCheckedAndNotFollowed) {
+  OnnxModel chosen = parse_text(R"(
+    g (float[4] x, bool c) => (float[4] y) {
+      y = If (c) <then_branch = t () => (float[4] a) { a = Relu (x) },
+                  else_branch = e () => (float[4] b) { b = Neg (x) }>
+    })");
+  chosen.ir_version = 11;
+  set_device_configurations(chosen, {{"c", 2, {}}});
+  Node& relu = *chosen.graph->nodes()[0]->regions()[0]->nodes()[0];
+  auto write = [&](const ShardingSpec& said) {
+    set_device_annotations(relu, {{"c", {said}, std::nullopt}});
+    export_model(chosen, folder_ / "if.onnx");
+    return Model::load(folder_ / "if.onnx");
+  };
+  EXPECT_THAT(write(spec("a", "S")).configured("c").warnings,
+              Contains(HasSubstr("bodies of control flow and functions are not followed (1 nodes)")));
+  EXPECT_THAT(faults(write(spec("b", "S"))), ElementsAre(HasSubstr("'b': it is neither")));
+}
+
+class WrittenAnnotations : public DeviceAnnotations,
+                           public testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+
+// What Tessera decides, written as annotations, is the same program when it is followed.
+TEST_P(WrittenAnnotations, ComeBack) {
+  const auto& [name, mesh] = GetParam();
+  const Model read = Model::load(name == std::string("tiny")
+                                     ? std::filesystem::path(TESSERA_EXAMPLES) / "tiny" / "model.onnx"
+                                     : std::filesystem::path(TESSERA_TEST_DATA) / "models" / name / "model.onnx");
+  Plan plan;
+  if (std::string(mesh).starts_with("pp"))
+    for (const char* place : {"m.transformer.wte=pp:0", "m.transformer.wpe=pp:0", "m.transformer.h.0=pp:0",
+                              "m.transformer.h.1=pp:1", "m.transformer.ln_f=pp:1", "m.lm_head=pp:1"})
+      plan.places.push_back({place, "place"});
+  const Program program = compile(read, Mesh::parse(mesh), plan);
+  read.annotated(program.mesh(), plan, "ours").write(folder_ / "annotated.onnx");
+  const Model annotated = Model::load(folder_ / "annotated.onnx");
+  EXPECT_THAT(faults(annotated), IsEmpty());
+  const ConfiguredModel configured = annotated.configured("ours");
+  EXPECT_THAT(configured.warnings, IsEmpty());
+  EXPECT_EQ(configured.plan.mesh, program.mesh().str());
+  const Program again = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+  auto communication = [](const Program& of) {
+    std::vector<std::tuple<std::string, std::vector<std::string>, int64_t, int64_t>> all;
+    for (const CollectiveSummary& entry : of.summary().collectives)
+      all.emplace_back(entry.kind, entry.axes, entry.count, entry.bytes);
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  EXPECT_EQ(communication(again), communication(program));
+  for (int64_t rank = 0; rank < program.mesh().size(); ++rank)
+    EXPECT_EQ(again.figures(rank).parameter_bytes, program.figures(rank).parameter_bytes);
+  const Tensors inputs = random_inputs(read, read.complete({}), 3);
+  expect_same(Session(again, one_thread()).run(inputs), Session(program, one_thread()).run(inputs));
+  EXPECT_THAT(faults(annotated.completed("ours")), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, WrittenAnnotations,
+                         testing::Combine(testing::Values("mlp", "gpt2", "tiny", "llama", "resnet"),
+                                          testing::Values("tp=2", "dp=2,tp=3")));
+INSTANTIATE_TEST_SUITE_P(Stages, WrittenAnnotations,
+                         testing::Combine(testing::Values("gpt2"), testing::Values("pp=2,tp=2")));
+
+}  // namespace
+}  // namespace tessera::test
