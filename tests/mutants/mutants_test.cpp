@@ -1,5 +1,5 @@
 // Edited written programs: those that `tessera check --accept` takes over must give the right answer, and no right
-// program may be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_TEST_SEED=S begins with that of seed
+// program may be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_RANDOM_SEED=S begins with that of seed
 // S, TESSERA_MUTATOR=NAME edits by one mutator only.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -29,7 +29,7 @@ bool is_wrong(const Outcome& outcome) {
 class EditedPrograms : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
-  const uint64_t first = random::number_from("TESSERA_TEST_SEED", random::kFirstSeed);
+  const uint64_t first = random::number_from("TESSERA_RANDOM_SEED", random::kFirstSeed);
   const uint64_t count = random::number_from("TESSERA_MUTANTS", kMutants) / kMutantShares;
   const char* mutator = std::getenv("TESSERA_MUTATOR");
   std::map<Verdict, uint64_t> verdicts;
@@ -46,7 +46,7 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
     tried += outcome.verdict != Verdict::nothing;
     if (is_wrong(outcome) && ++printed <= kMostEscapes)
       ADD_FAILURE() << name_of(outcome.verdict) << ": " << outcome.message
-                    << "\nrepeat it with TESSERA_MUTANTS=2 TESSERA_TEST_SEED=" << seed;
+                    << "\nrepeat it with TESSERA_MUTANTS=2 TESSERA_RANDOM_SEED=" << seed;
     return tried < count;
   });
   std::cout << "  " << tried << " mutants:";
@@ -64,9 +64,9 @@ TEST_P(EditedPrograms, ThatAreAcceptedGiveTheRightAnswer) {
 }
 
 // What tools drop when they save a model follows from its nodes: of each program, one in four a random one, in one
-// form. TESSERA_SUBJECTS=N takes N of them, from the one that TESSERA_TEST_SEED belongs to on.
+// form. TESSERA_SUBJECTS=N takes N of them, from the one that TESSERA_RANDOM_SEED belongs to on.
 TEST_P(EditedPrograms, MayLoseTypesAndMetadata) {
-  const uint64_t first = random::number_from("TESSERA_TEST_SEED", random::kFirstSeed) / Trials::kAlike;
+  const uint64_t first = random::number_from("TESSERA_RANDOM_SEED", random::kFirstSeed) / Trials::kAlike;
   const uint64_t count = random::number_from("TESSERA_SUBJECTS", kSubjects);
   Trials trials;
   uint64_t equal = 0;
@@ -75,7 +75,7 @@ TEST_P(EditedPrograms, MayLoseTypesAndMetadata) {
     const Outcome outcome = trials.run(seed, "take types and metadata away");
     equal += outcome.verdict == Verdict::equal;
     EXPECT_FALSE(is_wrong(outcome)) << outcome.message << "\nrepeat it with TESSERA_SUBJECTS=" << kMutantShares
-                                    << " TESSERA_TEST_SEED=" << seed;
+                                    << " TESSERA_RANDOM_SEED=" << seed;
   }
   EXPECT_GT(equal * kMutantShares * 2, count);
 }

@@ -100,8 +100,9 @@ std::map<std::string, double> tolerances(const Program& program, const Tensors& 
   std::map<std::string, double> found;
   for (const auto& node : program.model.graph->nodes())
     for (const Value* result : node->outputs) {
-      if (!result) continue;
-      double most = magnitude_of(all.at(result->name));
+      const auto known = result ? all.find(result->name) : all.end();
+      if (known == all.end()) continue;
+      double most = magnitude_of(known->second);
       for (const Value* operand : node->inputs)
         if (operand) most = std::max(most, of(operand));
       const Facts& facts = program.facts.at(result->name);
@@ -114,9 +115,10 @@ std::map<std::string, double> tolerances(const Program& program, const Tensors& 
 /// The results of all nodes on one rank.
 Tensors run_apart(const Program& program) {
   auto graph = program.model.graph->clone();
+  const flow::Flow flow = flow::flow_of(*graph);
   for (const auto& node : graph->nodes())
     for (Value* result : node->outputs)
-      if (result && !graph->is_output(result)) graph->outputs.push_back(result);
+      if (result && leaves(flow, *node) && !graph->is_output(result)) graph->outputs.push_back(result);
   return run_whole(*graph, program);
 }
 

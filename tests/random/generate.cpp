@@ -2,6 +2,7 @@
 
 #include "mesh/random_sharding.h"
 #include "random/writer.h"
+#include "tessera/ir/flow.h"
 
 namespace tessera::random {
 namespace {
@@ -64,7 +65,7 @@ bool is_ordered_over(const Program& program, const Node& node, const AxisRef& ax
 }
 
 void place_nodes(Program& program, Writer& w) {
-  if (!w.one_in(3)) return;
+  if (!w.one_in(3) || flow::has_flow(*program.model.graph)) return;
   const int64_t share = w.between(2, 9);
   for (const auto& node : program.model.graph->nodes()) {
     if (!node->output() || !chance(w.engine(), static_cast<int>(share))) continue;
@@ -78,18 +79,23 @@ void place_nodes(Program& program, Writer& w) {
 
 void choose_outputs(Program& program, Writer& w) {
   Graph& graph = *program.model.graph;
+  const flow::Flow flow = flow::flow_of(graph);
   for (const auto& node : graph.nodes())
     for (Value* result : node->outputs)
-      if (result && (result->uses.empty() || w.one_in(6))) graph.outputs.push_back(result);
+      if (result && leaves(flow, *node) && (result->uses.empty() || w.one_in(6))) graph.outputs.push_back(result);
 }
 
 }  // namespace
+
+bool leaves(const flow::Flow& flow, const Node& node) {
+  return flow.of(&node) < 0 && !flow::is(node, "Loop") && !flow::is(node, "Branch") && !flow::is(node, "Join");
+}
 
 const std::vector<Addition>& additions() {
   static const std::vector<Addition> all = [] {
     std::vector<Addition> list;
     for (auto family : {elementwise_additions, movement_additions, indexing_additions, contraction_additions,
-                        normalization_additions})
+                        normalization_additions, case_additions})
       for (Addition addition : family()) list.push_back(addition);
     return list;
   }();
@@ -134,7 +140,7 @@ Program generate(uint64_t seed) {
                                          DType::int64, DType::int8, DType::uint8, DType::boolean});
     w.source(w.random_shape(1, 4), dtype);
   }
-  const auto wanted = static_cast<size_t>(w.between(3, 12));
+  const auto wanted = static_cast<size_t>(w.one_in(4) ? w.between(12, 40) : w.between(3, 12));
   constexpr int kMostTries = 200;
   for (int tries = 0; tries < kMostTries && program.model.graph->nodes().size() < wanted; ++tries)
     w.one_of(additions())(w);

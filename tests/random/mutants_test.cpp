@@ -1,5 +1,5 @@
 // The prover against a brute-force oracle: random programs, one communication of which is changed, are run. Every one
-// that hangs, fails or gives another answer must be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_TEST_SEED=S
+// that hangs, fails or gives another answer must be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_RANDOM_SEED=S
 // begins at seed S.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -87,10 +87,10 @@ class Mutants : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
   const uint64_t wanted = number_from("TESSERA_MUTANTS", kMutants) / kMutantShares;
-  uint64_t seed = number_from("TESSERA_TEST_SEED", kFirstSeed) + GetParam();
+  uint64_t seed = number_from("TESSERA_RANDOM_SEED", kFirstSeed) + GetParam();
   uint64_t tried = 0, harmful = 0, strict = 0;
   for (; tried < wanted; seed += kMutantShares) {
-    SCOPED_TRACE(testing::Message() << "repeat it with TESSERA_TEST_SEED=" << seed
+    SCOPED_TRACE(testing::Message() << "repeat it with TESSERA_RANDOM_SEED=" << seed
                                     << " TESSERA_MUTANTS=" << kMutantShares);
     Program program = generate(seed);
     if (program.mesh.size() == 1) continue;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/ir/flow.h"
 #include "tessera/ir/graph.h"
 #include "tessera/mesh/sharding.h"
 
@@ -47,9 +48,11 @@ struct Program {
 /// Removes nodes on which no output depends, and the annotations and sizes for them.
 void tidy(Program& program);
 
-/// The program of a seed: 3 to 12 nodes, a mesh of up to 3 axes and 12 ranks, annotations of about half the values; of
-/// every third, some nodes at places.
-/// The same everywhere.
+/// Whether what a node makes may be an output: it is not inside a branch or loop.
+bool leaves(const flow::Flow& flow, const Node& node);
+
+/// The program of a seed: 3 to 12 nodes, of every fourth up to 40, a mesh of up to 3 axes and 12 ranks, annotations of
+/// about half the values; of every third, some nodes at places. The same everywhere.
 Program generate(uint64_t seed);
 
 /// The outcome of a program.

@@ -1,5 +1,5 @@
 // Random programs on random meshes under random annotations. TESSERA_RANDOM_PROGRAMS=N runs N of them,
-// TESSERA_TEST_SEED=S begins with the program of seed S: a failure's seed and N = 1 repeat it.
+// TESSERA_RANDOM_SEED=S begins with the program of seed S: a failure's seed and N = 1 repeat it.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -18,7 +18,7 @@ class RandomPrograms : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
   const uint64_t count = number_from("TESSERA_RANDOM_PROGRAMS", kPrograms);
-  const uint64_t first = number_from("TESSERA_TEST_SEED", kFirstSeed);
+  const uint64_t first = number_from("TESSERA_RANDOM_SEED", kFirstSeed);
   int equal = 0, refused = 0, skipped = 0, failed = 0;
   for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kProgramShares) {
     SCOPED_TRACE(seed);
@@ -31,7 +31,7 @@ TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
     ++failed;
     Program small = shrink(program, outcome);
     ADD_FAILURE() << outcome.message << "\nshrunk, " << check(small).message << "\n"
-                  << describe(small) << "\nrepeat it with TESSERA_TEST_SEED=" << seed << " TESSERA_RANDOM_PROGRAMS=1";
+                  << describe(small) << "\nrepeat it with TESSERA_RANDOM_SEED=" << seed << " TESSERA_RANDOM_PROGRAMS=1";
   }
   std::cout << "  seeds from " << first << ": " << equal << " equal, " << refused << " refused, " << skipped
             << " skipped, " << failed << " failed\n";

@@ -129,9 +129,10 @@ class Shrinker {
   Tensors all_values() const {
     Program open = best_.clone();
     Graph& graph = *open.model.graph;
+    const flow::Flow flow = flow::flow_of(graph);
     for (const auto& node : graph.nodes())
       for (Value* result : node->outputs)
-        if (result && !graph.is_output(result)) graph.outputs.push_back(result);
+        if (result && leaves(flow, *node) && !graph.is_output(result)) graph.outputs.push_back(result);
     try {
       return run_whole(graph, open);
     } catch (const Error&) {

@@ -161,6 +161,39 @@ Value* Writer::companion(const Value* value) {
   return source(small, value->dtype());
 }
 
+Value* Writer::given(Tensor data, bool is_state) {
+  Shape shape(data.dims.begin(), data.dims.end());
+  Value* made = is_state ? graph().add_state("w" + std::to_string(next_++), data)
+                         : graph().add_input("x" + std::to_string(next_++), {data.dtype, shape});
+  if (!is_state) program_.inputs[made->name] = std::move(data);
+  program_.facts[made->name] = {1e6, true};
+  return made;
+}
+
+Node* Writer::copy(const Node& node, const std::vector<Value*>& operands, std::map<const Value*, Value*>& known) {
+  std::vector<std::string> names;
+  for (size_t r = 0; r < node.outputs.size(); ++r) names.push_back("y" + std::to_string(next_++));
+  Node* copied = graph().add_node(node.op_type, operands, names, node.domain);
+  copied->attributes = node.attributes;
+  try {
+    ops::op_of(*copied).infer(*copied);
+  } catch (const Error& error) {
+    tessera::check(error.kind() == ErrorKind::user, "inference refuses operands as the user's mistake");
+    graph().erase(copied);
+    return nullptr;
+  }
+  for (size_t r = 0; r < node.outputs.size(); ++r) {
+    known[node.outputs[r]] = copied->outputs[r];
+    program_.facts[copied->outputs[r]->name] = {0x1p16, false};
+  }
+  return copied;
+}
+
+void Writer::offer(Value* value, Facts facts) {
+  program_.facts[value->name] = facts;
+  if (std::find(pool_.begin(), pool_.end(), value) == pool_.end()) pool_.push_back(value);
+}
+
 Node* Writer::node(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes, Facts facts,
                    size_t results) {
   std::vector<std::string> names(results);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -62,6 +63,12 @@ class Writer {
   /// exact results.
   Node* node(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes, Facts facts,
              size_t results = 1);
+  /// A source that holds these elements; later operators do not pick it.
+  Value* given(Tensor data, bool is_state);
+  /// A copy of a node with these operands, whose results `known` receives; null if the operator refuses its operands.
+  Node* copy(const Node& node, const std::vector<Value*>& operands, std::map<const Value*, Value*>& known);
+  /// Lets later operators pick a value, of which these facts are known.
+  void offer(Value* value, Facts facts);
   bool add(std::string_view type, std::vector<Value*> operands, std::vector<Attribute> attributes, Facts facts) {
     return node(type, std::move(operands), std::move(attributes), facts) != nullptr;
   }
@@ -84,6 +91,7 @@ std::vector<Addition> movement_additions();
 std::vector<Addition> indexing_additions();
 std::vector<Addition> contraction_additions();
 std::vector<Addition> normalization_additions();
+std::vector<Addition> case_additions();
 
 /// The largest magnitude up to which a type's integers, and sums of them on the way, are exact.
 double exact_limit(DType dtype);
