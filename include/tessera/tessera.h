@@ -198,6 +198,7 @@ struct ReshardSummary {
   std::string from, to;            ///< shardings, as annotations are written
   std::vector<std::string> steps;  ///< "AllGather tp"; a Slice moves nothing
   int64_t bytes = 0;               ///< that rank 0 receives
+  std::string reason;              ///< why the consumer takes it whole where it was split; "" if it does not
 };
 
 struct ProgramSummary {

@@ -81,6 +81,7 @@ bool cast(Writer& w) {
   if (!x) return false;
   DType to = w.one_of<DType>({DType::float32, DType::float32, DType::float64, DType::float16, DType::bfloat16,
                               DType::int32, DType::int64, DType::boolean});
+  if (w.has_specials() && is_integer(to) && is_float(x->dtype())) to = DType::float64;  // no integer is NaN
   return w.add("Cast", {x}, {{"to", static_cast<int64_t>(to)}}, w.facts(x));
 }
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <regex>
+#include <set>
 
 #include "property/refusal_list.h"
 #include "random/random_program.h"
@@ -20,6 +22,8 @@ namespace {
 
 /// An inexact result may be off by this part of a magnitude.
 constexpr double kRelative = 2e-5;
+/// Of sums of larger numbers, some overflow on the way and some do not, as their order has it.
+constexpr double kNearOverflow = 0x1p100;
 
 /// `apart`: each node by itself, in memory of its own.
 runtime::ExecutorOptions options(bool apart = false) {
@@ -61,6 +65,8 @@ std::vector<double> widened(const Tensor& tensor) {
     take(tensor.as<Float16>());
   } else if (tensor.dtype == DType::bfloat16) {
     take(tensor.as<BFloat16>());
+  } else if (!is_integer(tensor.dtype) && tensor.dtype != DType::boolean) {
+    for (size_t i = 0; i < tensor.bytes; ++i) values.push_back(static_cast<double>(tensor.data[i]));  // small floats
   } else {
     for (int64_t element : tensor.to_int64()) values.push_back(static_cast<double>(element));
   }
@@ -71,6 +77,7 @@ std::string difference(const Tensor& actual, const Tensor& expected, double tole
   if (actual.dtype != expected.dtype || actual.dims != expected.dims)
     return fmt::format("{} [{}] instead of {} [{}]", name_of(actual.dtype), fmt::join(actual.dims, ", "),
                        name_of(expected.dtype), fmt::join(expected.dims, ", "));
+  if (std::isinf(tolerance)) return "";
   auto a = widened(actual), b = widened(expected);
   for (size_t i = 0; i < a.size(); ++i)
     if (!(a[i] == b[i] || std::abs(a[i] - b[i]) <= tolerance || (std::isnan(a[i]) && std::isnan(b[i]))))
@@ -97,6 +104,7 @@ std::map<std::string, double> tolerances(const Program& program, const Tensors& 
     if (input != program.inputs.end()) return magnitude_of(input->second);
     return value->data.data ? magnitude_of(value->data) : 0.0;
   };
+  std::set<const Value*> unknown;
   std::map<std::string, double> found;
   for (const auto& node : program.model.graph->nodes())
     for (const Value* result : node->outputs) {
@@ -106,8 +114,12 @@ std::map<std::string, double> tolerances(const Program& program, const Tensors& 
       for (const Value* operand : node->inputs)
         if (operand) most = std::max(most, of(operand));
       const Facts& facts = program.facts.at(result->name);
+      bool overflows = !facts.exact && most >= kNearOverflow;
+      for (const Value* operand : node->inputs) overflows = overflows || (operand && unknown.contains(operand));
+      if (overflows) unknown.insert(result);
       largest[result] = most = std::min(most, facts.bound);
       found[result->name] = facts.exact ? 0 : kRelative * most;
+      if (overflows) found[result->name] = std::numeric_limits<double>::infinity();
     }
   return found;
 }
@@ -130,6 +142,10 @@ bool is_refusal(const Program& program, const Error& error) {
                        [](const DimSharding& dim) { return dim.parts.size() > 1; });
   };
   if (std::regex_search(error.what(), std::regex("but these inputs make them (1 and|[0-9]+ and 1;)"))) return true;
+  const bool unproved =
+      std::string_view(error.what()).find("no sizes were found that all stated") != std::string_view::npos;
+  const auto is_one = [](const auto& symbol) { return symbol.second == 1; };
+  if (unproved && std::any_of(program.symbols.begin(), program.symbols.end(), is_one)) return true;
   // Rewriting may merge a placed node with one whose operand an annotation splits.
   const bool contradicts = std::string_view(error.what()).find("leave out one of the two") != std::string_view::npos;
   if (!program.places.empty() && !program.orders.empty() && contradicts) return true;

@@ -39,7 +39,7 @@ void forget_parts(Sharding& sharding) {
 bool has_layout(const Value* value) {
   if (value->kind != ValueKind::input && value->kind != ValueKind::state && value->kind != ValueKind::result)
     return false;
-  return value->rank() > 0 && !value->content;
+  return value->rank() > 0 && !value->content && bits_of(value->dtype()) % 8 == 0;
 }
 
 void order_layouts(Program& program, Writer& w) {
@@ -134,6 +134,7 @@ Program generate(uint64_t seed) {
   program.model.opset_imports[""] = 24;
   program.model.graph->name = "seed_" + std::to_string(seed);
   Writer w(program, seed);
+  if (w.one_in(8)) w.allow_specials();
   for (int64_t more = w.between(1, 3); more > 0; --more) {
     const DType dtype = w.one_of<DType>({DType::float32, DType::float32, DType::float32, DType::float32, DType::float32,
                                          DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32,

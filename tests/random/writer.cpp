@@ -1,5 +1,7 @@
 #include "random/writer.h"
 
+#include <limits>
+
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ops/op.h"
@@ -117,6 +119,13 @@ Value* Writer::source(const Shape& shape, DType dtype, double bound) {
   std::vector<int64_t> values(static_cast<size_t>(count_of(concrete)));
   for (int64_t& value : values) value = between(is_unsigned ? 0 : -high, high);
   Tensor data = tensor_of(dtype, concrete, values);
+  if (specials_ && dtype == DType::float32 && one_in(3)) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    auto* elements = reinterpret_cast<float*>(data.mutable_data());
+    for (int64_t more = between(1, 3); more > 0 && data.count() > 0; --more)
+      elements[between(0, data.count() - 1)] =
+          one_of<float>({kInfinity, kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()});
+  }
   const bool is_state = constants_of(shape) && !shape.empty() && is_float(dtype) && one_in(2);
   Value* made = is_state ? graph().add_state("w" + std::to_string(next_++), data)
                          : graph().add_input("x" + std::to_string(next_++), {dtype, shape});
@@ -190,7 +199,11 @@ Node* Writer::copy(const Node& node, const std::vector<Value*>& operands, std::m
 }
 
 void Writer::offer(Value* value, Facts facts) {
+  // Of 16-bit floats only exact ones may go on: the tolerance is that of float32.
+  constexpr DType kFilled[] = {DType::float32, DType::float64, DType::int8, DType::uint8,
+                               DType::boolean, DType::int32,   DType::int64};
   program_.facts[value->name] = facts;
+  if (std::find(std::begin(kFilled), std::end(kFilled), value->dtype()) == std::end(kFilled)) return;
   if (std::find(pool_.begin(), pool_.end(), value) == pool_.end()) pool_.push_back(value);
 }
 

@@ -49,6 +49,9 @@ class Writer {
   Value* pick_of_rank(size_t least, size_t most);  ///< a number of such a rank
 
   Shape random_shape(size_t least_rank, size_t most_rank);
+  /// From now on, some float sources have NaN and infinities among their elements.
+  void allow_specials() { specials_ = true; }
+  bool has_specials() const { return specials_; }
   /// A fresh input or state of integers in [-bound, bound] (of unsigned types in [0, bound], of bool 0 and 1).
   Value* source(const Shape& shape, DType dtype, double bound = 4);
   /// int64 numbers in [low, high], as an input, a state or a constant.
@@ -78,6 +81,7 @@ class Writer {
   std::mt19937_64 engine_;
   std::vector<Value*> pool_;
   int next_ = 0;
+  bool specials_ = false;
 };
 
 /// Adds an operator, or a few that go together; false if no existing value suits it.

@@ -45,7 +45,8 @@ class Explain : public Command {
       if (!paid) console.say("it costs, per run and for rank 0:");
       paid = true;
       console.say("  " + bytes_text(static_cast<double>(reshard.bytes)) + " by " + joined(reshard.steps, " + ") +
-                  ", from " + reshard.from + " to " + reshard.to + ", for " + reshard.consumer);
+                  ", from " + reshard.from + " to " + reshard.to + ", for " + reshard.consumer +
+                  (reshard.reason.empty() ? "" : ": " + reshard.reason));
     }
     if (!paid) console.say("it costs nothing: all readers use this layout");
   }

@@ -568,17 +568,18 @@ void print_collectives(const Console& console, const ProgramSummary& summary) {
 }
 
 void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most) {
-  Table table({"tensor, and what for", "from, to", "steps", "bytes"});
+  constexpr int64_t kLarge = 1 << 20;
+  Table table({"tensor, and what for", "from, to", "steps, and why", "bytes"});
   size_t printed = 0, left = 0;
   for (const ReshardSummary& entry : reshards) {
     if (entry.bytes == 0) continue;  // slices are free
-    if (printed == most) {
+    if (printed >= most && entry.bytes < kLarge) {
       ++left;
       continue;
     }
     ++printed;
     table.add({entry.tensor, entry.from, joined(entry.steps, " + "), bytes_text(static_cast<double>(entry.bytes))});
-    table.add({"  for " + entry.consumer, entry.to, "", ""});
+    table.add({"  for " + entry.consumer, entry.to, entry.reason, ""});
   }
   if (table.empty()) return;
   console.say("layout changes:");
@@ -605,7 +606,8 @@ Json reshards_json(const std::vector<ReshardSummary>& reshards) {
                     {"from", entry.from},
                     {"to", entry.to},
                     {"steps", entry.steps},
-                    {"bytes", entry.bytes}});
+                    {"bytes", entry.bytes},
+                    {"reason", entry.reason.empty() ? Json() : Json(entry.reason)}});
   return list;
 }
 

@@ -44,7 +44,8 @@ ReshardSummary summarize(const spmd::ReshardRecord& record, const spmd::Program&
           record.from.str(program.mesh),
           record.to.str(program.mesh),
           record.steps,
-          BytesOfRank0(program).of(record.bytes)};
+          BytesOfRank0(program).of(record.bytes),
+          record.reason};
 }
 
 ProgramSummary summarize(const spmd::Program& program) {

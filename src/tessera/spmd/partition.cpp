@@ -1,6 +1,7 @@
 #include "tessera/spmd/partition.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -8,6 +9,7 @@
 #include "tessera/spmd/equal_extents.h"
 #include "tessera/spmd/reshard.h"
 #include "tessera/spmd/versions.h"
+#include "tessera/spmd/why.h"
 
 namespace tessera::spmd {
 namespace {
@@ -111,7 +113,8 @@ class Partitioner {
   }
 
   // A version of a global value in the wanted layout: an existing one, or the cheapest reshard of one.
-  Value* laid_out(const Value* global, const Sharding& wanted, const std::string& consumer) {
+  Value* laid_out(const Value* global, const Sharding& wanted, const std::string& consumer,
+                  const std::function<std::string(const Sharding& from)>& reason = nullptr) {
     if (!global->producer) source(global);
     Versions& versions = versions_.at(global);
     for (size_t v = 0; v < versions.layouts.size(); ++v)
@@ -130,7 +133,8 @@ class Partitioner {
       last.last_use = fetches_;
       return last.value;
     }
-    ReshardRecord record{global->name, consumer, versions.layouts[route->from], wanted, {}, 0};
+    const Sharding& from = versions.layouts[route->from];
+    ReshardRecord record{global->name, consumer, from, wanted, {}, 0, reason ? reason(from) : ""};
     Value* value = versions.values[route->from];
     for (const ReshardStep& step : route->steps) {
       if (step.kind == ReshardKind::forget) {
@@ -188,11 +192,14 @@ class Partitioner {
     return ops::on_first(local(), value, place);
   }
 
-  Value* operand(const Value* global, const Sharding& wanted, const std::string& consumer) {
+  Value* operand(const NodeLayout& layout, const NodeDecision& decision, size_t index) {
+    const Value* global = layout.node->inputs[index];
+    const Sharding& wanted = decision.operands[index];
     if (!global) return nullptr;
     // Where its elements are data that a factor runs along, an expression is sliced as any other operand.
     if (global->kind == ValueKind::expression && wanted.is_whole()) return expression(global);
-    return laid_out(global, wanted, consumer);
+    return laid_out(global, wanted, layout.node->label(),
+                    [&](const Sharding& from) { return why_gathered(layout, decision, index, from, program_.mesh); });
   }
 
   Value* expression(const Value* global) {
@@ -244,8 +251,7 @@ class Partitioner {
     localizer.reduce = [&](Value* part, int factor, Reduction reduction, std::string_view name) {
       return reduced(part, layout, decision, factor, reduction, name);
     };
-    for (size_t t = 0; t < node.inputs.size(); ++t)
-      localizer.inputs.push_back(operand(node.inputs[t], decision.operands[t], node.label()));
+    for (size_t t = 0; t < node.inputs.size(); ++t) localizer.inputs.push_back(operand(layout, decision, t));
     for (const HeldTerm& term : decision.held)
       localizer.inputs[term.operand] = held_by_first(localizer.inputs[term.operand], term.along);
     for (size_t t = 0; t < node.outputs.size(); ++t)

@@ -48,6 +48,7 @@ struct ReshardRecord {
   Sharding from, to;
   std::vector<std::string> steps;  ///< "AllReduce tp", "Slice", ...
   Expr bytes;                      ///< that one rank receives
+  std::string reason;              ///< why the consumer takes it whole where it was split (why.h); "" if it does not
 };
 
 /// A collective that was read as a call of a function over Send and Recv; the function's nodes replace it in the graph.
