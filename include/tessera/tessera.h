@@ -110,7 +110,7 @@ class Model {
 /// How a model is to be laid over a mesh. What stands first in `annotations` wins; presets come last.
 struct Plan {
   /// "dp+megatron:x": presets joined by '+', each with an axis of its own usual name or the one after the colon. Empty:
-  /// what the axes' names imply, unless there are annotations.
+  /// what the axes' names imply, unless there are annotations. "none": none, whatever the axes are called.
   std::string presets;
 
   struct Annotation {

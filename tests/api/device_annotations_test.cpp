@@ -493,7 +493,7 @@ TEST_F(DeviceAnnotations, NameOperatorsThatCannotBeSoSplit) {
   const ShardingSpec low{"a", {-1, -2}, {{-1, {0, 1}}, {-2, {2, 3}}}, {{0, {{4, "", 2}}}}};
   ShardingSpec high{"b", {-1, -2}, {{-1, {0, 2}}, {-2, {1, 3}}}, {{0, {{4, "", 2}}}}};
   EXPECT_THAT(faults(model(sum, 4, {{"y", {low, high}}})),
-              ElementsAre(HasSubstr("axis 0 of 'b' must be split as the same axis of 'a' is")));
+              ElementsAre(HasSubstr("axis 0 of 'b' must be split as the axis of 'a' that belongs to it")));
   const std::string best = R"(g (float[4, 6] x) => (float[4, 2] y, int64[4, 2] at) <int64[1] k = {2}> {
       y, at = TopK <axis = 1> (x, k)
     })";
@@ -518,7 +518,7 @@ TEST_F(DeviceAnnotations, InBodiesAreCheckedAndNotFollowed) {
     return Model::load(folder_ / "if.onnx");
   };
   EXPECT_THAT(write(spec("a", "S")).configured("c").warnings,
-              Contains(HasSubstr("bodies of control flow and functions are not followed (1 nodes)")));
+              Contains(HasSubstr("bodies of control flow and functions are not followed (1 node)")));
   EXPECT_THAT(faults(write(spec("b", "S"))), ElementsAre(HasSubstr("'b': it is neither")));
 }
 

@@ -28,6 +28,7 @@ Model model_like(const Model::Impl& other, OnnxModel changed) {
 ConfiguredModel configured_by(const Model::Impl& impl, compiler::DevicePlan& followed) {
   ConfiguredModel configured;
   configured.plan.mesh = followed.mesh.str();
+  configured.plan.presets = compiler::kNoPreset;
   for (const compiler::AnnotationRequest& request : followed.annotations)
     configured.plan.annotations.push_back({request.pattern + "=" + request.sharding, request.by, request.optional});
   for (const compiler::PlaceRequest& request : followed.places)

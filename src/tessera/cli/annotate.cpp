@@ -71,7 +71,10 @@ class Infer : public Command {
                       "writes annotations");
     {
       Progress progress(console, "completing");
-      for (const std::string& name : names) model = model.completed(name);
+      for (const std::string& name : names) {
+        for (const std::string& warning : model.configured(name).warnings) console.warn(warning);
+        model = model.completed(name);
+      }
       model.write(output_);
     }
     say_written(console, model, joined(names), output_);

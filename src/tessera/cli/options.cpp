@@ -112,7 +112,7 @@ void PlanOptions::declare(CLI::App& app) {
       "a mesh; without a mesh, those for its only configuration are followed");
   app.add_option("--topology", topology_path,
                  "JSON file that names the links of the mesh's axes, as tessera bench comm writes it");
-  app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info");
+  app.add_option("--preset", preset, "presets joined by '+', as dp+megatron or megatron:x; see tessera info; or none");
   app.add_option("--annotate", annotations,
                  "NAME=[d,…] lays out the tensors of that name ('*' matches anything), one d per dimension: '-' whole, "
                  "'?' open, an axis 'tp', axes '{dp,tp}' major to minor, parts '3*192{tp}'; a suffix '?' opens a "
@@ -206,12 +206,14 @@ Plan PlanOptions::plan(Model& model, const Console& console) const {
                            "; name one with --configuration, or give a --mesh to follow none");
   const std::string& name = configuration.empty() ? names.front() : configuration;
   const ConfiguredModel followed = model.configured(name);
+  constexpr size_t kMostNamed = 16;
   std::vector<std::string> devices;
   bool in_order = true;
   for (int64_t device : followed.devices) {
     in_order = in_order && device == static_cast<int64_t>(devices.size());
     devices.push_back(std::to_string(device));
   }
+  if (devices.size() > kMostNamed) devices.resize(kMostNamed), devices.emplace_back("…");
   console.note("note: device configuration '" + name + "', mesh " +
                cli::mesh_text(followed.plan.mesh.empty() ? Mesh() : Mesh::parse(followed.plan.mesh)) +
                (in_order ? "" : "; its ranks are the devices " + joined(devices)));

@@ -44,11 +44,12 @@ class Verify : public Command {
     if (std::optional<int> ended = run_.begin(console, always_ ? "verify --first-diverging" : "verify")) return *ended;
     inputs_.memory_limit = run_.memory.bytes();
     Model whole = Model::load(model_);
+    const bool annotated = !whole.configurations().empty();  // maybe for one device
     Plan plan = plan_.plan(whole, console);
     const Model stepped = with_states(whole, plan);
     const Model asked = outputs_.empty() ? stepped : stepped.with_outputs(outputs_);
     Mesh mesh = plan_.mesh(plan);
-    if (expected_.empty() && against_.empty() && mesh.axes().empty())
+    if (expected_.empty() && against_.empty() && mesh.axes().empty() && !annotated)
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(asked.inputs());

@@ -141,7 +141,7 @@ class Compiler {
     std::multimap<const Value*, Sharding> cuts;
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
     const spmd::Places places = asked.in(graph());
-    refuse_contradictions(annotations, places, options_.mesh);
+    refuse_contradictions(annotations, places, options_.mesh, result_.warnings);
     choose_presets();
     const spmd::Storage ordered = read_storage();
     storage_ = spmd::stored_by_presets(graph(), presets_, ordered);
@@ -150,6 +150,7 @@ class Compiler {
     apply_presets(annotations);
     spmd::store_as_computed(storage_, graph(), annotations, ordered);
     result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage_);
+    for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
     observe("propagate", [this] { return propagated_text(); });
     result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage_);
     keep_gathered();
@@ -297,7 +298,7 @@ class Compiler {
           fail("annotate",
                "'{}' has elements of {} bits, several in a byte, so that it cannot be split; leave it whole", name,
                bits_of(value->dtype()));
-        annotations.push_back({value, std::move(sharding), request.by});
+        annotations.push_back({value, std::move(sharding), request.by, request.optional});
       }
       if (annotations.size() == before && !request.optional)
         fail("annotate",
@@ -373,6 +374,7 @@ class Compiler {
   }
 
   void choose_presets() {
+    if (options_.presets == kNoPreset) return;
     if (!options_.presets.empty()) {
       presets_ = spmd::parse_presets(options_.presets, options_.mesh);
       return;

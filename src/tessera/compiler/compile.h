@@ -42,9 +42,11 @@ struct PlaceRequest {
   static PlaceRequest parse(std::string_view text, std::string_view by);
 };
 
+inline constexpr std::string_view kNoPreset = "none";
+
 struct CompileOptions {
   Mesh mesh;
-  std::string presets;  ///< "dp+megatron:x"; empty: what the axes' names imply, if nothing else is said
+  std::string presets;  ///< "dp+megatron:x"; "none"; empty: what the axes' names imply, if nothing else is said
   std::vector<AnnotationRequest> annotations;  ///< those of higher precedence first
   std::vector<PlaceRequest> places;            ///< those of higher precedence first
   std::vector<AnnotationRequest> storage;      ///< of states, those of higher precedence first

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/glob.h"
@@ -55,7 +56,8 @@ std::vector<std::vector<int64_t>> holders_of(const ShardingSpec& spec, const std
 int64_t shards_of(const ShardingSpec& spec) {
   int64_t shards = 1;
   for (const ShardedAxis& axis : spec.axes)
-    for (const ShardedFactor& factor : axis.factors) shards *= factor.shards;
+    for (const ShardedFactor& factor : axis.factors)
+      if (__builtin_mul_overflow(shards, factor.shards, &shards)) return std::numeric_limits<int64_t>::max();
   return shards;
 }
 
@@ -103,6 +105,12 @@ class FaultFinder {
   }
 
  private:
+  static constexpr int64_t kMostDevices = 1 << 20;
+
+  static bool is_possible(const DeviceConfiguration& configuration) {
+    return configuration.num_devices >= 1 && configuration.num_devices <= kMostDevices;
+  }
+
   static bool any(const Graph& graph) {
     return std::any_of(graph.nodes().begin(), graph.nodes().end(),
                        [](const auto& node) { return !device_annotations(*node).empty(); });
@@ -125,8 +133,9 @@ class FaultFinder {
       if (!is_asked(configuration.name)) continue;
       configuration_ = configuration.name;
       if (!names.insert(configuration.name).second) say("the model has two of this name; give each its own");
-      if (configuration.num_devices < 1)
-        say("it has {} devices; give it one at least", configuration.num_devices);
+      if (configuration.name.empty()) say("it has no name; give it one");
+      if (!is_possible(configuration))
+        say("it has {} devices; give it 1 to {}", configuration.num_devices, kMostDevices);
       else if (!configuration.devices.empty() &&
                static_cast<int64_t>(configuration.devices.size()) != configuration.num_devices)
         say("it has {} devices, but names {}; name all or none", configuration.num_devices,
@@ -171,7 +180,7 @@ class FaultFinder {
       return say("the model has no such configuration, {}",
                  names.empty() ? "nor any other" : fmt::format("but has {}", fmt::join(names, ", ")));
     }
-    if (configuration->num_devices < 1) return;
+    if (!is_possible(*configuration)) return;
     if (annotation.stage && *annotation.stage < 0)
       say("{} is no stage of a pipeline; number stages from 0", *annotation.stage);
     auto defaults = defaults_.find(configuration->name);
@@ -196,8 +205,21 @@ class FaultFinder {
     if (std::find(names.begin(), names.end(), spec.tensor) == names.end())
       return say("it is neither an operand nor a result of the node{}", nearest_names(names, spec.tensor));
     look_at_devices(spec, configuration, otherwise);
-    const auto shape = main ? shapes_.find(spec.tensor) : shapes_.end();
-    look_at_axes(spec, shape == shapes_.end() ? nullptr : &shape->second);
+    look_at_axes(spec, main ? known_shape(spec.tensor) : shape_in_body(node, spec.tensor));
+  }
+
+  const Shape* known_shape(const std::string& tensor) const {
+    const auto shape = shapes_.find(tensor);
+    return shape == shapes_.end() ? nullptr : &shape->second;
+  }
+
+  // That of the body's value, or of the outer one that the body captures.
+  const Shape* shape_in_body(const Node& node, const std::string& tensor) const {
+    for (const auto* values : {&node.inputs, &node.outputs})
+      for (const Value* value : *values)
+        if (value && value->name == tensor && value->has_shape()) return &value->shape();
+    const Value* outer = model_.graph->find(tensor);
+    return outer && outer->has_shape() ? &outer->shape() : nullptr;
   }
 
   void look_at_devices(const ShardingSpec& spec, const DeviceConfiguration& configuration,
@@ -221,14 +243,16 @@ class FaultFinder {
         say("its list names {}, which is neither a device, as 0 to {} are, nor the key of a group", entry,
             configuration.num_devices - 1);
     const auto holders = holders_of(spec, otherwise);
-    for (size_t a = 0; a < holders.size(); ++a)
-      for (size_t b = 0; b < a; ++b)
-        if (const auto shared = overlap(holders[b], holders[a])) {
-          say("the device {} is in two different groups, [{}] and [{}]; groups are equal or have no device in common",
-              *shared, fmt::join(holders[b], ", "), fmt::join(holders[a], ", "));
-          a = holders.size() - 1;  // one such line says enough
-          break;
-        }
+    std::map<int64_t, size_t> group_of;  // of each device, the first that it is in
+    for (size_t g = 0; g < holders.size(); ++g) {
+      const auto shared = std::find_if(holders[g].begin(), holders[g].end(), [&](int64_t device) {
+        return holders[group_of.emplace(device, g).first->second] != holders[g];
+      });
+      if (shared == holders[g].end()) continue;
+      say("the device {} is in two different groups, [{}] and [{}]; groups are equal or have no device in common",
+          *shared, fmt::join(holders[group_of.at(*shared)], ", "), fmt::join(holders[g], ", "));
+      break;
+    }
     const int64_t shards = shards_of(spec);
     if (shards <= 1 || shards == static_cast<int64_t>(holders.size())) return;
     if (spec.devices.empty())
@@ -237,14 +261,6 @@ class FaultFinder {
     else
       say("it is split into {} shards, but its list has {} entries; list one device or group per shard", shards,
           holders.size());
-  }
-
-  // A device that two groups share, unless they are equal.
-  static std::optional<int64_t> overlap(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-    if (a == b) return std::nullopt;
-    for (int64_t device : a)
-      if (std::find(b.begin(), b.end(), device) != b.end()) return device;
-    return std::nullopt;
   }
 
   void look_at_axes(const ShardingSpec& spec, const Shape* shape) {
@@ -264,26 +280,33 @@ class FaultFinder {
 
   void look_at_factors(const ShardedAxis& axis, const Expr* extent) {
     if (axis.factors.empty()) say("its axis {} is listed, but not split; say into how many shards", axis.axis);
-    Expr product = 1;
+    int64_t product = 1;
+    Expr symbols = 1;
     int unknown = 0;
     for (const ShardedFactor& factor : axis.factors) {
       if (factor.shards < 1) say("its axis {} is split into {} shards; give one at least", axis.axis, factor.shards);
       if (factor.size && (*factor.size < 0 || (*factor.size == 0 && !(extent && extent->is(0)))))
         return say("a factor of its axis {} has {} elements; give one at least", axis.axis, *factor.size);
-      if (const auto size = extent ? size_of(factor, *extent) : std::nullopt)
-        product = product * *size;
-      else
+      const auto size = extent ? size_of(factor, *extent) : std::nullopt;
+      if (!size)
         ++unknown;
+      else if (!size->is_constant())
+        symbols = symbols * *size;
+      else if (__builtin_mul_overflow(product, *size->constant(), &product))
+        return say("the factors of its axis {} multiply to more than 64 bits hold", axis.axis);
     }
     if (!extent || axis.factors.empty()) return;
     if (unknown > 1) return say("two factors of its axis {} have no size; one can be derived at most", axis.axis);
     // A single factor is the axis, whatever symbol names it.
     if (axis.factors.size() == 1 && !(axis.factors.front().size && extent->is_constant())) return;
-    if (unknown == 0 && !(product == *extent))
-      say("the factors of its axis {} multiply to {}, but it has {} elements", axis.axis, product.str(), extent->str());
-    if (unknown == 1 && !Expr::exact_divide(*extent, product))
-      say("the factors of its axis {}, {} in all, do not divide its {} elements", axis.axis, product.str(),
-          extent->str());
+    const std::optional<Expr> rest = Expr::exact_divide(*extent, symbols);
+    const std::optional<Expr> left = rest && product > 0 ? Expr::exact_divide(*rest, Expr(product)) : std::nullopt;
+    const std::string known = (symbols.is(1) ? "" : symbols.str() + "*") + std::to_string(product);
+    const bool is_nothing = product == 0 && extent->is(0);
+    if (unknown == 0 && !(left && left->is(1)) && !is_nothing)
+      say("the factors of its axis {} multiply to {}, but it has {} elements", axis.axis, known, extent->str());
+    if (unknown == 1 && !left)
+      say("the factors of its axis {}, {} in all, do not divide its {} elements", axis.axis, known, extent->str());
   }
 
   const OnnxModel& model_;

@@ -28,7 +28,7 @@ class DefaultDevices {
 /// Who holds each shard that a spec speaks of, in its order: the members of a group for its key.
 std::vector<std::vector<int64_t>> holders_of(const ShardingSpec& spec, const std::vector<int64_t>& otherwise);
 
-/// Into how many shards it splits a tensor.
+/// Into how many shards it splits a tensor; the largest number if there are more.
 int64_t shards_of(const ShardingSpec& spec);
 
 /// The shapes of these tensors of the main graph: the file's, or those that follow from its inputs'. Those that nothing

@@ -50,6 +50,7 @@ std::optional<std::string> entry_of(const ShardedAxis& axis, const std::vector<s
     if (!size) pieces.back().size.reset();
   }
   if (std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.axes.empty(); })) return "-";
+  std::erase_if(pieces, [](const Piece& piece) { return piece.axes.empty() && piece.size && piece.size->is(1); });
   std::vector<std::string> texts;
   for (const Piece& piece : pieces) {
     std::string text = piece.size && pieces.size() > 1 ? piece.size->str() : "";
@@ -60,7 +61,8 @@ std::optional<std::string> entry_of(const ShardedAxis& axis, const std::vector<s
 }
 
 // As many shards of each factor as the list says, over axes of the mesh that have as many devices; else none.
-ListedLayout nearest(const DeviceList& list, const Mesh& mesh) {
+// It is where its holders have a common place.
+ListedLayout nearest(const DeviceList& list, const Mesh& mesh, const std::vector<int64_t>& devices) {
   ListedLayout layout;
   std::vector<bool> used(mesh.axes().size(), false);
   for (int64_t count : list.counts) {
@@ -75,6 +77,16 @@ ListedLayout nearest(const DeviceList& list, const Mesh& mesh) {
         layout.factors.back().push_back({mesh.axes()[a].size, AxisRef::whole(mesh.axes()[a])});
       }
     }
+  }
+  for (size_t a = 0; a < used.size(); ++a) {
+    std::set<int64_t> indices;
+    for (const auto& holders : list.holders)
+      for (int64_t device : holders) {
+        const auto rank = std::find(devices.begin(), devices.end(), device) - devices.begin();
+        indices.insert(mesh.coordinates(rank)[a]);
+      }
+    if (!used[a] && indices.size() == 1 && mesh.axes()[a].size > 1)
+      layout.at.push_back({AxisRef::whole(mesh.axes()[a]), *indices.begin()});
   }
   return layout;
 }
@@ -97,15 +109,19 @@ bool same_place(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>&
          });
 }
 
+// Whether some rank is at both.
+bool meet(const std::vector<PlacedAxis>& a, const std::vector<PlacedAxis>& b) {
+  return std::none_of(a.begin(), a.end(), [&](const PlacedAxis& one) {
+    return std::any_of(b.begin(), b.end(),
+                       [&](const PlacedAxis& other) { return other.axis.overlaps(one.axis) && !(other == one); });
+  });
+}
+
 // Where the holders of both are; if there is no such place, the second.
 std::vector<PlacedAxis> common_place(std::vector<PlacedAxis> a, const std::vector<PlacedAxis>& b) {
-  for (const PlacedAxis& entry : b) {
-    const auto clash = std::find_if(a.begin(), a.end(), [&](const PlacedAxis& other) {
-      return other.axis.overlaps(entry.axis) && !(other == entry);
-    });
-    if (clash != a.end()) return b;
+  if (!meet(a, b)) return b;
+  for (const PlacedAxis& entry : b)
     if (std::find(a.begin(), a.end(), entry) == a.end()) a.push_back(entry);
-  }
   return a;
 }
 
@@ -114,7 +130,10 @@ class Follower {
   Follower(const OnnxModel& model, DeviceConfiguration configuration)
       : configuration_(std::move(configuration)), by_(fmt::format("device configuration '{}'", configuration_.name)) {
     plan_.model = model.clone();
-    for (const auto& node : graph().nodes()) nodes_.push_back(node.get());
+    for (const auto& node : graph().nodes()) {
+      position_.emplace(node.get(), nodes_.size());
+      nodes_.push_back(node.get());
+    }
   }
 
   DevicePlan run() {
@@ -147,8 +166,8 @@ class Follower {
     shapes_ = shapes_of(plan_.model, names);
     const size_t inner = strip(graph(), true) + strip_functions();
     if (inner > 0)
-      warn("annotations in bodies of control flow and functions are not followed ({} nodes); propagation decides there",
-           inner);
+      warn("annotations in bodies of control flow and functions are not followed ({}); propagation decides there",
+           inner == 1 ? "1 node" : fmt::format("{} nodes", inner));
   }
 
   // The number of annotated nodes, those of `outer` itself not counted.
@@ -196,7 +215,14 @@ class Follower {
     if (devices.empty())
       for (int64_t device = 0; device < configuration_.num_devices; ++device) devices.insert(device);
     std::optional<Mesh> named;
-    if (const auto text = get_metadata(plan_.model, mesh_key(configuration_.name))) named = Mesh::parse(*text);
+    if (const auto text = get_metadata(plan_.model, mesh_key(configuration_.name))) {
+      try {
+        named = Mesh::parse(*text);
+      } catch (const Error&) {
+        warn("the model's metadata '{}' are no mesh: '{}'; its axes are named anew", mesh_key(configuration_.name),
+             *text);
+      }
+    }
     const std::vector<DeviceList> all(lists.begin(), lists.end());
     ListedMesh found = mesh_of_lists({devices.begin(), devices.end()}, all, named);
     plan_.mesh = std::move(found.mesh);
@@ -207,7 +233,7 @@ class Follower {
   Form form_of(const Node& node, const NodeDevices& annotation, const ShardingSpec& spec) {
     const DeviceList list = list_of(spec, annotation);
     const auto& found = layouts_.at(list);
-    const ListedLayout layout = found ? *found : nearest(list, plan_.mesh);
+    const ListedLayout layout = found ? *found : nearest(list, plan_.mesh, plan_.devices);
     Form form;
     form.at = layout.at;
     for (const auto& digits : layout.factors)
@@ -301,13 +327,22 @@ class Follower {
   }
 
   std::vector<PlacedAxis> place_for(const Node* node, const NodeDevices* said) {
-    if (!node->regions().empty()) return {};  // all ranks take part in control flow
+    if (!node->regions().empty()) {
+      if (said && (said->stage || !said->specs.empty()))
+        warn("{}: all devices run it, since all take part in control flow", node->label());
+      return {};
+    }
     std::vector<PlacedAxis> place;
     std::vector<AxisRef> splits;
     bool any = false;
     auto add = [&](const std::vector<Value*>& tensors) {
       for (const Value* tensor : tensors)
         if (const Form* wanted = tensor ? form(node, tensor) : nullptr) {
+          if (any && !meet(place, wanted->at))
+            plan_.faults.push_back(
+                {configuration_.name, node->label(),
+                 fmt::format("{}, configuration '{}': no device holds '{}' and the operands before it", node->label(),
+                             configuration_.name, tensor->name)});
           place = any ? common_place(place, wanted->at) : wanted->at;
           splits.insert(splits.end(), wanted->axes.begin(), wanted->axes.end());
           any = true;
@@ -382,10 +417,8 @@ class Follower {
     Value*& copy = copies_[{value, form.layout, request_of(at, plan_.mesh)}];
     if (copy) return copy;
     const Node* next = before;
-    if (!next) {  // before all that read it
-      for (const Node* node : nodes_)
-        if (!next && std::find(node->inputs.begin(), node->inputs.end(), value) != node->inputs.end()) next = node;
-    }
+    for (const Use& use : value->uses)  // before all that read it
+      if (!before && (!next || position_.at(use.node) < position_.at(next))) next = use.node;
     Node* made = graph().add_node("Identity", {value}, {value->name + ".as"}, "", next);
     copy = made->outputs[0];
     copy->type = value->type;
@@ -435,7 +468,8 @@ class Follower {
   DevicePlan plan_;
   const DeviceConfiguration configuration_;
   const std::string by_;
-  std::vector<Node*> nodes_;  // of the model as read, in order
+  std::vector<Node*> nodes_;                // of the model as read, in order
+  std::map<const Node*, size_t> position_;  // in nodes_
   std::vector<Node*> made_;
   std::map<const Node*, NodeDevices> said_;
   std::optional<DefaultDevices> defaults_;
@@ -516,17 +550,19 @@ class OperatorFaults {
       for (size_t d = 0; d < slot.dims.size(); ++d)
         for (size_t p = 0; p < slot.dims[d].parts.size(); ++p) {
           const auto& axes = slot.dims[d].parts[p].axes;
-          if (axes.empty() || slot.dims[d].open) continue;
+          if (slot.dims[d].open) continue;
           const int sub = subfactor(node, o, d, p);
-          if (sub < 0 || !node.subfactors[static_cast<size_t>(sub)].splittable)
+          if (sub < 0 && axes.empty()) continue;
+          if (sub < 0 || (!axes.empty() && !node.subfactors[static_cast<size_t>(sub)].splittable))
             return say(node, "the operator needs axis {} of '{}' whole, but it is split into {}", d, name,
                        ranks_of(axes));
           Split& split = splits[static_cast<size_t>(sub)];
           if (split.by.empty())
             split = {axes, name};
           else if (split.axes != axes)
-            return say(node, "axis {} of '{}' must be split as the same axis of '{}' is, on the same devices", d, name,
-                       split.by);
+            return say(node,
+                       "axis {} of '{}' must be split as the axis of '{}' that belongs to it, on the same devices", d,
+                       name, split.by);
         }
     }
     for (size_t a = 0; a < splits.size(); ++a)
@@ -559,7 +595,9 @@ class OperatorFaults {
 }  // namespace
 
 std::vector<DeviceFault> operator_faults(const Compiled& compiled, const DevicePlan& plan, const std::string& name) {
-  return OperatorFaults(compiled, plan, name).run();
+  std::vector<DeviceFault> faults = plan.faults;
+  for (DeviceFault& fault : OperatorFaults(compiled, plan, name).run()) faults.push_back(std::move(fault));
+  return faults;
 }
 
 }  // namespace tessera::compiler

@@ -24,6 +24,7 @@ struct DevicePlan {
   std::vector<PlaceRequest> places;
   std::map<std::string, std::string> copies;  ///< results of these Identity nodes, and what they copy
   std::vector<std::string> warnings;          ///< what is done otherwise than the annotations say
+  std::vector<DeviceFault> faults;            ///< operands without a common device; one of them is sent
 };
 
 /// Follows the annotations for configuration `name`. Operands and results are laid out as their nodes say. A node runs

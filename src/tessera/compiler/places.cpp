@@ -112,23 +112,30 @@ spmd::Places NodePlaces::in(const Graph& graph) const {
   return places;
 }
 
-void refuse_contradictions(const std::vector<spmd::Annotation>& annotations, const spmd::Places& places,
-                           const Mesh& mesh) {
-  auto refuse = [&](const spmd::Annotation& annotation, const Node* node) {
+void refuse_contradictions(std::vector<spmd::Annotation>& annotations, const spmd::Places& places, const Mesh& mesh,
+                           std::vector<std::string>& warnings) {
+  // What is wrong; "" if nothing is.
+  auto clash = [&](const spmd::Annotation& annotation, const Node* node) -> std::string {
     auto placed = places.find(node);
-    if (placed == places.end()) return;
+    if (placed == places.end()) return "";
     for (const AxisRef& axis : annotation.sharding.axes())
       if (axis.size > 1 && spmd::overlaps(placed->second, axis))
-        fail("place", "'{}': its annotation is over '{}', along which {} is placed (at {}); leave out one of the two",
-             annotation.value->name, axis.str(mesh), node->label(), print_place(placed->second, mesh));
+        return fmt::format("'{}': its annotation is over '{}', along which {} is placed (at {})",
+                           annotation.value->name, axis.str(mesh), node->label(), print_place(placed->second, mesh));
+    return "";
   };
-  for (const spmd::Annotation& annotation : annotations) {
-    if (annotation.value->producer) {
-      refuse(annotation, annotation.value->producer);
-      continue;
-    }
-    for (const Use& use : annotation.value->uses) refuse(annotation, use.node);
-  }
+  std::erase_if(annotations, [&](const spmd::Annotation& annotation) {
+    std::string wrong;
+    if (annotation.value->producer)
+      wrong = clash(annotation, annotation.value->producer);
+    else
+      for (const Use& use : annotation.value->uses)
+        if (wrong.empty()) wrong = clash(annotation, use.node);
+    if (wrong.empty()) return false;
+    if (!annotation.optional) fail("place", "{}; leave out one of the two", wrong);
+    warnings.push_back(fmt::format("{}: {}; the place is followed, and the layout is not", annotation.by, wrong));
+    return true;
+  });
 }
 
 std::vector<std::string> axes_of(const std::vector<PlaceRequest>& requests, const Mesh& mesh) {

@@ -25,9 +25,10 @@ class NodePlaces {
 };
 
 /// Throws a user error (stage "place") if an annotation splits a tensor, or leaves it partial, over an axis along which
-/// the node that makes it is placed; if no node makes it, a node that uses it counts.
-void refuse_contradictions(const std::vector<spmd::Annotation>& annotations, const spmd::Places& places,
-                           const Mesh& mesh);
+/// the node that makes it is placed; if no node makes it, a node that uses it counts. Optional annotations are removed
+/// instead, with a warning.
+void refuse_contradictions(std::vector<spmd::Annotation>& annotations, const spmd::Places& places, const Mesh& mesh,
+                           std::vector<std::string>& warnings);
 
 /// The mesh axes that places name.
 std::vector<std::string> axes_of(const std::vector<PlaceRequest>& requests, const Mesh& mesh);

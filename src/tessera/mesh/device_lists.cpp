@@ -13,25 +13,15 @@ namespace {
 
 constexpr std::string_view kAxis = "d";
 
-// The ways to write a number as an ordered product of factors above one, those of fewest factors first.
-std::vector<std::vector<int64_t>> ordered_factorizations(int64_t number) {
-  std::vector<std::vector<int64_t>> all;
-  std::vector<int64_t> chosen;
-  auto extend = [&](auto&& self, int64_t rest) -> void {
-    if (rest == 1) {
-      all.push_back(chosen);
-      return;
-    }
-    for (int64_t factor = 2; factor <= rest; ++factor) {
-      if (rest % factor != 0) continue;
-      chosen.push_back(factor);
-      self(self, rest / factor);
-      chosen.pop_back();
-    }
-  };
-  extend(extend, number);
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  return all;
+// The orders of a number's prime factors, up to `most` of them.
+std::vector<std::vector<int64_t>> orders_of_primes(int64_t number, size_t most) {
+  std::vector<int64_t> primes;
+  for (int64_t factor = 2; number > 1; ++factor)
+    for (; number % factor == 0; number /= factor) primes.push_back(factor);
+  std::vector<std::vector<int64_t>> orders;
+  do orders.push_back(primes);
+  while (orders.size() < most && std::next_permutation(primes.begin(), primes.end()));
+  return orders;
 }
 
 int64_t product(const std::vector<int64_t>& numbers) {
@@ -40,12 +30,27 @@ int64_t product(const std::vector<int64_t>& numbers) {
   return result;
 }
 
+using Holders = std::vector<std::vector<int64_t>>;  // of each shard, by rank
+
+// A mesh with all ranks' coordinates.
+struct Coordinates {
+  explicit Coordinates(const Mesh& of) : mesh(of) {
+    for (int64_t rank = 0; rank < mesh.size(); ++rank) of_rank.push_back(mesh.coordinates(rank));
+  }
+
+  const Mesh& mesh;
+  std::vector<std::vector<int64_t>> of_rank;
+};
+
 // Finds a layout over given axes, whole ones, by matching the digits of shards' numbers with those of their holders.
 class Fitter {
  public:
-  // `holders` are ranks of the mesh.
-  Fitter(const std::vector<int64_t>& counts, const std::vector<std::vector<int64_t>>& holders, const Mesh& mesh)
-      : counts_(counts), holders_(holders), mesh_(mesh), used_(mesh.axes().size(), false) {}
+  Fitter(const std::vector<int64_t>& counts, const Holders& holders, const Coordinates& coordinates)
+      : counts_(counts),
+        holders_(holders),
+        coordinates_(coordinates),
+        axes_(coordinates.mesh.axes()),
+        used_(axes_.size(), false) {}
 
   std::optional<ListedLayout> fit() {
     layout_.factors.resize(counts_.size());
@@ -54,31 +59,27 @@ class Fitter {
   }
 
  private:
-  // The number along factor `f` of shard `s`.
-  int64_t number(size_t s, size_t f) const {
-    int64_t minor = 1;
-    for (size_t g = f + 1; g < counts_.size(); ++g) minor *= counts_[g];
-    return static_cast<int64_t>(s) / minor % counts_[f];
-  }
-
+  // Whether the digit of the number along factor `f` that counts groups of `minor` shards is that of all holders.
   bool is_digit(size_t axis, size_t f, int64_t minor) const {
-    const int64_t size = mesh_.axes()[axis].size;
+    for (size_t g = f + 1; g < counts_.size(); ++g) minor *= counts_[g];
+    const int64_t size = axes_[axis].size;
     for (size_t s = 0; s < holders_.size(); ++s)
       for (int64_t rank : holders_[s])
-        if (number(s, f) / minor % size != mesh_.coordinates(rank)[axis]) return false;
+        if (static_cast<int64_t>(s) / minor % size != coordinates_.of_rank[static_cast<size_t>(rank)][axis])
+          return false;
     return true;
   }
 
   // Finds the digits of factor `f`, of which those major to the last `rest` shards are found, and of those after it.
   bool assign(size_t f, int64_t rest) {
-    if (f == counts_.size()) return place() && holders_of(layout_, mesh_) == holders_;
+    if (f == counts_.size()) return place();
     if (rest == 1) return assign(f + 1, f + 1 < counts_.size() ? counts_[f + 1] : 1);
     auto& digits = layout_.factors[f];
     for (size_t a = 0; a < used_.size(); ++a) {
-      const int64_t size = mesh_.axes()[a].size;
+      const int64_t size = axes_[a].size;
       if (used_[a] || size == 1 || rest % size != 0 || !is_digit(a, f, rest / size)) continue;
       used_[a] = true;
-      digits.push_back({size, AxisRef::whole(mesh_.axes()[a])});
+      digits.push_back({size, AxisRef::whole(axes_[a])});
       if (assign(f, rest / size)) return true;
       digits.pop_back();
       used_[a] = false;
@@ -93,33 +94,47 @@ class Fitter {
     return false;
   }
 
-  // Along an axis that no digit has, the holders are everywhere or at one index.
+  // Along an axis that no digit has, the holders of each shard are everywhere or at one index. All holders have their
+  // shards' digits, so that it is enough to count them.
   bool place() {
     layout_.at.clear();
+    int64_t copies = 1;  // of each shard
     for (size_t a = 0; a < used_.size(); ++a) {
       if (used_[a]) continue;
       std::set<int64_t> indices;
       for (const auto& shard : holders_)
-        for (int64_t rank : shard) indices.insert(mesh_.coordinates(rank)[a]);
-      const auto found = static_cast<int64_t>(indices.size());
-      if (found == 1 && mesh_.axes()[a].size > 1)
-        layout_.at.push_back({AxisRef::whole(mesh_.axes()[a]), *indices.begin()});
-      else if (found != mesh_.axes()[a].size)
-        return false;
+        for (int64_t rank : shard) indices.insert(coordinates_.of_rank[static_cast<size_t>(rank)][a]);
+      if (indices.size() == 1 && axes_[a].size > 1)
+        layout_.at.push_back({AxisRef::whole(axes_[a]), *indices.begin()});
+      else
+        copies *= axes_[a].size;
     }
-    return true;
+    return std::all_of(holders_.begin(), holders_.end(),
+                       [&](const auto& shard) { return static_cast<int64_t>(shard.size()) == copies; });
   }
 
   const std::vector<int64_t>& counts_;
-  const std::vector<std::vector<int64_t>>& holders_;
-  const Mesh& mesh_;
+  const Holders& holders_;
+  const Coordinates& coordinates_;
+  const std::vector<MeshAxis>& axes_;
   std::vector<bool> used_;
   ListedLayout layout_;
 };
 
-// The lists with ranks for devices.
-std::vector<std::vector<int64_t>> ranks_of_holders(const DeviceList& list, const std::map<int64_t, int64_t>& rank_of) {
-  std::vector<std::vector<int64_t>> ranks;
+// Whether holders could have a layout over any mesh: each shard has as many, and each of them as many shards.
+bool is_regular(const DeviceList& list, int64_t ranks) {
+  std::map<int64_t, int64_t> shards;  // of each device
+  for (const auto& holders : list.holders) {
+    if (holders.size() != list.holders.front().size()) return false;
+    for (int64_t device : holders) ++shards[device];
+  }
+  return ranks % static_cast<int64_t>(shards.size()) == 0 &&
+         std::all_of(shards.begin(), shards.end(),
+                     [&](const auto& entry) { return entry.second == shards.begin()->second; });
+}
+
+Holders ranks_of_holders(const DeviceList& list, const std::map<int64_t, int64_t>& rank_of) {
+  Holders ranks;
   for (const auto& shard : list.holders) {
     ranks.emplace_back();
     for (int64_t device : shard) ranks.back().push_back(rank_of.at(device));
@@ -137,12 +152,18 @@ Mesh mesh_with(const std::vector<int64_t>& sizes) {
 
 using Layouts = std::vector<std::optional<ListedLayout>>;
 
-Layouts over(const Mesh& mesh, const std::vector<DeviceList>& lists, const std::map<int64_t, int64_t>& rank_of) {
+// A list, and its holders by rank.
+struct Asked {
+  const DeviceList* list;
+  Holders holders;
+};
+
+Layouts over(const Mesh& mesh, const std::vector<Asked>& lists) {
+  const Coordinates coordinates(mesh);
   Layouts layouts;
-  for (const DeviceList& list : lists) {
-    const auto holders = ranks_of_holders(list, rank_of);
-    layouts.push_back(Fitter(list.counts, holders, mesh).fit());
-  }
+  for (const Asked& asked : lists)
+    layouts.push_back(asked.holders.empty() ? std::nullopt
+                                            : Fitter(asked.list->counts, asked.holders, coordinates).fit());
   return layouts;
 }
 
@@ -172,21 +193,53 @@ struct Found {
   Layouts layouts;
 };
 
-// The coarsest mesh over whose axes most lists are layouts; if no one mesh is best for all, sub-axes of a single axis.
-Found best_mesh(int64_t ranks, const std::vector<DeviceList>& lists, const std::map<int64_t, int64_t>& rank_of) {
-  if (ranks == 1) return {Mesh(), over(Mesh(), lists, rank_of)};
-  Found best, each{mesh_with({ranks}), Layouts(lists.size())};
-  bool first = true;
-  for (const auto& sizes : ordered_factorizations(ranks)) {
-    const Mesh mesh = mesh_with(sizes);
-    Layouts layouts = over(mesh, lists, rank_of);
-    for (size_t i = 0; i < lists.size(); ++i)
-      if (!each.layouts[i] && layouts[i]) each.layouts[i] = as_sub_axes(*layouts[i], mesh, each.mesh);
-    if (first || count(layouts) > count(best.layouts)) best = {mesh, std::move(layouts)};
-    first = false;
-    if (count(best.layouts) == lists.size()) return best;
+// Joins neighbouring axes for as long as as many lists are layouts over them.
+Found coarsest(std::vector<int64_t> sizes, const std::vector<Asked>& lists, Layouts layouts) {
+  for (size_t a = 0; a + 1 < sizes.size();) {
+    std::vector<int64_t> joined = sizes;
+    joined[a] *= joined[a + 1];
+    joined.erase(joined.begin() + static_cast<int64_t>(a) + 1);
+    Layouts found = over(mesh_with(joined), lists);
+    if (count(found) == count(layouts)) {
+      sizes = std::move(joined);
+      layouts = std::move(found);
+    } else {
+      ++a;
+    }
   }
-  return count(each.layouts) > count(best.layouts) ? each : best;
+  return {mesh_with(sizes), over(mesh_with(sizes), lists)};
+}
+
+// The coarsest mesh over whose axes most lists are layouts; if no one mesh is best for all, sub-axes of a single axis.
+// What is no layout over a mesh whose sizes are primes is none over a coarser one.
+Found best_mesh(int64_t ranks, const std::vector<Asked>& lists) {
+  if (ranks == 1) return {Mesh(), over(Mesh(), lists)};
+  constexpr size_t kMostOrders = 256;
+  const auto possible = static_cast<size_t>(
+      std::count_if(lists.begin(), lists.end(), [](const Asked& asked) { return !asked.holders.empty(); }));
+  std::vector<int64_t> best;
+  Layouts of_best;
+  std::vector<std::optional<std::vector<int64_t>>> own(lists.size());  // sizes that suit each list
+  for (const auto& sizes : orders_of_primes(ranks, kMostOrders)) {
+    Layouts layouts = over(mesh_with(sizes), lists);
+    for (size_t i = 0; i < lists.size(); ++i)
+      if (!own[i] && layouts[i]) own[i] = sizes;
+    if (best.empty() || count(layouts) > count(of_best)) {
+      best = sizes;
+      of_best = std::move(layouts);
+    }
+    if (count(of_best) == possible) break;
+  }
+  const auto suited = static_cast<size_t>(std::count_if(own.begin(), own.end(), [](const auto& one) { return !!one; }));
+  if (suited == count(of_best)) return coarsest(best, lists, std::move(of_best));
+  Found each{mesh_with({ranks}), Layouts(lists.size())};
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (!own[i]) continue;
+    const std::vector<Asked> alone = {lists[i]};
+    const Found found = coarsest(*own[i], alone, over(mesh_with(*own[i]), alone));
+    each.layouts[i] = as_sub_axes(*found.layouts[0], found.mesh, each.mesh);
+  }
+  return each;
 }
 
 std::map<int64_t, int64_t> inverse(const std::vector<int64_t>& devices) {
@@ -198,8 +251,9 @@ std::map<int64_t, int64_t> inverse(const std::vector<int64_t>& devices) {
 // The devices in the order in which a list names them first; those that it does not name follow.
 std::vector<int64_t> order_of(const DeviceList& list, const std::vector<int64_t>& devices) {
   std::vector<int64_t> order;
+  std::set<int64_t> seen;
   auto add = [&](int64_t device) {
-    if (std::find(order.begin(), order.end(), device) == order.end()) order.push_back(device);
+    if (seen.insert(device).second) order.push_back(device);
   };
   for (const auto& shard : list.holders) std::for_each(shard.begin(), shard.end(), add);
   std::for_each(devices.begin(), devices.end(), add);
@@ -238,22 +292,31 @@ ListedMesh mesh_of_lists(const std::vector<int64_t>& devices, const std::vector<
   for (const DeviceList& list : lists)
     check(static_cast<int64_t>(list.holders.size()) == product(list.counts), "a list has an entry for each shard");
   const auto ranks = static_cast<int64_t>(devices.size());
+  auto asked = [&](const std::map<int64_t, int64_t>& rank_of) {
+    std::vector<Asked> all;
+    for (const DeviceList& list : lists)
+      all.push_back({&list, is_regular(list, ranks) ? ranks_of_holders(list, rank_of) : Holders()});
+    return all;
+  };
   if (named && named->size() == ranks) {
-    Layouts layouts = over(*named, lists, inverse(devices));
+    Layouts layouts = over(*named, asked(inverse(devices)));
     if (count(layouts) == lists.size()) return {*named, devices, std::move(layouts)};
   }
   std::vector<std::vector<int64_t>> orders = {devices};
   constexpr size_t kMostOrders = 8;
   for (const DeviceList& list : lists) {
     if (orders.size() == kMostOrders) break;
+    if (!is_regular(list, ranks)) continue;
     auto order = order_of(list, devices);
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
   }
+  const auto possible = static_cast<size_t>(
+      std::count_if(lists.begin(), lists.end(), [&](const DeviceList& list) { return is_regular(list, ranks); }));
   std::optional<ListedMesh> best;
   for (const auto& order : orders) {
-    Found found = best_mesh(ranks, lists, inverse(order));
+    Found found = best_mesh(ranks, asked(inverse(order)));
     if (!best || count(found.layouts) > count(best->layouts)) best = {found.mesh, order, std::move(found.layouts)};
-    if (count(best->layouts) == lists.size()) break;
+    if (count(best->layouts) == possible) break;
   }
   return *best;
 }

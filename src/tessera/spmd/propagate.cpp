@@ -41,7 +41,7 @@ void attach_simple(DimState& dim, std::vector<AxisRef> axes, const std::vector<b
   }
 }
 
-void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh) {
+void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std::vector<std::string>& approximated) {
   auto found = layout.of_value.find(annotation.value);
   if (found == layout.of_value.end()) return;
   for (int index : found->second) {
@@ -75,6 +75,15 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh) {
           !std::equal(refined->parts.begin(), refined->parts.end(), have.parts.begin(), have.parts.end(), same_size)) {
         std::string text;
         for (const PartState& part : dim.parts) text += (text.empty() ? "" : "*") + part.size.str();
+        if (annotation.optional) {
+          attach_simple(dim, axes, layout.blocked, origin);
+          const std::string line = fmt::format(
+              "{}: '{}' cannot lie as {}, since the operators around it see dimension {} as {}; it lies in "
+              "blocks there",
+              annotation.by, annotation.value->name, annotation.sharding.str(mesh), d, text);
+          if (approximated.empty() || approximated.back() != line) approximated.push_back(line);
+          continue;
+        }
         fail("annotate",
              "'{}': dimension {} is split as {}, but the operators around it see the parts {}; put the axes on those "
              "parts, or name the axis alone and the right part is found",
@@ -373,8 +382,11 @@ class Spreader {
 Propagation propagate(Layout& layout, const std::vector<Annotation>& annotations, const Mesh& mesh,
                       const Storage& storage) {
   if (!storage.empty()) Updates(layout).lay_out(storage);
-  for (const Annotation& annotation : annotations) attach(layout, annotation, mesh);
-  return Spreader(layout).run();
+  std::vector<std::string> approximated;
+  for (const Annotation& annotation : annotations) attach(layout, annotation, mesh, approximated);
+  Propagation found = Spreader(layout).run();
+  found.approximated = std::move(approximated);
+  return found;
 }
 
 }  // namespace tessera::spmd

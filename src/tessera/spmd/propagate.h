@@ -10,8 +10,9 @@ namespace tessera::spmd {
 /// An order about one value: "state or activation `value` is laid out like this".
 struct Annotation {
   const Value* value = nullptr;
-  Sharding sharding;  ///< open dimensions may get more axes; closed ones are exactly this
-  std::string by;     ///< "annotation", "plan file", "preset megatron": for explain and messages
+  Sharding sharding;      ///< open dimensions may get more axes; closed ones are exactly this
+  std::string by;         ///< "annotation", "plan file", "preset megatron": for explain and messages
+  bool optional = false;  ///< followed as nearly as can be, where it cannot be; else a user error
 };
 
 /// An axis that propagation could not put somewhere, for explain.
@@ -24,6 +25,7 @@ struct Lost {
 struct Propagation {
   int rounds = 0;
   std::vector<Lost> lost;
+  std::vector<std::string> approximated;  ///< optional annotations that are followed otherwise, in words
 };
 
 /// Attaches annotations (the first in the list wins where two disagree) to a layout's parts and spreads their axes
