@@ -392,6 +392,30 @@ TEST_F(DeviceAnnotations, RunInStages) {
   EXPECT_EQ(expect_followed(staged(0, 1, 1)).mesh().size(), 1);
 }
 
+// More devices than stages, none of which splits anything: those of a stage do the same.
+TEST_F(DeviceAnnotations, RunAStageOnAllItsDevices) {
+  const Program program =
+      expect_followed(model(kChain, {{"c", 4, {}}}, {{"h", {{"c", {}, 0}}}, {"y", {{"c", {}, 1}}}}));
+  EXPECT_EQ(program.mesh().size(), 4);
+  for (int64_t rank = 0; rank < 4; ++rank) EXPECT_EQ(program.figures(rank).parameter_bytes, 8 * 16 * 4);
+}
+
+// Each of a thousand devices is in lists that fit, that fit in another order, and that fit no mesh.
+TEST_F(DeviceAnnotations, FindMeshesOfManyDevices) {
+  constexpr int64_t kDevices = 1024;
+  const std::string text = "g (float[1024] x) => (float[1024] y, float[1024] z) { y = Relu (x)\n z = Neg (y) }";
+  ShardingSpec all{"x", {}, {}, {{0, {{kDevices, "", kDevices}}}}}, turned = all, odd{"y", {}, {}, {}};
+  turned.tensor = "z";
+  for (int64_t device = 0; device < kDevices; ++device) {
+    all.devices.push_back(device);
+    turned.devices.push_back((device * 5 + 7) % kDevices);
+    if (device > 0) odd.devices.push_back(device);
+  }
+  const ConfiguredModel configured = model(text, kDevices, {{"y", {all, odd}}, {"z", {turned}}}).configured("c");
+  EXPECT_EQ(configured.plan.mesh, "d=1024");
+  EXPECT_THAT(configured.warnings, testing::SizeIs(2));
+}
+
 TEST_F(DeviceAnnotations, SplitOverAllDevicesWithoutAList) {
   ShardingSpec unlisted{"up", {}, {}, {{1, {{16, "", 4}}}}};
   EXPECT_EQ(layout_of(expect_followed(model(kChain, 4, {{"h", {unlisted}}})), "up"), "[-, 16{d}]");
@@ -434,6 +458,12 @@ TEST_F(DeviceAnnotations, SayWhatTheyCannotFollow) {
                                 HasSubstr("it lies as [{d}]"))));
   EXPECT_THAT(warnings(kRelu, 2, {{"y", {spec("x", "SR@01"), spec("y", "SR@10")}}}),
               ElementsAre(HasSubstr("in 2 shards on devices 1,0 has no layout of its own")));
+  const ShardingSpec ones{"x", {0, 1}, {}, {{0, {{2, "", 1}, {1, "", 2}}}}};
+  EXPECT_THAT(warnings(kRelu, 2, {{"y", {ones}}}), ElementsAre(HasSubstr("it lies in blocks there")));
+  const std::string copied =
+      "g (float[4] x) => (float[4] y, float[4] z) { i = Identity (x)\n y = Relu (i)\n z = Neg (i) }";
+  EXPECT_THAT(warnings(copied, 2, {{"i", {spec("x", "S")}}, {"y", {spec("y", "R@1")}}, {"z", {spec("z", "R@0")}}}),
+              testing::Each(HasSubstr("the place is followed, and the layout is not")));
   EXPECT_THAT(warnings(kRelu, 4, {{"y", {spec("x", "SR@01"), spec("y", "RR@012")}}}), Not(IsEmpty()));
 }
 
@@ -470,10 +500,15 @@ TEST_F(DeviceAnnotations, NameEveryFault) {
   EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{std::nullopt, "a", 2}, {std::nullopt, "b", 1}}}}}),
               only("two factors of its axis 0 have no size"));
   EXPECT_THAT(fault({"y", {0, 1}, {}, {{0, {{0, "", 2}}}}}), only("a factor of its axis 0 has 0 elements"));
+  EXPECT_THAT(fault({"y", {}, {}, {{0, {{2, "", 1LL << 40}}}, {1, {{2, "", 1LL << 40}}}}}),
+              ElementsAre(HasSubstr("shards and lists no devices, of which there are 4")));
+  EXPECT_THAT(fault({"y", {0}, {}, {{0, {{1LL << 62, "", 1}, {1LL << 62, "", 1}}}}}), only("more than 64 bits hold"));
   const ShardingSpec good{"y", {0, 1}, {}, {{0, {{2, "", 2}}}}};
   EXPECT_THAT(fault(good, {}), ElementsAre(HasSubstr("the model has no such configuration, nor any other")));
   EXPECT_THAT(fault(good, {{"d", 2, {}}}), ElementsAre(HasSubstr("no such configuration, but has 'd'")));
   EXPECT_THAT(fault(good, {{"c", 0, {}}}), ElementsAre(HasSubstr("it has 0 devices")));
+  EXPECT_THAT(fault(good, {{"c", 2'000'000'000, {}}}), ElementsAre(HasSubstr("give it 1 to 1048576")));
+  EXPECT_THAT(check_annotations(model(kRelu, {{"", 2, {}}}, {})).at(0).message, HasSubstr("it has no name"));
   EXPECT_THAT(fault(good, {{"c", 2, {"a"}}}), ElementsAre(HasSubstr("it has 2 devices, but names 1")));
   EXPECT_THAT(fault(good, {{"c", 2, {}}, {"c", 2, {}}}), ElementsAre(HasSubstr("two of this name")));
   EXPECT_THAT(faults(model(kRelu, {{"c", 2, {}}}, {{"y", {{"c", {good, good}, std::nullopt}}}})),
@@ -489,6 +524,10 @@ TEST_F(DeviceAnnotations, NameOperatorsThatCannotBeSoSplit) {
   EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "SR"), spec("b", "RS")}}})),
               ElementsAre(AllOf(HasSubstr("MatMul producing 'y', configuration 'c': different axes of 'a' and 'b'"),
                                 HasSubstr("over the same devices"))));
+  EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "RS"), spec("b", "RR")}}})),
+              ElementsAre(HasSubstr("axis 0 of 'b' must be split as the axis of 'a' that belongs to it")));
+  EXPECT_THAT(faults(model(product, 2, {{"y", {spec("a", "RR@0"), spec("b", "RR@1")}}})),
+              ElementsAre(HasSubstr("no device holds 'b' and the operands before it")));
   const std::string sum = "g (float[4, 6] a, float[4, 6] b) => (float[4, 6] y) { y = Add (a, b) }";
   const ShardingSpec low{"a", {-1, -2}, {{-1, {0, 1}}, {-2, {2, 3}}}, {{0, {{4, "", 2}}}}};
   ShardingSpec high{"b", {-1, -2}, {{-1, {0, 2}}, {-2, {1, 3}}}, {{0, {{4, "", 2}}}}};
@@ -520,6 +559,9 @@ TEST_F(DeviceAnnotations, InBodiesAreCheckedAndNotFollowed) {
   EXPECT_THAT(write(spec("a", "S")).configured("c").warnings,
               Contains(HasSubstr("bodies of control flow and functions are not followed (1 node)")));
   EXPECT_THAT(faults(write(spec("b", "S"))), ElementsAre(HasSubstr("'b': it is neither")));
+  ShardingSpec far = spec("x", "S");
+  far.axes[0].axis = 7;
+  EXPECT_THAT(faults(write(far)), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
 }
 
 class WrittenAnnotations : public DeviceAnnotations,

@@ -170,6 +170,24 @@ TEST(Places, OfAnyNodesGiveTheSameAnswer) {
 }
 
 // A sum at a place, by a tree of messages: the zeros of the other ranks are cast as data would be.
+// Others may want a placed node's result split over the axis of its place, too.
+TEST(Places, AreNotSplitOverTheirAxis) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(folder, R"(
+    g (float[5, 6] base, float[3, 6] x, int64[3, 1] at, float[6, 3] b, float[3, 8, 2, 4] z) =>
+        (float[5, 3] y, float[3, 2, 4, 8] u) {
+      placed = ScatterND <reduction = "none"> (base, at, x)
+      y = MatMul (placed, b)
+      u = DepthToSpace <blocksize = 2, mode = "CRD"> (z)
+    })"));
+  Plan plan = places({"placed=x:1"});
+  for (const char* text : {"y=[{y,x}?, -]", "z=[{y,x}, -, -, -]", "u=[-, -, -, {x}]"})
+    plan.annotations.push_back({text, "annotation"});
+  const Tensors inputs = random_inputs(model, {}, 5);
+  expect_same(Session(compile(model, Mesh::parse("x=2,y=2"), plan), one_thread()).run(inputs),
+              Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
+}
+
 TEST(Places, SumsAreTakenThereByMessagesToo) {
   TemporaryFolder folder;
   Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));

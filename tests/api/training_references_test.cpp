@@ -266,8 +266,8 @@ TEST(TrainingCommunication, of_stored_parameters_is_a_gather_for_each_use_and_a_
   EXPECT_EQ(counts["reduce_scatter"], 27);
   EXPECT_EQ(counts["all_reduce"], 2 + 1 + 1) << "and the norm";
   // 13 matrices and scales are used forward and backward, 13 biases and one table of positions forward, the tied weight
-  // three times; and the rows of its gradient, with their indices. Where forward turns to backward, three are shared: of
-  // the head, of the scale before it, and of the last matrix.
+  // three times; and the rows of its gradient, with their indices. Where forward turns to backward, three are shared:
+  // of the head, of the scale before it, and of the last matrix.
   EXPECT_EQ(counts["all_gather"], 2 * 13 + 13 + 1 + 3 + 2 - 3);
 }
 

@@ -232,9 +232,11 @@ class Decider {
     for (size_t s = 0; s < node.subfactors.size(); ++s)
       if (follows_use(node, s))
         for (const Place& place : node.subfactors[s].places)
-          for (const std::vector<AxisRef>& axes : wished_at(place)) {
+          for (std::vector<AxisRef> axes : wished_at(place)) {
             auto& known = candidates[s];
-            if (overlaps(node.at, axes.front()) || std::find(known.begin(), known.end(), axes) != known.end()) continue;
+            const auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
+            axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
+            if (axes.empty() || std::find(known.begin(), known.end(), axes) != known.end()) continue;
             known.push_back(axes);
             added = true;
           }
