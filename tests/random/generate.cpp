@@ -91,15 +91,18 @@ bool leaves(const flow::Flow& flow, const Node& node) {
   return flow.of(&node) < 0 && !flow::is(node, "Loop") && !flow::is(node, "Branch") && !flow::is(node, "Join");
 }
 
-const std::vector<Addition>& additions() {
-  static const std::vector<Addition> all = [] {
+const std::vector<Addition>& additions(Operators operators) {
+  static const auto of = [](bool with_cases) {
     std::vector<Addition> list;
     for (auto family : {elementwise_additions, movement_additions, indexing_additions, contraction_additions,
-                        normalization_additions, case_additions})
+                        normalization_additions})
       for (Addition addition : family()) list.push_back(addition);
+    if (with_cases)
+      for (Addition addition : case_additions()) list.push_back(addition);
     return list;
-  }();
-  return all;
+  };
+  static const std::vector<Addition> common = of(false), all = of(true);
+  return operators == Operators::all ? all : common;
 }
 
 Program Program::clone() const {
@@ -129,22 +132,23 @@ void tidy(Program& program) {
   std::erase_if(program.symbols, [&](const auto& entry) { return !symbols.contains(entry.first); });
 }
 
-Program generate(uint64_t seed) {
+Program generate(uint64_t seed, Operators operators) {
   Program program;
   program.model.opset_imports[""] = 24;
   program.model.graph->name = "seed_" + std::to_string(seed);
   Writer w(program, seed);
-  if (w.one_in(8)) w.allow_specials();
+  const bool any = operators == Operators::all;
+  if (any && w.one_in(8)) w.allow_specials();
   for (int64_t more = w.between(1, 3); more > 0; --more) {
     const DType dtype = w.one_of<DType>({DType::float32, DType::float32, DType::float32, DType::float32, DType::float32,
                                          DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32,
                                          DType::int64, DType::int8, DType::uint8, DType::boolean});
     w.source(w.random_shape(1, 4), dtype);
   }
-  const auto wanted = static_cast<size_t>(w.one_in(4) ? w.between(12, 40) : w.between(3, 12));
+  const auto wanted = static_cast<size_t>(any && w.one_in(4) ? w.between(12, 40) : w.between(3, 12));
   constexpr int kMostTries = 200;
   for (int tries = 0; tries < kMostTries && program.model.graph->nodes().size() < wanted; ++tries)
-    w.one_of(additions())(w);
+    w.one_of(additions(operators))(w);
   choose_outputs(program, w);
   tidy(program);
   program.mesh = random_mesh(w);

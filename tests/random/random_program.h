@@ -51,9 +51,15 @@ void tidy(Program& program);
 /// Whether what a node makes may be an output: it is not inside a branch or loop.
 bool leaves(const flow::Flow& flow, const Node& node);
 
-/// The program of a seed: 3 to 12 nodes, of every fourth up to 40, a mesh of up to 3 axes and 12 ranks, annotations of
-/// about half the values; of every third, some nodes at places. The same everywhere.
-Program generate(uint64_t seed);
+enum class Operators {
+  common,  ///< written by chance
+  all,     ///< and those of the property tests' cases, in branches and loops, too
+};
+
+/// The program of a seed: 3 to 12 nodes, a mesh of up to 3 axes and 12 ranks, annotations of about half the values; of
+/// every third, some nodes at places. With all operators, every fourth has up to 40 nodes, and every eighth NaN and
+/// infinities among its sources. The same everywhere.
+Program generate(uint64_t seed, Operators operators = Operators::common);
 
 /// The outcome of a program.
 enum class Verdict {

@@ -22,7 +22,7 @@ TEST_P(RandomPrograms, give_the_same_however_they_are_split) {
   int equal = 0, refused = 0, skipped = 0, failed = 0;
   for (uint64_t seed = first + GetParam(); seed < first + count && failed < kMostFailures; seed += kProgramShares) {
     SCOPED_TRACE(seed);
-    Program program = generate(seed);
+    Program program = generate(seed, Operators::all);
     Outcome outcome = check(program);
     equal += outcome.verdict == Verdict::equal;
     refused += outcome.verdict == Verdict::refused;

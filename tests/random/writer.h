@@ -87,7 +87,7 @@ class Writer {
 /// Adds an operator, or a few that go together; false if no existing value suits it.
 using Addition = bool (*)(Writer&);
 /// All building blocks of a program; one that is listed often is likelier.
-const std::vector<Addition>& additions();
+const std::vector<Addition>& additions(Operators operators);
 
 // One family each.
 std::vector<Addition> elementwise_additions();

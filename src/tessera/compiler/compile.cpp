@@ -107,8 +107,12 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
   std::vector<std::vector<std::string>> names;
   for (const AnnotationRequest& request : requests) {
     names.emplace_back();
-    for (const auto& value : model.graph->values())
-      if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
+    if (request.pattern.find('*') == std::string::npos) {
+      if (model.graph->find(request.pattern)) names.back().push_back(request.pattern);
+    } else {
+      for (const auto& value : model.graph->values())
+        if (glob_matches(request.pattern, value->name)) names.back().push_back(value->name);
+    }
     if (names.back().empty())
       fail("annotate", "'{}' matches no tensor of the model{} (tessera inspect --weights lists the parameters)",
            request.pattern, nearest_names(tensor_names(*model.graph), request.pattern));

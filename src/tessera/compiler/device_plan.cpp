@@ -377,7 +377,8 @@ class Follower {
       }
       if (const std::string* common = common_layout(*value)) own[value.get()] = *common;
     }
-    for (const auto& [value, layout] : own) annotate(value, layout);
+    for (const auto& value : graph().values())
+      if (const auto known = own.find(value.get()); known != own.end()) annotate(value.get(), known->second);
     for (Node* node : nodes_) {
       for (Value* result : node->outputs)
         if (const Form* made = result ? form(node, result) : nullptr; made && !own.contains(result)) {

@@ -41,17 +41,24 @@ NodePlaces::NodePlaces(const Graph& read, const std::vector<PlaceRequest>& reque
     });  // a place on such an axis is everywhere
   }
   std::vector<bool> matched(requests.size(), false);
+  std::vector<size_t> globs;
+  std::map<std::string, std::vector<size_t>> exact;  // requests by the name that they mean
+  for (size_t r = 0; r < requests.size(); ++r)
+    if (requests[r].pattern.find('*') == std::string::npos)
+      exact[requests[r].pattern].push_back(r);
+    else
+      globs.push_back(r);
   for (const auto& node : read.nodes()) {
     const std::vector<std::string> names = names_of(*node);
-    std::vector<PlacedAxis> place;
-    bool found = false;
-    for (size_t r = 0; r < requests.size(); ++r) {
-      auto matches = [&](const std::string& name) { return glob_matches(requests[r].pattern, name); };
-      if (std::none_of(names.begin(), names.end(), matches)) continue;
-      matched[r] = true;
-      if (!found) place = places[r];
-      found = true;
+    std::set<size_t> meant;
+    for (const std::string& name : names) {
+      if (const auto found = exact.find(name); found != exact.end())
+        meant.insert(found->second.begin(), found->second.end());
+      for (size_t r : globs)
+        if (glob_matches(requests[r].pattern, name)) meant.insert(r);
     }
+    for (size_t r : meant) matched[r] = true;
+    const std::vector<PlacedAxis> place = meant.empty() ? std::vector<PlacedAxis>() : places[*meant.begin()];
     for (const Value* result : node->outputs)
       if (result) of_result_[result->name] = place;
   }

@@ -83,11 +83,11 @@ class Writer {
     return compiled_.decisions.nodes[compiled_.layout->index_of(node)];
   }
 
-  // As `use.node` takes it.
-  const Sharding* taken(const Use& use) const {
-    const Value* operand = use.node->inputs[use.index];
-    const auto& operands = decision(use.node).operands;
-    return operand->kind == ValueKind::expression || use.index >= operands.size() ? nullptr : &operands[use.index];
+  // As the node takes that operand.
+  const Sharding* taken(const Node* node, size_t index) const {
+    const auto& operands = decision(node).operands;
+    const bool is_size = node->inputs[index]->kind == ValueKind::expression;
+    return is_size || index >= operands.size() ? nullptr : &operands[index];
   }
 
   // As the compiled node takes it that makes a result of `node`, or one before it that makes no result of the model as
@@ -105,7 +105,7 @@ class Writer {
         for (size_t i = 0; i < at->inputs.size(); ++i) {
           const Value* value = at->inputs[i];
           if (!value) continue;
-          if (read_name(*value) == operand) return taken({const_cast<Node*>(at), i});
+          if (read_name(*value) == operand) return taken(at, i);
           if (value->producer && !results_.contains(value->name) && !copies_.contains(value->name))
             waiting.push_back(value->producer);
         }
@@ -124,7 +124,7 @@ class Writer {
     const auto index = std::find(producer->outputs.begin(), producer->outputs.end(), value) - producer->outputs.begin();
     const Sharding& made = decision(producer).results[static_cast<size_t>(index)];
     if (!made.is_partial()) return &made;
-    if (!value->uses.empty()) return taken(value->uses.front());
+    if (!value->uses.empty()) return taken(value->uses.front().node, value->uses.front().index);
     const auto output = compiled_.decisions.outputs.find(value);
     return output == compiled_.decisions.outputs.end() ? nullptr : &output->second;
   }
