@@ -226,9 +226,8 @@ void TrainingRun::fail_diverged(const StepFigures& figures, const Tensors& input
   } catch (const Error& error) {
     message += "; looking for the first such tensor failed: " + std::string(error.what());
   }
-  largest(0);  // nobody ends the others before rank 0 knows
-  if (!parts_.console.speaks())
-    message = "step " + std::to_string(figures.step) + " has given numbers that are not finite";
+  largest(0);                                // nobody ends the others before rank 0 knows
+  if (!parts_.console.speaks()) largest(0);  // waits until rank 0 has said so, and ends with it
   message += "; lower the learning rate, clip gradients (--clip 1), or mend the data";
   if (checkpoints_) message += "; the last checkpoint stays as it is";
   throw Error(ErrorKind::running, "train", message);
