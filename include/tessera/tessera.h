@@ -118,7 +118,7 @@ struct Plan {
     /// that stay whole; tensors with fewer dimensions than the other entries are left alone. See tessera run --help.
     std::string text;
     std::string by = "annotation";  ///< who said so, for explain and messages
-    /// Counts for nothing if the tensor carries no data, as one that only sizes are computed from; else a user error.
+    /// Where it cannot be followed, it is followed as nearly as can be, with a warning; else that is a user error.
     bool optional = false;
   };
   std::vector<Annotation> annotations;

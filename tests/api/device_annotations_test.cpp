@@ -126,6 +126,15 @@ struct OperatorCase {
   std::vector<std::string> specs;  // of the operands, then of the result
 };
 
+// Of an operator that is given the result's shape.
+OperatorCase to_shape(const std::string& type, const std::string& from, const std::string& x, const std::string& to,
+                      const std::string& y) {
+  const auto rank = std::count(to.begin(), to.end(), ',') + 1;
+  return {fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = {} (x, s) }}", from, to, rank, to,
+                      type),
+          {x, y}};
+}
+
 // The sharded operator tests of another engine (two devices, S split, R whole), which all of its rules were made for.
 std::vector<OperatorCase> independent_cases() {
   std::vector<OperatorCase> all;
@@ -155,10 +164,7 @@ std::vector<OperatorCase> independent_cases() {
                                  axis == 0 ? "1, 8" : "4, 1", axis, reduce),
                      {axis == 0 ? "RR" : "SR", "RR"}});
   auto expand = [&](const std::string& from, const std::string& to, const std::string& x, const std::string& y) {
-    const auto rank = std::count(to.begin(), to.end(), ',') + 1;
-    all.push_back({fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = Expand (x, s) }}", from,
-                               to, rank, to),
-                   {x, y}});
+    all.push_back(to_shape("Expand", from, x, to, y));
   };
   expand("8, 1", "8, 4", "RR", "RS");
   expand("8, 1", "8, 8", "RR", "RS@0101");
@@ -166,10 +172,7 @@ std::vector<OperatorCase> independent_cases() {
   expand("8, 1", "8, 4", "SR", "SR");
   expand("3, 4, 1, 2", "3, 4, 5, 2", "RSRR", "RSRR");
   auto reshape = [&](const std::string& from, const std::string& x, const std::string& to, const std::string& y) {
-    const auto rank = std::count(to.begin(), to.end(), ',') + 1;
-    all.push_back({fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = Reshape (x, s) }}", from,
-                               to, rank, to),
-                   {x, y}});
+    all.push_back(to_shape("Reshape", from, x, to, y));
   };
   reshape("2, 3", "SR", "6", "S");
   reshape("2, 4", "RS", "8", "S@0101");
@@ -217,16 +220,13 @@ std::vector<OperatorCase> refused_elsewhere() {
                                    {relu, {"SS", "SS"}},
                                    {relu, {"RS", "SR@10"}},
                                    {relu, {"SR@012", "RS@012"}}};
-  for (const char* reduce : {"ReduceSum", "ReduceMax", "ReduceMean"})
+  for (const auto& [reduce, extent] : {std::pair("ReduceSum", 7), {"ReduceMax", 7}, {"ReduceMean", 8}})
     for (const char* to : {"RR", "SR"})
-      all.push_back({fmt::format("g (float[5, 7] x) => (float[5, 1] y) <int64[1] a = {{1}}> {{ y = {} (x, a) }}",
-                                 reduce == std::string("ReduceMean") ? "ReduceSum" : reduce),
+      all.push_back({fmt::format("g (float[5, {}] x) => (float[5, 1] y) <int64[1] a = {{1}}> {{ y = {} (x, a) }}",
+                                 extent, reduce),
                      {"RS", to}});
   auto reshape = [&](const std::string& from, const std::string& x, const std::string& to, const std::string& y) {
-    const auto rank = std::count(to.begin(), to.end(), ',') + 1;
-    all.push_back({fmt::format("g (float[{}] x) => (float[{}] y) <int64[{}] s = {{{}}}> {{ y = Reshape (x, s) }}", from,
-                               to, rank, to),
-                   {x, y}});
+    all.push_back(to_shape("Reshape", from, x, to, y));
   };
   reshape("2, 3", "RS", "6", "S");
   reshape("6", "S", "3, 2", "SR");

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/check.h"
 #include "tessera/compiler/device_plan.h"
+#include "tessera/compiler/operator_faults.h"
 #include "tessera/compiler/write_devices.h"
 #include "tessera/onnx/export.h"
 #include "tessera/onnx/metadata.h"
@@ -16,16 +17,8 @@ namespace tessera {
 inline namespace v1 {
 namespace {
 
-Model model_like(const Model::Impl& other, OnnxModel changed) {
-  auto impl = std::make_shared<Model::Impl>();
-  impl->path = other.path;
-  impl->files = other.files;
-  impl->model = std::move(changed);
-  return Model(std::move(impl));
-}
-
 // Takes the model out of the plan.
-ConfiguredModel configured_by(const Model::Impl& impl, compiler::DevicePlan& followed) {
+ConfiguredModel configured_by(const Model& model, compiler::DevicePlan& followed) {
   ConfiguredModel configured;
   configured.plan.mesh = followed.mesh.str();
   configured.plan.presets = compiler::kNoPreset;
@@ -35,7 +28,7 @@ ConfiguredModel configured_by(const Model::Impl& impl, compiler::DevicePlan& fol
     configured.plan.places.push_back({request.pattern + "=" + request.place, request.by});
   configured.devices = followed.devices;
   configured.warnings = followed.warnings;
-  configured.model = model_like(impl, std::move(followed.model));
+  configured.model = model_of(model, std::move(followed.model));
   return configured;
 }
 
@@ -57,7 +50,7 @@ std::vector<std::string> Model::configurations() const {
 
 ConfiguredModel Model::configured(const std::string& configuration) const {
   compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration);
-  return configured_by(*impl_, followed);
+  return configured_by(*this, followed);
 }
 
 Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& configuration) const {
@@ -77,18 +70,18 @@ Model Model::annotated(const Mesh& mesh, const Plan& plan, const std::string& co
   std::iota(devices.begin(), devices.end(), 0);
   compiler::write_devices(model, *program.impl().compiled, devices, configuration);
   set_metadata(model, compiler::mesh_key(configuration), mesh.str());
-  return model_like(*impl_, std::move(model));
+  return model_of(*this, std::move(model));
 }
 
 Model Model::completed(const std::string& configuration) const {
   compiler::DevicePlan followed = compiler::device_plan(impl_->model, configuration);
   CompileOptions options;
   options.keep = results_of(followed.model);  // nothing vanishes into an operator of ours
-  const ConfiguredModel configured = configured_by(*impl_, followed);
+  const ConfiguredModel configured = configured_by(*this, followed);
   const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan, options);
   OnnxModel model = impl_->model.clone();
   compiler::write_devices(model, *program.impl().compiled, configured.devices, configuration, followed.copies);
-  return model_like(*impl_, std::move(model));
+  return model_of(*this, std::move(model));
 }
 
 void Model::write(const std::filesystem::path& path) const {
@@ -115,7 +108,7 @@ std::vector<CheckFinding> check_annotations(const Model& model, const std::strin
   for (const std::string& name : model.configurations()) {
     if (!configuration.empty() && name != configuration) continue;
     compiler::DevicePlan followed = compiler::device_plan(model.impl().model, name);
-    const ConfiguredModel configured = configured_by(model.impl(), followed);
+    const ConfiguredModel configured = configured_by(model, followed);
     const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
     add("operator", compiler::operator_faults(*program.impl().compiled, followed, name));
   }

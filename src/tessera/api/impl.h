@@ -30,6 +30,9 @@ struct Model::Impl {
   mutable std::vector<compiler::Segment> segments_;
 };
 
+/// Another model in place of one that was read from the same files.
+Model model_of(const Model& from, OnnxModel changed);
+
 struct Program::Impl {
   std::shared_ptr<const spmd::Program> program;            ///< what rank 0 runs
   std::shared_ptr<const runtime::RankPrograms> programs;   ///< what all run

@@ -9,6 +9,7 @@
 #include "tessera/base/saturated.h"
 #include "tessera/compiler/tensor_info.h"
 #include "tessera/kernels/kernel.h"
+#include "tessera/onnx/device_annotations.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/literal.h"
@@ -112,8 +113,9 @@ Inspection inspect(const Model& model, const SymbolSizes& sizes) {
   for (const auto& node : read.graph->nodes())
     if (node->is("Constant") && node->output())
       if (auto data = rewrite::literal(*node); data && rewrite::is_weight(*data)) add_parameter(*node->output(), *data);
-  for (const auto& configuration : facts.configurations)
-    result.device_configurations.push_back(fmt::format("{}: {} devices", configuration.name, configuration.devices));
+  for (const DeviceConfiguration& configuration : device_configurations(read))
+    result.device_configurations.push_back(
+        fmt::format("{}: {} devices", configuration.name, configuration.num_devices));
   result.annotated_nodes = facts.annotated_nodes;
 
   result.value_inputs = model.value_inputs();

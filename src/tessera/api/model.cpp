@@ -34,6 +34,14 @@ const std::vector<compiler::Segment>& Model::Impl::segments() const {
   return segments_;
 }
 
+Model model_of(const Model& from, OnnxModel changed) {
+  auto impl = std::make_shared<Model::Impl>();
+  impl->path = from.path();
+  impl->files = from.impl().files;
+  impl->model = std::move(changed);
+  return Model(std::move(impl));
+}
+
 Model Model::load(const std::filesystem::path& path) {
   if (program_io::is_written_program(path))
     fail("import",
@@ -87,22 +95,14 @@ SymbolSizes Model::complete(const SymbolSizes& sizes, std::string* note) const {
 
 Model Model::with_sizes(const SymbolSizes& sizes) const {
   compiler::require_symbols(impl_->model, sizes);
-  auto impl = std::make_shared<Impl>();
-  impl->path = impl_->path;
-  impl->files = impl_->files;
-  impl->model = impl_->model.clone();
-  set_sizes(*impl->model.graph, sizes);
-  Model model;
-  model.impl_ = std::move(impl);
-  return model;
+  OnnxModel sized = impl_->model.clone();
+  set_sizes(*sized.graph, sizes);
+  return model_of(*this, std::move(sized));
 }
 
 Model Model::with_outputs(const std::vector<std::string>& names) const {
-  auto impl = std::make_shared<Impl>();
-  impl->path = impl_->path;
-  impl->files = impl_->files;
-  impl->model = impl_->model.clone();
-  Graph& graph = *impl->model.graph;
+  OnnxModel own = impl_->model.clone();
+  Graph& graph = *own.graph;
   graph.outputs.clear();
   for (const std::string& name : names) {
     Value* value = graph.find(name);
@@ -117,9 +117,7 @@ Model Model::with_outputs(const std::vector<std::string>& names) const {
   }
   if (names.empty()) fail("outputs", "a model without outputs computes nothing; name a tensor at least");
   graph.erase_dead();
-  Model model;
-  model.impl_ = std::move(impl);
-  return model;
+  return model_of(*this, std::move(own));
 }
 
 }  // namespace v1

@@ -15,14 +15,6 @@ namespace tessera {
 inline namespace v1 {
 namespace {
 
-Model model_of(const Model& from, OnnxModel changed) {
-  auto impl = std::make_shared<Model::Impl>();
-  impl->path = from.path();
-  impl->files = from.impl().files;
-  impl->model = std::move(changed);
-  return Model(std::move(impl));
-}
-
 // "axes = [0, -1], k = 3"; the first elements of each.
 std::string text_of(const Tensors& values) {
   constexpr size_t kMost = 8;

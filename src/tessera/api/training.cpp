@@ -53,14 +53,6 @@ train::StepOptions options_of(const Training& training) {
   return options;
 }
 
-Model model_like(const Model& model, OnnxModel made) {
-  auto impl = std::make_shared<Model::Impl>();
-  impl->path = model.path();
-  impl->files = model.impl().files;
-  impl->model = std::move(made);
-  return Model(std::move(impl));
-}
-
 }  // namespace
 
 std::vector<LossTerm> loss_terms(const std::string& loss) {
@@ -73,7 +65,7 @@ std::vector<LossTerm> loss_terms(const std::string& loss) {
 
 TrainingStep training_step(const Model& model, const Training& training) {
   train::Step step = train::make_step(model.impl().model, options_of(training));
-  return {model_like(model, std::move(step.model)),
+  return {model_of(model, std::move(step.model)),
           std::move(step.parameters),
           std::move(step.kept),
           std::move(step.statistics),
@@ -82,7 +74,7 @@ TrainingStep training_step(const Model& model, const Training& training) {
 }
 
 Model evaluation(const Model& model, const Training& training) {
-  return model_like(model, train::make_evaluation(model.impl().model, options_of(training)).model);
+  return model_of(model, train::make_evaluation(model.impl().model, options_of(training)).model);
 }
 
 }  // namespace v1

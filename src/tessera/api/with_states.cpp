@@ -123,16 +123,11 @@ class StateMaker {
 inline namespace v1 {
 
 Model Model::with_states(const std::vector<std::string>& patterns) const {
-  auto impl = std::make_shared<Impl>();
-  impl->path = impl_->path;
-  impl->files = impl_->files;
-  impl->model = impl_->model.clone();
-  api::StateMaker maker(*impl->model.graph);
+  OnnxModel own = impl_->model.clone();
+  api::StateMaker maker(*own.graph);
   for (const std::string& pattern : patterns) maker.make(pattern);
   maker.drop_outputs();
-  Model model;
-  model.impl_ = std::move(impl);
-  return model;
+  return model_of(*this, std::move(own));
 }
 
 }  // namespace v1

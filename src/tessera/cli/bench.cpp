@@ -8,6 +8,7 @@
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/trace.h"
 #include "tessera/io/atomic_file.h"

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
 

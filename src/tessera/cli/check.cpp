@@ -4,6 +4,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {
@@ -22,11 +23,12 @@ class Check : public Command {
   int run(Console& console) override {
     if (accept_ && !Program::is_written(path_))
       fail("options", "--accept is for a folder that tessera shard wrote, and '{}' is none; leave it out", path_);
+    if (!Program::is_written(path_)) models_ = load_models(path_);
     const std::vector<std::string> configurations = configurations_asked();
     if (!configurations.empty()) {
       const std::vector<CheckFinding> faults = [&] {
         Progress progress(console, "checking annotations");
-        return check_annotations(Model::load(path_), plan_.configuration);
+        return check_annotations(models_.front(), plan_.configuration);
       }();
       if (!faults.empty()) return refuse(console, faults);
     }
@@ -55,22 +57,19 @@ class Check : public Command {
       return Program::read(path_, true);
     }
     Progress progress(console, "compiling");
-    const std::vector<Model> models = load_models(path_);
-    if (std::optional<Program> program = join_split(models, path_, plan_, {})) {
+    if (std::optional<Program> program = join_split(models_, path_, plan_, {})) {
       split_ = true;
       return *program;
     }
-    Model model = models.front();
+    Model model = models_.front();
     Plan plan = plan_.plan(model, console);
     return compile(model, plan_.mesh(plan), plan);
   }
 
   // The device configurations whose annotations are to be checked and followed.
   std::vector<std::string> configurations_asked() const {
-    if (Program::is_written(path_) || !plan_.plan().mesh.empty()) return {};
-    const std::vector<Model> models = load_models(path_);
-    if (models.size() > 1 || !models.front().plan().mesh.empty()) return {};
-    return plan_.configuration.empty() ? models.front().configurations() : std::vector{plan_.configuration};
+    if (models_.size() != 1 || !plan_.plan().mesh.empty() || !models_.front().plan().mesh.empty()) return {};
+    return plan_.configuration.empty() ? models_.front().configurations() : std::vector{plan_.configuration};
   }
 
   static int refuse(const Console& console, const std::vector<CheckFinding>& faults) {
@@ -137,6 +136,7 @@ class Check : public Command {
 
   std::string path_;
   bool accept_ = false;
+  std::vector<Model> models_;         // none for a written program
   std::vector<std::string> changed_;  // models of a written program, since it was written
   bool split_ = false;                // the models arrived with their communication
   PlanOptions plan_;

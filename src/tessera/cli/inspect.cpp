@@ -2,6 +2,7 @@
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 
 namespace tessera::cli {
 namespace {

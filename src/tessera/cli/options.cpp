@@ -13,6 +13,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/io/atomic_file.h"
 
@@ -557,110 +558,6 @@ CLI::Validator non_negative() {
     return whole && std::isfinite(number) && number >= 0 ? "" : "'" + text + "' is no number from 0 on";
   };
   return {check, "NONNEGATIVE"};
-}
-
-void print_collectives(const Console& console, const ProgramSummary& summary) {
-  if (summary.collectives.empty()) return console.say("communication: none");
-  console.say("communication per run:");
-  Table table({"kind", "axes", "count", "starts", "bytes received by rank 0"});
-  for (const CollectiveSummary& entry : summary.collectives)
-    table.add({entry.kind, joined(entry.axes, ","), std::to_string(entry.count), std::to_string(entry.starts),
-               bytes_text(static_cast<double>(entry.bytes))});
-  table.print(console);
-}
-
-void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most) {
-  constexpr int64_t kLarge = 1 << 20;
-  Table table({"tensor, and what for", "from, to", "steps, and why", "bytes"});
-  size_t printed = 0, left = 0;
-  for (const ReshardSummary& entry : reshards) {
-    if (entry.bytes == 0) continue;  // slices are free
-    if (printed >= most && entry.bytes < kLarge) {
-      ++left;
-      continue;
-    }
-    ++printed;
-    table.add({entry.tensor, entry.from, joined(entry.steps, " + "), bytes_text(static_cast<double>(entry.bytes))});
-    table.add({"  for " + entry.consumer, entry.to, entry.reason, ""});
-  }
-  if (table.empty()) return;
-  console.say("layout changes:");
-  table.print(console);
-  if (left) console.say("  … and " + std::to_string(left) + " more (--json has all)");
-}
-
-Json collectives_json(const ProgramSummary& summary) {
-  Json list = Json::array();
-  for (const CollectiveSummary& entry : summary.collectives)
-    list.push_back({{"kind", entry.kind},
-                    {"axes", entry.axes},
-                    {"count", entry.count},
-                    {"starts", entry.starts},
-                    {"bytes", entry.bytes}});
-  return list;
-}
-
-Json reshards_json(const std::vector<ReshardSummary>& reshards) {
-  Json list = Json::array();
-  for (const ReshardSummary& entry : reshards)
-    list.push_back({{"tensor", entry.tensor},
-                    {"consumer", entry.consumer},
-                    {"from", entry.from},
-                    {"to", entry.to},
-                    {"steps", entry.steps},
-                    {"bytes", entry.bytes},
-                    {"reason", entry.reason.empty() ? Json() : Json(entry.reason)}});
-  return list;
-}
-
-namespace {
-Json infos_json(const std::vector<StateInfo>& states) {
-  Json list = Json::array();
-  for (const StateInfo& state : states) {
-    Json entry = port_json(state.tensor);
-    entry["bytes"] = state.bytes;
-    entry["storage"] = state.pieces.empty() ? Json(state.storage) : Json(nullptr);
-    entry["compute"] = state.compute.empty() ? Json(nullptr) : Json(state.compute.front());
-    entry["uses"] = state.compute;
-    entry["changes"] = state.changes;
-    if (!state.pieces.empty()) entry["pieces"] = infos_json(state.pieces);
-    if (!state.begin.empty()) entry["begin"] = state.begin;
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-}  // namespace
-
-Json states_json(const Program& program) {
-  return infos_json(program.states());
-}
-
-Json port_json(const TensorInfo& port) {
-  Json shape = Json::array();
-  for (const std::string& extent : port.shape) {
-    int64_t number = 0;
-    auto [end, error] = std::from_chars(extent.data(), extent.data() + extent.size(), number);
-    const bool whole = error == std::errc() && end == extent.data() + extent.size();
-    shape.push_back(whole ? Json(number) : Json(extent));
-  }
-  return {{"name", port.name}, {"dtype", name_of(port.dtype)}, {"shape", shape}};
-}
-
-Json ports_json(const std::vector<TensorInfo>& ports) {
-  Json list = Json::array();
-  for (const TensorInfo& port : ports) list.push_back(port_json(port));
-  return list;
-}
-
-Json mesh_json(const Mesh& mesh) {
-  Json object = Json::object();
-  for (const MeshAxis& axis : mesh.axes()) object[axis.name] = axis.size;
-  return object;
-}
-
-std::string mesh_text(const Mesh& mesh) {
-  std::string ranks = std::to_string(mesh.size()) + (mesh.size() == 1 ? " rank" : " ranks");
-  return mesh.axes().empty() ? ranks : mesh.str() + " (" + ranks + ")";
 }
 
 }  // namespace tessera::cli

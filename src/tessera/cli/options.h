@@ -166,17 +166,4 @@ struct RunOptions {
 /// Takes numbers from 0 on that are finite.
 CLI::Validator non_negative();
 
-/// Tables and JSON of what a program does.
-void print_collectives(const Console& console, const ProgramSummary& summary);
-void print_reshards(const Console& console, const std::vector<ReshardSummary>& reshards, size_t most);
-Json collectives_json(const ProgramSummary& summary);
-Json reshards_json(const std::vector<ReshardSummary>& reshards);
-/// States with the bytes of a rank's shard, and with how they are stored and used.
-Json states_json(const Program& program);
-Json ports_json(const std::vector<TensorInfo>& ports);
-/// {"name": "x", "dtype": "float32", "shape": ["batch", 128]}: numbers are numbers, expressions over symbols texts.
-Json port_json(const TensorInfo& port);
-Json mesh_json(const Mesh& mesh);
-std::string mesh_text(const Mesh& mesh);
-
 }  // namespace tessera::cli

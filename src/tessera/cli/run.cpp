@@ -6,6 +6,7 @@
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/ir/pages.h"
 #include "tessera/join.h"

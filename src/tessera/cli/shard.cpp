@@ -1,6 +1,7 @@
 #include "tessera/cli/command.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 
 namespace tessera::cli {

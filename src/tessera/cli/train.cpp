@@ -5,6 +5,7 @@
 #include "tessera/cli/fitting.h"
 #include "tessera/cli/memory_plan.h"
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/cli/training_data.h"

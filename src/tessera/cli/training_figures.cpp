@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/cli/options.h"
+#include "tessera/cli/program_tables.h"
 #include "tessera/cli/train_options.h"
 #include "tessera/io/atomic_file.h"
 #include "tessera/profile.h"

@@ -18,7 +18,7 @@ struct AnnotationRequest {
   std::string pattern;    ///< `*` matches any characters
   std::string sharding;   ///< an entry per dimension; "..." stands for any number of whole ones
   std::string by;         ///< "annotation", "plan file"
-  bool optional = false;  ///< counts for nothing if its tensor has no layout, or none that rewriting leaves
+  bool optional = false;  ///< followed as nearly as can be, with a warning, where it cannot be followed
 
   /// Splits at the last '=' before the bracket. A user error if there is none.
   static AnnotationRequest parse(std::string_view text, std::string_view by, std::string_view stage = "annotate");

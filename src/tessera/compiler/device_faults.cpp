@@ -121,8 +121,7 @@ class FaultFinder {
     std::string where = node_.empty() ? "" : node_ + ", ";
     where += fmt::format("configuration '{}'", configuration_);
     if (!tensor_.empty()) where += fmt::format(", '{}'", tensor_);
-    faults_.push_back(
-        {configuration_, node_, fmt::format("{}: {}", where, fmt::format(format, std::forward<Args>(args)...))});
+    faults_.push_back({node_, fmt::format("{}: {}", where, fmt::format(format, std::forward<Args>(args)...))});
   }
 
   bool is_asked(const std::string& configuration) const { return only_.empty() || only_ == configuration; }

@@ -39,9 +39,8 @@ std::map<std::string, Shape> shapes_of(const OnnxModel& model, const std::set<st
 std::optional<Expr> size_of(const ShardedFactor& factor, const Expr& extent);
 
 struct DeviceFault {
-  std::string configuration;  ///< "": of the model itself
-  std::string node;           ///< "MatMul 'x'"; "": of the configuration
-  std::string message;        ///< names all three
+  std::string node;     ///< "MatMul 'x'"; "": of the configuration
+  std::string message;  ///< names it, the configuration and the tensor
 };
 
 /// Statements that contradict themselves or the model, wherever they are: of configurations that the model lacks, of

@@ -207,7 +207,7 @@ Found coarsest(std::vector<int64_t> sizes, const std::vector<Asked>& lists, Layo
       ++a;
     }
   }
-  return {mesh_with(sizes), over(mesh_with(sizes), lists)};
+  return {mesh_with(sizes), std::move(layouts)};
 }
 
 // The coarsest mesh over whose axes most lists are layouts; if no one mesh is best for all, sub-axes of a single axis.
@@ -265,23 +265,25 @@ std::vector<int64_t> order_of(const DeviceList& list, const std::vector<int64_t>
 std::vector<std::vector<int64_t>> holders_of(const ListedLayout& layout, const Mesh& mesh) {
   std::vector<ShardDigit> digits;
   for (const auto& factor : layout.factors) digits.insert(digits.end(), factor.begin(), factor.end());
-  int64_t shards = 1;
-  for (const ShardDigit& digit : digits) shards *= digit.size;
-  std::vector<std::vector<int64_t>> holders(static_cast<size_t>(shards));
+  size_t shards = 1;
+  for (const ShardDigit& digit : digits) shards *= static_cast<size_t>(digit.size);
+  std::vector<std::vector<int64_t>> holders(shards);
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
     const auto coordinates = mesh.coordinates(rank);
     const bool lives = std::all_of(layout.at.begin(), layout.at.end(), [&](const PlacedAxis& place) {
       return digit_along(place.axis, mesh, coordinates) == place.index;
     });
     if (!lives) continue;
-    for (int64_t shard = 0; shard < shards; ++shard) {
-      int64_t minor = shards;
-      const bool holds = std::all_of(digits.begin(), digits.end(), [&](const ShardDigit& digit) {
-        minor /= digit.size;
-        return !digit.axis || shard / minor % digit.size == digit_along(*digit.axis, mesh, coordinates);
-      });
-      if (holds) holders[static_cast<size_t>(shard)].push_back(rank);
+    std::vector<int64_t> held = {0};  // by the digits so far
+    for (const ShardDigit& digit : digits) {
+      std::vector<int64_t> longer;
+      for (int64_t shard : held)
+        for (int64_t value = 0; value < digit.size; ++value)
+          if (!digit.axis || value == digit_along(*digit.axis, mesh, coordinates))
+            longer.push_back(shard * digit.size + value);
+      held = std::move(longer);
     }
+    for (int64_t shard : held) holders[static_cast<size_t>(shard)].push_back(rank);
   }
   return holders;
 }
@@ -292,10 +294,12 @@ ListedMesh mesh_of_lists(const std::vector<int64_t>& devices, const std::vector<
   for (const DeviceList& list : lists)
     check(static_cast<int64_t>(list.holders.size()) == product(list.counts), "a list has an entry for each shard");
   const auto ranks = static_cast<int64_t>(devices.size());
+  std::vector<bool> regular;
+  for (const DeviceList& list : lists) regular.push_back(is_regular(list, ranks));
   auto asked = [&](const std::map<int64_t, int64_t>& rank_of) {
     std::vector<Asked> all;
-    for (const DeviceList& list : lists)
-      all.push_back({&list, is_regular(list, ranks) ? ranks_of_holders(list, rank_of) : Holders()});
+    for (size_t i = 0; i < lists.size(); ++i)
+      all.push_back({&lists[i], regular[i] ? ranks_of_holders(lists[i], rank_of) : Holders()});
     return all;
   };
   if (named && named->size() == ranks) {
@@ -304,14 +308,12 @@ ListedMesh mesh_of_lists(const std::vector<int64_t>& devices, const std::vector<
   }
   std::vector<std::vector<int64_t>> orders = {devices};
   constexpr size_t kMostOrders = 8;
-  for (const DeviceList& list : lists) {
-    if (orders.size() == kMostOrders) break;
-    if (!is_regular(list, ranks)) continue;
-    auto order = order_of(list, devices);
+  for (size_t i = 0; i < lists.size() && orders.size() < kMostOrders; ++i) {
+    if (!regular[i]) continue;
+    auto order = order_of(lists[i], devices);
     if (std::find(orders.begin(), orders.end(), order) == orders.end()) orders.push_back(std::move(order));
   }
-  const auto possible = static_cast<size_t>(
-      std::count_if(lists.begin(), lists.end(), [&](const DeviceList& list) { return is_regular(list, ranks); }));
+  const auto possible = static_cast<size_t>(std::count(regular.begin(), regular.end(), true));
   std::optional<ListedMesh> best;
   for (const auto& order : orders) {
     Found found = best_mesh(ranks, asked(inverse(order)));

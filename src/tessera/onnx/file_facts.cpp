@@ -2,6 +2,7 @@
 
 #include "onnx.pb.h"
 #include "tessera/base/error.h"
+#include "tessera/onnx/device_annotations.h"
 
 namespace tessera {
 
@@ -11,14 +12,7 @@ FileFacts file_facts(const OnnxModel& model) {
   check(rest.ParseFromString(model.extra), "what was kept of a model can be read back");
   facts.producer = rest.producer_name();
   if (!rest.producer_version().empty()) facts.producer += " " + rest.producer_version();
-  for (const auto& configuration : rest.configuration())
-    facts.configurations.push_back({configuration.name(), configuration.num_devices()});
-  for (const auto& node : model.graph->nodes()) {
-    if (node->extra.empty()) continue;
-    onnx::NodeProto message;
-    check(message.ParseFromString(node->extra), "what was kept of a node can be read back");
-    facts.annotated_nodes += message.device_configurations_size() > 0;
-  }
+  for (const auto& node : model.graph->nodes()) facts.annotated_nodes += !device_annotations(*node).empty();
   return facts;
 }
 

@@ -8,14 +8,9 @@
 
 namespace tessera {
 
-/// A model file's statements about itself and about devices (IR version 11).
+/// A model file's statements about itself.
 struct FileFacts {
-  struct Configuration {
-    std::string name;
-    int64_t devices = 0;
-  };
-  std::string producer;  ///< name and version; "" if the file has none
-  std::vector<Configuration> configurations;
+  std::string producer;         ///< name and version; "" if the file has none
   int64_t annotated_nodes = 0;  ///< nodes of the main graph that have a device configuration
 };
 

@@ -30,6 +30,15 @@ Sharding Slot::sharding() const {
   return sharding;
 }
 
+int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t part) {
+  for (size_t s = 0; s < node.subfactors.size(); ++s)
+    for (const Place& place : node.subfactors[s].places)
+      if (!place.result && place.tensor == static_cast<int>(operand) && place.dim == static_cast<int>(dim) &&
+          place.part == static_cast<int>(part))
+        return static_cast<int>(s);
+  return -1;
+}
+
 Sharding without_factor(Sharding result, const NodeLayout& node, int factor) {
   for (const SubFactor& sub : node.subfactors)
     for (const Place& place : sub.places)

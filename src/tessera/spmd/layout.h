@@ -77,6 +77,9 @@ struct NodeLayout {
   bool updates = false;        ///< it works on stored states, and is split as these are
 };
 
+/// The number of the subfactor that runs along a part of an operand's dimension; -1 if none does.
+int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t part);
+
 /// The layout of a node's result 0 if it had one element along a factor.
 Sharding without_factor(Sharding result, const NodeLayout& node, int factor);
 

@@ -5,17 +5,6 @@
 namespace tessera::spmd {
 namespace {
 
-// The subfactor that runs along a dimension of an operand, and its number; the major one if there are several.
-int along(const NodeLayout& node, size_t operand, size_t dim) {
-  int found = -1;
-  for (size_t s = 0; s < node.subfactors.size(); ++s)
-    for (const Place& place : node.subfactors[s].places)
-      if (!place.result && place.tensor == static_cast<int>(operand) && place.dim == static_cast<int>(dim) &&
-          (found < 0 || place.part == 0))
-        found = static_cast<int>(s);
-  return found;
-}
-
 // "dimension 1 of 'w'", where a subfactor runs, besides along that operand.
 std::string elsewhere(const NodeLayout& node, size_t subfactor, size_t operand) {
   for (const Place& place : node.subfactors[subfactor].places) {
@@ -39,7 +28,8 @@ std::string why_gathered(const NodeLayout& node, const NodeDecision& decision, s
         for (const Part& other : wanted.dims[d].parts)
           for (const AxisRef& same : other.axes) kept = kept || same.overlaps(axis);
         if (kept || axis.size == 1) continue;
-        const int sub = along(node, index, d);
+        int sub = -1;  // the major one
+        for (size_t p = 0; p < wanted.dims[d].parts.size() && sub < 0; ++p) sub = subfactor_along(node, index, d, p);
         if (sub < 0 || !node.subfactors[static_cast<size_t>(sub)].splittable)
           return fmt::format("the operator needs dimension {} whole", d);
         if (overlaps(node.at, axis)) return fmt::format("the node runs at one index of {}", axis.str(mesh));

@@ -1,0 +1,94 @@
+#include "tessera/compiler/operator_faults.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tessera::compiler {
+namespace {
+
+// What the annotated operands of a node say of one of its subfactors.
+struct Split {
+  std::vector<AxisRef> axes;
+  std::string by;  // the operand
+};
+
+class OperatorFaults {
+ public:
+  OperatorFaults(const Compiled& compiled, const DevicePlan& plan, const std::string& name)
+      : layout_(*compiled.layout), plan_(plan), name_(name) {
+    for (const AnnotationRequest& annotation : plan.annotations) annotated_.insert(annotation.pattern);
+  }
+
+  std::vector<DeviceFault> run() {
+    for (const spmd::NodeLayout& node : layout_.nodes)
+      if (!node.node->outputs.empty() && !(node.node->outputs[0] && plan_.copies.contains(node.node->outputs[0]->name)))
+        look_at(node);
+    return std::move(faults_);
+  }
+
+ private:
+  std::string shown(const Value& value) const {
+    const auto copied = plan_.copies.find(value.name);
+    return copied == plan_.copies.end() ? value.name : copied->second;
+  }
+
+  template <typename... Args>
+  void say(const spmd::NodeLayout& node, fmt::format_string<Args...> format, Args&&... args) {
+    const std::string label = node.node->label();
+    faults_.push_back({label, fmt::format("{}, configuration '{}': {}", label, name_,
+                                          fmt::format(format, std::forward<Args>(args)...))});
+  }
+
+  // Says at most one thing of a node.
+  void look_at(const spmd::NodeLayout& node) {
+    std::vector<Split> splits(node.subfactors.size());
+    for (size_t o = 0; o < node.operand_slots.size(); ++o) {
+      if (node.operand_slots[o] < 0) continue;
+      const spmd::Slot& slot = layout_.slots[static_cast<size_t>(node.operand_slots[o])];
+      if (!annotated_.contains(slot.value->name)) continue;
+      const std::string name = shown(*slot.value);
+      for (size_t d = 0; d < slot.dims.size(); ++d)
+        for (size_t p = 0; p < slot.dims[d].parts.size(); ++p) {
+          const auto& axes = slot.dims[d].parts[p].axes;
+          if (slot.dims[d].open) continue;
+          const int sub = spmd::subfactor_along(node, o, d, p);
+          if (sub < 0 && axes.empty()) continue;
+          if (sub < 0 || (!axes.empty() && !node.subfactors[static_cast<size_t>(sub)].splittable))
+            return say(node, "the operator needs axis {} of '{}' whole, but it is split into {}", d, name,
+                       ranks_of(axes));
+          Split& split = splits[static_cast<size_t>(sub)];
+          if (split.by.empty())
+            split = {axes, name};
+          else if (split.axes != axes)
+            return say(node,
+                       "axis {} of '{}' must be split as the axis of '{}' that belongs to it, on the same devices", d,
+                       name, split.by);
+        }
+    }
+    for (size_t a = 0; a < splits.size(); ++a)
+      for (size_t b = 0; b < a; ++b)
+        for (const AxisRef& axis : splits[a].axes)
+          if (std::any_of(splits[b].axes.begin(), splits[b].axes.end(),
+                          [&](const AxisRef& other) { return axis.overlaps(other); }))
+            return say(node,
+                       "different axes of '{}' and '{}' are split over the same devices, so that no device holds "
+                       "what some results need",
+                       splits[b].by, splits[a].by);
+  }
+
+  const spmd::Layout& layout_;
+  const DevicePlan& plan_;
+  const std::string& name_;
+  std::set<std::string> annotated_;
+  std::vector<DeviceFault> faults_;
+};
+
+}  // namespace
+
+std::vector<DeviceFault> operator_faults(const Compiled& compiled, const DevicePlan& plan, const std::string& name) {
+  std::vector<DeviceFault> faults = plan.faults;
+  for (DeviceFault& fault : OperatorFaults(compiled, plan, name).run()) faults.push_back(std::move(fault));
+  return faults;
+}
+
+}  // namespace tessera::compiler
