@@ -69,17 +69,38 @@ TEST(ReshardPlan, ReordersAxesByAPermutation) {
   EXPECT_THAT(steps("[x, -]", "[{y,x}, -]", "x=2,y=2"), ElementsAre("Slice y", "Permute x,y"));
   EXPECT_THAT(steps("[x, -]", "[y, -]", "x=4,y=4"), ElementsAre("Permute x,y")) << "as many pieces as before";
   EXPECT_THAT(steps("[-, x]", "[-, y]", "x=2,y=3"), ElementsAre("Slice y", "Permute x,y", "AllGather x"));
-  EXPECT_THAT(steps("[x, -]", "[y, -]", "x=2,y=2"), ElementsAre("AllGather x", "Slice y")) << "a gather moves no more";
-  EXPECT_THAT(steps("[{x,y}, -]", "[{y,x}, -]", "x=2,y=3"), ElementsAre("AllGather x,y", "Slice y", "Slice x"))
-      << "the pieces differ in size";
+  EXPECT_THAT(steps("[x, -]", "[y, -]", "x=2,y=2"), ElementsAre("Permute x,y")) << "a gather moves as much";
+  EXPECT_THAT(steps("[{x,y}, -]", "[{y,x}, -]", "x=2,y=3"), ElementsAre("AllToAll y", "AllToAll x", "AllToAll y,x"))
+      << "the pieces differ in size, so that they go by way of the other dimension";
 }
 
 TEST(ReshardPlan, ScattersASumIntoPiecesOfPieces) {
   EXPECT_THAT(steps("[x, -] partial(sum:y)", "[y, -]", "x=2,y=2"),
               ElementsAre("ReduceScatter y", "Permute x,y", "AllGather x"));
   EXPECT_THAT(steps("[x, -] partial(sum:y)", "[{y,x}, -]", "x=2,y=2"), ElementsAre("ReduceScatter y", "Permute x,y"));
-  EXPECT_THAT(steps("[x, -] partial(sum:y)", "[y, -]", "x=2,y=3"), ElementsAre("AllReduce y", "AllGather x", "Slice y"))
-      << "eight rows make no six equal pieces";
+  EXPECT_THAT(steps("[x, -] partial(sum:y)", "[y, -]", "x=2,y=3"),
+              ElementsAre("ReduceScatter y", "AllGather x", "AllToAll y"))
+      << "eight rows make no six equal pieces, but the columns can be scattered";
+}
+
+TEST(ReshardPlan, ExchangesTheAxesOfTwoDimensionsByOnePermutation) {
+  EXPECT_THAT(steps("[x, y]", "[y, x]", "x=2,y=2"), ElementsAre("Permute x,y"));
+}
+
+TEST(ReshardPlan, MovesSeveralAxesByOneAllToAll) {
+  EXPECT_THAT(steps("[{x,y}, -]", "[-, {x,y}]", "x=2,y=2"), ElementsAre("AllToAll x,y"));
+}
+
+TEST(ReshardPlan, ScattersASumOverSeveralAxesAtOnce) {
+  EXPECT_THAT(steps("[-, -] partial(sum:x, sum:y)", "[{y,x}, -]", "x=2,y=2"), ElementsAre("ReduceScatter y,x"));
+}
+
+TEST(ReshardPlan, SlicesWhatItCanBeforeItGathersPartsThatDoNotLineUp) {
+  EXPECT_THAT(steps("[-, 3{x}*4]", "[y, 2{x}*6]", "x=2,y=2"), ElementsAre("Slice y", "AllGather x", "Slice x"));
+}
+
+TEST(ReshardPlan, GathersTheMinorDigitsOfAnAxisOnly) {
+  EXPECT_THAT(steps("[x, -]", "[x:(1)2, -]", "x=4"), ElementsAre("AllGather x:(2)2"));
 }
 
 TEST(ReshardPlan, ScattersASumOverTheDigitsOfItsAxis) {

@@ -18,8 +18,8 @@ bool are_neighbours(const AxisRef& major, const AxisRef& minor) {
   return major.axis == minor.axis && major.pre * major.size == minor.pre;
 }
 
-// Joins neighbouring digits of one mesh axis among the part's axes if they split evenly: one split after the other then
-// equals the split by both. An uneven nested split differs, and stays as it is.
+}  // namespace
+
 std::vector<AxisRef> join_even(const Part& part) {
   std::vector<AxisRef> joined;
   std::optional<Expr> before, left = part.size;  // extents before the last joined axis and after it, while even
@@ -34,8 +34,6 @@ std::vector<AxisRef> join_even(const Part& part) {
   }
   return joined;
 }
-
-}  // namespace
 
 int64_t ranks_of(const std::vector<AxisRef>& axes) {
   int64_t count = 1;

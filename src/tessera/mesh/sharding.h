@@ -55,6 +55,10 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
+/// The part's axes, with neighbouring digits of one mesh axis joined if they split it evenly: one split after the other
+/// then equals the split by both. An uneven nested split differs, and stays as it is.
+std::vector<AxisRef> join_even(const Part& part);
+
 /// How one dimension is split: the product of its parts, major to minor. One part without axes: whole.
 ///
 /// An index of the dimension is a mixed-radix number with one digit per part; each part's axes restrict its digit to

@@ -4,8 +4,10 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/spmd/reshard_search.h"
 
 namespace tessera::spmd {
 namespace {
@@ -32,8 +34,17 @@ class Planner {
   Planner(const Sharding& from, const Sharding& to)
       : now_(without_trivial_axes(from)), goal_(without_trivial_axes(to)) {}
 
-  std::vector<ReshardStep> plan() {
+  const Sharding& now() const { return now_; }
+  const Sharding& goal() const { return goal_; }
+
+  // Steps after which both have parts of the same sizes.
+  std::vector<ReshardStep> line_up() {
     line_up_parts();
+    return std::exchange(steps_, {});
+  }
+
+  // The steps from there on.
+  std::vector<ReshardStep> plan() {
     split_partial_axes();
     while (forget() || slice() || reduce() || move() || exchange() || reorder() || gather() || broadcast()) {
     }
@@ -58,9 +69,10 @@ class Planner {
     steps_.push_back(std::move(made));
   }
 
-  // Cuts both at the union of their boundaries. If that is not free, gathers the dimension in its own parts and lays it
-  // out anew in the goal's.
+  // Cuts both at the union of their boundaries. If that is not free, slices the other dimensions as the goal has them,
+  // gathers this one in its own parts, and lays it out anew in the goal's.
   void line_up_parts() {
+    std::vector<size_t> apart;
     for (size_t d = 0; d < now_.dims.size(); ++d) {
       auto cuts = boundaries(now_.dims[d]);
       for (const Expr& cut : boundaries(goal_.dims[d])) cuts.push_back(cut);
@@ -74,6 +86,15 @@ class Planner {
         goal_.dims[d] = *b;
         continue;
       }
+      apart.push_back(d);
+    }
+    if (apart.empty()) return;
+    const std::vector<DimSharding> wanted = goal_.dims;
+    for (size_t d : apart) goal_.dims[d] = now_.dims[d];
+    while (slice()) {
+    }
+    goal_.dims = wanted;
+    for (size_t d : apart) {
       for (size_t p = 0; p < now_.dims[d].parts.size(); ++p)
         if (!now(d, p).empty())
           step({ReshardKind::all_gather, now(d, p), Reduction::sum, static_cast<int>(d), static_cast<int>(p)},
@@ -384,8 +405,28 @@ std::optional<ReshardKind> reshard_by(Collective collective) {
                                      : std::optional(static_cast<ReshardKind>(found - kCollectives.begin()));
 }
 
+// Whether other steps may do better. One communication that nothing is sliced from moves only what its receivers lack.
+// Sums and maxima of one tensor are taken in the order in which it states them.
+static bool may_be_undercut(const Sharding& from, const std::vector<ReshardStep>& steps) {
+  for (const PartialAxis& partial : from.partial)
+    if (partial.reduction != from.partial.front().reduction) return false;
+  bool moved = false;
+  for (const ReshardStep& step : steps) {
+    if (moved && step.kind != ReshardKind::forget) return true;
+    moved = collective_of(step.kind).has_value();
+  }
+  return false;
+}
+
 std::vector<ReshardStep> plan_reshard(const Sharding& from, const Sharding& to) {
-  return Planner(from, to).plan();
+  Planner planner(from, to);
+  std::vector<ReshardStep> steps = planner.line_up();
+  const Sharding begin = planner.now(), goal = planner.goal();
+  std::vector<ReshardStep> rest = planner.plan();
+  if (begin.at == goal.at && may_be_undercut(begin, rest))
+    if (auto fewer = cheaper_steps(begin, goal, rest)) rest = std::move(*fewer);
+  steps.insert(steps.end(), rest.begin(), rest.end());
+  return steps;
 }
 
 std::vector<int64_t> targets_of(const ReshardStep& step) {
@@ -394,30 +435,35 @@ std::vector<int64_t> targets_of(const ReshardStep& step) {
     targets[static_cast<size_t>(step.root)] = step.to_root;
     return targets;
   }
-  // The piece that a member has under some axes behind the prefix that stays.
-  const auto& before = step.before.dims[step.dim].parts[step.part].axes;
-  const auto& after = step.after.dims[step.dim].parts[step.part].axes;
-  const auto keep = static_cast<ptrdiff_t>(common_prefix(before, after));
-  auto piece = [&](int64_t member, const std::vector<AxisRef>& axes) {
+  const auto members = static_cast<int64_t>(targets.size());
+  // The piece that a member has in a layout: its index along the axes of every part that changes, behind those that
+  // stay.
+  auto piece = [&](int64_t member, const Sharding& layout) {
     int64_t index = 0;
-    for (auto axis = axes.begin() + keep; axis != axes.end(); ++axis)
-      index = index * axis->size + digit_of(member, step.axes, *axis);
+    for (size_t d = 0; d < layout.dims.size(); ++d)
+      for (size_t p = 0; p < layout.dims[d].parts.size(); ++p) {
+        const auto &before = step.before.dims[d].parts[p].axes, &after = step.after.dims[d].parts[p].axes;
+        if (before == after) continue;
+        const auto& axes = layout.dims[d].parts[p].axes;
+        for (auto axis = axes.begin() + static_cast<ptrdiff_t>(common_prefix(before, after)); axis != axes.end();
+             ++axis)
+          index = index * axis->size + digit_of(member, step.axes, *axis);
+      }
     return index;
   };
   // Who wants what it has keeps it; the others take from the first member that has it and is free.
-  const auto members = static_cast<int64_t>(targets.size());
   std::vector<bool> served(targets.size(), false);
   for (int64_t member = 0; member < members; ++member)
-    if (piece(member, before) == piece(member, after)) {
+    if (piece(member, step.before) == piece(member, step.after)) {
       targets[static_cast<size_t>(member)] = member;
       served[static_cast<size_t>(member)] = true;
     }
   std::map<int64_t, std::deque<int64_t>> free;  // senders by their piece
   for (int64_t from = 0; from < members; ++from)
-    if (targets[static_cast<size_t>(from)] < 0) free[piece(from, before)].push_back(from);
+    if (targets[static_cast<size_t>(from)] < 0) free[piece(from, step.before)].push_back(from);
   for (int64_t to = 0; to < members; ++to) {
     if (served[static_cast<size_t>(to)]) continue;
-    auto& senders = free[piece(to, after)];
+    auto& senders = free[piece(to, step.after)];
     if (senders.empty()) continue;
     targets[static_cast<size_t>(senders.front())] = to;
     senders.pop_front();

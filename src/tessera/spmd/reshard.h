@@ -23,7 +23,7 @@ enum class ReshardKind {
   gather,
   scatter,
   permute,
-  reorder,  ///< ranks exchange their pieces of a part, so that other axes split it, or the same ones in another order
+  reorder,  ///< ranks exchange their pieces, so that other axes split parts, or the same ones in another order
 };
 
 /// What ranks do together in such a step; nullopt where each has what it needs.
@@ -49,11 +49,13 @@ struct ReshardStep {
 /// Steps that change `from` into `to` (for one tensor). Always succeeds: first slice (free), then reduce partial axes
 /// (by reduce-scatter if the target splits a dimension over them, else by all-reduce), then move axes between
 /// dimensions by all-to-all, reorder the axes of a part where that moves less than a gather, and gather the others. If
-/// parts do not line up, gather the dimension whole and slice it anew. Example: [8{tp}, -] → [-, 6{tp}] is one
-/// all-to-all. `to` may not be partial where `from` is not.
+/// these are several steps, a search (spmd/reshard_search.h) looks for others that move less. If parts do not line up,
+/// the dimension is gathered whole and sliced anew. Example: [8{tp}, -] → [-, 6{tp}] is one all-to-all. `to` may not be
+/// partial where `from` is not.
 ///
-/// Pieces can be reordered where all have the same size: [8{tp}] partial(sum:dp) → [8{dp}] is a reduce-scatter to
-/// [8{tp,dp}], a permutation to [8{dp,tp}] and a gather over tp. One all-reduce, a gather and a slice move twice that.
+/// Pieces change ranks by one permutation where all have the same size: [8{x}, 8{y}] → [8{y}, 8{x}] over x=2,y=2; and
+/// [8{tp}] partial(sum:dp) → [8{dp}] is a reduce-scatter to [8{tp,dp}], a permutation to [8{dp,tp}] and a gather over
+/// tp. One all-reduce, a gather and a slice move twice that.
 ///
 /// A tensor reaches a place when other ranks drop their replicas (free), by Reduce from partial, by Gather from split,
 /// or by Permute from another place; it leaves a place by Broadcast, Scatter or Permute. Between places only shards
