@@ -65,7 +65,8 @@ TEST(ReshardPlan, GathersPartsThatDoNotLineUpAndSlicesAnew) {
 TEST(ReshardPlan, ReordersAxesByAPermutation) {
   EXPECT_THAT(steps("[{x,y}, -]", "[{y,x}, -]", "x=2,y=2"), ElementsAre("Permute x,y"));
   EXPECT_THAT(steps("[{x,y}, -]", "[y, -]", "x=2,y=2"), ElementsAre("Permute x,y", "AllGather x"));
-  EXPECT_THAT(steps("[{x,y}, -]", "[y, x]", "x=2,y=2"), ElementsAre("Permute x,y", "AllToAll x"));
+  EXPECT_THAT(steps("[{x,y}, -]", "[y, x]", "x=2,y=2"), ElementsAre("AllToAll x,y", "AllToAll y"))
+      << "each member keeps its own block of an exchange";
   EXPECT_THAT(steps("[x, -]", "[{y,x}, -]", "x=2,y=2"), ElementsAre("Slice y", "Permute x,y"));
   EXPECT_THAT(steps("[x, -]", "[y, -]", "x=4,y=4"), ElementsAre("Permute x,y")) << "as many pieces as before";
   EXPECT_THAT(steps("[-, x]", "[-, y]", "x=2,y=3"), ElementsAre("Slice y", "Permute x,y", "AllGather x"));

@@ -214,7 +214,9 @@ class Search {
   }
 
   ReshardStep make(ReshardKind kind, const std::vector<int>& axes, size_t part = 0) const {
-    ReshardStep step{kind, join_axes(named(axes))};
+    // A split over digits, one after the other, is one over the axis only where it is even.
+    const bool splits = kind == ReshardKind::reduce_scatter || kind == ReshardKind::all_to_all;
+    ReshardStep step{kind, splits ? named(axes) : join_axes(named(axes))};
     step.dim = at_[part].first;
     step.part = at_[part].second;
     return step;
