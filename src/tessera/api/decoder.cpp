@@ -61,13 +61,24 @@ Tensor integers(DType dtype, Dims dims, const std::vector<int64_t>& elements) {
        name_of(dtype));
 }
 
+/// Unless the plan says otherwise, choices by cost are for one token of each text, as most runs have them.
+Plan for_decoding(const DecoderSource& source) {
+  Plan plan = source.plan;
+  for (const TensorInfo& input : source.model.inputs()) {
+    if (input.name != source.ports.ids || input.shape.size() != 2) continue;
+    for (const std::string& symbol : source.model.symbols())
+      if (symbol == input.shape[1]) plan.shapes.try_emplace(symbol, 1);
+  }
+  return plan;
+}
+
 /// What all forms share: a session, and the inputs that are the same in every run.
 class LoadedDecoder : public Decoder {
  public:
   LoadedDecoder(const DecoderSource& source, const Model& model)
       : ports_(source.ports),
         inputs_(source.options.constants),
-        program_(compile(model, source.mesh, source.plan, source.compile)),
+        program_(compile(model, source.mesh, for_decoding(source), source.compile)),
         session_(program_, source.session) {
     for (const TensorInfo& input : program_.inputs()) dtypes_[input.name] = input.dtype;
   }

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <numeric>
+#include <utility>
 
 #include "tessera/cli/command.h"
 #include "tessera/cli/latency.h"
@@ -136,10 +136,11 @@ class Generate : public Command {
     note(console, generator, options);
     const bool streams = !console.json && prompts.size() == 1;
     if (streams && !texts_.empty()) std::cout << texts_.front() << std::flush;
+    std::string_view separator;
     const Generation made = generator.generate(prompts, asked_, [&](size_t, int64_t token) {
       if (!streams) return;
       if (texts_.empty())
-        std::cout << token << " " << std::flush;
+        std::cout << std::exchange(separator, " ") << token << std::flush;
       else
         std::cout << static_cast<char>(token) << std::flush;
     });

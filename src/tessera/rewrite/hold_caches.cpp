@@ -176,12 +176,29 @@ class CacheHolder {
     held_tokens_ = graph().add_input(kHeld, {DType::int64, Shape{batch_}});
     last_ = graph().add_input(kLast, {DType::int64, Shape{batch_}});
     ops::NodeBuilder b = at_front();
-    const Expr sequence = Expr::symbol(sequence_);
-    lengths_ = b.add(held_tokens_, b.scalar(DType::int64, sequence));
-    Value* index = b.range(sequence);
-    of_rows_ = b.add(b.reshape(held_tokens_, {batch_, 1}), b.reshape(index, {1, sequence}));
-    of_all_ = b.add(index, b.emit("Gather", {held_tokens_, graph().constant_int64({0}, true)}));
-    own_ = {index};
+    lengths_ = b.add(held_tokens_, b.scalar(DType::int64, Expr::symbol(sequence_)));
+  }
+
+  // The positions of this run's tokens. They are made where they are used, since passes drop what nobody uses.
+
+  /// 0, 1, …, sequence - 1
+  Value* index(ops::NodeBuilder& b) {
+    Value* made = b.range(Expr::symbol(sequence_));
+    own_.insert(made);
+    return made;
+  }
+  /// [batch, sequence]
+  Value* of_rows() {
+    ops::NodeBuilder b = at_front();
+    if (!of_rows_)
+      of_rows_ = b.add(b.reshape(held_tokens_, {batch_, 1}), b.reshape(index(b), {1, Expr::symbol(sequence_)}));
+    return of_rows_;
+  }
+  /// [sequence], where all texts hold as many tokens
+  Value* of_all() {
+    ops::NodeBuilder b = at_front();
+    if (!of_all_) of_all_ = b.add(index(b), b.emit("Gather", {held_tokens_, graph().constant_int64({0}, true)}));
+    return of_all_;
   }
 
   /// The state that holds the keys or values `fresh` [batch, heads, sequence, width], with these behind those held.
@@ -328,9 +345,7 @@ class CacheHolder {
 
   void place_inputs() {
     const auto place = [&](const std::string& name, Value* by) {
-      if (name.empty()) return;
       Value* input = find(name);
-      ops::NodeBuilder b(graph(), "generate", by->producer);
       Value* positions = by;
       if (input->dtype() != DType::int64) {
         positions = emit(graph(), "Cast", {by}, after(by), {attribute("to", static_cast<int64_t>(input->dtype()))});
@@ -338,9 +353,9 @@ class CacheHolder {
       graph().replace_uses(input, positions);
       graph().erase(input);
     };
-    place(ports_.positions, of_rows_);
+    if (!ports_.positions.empty()) place(ports_.positions, of_rows());
     if (!ports_.places.empty()) held_.ragged = batch_ == 1;
-    place(ports_.places, of_all_);
+    if (!ports_.places.empty()) place(ports_.places, of_all());
   }
 
   const Node* after(const Value* value) {
@@ -364,7 +379,7 @@ class CacheHolder {
       if (by_rows_)
         place_by_rows(range);
       else
-        graph().replace_uses(range, of_all_);
+        graph().replace_uses(range, of_all());
     }
   }
 
@@ -377,7 +392,7 @@ class CacheHolder {
         fail("generate", "{} takes the positions of one text for all", use.node->label());
       Shape shape = viewed;
       shape[0] = batch_;
-      graph().set_input(use.node, 0, of_rows_);
+      graph().set_input(use.node, 0, of_rows());
       graph().set_input(use.node, 1, shape_operand(graph(), shape));
     }
   }
