@@ -5,7 +5,8 @@
     venv/bin/python bench/decode_peers.py --models DIR [--past 128 1024] [--rounds 3] [--tokens 40] [--only NAME]
 
 DIR holds NAME/model.onnx, which bench/export_models.py writes: gpt2-small-decode, llama-300m-decode. Both engines continue
-one text of so many tokens, greedily, with --threads threads (2); the times are medians over all steps. ONNX Runtime's
+one text of so many tokens, greedily, with --threads threads (2); the times are medians over all steps or, with --best, the
+shortest, for machines that do other work, too. ONNX Runtime's
 caches stay in its memory: each run binds the outputs of the one before as inputs. The floor is the time in which the
 memory delivers the weights that a token needs.
 """
@@ -81,12 +82,13 @@ def measure(arguments, model, past):
         times["peer"] += steps
         for way, options in ways.items():
             report = our_report(arguments, path, prompt, options)
-            times[way].append(report["decode_ms"]["median"])
+            times[way].append(report["decode_ms"]["min" if arguments.best else "median"])
             if way == "tessera":
                 times["floor"].append(report["floor_ms"])
                 if report["texts"][0]["ids"] != chosen:
                     print(f"{model}, {past}: the engines chose other tokens", file=sys.stderr)
-    return {"model": model, "past": past, **{way: statistics.median(values) for way, values in times.items()}}
+    middle = min if arguments.best else statistics.median
+    return {"model": model, "past": past, **{way: middle(values) for way, values in times.items()}}
 
 
 def main():
@@ -97,6 +99,7 @@ def main():
     parser.add_argument("--past", type=int, nargs="+", default=[128, 1024 - 64])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--best", action="store_true", help="print the shortest times, not the medians")
     parser.add_argument("--only", default="", help="models whose name holds this")
     arguments = parser.parse_args()
     print("| model | past | floor ms | ONNX Runtime ms | tessera ms | two ranks ms | bfloat16 ms |\n|---|---|---|---|---|---|---|")

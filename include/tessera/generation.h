@@ -69,11 +69,11 @@ struct Generation {
 /// Called with each token as it is chosen.
 using TokenObserver = std::function<void(size_t text, int64_t token)>;
 
-/// A decoder on the ranks of a mesh, threads of this process.
+/// A decoder on the ranks of a mesh. With a connection, all processes make the same calls and get the same texts.
 class Generator {
  public:
   /// Compiles the model for its batch and capacity, and loads it. Throws user errors: as compile() does; for a model
-  /// that is no decoder; for inputs that nobody gives; and for a connection, since ranks are threads here.
+  /// that is no decoder; for inputs that nobody gives; and for caches that are handed on, with a connection.
   Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options = {},
             const CompileOptions& compile_options = {}, const SessionOptions& session = {});
   ~Generator();

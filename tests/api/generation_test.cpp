@@ -62,12 +62,21 @@ TEST_P(Decoders, give_the_text_that_they_give_without_a_cache) {
   EXPECT_EQ(continued(decoder, "dp=2,tp=2", CacheForm::held, 2), wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Decoders, testing::Values("llama-cache", "llama", "gpt2", "gpt2-sdpa"));
+INSTANTIATE_TEST_SUITE_P(Models, Decoders, testing::Values("llama-cache", "named-cache", "llama", "gpt2", "gpt2-sdpa"));
 
 TEST(Generation, hands_caches_from_run_to_run) {
   const Prompts wanted = continued(model("llama-cache"), "", CacheForm::none);
   EXPECT_EQ(continued(model("llama-cache"), "", CacheForm::handed), wanted);
   EXPECT_EQ(continued(model("llama-cache"), "tp=2", CacheForm::handed, 3), wanted) << "texts of one length at once";
+}
+
+// Its caches keep the last 7 tokens, so that no state could take more at its end.
+TEST(Generation, hands_on_caches_that_forget) {
+  const Prompts wanted = continued(model("window-cache"), "", CacheForm::none);
+  EXPECT_EQ(continued(model("window-cache"), "tp=2", CacheForm::handed), wanted);
+  Generator generator(model("window-cache"), Mesh::parse(""), {}, {.capacity = 24});
+  EXPECT_EQ(generator.form(), CacheForm::handed);
+  EXPECT_THAT(generator.reason(), HasSubstr("is not the cache 'past_key_values.0.key' with more tokens behind it"));
 }
 
 TEST(Generation, draws_the_same_tokens_on_any_mesh) {

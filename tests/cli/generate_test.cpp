@@ -13,7 +13,8 @@ class GenerateCommand : public CommandLine {
 TEST_F(GenerateCommand, continues_a_text_of_bytes) {
   const std::string words = tiny_ + "--text 'THE SOFTWARE IS PROVIDED ' --max-new 24 ";
   const std::string text = "THE SOFTWARE IS PROVIDED BY APPLICABLE LAW.\nEXCE\n";
-  for (const char* mesh : {"", "--mesh tp=2 ", "--mesh tp=3 ", "--cache none "}) {
+  for (const char* mesh : {"", "--mesh tp=2 ", "--mesh tp=3 ", "--cache none ", "--mesh tp=2 --spawn 2 ",
+                           "--mesh tp=2 --spawn 2 --cache none "}) {
     const Ran ran = tessera(words + "--quiet " + mesh);
     EXPECT_EQ(ran.code, 0) << ran.err;
     EXPECT_EQ(ran.out, text) << mesh;

@@ -80,7 +80,11 @@ class LoadedDecoder : public Decoder {
         inputs_(source.options.constants),
         program_(compile(model, source.mesh, for_decoding(source), source.compile)),
         session_(program_, source.session) {
-    for (const TensorInfo& input : program_.inputs()) dtypes_[input.name] = input.dtype;
+    for (const TensorInfo& input : program_.inputs()) {
+      dtypes_[input.name] = input.dtype;
+      if (input.name == ports_.mask && input.shape.size() == 2)
+        sees_caches_only_ = input.shape[1].find('+') != std::string::npos;
+    }
   }
 
   const Program& program() const override { return program_; }
@@ -92,26 +96,32 @@ class LoadedDecoder : public Decoder {
       inputs_[std::string(name)] = integers(dtype->second, std::move(dims), elements);
   }
 
-  // The tokens of a run, [texts, sequence], that stand behind `past` others; all texts have as many.
-  void give_tokens(const std::vector<int64_t>& ids, int64_t texts, int64_t past) {
+  // The tokens of a run, [texts, sequence], that stand behind `past` others, of which caches hold `cached`; all texts
+  // have as many.
+  void give_tokens(const std::vector<int64_t>& ids, int64_t texts, int64_t past, int64_t cached) {
     const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
     std::vector<int64_t> places, positions;
     for (int64_t i = 0; i < sequence; ++i) places.push_back(past + i);
     for (int64_t text = 0; text < texts; ++text) positions.insert(positions.end(), places.begin(), places.end());
     give(ports_.ids, {texts, sequence}, ids);
-    give(ports_.mask, {texts, past + sequence},
-         std::vector<int64_t>(static_cast<size_t>(texts * (past + sequence)), 1));
+    const int64_t seen = sees_caches_only_ ? cached + sequence : past + sequence;
+    give(ports_.mask, {texts, seen}, std::vector<int64_t>(static_cast<size_t>(texts * seen), 1));
     give(ports_.positions, {texts, sequence}, positions);
     give(ports_.places, {sequence}, places);
   }
 
-  const Tensor& logits_of(const Tensors& outputs) const { return outputs.at(ports_.logits); }
+  // The logits of token `last` of each text; none in processes that rank 0 is not in.
+  Rows rows(const Tensors& outputs, int64_t last) const {
+    const auto logits = outputs.find(ports_.logits);
+    return logits == outputs.end() ? Rows{} : rows_of(logits->second, last);
+  }
 
   rewrite::DecoderPorts ports_;
   Tensors inputs_;
   Program program_;
   Session session_;
   std::map<std::string, DType, std::less<>> dtypes_;
+  bool sees_caches_only_ = false;  // the mask is as long as a cache and the run's tokens together
 };
 
 class HeldDecoder : public LoadedDecoder {
@@ -153,8 +163,7 @@ class HeldDecoder : public LoadedDecoder {
     give(ports_.ids, {texts, static_cast<int64_t>(ids.size()) / texts}, ids);
     give(rewrite::kHeld, {texts}, held_);
     give(rewrite::kLast, {texts}, last);
-    const Tensors outputs = session_.run(inputs_);
-    return rows_of(logits_of(outputs), 0);
+    return rows(session_.run(inputs_), 0);
   }
 
   std::vector<int64_t> held_;
@@ -193,12 +202,16 @@ class HandedDecoder : public LoadedDecoder {
   }
 
   Rows run(const std::vector<int64_t>& ids, int64_t texts) {
-    give_tokens(ids, texts, past_);
+    // Some models keep the last tokens only.
+    const int64_t cached = ports_.caches.empty() ? past_ : inputs_.at(ports_.caches.front().past).dims.at(2);
+    give_tokens(ids, texts, past_, cached);
     Tensors outputs = session_.run(inputs_);
     const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
-    for (const rewrite::DecoderPorts::Cache& cache : ports_.caches) inputs_[cache.past] = outputs.at(cache.present);
+    for (const rewrite::DecoderPorts::Cache& cache : ports_.caches)
+      if (const auto present = outputs.find(cache.present); present != outputs.end())
+        inputs_[cache.past] = present->second;
     past_ += sequence;
-    return rows_of(logits_of(outputs), sequence - 1);
+    return rows(outputs, sequence - 1);
   }
 
   int64_t past_ = 0;

@@ -9,7 +9,8 @@
 
 namespace tessera::api {
 
-/// A decoder that runs a batch of texts. Rows of logits are as many as texts.
+/// A decoder that runs a batch of texts. Rows of logits are as many as texts; where ranks are processes, there are none
+/// but in that of rank 0.
 class Decoder {
  public:
   virtual ~Decoder() = default;

@@ -8,6 +8,7 @@
 #include "tessera/api/decoder_ports.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
+#include "tessera/launch/engines.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -23,6 +24,7 @@ double milliseconds_since(Clock::time_point start) {
 
 struct Generator::Impl {
   GeneratorOptions options;
+  std::shared_ptr<Connection> connection;
   std::unique_ptr<api::Decoder> decoder;
   CacheForm form = CacheForm::held;
   std::string reason;
@@ -38,6 +40,11 @@ struct Generator::Impl {
       }
     }
     form = options.best == CacheForm::none || source.ports.caches.empty() ? CacheForm::none : CacheForm::handed;
+    if (connection && form == CacheForm::handed)
+      fail("generate",
+           "caches that go from run to run are in rank 0's process only; leave ranks threads of one process, or run "
+           "over the whole text for each token{}{}",
+           reason.empty() ? "" : ". They are not held since: ", reason);
     decoder = form == CacheForm::none ? api::uncached_decoder(source) : api::handed_decoder(source);
   }
 
@@ -82,6 +89,22 @@ struct Generator::Impl {
     }
   }
 
+  /// The tokens that rank 0's process has chosen, since logits are in no other.
+  std::vector<int64_t> of_first(std::vector<int64_t> own) const {
+    comm::Communicator& everyone = *connection->impl().everyone;
+    const size_t count = own.size();
+    const std::vector<int64_t> counts(static_cast<size_t>(everyone.size()), static_cast<int64_t>(count));
+    std::vector<int64_t> all(count * counts.size());
+    everyone.run({.kind = comm::Kind::all_gather,
+                  .dtype = DType::int64,
+                  .in = own.data(),
+                  .out = all.data(),
+                  .counts = counts,
+                  .label = "tokens"});
+    all.resize(count);
+    return all;
+  }
+
   void run(const std::vector<size_t>& group, const std::vector<std::vector<int64_t>>& prompts,
            const GenerationOptions& asked, const TokenObserver& observe, Generation& made) {
     std::vector<std::vector<int64_t>> texts;
@@ -95,12 +118,16 @@ struct Generator::Impl {
     for (size_t i : group) made.prefill_tokens += static_cast<int64_t>(prompts[i].size());
     std::vector<int64_t> tokens(texts.size(), 0);
     for (int64_t step = 0;; ++step) {
+      for (size_t row = 0; row < logits.size() && row < group.size(); ++row) {
+        const GeneratedText& text = made.texts[group[row]];
+        const auto position = static_cast<uint64_t>(prompts[group[row]].size()) + text.ids.size();
+        if (!text.stopped) tokens[row] = choose_token(logits[row], asked.sampling, group[row], position);
+      }
+      if (connection) tokens = of_first(std::move(tokens));
       bool goes_on = false;
       for (size_t row = 0; row < group.size(); ++row) {
         GeneratedText& text = made.texts[group[row]];
         if (text.stopped) continue;
-        const auto position = static_cast<uint64_t>(prompts[group[row]].size()) + text.ids.size();
-        tokens[row] = choose_token(logits[row], asked.sampling, group[row], position);
         text.ids.push_back(tokens[row]);
         if (observe) observe(group[row], tokens[row]);
         text.stopped = std::find(asked.stop.begin(), asked.stop.end(), tokens[row]) != asked.stop.end();
@@ -119,9 +146,8 @@ Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, con
     : impl_(std::make_unique<Impl>()) {
   if (options.batch < 1) fail("generate", "a batch of {} texts is none; give one at least", options.batch);
   if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small", options.capacity);
-  if (session.connection)
-    fail("generate", "ranks in processes of their own do not generate yet; leave them threads of one process");
   impl_->options = options;
+  impl_->connection = session.connection;
   const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
   const api::DecoderSource source{model, mesh, plan, impl_->options, compile_options, session, ports};
   impl_->make(source);

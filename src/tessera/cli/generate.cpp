@@ -108,7 +108,7 @@ class Generate : public Command {
 
   int run(Console& console) override {
     if (std::optional<int> ended = run_.begin(console, "generate")) return *ended;
-    if (!outputs_.empty()) require_writable(outputs_);
+    if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
     std::vector<Model> models = load_models(model_);
     if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
@@ -134,7 +134,7 @@ class Generate : public Command {
       fail_asked("--text wants a byte-level model, with 256 tokens; this one has " +
                  std::to_string(generator.vocabulary()) + ", so give their numbers with --ids or --prompt");
     note(console, generator, options);
-    const bool streams = !console.json && prompts.size() == 1;
+    const bool streams = !console.json && prompts.size() == 1 && console.speaks();
     if (streams && !texts_.empty()) std::cout << texts_.front() << std::flush;
     std::string_view separator;
     const Generation made = generator.generate(prompts, asked_, [&](size_t, int64_t token) {
@@ -144,6 +144,7 @@ class Generate : public Command {
       else
         std::cout << static_cast<char>(token) << std::flush;
     });
+    if (!console.speaks()) return kGood;
     if (streams) std::cout << std::endl;
     if (!outputs_.empty()) write(made);
     const MachineFloor floor = console.quiet ? MachineFloor{} : floor_of(model, plan, generator);
@@ -271,24 +272,28 @@ class Generate : public Command {
       texts.push_back(text);
     }
     const ProgramSummary& summary = generator.program().summary();
-    Json object = {{"model", model_},
-                   {"mesh", mesh_json(generator.program().mesh())},
-                   {"threads_per_rank", generator.threads_per_rank()},
-                   {"texts", texts},
-                   {"cache", name_of(generator.form())},
-                   {"cache_reason", generator.reason()},
-                   {"cache_given", generator.given_caches()},
-                   {"cache_bytes", generator.cache_bytes()},
-                   {"seed", asked_.sampling.seed},
-                   {"load_ms", load_ms},
-                   {"prefill_ms", made.prefill_ms},
-                   {"prefill_tokens", made.prefill_tokens},
-                   {"decode_ms", {{"median", median_of(made.decode_ms)}, {"total", total_of(made.decode_ms)}}},
-                   {"tokens_per_second", rate_of(made)},
-                   {"floor_ms", floor.ms > 0 ? Json(floor.ms) : Json()},
-                   {"collectives", collectives_json(summary)},
-                   {"notes", summary.notes},
-                   {"warnings", summary.warnings}};
+    Json object = {
+        {"model", model_},
+        {"mesh", mesh_json(generator.program().mesh())},
+        {"threads_per_rank", generator.threads_per_rank()},
+        {"texts", texts},
+        {"cache", name_of(generator.form())},
+        {"cache_reason", generator.reason()},
+        {"cache_given", generator.given_caches()},
+        {"cache_bytes", generator.cache_bytes()},
+        {"seed", asked_.sampling.seed},
+        {"load_ms", load_ms},
+        {"prefill_ms", made.prefill_ms},
+        {"prefill_tokens", made.prefill_tokens},
+        {"decode_ms",
+         {{"min", made.decode_ms.empty() ? 0 : *std::min_element(made.decode_ms.begin(), made.decode_ms.end())},
+          {"median", median_of(made.decode_ms)},
+          {"total", total_of(made.decode_ms)}}},
+        {"tokens_per_second", rate_of(made)},
+        {"floor_ms", floor.ms > 0 ? Json(floor.ms) : Json()},
+        {"collectives", collectives_json(summary)},
+        {"notes", summary.notes},
+        {"warnings", summary.warnings}};
     if (!outputs_.empty()) object["written"] = outputs_;
     console.emit(object);
   }
