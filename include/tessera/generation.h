@@ -102,6 +102,12 @@ class Generator {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The model that runs where caches are held, for who would run, split or write it: (input_ids, "tessera.held" int64
+/// [batch]: tokens that the caches hold, "tessera.last" int64 [batch]: of which of the run's tokens logits are wanted)
+/// => (logits [batch, 1, vocabulary], "next.CACHE" of each cache). Caches are initializers of zeros, [batch, heads,
+/// capacity, width], and states by with_states({"CACHE=next.CACHE"}). Throws a user error if they cannot be held.
+Model held_decoder(const Model& model, const GeneratorOptions& options);
+
 /// The prompts in a .npz or .npy file: an integer array [length] is one, an array [count, length] are several; arrays
 /// go by name, numbers in names by value. Throws a user error that names the array for anything else.
 std::vector<std::vector<int64_t>> read_prompts(const std::filesystem::path& path);

@@ -44,6 +44,38 @@ TEST_F(GenerateCommand, continues_prompts_of_several_lengths) {
   EXPECT_THAT(tessera(cached_ + "--ids 5,7,42,3 --max-new 3 --quiet").out, testing::Eq("96 100 100\n"));
 }
 
+// What runs is an ordinary model with ordinary states: it can be split, written, proved and run.
+TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
+  const std::string step = (folder_ / "step.onnx").string(), out = (folder_ / "out").string();
+  EXPECT_EQ(tessera(cached_ + "--emit " + step + " --batch 2 --capacity 8").code, 0);
+  const std::string states = " --state 'past.*=next.past.*' ";
+  const Ran shard = tessera("shard " + step + states + "--mesh dp=2,tp=2 -o " + out);
+  EXPECT_EQ(shard.code, 0) << shard.err;
+  EXPECT_EQ(tessera("check " + out).code, 0);
+  const auto list = [](std::vector<int64_t> ids) {
+    return Tensor::of(DType::int64, {static_cast<int64_t>(ids.size())}, ids);
+  };
+  // Two texts of 2 tokens, then one token more for each.
+  const auto run = [&](const std::string& what) {
+    Tensor ids = Tensor::of<int64_t>(DType::int64, {2, 2}, {11, 2, 4, 6});
+    write_npz(folder_ / "1.npz", {{"input_ids", ids}, {"tessera.held", list({0, 0})}, {"tessera.last", list({1, 1})}});
+    ids = Tensor::of<int64_t>(DType::int64, {2, 1}, {7, 54});
+    write_npz(folder_ / "2.npz", {{"input_ids", ids}, {"tessera.held", list({2, 2})}, {"tessera.last", list({0, 0})}});
+    const std::string caches = (folder_ / "caches.npz").string(), answer = (folder_ / "answer.npz").string();
+    Ran ran = tessera("run " + what + "--inputs " + (folder_ / "1.npz").string() + " --save-states " + caches);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(read_npz(caches).at("past.0.key").dims, (Dims{2, 2, 8, 8}));
+    ran = tessera("run " + what + "--inputs " + (folder_ / "2.npz").string() + " --load-states " + caches +
+                  " --outputs " + answer);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    return read_npz(answer).at("logits");
+  };
+  const Tensor whole = run(step + states), split = run(out + " ");
+  ASSERT_EQ(whole.dims, (Dims{2, 1, 101}));
+  for (int64_t i = 0; i < whole.count(); ++i) ASSERT_NEAR(split.as<float>()[i], whole.as<float>()[i], 1e-4) << i;
+  EXPECT_THAT(mistake(cached_ + "--emit " + step), HasSubstr("--emit wants --batch and --capacity"));
+}
+
 TEST_F(GenerateCommand, draws_by_the_seed) {
   const auto drawn = [&](const std::string& seed) {
     return parsed(tiny_ + "--text A --max-new 12 --temperature 2 --top-p 0.9 --top-k 50 --seed " + seed)["texts"];

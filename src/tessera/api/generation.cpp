@@ -172,6 +172,19 @@ Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts,
   return made;
 }
 
+Model held_decoder(const Model& model, const GeneratorOptions& options) {
+  const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
+  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().rewritten(), ports, options.batch, options.capacity);
+  Graph& graph = *held.model.graph;
+  for (const std::string& name : held.caches) {
+    Value* cache = graph.find(name);
+    graph.outputs.push_back(cache->next);
+    graph.set_next(cache, nullptr);
+    cache->changing = false;
+  }
+  return model_of(model, std::move(held.model));
+}
+
 const Program& Generator::program() const {
   return impl_->decoder->program();
 }

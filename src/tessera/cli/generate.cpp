@@ -103,12 +103,16 @@ class Generate : public Command {
         ->capture_default_str();
     app.add_option("--inputs", inputs_, "a .npz file with arrays for inputs that a generator cannot make");
     app.add_option("--outputs", outputs_, "a .npz file to write: the new tokens of prompt i as the array ids_i");
+    app.add_option("--emit", emit_,
+                   "writes the model whose caches are states, for run, shard, check and verify with --state "
+                   "'*=next.*', and generates nothing; --batch and --capacity say for which texts");
     run_.declare(app);
   }
 
   int run(Console& console) override {
     if (std::optional<int> ended = run_.begin(console, "generate")) return *ended;
     if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
+    if (!emit_.empty()) return emit_model(console);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
     std::vector<Model> models = load_models(model_);
     if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
@@ -160,6 +164,20 @@ class Generate : public Command {
   struct MachineFloor {
     double ms = 0, bytes = 0, bandwidth = 0;
   };
+
+  int emit_model(const Console& console) const {
+    if (batch_ == 0 || capacity_ == 0) fail_asked("--emit wants --batch and --capacity, which are the caches' extents");
+    Model model = load_models(model_).front();
+    const GeneratorOptions options{.batch = batch_, .capacity = capacity_, .caches = plan_.plan(model, console).states};
+    const Model held = held_decoder(model, options);
+    if (!console.speaks()) return kGood;
+    held.write(emit_);
+    if (console.json)
+      console.emit({{"model", model_}, {"batch", batch_}, {"capacity", capacity_}, {"written", emit_}});
+    else
+      console.note("wrote " + emit_);
+    return kGood;
+  }
 
   std::vector<std::vector<int64_t>> given_prompts() const {
     if ((prompts_.empty() ? 0 : 1) + (ids_.empty() ? 0 : 1) + (texts_.empty() ? 0 : 1) != 1)
@@ -298,7 +316,7 @@ class Generate : public Command {
     console.emit(object);
   }
 
-  std::string model_, prompts_, stop_, cache_ = "held", inputs_, outputs_;
+  std::string model_, prompts_, stop_, cache_ = "held", inputs_, outputs_, emit_;
   std::vector<std::string> ids_, texts_;
   int64_t batch_ = 0, capacity_ = 0;
   GenerationOptions asked_;

@@ -212,7 +212,7 @@ class CacheHolder {
     Value* state = graph().add_state(name, Tensor::zeros(fresh->dtype(), *dims));
     state->type = {fresh->dtype(), shape};
     Value* next = emit(graph(), "TensorScatter", {state, fresh, held_tokens_}, before, {attribute("axis", int64_t{2})},
-                       name + ".next");
+                       "next." + name);
     graph().set_next(state, next);
     held_.caches.push_back(name);
     return next;
@@ -273,6 +273,7 @@ class CacheHolder {
     graph().erase(past);
     Value* state = next->producer->inputs[0];
     graph().rename(state, cache.past);
+    graph().rename(next, "next." + state->name);
     held_.caches.back() = state->name;
   }
 
