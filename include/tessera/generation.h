@@ -86,6 +86,9 @@ class Generator {
   Generation generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                       const TokenObserver& observe = nullptr);
 
+  /// Throws the user error that generate() would throw for these before it runs.
+  void require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const;
+
   const Program& program() const;
   CacheForm form() const;
   /// Why the form is not a better one; "" if it is the best.

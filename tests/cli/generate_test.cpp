@@ -12,7 +12,7 @@ class GenerateCommand : public CommandLine {
 
 TEST_F(GenerateCommand, continues_a_text_of_bytes) {
   const std::string words = tiny_ + "--text 'THE SOFTWARE IS PROVIDED ' --max-new 24 ";
-  const std::string text = "THE SOFTWARE IS PROVIDED BY APPLICABLE LAW.\nEXCE\n";
+  const std::string text = "THE SOFTWARE IS PROVIDED BY APPLICABLE LAW.\nEXCEP\n";
   for (const char* mesh : {"", "--mesh tp=2 ", "--mesh tp=3 ", "--cache none ", "--mesh tp=2 --spawn 2 ",
                            "--mesh tp=2 --spawn 2 --cache none "}) {
     const Ran ran = tessera(words + "--quiet " + mesh);
@@ -47,7 +47,7 @@ TEST_F(GenerateCommand, continues_prompts_of_several_lengths) {
 // What runs is an ordinary model with ordinary states: it can be split, written, proved and run.
 TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
   const std::string step = (folder_ / "step.onnx").string(), out = (folder_ / "out").string();
-  EXPECT_EQ(tessera(cached_ + "--emit " + step + " --batch 2 --capacity 8").code, 0);
+  EXPECT_EQ(tessera(cached_ + "--emit " + step + " --batch 2 --capacity 16").code, 0);
   const std::string states = " --state 'past.*=next.past.*' ";
   const Ran shard = tessera("shard " + step + states + "--mesh dp=2,tp=2 -o " + out);
   EXPECT_EQ(shard.code, 0) << shard.err;
@@ -64,7 +64,7 @@ TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
     const std::string caches = (folder_ / "caches.npz").string(), answer = (folder_ / "answer.npz").string();
     Ran ran = tessera("run " + what + "--inputs " + (folder_ / "1.npz").string() + " --save-states " + caches);
     EXPECT_EQ(ran.code, 0) << ran.err;
-    EXPECT_EQ(read_npz(caches).at("past.0.key").dims, (Dims{2, 2, 8, 8}));
+    EXPECT_EQ(read_npz(caches).at("past.0.key").dims, (Dims{2, 2, 16, 8}));
     ran = tessera("run " + what + "--inputs " + (folder_ / "2.npz").string() + " --load-states " + caches +
                   " --outputs " + answer);
     EXPECT_EQ(ran.code, 0) << ran.err;

@@ -93,6 +93,24 @@ TEST(HoldCaches, keeps_a_mask_that_hides_more_and_gives_it_each_texts_positions)
   EXPECT_EQ(attention->get_int("is_causal", 0), 0);
 }
 
+TEST(HoldCaches, refuses_a_mask_that_joins_earlier_tokens_with_new_ones) {
+  try {
+    held(cached(R"(fresh = Shape <start = 1, end = 2> (input_ids)
+      count = Squeeze (fresh)
+      range = Range (zero, count, one)
+      rows_of = Unsqueeze (range, places)
+      new = LessOrEqual (range, rows_of)
+      extents = Concat <axis = 0> (fresh, before)
+      nothing = ConstantOfShape (extents)
+      none = Cast <to = 9> (nothing)
+      old = Not (none)
+      seen = Concat <axis = 1> (old, new))"));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("of earlier tokens without the new ones"));
+  }
+}
+
 TEST(HoldCaches, gives_caches_to_a_model_without) {
   constexpr std::string_view kText = R"(<ir_version: 10, opset_import: ["" : 24]>
     g (int64[batch, sequence] input_ids) => (float[batch, sequence, 9] logits)

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <optional>
 
+#include "tessera/api/compute_sizes.h"
 #include "tessera/api/decoder.h"
 #include "tessera/api/decoder_ports.h"
 #include "tessera/api/impl.h"
 #include "tessera/base/error.h"
 #include "tessera/launch/engines.h"
+#include "tessera/rewrite/passes.h"
 
 namespace tessera {
 inline namespace v1 {
@@ -163,6 +165,10 @@ Generator::~Generator() = default;
 Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
+void Generator::require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const {
+  impl_->require_prompts(prompts, options);
+}
+
 Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                                const TokenObserver& observe) {
   impl_->require_prompts(prompts, options);
@@ -182,6 +188,8 @@ Model held_decoder(const Model& model, const GeneratorOptions& options) {
     graph.set_next(cache, nullptr);
     cache->changing = false;
   }
+  rewrite::spell_out(graph);
+  api::compute_sizes(graph);
   return model_of(model, std::move(held.model));
 }
 

@@ -137,6 +137,7 @@ class Generate : public Command {
     if (!texts_.empty() && generator.vocabulary() >= 0 && generator.vocabulary() != kBytes)
       fail_asked("--text wants a byte-level model, with 256 tokens; this one has " +
                  std::to_string(generator.vocabulary()) + ", so give their numbers with --ids or --prompt");
+    generator.require(prompts, asked_);
     note(console, generator, options);
     const bool streams = !console.json && prompts.size() == 1 && console.speaks();
     if (streams && !texts_.empty()) std::cout << texts_.front() << std::flush;

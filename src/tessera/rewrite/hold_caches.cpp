@@ -288,8 +288,19 @@ class CacheHolder {
     }
   }
 
-  // As an extent, the past is what the capacity leaves beside the run's tokens.
-  void set_past() { substitute(past_, Expr(capacity_) - Expr::symbol(sequence_)); }
+  // As an extent, the past is what the capacity leaves beside the run's tokens. That is right where both occur
+  // together: what has earlier tokens only, and is joined with new ones later, would have the new ones at its end.
+  void set_past() {
+    const std::string total = "tessera.total";
+    substitute(past_, Expr::symbol(total) - Expr::symbol(sequence_));
+    for (const auto& node : graph().nodes())
+      for (const Value* result : node->outputs)
+        if (result && result->has_shape())
+          for (const Expr& extent : result->shape())
+            if (mentions(extent, total) && mentions(extent, sequence_))
+              fail("generate", "{} makes '{}' of earlier tokens without the new ones", node->label(), result->name);
+    substitute(total, capacity_);
+  }
 
   // --- A model without caches
 
@@ -373,27 +384,34 @@ class CacheHolder {
     for (Node* node : nodes_of(graph())) {
       if (!node->is("Range") || own_.contains(node->outputs[0])) continue;
       const auto start = contents(node->input(0)), step = contents(node->input(2));
-      if (!start || start->size() != 1 || start->front() != first || node->outputs[0]->shape()[0] != sequence ||
+      if (!start || start->size() != 1 || node->outputs[0]->shape()[0] != sequence ||
           node->outputs[0]->dtype() != DType::int64 || !step || !step->front().is(1))
         continue;
+      const auto shift = (start->front() - first).constant();
+      if (!shift) continue;
       Value* range = node->outputs[0];
       if (by_rows_)
-        place_by_rows(range);
+        place_by_rows(range, *shift);
       else
-        graph().replace_uses(range, of_all());
+        graph().replace_uses(range, shifted(of_all(), *shift, node));
     }
+  }
+
+  Value* shifted(Value* positions, int64_t by, const Node* before) {
+    if (by == 0) return positions;
+    return ops::NodeBuilder(graph(), "generate", before).add(positions, static_cast<double>(by));
   }
 
   // Each text has positions of its own where its place in the batch has a dimension: [sequence] viewed as
   // [1, sequence, 1] becomes [batch, sequence, 1].
-  void place_by_rows(Value* range) {
+  void place_by_rows(Value* range, int64_t shift) {
     for (const Use& use : std::vector<Use>(range->uses)) {
       const Shape viewed = use.node->is("Reshape") ? use.node->outputs[0]->shape() : Shape{};
       if (viewed.size() < 2 || !viewed[0].is(1))
         fail("generate", "{} takes the positions of one text for all", use.node->label());
       Shape shape = viewed;
       shape[0] = batch_;
-      graph().set_input(use.node, 0, of_rows());
+      graph().set_input(use.node, 0, shifted(of_rows(), shift, use.node));
       graph().set_input(use.node, 1, shape_operand(graph(), shape));
     }
   }
