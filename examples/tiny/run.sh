@@ -54,4 +54,4 @@ echo "Each passes if no logit is off by more than 2e-5 of the largest. Peak and 
 echo
 echo "The text that the model continues, on 2 ranks (tp=2):"
 echo
-"$build/examples/continue_text" "$model" tp=2 "${1:-THE SOFTWARE IS PROVIDED }" 160
+"$build/tessera" generate "$model" --mesh tp=2 --text "${1:-THE SOFTWARE IS PROVIDED }" --max-new 160 --quiet

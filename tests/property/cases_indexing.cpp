@@ -56,6 +56,26 @@ void add_gathers(CaseList& list) {
            {{"batch_dims", int64_t{1}}});
 }
 
+void add_cache(CaseList& list) {
+  const auto firsts = [](Builder& b, std::vector<int64_t> places) {
+    const Dims dims = {static_cast<int64_t>(places.size())};
+    return b.constant(Tensor::of<int64_t>(DType::int64, dims, places));
+  };
+  list.add("TensorScatter", "a cache of heads", [&](Builder& b) -> Operands {
+    return {b.input("4 6 5 3"), b.input("4 6 2 3"), firsts(b, {0, 3, 1, 2})};
+  });
+  list.add("TensorScatter", "around the end",
+           [&](Builder& b) -> Operands {
+             return {b.input("2 4 6", Fill::special), b.input("2 3 6", Fill::special), firsts(b, {3, 1})};
+           },
+           {{"axis", int64_t{1}}, {"mode", std::string("circular")}});
+  list.add("TensorScatter", "from the start, in the last dimension",
+           [&](Builder& b) -> Operands {
+             return {b.bind("b", 3).input("b 4 5"), b.input("b 4 2")};
+           },
+           {{"axis", int64_t{-1}}});
+}
+
 void add_scatters(CaseList& list) {
   auto reduction = [](std::string name) { return Attribute{"reduction", name}; };
   // Distinct places: nothing defines which of two updates of one place wins.
@@ -136,6 +156,7 @@ void add_choices(CaseList& list) {
 std::vector<Subject> indexing_cases() {
   CaseList list;
   add_gathers(list);
+  add_cache(list);
   add_scatters(list);
   add_choices(list);
   return list.take();

@@ -244,6 +244,14 @@ void add_indices(CaseList& list) {
              return {b.bind("b", 3).input("b 3 2"), b.indices("b 5 1", 0, 3)};
            },
            {number("batch_dims", 1)});
+  list.add("TensorScatter", "in two samples", [](Builder& b) -> Operands {
+    return {b.input("2 2 4 3"), b.input("2 2 2 3"), b.constant(Tensor::of<int64_t>(DType::int64, {2}, {2, 0}))};
+  });
+  list.add("TensorScatter", "around the end",
+           [](Builder& b) -> Operands {
+             return {b.input("2 4 3"), b.input("2 2 3"), b.constant(Tensor::of<int64_t>(DType::int64, {2}, {3, 1}))};
+           },
+           {axis(1), word("mode", "circular")});
   list.add("ScatterND", "added, repeated",
            [](Builder& b) -> Operands {
              return {b.input("4 2"), b.constant(Tensor::of<int64_t>(DType::int64, {3, 1}, {1, 1, -1})), b.input("3 2")};

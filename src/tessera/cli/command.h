@@ -36,6 +36,7 @@ const std::vector<CommandEntry>& commands();
 
 std::unique_ptr<Command> make_inspect();   // inspect.cpp
 std::unique_ptr<Command> make_run();       // run.cpp
+std::unique_ptr<Command> make_generate();  // generate.cpp
 std::unique_ptr<Command> make_train();     // train.cpp
 std::unique_ptr<Command> make_shard();     // shard.cpp
 std::unique_ptr<Command> make_annotate();  // annotate.cpp

@@ -6,6 +6,7 @@ const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> all = {
       {"inspect", "describe a model: inputs, outputs, parameters, operators, FLOPs", make_inspect},
       {"run", "run a model, or a written program, over a mesh of ranks", make_run},
+      {"generate", "continue texts with a decoder over a mesh of ranks, token by token", make_generate},
       {"train", "train a model over a mesh of ranks: loss, gradients and optimizer in one step", make_train},
       {"shard", "split a model over a mesh and write the program, or print the plan", make_shard},
       {"annotate", "write a plan into a model, as ONNX's device annotations", make_annotate},

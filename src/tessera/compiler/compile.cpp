@@ -248,7 +248,7 @@ class Compiler {
       fail("precision", "models compute in float32, bfloat16 or float16, not in {}; name one of these",
            name_of(options_.compute));
     for (const auto& value : graph().values())
-      if (value->next)
+      if (value->next && !rewrite::only_moves(*value))
         fail("precision",
              "the state '{}' steps, and would be rounded in each step; leave out --dtype, or let the model say what is "
              "computed in {} (by Casts of its states)",

@@ -25,5 +25,6 @@ std::vector<KernelEntry> flow_kernels();           // cpu/flow.cpp: where branch
 std::vector<KernelEntry> quantization_kernels();   // cpu/quantization.cpp: QuantizeLinear, DequantizeLinear
 std::vector<KernelEntry> sampling_kernels();       // cpu/sampling.cpp: GridSample, RoiAlign, DeformConv, Det
 std::vector<KernelEntry> random_kernels();         // cpu/random.cpp: keyed Dropout, RandomUniform, RandomNormal
+std::vector<KernelEntry> cache_kernels();          // cpu/cache.cpp: TensorScatter
 
 }  // namespace tessera::kernels

@@ -26,5 +26,6 @@ std::vector<OpDef> flow_ops();           // flow.cpp: where branches and loops b
 std::vector<OpDef> quantization_ops();   // quantization.cpp: QuantizeLinear, DequantizeLinear
 std::vector<OpDef> sampling_ops();       // sampling.cpp: GridSample, RoiAlign, DeformConv, Det
 std::vector<OpDef> random_ops();         // random.cpp: keyed Dropout, RandomUniform, RandomNormal
+std::vector<OpDef> cache_ops();          // cache.cpp: TensorScatter
 
 }  // namespace tessera::ops

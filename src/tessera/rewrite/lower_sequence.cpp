@@ -177,26 +177,6 @@ Values reverse_sequence(Lowerer& l) {
   return {l.b.transpose(y, inverse(order))};
 }
 
-// The update is written into each sample's cache from an index on.
-Values tensor_scatter(Lowerer& l) {
-  const size_t rank = l.in(0)->rank();
-  const auto axis = static_cast<int64_t>(ops::normalize_axis(l.node, l.node.get_int("axis", -2), rank));
-  if (axis == 0) fail_node(l.node, "its axis is the batch's; it must be another");
-  const auto order = front(rank, {0, axis});
-  Value* cache = l.b.transpose(l.in(0), order);
-  Value* update = l.b.transpose(l.in(1), order);
-  const Expr batch = cache->shape().at(0), size = cache->shape().at(1), count = update->shape().at(1);
-  Value* place = l.b.reshape(l.b.range(count), {1, count});
-  if (l.has(2)) place = l.b.add(l.b.reshape(l.in(2), {batch, 1}), place);
-  place = l.b.expand(place, {batch, count});
-  if (l.node.get_string("mode", "linear") == "circular")
-    place = l.b.emit("Mod", {place, l.b.scalar(DType::int64, size)});
-  Value* sample = l.b.expand(l.b.reshape(l.b.range(batch), {batch, 1}), {batch, count});
-  Value* indices = l.b.emit("Concat", {l.b.reshape(sample, {batch, count, 1}), l.b.reshape(place, {batch, count, 1})},
-                            {attribute("axis", int64_t{2})});
-  return {l.b.transpose(l.b.emit("ScatterND", {cache, indices, update}), inverse(order))};
-}
-
 }  // namespace
 
 std::vector<Lowering> sequence_lowerings() {
@@ -205,7 +185,6 @@ std::vector<Lowering> sequence_lowerings() {
       {"CausalConvWithState", 2, causal_convolution},
       {"LinearAttention", 3, linear_attention},
       {"ReverseSequence", 2, reverse_sequence},
-      {"TensorScatter", 2, tensor_scatter},
   };
 }
 

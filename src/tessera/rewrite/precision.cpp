@@ -144,7 +144,11 @@ class PrecisionLowering {
   Value* narrow(Value* value, const Node& before) {
     Value*& known = narrow_[value];
     if (known) return known;
-    if (value->kind == ValueKind::state && !value->changing) {
+    if (value->kind == ValueKind::state && value->next) {
+      value->data = narrowed(value->data, compute_);
+      value->type.dtype = compute_;
+      known = value;
+    } else if (value->kind == ValueKind::state && !value->changing) {
       // The parameter itself becomes narrow if no node of float32 reads it, so that its name stays.
       known = graph_.add_state(value->name + suffix_, narrowed(value->data, compute_));
     } else if (value->kind == ValueKind::constant) {
@@ -184,6 +188,11 @@ class PrecisionLowering {
 };
 
 }  // namespace
+
+bool only_moves(const Value& state) {
+  const Node* maker = state.next ? state.next->producer : nullptr;
+  return maker && maker->input(0) == &state && ops::moves_of(*maker) != ops::Moves::nothing;
+}
 
 void lower_precision(OnnxModel& model, DType compute) {
   if (compute == DType::float32) return;

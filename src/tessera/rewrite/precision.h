@@ -13,6 +13,12 @@ namespace tessera::rewrite {
 /// its smallest value instead of 0. Other types are an internal error; float32 changes nothing.
 ///
 /// Runs after the other passes; types are known before and after.
+///
+/// A state that changes must be one that only_moves; it becomes narrow itself.
 void lower_precision(OnnxModel& model, DType compute);
+
+/// Whether a state's next value holds its elements, unchanged, and others that a run writes: those of a cache, which
+/// are rounded once, whereas a sum would be in each run.
+bool only_moves(const Value& state);
 
 }  // namespace tessera::rewrite

@@ -1,0 +1,253 @@
+#include "tessera/api/decoder.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/base/float16.h"
+
+namespace tessera::api {
+namespace {
+
+using Rows = std::vector<std::vector<float>>;
+using Texts = std::vector<std::vector<int64_t>>;
+
+template <typename T>
+std::vector<float> widened(const Tensor& tensor, int64_t first, int64_t count) {
+  const auto elements = tensor.as<T>().subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  std::vector<float> row;
+  row.reserve(elements.size());
+  for (const T& element : elements) row.push_back(static_cast<float>(element));
+  return row;
+}
+
+/// Elements [first, first + count) as floats.
+std::vector<float> floats(const Tensor& tensor, int64_t first, int64_t count) {
+  switch (tensor.dtype) {
+    case DType::float32:
+      return widened<float>(tensor, first, count);
+    case DType::float64:
+      return widened<double>(tensor, first, count);
+    case DType::bfloat16:
+      return widened<BFloat16>(tensor, first, count);
+    case DType::float16:
+      return widened<Float16>(tensor, first, count);
+    default:
+      fail("generate", "logits are {}; they must be floats", name_of(tensor.dtype));
+  }
+}
+
+/// Of logits [batch, sequence, vocabulary], the rows of token `last` of each text.
+Rows rows_of(const Tensor& logits, int64_t last) {
+  if (logits.dims.size() != 3)
+    fail("generate", "logits have {} dimensions; they must be [batch, sequence, vocabulary]", logits.dims.size());
+  const int64_t sequence = logits.dims[1], vocabulary = logits.dims[2];
+  Rows rows;
+  for (int64_t text = 0; text < logits.dims[0]; ++text)
+    rows.push_back(floats(logits, (text * sequence + last) * vocabulary, vocabulary));
+  return rows;
+}
+
+Tensor integers(DType dtype, Dims dims, const std::vector<int64_t>& elements) {
+  if (dtype == DType::int64) return Tensor::of(dtype, std::move(dims), elements);
+  if (dtype == DType::int32)
+    return Tensor::of(dtype, std::move(dims), std::vector<int32_t>(elements.begin(), elements.end()));
+  std::vector<uint8_t> bytes(elements.begin(), elements.end());
+  if (dtype == DType::boolean || dtype == DType::uint8) return Tensor::of(dtype, std::move(dims), bytes);
+  if (dtype == DType::float32)
+    return Tensor::of(dtype, std::move(dims), std::vector<float>(elements.begin(), elements.end()));
+  fail("generate", "an input of ids, masks or positions is {}; it must be of integers, bools or float32",
+       name_of(dtype));
+}
+
+/// Unless the plan says otherwise, choices by cost are for one token of each text, as most runs have them.
+Plan for_decoding(const DecoderSource& source) {
+  Plan plan = source.plan;
+  for (const TensorInfo& input : source.model.inputs()) {
+    if (input.name != source.ports.ids || input.shape.size() != 2) continue;
+    for (const std::string& symbol : source.model.symbols())
+      if (symbol == input.shape[1]) plan.shapes.try_emplace(symbol, 1);
+  }
+  return plan;
+}
+
+/// What all forms share: a session, and the inputs that are the same in every run.
+class LoadedDecoder : public Decoder {
+ public:
+  LoadedDecoder(const DecoderSource& source, const Model& model)
+      : ports_(source.ports),
+        inputs_(source.options.constants),
+        program_(compile(model, source.mesh, for_decoding(source), source.compile)),
+        session_(program_, source.session) {
+    for (const TensorInfo& input : program_.inputs()) {
+      dtypes_[input.name] = input.dtype;
+      if (input.name == ports_.mask && input.shape.size() == 2)
+        sees_caches_only_ = input.shape[1].find('+') != std::string::npos;
+    }
+  }
+
+  const Program& program() const override { return program_; }
+  const Session& session() const override { return session_; }
+
+ protected:
+  void give(std::string_view name, Dims dims, const std::vector<int64_t>& elements) {
+    if (const auto dtype = dtypes_.find(name); dtype != dtypes_.end())
+      inputs_[std::string(name)] = integers(dtype->second, std::move(dims), elements);
+  }
+
+  // The tokens of a run, [texts, sequence], that stand behind `past` others, of which caches hold `cached`; all texts
+  // have as many.
+  void give_tokens(const std::vector<int64_t>& ids, int64_t texts, int64_t past, int64_t cached) {
+    const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
+    std::vector<int64_t> places, positions;
+    for (int64_t i = 0; i < sequence; ++i) places.push_back(past + i);
+    for (int64_t text = 0; text < texts; ++text) positions.insert(positions.end(), places.begin(), places.end());
+    give(ports_.ids, {texts, sequence}, ids);
+    const int64_t seen = sees_caches_only_ ? cached + sequence : past + sequence;
+    give(ports_.mask, {texts, seen}, std::vector<int64_t>(static_cast<size_t>(texts * seen), 1));
+    give(ports_.positions, {texts, sequence}, positions);
+    give(ports_.places, {sequence}, places);
+  }
+
+  // The logits of token `last` of each text; none in processes that rank 0 is not in.
+  Rows rows(const Tensors& outputs, int64_t last) const {
+    const auto logits = outputs.find(ports_.logits);
+    return logits == outputs.end() ? Rows{} : rows_of(logits->second, last);
+  }
+
+  rewrite::DecoderPorts ports_;
+  Tensors inputs_;
+  Program program_;
+  Session session_;
+  std::map<std::string, DType, std::less<>> dtypes_;
+  bool sees_caches_only_ = false;  // the mask is as long as a cache and the run's tokens together
+};
+
+class HeldDecoder : public LoadedDecoder {
+ public:
+  HeldDecoder(const DecoderSource& source, rewrite::HeldDecoder held)
+      : LoadedDecoder(source, model_of(source.model, std::move(held.model))) {
+    ragged = held.ragged;
+  }
+
+  Rows start(const Texts& texts) override {
+    held_.assign(texts.size(), 0);
+    size_t longest = 0;
+    std::vector<int64_t> lengths;
+    for (const std::vector<int64_t>& text : texts) {
+      longest = std::max(longest, text.size());
+      lengths.push_back(static_cast<int64_t>(text.size()));
+    }
+    // Behind a text, any token will do.
+    std::vector<int64_t> ids, last;
+    for (const std::vector<int64_t>& text : texts) {
+      ids.insert(ids.end(), text.begin(), text.end());
+      ids.insert(ids.end(), longest - text.size(), 0);
+      last.push_back(static_cast<int64_t>(text.size()) - 1);
+    }
+    Rows rows = run(ids, last);
+    held_ = lengths;
+    return rows;
+  }
+
+  Rows next(const std::vector<int64_t>& tokens) override {
+    Rows rows = run(tokens, std::vector<int64_t>(tokens.size(), 0));
+    for (int64_t& held : held_) ++held;
+    return rows;
+  }
+
+ private:
+  Rows run(const std::vector<int64_t>& ids, const std::vector<int64_t>& last) {
+    const auto texts = static_cast<int64_t>(held_.size());
+    give(ports_.ids, {texts, static_cast<int64_t>(ids.size()) / texts}, ids);
+    give(rewrite::kHeld, {texts}, held_);
+    give(rewrite::kLast, {texts}, last);
+    return rows(session_.run(inputs_), 0);
+  }
+
+  std::vector<int64_t> held_;
+};
+
+class HandedDecoder : public LoadedDecoder {
+ public:
+  explicit HandedDecoder(const DecoderSource& source) : LoadedDecoder(source, source.model) {}
+
+  Rows start(const Texts& texts) override {
+    const auto batch = static_cast<int64_t>(texts.size());
+    for (const TensorInfo& input : program_.inputs())
+      if (is_past(input.name)) inputs_[input.name] = Tensor::zeros(input.dtype, empty(input, batch));
+    past_ = 0;
+    std::vector<int64_t> ids;
+    for (const std::vector<int64_t>& text : texts) ids.insert(ids.end(), text.begin(), text.end());
+    return run(ids, batch);
+  }
+
+  Rows next(const std::vector<int64_t>& tokens) override { return run(tokens, static_cast<int64_t>(tokens.size())); }
+
+ private:
+  bool is_past(const std::string& name) const {
+    return std::any_of(ports_.caches.begin(), ports_.caches.end(),
+                       [&](const rewrite::DecoderPorts::Cache& cache) { return cache.past == name; });
+  }
+
+  // A cache of no tokens: of its symbols, the first stands for the batch, and others for the past.
+  static Dims empty(const TensorInfo& input, int64_t batch) {
+    Dims dims;
+    for (size_t d = 0; d < input.shape.size(); ++d) {
+      const auto number = Expr::parse(input.shape[d]);
+      dims.push_back(number && number->constant() ? *number->constant() : d == 0 ? batch : 0);
+    }
+    return dims;
+  }
+
+  Rows run(const std::vector<int64_t>& ids, int64_t texts) {
+    // Some models keep the last tokens only.
+    const int64_t cached = ports_.caches.empty() ? past_ : inputs_.at(ports_.caches.front().past).dims.at(2);
+    give_tokens(ids, texts, past_, cached);
+    Tensors outputs = session_.run(inputs_);
+    const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
+    for (const rewrite::DecoderPorts::Cache& cache : ports_.caches)
+      if (const auto present = outputs.find(cache.present); present != outputs.end())
+        inputs_[cache.past] = present->second;
+    past_ += sequence;
+    return rows(outputs, sequence - 1);
+  }
+
+  int64_t past_ = 0;
+};
+
+/// Caches that the model has are empty before each run.
+class UncachedDecoder : public HandedDecoder {
+ public:
+  using HandedDecoder::HandedDecoder;
+
+  Rows start(const Texts& texts) override {
+    texts_ = texts;
+    return HandedDecoder::start(texts_);
+  }
+
+  Rows next(const std::vector<int64_t>& tokens) override {
+    for (size_t text = 0; text < tokens.size(); ++text) texts_[text].push_back(tokens[text]);
+    return HandedDecoder::start(texts_);
+  }
+
+ private:
+  Texts texts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder> held_decoder(const DecoderSource& source, rewrite::HeldDecoder held) {
+  return std::make_unique<HeldDecoder>(source, std::move(held));
+}
+
+std::unique_ptr<Decoder> handed_decoder(const DecoderSource& source) {
+  return std::make_unique<HandedDecoder>(source);
+}
+
+std::unique_ptr<Decoder> uncached_decoder(const DecoderSource& source) {
+  return std::make_unique<UncachedDecoder>(source);
+}
+
+}  // namespace tessera::api

@@ -1,0 +1,219 @@
+#include "tessera/generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "tessera/api/compute_sizes.h"
+#include "tessera/api/decoder.h"
+#include "tessera/api/decoder_ports.h"
+#include "tessera/api/impl.h"
+#include "tessera/base/error.h"
+#include "tessera/launch/engines.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera {
+inline namespace v1 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+struct Generator::Impl {
+  GeneratorOptions options;
+  std::shared_ptr<Connection> connection;
+  std::unique_ptr<api::Decoder> decoder;
+  CacheForm form = CacheForm::held;
+  std::string reason;
+  bool given = false;
+  int64_t vocabulary = -1, cache_bytes = 0;
+
+  void make(const api::DecoderSource& source) {
+    if (options.best == CacheForm::held) {
+      if (std::optional<rewrite::HeldDecoder> held = hold(source)) {
+        given = held->given;
+        decoder = api::held_decoder(source, std::move(*held));
+        return;
+      }
+    }
+    form = options.best == CacheForm::none || source.ports.caches.empty() ? CacheForm::none : CacheForm::handed;
+    if (connection && form == CacheForm::handed)
+      fail("generate",
+           "caches that go from run to run are in rank 0's process only; leave ranks threads of one process, or run "
+           "over the whole text for each token{}{}",
+           reason.empty() ? "" : ". They are not held since: ", reason);
+    decoder = form == CacheForm::none ? api::uncached_decoder(source) : api::handed_decoder(source);
+  }
+
+  std::optional<rewrite::HeldDecoder> hold(const api::DecoderSource& source) {
+    try {
+      return rewrite::hold_caches(source.model.impl().rewritten(), source.ports, options.batch, options.capacity);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::user) throw;
+      reason = error.what();
+      return std::nullopt;
+    }
+  }
+
+  /// The prompts that run together, by number: as many as the batch, of one length unless the decoder takes several.
+  std::vector<std::vector<size_t>> groups_of(const std::vector<std::vector<int64_t>>& prompts) const {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < prompts.size(); ++i) order.push_back(i);
+    if (!decoder->ragged)
+      std::stable_sort(order.begin(), order.end(),
+                       [&](size_t a, size_t b) { return prompts[a].size() < prompts[b].size(); });
+    std::vector<std::vector<size_t>> groups;
+    for (size_t i : order) {
+      const bool fits = !groups.empty() && static_cast<int64_t>(groups.back().size()) < options.batch &&
+                        (decoder->ragged || prompts[groups.back().front()].size() == prompts[i].size());
+      if (!fits) groups.emplace_back();
+      groups.back().push_back(i);
+    }
+    return groups;
+  }
+
+  void require_prompts(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& asked) const {
+    if (asked.max_new < 1) fail("generate", "{} new tokens are none; ask for one at least", asked.max_new);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      if (prompts[i].empty()) fail("generate", "prompt {} is empty; give one token at least", i);
+      const auto length = static_cast<int64_t>(prompts[i].size());
+      if (form == CacheForm::held && length + asked.max_new > options.capacity)
+        fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
+             length, asked.max_new, options.capacity);
+      for (int64_t id : prompts[i])
+        if (id < 0 || (vocabulary >= 0 && id >= vocabulary))
+          fail("generate", "prompt {} has the token {}, but the model's are 0 to {}", i, id, vocabulary - 1);
+    }
+  }
+
+  /// The tokens that rank 0's process has chosen, since logits are in no other.
+  std::vector<int64_t> of_first(std::vector<int64_t> own) const {
+    comm::Communicator& everyone = *connection->impl().everyone;
+    const size_t count = own.size();
+    const std::vector<int64_t> counts(static_cast<size_t>(everyone.size()), static_cast<int64_t>(count));
+    std::vector<int64_t> all(count * counts.size());
+    everyone.run({.kind = comm::Kind::all_gather,
+                  .dtype = DType::int64,
+                  .in = own.data(),
+                  .out = all.data(),
+                  .counts = counts,
+                  .label = "tokens"});
+    all.resize(count);
+    return all;
+  }
+
+  void run(const std::vector<size_t>& group, const std::vector<std::vector<int64_t>>& prompts,
+           const GenerationOptions& asked, const TokenObserver& observe, Generation& made) {
+    std::vector<std::vector<int64_t>> texts;
+    for (size_t i : group) texts.push_back(prompts[i]);
+    // Held caches have rows for a whole batch; what they hold of no text is ignored.
+    while (form == CacheForm::held && static_cast<int64_t>(texts.size()) < options.batch)
+      texts.push_back(texts.front());
+    Clock::time_point start = Clock::now();
+    auto logits = decoder->start(texts);
+    made.prefill_ms += milliseconds_since(start);
+    for (size_t i : group) made.prefill_tokens += static_cast<int64_t>(prompts[i].size());
+    std::vector<int64_t> tokens(texts.size(), 0);
+    for (int64_t step = 0;; ++step) {
+      for (size_t row = 0; row < logits.size() && row < group.size(); ++row) {
+        const GeneratedText& text = made.texts[group[row]];
+        const auto position = static_cast<uint64_t>(prompts[group[row]].size()) + text.ids.size();
+        if (!text.stopped) tokens[row] = choose_token(logits[row], asked.sampling, group[row], position);
+      }
+      if (connection) tokens = of_first(std::move(tokens));
+      bool goes_on = false;
+      for (size_t row = 0; row < group.size(); ++row) {
+        GeneratedText& text = made.texts[group[row]];
+        if (text.stopped) continue;
+        text.ids.push_back(tokens[row]);
+        if (observe) observe(group[row], tokens[row]);
+        text.stopped = std::find(asked.stop.begin(), asked.stop.end(), tokens[row]) != asked.stop.end();
+        goes_on |= !text.stopped;
+      }
+      if (!goes_on || step + 1 == asked.max_new) return;
+      start = Clock::now();
+      logits = decoder->next(tokens);
+      made.decode_ms.push_back(milliseconds_since(start));
+    }
+  }
+};
+
+Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options,
+                     const CompileOptions& compile_options, const SessionOptions& session)
+    : impl_(std::make_unique<Impl>()) {
+  if (options.batch < 1) fail("generate", "a batch of {} texts is none; give one at least", options.batch);
+  if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small", options.capacity);
+  impl_->options = options;
+  impl_->connection = session.connection;
+  const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
+  const api::DecoderSource source{model, mesh, plan, impl_->options, compile_options, session, ports};
+  impl_->make(source);
+  for (const TensorInfo& output : program().outputs())
+    if (output.name == ports.logits && !output.shape.empty())
+      if (const auto size = Expr::parse(output.shape.back()); size && size->constant())
+        impl_->vocabulary = *size->constant();
+  for (const StateInfo& state : program().states())
+    if (state.changes) impl_->cache_bytes += state.bytes;
+}
+
+Generator::~Generator() = default;
+Generator::Generator(Generator&&) noexcept = default;
+Generator& Generator::operator=(Generator&&) noexcept = default;
+
+void Generator::require(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) const {
+  impl_->require_prompts(prompts, options);
+}
+
+Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
+                               const TokenObserver& observe) {
+  impl_->require_prompts(prompts, options);
+  Generation made;
+  made.texts.resize(prompts.size());
+  for (const std::vector<size_t>& group : impl_->groups_of(prompts)) impl_->run(group, prompts, options, observe, made);
+  return made;
+}
+
+Model held_decoder(const Model& model, const GeneratorOptions& options) {
+  const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
+  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().rewritten(), ports, options.batch, options.capacity);
+  Graph& graph = *held.model.graph;
+  for (const std::string& name : held.caches) {
+    Value* cache = graph.find(name);
+    graph.outputs.push_back(cache->next);
+    graph.set_next(cache, nullptr);
+    cache->changing = false;
+  }
+  rewrite::spell_out(graph);
+  api::compute_sizes(graph);
+  return model_of(model, std::move(held.model));
+}
+
+const Program& Generator::program() const {
+  return impl_->decoder->program();
+}
+CacheForm Generator::form() const {
+  return impl_->form;
+}
+const std::string& Generator::reason() const {
+  return impl_->reason;
+}
+bool Generator::given_caches() const {
+  return impl_->given;
+}
+int64_t Generator::vocabulary() const {
+  return impl_->vocabulary;
+}
+int64_t Generator::cache_bytes() const {
+  return impl_->cache_bytes;
+}
+int Generator::threads_per_rank() const {
+  return impl_->decoder->session().threads_per_rank();
+}
+
+}  // namespace v1
+}  // namespace tessera

@@ -1,0 +1,484 @@
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "tessera/base/error.h"
+#include "tessera/ir/set_sizes.h"
+#include "tessera/ops/infer.h"
+#include "tessera/ops/node_builder.h"
+#include "tessera/ops/op.h"
+#include "tessera/rewrite/affine.h"
+#include "tessera/rewrite/causal.h"
+#include "tessera/rewrite/decoder.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/pipeline.h"
+
+//   present = Concat(past, key)                      cache' = TensorScatter(cache, key, held)
+//   y = Attention(query, present, …, j ≤ past + i)   y = Attention <is_causal> (query, cache', …, held + sequence)
+// where `past` was an input [batch, heads, past, width] and `cache` is a state [batch, heads, capacity, width]. The
+// symbol `past` had two meanings, which part here. As an extent it becomes capacity - sequence, so that past + sequence
+// is the capacity. As a number (the start of a Range, the offset of a mask) it is known only at a run: `held`, of each
+// text its own. Of a key that lies behind the tokens held, Attention's lengths (nonpad_kv_seqlen) see nothing.
+//
+// A model without caches gets one for each key and value of an Attention that sees earlier tokens only; its Ranges from
+// 0 to `sequence` are positions, and begin at `held`. That is right if nothing else mixes tokens, which the operators'
+// sharding rules say: a dimension of tokens must pass through every other operator.
+namespace tessera::rewrite {
+namespace {
+
+enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
+
+bool mentions(const Expr& expression, const std::string& symbol) {
+  std::set<std::string> symbols;
+  expression.collect_symbols(symbols);
+  return symbols.contains(symbol);
+}
+
+template <typename Expressions>
+bool mention(const Expressions& expressions, const std::string& symbol) {
+  return std::any_of(expressions.begin(), expressions.end(),
+                     [&](const Expr& expression) { return mentions(expression, symbol); });
+}
+
+/// Recognises a mask over [..., queries, keys] that hides what comes after a query, which stands at past + its index.
+class LaterKeys {
+ public:
+  LaterKeys(const AffineAnalysis& analysis, const Expr& past) : analysis_(analysis), past_(past) {}
+
+  bool hidden_by(const Value* mask) const {
+    if (mask->dtype() == DType::boolean) return sees_earlier(mask);
+    const Node* where = made_by(mask, "Where");
+    return where && is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]) &&
+           sees_earlier(where->inputs[0]);
+  }
+
+ private:
+  bool everywhere(const Value* condition) const {
+    const Affine* affine = analysis_.of(condition);
+    return affine && affine->uniform() == 1;
+  }
+
+  bool sees_earlier(const Value* condition) const {
+    if (const Node* both = made_by(condition, "And")) {
+      const Value *a = both->inputs[0], *b = both->inputs[1];
+      return (sees_earlier(a) && (everywhere(b) || sees_earlier(b))) || (everywhere(a) && sees_earlier(b));
+    }
+    if (const Node* less = made_by(condition, "LessOrEqual"))
+      return counts(less->inputs[0], 1, 0) && counts(less->inputs[1], 2, past_);
+    if (const Node* greater = made_by(condition, "GreaterOrEqual"))
+      return counts(greater->inputs[1], 1, 0) && counts(greater->inputs[0], 2, past_);
+    return false;
+  }
+
+  // Whether each element is `offset` plus its index along the dimension that is so far from the end.
+  bool counts(const Value* value, size_t from_end, const Expr& offset) const {
+    const Affine* affine = analysis_.of(value);
+    if (!affine || affine->offset != offset || affine->strides.size() < from_end) return false;
+    for (size_t d = 0; d < affine->strides.size(); ++d)
+      if (!affine->strides[d].is(d + from_end == affine->strides.size() ? 1 : 0)) return false;
+    return true;
+  }
+
+  const AffineAnalysis& analysis_;
+  Expr past_;
+};
+
+class CacheHolder {
+ public:
+  /// `by_rows`: positions are made for each text, instead of once for all.
+  CacheHolder(OnnxModel model, const DecoderPorts& ports, int64_t batch, int64_t capacity, bool by_rows)
+      : ports_(ports), batch_(batch), capacity_(capacity), by_rows_(by_rows) {
+    held_.model = std::move(model);
+    held_.given = ports.caches.empty();
+    held_.ragged = by_rows || batch == 1;
+  }
+
+  HeldDecoder run() {
+    bind_batch();
+    fill_mask();
+    rewrite_model(held_.model);  // a mask that hides no token vanishes, or leaves is_causal
+    add_inputs();
+    if (held_.given)
+      give_caches();
+    else
+      take_caches();
+    place_inputs();
+    place_ranges();
+    require_extents();
+    if (held_.given)
+      require_tokens_apart();
+    else
+      set_past();
+    take_last();
+    graph().outputs = {logits()};
+    graph().erase_dead();
+    ops::infer_types(graph());
+    graph().verify("hold_caches");
+    return std::move(held_);
+  }
+
+ private:
+  Graph& graph() { return *held_.model.graph; }
+  Value* find(const std::string& name) {
+    Value* value = graph().find(name);
+    if (!value) fail("generate", "the model has no tensor '{}'", name);
+    return value;
+  }
+  Value* logits() { return find(ports_.logits); }
+  ops::NodeBuilder at_front() {
+    return {graph(), "generate", graph().nodes().empty() ? nullptr : graph().nodes().front().get()};
+  }
+
+  void bind_batch() {
+    const Value* ids = find(ports_.ids);
+    const Shape shape = ids->shape();
+    if (shape.size() != 2 || !shape[1].as_symbol())
+      fail("generate", "the input '{}' is {}; it must be [batch, sequence], with a symbol for the sequence", ids->name,
+           to_string(shape));
+    sequence_ = *shape[1].as_symbol();
+    if (const auto symbol = shape[0].as_symbol())
+      substitute(*symbol, batch_);
+    else if (!shape[0].is(batch_))
+      fail("generate", "the model takes {} texts at once; give as many prompts, not {}", shape[0].str(), batch_);
+    if (!held_.given) {
+      const Shape& past = find(ports_.caches.front().past)->shape();
+      if (past.size() != 4 || !past[2].as_symbol())
+        fail("generate", "the cache '{}' is {}; it must be [batch, heads, past, width], with a symbol for the past",
+             ports_.caches.front().past, to_string(past));
+      past_ = *past[2].as_symbol();
+    }
+  }
+
+  void substitute(const std::string& symbol, const Expr& by) {
+    const auto replaced = [&](const Expr& expression) {
+      return expression.substitute(
+          [&](std::string_view name) { return name == symbol ? std::optional(by) : std::nullopt; });
+    };
+    for (const auto& value : graph().values()) {
+      if (value->has_shape())
+        for (Expr& extent : *value->type.shape) extent = replaced(extent);
+      if (value->content)
+        for (Expr& element : *value->content) element = replaced(element);
+    }
+  }
+
+  // All that the mask says is that every token is one.
+  void fill_mask() {
+    if (ports_.mask.empty()) return;
+    Value* mask = find(ports_.mask);
+    ops::NodeBuilder b = at_front();
+    graph().replace_uses(mask, b.expand(graph().constant_scalar(mask->dtype(), 1), mask->shape()));
+    graph().erase(mask);
+  }
+
+  void add_inputs() {
+    held_tokens_ = graph().add_input(kHeld, {DType::int64, Shape{batch_}});
+    last_ = graph().add_input(kLast, {DType::int64, Shape{batch_}});
+    ops::NodeBuilder b = at_front();
+    lengths_ = b.add(held_tokens_, b.scalar(DType::int64, Expr::symbol(sequence_)));
+  }
+
+  // The positions of this run's tokens. They are made where they are used, since passes drop what nobody uses.
+
+  /// 0, 1, …, sequence - 1
+  Value* index(ops::NodeBuilder& b) {
+    Value* made = b.range(Expr::symbol(sequence_));
+    own_.insert(made);
+    return made;
+  }
+  /// [batch, sequence]
+  Value* of_rows() {
+    ops::NodeBuilder b = at_front();
+    if (!of_rows_)
+      of_rows_ = b.add(b.reshape(held_tokens_, {batch_, 1}), b.reshape(index(b), {1, Expr::symbol(sequence_)}));
+    return of_rows_;
+  }
+  /// [sequence], where all texts hold as many tokens
+  Value* of_all() {
+    ops::NodeBuilder b = at_front();
+    if (!of_all_) of_all_ = b.add(index(b), b.emit("Gather", {held_tokens_, graph().constant_int64({0}, true)}));
+    return of_all_;
+  }
+
+  /// The state that holds the keys or values `fresh` [batch, heads, sequence, width], with these behind those held.
+  Value* hold(Value* fresh, const std::string& name, const Node* before) {
+    Shape shape = fresh->shape();
+    shape.at(2) = capacity_;
+    const auto dims = constants_of(shape);
+    if (!dims)
+      fail("generate", "the keys or values '{}' are {}; all but their sequence must be numbers", fresh->name,
+           to_string(shape));
+    Value* state = graph().add_state(name, Tensor::zeros(fresh->dtype(), *dims));
+    state->type = {fresh->dtype(), shape};
+    Value* next = emit(graph(), "TensorScatter", {state, fresh, held_tokens_}, before, {attribute("axis", int64_t{2})},
+                       "next." + name);
+    graph().set_next(state, next);
+    held_.caches.push_back(name);
+    return next;
+  }
+
+  // --- A model with caches
+
+  void take_caches() {
+    const AffineAnalysis analysis(graph());
+    const LaterKeys later(analysis, Expr::symbol(past_));
+    std::set<const Node*> causal;
+    for (const auto& node : graph().nodes())
+      if (node->is("Attention") && node->input(kMask) && later.hidden_by(node->input(kMask))) causal.insert(node.get());
+    for (Node* node : nodes_of(graph()))
+      if (node->is("Attention") && node->input(kPastKey)) join_past(node);
+    for (const DecoderPorts::Cache& cache : ports_.caches) take(cache);
+    size_t readers = 0;
+    for (Node* node : nodes_of(graph())) {
+      if (!node->is("Attention") || !reads_cache(node->input(kKey))) continue;
+      if (causal.contains(node)) {
+        graph().set_input(node, kMask, nullptr);
+        node->set("is_causal", int64_t{1});
+      }
+      graph().set_input(node, kLengths, lengths_);
+      ++readers;
+    }
+    if (2 * readers < ports_.caches.size())
+      fail("generate", "{} of the {} caches are read by no Attention, so that unused places would be seen",
+           ports_.caches.size() - 2 * readers, ports_.caches.size());
+  }
+
+  // Attention's own form of a cache, spelt out.
+  void join_past(Node* node) {
+    for (const auto& [fresh, past, present] : {std::tuple(kKey, kPastKey, 1), std::tuple(kValue, kPastValue, 2)}) {
+      if (node->input(fresh)->rank() != 4)
+        fail("generate", "{}: its keys must be [batch, heads, sequence, width]", node->label());
+      Value* all =
+          emit(graph(), "Concat", {node->inputs[past], node->inputs[fresh]}, node, {attribute("axis", int64_t{2})});
+      if (Value* old = node->output(static_cast<size_t>(present))) {
+        if (!replace(graph(), old, all)) fail("generate", "the output '{}' has two names", old->name);
+      }
+      graph().set_input(node, fresh, all);
+      graph().set_input(node, past, nullptr);
+    }
+  }
+
+  void take(const DecoderPorts::Cache& cache) {
+    Value* past = find(cache.past);
+    Node* join = made_by(find(cache.present), "Concat");
+    if (!join || join->inputs.size() != 2 || join->inputs[0] != past || axis_of(*join, "axis", 0, past->rank()) != 2 ||
+        past->uses.size() != 1)
+      fail("generate",
+           "the output '{}' is not the cache '{}' with more tokens behind it, or that is read otherwise, too",
+           cache.present, cache.past);
+    Value* next = hold(join->inputs[1], cache.past, join);
+    graph().replace_uses(join->outputs[0], next);
+    graph().erase(join);
+    graph().erase(past);
+    Value* state = next->producer->inputs[0];
+    graph().rename(state, cache.past);
+    graph().rename(next, "next." + state->name);
+    held_.caches.back() = state->name;
+  }
+
+  // Heads may be repeated, and types changed, on the way to an Attention.
+  static bool reads_cache(const Value* value) {
+    for (;;) {
+      const Node* maker = value ? value->producer : nullptr;
+      if (!maker) return false;
+      if (maker->is("TensorScatter")) return true;
+      if (ops::moves_of(*maker) == ops::Moves::nothing && !maker->is("Cast") && !maker->is("Expand")) return false;
+      value = maker->inputs[0];
+    }
+  }
+
+  // As an extent, the past is what the capacity leaves beside the run's tokens. That is right where both occur
+  // together: what has earlier tokens only, and is joined with new ones later, would have the new ones at its end.
+  void set_past() {
+    const std::string total = "tessera.total";
+    substitute(past_, Expr::symbol(total) - Expr::symbol(sequence_));
+    for (const auto& node : graph().nodes())
+      for (const Value* result : node->outputs)
+        if (result && result->has_shape())
+          for (const Expr& extent : result->shape())
+            if (mentions(extent, total) && mentions(extent, sequence_))
+              fail("generate", "{} makes '{}' of earlier tokens without the new ones", node->label(), result->name);
+    substitute(total, capacity_);
+  }
+
+  // --- A model without caches
+
+  void give_caches() {
+    size_t count = 0;
+    const Expr sequence = Expr::symbol(sequence_);
+    for (Node* node : nodes_of(graph())) {
+      if (!node->is("Attention")) continue;
+      if (node->input(kMask) || node->get_int("is_causal", 0) == 0)
+        fail("generate", "{} has a mask of its own, or sees later tokens", node->label());
+      const Shape &query = ops::shape_of(*node, kQuery), &key = ops::shape_of(*node, kKey);
+      if (query.size() != 4 || node->input(kPastKey) || node->input(kLengths) || query[2] != sequence ||
+          key[2] != sequence)
+        fail("generate", "{}: queries {} and keys {} are not of the same tokens", node->label(), to_string(query),
+             to_string(key));
+      for (const auto& [operand, what] : {std::pair(kKey, "key"), std::pair(kValue, "value")})
+        graph().set_input(node, operand, hold(node->inputs[operand], fmt::format("cache.{}.{}", count, what), node));
+      graph().set_input(node, kLengths, lengths_);
+      ++count;
+    }
+    if (count == 0) fail("generate", "the model has no Attention, and so nothing that a cache could hold");
+  }
+
+  // Throws unless tokens meet in Attention only.
+  void require_tokens_apart() {
+    ops::infer_types(graph());
+    for (const auto& node : graph().nodes()) {
+      if (node->is("Attention") || node->is("TensorScatter")) continue;
+      const ops::Rule rule = ops::op_of(*node).rule(*node);
+      for (size_t i = 0; i < node->inputs.size(); ++i) {
+        if (!node->inputs[i]) continue;
+        const Shape& shape = node->inputs[i]->shape();
+        for (size_t d = 0; d < shape.size(); ++d)
+          if (mentions(shape[d], sequence_) && !passes(rule, rule.operands.at(i).at(d)))
+            fail("generate", "{} mixes tokens along dimension {} of '{}'", node->label(), d, node->inputs[i]->name);
+      }
+    }
+  }
+
+  bool passes(const ops::Rule& rule, const ops::DimFactors& dim) const {
+    const auto in = [](const std::vector<ops::DimFactors>& result, int factor) {
+      return std::any_of(result.begin(), result.end(), [&](const ops::DimFactors& factors) {
+        return std::find(factors.begin(), factors.end(), factor) != factors.end();
+      });
+    };
+    return std::any_of(dim.begin(), dim.end(), [&](int factor) {
+      return mentions(rule.factors[factor].size, sequence_) && rule.factors[factor].kind == ops::FactorKind::pass &&
+             std::all_of(rule.results.begin(), rule.results.end(),
+                         [&](const auto& result) { return result.empty() || in(result, factor); });
+    });
+  }
+
+  // --- Positions
+
+  void place_inputs() {
+    const auto place = [&](const std::string& name, Value* by) {
+      Value* input = find(name);
+      Value* positions = by;
+      if (input->dtype() != DType::int64) {
+        positions = emit(graph(), "Cast", {by}, after(by), {attribute("to", static_cast<int64_t>(input->dtype()))});
+      }
+      graph().replace_uses(input, positions);
+      graph().erase(input);
+    };
+    if (!ports_.positions.empty()) place(ports_.positions, of_rows());
+    if (!ports_.places.empty()) held_.ragged = batch_ == 1;
+    if (!ports_.places.empty()) place(ports_.places, of_all());
+  }
+
+  const Node* after(const Value* value) {
+    const auto& nodes = graph().nodes();
+    for (size_t i = 0; i + 1 < nodes.size(); ++i)
+      if (nodes[i].get() == value->producer) return nodes[i + 1].get();
+    return nullptr;
+  }
+
+  // Ranges that begin at the first token of the run, wherever it stands.
+  void place_ranges() {
+    graph().erase_dead();
+    const Expr sequence = Expr::symbol(sequence_), first = held_.given ? Expr(0) : Expr::symbol(past_);
+    for (Node* node : nodes_of(graph())) {
+      if (!node->is("Range") || own_.contains(node->outputs[0])) continue;
+      const auto start = contents(node->input(0)), step = contents(node->input(2));
+      if (!start || start->size() != 1 || node->outputs[0]->shape()[0] != sequence ||
+          node->outputs[0]->dtype() != DType::int64 || !step || !step->front().is(1))
+        continue;
+      const auto shift = (start->front() - first).constant();
+      if (!shift) continue;
+      Value* range = node->outputs[0];
+      if (by_rows_)
+        place_by_rows(range, *shift);
+      else
+        graph().replace_uses(range, shifted(of_all(), *shift, node));
+    }
+  }
+
+  Value* shifted(Value* positions, int64_t by, const Node* before) {
+    if (by == 0) return positions;
+    return ops::NodeBuilder(graph(), "generate", before).add(positions, static_cast<double>(by));
+  }
+
+  // Each text has positions of its own where its place in the batch has a dimension: [sequence] viewed as
+  // [1, sequence, 1] becomes [batch, sequence, 1].
+  void place_by_rows(Value* range, int64_t shift) {
+    for (const Use& use : std::vector<Use>(range->uses)) {
+      const Shape viewed = use.node->is("Reshape") ? use.node->outputs[0]->shape() : Shape{};
+      if (viewed.size() < 2 || !viewed[0].is(1))
+        fail("generate", "{} takes the positions of one text for all", use.node->label());
+      Shape shape = viewed;
+      shape[0] = batch_;
+      graph().set_input(use.node, 0, shifted(of_rows(), shift, use.node));
+      graph().set_input(use.node, 1, shape_operand(graph(), shape));
+    }
+  }
+
+  // Throws where the number of tokens before this run, or with it, is more than an extent.
+  void require_extents() {
+    graph().erase_dead();
+    const std::string& symbol = held_.given ? sequence_ : past_;
+    for (const auto& value : graph().values()) {
+      if (value->kind != ValueKind::expression || !value->content || !mention(*value->content, symbol)) continue;
+      for (const Use& use : value->uses) {
+        const Node& node = *use.node;
+        if (node.is("Reshape") || node.is("Expand") || node.is("ConstantOfShape")) continue;
+        if (node.outputs[0] == lengths_ || (node.is("Range") && own_.contains(node.outputs[0]))) continue;
+        const bool ends =
+            !held_.given && ((node.is("Range") && use.index == 1) || (node.is("Slice") && use.index == 2));
+        if (!ends) fail("generate", "{} computes with the number of tokens", node.label());
+      }
+    }
+  }
+
+  // --- Logits
+
+  // Only those of one token are made, if they are a product with a weight.
+  void take_last() {
+    Value* made = logits();
+    Node* product = made_by(made, "MatMul");
+    const bool by_weight = product && product->inputs[1]->has_data() && product->inputs[0]->rank() == 3;
+    Value* all = by_weight ? product->inputs[0] : made;
+    if (all->rank() != 3 || !mentions(all->shape()[1], sequence_))
+      fail("generate", "the logits '{}' are {}; they must be [batch, sequence, vocabulary]", made->name,
+           to_string(made->shape()));
+    const Shape shape = all->shape();
+    ops::NodeBuilder b(graph(), "generate", by_weight ? product : nullptr);
+    Value* row = b.emit("GatherND", {all, b.reshape(last_, {batch_, 1})}, {attribute("batch_dims", int64_t{1})});
+    Value* one = b.reshape(row, {batch_, 1, shape[2]});
+    if (by_weight) {
+      graph().set_input(product, 0, one);
+      return;
+    }
+    const std::string name = made->name;
+    graph().rename(made, name + ".all");
+    graph().rename(one, name);
+  }
+
+  const DecoderPorts& ports_;
+  int64_t batch_, capacity_;
+  bool by_rows_;
+  HeldDecoder held_;
+  std::string sequence_, past_;
+  Value *held_tokens_ = nullptr, *last_ = nullptr;
+  Value* lengths_ = nullptr;                      // [batch]: tokens held after this run
+  Value *of_rows_ = nullptr, *of_all_ = nullptr;  // positions of this run's tokens: [batch, sequence], [sequence]
+  std::set<const Value*> own_;                    // Ranges of ours
+};
+
+}  // namespace
+
+HeldDecoder hold_caches(const OnnxModel& rewritten, const DecoderPorts& ports, int64_t batch, int64_t capacity) {
+  if (batch > 1) {
+    try {
+      return CacheHolder(rewritten.clone(), ports, batch, capacity, true).run();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::user) throw;  // positions cannot be made for each text, or nothing can
+    }
+  }
+  return CacheHolder(rewritten.clone(), ports, batch, capacity, false).run();
+}
+
+}  // namespace tessera::rewrite

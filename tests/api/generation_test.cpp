@@ -1,0 +1,215 @@
+// Texts continued by decoders: with caches and without, on meshes, in batches.
+#include "tessera/generation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/small_model.h"
+#include "io/temporary_folder.h"
+#include "tessera/io/npy.h"
+#include "tessera/io/npz.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::TestWithParam;
+using Prompts = std::vector<std::vector<int64_t>>;
+
+const Prompts kPrompts = {{5, 7, 42, 3}, {11, 2}, {9, 9, 60, 1, 30, 31, 8}};
+
+Model model(const std::string& name) {
+  return Model::load(std::string(TESSERA_TEST_DATA) + "/models/" + name + "/model.onnx");
+}
+Model tiny() {
+  return Model::load(std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx");
+}
+
+Prompts ids_of(const Generation& made) {
+  Prompts ids;
+  for (const GeneratedText& text : made.texts) ids.push_back(text.ids);
+  return ids;
+}
+
+Prompts continued(const Model& model, const std::string& mesh, CacheForm best, int64_t batch = 1,
+                  const GenerationOptions& asked = {.max_new = 12}, const Plan& plan = {}) {
+  Generator generator(model, Mesh::parse(mesh), plan, {.batch = batch, .capacity = 24, .best = best});
+  EXPECT_EQ(generator.form(), best) << generator.reason();
+  return ids_of(generator.generate(kPrompts, asked));
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+class Decoders : public TestWithParam<const char*> {};
+
+// The text that a run over the whole text for each token gives is the right one.
+TEST_P(Decoders, give_the_text_that_they_give_without_a_cache) {
+  const Model decoder = model(GetParam());
+  const Prompts wanted = continued(decoder, "", CacheForm::none);
+  for (const char* mesh : {"", "tp=2", "tp=3", "dp=2"}) {
+    EXPECT_EQ(continued(decoder, mesh, CacheForm::held), wanted) << mesh;
+    EXPECT_EQ(continued(decoder, mesh, CacheForm::held, 3), wanted) << mesh << ", texts of three lengths at once";
+  }
+  EXPECT_EQ(continued(decoder, "dp=2,tp=2", CacheForm::held, 2), wanted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Decoders, testing::Values("llama-cache", "named-cache", "llama", "gpt2", "gpt2-sdpa"));
+
+TEST(Generation, hands_caches_from_run_to_run) {
+  const Prompts wanted = continued(model("llama-cache"), "", CacheForm::none);
+  EXPECT_EQ(continued(model("llama-cache"), "", CacheForm::handed), wanted);
+  EXPECT_EQ(continued(model("llama-cache"), "tp=2", CacheForm::handed, 3), wanted) << "texts of one length at once";
+}
+
+// Its caches keep the last 7 tokens, so that no state could take more at its end.
+TEST(Generation, hands_on_caches_that_forget) {
+  const Prompts wanted = continued(model("window-cache"), "", CacheForm::none);
+  EXPECT_EQ(continued(model("window-cache"), "tp=2", CacheForm::handed), wanted);
+  Generator generator(model("window-cache"), Mesh::parse(""), {}, {.capacity = 24});
+  EXPECT_EQ(generator.form(), CacheForm::handed);
+  EXPECT_THAT(generator.reason(), HasSubstr("is not the cache 'past_key_values.0.key' with more tokens behind it"));
+}
+
+TEST(Generation, draws_the_same_tokens_on_any_mesh) {
+  const GenerationOptions asked{.max_new = 12, .sampling = {.temperature = 2, .top_k = 40, .top_p = 0.95, .seed = 3}};
+  const Prompts wanted = continued(tiny(), "", CacheForm::none, 1, asked);
+  EXPECT_EQ(continued(tiny(), "", CacheForm::held, 3, asked), wanted);
+  EXPECT_EQ(continued(tiny(), "tp=2", CacheForm::held, 2, asked), wanted);
+  EXPECT_NE(continued(tiny(), "", CacheForm::held, 3, {.max_new = 12}), wanted);
+}
+
+TEST(Generation, holds_a_share_of_each_cache) {
+  const GeneratorOptions options{.batch = 4, .capacity = 32};
+  const Generator whole(model("llama-cache"), Mesh::parse(""), {}, options);
+  // 2 layers, keys and values, [4, 2, 32, 8] of float32.
+  EXPECT_EQ(whole.cache_bytes(), 2 * 2 * 4 * 2 * 32 * 8 * 4);
+  EXPECT_FALSE(whole.given_caches());
+  EXPECT_EQ(whole.vocabulary(), 101);
+  for (const char* mesh : {"tp=2", "dp=2"})
+    EXPECT_EQ(Generator(model("llama-cache"), Mesh::parse(mesh), {}, options).cache_bytes(), whole.cache_bytes() / 2)
+        << mesh;
+  EXPECT_EQ(Generator(model("llama-cache"), Mesh::parse("dp=4,tp=2"), {}, options).cache_bytes(),
+            whole.cache_bytes() / 8);
+  Plan narrow;
+  narrow.dtype = DType::bfloat16;
+  EXPECT_EQ(Generator(model("llama-cache"), Mesh::parse(""), narrow, options).cache_bytes(), whole.cache_bytes() / 2);
+}
+
+TEST(Generation, appends_in_place) {
+  const Generator generator(model("llama-cache"), Mesh::parse("tp=2"), {}, {.batch = 1, .capacity = 4096});
+  // A second buffer of any state would add half of the caches.
+  const int64_t peak = generator.program().peak_bytes(0, {{"sequence", 1}});
+  EXPECT_LT(peak, generator.cache_bytes() + 400'000);
+  EXPECT_GT(peak, generator.cache_bytes());
+}
+
+TEST(Generation, runs_in_bfloat16) {
+  Plan narrow;
+  narrow.dtype = DType::bfloat16;
+  const Prompts made = continued(tiny(), "", CacheForm::held, 3, {.max_new = 12}, narrow);
+  EXPECT_EQ(continued(tiny(), "", CacheForm::none, 1, {.max_new = 12}, narrow), made);
+}
+
+TEST(Generation, ends_a_text_with_a_stop_token_and_goes_on_with_others) {
+  Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.batch = 3, .capacity = 24});
+  const Prompts whole = ids_of(generator.generate(kPrompts, {.max_new = 12}));
+  const int64_t stop = whole[0][2];
+  std::vector<std::pair<size_t, int64_t>> seen;
+  const Generation made = generator.generate(kPrompts, {.max_new = 12, .stop = {stop}},
+                                             [&](size_t text, int64_t token) { seen.emplace_back(text, token); });
+  size_t tokens = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const auto end = std::find(whole[i].begin(), whole[i].end(), stop);
+    EXPECT_EQ(made.texts[i].stopped, end != whole[i].end()) << i;
+    EXPECT_EQ(made.texts[i].ids, std::vector<int64_t>(whole[i].begin(), end == whole[i].end() ? end : end + 1)) << i;
+    tokens += made.texts[i].ids.size();
+  }
+  EXPECT_EQ(seen.size(), tokens);
+  EXPECT_EQ(made.prefill_tokens, 13);
+}
+
+// A convolution over the text mixes tokens outside of Attention: no cache would hold what it needs.
+TEST(Generation, runs_over_the_whole_text_where_a_cache_would_be_wrong) {
+  const test::TemporaryFolder folder;
+  constexpr std::string_view kMixing = R"(
+    g (int64[batch, sequence] input_ids) => (float[batch, sequence, 9] logits)
+      <float[9, 8] table, float[8, 9] head, int64 axis = {1}> {
+      x = Gather <axis = 0> (table, input_ids)
+      sums = CumSum (x, axis)
+      heads = Unsqueeze (sums, axis_list)
+      y = Attention <is_causal = 1> (heads, heads, heads)
+      rows = Squeeze (y, axis_list)
+      logits = MatMul (rows, head)
+    })";
+  std::string text(kMixing);
+  text.replace(text.find("int64 axis = {1}"), 16, "int64 axis = {1}, int64[1] axis_list = {1}");
+  const Model mixing = Model::load(test::write_model(folder, text, 5));
+  Generator generator(mixing, Mesh::parse(""), {}, {.capacity = 24});
+  EXPECT_EQ(generator.form(), CacheForm::none);
+  EXPECT_THAT(generator.reason(), HasSubstr("mixes tokens along dimension 1 of 'x'"));
+  EXPECT_EQ(generator.generate({{1, 2, 3}}, {.max_new = 5}).texts[0].ids.size(), 5u);
+}
+
+// A mask of its own may show what no other mask shows; and an encoder's tokens see later ones.
+TEST(Generation, gives_no_cache_to_a_model_that_sees_later_tokens) {
+  const test::TemporaryFolder folder;
+  const Model seeing = Model::load(test::write_model(folder, R"(
+    g (int64[batch, sequence] input_ids) => (float[batch, sequence, 9] logits)
+      <float[9, 8] table, float[8, 9] head, int64[1] one = {1}> {
+      x = Gather <axis = 0> (table, input_ids)
+      heads = Unsqueeze (x, one)
+      y = Attention (heads, heads, heads)
+      rows = Squeeze (y, one)
+      logits = MatMul (rows, head)
+    })",
+                                                     5));
+  const Generator generator(seeing, Mesh::parse(""), {}, {.capacity = 24});
+  EXPECT_EQ(generator.form(), CacheForm::none);
+  EXPECT_THAT(generator.reason(), HasSubstr("sees later tokens"));
+}
+
+TEST(Generation, names_what_it_lacks) {
+  const auto made = [](const Model& model, const GeneratorOptions& options = {}) {
+    return error_of([&] { Generator(model, Mesh::parse(""), {}, options); });
+  };
+  EXPECT_THAT(made(model("mlp")), HasSubstr("no input 'input_ids' of integers [batch, sequence]"));
+  EXPECT_THAT(made(model("llama-cache"), {.caches = {"cache.*=present.*"}}),
+              HasSubstr("'cache.*=present.*' pairs no input with an output"));
+  EXPECT_THAT(made(model("llama-cache"), {.caches = {"past.0.*=present.0.*"}}),
+              HasSubstr("inputs that a generator cannot make: 'past.1.key'"));
+  Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = 8});
+  EXPECT_THAT(error_of([&] {
+                generator.generate({{1, 2, 3}}, {.max_new = 6});
+              }),
+              HasSubstr("prompt 0 has 3 tokens and may gain 6, but caches hold 8"));
+  EXPECT_THAT(error_of([&] { generator.generate({{1}, {}}, {.max_new = 2}); }), HasSubstr("prompt 1 is empty"));
+  EXPECT_THAT(error_of([&] { generator.generate({{101}}, {.max_new = 2}); }), HasSubstr("the token 101"));
+}
+
+TEST(Prompts, are_arrays_in_the_order_of_their_numbers) {
+  const test::TemporaryFolder folder;
+  const auto list = [](std::vector<int64_t> ids) {
+    return Tensor::of(DType::int64, {static_cast<int64_t>(ids.size())}, ids);
+  };
+  write_npz(folder / "p.npz", {{"ids_10", list({1})},
+                               {"ids_2", list({2, 3})},
+                               {"ids_0", Tensor::of<int32_t>(DType::int32, {2, 2}, {4, 5, 6, 7})}});
+  EXPECT_THAT(read_prompts(folder / "p.npz"),
+              ElementsAre(ElementsAre(4, 5), ElementsAre(6, 7), ElementsAre(2, 3), ElementsAre(1)));
+  write_npy(folder / "p.npy", list({8, 9}));
+  EXPECT_THAT(read_prompts(folder / "p.npy"), ElementsAre(ElementsAre(8, 9)));
+  write_npz(folder / "f.npz", {{"x", Tensor::zeros(DType::float32, {2})}});
+  EXPECT_THAT(error_of([&] { read_prompts(folder / "f.npz"); }), HasSubstr("the array 'x' is float32"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,98 @@
+// `tessera generate`: prompts in, texts out.
+#include "cli/command_line.h"
+
+namespace tessera {
+namespace {
+
+class GenerateCommand : public CommandLine {
+ protected:
+  const std::string tiny_ = "generate " + std::string(TESSERA_EXAMPLES) + "/tiny/model.onnx ";
+  const std::string cached_ = "generate " + std::string(TESSERA_TEST_DATA) + "/models/llama-cache/model.onnx ";
+};
+
+TEST_F(GenerateCommand, continues_a_text_of_bytes) {
+  const std::string words = tiny_ + "--text 'THE SOFTWARE IS PROVIDED ' --max-new 24 ";
+  const std::string text = "THE SOFTWARE IS PROVIDED BY APPLICABLE LAW.\nEXCEP\n";
+  for (const char* mesh : {"", "--mesh tp=2 ", "--mesh tp=3 ", "--cache none ", "--mesh tp=2 --spawn 2 ",
+                           "--mesh tp=2 --spawn 2 --cache none "}) {
+    const Ran ran = tessera(words + "--quiet " + mesh);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(ran.out, text) << mesh;
+  }
+  const Ran told = tessera(words);
+  EXPECT_THAT(told.out, AllOf(HasSubstr("caches for 49 tokens, which the model did not have, take "), HasSubstr(text),
+                              HasSubstr("prefill "), HasSubstr(" tokens/s; the weights, ")));
+}
+
+TEST_F(GenerateCommand, continues_prompts_of_several_lengths) {
+  write_npz(folder_ / "prompts.npz", {{"a", Tensor::of<int64_t>(DType::int64, {4}, {5, 7, 42, 3})},
+                                      {"b", Tensor::of<int64_t>(DType::int64, {2, 2}, {11, 2, 8, 8})}});
+  const std::string file = (folder_ / "prompts.npz").string(), out = (folder_ / "out.npz").string();
+  const json made = parsed(cached_ + "--state 'past.*=present.*' --prompt " + file + " --max-new 6 --outputs " + out +
+                           " --mesh dp=3,tp=2");
+  EXPECT_EQ(made["cache"], "held");
+  EXPECT_EQ(made["cache_given"], false);
+  EXPECT_EQ(made["prefill_tokens"], 8);
+  ASSERT_EQ(made["texts"].size(), 3u);
+  const json alone = parsed(cached_ + "--ids 11,2 --max-new 6");
+  EXPECT_EQ(made["texts"][1], alone["texts"][0]) << "a text is the same alone and beside others, on any mesh";
+  EXPECT_EQ(read_npz(out).at("ids_1").to_int64(), alone["texts"][0]["ids"].get<std::vector<int64_t>>());
+  // 96 100 …, the first of which ends the text.
+  const json stopped = parsed(cached_ + "--ids 5,7,42,3 --max-new 6 --stop 0,100");
+  EXPECT_EQ(stopped["texts"][0]["stopped"], true);
+  EXPECT_EQ(stopped["texts"][0]["ids"], json({96, 100}));
+  EXPECT_THAT(tessera(cached_ + "--ids 5,7,42,3 --max-new 3 --quiet").out, testing::Eq("96 100 100\n"));
+}
+
+// What runs is an ordinary model with ordinary states: it can be split, written, proved and run.
+TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
+  const std::string step = (folder_ / "step.onnx").string(), out = (folder_ / "out").string();
+  EXPECT_EQ(tessera(cached_ + "--emit " + step + " --batch 2 --capacity 16").code, 0);
+  const std::string states = " --state 'past.*=next.past.*' ";
+  const Ran shard = tessera("shard " + step + states + "--mesh dp=2,tp=2 -o " + out);
+  EXPECT_EQ(shard.code, 0) << shard.err;
+  EXPECT_EQ(tessera("check " + out).code, 0);
+  const auto list = [](std::vector<int64_t> ids) {
+    return Tensor::of(DType::int64, {static_cast<int64_t>(ids.size())}, ids);
+  };
+  // Two texts of 2 tokens, then one token more for each.
+  const auto run = [&](const std::string& what) {
+    Tensor ids = Tensor::of<int64_t>(DType::int64, {2, 2}, {11, 2, 4, 6});
+    write_npz(folder_ / "1.npz", {{"input_ids", ids}, {"tessera.held", list({0, 0})}, {"tessera.last", list({1, 1})}});
+    ids = Tensor::of<int64_t>(DType::int64, {2, 1}, {7, 54});
+    write_npz(folder_ / "2.npz", {{"input_ids", ids}, {"tessera.held", list({2, 2})}, {"tessera.last", list({0, 0})}});
+    const std::string caches = (folder_ / "caches.npz").string(), answer = (folder_ / "answer.npz").string();
+    Ran ran = tessera("run " + what + "--inputs " + (folder_ / "1.npz").string() + " --save-states " + caches);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(read_npz(caches).at("past.0.key").dims, (Dims{2, 2, 16, 8}));
+    ran = tessera("run " + what + "--inputs " + (folder_ / "2.npz").string() + " --load-states " + caches +
+                  " --outputs " + answer);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    return read_npz(answer).at("logits");
+  };
+  const Tensor whole = run(step + states), split = run(out + " ");
+  ASSERT_EQ(whole.dims, (Dims{2, 1, 101}));
+  for (int64_t i = 0; i < whole.count(); ++i) ASSERT_NEAR(split.as<float>()[i], whole.as<float>()[i], 1e-4) << i;
+  EXPECT_THAT(mistake(cached_ + "--emit " + step), HasSubstr("--emit wants --batch and --capacity"));
+}
+
+TEST_F(GenerateCommand, draws_by_the_seed) {
+  const auto drawn = [&](const std::string& seed) {
+    return parsed(tiny_ + "--text A --max-new 12 --temperature 2 --top-p 0.9 --top-k 50 --seed " + seed)["texts"];
+  };
+  EXPECT_EQ(drawn("1"), drawn("1"));
+  EXPECT_NE(drawn("1"), drawn("2"));
+}
+
+TEST_F(GenerateCommand, names_what_is_wrong) {
+  EXPECT_THAT(mistake(tiny_), HasSubstr("give prompts in one way"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 1 --text a"), HasSubstr("give prompts in one way"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 1,,2"), HasSubstr("'1,,2' is no list of tokens"));
+  EXPECT_THAT(mistake(cached_ + "--text a"), HasSubstr("--text wants a byte-level model, with 256 tokens"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 256"), HasSubstr("the model's are 0 to 255"));
+  EXPECT_THAT(mistake(tiny_ + "--ids 1 --capacity 4 --max-new 4"), HasSubstr("give them a larger capacity"));
+  EXPECT_THAT(mistake("generate " + model_ + " --ids 1"), HasSubstr("no input 'input_ids'"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/run_kernel.h"
+#include "tessera/base/error.h"
+
+namespace tessera::kernels {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<float> written(const std::vector<Tensor>& inputs, Dims dims, const Attributes& attributes = {}) {
+  return values_of<float>(
+      run_kernel_one("TensorScatter", inputs, DType::float32, std::move(dims), {.attributes = attributes}));
+}
+
+TEST(TensorScatter, writes_each_sample_from_its_own_place_on) {
+  const Tensor cache = floats({2, 3, 2}, {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16});
+  const Tensor update = floats({2, 2, 2}, {-1, -2, -3, -4, -5, -6, -7, -8});
+  EXPECT_THAT(written({cache, update, ints({2}, {1, 0})}, {2, 3, 2}, {{"axis", int64_t{1}}}),
+              ElementsAre(1, 2, -1, -2, -3, -4, -5, -6, -7, -8, 15, 16));
+  EXPECT_THAT(written({cache, update}, {2, 3, 2}), ElementsAre(-1, -2, -3, -4, 5, 6, -5, -6, -7, -8, 15, 16))
+      << "the dimension before the last is the default, and the start the default place";
+}
+
+TEST(TensorScatter, goes_around_the_end_if_it_is_circular) {
+  const Tensor cache = floats({1, 2, 3}, {1, 2, 3, 4, 5, 6}), update = floats({1, 2, 2}, {-1, -2, -3, -4});
+  EXPECT_THAT(
+      written({cache, update, ints({1}, {2})}, {1, 2, 3}, {{"axis", int64_t{-1}}, {"mode", std::string("circular")}}),
+      ElementsAre(-2, 2, -1, -4, 5, -3));
+}
+
+TEST(TensorScatter, takes_extents_of_zero) {
+  const Tensor cache = floats({1, 2, 1}, {1, 2});
+  EXPECT_THAT(written({cache, floats({1, 0, 1}, {}), ints({1}, {2})}, {1, 2, 1}), ElementsAre(1, 2));
+  EXPECT_THAT(written({floats({0, 2, 1}, {}), floats({0, 1, 1}, {}), ints({0}, {})}, {0, 2, 1}), ElementsAre());
+}
+
+TEST(TensorScatter, refuses_rows_beyond_the_cache) {
+  const Tensor cache = floats({1, 2, 1}, {1, 2}), update = floats({1, 1, 1}, {3});
+  for (int64_t first : {int64_t{2}, int64_t{-1}}) {
+    try {
+      written({cache, update, ints({1}, {first})}, {1, 2, 1});
+      ADD_FAILURE() << first;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("do not lie in a cache of 2"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
