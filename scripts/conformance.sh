@@ -106,9 +106,11 @@ for name in mlp gpt2 staged; do
 done
 set +f
 
-echo "The node tests of opset 28, alone, on 2 and 3 ranks, and with operands as initializers, constants and results:"
+echo "The node tests of opset 28, alone, on 2 and 3 ranks, with operands as initializers, constants and results, and in"
+echo "every split of an operand:"
 $venv/bin/python tests/conformance/newest_cases.py "$work/nodes"
-build/tests/node_test_sweep --feeds --list tests/conformance/opset28.txt "$work/nodes"
+build/tests/node_test_sweep --feeds --list tests/conformance/opset28.txt --splits tests/conformance/splits28.txt \
+  "$work/nodes"
 
 echo "Models that onnx-ir has annotated for devices, and annotations of ours in other tools:"
 $venv/bin/python tests/conformance/annotated_models.py build/tessera tests/models/mlp examples/tiny tests/models/gpt2 \

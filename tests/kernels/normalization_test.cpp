@@ -112,6 +112,10 @@ TEST(Hardmax, PicksTheFirstOfTheLargest) {
   EXPECT_THAT(
       values_of<float>(run_kernel_one("Hardmax", {floats({2, 3}, {1, 5, 5, 0, -1, -2})}, DType::float32, {2, 3})),
       ElementsAre(0, 1, 0, 1, 0, 0));
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(
+      values_of<float>(run_kernel_one("Hardmax", {floats({2, 3}, {1, nan, nan, nan, 9, 2})}, DType::float32, {2, 3})),
+      ElementsAre(0, 1, 0, 1, 0, 0));
 }
 
 TEST(LpNormalization, DividesByTheNorm) {

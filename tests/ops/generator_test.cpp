@@ -125,11 +125,11 @@ TEST(Range, KeepsALengthThatTheModelDeclares) {
   EXPECT_EQ(op_of(*node).rule(*node).str(), ", ,  -> 1");
 }
 
-TEST(EyeLike, IsWhole) {
+TEST(EyeLike, DependsOnThePlaceOfItsPart) {
   OneNode node("EyeLike");
   node.operand("n m").set("dtype", static_cast<int64_t>(DType::bfloat16));
   EXPECT_EQ(node.type(), "bfloat16 [n, m]");
-  EXPECT_EQ(node.rule(), "1 1 -> 1 1");
+  EXPECT_EQ(node.rule(), "a b -> a b | a: index, b: index");
 }
 
 TEST(Range, NeverEndsByStepsOfZero) {

@@ -114,7 +114,7 @@ TEST(GatherElements, PassesWhereTheExtentsAgree) {
   OneNode node("GatherElements");
   node.operand("b v w").operand("b n 3", DType::int64).set("axis", int64_t{1});
   EXPECT_EQ(node.type(), "float32 [b, n, 3]");
-  EXPECT_EQ(node.rule(), "a v 1, a b c -> a b c | c: whole, v: lookup");
+  EXPECT_EQ(node.rule(), "a v 1, a b c -> a b c | c: index, v: lookup");
 }
 
 TEST(GatherElements, OfASplitTableIsAPartialSum) {
@@ -176,7 +176,7 @@ TEST(TopK, KeepsTheOtherDimensions) {
   node.operand("b 100").ints({5}).results(2);
   EXPECT_EQ(node.type(0), "float32 [b, 5]");
   EXPECT_EQ(node.type(1), "int64 [b, 5]");
-  EXPECT_EQ(node.rule(), "a b, 1 -> a 1, a 1 | b: whole");
+  EXPECT_EQ(node.rule(), "a b, 1 -> a 1, a 1 | b: top");
   OneNode wrong("TopK");
   wrong.operand("b 4").ints({5}).results(2);
   EXPECT_THAT(wrong.error(), HasSubstr("K is 5, but dimension 1 has 4"));

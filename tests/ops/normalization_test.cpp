@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 TEST(Softmax, ReducesAlongItsAxis) {
   const std::map<std::string_view, std::string> kinds = {
-      {"Softmax", "norm"}, {"LogSoftmax", "norm"}, {"Hardmax", "whole"}, {"LpNormalization", "whole"}};
+      {"Softmax", "norm"}, {"LogSoftmax", "norm"}, {"Hardmax", "winner"}, {"LpNormalization", "moment"}};
   for (const auto& [type, kind] : kinds) {
     OneNode last(type);
     last.operand("b s v");
@@ -41,20 +41,20 @@ TEST(LayerNormalization, NormalizesFromItsAxisOn) {
   node.operand("b s 96").operand("96").operand("96").results(3);
   EXPECT_EQ(node.type(0), "float32 [b, s, 96]");
   EXPECT_EQ(node.type(1), "float32 [b, s, 1]");
-  EXPECT_EQ(node.rule(), "a b c, c, c -> a b c, a b 1, a b 1 | c: whole");
+  EXPECT_EQ(node.rule(), "a b c, c, c -> a b c, a b 1, a b 1 | c: moment");
   EXPECT_EQ(node.flops(), "768*b*s");
 
   OneNode two("LayerNormalization");
   two.operand("b s 96", DType::bfloat16).operand("s 96", DType::bfloat16).set("axis", int64_t{1});
   EXPECT_EQ(two.type(), "bfloat16 [b, s, 96]");
-  EXPECT_EQ(two.rule(), "a b c, b c -> a b c | b: whole, c: whole");
+  EXPECT_EQ(two.rule(), "a b c, b c -> a b c | b: moment, c: moment");
 }
 
 TEST(LayerNormalization, KeepsStatisticsInTheStashType) {
   OneNode node("LayerNormalization");
   node.operand("b 96", DType::float16).operand("96", DType::float16).absent().results(3);
   EXPECT_EQ(node.type(2), "float32 [b, 1]");
-  EXPECT_EQ(node.rule(), "a b, b,  -> a b, a 1, a 1 | b: whole");
+  EXPECT_EQ(node.rule(), "a b, b,  -> a b, a 1, a 1 | b: moment");
 }
 
 TEST(LayerNormalization, RefusesAScaleThatDoesNotFit) {
@@ -66,7 +66,7 @@ TEST(LayerNormalization, RefusesAScaleThatDoesNotFit) {
 TEST(RMSNormalization, HasNoBias) {
   OneNode node("RMSNormalization");
   node.operand("b s h").operand("h");
-  EXPECT_EQ(node.rule(), "a b c, c -> a b c | c: whole");
+  EXPECT_EQ(node.rule(), "a b c, c -> a b c | c: moment");
 }
 
 TEST(BatchNormalization, PassesAllDimensions) {
@@ -83,25 +83,25 @@ TEST(BatchNormalization, PassesAllDimensions) {
   EXPECT_THAT(wrong.error(), HasSubstr("(7)"));
 }
 
-TEST(InstanceNormalization, NeedsSpatialDimensionsWhole) {
+TEST(InstanceNormalization, ReducesAlongSpatialDimensions) {
   OneNode node("InstanceNormalization");
   node.operand("n 8 y x").operand("8").operand("8");
-  EXPECT_EQ(node.rule(), "n c x y, c, c -> n c x y | x: whole, y: whole");
+  EXPECT_EQ(node.rule(), "n c x y, c, c -> n c x y | x: moment, y: moment");
 }
 
-TEST(GroupNormalization, PassesTheBatchOnly) {
+TEST(GroupNormalization, PassesTheBatchAndGroups) {
   OneNode node("GroupNormalization");
   node.operand("n 8 x").operand("8").operand("8").set("num_groups", int64_t{4});
-  EXPECT_EQ(node.rule(), "n c x, c, c -> n c x | c: whole, x: whole");
+  EXPECT_EQ(node.rule(), "n (g c) x, (g c), (g c) -> n (g c) x | c: moment, x: moment");
   OneNode wrong("GroupNormalization");
   wrong.operand("n 8 x").operand("8").operand("8").set("num_groups", int64_t{3});
   EXPECT_THAT(wrong.error(), HasSubstr("num_groups is 3"));
 }
 
-TEST(MeanVarianceNormalization, NeedsItsAxesWhole) {
+TEST(MeanVarianceNormalization, ReducesAlongItsAxes) {
   OneNode node("MeanVarianceNormalization");
   node.operand("n c y x");
-  EXPECT_EQ(node.rule(), "a b c d -> a b c d | a: whole, c: whole, d: whole");
+  EXPECT_EQ(node.rule(), "a b c d -> a b c d | a: moment, c: moment, d: moment");
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ class OneNode {
     const OpDef& op = op_of(node_);
     Rule rule = op.rule(node_);
     Graph local_graph;
-    Localizer local{node_, rule, local_graph, {}, {}, {}, {}, {}, {}};
+    Localizer local{node_, rule, local_graph, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     for (const Factor& factor : rule.factors) {
       bool chosen = factor.name == split;
       Expr x = Expr::axis_index("x");
@@ -126,7 +126,8 @@ class OneNode {
       local.extents.push_back(extent);
       local.offsets.push_back(offset);
       local.split.push_back(chosen);
-      local.shards.push_back(chosen ? x : Expr(0));
+      local.places.push_back(chosen ? x : Expr(0));
+      local.ranks.push_back(chosen ? ranks : 1);
     }
     auto local_type = [&](const TensorType& type, const std::vector<DimFactors>& dims) {
       TensorType result = type;

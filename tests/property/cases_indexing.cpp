@@ -38,6 +38,11 @@ void add_gathers(CaseList& list) {
   list.add("GatherElements", "fewer rows", [](Builder& b) -> Operands {
     return {b.input("4 6"), b.indices("2 6", 0, 4)};
   });
+  list.add("GatherElements", "fewer rows and columns",
+           [](Builder& b) -> Operands {
+             return {b.input("4 7 5"), b.indices("3 5 4", -5, 5)};
+           },
+           {axis(2)});
   list.add("GatherElements", "fewer columns than ranks, from a weight",
            [](Builder& b) -> Operands {
              return {b.weight("5 2", Fill::special), b.indices("5 3", -2, 2, DType::int32)};
@@ -116,6 +121,11 @@ void add_scatters(CaseList& list) {
                return {b.bind("v", 5).input("4 v"), b.indices("4 3", -5, 5), b.input("4 3")};
              },
              {axis(-1), reduction(name)});
+  list.add("ScatterElements", "fewer rows and columns",
+           [](Builder& b) -> Operands {
+             return {b.input("6 5 4"), b.indices("4 5 3", 0, 5), b.input("4 5 3")};
+           },
+           {axis(1), reduction("add")});
   list.add("ScatterElements", "into zeros",
            [&](Builder& b) -> Operands {
              return {b.constant(Tensor::zeros(DType::float32, {4, 6})), columns(b), b.input("4 2")};
@@ -142,13 +152,23 @@ void add_choices(CaseList& list) {
     list.add(
         "TopK", what,
         [&](Builder& b) -> Operands {
-          return {b.input(extents, fill), b.ints({3})};
+          return {b.weight(extents, fill), b.ints({3})};
         },
         std::move(attributes), kExact, 2);
   };
   top("largest", "4 6", Fill::ordered, {});
   top("ties go to the first", "4 6", Fill::small, {});
   top("smallest rows", "6 4", Fill::ordered, {axis(0), {"largest", int64_t{0}}});
+  top("special values", "9 8", Fill::special_integers, {});
+  top("smallest of special values", "9 8", Fill::special_integers, {{"largest", int64_t{0}}});
+  top("all, sorted", "5 3", Fill::small, {});
+  top("more than a rank has", "2 7", Fill::small, {});
+  list.add(
+      "TopK", "of a symbolic dimension",
+      [](Builder& b) -> Operands {
+        return {b.bind("s", 7).input("2 s", Fill::small, DType::int32), b.ints({2})};
+      },
+      {}, kExact, 2);
 }
 
 }  // namespace

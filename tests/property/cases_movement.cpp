@@ -84,6 +84,8 @@ void add_movement(CaseList& list) {
   list.add("DepthToSpace", "depth first", [](Builder& b) -> Operands { return {b.input("2 12 3 2")}; }, {block});
   list.add("DepthToSpace", "columns first", [](Builder& b) -> Operands { return {b.input("2 12 3 2")}; },
            {block, {"mode", std::string("CRD")}});
+  list.add("DepthToSpace", "blocks of three", [](Builder& b) -> Operands { return {b.input("1 18 2 1")}; },
+           {{"blocksize", int64_t{3}}});
   list.add("SpaceToDepth", "blocks", [](Builder& b) -> Operands { return {b.input("2 3 4 6")}; }, {block});
   list.add("Trilu", "upper", [](Builder& b) -> Operands { return {b.input("5 6")}; });
   list.add("Trilu", "lower of a batch",

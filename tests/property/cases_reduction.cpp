@@ -22,7 +22,7 @@ constexpr Reduce kReductions[] = {
     {"ReduceL2"},
     {"ReduceProd", Fill::small},
     {"ReduceLogSum", Fill::positive},
-    {"ReduceLogSumExp", Fill::reals},
+    {"ReduceLogSumExp", Fill::reals, kReordered},
 };
 
 }  // namespace
@@ -88,8 +88,39 @@ std::vector<Subject> reduction_cases() {
         {{"accumulate", std::string("float32")}}, bound, 1, "tessera");
   }
 
+  for (std::string_view type : {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd"}) {
+    list.add(
+        type, "bfloat16",
+        [](Builder& b) -> Operands {
+          return {b.input("4 6", Fill::positive, DType::bfloat16), b.ints({1})};
+        },
+        {drop}, kBFloat16);
+    if (type == "ReduceLogSumExp") continue;
+    list.add(type, "int64", [](Builder& b) -> Operands {
+      return {b.input("4 6", Fill::positive, DType::int64), b.ints({1})};
+    });
+  }
+  list.add(
+      "ReduceLogSumExp", "special values",
+      [](Builder& b) -> Operands {
+        return {b.weight("9 4", Fill::special_integers), b.ints({1})};
+      },
+      {drop}, kNormalized);
+
   auto axis = [](int64_t at) { return Attribute{"axis", at}; };
   for (std::string_view type : {"ArgMax", "ArgMin"}) {
+    for (int64_t last : {0, 1}) {
+      const Attribute selects{"select_last_index", last};
+      list.add(type, last ? "special values, the last" : "special values",
+               [](Builder& b) -> Operands { return {b.weight("9 5", Fill::special_integers)}; }, {axis(1), selects});
+      list.add(type, last ? "fewer rows than ranks, the last" : "fewer rows than ranks",
+               [](Builder& b) -> Operands { return {b.weight("2 5", Fill::special_integers)}; }, {axis(0), selects});
+      list.add(type, last ? "uint8, the last" : "uint8",
+               [](Builder& b) -> Operands { return {b.weight("4 6", Fill::small, DType::uint8)}; }, {axis(1), selects});
+    }
+    list.add(type, "bfloat16", [](Builder& b) -> Operands { return {b.input("4 6", Fill::integers, DType::bfloat16)}; },
+             {axis(1)});
+    list.add(type, "symbolic", [](Builder& b) -> Operands { return {b.bind("s", 5).input("s 4")}; }, {axis(0), drop});
     list.add(type, "rows", [](Builder& b) -> Operands { return {b.input("4 6")}; }, {axis(-1)});
     list.add(type, "columns, the last of ties", [](Builder& b) -> Operands { return {b.input("6 4", Fill::small)}; },
              {axis(0), drop, {"select_last_index", int64_t{1}}});
@@ -106,6 +137,22 @@ std::vector<Subject> reduction_cases() {
     running("rows", 1, {});
     running("columns, exclusive", -2, {{"exclusive", int64_t{1}}});
     running("backwards", 1, {{"reverse", int64_t{1}}});
+    running("backwards, exclusive", 0, {{"reverse", int64_t{1}}, {"exclusive", int64_t{1}}});
+    list.add(type, "int32", [](Builder& b) -> Operands {
+      return {b.weight("3 7", Fill::nonzero, DType::int32), b.integer(1)};
+    });
+    list.add(type, "a symbolic sequence", [](Builder& b) -> Operands {
+      return {b.bind("s", 3).input("2 s 3", Fill::small), b.integer(1)};
+    });
+    list.add(
+        type, "bfloat16",
+        [](Builder& b) -> Operands {
+          return {b.input("4 6", Fill::small, DType::bfloat16), b.integer(1)};
+        },
+        {}, kBFloat16);
+    list.add(type, "special values", [](Builder& b) -> Operands {
+      return {b.weight("9 5", Fill::special_integers), b.integer(1)};
+    });
   }
   return list.take();
 }

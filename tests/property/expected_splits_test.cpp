@@ -76,7 +76,7 @@ TEST(ExpectedSplits, AreDone) {
           const ops::DimFactors& factors = rule.operands[t][d];
           if (operand->shape()[d].is(1) || factors.size() != 1) continue;
           const ops::Factor& factor = rule.factors[factors[0]];
-          if (!factor.can_be_split() || ops::traits_of(factor.kind).reductions > 0) continue;  // the latter has a price
+          if (!factor.can_be_split() || ops::traits_of(factor.kind).communicates()) continue;  // which has a price
           Sharding wanted = Sharding::replicated(operand->shape());
           wanted.dims[d].parts[0].axes = {axis};
           const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};

@@ -22,10 +22,11 @@ bool softmax(Writer& w) {
 bool layer_norm(Writer& w) {
   Value* x = calm(w, 2, 4);
   if (!x || !x->shape().back().is_constant()) return false;
+  const Attribute axis{"axis", w.one_in(3) ? int64_t{-2} : int64_t{-1}};
   Value* scale = w.source({x->shape().back()}, DType::float32, 2);
-  if (w.one_in(2)) return w.add("RMSNormalization", {x, scale}, {{"axis", int64_t{-1}}}, {20, false});
+  if (w.one_in(2)) return w.add("RMSNormalization", {x, scale}, {axis}, {20, false});
   Value* bias = w.one_in(2) ? w.source({x->shape().back()}, DType::float32, 2) : nullptr;
-  return w.add("LayerNormalization", {x, scale, bias}, {{"axis", int64_t{-1}}}, {20, false});
+  return w.add("LayerNormalization", {x, scale, bias}, {axis}, {20, false});
 }
 
 bool channel_norm(Writer& w) {

@@ -65,8 +65,8 @@ TEST(Refinement, FindsThePiecesOfAFusedProjection) {
 }
 
 TEST(Blocked, IsWhatSomeOperatorNeedsWhole) {
-  Compiled hardmax("m (float[4, 6] x) => (float[4, 6] y) { y = Hardmax <axis = 1> (x) }", "x=1");
-  auto blocked = [&](size_t dim) { return hardmax.layout->blocked[hardmax.slot("x").dims[dim].parts[0].component]; };
+  Compiled lookup("m (bool[4, 6] x, int64[3] i) => (bool[4, 3] y) { y = Gather <axis = 1> (x, i) }", "x=1");
+  auto blocked = [&](size_t dim) { return lookup.layout->blocked[lookup.slot("x").dims[dim].parts[0].component]; };
   EXPECT_FALSE(blocked(0));
   EXPECT_TRUE(blocked(1));
 }

@@ -84,13 +84,13 @@ TEST(Propagation, RemembersWhoPutAnAxisThere) {
 
 TEST(Propagation, PutsAnAxisOnThePartThatCanBeSplit) {
   Compiled heads(
-      "m (float[2, 12] x) => (float[2, 3, 4] y) {\n"
+      "m (bool[2, 12] x, int64[5] i) => (bool[2, 5, 4] y) {\n"
       "  shape = Constant <value_ints = [2, 3, 4]> ()\n"
       "  r = Reshape (x, shape)\n"
-      "  y = Hardmax <axis = 1> (r)\n"
+      "  y = Gather <axis = 1> (r, i)\n"
       "}\n",
       "tp=2", {{"x", "[-, tp]"}});
-  EXPECT_EQ(heads.propagated("x"), "[-, 3·4{tp}]") << "Hardmax needs the three whole";
+  EXPECT_EQ(heads.propagated("x"), "[-, 3·4{tp}]") << "a lookup of booleans needs the three whole";
 }
 
 TEST(Propagation, ContinuesALargerAxisOnTheNextPart) {

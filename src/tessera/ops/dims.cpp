@@ -35,11 +35,11 @@ Rule blank_rule(const Node& node) {
   return rule;
 }
 
-Rule rule_along(const Node& node, const std::vector<int>& whole) {
+Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind) {
   Rule rule = blank_rule(node);
   const Shape& shape = node.input(0)->shape();
   rule.operands[0] = add_dims(rule, shape, "abcdefgh");
-  for (int d : whole) rule.factors[d].kind = FactorKind::whole;
+  for (int d : dims) rule.factors[d].kind = kind;
   for (size_t r = 0; r < node.outputs.size(); ++r) {
     const Value* result = node.outputs[r];
     if (!result || result->rank() != shape.size()) continue;

@@ -25,10 +25,10 @@ std::vector<DimFactors> no_dims(size_t rank);
 /// A rule whose operands and results, those that the node has, have their ranks but no factors yet.
 Rule blank_rule(const Node& node);
 
-/// One factor for each dimension of the first operand; those in `whole` must be gathered, the others pass into every
+/// One factor for each dimension of the first operand; those of `dims` are of that kind, the others pass into every
 /// result of the same rank. A result's dimension of another extent than the operand's has no factor. Other operands
-/// are whole. Prints "a b c -> a b c | c: whole".
-Rule rule_along(const Node& node, const std::vector<int>& whole);
+/// are whole. Prints "a b c -> a b c | c: norm".
+Rule rule_along(const Node& node, const std::vector<int>& dims, FactorKind kind);
 
 /// The product of all extents of an operand or result.
 Expr elements_of(const Value& value);

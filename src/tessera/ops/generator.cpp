@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/node_builder.h"
 #include "tessera/ops/ratio.h"
 #include "tessera/ops/registry.h"
 
@@ -188,12 +190,25 @@ void infer_eye_like(Node& node) {
   set_result(node, 0, named ? static_cast<DType>(*named) : like.dtype(), like.shape());
 }
 
-// Its diagonal is an attribute, which cannot depend on the rank.
 Rule eye_like_rule(const Node& node) {
   Rule rule;
-  rule.operands.emplace_back(shape_of(node, 0).size());
-  rule.results.emplace_back(node.output()->rank());
+  rule.operands.push_back(add_dims(rule, shape_of(node, 0), "ab", FactorKind::index));
+  rule.results.push_back(rule.operands[0]);
   return rule;
+}
+
+// The diagonal is an attribute, which cannot depend on the rank: a part compares global rows with global columns.
+std::vector<Value*> localize_eye_like(Localizer& local) {
+  const int row = local.rule.operands[0][0][0], column = local.rule.operands[0][1][0];
+  if (!local.split[row] && !local.split[column]) return local.same();
+  NodeBuilder build(local.graph, local.node.outputs[0]->name);
+  const auto indices = [&](int factor, const Expr& from, const Shape& shape) {
+    return build.reshape(build.add(build.range(local.extents[factor]), build.scalar(DType::int64, from)), shape);
+  };
+  Value* rows = indices(row, local.offsets[row] + local.node.get_int("k", 0), {local.extents[row], 1});
+  Value* columns = indices(column, local.offsets[column], {local.extents[column]});
+  Value* on_diagonal = build.emit("Equal", {rows, columns});
+  return {build.cast(on_diagonal, local.outputs[0].dtype)};
 }
 
 }  // namespace
@@ -207,7 +222,11 @@ std::vector<OpDef> generator_ops() {
        .localize = localize_constant_of_shape,
        .values = {0}},
       {.type = "Range", .infer = infer_range, .rule = range_rule, .localize = localize_range, .values = {0, 1, 2}},
-      {.type = "EyeLike", .infer = infer_eye_like, .rule = eye_like_rule, .elements_unread = {0}},
+      {.type = "EyeLike",
+       .infer = infer_eye_like,
+       .rule = eye_like_rule,
+       .localize = localize_eye_like,
+       .elements_unread = {0}},
   };
 }
 

@@ -5,8 +5,10 @@
 #include "tessera/ops/fold.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/node_builder.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
+#include "tessera/ops/split_form.h"
 #include "tessera/ops/table.h"
 
 namespace tessera::ops {
@@ -67,6 +69,12 @@ FactorKind indexed_kind(const Node& node) {
   return summable ? FactorKind::lookup : FactorKind::whole;
 }
 
+// How a dimension is split, beside the indexed one, in which data and indices differ: the local form takes the part of
+// what is whole that lies beside the part of the other.
+FactorKind beside_kind(const Node& node) {
+  return node.domain.empty() ? FactorKind::index : FactorKind::whole;
+}
+
 // "v h, b s -> b s h | v: lookup"
 Rule gather_rule(const Node& node) {
   const Value &table = *node.input(0), &indices = *node.input(1);
@@ -91,10 +99,28 @@ Rule gather_rule(const Node& node) {
   return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
 }
 
+// Where fewer indices than data are split along a dimension, or data beside fewer indices: slices the others.
+void take_beside(Localizer& local) {
+  const Node& node = local.node;
+  NodeBuilder build(local.graph, node.outputs[0]->name);
+  const bool writes = node.is("ScatterElements");
+  for (size_t d = 0; d < node.input(0)->rank(); ++d) {
+    const int along = local.rule.results[0][d].front();
+    if (local.rule.factors[along].kind != FactorKind::index || !local.split[along]) continue;
+    const Expr begin = local.offsets[along], end = begin + local.extents[along];
+    const auto axis = static_cast<int64_t>(d);
+    const Expr& indices = node.input(1)->shape()[d];
+    if (!writes) local.inputs[0] = build.slice(local.inputs[0], axis, begin, end);
+    for (size_t t : {1, 2})
+      if (writes) local.inputs[t] = build.slice(local.inputs[t], axis, min(begin, indices), min(end, indices));
+  }
+}
+
 // Split along the indexed dimension: each rank reads or writes what falls into its part. Where it reads nothing it
 // gives zeros. The whole extent goes along, so that indices from its end and indices out of its range are what they are
 // on one device.
 std::vector<Value*> localize_indexed(Localizer& local) {
+  if (!local.node.is("Gather")) take_beside(local);
   const Shape& whole = local.node.input(0)->shape();
   const size_t axis = axis_attribute(local.node, whole.size());
   const int along = local.rule.operands[0][axis].front();
@@ -174,11 +200,11 @@ Rule gather_elements_rule(const Node& node) {
       rule.operands[0][d] = {rule.add("v", data[d], indexed_kind(node))};
       continue;
     }
-    // Fewer indices than data along d: a part of the indices reads a part of the data that splits elsewhere.
+    // Fewer indices than data along d: a part of the indices reads a part of the data, which splits elsewhere.
     if (data[d] == indices[d])
       rule.operands[0][d] = rule.operands[1][d];
     else
-      rule.factors[d].kind = FactorKind::whole;
+      rule.factors[d].kind = beside_kind(node);
   }
   return rule.partial(Reduction::sum, {0}).partial(Reduction::max, {0}).partial(Reduction::min, {0});
 }
@@ -223,7 +249,7 @@ Rule scatter_rule(const Node& node) {
       else if (data[d] == indices[d])
         rule.operands[1][d] = rule.operands[2][d] = rule.operands[0][d];
       else
-        rule.factors[d].kind = FactorKind::whole;
+        rule.factors[d].kind = beside_kind(node);
     }
   } else {
     auto indexed = static_cast<size_t>(indices.back().constant().value());
@@ -302,7 +328,11 @@ void infer_top_k(Node& node) {
 }
 
 Rule top_k_rule(const Node& node) {
-  return rule_along(node, {static_cast<int>(axis_attribute(node, node.input(0)->rank(), -1))});
+  const size_t axis = axis_attribute(node, node.input(0)->rank(), -1);
+  Rule rule = rule_along(node, {static_cast<int>(axis)}, FactorKind::top);
+  for (size_t r = 0; r < node.outputs.size(); ++r)
+    if (node.outputs[r]) rule.results[r][axis].clear();
+  return rule;
 }
 
 Indices axis_indices(const Node& node) {
@@ -383,7 +413,12 @@ std::vector<OpDef> indexing_ops() {
        .values = {1},
        .moves = Moves::some,
        .indices = one_hot_indices},
-      {.type = "TopK", .infer = infer_top_k, .rule = top_k_rule, .gradient = top_k_gradient, .values = {1}},
+      {.type = "TopK",
+       .infer = infer_top_k,
+       .rule = top_k_rule,
+       .localize = localize_top_k,
+       .gradient = top_k_gradient,
+       .values = {1}},
   };
 }
 

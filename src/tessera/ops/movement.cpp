@@ -4,6 +4,7 @@
 #include "tessera/base/checked.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/node_builder.h"
 #include "tessera/ops/registry.h"
 
 namespace tessera::ops {
@@ -222,10 +223,7 @@ void infer_space_to_depth(Node& node) {
 
 Rule blocks_rule(const Node& node, std::string_view line) {
   Rule rule = Rule::parse(line, {&shape_of(node, 0)}, {&node.output()->shape()});
-  for (const char* block : {"p", "q"}) {
-    rule.factor(block).size = block_size(node);
-    rule.kind(block, FactorKind::whole);
-  }
+  for (const char* block : {"p", "q"}) rule.factor(block).size = block_size(node);
   return moving(std::move(rule), {0});
 }
 
@@ -236,6 +234,20 @@ Rule depth_to_space_rule(const Node& node) {
 
 Rule space_to_depth_rule(const Node& node) {
   return blocks_rule(node, "n c (h p) (w q) -> n (p q c) h w");
+}
+
+// Parts of blocks need not be square: the operator, as a transpose of the rule's factors.
+std::vector<Value*> localize_blocks(Localizer& local) {
+  if (!local.split[local.factor("p")] && !local.split[local.factor("q")]) return local.same();
+  std::vector<int> from, to;
+  for (const DimFactors& dim : local.rule.operands[0]) from.insert(from.end(), dim.begin(), dim.end());
+  for (const DimFactors& dim : local.rule.results[0]) to.insert(to.end(), dim.begin(), dim.end());
+  Shape factors;
+  for (int factor : from) factors.push_back(local.extents[factor]);
+  std::vector<int64_t> order;
+  for (int factor : to) order.push_back(std::find(from.begin(), from.end(), factor) - from.begin());
+  NodeBuilder build(local.graph, local.node.outputs[0]->name);
+  return {build.reshape(build.transpose(build.reshape(local.inputs[0], factors), order), *local.outputs[0].shape)};
 }
 
 // --- Trilu: which elements it keeps depends on their global position
@@ -300,11 +312,13 @@ std::vector<OpDef> movement_ops() {
       {.type = "DepthToSpace",
        .infer = infer_depth_to_space,
        .rule = depth_to_space_rule,
+       .localize = localize_blocks,
        .gradient = blocks_gradient,
        .moves = Moves::all},
       {.type = "SpaceToDepth",
        .infer = infer_space_to_depth,
        .rule = space_to_depth_rule,
+       .localize = localize_blocks,
        .gradient = blocks_gradient,
        .moves = Moves::all},
       {.type = "Trilu",

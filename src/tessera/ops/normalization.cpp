@@ -6,6 +6,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
+#include "tessera/ops/split_form.h"
 
 namespace tessera::ops {
 namespace {
@@ -33,42 +34,12 @@ void infer_along_axis(Node& node) {
 }
 
 Rule along_axis_rule(const Node& node) {
-  return rule_along(node, {static_cast<int>(axis_of(node))});
+  const bool scores = node.op_type.ends_with("Softmax");
+  return rule_along(node, {static_cast<int>(axis_of(node))}, scores ? FactorKind::norm : FactorKind::moment);
 }
 
-Rule softmax_rule(const Node& node) {
-  Rule rule = along_axis_rule(node);
-  rule.factors[axis_of(node)].kind = FactorKind::norm;
-  return rule;
-}
-
-// Along a split axis all ranks take the largest element and the sum of exponentials together. The rest is what the
-// operator does, in its order and in float32 for 16-bit data, so that rows of -inf, +inf and NaN give the same:
-//   d = x - max(x), e = exp(d);  Softmax = e / sum(e),  LogSoftmax = d - log(sum(e))
-std::vector<Value*> localize_softmax(Localizer& local) {
-  const size_t axis = axis_of(local.node);
-  const int along = local.rule.operands[0][axis].front();
-  if (!local.split[along]) return local.same();
-  const TensorType& result = local.outputs[0];
-  const TensorType wide{bits_of(result.dtype) < 32 ? DType::float32 : result.dtype, result.shape};
-  TensorType row = wide;
-  (*row.shape)[axis] = 1;
-  auto cast = [&](Value* value, const TensorType& to) {
-    if (value->dtype() == to.dtype) return value;
-    return local.emit("Cast", {value}, to, {{"to", static_cast<int64_t>(to.dtype)}});
-  };
-  Value* axes = local.graph.constant_int64({static_cast<int64_t>(axis)});
-  auto reduced = [&](std::string_view op, Value* value, Reduction reduction, std::string_view name) {
-    Value* part = local.emit(op, {value, axes}, row, {{"keepdims", int64_t{1}}});
-    return local.reduce(part, along, reduction, name);
-  };
-  Value* x = cast(local.inputs[0], wide);
-  Value* distance = local.emit("Sub", {x, reduced("ReduceMax", x, Reduction::max, "max")}, wide);
-  Value* exponential = local.emit("Exp", {distance}, wide);
-  Value* sum = reduced("ReduceSum", exponential, Reduction::sum, "sum");
-  Value* y = local.node.is("Softmax") ? local.emit("Div", {exponential, sum}, wide)
-                                      : local.emit("Sub", {distance, local.emit("Log", {sum}, row)}, wide);
-  return {cast(y, result)};
+Rule hardmax_rule(const Node& node) {
+  return rule_along(node, {static_cast<int>(axis_of(node))}, FactorKind::winner);
 }
 
 // Maximum, subtraction, exponential, sum, division.
@@ -97,7 +68,11 @@ void infer_layer_norm(Node& node) {
 
 Rule layer_norm_rule(const Node& node) {
   const Shape& data = node.input(0)->shape();
-  Rule rule = rule_along(node, range(axis_of(node), data.size()));
+  const std::vector<int> normalized = range(axis_of(node), data.size());
+  Rule rule = rule_along(node, normalized, FactorKind::moment);
+  for (size_t r = 1; r < node.outputs.size(); ++r)  // statistics
+    if (node.outputs[r])
+      for (int d : normalized) rule.results[r][d].clear();
   for (size_t i = 1; i < node.inputs.size(); ++i)
     if (node.inputs[i]) rule.operands[i] = broadcast_dims(node.inputs[i]->shape(), data, rule.operands[0]);
   return rule;
@@ -128,14 +103,23 @@ void infer_channel_norm(Node& node) {
 Rule channel_norm_rule(const Node& node) {
   const Shape& data = node.input(0)->shape();
   Rule rule = blank_rule(node);
-  rule.operands[0] = rule.results[0] = add_dims(rule, {data[0], data[1]}, "nc");
+  rule.operands[0] = add_dims(rule, {data[0]}, "n");
+  // Groups are independent; a group's channels are normalized together.
+  const bool grouped = node.op_type == "GroupNormalization";
+  const int64_t groups = grouped ? node.get_int("num_groups", 1) : 1;
+  const Expr channels = *Expr::exact_divide(data[1], groups);
+  DimFactors channel;
+  if (groups > 1) channel.push_back(rule.add("g", groups));
+  if (groups == 1 || !channels.is(1))
+    channel.push_back(rule.add("c", channels, grouped && !channels.is(1) ? FactorKind::moment : FactorKind::pass));
+  rule.operands[0].push_back(channel);
+  rule.results[0] = rule.operands[0];
   for (size_t i = 1; i < node.inputs.size(); ++i) rule.operands[i] = {rule.operands[0][1]};
   auto spatial = add_dims(rule, Shape(data.begin() + 2, data.end()), "xyzuvw");
   for (auto* dims : {&rule.operands[0], &rule.results[0]}) dims->insert(dims->end(), spatial.begin(), spatial.end());
   // Statistics are given (Batch), taken over the spatial dimensions (Instance), or over groups of channels too.
   if (node.op_type != "BatchNormalization")
-    for (const DimFactors& dim : spatial) rule.factors[dim[0]].kind = FactorKind::whole;
-  if (node.op_type == "GroupNormalization") rule.kind("c", FactorKind::whole);
+    for (const DimFactors& dim : spatial) rule.factors[dim[0]].kind = FactorKind::moment;
   return rule;
 }
 
@@ -158,7 +142,7 @@ void infer_mean_variance(Node& node) {
 }
 
 Rule mean_variance_rule(const Node& node) {
-  return rule_along(node, mean_variance_axes(node));
+  return rule_along(node, mean_variance_axes(node), FactorKind::moment);
 }
 
 }  // namespace
@@ -167,32 +151,39 @@ std::vector<OpDef> normalization_ops() {
   return {
       {.type = "Softmax",
        .infer = infer_along_axis,
-       .rule = softmax_rule,
+       .rule = along_axis_rule,
        .flops = softmax_flops,
        .localize = localize_softmax,
        .gradient = softmax_gradient},
       {.type = "LogSoftmax",
        .infer = infer_along_axis,
-       .rule = softmax_rule,
+       .rule = along_axis_rule,
        .flops = softmax_flops,
        .localize = localize_softmax,
        .gradient = log_softmax_gradient},
-      {.type = "Hardmax", .infer = infer_along_axis, .rule = along_axis_rule, .gradient = no_gradient},
+      {.type = "Hardmax",
+       .infer = infer_along_axis,
+       .rule = hardmax_rule,
+       .localize = localize_hardmax,
+       .gradient = no_gradient},
       {.type = "LpNormalization",
        .infer = infer_along_axis,
        .rule = along_axis_rule,
        .flops = softmax_flops,
+       .localize = localize_lp_normalization,
        .gradient = lp_normalization_gradient},
       {.type = "LayerNormalization",
        .infer = infer_layer_norm,
        .rule = layer_norm_rule,
        .flops = norm_flops,
+       .localize = localize_layer_normalization,
        .gradient = layer_normalization_gradient,
        .broadcast_one_way = {1, 2}},
       {.type = "RMSNormalization",
        .infer = infer_layer_norm,
        .rule = layer_norm_rule,
        .flops = norm_flops,
+       .localize = localize_layer_normalization,
        .gradient = rms_normalization_gradient,
        .broadcast_one_way = {1}},
       {.type = "BatchNormalization",
@@ -205,16 +196,19 @@ std::vector<OpDef> normalization_ops() {
        .infer = infer_channel_norm,
        .rule = channel_norm_rule,
        .flops = norm_flops,
+       .localize = localize_channel_normalization,
        .gradient = group_normalization_gradient},
       {.type = "GroupNormalization",
        .infer = infer_channel_norm,
        .rule = channel_norm_rule,
        .flops = norm_flops,
+       .localize = localize_channel_normalization,
        .gradient = group_normalization_gradient},
       {.type = "MeanVarianceNormalization",
        .infer = infer_mean_variance,
        .rule = mean_variance_rule,
        .flops = norm_flops,
+       .localize = localize_mean_variance,
        .gradient = mean_variance_gradient},
   };
 }

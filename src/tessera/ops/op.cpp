@@ -153,7 +153,7 @@ Value* on_first(Graph& graph, Value* value, const Expr& place) {
 }
 
 Value* Localizer::on_first_shard(Value* addend, int f) {
-  return on_first(graph, addend, shards.at(f));  // the offset does not tell the shards of an empty factor apart
+  return on_first(graph, addend, places.at(f));  // the offset does not tell the shards of an empty factor apart
 }
 
 int Localizer::factor(std::string_view name) const {

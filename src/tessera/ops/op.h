@@ -30,11 +30,22 @@ class Localizer {
   std::vector<bool> split;
   /// Per factor: the pieces that it is a product of, major to minor.
   std::vector<std::vector<Piece>> pieces;
-  /// Per factor: zero on the rank that holds its first shard, positive on all others.
-  std::vector<Expr> shards;
-  /// Reduces a value over the ranks that split a factor: what each of them computed from its part of result 0, which
-  /// keeps the other dimensions, and has extent 1 for that factor. The name is for the value in reports.
-  std::function<Value*(Value* part, int factor, Reduction reduction, std::string_view name)> reduce;
+  /// Per factor: this rank's place among those that split it, in the order of their parts; and how many these are.
+  std::vector<Expr> places;
+  std::vector<int64_t> ranks;
+  /// Reduces a value over the ranks that split these factors: what each of them computed from its part of result 0,
+  /// which keeps the other dimensions, and has extent 1 for the factors. The name is for the value in reports; without
+  /// one it is result 0 itself.
+  std::function<Value*(Value* part, const std::vector<int>& factors, Reduction reduction, std::string_view name)>
+      reduce;
+  /// Gathers a value from the ranks that split these factors, in the order of their parts. It is like the first result,
+  /// with extent 1 for the factors, but that dimension `dim` holds `blocks` times `unit` elements over all ranks, of
+  /// which each has share(factors, blocks) times `unit`. If it has one dimension more than the result, `dim` is that.
+  std::function<Value*(Value* part, const std::vector<int>& factors, size_t dim, const Expr& blocks, const Expr& unit,
+                       std::string_view name)>
+      gather;
+  /// How many of `blocks` are this rank's if those that split these factors divide them as they do a dimension.
+  std::function<Expr(const std::vector<int>& factors, const Expr& blocks)> share;
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,

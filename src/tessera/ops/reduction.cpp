@@ -4,6 +4,7 @@
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
+#include "tessera/ops/split_form.h"
 
 namespace tessera::ops {
 namespace {
@@ -62,26 +63,30 @@ void infer_reduce(Node& node) {
              reduced_content(node, reduced));
 }
 
-// How the parts of a split reduced dimension combine: by `across`, or not at all.
+std::vector<Value*> localize_mean(Localizer& local);
+
+// How the parts of a split reduced dimension combine: the results of parts by `across`, or within the local form.
 struct Combining {
   std::string_view type;
-  std::optional<Reduction> across;
-  bool linear;  ///< a partial sum of operands gives a partial sum of results
+  FactorKind kind = FactorKind::reduction;
+  std::optional<Reduction> across = {};
+  bool linear = false;  ///< a partial sum of operands gives a partial sum of results
+  LocalizeFn localize = nullptr;
 };
 
 constexpr Combining kCombining[] = {
-    {"ReduceSum", Reduction::sum, true},
-    {"ReduceMean", Reduction::sum, true},
-    {"ReduceMax", Reduction::max, false},
-    {"ReduceMin", Reduction::min, false},
-    {"ReduceSumSquare", Reduction::sum, false},
-    {"ReduceL1", Reduction::sum, false},
-    {"ReduceProd", std::nullopt, false},
-    {"ReduceL2", std::nullopt, false},
-    {"ReduceLogSum", std::nullopt, false},
-    {"ReduceLogSumExp", std::nullopt, false},
-    {"ArgMax", std::nullopt, false},
-    {"ArgMin", std::nullopt, false},
+    {.type = "ReduceSum", .across = Reduction::sum, .linear = true},
+    {.type = "ReduceMean", .across = Reduction::sum, .linear = true, .localize = localize_mean},
+    {.type = "ReduceMax", .across = Reduction::max},
+    {.type = "ReduceMin", .across = Reduction::min},
+    {.type = "ReduceSumSquare", .across = Reduction::sum},
+    {.type = "ReduceL1", .across = Reduction::sum},
+    {.type = "ReduceProd", .kind = FactorKind::total, .localize = localize_product},
+    {.type = "ReduceL2", .kind = FactorKind::moment, .localize = localize_root_or_log},
+    {.type = "ReduceLogSum", .kind = FactorKind::moment, .localize = localize_root_or_log},
+    {.type = "ReduceLogSumExp", .kind = FactorKind::moment, .localize = localize_log_sum_exp},
+    {.type = "ArgMax", .kind = FactorKind::winner, .localize = localize_arg},
+    {.type = "ArgMin", .kind = FactorKind::winner, .localize = localize_arg},
 };
 
 Combining combining_of(const Node& node) {
@@ -90,7 +95,7 @@ Combining combining_of(const Node& node) {
   DType dtype = node.input(0)->dtype();
   // An integer mean truncates, so that means of parts do not add up; bools have no collective.
   bool exact = dtype != DType::boolean && (node.op_type != "ReduceMean" || is_float(dtype));
-  return exact ? found : Combining{found.type, std::nullopt, false};
+  return exact ? found : Combining{.type = found.type, .kind = FactorKind::whole};
 }
 
 Rule reduce_rule(const Node& node) {
@@ -106,7 +111,7 @@ Rule reduce_rule(const Node& node) {
       continue;
     }
     Factor& factor = rule.factors[d];
-    factor.kind = combining.across ? FactorKind::reduction : FactorKind::whole;
+    factor.kind = combining.kind;
     factor.reduction = combining.across.value_or(Reduction::sum);
     if (keep) ++out;
   }
@@ -158,7 +163,7 @@ void infer_cumulative(Node& node) {
 }
 
 Rule cumulative_rule(const Node& node) {
-  Rule rule = rule_along(node, {static_cast<int>(cumulative_axis(node))});
+  Rule rule = rule_along(node, {static_cast<int>(cumulative_axis(node))}, FactorKind::scan);
   return node.is("CumSum") ? rule.partial(Reduction::sum, {0}) : rule;
 }
 
@@ -168,12 +173,11 @@ std::vector<OpDef> reduction_ops() {
   std::vector<OpDef> ops;
   for (const Combining& row : kCombining) {
     const bool sums = row.across == Reduction::sum;
-    const LocalizeFn localize = row.type == "ReduceMean" ? localize_mean : nullptr;
     OpDef op{.type = row.type,
              .infer = infer_reduce,
              .rule = reduce_rule,
              .flops = reduce_flops,
-             .localize = localize,
+             .localize = row.localize,
              .gradient = reduction_gradient(row.type),
              .wide_sums = sums};
     if (!row.type.starts_with("Arg")) op.values = {1};  // the axes
@@ -188,10 +192,15 @@ std::vector<OpDef> reduction_ops() {
                  .infer = infer_cumulative,
                  .rule = cumulative_rule,
                  .flops = reduce_flops,
+                 .localize = localize_cumulative,
                  .gradient = cumulative_sum_gradient,
                  .values = {1}});
-  ops.push_back(
-      {.type = "CumProd", .infer = infer_cumulative, .rule = cumulative_rule, .flops = reduce_flops, .values = {1}});
+  ops.push_back({.type = "CumProd",
+                 .infer = infer_cumulative,
+                 .rule = cumulative_rule,
+                 .flops = reduce_flops,
+                 .localize = localize_cumulative,
+                 .values = {1}});
   return ops;
 }
 

@@ -51,13 +51,23 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 7> kTraits = {{
+  static constexpr std::array<FactorTraits, 12> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
-      {.name = "lookup", .in_result = InResult::partial, .level = 2, .one_interval = true, .own_form = true},
+      {.name = "lookup",
+       .in_result = InResult::partial,
+       .level = 2,
+       .one_interval = true,
+       .own_form = true,
+       .scores = true},
       {.name = "index", .one_interval = true},
-      {.name = "target", .level = 2, .one_interval = true, .own_form = true, .follows_use = true},
-      {.name = "norm", .level = 2, .own_form = true, .reductions = 2},
+      {.name = "target", .level = 2, .one_interval = true, .own_form = true, .follows_use = true, .scores = true},
+      {.name = "norm", .level = 2, .own_form = true, .scores = true, .reductions = 2},
+      {.name = "moment", .level = 2, .own_form = true, .reductions = 2},
+      {.name = "winner", .level = 2, .one_interval = true, .own_form = true, .scores = true, .reductions = 2},
+      {.name = "top", .level = 2, .one_interval = true, .own_form = true, .scores = true, .gathers = 3},
+      {.name = "scan", .level = 2, .one_interval = true, .own_form = true, .gathers = 1},
+      {.name = "total", .level = 2, .own_form = true, .gathers = 1},
       {.name = "whole", .in_result = InResult::whole},
   }};
   return kTraits[static_cast<size_t>(kind)];

@@ -283,7 +283,7 @@ class Divider {
 
   /// The node on piece `i`, as the operator's local form on a rank that has this piece.
   std::vector<Value*> local_form(const Node& node, const CutNode& cut, size_t i) {
-    ops::Localizer local{node, cut.rule, graph_, {}, {}, {}, {}, {}, {}, {}};
+    ops::Localizer local{node, cut.rule, graph_, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     for (Value* operand : node.inputs) local.inputs.push_back(operand ? piece_of(operand, i) : nullptr);
     for (Value* result : node.outputs) {
       TensorType& type = local.outputs.emplace_back(result ? result->type : TensorType{});
@@ -295,7 +295,8 @@ class Divider {
       local.extents.push_back(is_cut ? Expr(cut.sizes[i]) : cut.rule.factors[f].size);
       local.offsets.push_back(is_cut ? Expr(start_of({0, cut.sizes}, i)) : Expr(0));
       local.split.push_back(is_cut);
-      local.shards.push_back(is_cut ? Expr(static_cast<int64_t>(i)) : Expr(0));
+      local.places.push_back(is_cut ? Expr(static_cast<int64_t>(i)) : Expr(0));
+      local.ranks.push_back(is_cut ? std::ssize(cut.sizes) : 1);
     }
     const ops::LocalizeFn localize = ops::op_of(node).localize;
     std::vector<Value*> results = localize ? localize(local) : local.same();

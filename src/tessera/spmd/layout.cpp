@@ -39,13 +39,31 @@ int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t p
   return -1;
 }
 
-Sharding without_factor(Sharding result, const NodeLayout& node, int factor) {
+size_t first_result(const NodeLayout& node) {
+  const auto found =
+      std::find_if(node.result_slots.begin(), node.result_slots.end(), [](int slot) { return slot >= 0; });
+  check(found != node.result_slots.end(), "a node has a result");
+  return static_cast<size_t>(found - node.result_slots.begin());
+}
+
+Sharding without_factors(Sharding result, const NodeLayout& node, const std::vector<int>& factors) {
+  const auto first = static_cast<int>(first_result(node));
   for (const SubFactor& sub : node.subfactors)
     for (const Place& place : sub.places)
-      if (sub.factor == factor && place.result && place.tensor == 0)
+      if (place.result && place.tensor == first &&
+          std::find(factors.begin(), factors.end(), sub.factor) != factors.end())
         result.dims[place.dim].parts[place.part] = Part{1, {}};
   for (DimSharding& dim : result.dims) dim = canonical(dim);
   return result;
+}
+
+std::vector<AxisRef> axes_along(const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                                const std::vector<int>& factors) {
+  std::vector<AxisRef> all;
+  for (int factor : factors)
+    for (size_t s = 0; s < node.subfactors.size(); ++s)
+      if (node.subfactors[s].factor == factor) all.insert(all.end(), axes[s].begin(), axes[s].end());
+  return all;
 }
 
 bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis) {

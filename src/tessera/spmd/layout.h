@@ -80,8 +80,13 @@ struct NodeLayout {
 /// The number of the subfactor that runs along a part of an operand's dimension; -1 if none does.
 int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t part);
 
-/// The layout of a node's result 0 if it had one element along a factor.
-Sharding without_factor(Sharding result, const NodeLayout& node, int factor);
+/// The first result that a node has.
+size_t first_result(const NodeLayout& node);
+/// The layout of a node's first result if it had one element along these factors.
+Sharding without_factors(Sharding result, const NodeLayout& node, const std::vector<int>& factors);
+/// The axes that split these factors, the first factor's major.
+std::vector<AxisRef> axes_along(const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                                const std::vector<int>& factors);
 
 /// The nodes that run on some ranks only.
 using Places = std::map<const Node*, std::vector<PlacedAxis>>;

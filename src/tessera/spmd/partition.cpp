@@ -219,37 +219,63 @@ class Partitioner {
     }
   }
 
-  // A value inside a local form, which all ranks reduce: result 0 of the node with one element along the factor.
-  Value* reduced(Value* part, const NodeLayout& layout, const NodeDecision& decision, int factor, Reduction reduction,
-                 std::string_view suffix) {
-    ReshardStep step{ReshardKind::all_reduce, {}, reduction};
-    step.before = step.after = without_factor(decision.results[0], layout, factor);
-    for (size_t s = 0; s < layout.subfactors.size(); ++s)
-      if (layout.subfactors[s].factor == factor)
-        for (const AxisRef& axis : decision.axes[s]) {
-          step.axes.push_back(axis);
-          step.before.partial.push_back({axis, reduction});
-        }
-    step.axes = join_axes(step.axes);
+  // A value inside a local form that ranks exchange: a global value like any other, which lies as `before`. Without a
+  // suffix it is the first result itself.
+  Value* exchanged(Value* part, const NodeLayout& layout, std::string_view suffix, const Sharding& before,
+                   const Sharding& after, const std::vector<ReshardStep>& steps) {
     TensorType type{part->dtype(), Shape()};
-    for (const DimSharding& dim : step.after.dims) type.shape->push_back(dim.size());
-    const std::string name = fmt::format("{}.{}", layout.node->outputs[0]->name, suffix);
-    program_.placements[part] = {name, type, step.before};
-    program_.reshards.push_back({name,
-                                 layout.node->label(),
-                                 step.before,
-                                 step.after,
-                                 {step.str(program_.mesh)},
-                                 bytes_received(step, type.dtype, program_.mesh)});
-    return emit_reshard(program_, part, step, type, name);
+    for (const DimSharding& dim : after.dims) type.shape->push_back(dim.size());
+    std::string name = layout.node->outputs[first_result(layout)]->name;
+    if (!suffix.empty()) name += fmt::format(".{}", suffix);
+    ReshardRecord record{name, layout.node->label(), before, after, {}, 0, ""};
+    program_.placements[part] = {name, type, before};
+    for (const ReshardStep& step : steps) {
+      record.steps.push_back(step.str(program_.mesh));
+      record.bytes = record.bytes + bytes_received(step, type.dtype, program_.mesh);
+      part = emit_reshard(program_, part, step, type, name);
+    }
+    if (!steps.empty()) program_.reshards.push_back(std::move(record));
+    return part;
+  }
+
+  // What ranks have computed from their parts of some factors, reduced over them.
+  Value* reduced(Value* part, const NodeLayout& layout, const NodeDecision& decision, const std::vector<int>& factors,
+                 Reduction reduction, std::string_view suffix) {
+    const size_t result = first_result(layout);
+    ReshardStep step{ReshardKind::all_reduce, {}, reduction};
+    step.before = step.after = without_factors(decision.results[result], layout, factors);
+    step.axes = axes_along(layout, decision.axes, factors);
+    for (const AxisRef& axis : step.axes) step.before.partial.push_back({axis, reduction});
+    step.axes = join_axes(step.axes);
+    return exchanged(part, layout, suffix, step.before, step.after, {step});
+  }
+
+  // The same, gathered along one dimension.
+  Value* gathered(Value* part, const NodeLayout& layout, const NodeDecision& decision, const std::vector<int>& factors,
+                  size_t dim, const Expr& blocks, const Expr& unit, std::string_view suffix) {
+    Sharding before = without_factors(decision.results[first_result(layout)], layout, factors);
+    if (part->rank() > before.dims.size()) before.dims.insert(before.dims.begin() + static_cast<ptrdiff_t>(dim), {{}});
+    DimSharding& along = before.dims[dim];
+    along.parts = {Part{blocks, {}}};
+    if (!unit.is(1)) along.parts.push_back(Part{unit, {}});
+    const Sharding after = before;
+    along.parts[0].axes = axes_along(layout, decision.axes, factors);
+    return exchanged(part, layout, suffix, before, after, plan_reshard(before, after));
   }
 
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
-    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}, {}};
-    localizer.reduce = [&](Value* part, int factor, Reduction reduction, std::string_view name) {
-      return reduced(part, layout, decision, factor, reduction, name);
+    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    localizer.reduce = [&](Value* part, const std::vector<int>& factors, Reduction reduction, std::string_view name) {
+      return reduced(part, layout, decision, factors, reduction, name);
+    };
+    localizer.gather = [&](Value* part, const std::vector<int>& factors, size_t dim, const Expr& blocks,
+                           const Expr& unit, std::string_view name) {
+      return gathered(part, layout, decision, factors, dim, blocks, unit, name);
+    };
+    localizer.share = [&](const std::vector<int>& factors, const Expr& blocks) {
+      return local_extent(Part{blocks, axes_along(layout, decision.axes, factors)}, program_.mesh);
     };
     for (size_t t = 0; t < node.inputs.size(); ++t) localizer.inputs.push_back(operand(layout, decision, t));
     for (const HeldTerm& term : decision.held)
@@ -259,7 +285,7 @@ class Partitioner {
           node.outputs[t] ? TensorType{node.outputs[t]->dtype(), local_shape(decision.results[t], program_.mesh)}
                           : TensorType{});
     for (size_t f = 0; f < layout.rule.factors.size(); ++f) {
-      Expr extent = 1, offset = 0, minor = 1, shard = 0;
+      Expr extent = 1, offset = 0, minor = 1;
       bool split = false, any = false;
       std::vector<ops::Localizer::Piece> pieces;
       for (size_t s = layout.subfactors.size(); s-- > 0;) {
@@ -272,7 +298,6 @@ class Partitioner {
         if (sub.index == 0) offset = pieces.back().offset * minor;
         minor = minor * sub.size;
         split |= !part.axes.empty();
-        for (const AxisRef& axis : part.axes) shard = shard + index_along(axis, program_.mesh);
       }
       if (!any) pieces.push_back({layout.rule.factors[f].size, 0, layout.rule.factors[f].size});
       std::reverse(pieces.begin(), pieces.end());
@@ -280,7 +305,11 @@ class Partitioner {
       localizer.extents.push_back(any ? extent : layout.rule.factors[f].size);
       localizer.offsets.push_back(offset);
       localizer.split.push_back(split);
-      localizer.shards.push_back(shard);
+      const std::vector<AxisRef> over = axes_along(layout, decision.axes, {static_cast<int>(f)});
+      Expr place = 0;
+      for (const AxisRef& axis : over) place = place * axis.size + index_along(axis, program_.mesh);
+      localizer.places.push_back(place);
+      localizer.ranks.push_back(ranks_of(over));
     }
     for (size_t t = 0; t < node.outputs.size(); ++t)
       if (yields_wide(node, decision, t, localizer.inputs)) localizer.outputs[t].dtype = DType::float32;

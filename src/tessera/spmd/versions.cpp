@@ -1,5 +1,7 @@
 #include "tessera/spmd/versions.h"
 
+#include <algorithm>
+
 namespace tessera::spmd {
 
 double Moved::bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const {
@@ -32,22 +34,28 @@ std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const 
 
 double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                     const Mesh& mesh, const Hints& hints) {
-  double sum = 0;
+  std::vector<int> factors;
+  int reductions = 0, gathers = 0;
   for (int factor = 0; factor < static_cast<int>(node.rule.factors.size()); ++factor) {
-    const int times = ops::traits_of(node.rule.factors[factor].kind).reductions;
-    if (times == 0) continue;
-    const Sharding after = without_factor(laid_out(layout, node, axes, true, 0), node, factor);
-    Sharding before = after;
-    for (size_t s = 0; s < node.subfactors.size(); ++s)
-      if (node.subfactors[s].factor == factor)
-        for (const AxisRef& axis : axes[s])
-          if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
-    if (!before.is_partial()) continue;
-    const DType dtype = node.node->outputs[0]->dtype();
-    for (const ReshardStep& step : plan_reshard(before, after))
-      sum += times * hinted(bytes_received(step, bits_of(dtype) < 32 ? DType::float32 : dtype, mesh), hints);
+    const ops::FactorTraits& traits = ops::traits_of(node.rule.factors[factor].kind);
+    if (!traits.communicates() || ranks_of(axes_along(node, axes, {factor})) == 1) continue;
+    factors.push_back(factor);
+    reductions = std::max(reductions, traits.reductions);
+    gathers = std::max(gathers, traits.gathers);
   }
-  return sum;
+  if (factors.empty()) return 0;
+  const size_t result = first_result(node);
+  const Sharding after = without_factors(laid_out(layout, node, axes, true, result), node, factors);
+  Sharding before = after;
+  const std::vector<AxisRef> over = axes_along(node, axes, factors);
+  for (const AxisRef& axis : over)
+    if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
+  const DType own = node.node->outputs[result]->dtype(), dtype = bits_of(own) < 32 ? DType::float32 : own;
+  double sum = 0;
+  for (const ReshardStep& step : plan_reshard(before, after))
+    sum += reductions * hinted(bytes_received(step, dtype, mesh), hints);
+  const double part = hinted(largest_shard(after, mesh), hints) * bits_of(dtype) / 8;
+  return sum + gathers * part * static_cast<double>(ranks_of(over) - 1);
 }
 
 }  // namespace tessera::spmd

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <vector>
 
-#include "tessera/spmd/layout.h"
+#include "tessera/spmd/decide.h"
 #include "tessera/spmd/reshard.h"
 
 namespace tessera::spmd {

@@ -1,11 +1,13 @@
-// node_test_sweep [--list FILE] [--feeds] FOLDER…: the outcome of each of ONNX's backend tests, alone and sharded, one
-// line each; with --feeds also where operands are initializers, constants and results. With --list, only what is not as
-// the file says, and a summary: a test that the file names must fail, and every other must pass. Exit code 1 if one is
-// not as it says.
+// node_test_sweep [--list FILE] [--feeds] [--splits FILE] FOLDER…: the outcome of each of ONNX's backend tests, alone
+// and sharded, one line each; with --feeds also where operands are initializers, constants and results. With --list,
+// only what is not as the file says, and a summary: a test that the file names must fail, and every other must pass.
+// With --splits, also under every split of one operand that a rule allows; the file says by operator how many pass, and
+// must be right (TESSERA_UPDATE_GOLDENS=1 writes it anew). Exit code 1 if something is not as the files say.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -13,6 +15,7 @@
 
 #include "conformance/fed_case.h"
 #include "conformance/run_case.h"
+#include "conformance/split_case.h"
 
 namespace tessera::conformance {
 namespace {
@@ -26,11 +29,14 @@ class Sweep {
         read_list(argv[++i]);
       else if (word == "--feeds")
         feeds_ = true;
+      else if (word == "--splits" && i + 1 < argc)
+        splits_ = argv[++i];
       else
         add(word);
     }
     for (const auto& folder : folders_) visit(folder);
-    if (!listed_) return 0;
+    if (splits_) check_splits();
+    if (!listed_) return unexpected_ ? 1 : 0;
     for (const std::string& name : *listed_)
       if (!seen_.contains(name)) report(name, "listed", "but there is no such test");
     fmt::print("{} of {} tests pass", passed_, folders_.size());
@@ -73,6 +79,11 @@ class Sweep {
       report(name, is_listed ? "listed, but passes" : name_of(outcome.verdict), outcome.message);
     if (!passes || is_listed) return;
     for (const std::string& problem : run_sharded(folder, {"x=2", "x=3"})) report(name, "sharded", problem);
+    if (splits_) {
+      const SplitOutcome split = run_split(folder);
+      tally_.add(split);
+      for (const std::string& problem : split.problems) fmt::print("{}\tsplit\t{}\n", name, problem);
+    }
     if (!feeds_) return;
     const NodeCase node_case = read_case(folder);
     const auto room = std::filesystem::temp_directory_path() / fmt::format("tessera_sweep_{}", name);
@@ -88,7 +99,19 @@ class Sweep {
     std::filesystem::remove_all(room);
   }
 
+  void check_splits() {
+    const std::string now = tally_.str();
+    if (std::getenv("TESSERA_UPDATE_GOLDENS")) std::ofstream(*splits_) << now;
+    std::ifstream file(*splits_);
+    const std::string expected{std::istreambuf_iterator<char>(file), {}};
+    if (now != expected) report(*splits_, "not as it is now", "\n" + now);
+    fmt::print("{:.1f}% of the tests with splits pass in every one; {}", tally_.percent(),
+               now.substr(now.rfind("all:")));
+  }
+
   std::vector<std::filesystem::path> folders_;
+  std::optional<std::string> splits_;
+  SplitTally tally_;
   std::optional<std::set<std::string>> listed_;
   std::set<std::string> seen_;
   std::map<std::string, int> fed_;

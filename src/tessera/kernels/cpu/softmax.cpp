@@ -40,10 +40,11 @@ void log_softmax_row(const double* x, double* y, int64_t count) {
   log_softmax_of(x, y, count);
 }
 
-/// One at the first of the largest elements.
+/// One at the first of the largest elements; the first NaN is larger than all numbers.
 template <typename C>
 void hardmax_row(const C* x, C* y, int64_t count) {
-  const int64_t most = std::max_element(x, x + count) - x;
+  const auto less = [](C a, C b) { return a == a && (a < b || b != b); };
+  const int64_t most = std::max_element(x, x + count, less) - x;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) y[i] = i == most ? C{1} : C{0};
 }

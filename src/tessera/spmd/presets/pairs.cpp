@@ -172,7 +172,7 @@ class Finder {
     }
     for (const NodeLayout& node : layout_.nodes)
       for (const SubFactor& sub : node.subfactors)
-        if (ops::traits_of(node.rule.factors[sub.factor].kind).own_form)
+        if (ops::traits_of(node.rule.factors[sub.factor].kind).scores)
           for (const Place& place : sub.places) components.insert(component(place));
     return components;
   }
