@@ -104,4 +104,10 @@ std::vector<int64_t> Tensor::to_int64() const {
   }
 }
 
+bool is_quantized_weight(const Tensor& data) {
+  constexpr int64_t kLongestContent = 64;
+  const bool bytes = data.dtype == DType::uint8 || data.dtype == DType::int8;
+  return bytes && data.dims.size() >= 2 && data.count() > kLongestContent;
+}
+
 }  // namespace tessera

@@ -41,11 +41,24 @@ Value* centered(Lowerer& l, size_t x, size_t zero_point, int64_t axis, DType typ
   return l.b.sub(wide, zero);
 }
 
+// Whether the product is one of matrices whose zero points are numbers or lists, as MatMulInteger's record has it.
+bool is_plain(const Node& node, size_t a, size_t a_zero, size_t b, size_t b_zero) {
+  const auto is_list = [&](size_t zero) { return !node.input(zero) || node.input(zero)->rank() <= 1; };
+  return node.input(a)->rank() >= 2 && node.input(b)->rank() >= 2 && is_list(a_zero) && is_list(b_zero);
+}
+
 Value* integer_product(Lowerer& l, size_t a, size_t a_zero, size_t b, size_t b_zero) {
+  if (is_plain(l.node, a, a_zero, b, b_zero))
+    return l.b.emit("MatMulInteger", {l.in(a), l.in(b), l.in(a_zero), l.in(b_zero)});
   const size_t a_rank = l.in(a)->rank(), b_rank = l.in(b)->rank();
   if (a_rank < 1 || b_rank < 1) fail_node(l.node, "its operands must have dimensions");
   return l.b.emit("MatMul", {centered(l, a, a_zero, a_rank > 1 ? static_cast<int64_t>(a_rank) - 2 : 0, DType::int32),
                              centered(l, b, b_zero, static_cast<int64_t>(b_rank) - 1, DType::int32)});
+}
+
+bool is_unusual_product(const Node& node) {
+  return node.input(0) && node.input(1) && node.input(0)->has_shape() && node.input(1)->has_shape() &&
+         !is_plain(node, 0, 2, 1, 3);
 }
 
 Values matmul_integer(Lowerer& l) {
@@ -104,7 +117,7 @@ Values qlinear_conv(Lowerer& l) {
 std::vector<Lowering> quantization_lowerings() {
   return {
       {"DynamicQuantizeLinear", 1, dynamic_quantize},
-      {"MatMulInteger", 2, matmul_integer},
+      {.op_type = "MatMulInteger", .operands = 2, .lower = matmul_integer, .applies = is_unusual_product},
       {"ConvInteger", 2, conv_integer},
       {"QLinearMatMul", 8, qlinear_matmul},
       {"QLinearConv", 8, qlinear_conv},

@@ -277,7 +277,13 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
     let_go_of_plain();
     return sized;
   }
-  const Tensor plain = shard(programs, state);
+  std::vector<Tensor> plain = {shard(programs, state)};
+  for (size_t i = 1; i < pack.operand_count(); ++i) {
+    const Value* beside = pack.inputs[i];
+    plain.push_back(!beside                                  ? Tensor()
+                    : beside->kind == ValueKind::constant ? constant(beside)
+                                                          : shard(programs, beside));
+  }
   auto held = hold(bytes, fmt::format("the packed form of '{}'", state->name));
   const device::HostMemory pages = [](size_t size, const char* what) {
     return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
@@ -287,17 +293,24 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   result.data = packed.get();
   const kernels::KernelEntry* entry = device_->kernels().find(pack.op_type, pack.domain);
   check(entry != nullptr, "there is a kernel that packs");
-  kernels::PrepareContext context{
-      pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {nullptr}, threads_};
+  kernels::PrepareContext context{.node = pack,
+                                  .inputs = {},
+                                  .outputs = {{result.dtype, result.dims}},
+                                  .known = std::vector<const void*>(plain.size(), nullptr),
+                                  .threads = threads_};
+  std::vector<const void*> in;
+  for (const Tensor& operand : plain) {
+    context.inputs.push_back({operand.dtype, operand.dims});
+    in.push_back(operand.data);
+  }
   auto kernel = device_->kernels().prepare(*entry, context);
   const size_t scratch_bytes = kernel->scratch_bytes();
   const auto meanwhile = hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
   const device::Memory scratch = device_->allocate(scratch_bytes, "scratch memory", pages);
-  const void* in = plain.data;
   void* out = packed.get();
   queue(bind::QueueKind::compute)
       .run([&](const kernels::KernelArgs& args) { kernel->run(args); },
-           {std::span(&in, 1), std::span(&out, 1), scratch.get()});
+           {in, std::span(&out, 1), scratch.get()});
   finish();
   result = device::MemoryLimit::released_with(std::move(result), std::move(held));
   const Tensor& kept = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;

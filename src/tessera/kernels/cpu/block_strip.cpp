@@ -1,0 +1,147 @@
+#include "tessera/kernels/cpu/block_strip.h"
+
+#include <cstring>
+
+#include "tessera/base/multiversion.h"
+
+// A code is brought to the top of its 32 bits and shifted back with its sign: so one vector of 16 columns gives the 8
+// or 4 rows that it holds one after the other. A block's sum is of codes alone; its scale and zero point come in once:
+//
+//     Σ a[l]·(code[l] - zero)·scale = scale·(Σ a[l]·code[l] - zero·Σ a[l])
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kVector = 16;       // columns
+constexpr int kVectors = 4;           // of a strip
+constexpr int64_t kAhead = 2 * 1024;  // bytes
+
+typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t Codes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+
+/// Code `j` of each column's group.
+template <int Bits>
+[[gnu::always_inline]] inline Vector code_of(Codes group, int j) {
+  const Codes code = (group << (32 - Bits * (j + 1))) >> (32 - Bits);
+  return __builtin_convertvector(code, Vector);
+}
+
+/// The zero points of vector `v` of a block.
+[[gnu::always_inline]] inline Vector zeros_of(const BlockWeight& weight, const std::byte* zeros, int64_t v) {
+  if (weight.zeros == BlockWeight::Zeros::floats)
+    return *reinterpret_cast<const Vector*>(zeros + v * kVector * static_cast<int64_t>(sizeof(float)));
+  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(zeros + v * kVector), Vector);
+}
+
+/// Vectors first … first + V - 1 of the strip.
+template <int Bits, int M, int V>
+[[gnu::always_inline]] inline void sum_vectors(const BlockWeight& weight, const float* a, int64_t a_stride,
+                                               const float* a_sums, const std::byte* strip, int64_t first,
+                                               float* sums) {
+  constexpr int kGroup = 32 / Bits;
+  const int64_t blocks = weight.blocks();
+  Vector total[M][V] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const std::byte* block = strip + b * weight.block_bytes();
+    Vector part[M][V] = {};
+    for (int64_t l = 0; l < weight.block; l += kGroup) {
+      const Codes* groups = reinterpret_cast<const Codes*>(block) + l / kGroup * kVectors + first;
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) __builtin_prefetch(reinterpret_cast<const std::byte*>(groups + v) + kAhead);
+      const float* x = a + b * weight.block + l;
+#pragma GCC unroll 8
+      for (int j = 0; j < kGroup; ++j)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          const Vector code = code_of<Bits>(groups[v], j);
+#pragma GCC unroll 4
+          for (int i = 0; i < M; ++i) part[i][v] += x[i * a_stride + j] * code;
+        }
+    }
+    const std::byte* scales = block + weight.code_bytes();
+    const std::byte* zeros = scales + BlockWeight::strip * static_cast<int64_t>(sizeof(float));
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      const Vector scale = reinterpret_cast<const Vector*>(scales)[first + v];
+      if (weight.zeros != BlockWeight::Zeros::none) {
+        const Vector zero = zeros_of(weight, zeros, first + v);
+#pragma GCC unroll 4
+        for (int i = 0; i < M; ++i) part[i][v] -= zero * a_sums[i * blocks + b];
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < M; ++i) total[i][v] += scale * part[i][v];
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v)
+      *reinterpret_cast<Vector*>(sums + i * BlockWeight::strip + (first + v) * kVector) = total[i][v];
+}
+
+template <int Bits>
+[[gnu::always_inline]] inline void sum_strip(const BlockWeight& weight, int64_t rows, const float* a, int64_t a_stride,
+                                             const float* a_sums, const std::byte* strip, float* sums) {
+  if (rows == 1) sum_vectors<Bits, 1, 4>(weight, a, a_stride, a_sums, strip, 0, sums);
+  if (rows == 2) sum_vectors<Bits, 2, 4>(weight, a, a_stride, a_sums, strip, 0, sums);
+  // The sums of more rows leave registers for half a strip only.
+  for (int64_t first = 0; rows > 2 && first < kVectors; first += 2) {
+    if (rows == 3) sum_vectors<Bits, 3, 2>(weight, a, a_stride, a_sums, strip, first, sums);
+    if (rows == 4) sum_vectors<Bits, 4, 2>(weight, a, a_stride, a_sums, strip, first, sums);
+  }
+}
+
+template <int Bits>
+[[gnu::always_inline]] inline void unpack(const BlockWeight& weight, const std::byte* strip, int64_t first,
+                                          int64_t count, float* out) {
+  constexpr int kGroup = 32 / Bits;
+  for (int64_t b = first; b < first + count; ++b) {
+    const std::byte* block = strip + b * weight.block_bytes();
+    const std::byte* scales = block + weight.code_bytes();
+    const std::byte* zeros = scales + BlockWeight::strip * static_cast<int64_t>(sizeof(float));
+    Vector scale[kVectors], zero[kVectors] = {};
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      scale[v] = reinterpret_cast<const Vector*>(scales)[v];
+      if (weight.zeros != BlockWeight::Zeros::none) zero[v] = zeros_of(weight, zeros, v);
+    }
+    for (int64_t l = 0; l < weight.block; l += kGroup) {
+      const Codes* groups = reinterpret_cast<const Codes*>(block) + l / kGroup * kVectors;
+#pragma GCC unroll 8
+      for (int j = 0; j < kGroup; ++j, out += BlockWeight::strip)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v)
+          reinterpret_cast<Vector*>(out)[v] = (code_of<Bits>(groups[v], j) - zero[v]) * scale[v];
+    }
+  }
+}
+
+TESSERA_MULTIVERSION void sum_strip_of_4(const BlockWeight& weight, int64_t rows, const float* a, int64_t a_stride,
+                                         const float* a_sums, const std::byte* strip, float* sums) {
+  sum_strip<4>(weight, rows, a, a_stride, a_sums, strip, sums);
+}
+TESSERA_MULTIVERSION void sum_strip_of_8(const BlockWeight& weight, int64_t rows, const float* a, int64_t a_stride,
+                                         const float* a_sums, const std::byte* strip, float* sums) {
+  sum_strip<8>(weight, rows, a, a_stride, a_sums, strip, sums);
+}
+TESSERA_MULTIVERSION void unpack_strip_of_4(const BlockWeight& weight, const std::byte* strip, int64_t first,
+                                            int64_t count, float* out) {
+  unpack<4>(weight, strip, first, count, out);
+}
+TESSERA_MULTIVERSION void unpack_strip_of_8(const BlockWeight& weight, const std::byte* strip, int64_t first,
+                                            int64_t count, float* out) {
+  unpack<8>(weight, strip, first, count, out);
+}
+
+}  // namespace
+
+void sum_block_strip(const BlockWeight& weight, int64_t rows, const float* a, int64_t a_stride, const float* a_sums,
+                     const std::byte* strip, float* sums) {
+  (weight.bits == 4 ? sum_strip_of_4 : sum_strip_of_8)(weight, rows, a, a_stride, a_sums, strip, sums);
+}
+
+void unpack_block_strip(const BlockWeight& weight, const std::byte* strip, int64_t first, int64_t count, float* out) {
+  (weight.bits == 4 ? unpack_strip_of_4 : unpack_strip_of_8)(weight, strip, first, count, out);
+}
+
+}  // namespace tessera::kernels
