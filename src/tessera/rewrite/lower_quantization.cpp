@@ -1,4 +1,5 @@
 #include "tessera/base/error.h"
+#include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
@@ -112,6 +113,35 @@ Values qlinear_conv(Lowerer& l) {
   return {quantized(l, l.b.mul(l.b.cast(sums, DType::float32), scale), 6, 7)};
 }
 
+constexpr std::string_view kMicrosoft = "com.microsoft";
+constexpr size_t kRowOrder = 4, kBias = 5;  // operands of MatMulNBits
+
+// A bias, and lists of scales and zero points, which older quantizers write.
+bool is_plain_nbits(const Node& node) {
+  const auto is_matrix = [&](size_t index) {
+    return !node.input(index) || !node.input(index)->has_shape() || node.input(index)->rank() == 2;
+  };
+  return !node.input(kRowOrder) && !node.input(kBias) && is_matrix(2) && is_matrix(3);
+}
+bool is_unusual_nbits(const Node& node) {
+  return node.input(1) && node.input(1)->has_shape() && !is_plain_nbits(node);
+}
+
+Values matmul_nbits(Lowerer& l) {
+  if (l.has(kRowOrder)) fail_node(l.node, "its rows are in another order (g_idx), which is not supported");
+  const Expr n = l.in(1)->shape().at(0);
+  const auto matrix = [&](size_t index) {
+    Value* list = l.in(index);
+    if (!list || list->rank() == 2) return list;
+    const auto columns = Expr::exact_divide(ops::elements_of(*list), n);
+    if (!columns)
+      fail_node(l.node, "its operand {} has {} elements for {} columns", index, ops::elements_of(*list).str(), n.str());
+    return l.b.reshape(list, {n, *columns});
+  };
+  Value* y = l.b.emit_all(kMicrosoft, "MatMulNBits", {l.in(0), l.in(1), matrix(2), matrix(3)}, l.node.attributes, 1)[0];
+  return {l.has(kBias) ? l.b.add(y, l.in(kBias)) : y};
+}
+
 }  // namespace
 
 std::vector<Lowering> quantization_lowerings() {
@@ -119,6 +149,11 @@ std::vector<Lowering> quantization_lowerings() {
       {"DynamicQuantizeLinear", 1, dynamic_quantize},
       {.op_type = "MatMulInteger", .operands = 2, .lower = matmul_integer, .applies = is_unusual_product},
       {"ConvInteger", 2, conv_integer},
+      {.op_type = "MatMulNBits",
+       .operands = 3,
+       .lower = matmul_nbits,
+       .applies = is_unusual_nbits,
+       .domain = kMicrosoft},
       {"QLinearMatMul", 8, qlinear_matmul},
       {"QLinearConv", 8, qlinear_conv},
   };

@@ -280,7 +280,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   std::vector<Tensor> plain = {shard(programs, state)};
   for (size_t i = 1; i < pack.operand_count(); ++i) {
     const Value* beside = pack.inputs[i];
-    plain.push_back(!beside                                  ? Tensor()
+    plain.push_back(!beside                               ? Tensor()
                     : beside->kind == ValueKind::constant ? constant(beside)
                                                           : shard(programs, beside));
   }
@@ -309,8 +309,7 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   const device::Memory scratch = device_->allocate(scratch_bytes, "scratch memory", pages);
   void* out = packed.get();
   queue(bind::QueueKind::compute)
-      .run([&](const kernels::KernelArgs& args) { kernel->run(args); },
-           {in, std::span(&out, 1), scratch.get()});
+      .run([&](const kernels::KernelArgs& args) { kernel->run(args); }, {in, std::span(&out, 1), scratch.get()});
   finish();
   result = device::MemoryLimit::released_with(std::move(result), std::move(held));
   const Tensor& kept = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;

@@ -19,18 +19,21 @@ typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t Codes __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
 
+// Vectors come and go by reference, since compilers for less than AVX-512 have no way to return one.
+
 /// Code `j` of each column's group.
 template <int Bits>
-[[gnu::always_inline]] inline Vector code_of(Codes group, int j) {
-  const Codes code = (group << (32 - Bits * (j + 1))) >> (32 - Bits);
-  return __builtin_convertvector(code, Vector);
+[[gnu::always_inline]] inline void load_codes(const Codes& group, int j, Vector& codes) {
+  codes = __builtin_convertvector((group << (32 - Bits * (j + 1))) >> (32 - Bits), Vector);
 }
 
 /// The zero points of vector `v` of a block.
-[[gnu::always_inline]] inline Vector zeros_of(const BlockWeight& weight, const std::byte* zeros, int64_t v) {
+[[gnu::always_inline]] inline void load_zeros(const BlockWeight& weight, const std::byte* zeros, int64_t v,
+                                              Vector& loaded) {
   if (weight.zeros == BlockWeight::Zeros::floats)
-    return *reinterpret_cast<const Vector*>(zeros + v * kVector * static_cast<int64_t>(sizeof(float)));
-  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(zeros + v * kVector), Vector);
+    loaded = reinterpret_cast<const Vector*>(zeros)[v];
+  else
+    loaded = __builtin_convertvector(reinterpret_cast<const Bytes*>(zeros)[v], Vector);
 }
 
 /// Vectors first … first + V - 1 of the strip.
@@ -53,7 +56,8 @@ template <int Bits, int M, int V>
       for (int j = 0; j < kGroup; ++j)
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-          const Vector code = code_of<Bits>(groups[v], j);
+          Vector code;
+          load_codes<Bits>(groups[v], j, code);
 #pragma GCC unroll 4
           for (int i = 0; i < M; ++i) part[i][v] += x[i * a_stride + j] * code;
         }
@@ -64,7 +68,8 @@ template <int Bits, int M, int V>
     for (int v = 0; v < V; ++v) {
       const Vector scale = reinterpret_cast<const Vector*>(scales)[first + v];
       if (weight.zeros != BlockWeight::Zeros::none) {
-        const Vector zero = zeros_of(weight, zeros, first + v);
+        Vector zero;
+        load_zeros(weight, zeros, first + v, zero);
 #pragma GCC unroll 4
         for (int i = 0; i < M; ++i) part[i][v] -= zero * a_sums[i * blocks + b];
       }
@@ -103,15 +108,18 @@ template <int Bits>
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       scale[v] = reinterpret_cast<const Vector*>(scales)[v];
-      if (weight.zeros != BlockWeight::Zeros::none) zero[v] = zeros_of(weight, zeros, v);
+      if (weight.zeros != BlockWeight::Zeros::none) load_zeros(weight, zeros, v, zero[v]);
     }
     for (int64_t l = 0; l < weight.block; l += kGroup) {
       const Codes* groups = reinterpret_cast<const Codes*>(block) + l / kGroup * kVectors;
 #pragma GCC unroll 8
       for (int j = 0; j < kGroup; ++j, out += BlockWeight::strip)
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v)
-          reinterpret_cast<Vector*>(out)[v] = (code_of<Bits>(groups[v], j) - zero[v]) * scale[v];
+        for (int v = 0; v < kVectors; ++v) {
+          Vector code;
+          load_codes<Bits>(groups[v], j, code);
+          reinterpret_cast<Vector*>(out)[v] = (code - zero[v]) * scale[v];
+        }
     }
   }
 }

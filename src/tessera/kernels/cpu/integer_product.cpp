@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/integer_strip.h"
 #include "tessera/kernels/cpu/onednn.h"
 #include "tessera/kernels/cpu/parallel.h"
@@ -29,6 +30,28 @@ uint32_t shifted(DType dtype, const void* data, int64_t i, DType to) {
                                             : static_cast<const int8_t*>(data)[i];
   const int shift = dtype == to ? 0 : to == DType::uint8 ? 128 : -128;
   return static_cast<uint32_t>(value + shift);
+}
+
+/// c = sums - zero · column_sums - row_sum · column_zeros, the last only where there are some; c may be `sums`.
+TESSERA_MULTIVERSION void correct_row(const int32_t* sums, uint32_t zero, const uint32_t* column_sums, uint32_t row_sum,
+                                      const uint32_t* column_zeros, int32_t* c, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) - zero * column_sums[j]);
+  if (!column_zeros) return;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(c[j]) - column_zeros[j] * row_sum);
+}
+
+TESSERA_MULTIVERSION uint32_t sum_of_row(const uint8_t* row, int64_t n) {
+  uint32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t l = 0; l < n; ++l) sum += row[l];
+  return sum;
+}
+
+TESSERA_MULTIVERSION void flip_row(const uint8_t* from, uint8_t flip, uint8_t* to, int64_t n) {
+#pragma omp simd
+  for (int64_t l = 0; l < n; ++l) to[l] = from[l] ^ flip;
 }
 
 /// Large products by oneDNN, where it has instructions for dot products of bytes; elsewhere its sums would saturate.
@@ -56,7 +79,7 @@ class Product : public IntegerProduct {
     copies_ = a_type != DType::uint8 || k != groups;
     a_stride_ = copies_ ? groups : k;
     copy_at_ = plan_.add(copies_ ? static_cast<size_t>(m * groups) : 0);
-    sums_at_ = plan_.add(static_cast<size_t>(m) * sizeof(uint32_t));
+    sums_at_ = plan_.add(static_cast<size_t>(m + weight.n) * sizeof(uint32_t));
     library_ = library_product(m, a_stride_, weight, threads);
     library_at_ = plan_.add(library_ ? library_->scratch_bytes() : 0);
   }
@@ -98,41 +121,32 @@ class Product : public IntegerProduct {
   /// What zero points change about the sums.
   struct Corrections {
     const Product& product;
-    ZeroPoints a_zero, b_zero;
+    ZeroPoints a_zero;
     const uint32_t* column_sums;
-    const uint32_t* row_sums = nullptr;  ///< less k times the row's zero point; null: no column has a zero point
+    const uint32_t* column_zeros = nullptr;  ///< null: all are zero
+    const uint32_t* row_sums = nullptr;      ///< less k times the row's zero point; only beside column_zeros
 
     Corrections(const Product& of, const uint8_t* rows, ZeroPoints a, const std::byte* packed, ZeroPoints b,
                 uint32_t* sums)
-        : product(of),
-          a_zero(a),
-          b_zero(b),
-          column_sums(reinterpret_cast<const uint32_t*>(packed + of.weight_.packed_bytes())) {
+        : product(of), a_zero(a), column_sums(reinterpret_cast<const uint32_t*>(packed + of.weight_.packed_bytes())) {
+      const auto zero_of = [&](int64_t j) { return shifted(of.b_type_, b.data, j, DType::int8); };
       bool any = false;
-      for (int64_t j = 0; j < b.count; ++j) any = any || column_zero(j) != 0;
+      for (int64_t j = 0; j < b.count; ++j) any = any || zero_of(j) != 0;
       if (!any) return;
-      for (int64_t i = 0; i < of.m_; ++i) {
-        uint32_t sum = 0;
-        for (int64_t l = 0; l < of.weight_.k; ++l) sum += rows[i * of.a_stride_ + l];
-        sums[i] = sum - static_cast<uint32_t>(of.weight_.k) * row_zero(i);
-      }
+      for (int64_t i = 0; i < of.m_; ++i)
+        sums[i] = sum_of_row(rows + i * of.a_stride_, of.weight_.k) - static_cast<uint32_t>(of.weight_.k) * row_zero(i);
+      uint32_t* zeros = sums + of.m_;
+      for (int64_t j = 0; j < of.weight_.n; ++j) zeros[j] = zero_of(b.count == 1 ? 0 : j);
       row_sums = sums;
+      column_zeros = zeros;
     }
 
     uint32_t row_zero(int64_t i) const { return shifted(product.a_type_, a_zero.data, i % a_zero.count, DType::uint8); }
-    uint32_t column_zero(int64_t j) const {
-      return shifted(product.b_type_, b_zero.data, b_zero.count == 1 ? 0 : j, DType::int8);
-    }
 
     /// Row `i`, columns first … first + columns - 1.
     void add(int64_t i, int64_t first, int64_t columns, const int32_t* sums, int32_t* c) const {
-      const uint32_t zero = row_zero(i);
-      for (int64_t j = 0; j < columns; ++j)
-        c[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) - zero * column_sums[first + j]);
-      if (!row_sums) return;
-      const uint32_t sum = row_sums[i];
-      for (int64_t j = 0; j < columns; ++j)
-        c[j] = static_cast<int32_t>(static_cast<uint32_t>(c[j]) - column_zero(first + j) * sum);
+      correct_row(sums, row_zero(i), column_sums + first, row_sums ? row_sums[i] : 0,
+                  column_zeros ? column_zeros + first : nullptr, c, columns);
     }
   };
 
@@ -140,7 +154,7 @@ class Product : public IntegerProduct {
     const uint8_t flip = a_type_ == DType::uint8 ? 0 : 0x80;
     for_ranges(m_, m_ * weight_.k, threads_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        for (int64_t l = 0; l < weight_.k; ++l) copy[i * a_stride_ + l] = a[i * weight_.k + l] ^ flip;
+        flip_row(a + i * weight_.k, flip, copy + i * a_stride_, weight_.k);
         std::fill(copy + i * a_stride_ + weight_.k, copy + (i + 1) * a_stride_, uint8_t{0});
       }
     });

@@ -110,6 +110,7 @@ template <typename To>
   constexpr float kRounds = 12582912;  // 1.5·2²³: what is added to it is rounded to an integer, half to even
   const auto least = static_cast<float>(std::numeric_limits<To>::min() - zero);
   const auto most = static_cast<float>(std::numeric_limits<To>::max() - zero);
+#pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float ratio = x[i] / scale;
     const float low = ratio > least ? ratio : least, cut = low < most ? low : most;
@@ -124,9 +125,11 @@ TESSERA_MULTIVERSION void quantize_signed_row(const float* x, float scale, int z
   quantize_bytes(x, scale, zero, out, n);
 }
 TESSERA_MULTIVERSION void dequantize_row(const uint8_t* x, float scale, int zero, float* out, int64_t n) {
+#pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] - zero) * scale;
 }
 TESSERA_MULTIVERSION void dequantize_signed_row(const int8_t* x, float scale, int zero, float* out, int64_t n) {
+#pragma omp simd
   for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] - zero) * scale;
 }
 

@@ -1,4 +1,5 @@
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/block_form.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/integer_product.h"
 #include "tessera/kernels/cpu/matmul_shape.h"
@@ -76,6 +77,10 @@ std::vector<KernelEntry> quantized_kernels() {
   return {
       {"MatMulInteger", "", prepare_matmul_integer, {}},
       {"PackedMatMulInteger", "tessera.cpu", prepare_matmul_integer, {}},
+      {"MatMulNBits", "com.microsoft", prepare_block_product, {}},
+      {"MatMulBlocks", "tessera", prepare_block_product, {}},
+      {"PackedMatMulNBits", "tessera.cpu", prepare_block_product, {}},
+      {"PackedMatMulBlocks", "tessera.cpu", prepare_block_product, {}},
   };
 }
 
