@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr unsigned kSeed = 11;
+constexpr unsigned kBytesSeed = 11;
 
 Tensor random_bytes(DType dtype, const Dims& dims, unsigned seed) {
   Tensor tensor = Tensor::zeros(dtype, dims);
@@ -24,7 +24,7 @@ Tensor random_bytes(DType dtype, const Dims& dims, unsigned seed) {
   return tensor;
 }
 
-int element(const Tensor& tensor, int64_t i) {
+int byte_element(const Tensor& tensor, int64_t i) {
   return tensor.dtype == DType::uint8 ? tensor.as<uint8_t>()[i] : tensor.as<int8_t>()[i];
 }
 
@@ -36,16 +36,16 @@ std::vector<int32_t> exact_product(const Tensor& a, const Tensor& b, const Tenso
     for (int64_t j = 0; j < n; ++j) {
       int64_t sum = 0;
       for (int64_t l = 0; l < k; ++l)
-        sum += (element(a, i * k + l) - element(x, x.count() == 1 ? 0 : i)) *
-               (element(b, l * n + j) - element(y, y.count() == 1 ? 0 : j));
+        sum += (byte_element(a, i * k + l) - byte_element(x, x.count() == 1 ? 0 : i)) *
+               (byte_element(b, l * n + j) - byte_element(y, y.count() == 1 ? 0 : j));
       c.push_back(static_cast<int32_t>(sum));
     }
   return c;
 }
 
 /// The node's operand 1, and what goes with it, packed as the pass does it; then the packed form's result.
-Tensor run_packed(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs, DType dtype,
-                  Dims dims, const Attributes& attributes = {}, int threads = 1) {
+Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
+                          DType dtype, Dims dims, const Attributes& attributes = {}, int threads = 1) {
   Graph graph;
   Node node;
   node.op_type = op_type;
@@ -73,15 +73,17 @@ TEST(MatMulInteger, SumsEveryPairOfTypesExactly) {
            {std::array<int64_t, 3>{1, 64, 64}, {3, 7, 5}, {4, 130, 65}, {5, 33, 70}, {40, 300, 130}})
         for (const bool lists : {false, true}) {
           SCOPED_TRACE(fmt::format("{} by {}, {} {} {}, lists {}", name_of(left), name_of(right), m, k, n, lists));
-          const std::vector<Tensor> inputs = {random_bytes(left, {m, k}, kSeed), random_bytes(right, {k, n}, kSeed + 1),
-                                              random_bytes(left, lists ? Dims{m} : Dims{}, kSeed + 2),
-                                              random_bytes(right, lists ? Dims{n} : Dims{1}, kSeed + 3)};
+          const std::vector<Tensor> inputs = {random_bytes(left, {m, k}, kBytesSeed),
+                                              random_bytes(right, {k, n}, kBytesSeed + 1),
+                                              random_bytes(left, lists ? Dims{m} : Dims{}, kBytesSeed + 2),
+                                              random_bytes(right, lists ? Dims{n} : Dims{1}, kBytesSeed + 3)};
           const auto expected = exact_product(inputs[0], inputs[1], inputs[2], inputs[3]);
           for (const int threads : {1, 2})
             EXPECT_EQ(
                 values_of<int32_t>(run_kernel_one("MatMulInteger", inputs, DType::int32, {m, n}, {.threads = threads})),
                 expected);
-          EXPECT_EQ(values_of<int32_t>(run_packed("MatMulInteger", "", inputs, DType::int32, {m, n})), expected);
+          EXPECT_EQ(values_of<int32_t>(run_packed_product("MatMulInteger", "", inputs, DType::int32, {m, n})),
+                    expected);
         }
 }
 
@@ -99,7 +101,8 @@ TEST(MatMulInteger, DoesNotSaturate) {
 TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
   constexpr int64_t k = 52;
   const IntegerWeight weight{k, 64};
-  const Tensor a = random_bytes(DType::uint8, {4, k}, kSeed), b = random_bytes(DType::int8, {k, 64}, kSeed + 1);
+  const Tensor a = random_bytes(DType::uint8, {4, k}, kBytesSeed),
+               b = random_bytes(DType::int8, {k, 64}, kBytesSeed + 1);
   std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
   pack_integers(weight, DType::int8, b.data, packed.data(), 1);
   const auto* strip = reinterpret_cast<const int8_t*>(packed.data());
@@ -133,12 +136,12 @@ struct BlockCase {
   enum { none, packed, floats } zeros;
 };
 
-int code_at(const Tensor& codes, int bits, int64_t i) {
+int stored_code(const Tensor& codes, int bits, int64_t i) {
   const auto byte = codes.as<uint8_t>()[bits == 8 ? i : i / 2];
   return bits == 8 ? byte : (byte >> (i % 2 * 4)) & 15;
 }
 
-std::vector<float> random_floats(int64_t count, unsigned seed) {
+std::vector<float> normal_floats(int64_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<size_t>(count));
@@ -149,12 +152,12 @@ std::vector<float> random_floats(int64_t count, unsigned seed) {
 void check_nbits(const BlockCase& at) {
   const int64_t blocks = (at.k + at.block - 1) / at.block, per_byte = 8 / at.bits;
   const int64_t zero_row = (blocks + per_byte - 1) / per_byte;
-  const Tensor a = floats({at.m, at.k}, random_floats(at.m * at.k, kSeed));
-  const Tensor codes = random_bytes(DType::uint8, {at.n, blocks, at.block * at.bits / 8}, kSeed + 1);
-  const Tensor scales = floats({at.n, blocks}, random_floats(at.n * blocks, kSeed + 2));
+  const Tensor a = floats({at.m, at.k}, normal_floats(at.m * at.k, kBytesSeed));
+  const Tensor codes = random_bytes(DType::uint8, {at.n, blocks, at.block * at.bits / 8}, kBytesSeed + 1);
+  const Tensor scales = floats({at.n, blocks}, normal_floats(at.n * blocks, kBytesSeed + 2));
   Tensor zeros;
-  if (at.zeros == BlockCase::packed) zeros = random_bytes(DType::uint8, {at.n, zero_row}, kSeed + 3);
-  if (at.zeros == BlockCase::floats) zeros = floats({at.n, blocks}, random_floats(at.n * blocks, kSeed + 3));
+  if (at.zeros == BlockCase::packed) zeros = random_bytes(DType::uint8, {at.n, zero_row}, kBytesSeed + 3);
+  if (at.zeros == BlockCase::floats) zeros = floats({at.n, blocks}, normal_floats(at.n * blocks, kBytesSeed + 3));
   std::vector<double> expected, sizes;
   for (int64_t i = 0; i < at.m; ++i)
     for (int64_t j = 0; j < at.n; ++j) {
@@ -163,9 +166,9 @@ void check_nbits(const BlockCase& at) {
         const int64_t b = l / at.block;
         const double zero = at.zeros == BlockCase::none     ? 1 << (at.bits - 1)
                             : at.zeros == BlockCase::floats ? zeros.as<float>()[j * blocks + b]
-                                                            : code_at(zeros, at.bits, j * zero_row * per_byte + b);
+                                                            : stored_code(zeros, at.bits, j * zero_row * per_byte + b);
         const double weight =
-            (code_at(codes, at.bits, j * blocks * at.block + l) - zero) * scales.as<float>()[j * blocks + b];
+            (stored_code(codes, at.bits, j * blocks * at.block + l) - zero) * scales.as<float>()[j * blocks + b];
         sum += a.as<float>()[i * at.k + l] * weight;
         size += std::abs(a.as<float>()[i * at.k + l] * weight);
       }
@@ -178,8 +181,8 @@ void check_nbits(const BlockCase& at) {
                                                      {.attributes = attributes, .domain = "com.microsoft"}));
   for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(plain[i], expected[i], 1e-5 * sizes[i] + 1e-6) << i;
   for (const int threads : {1, 2})
-    EXPECT_EQ(values_of<float>(run_packed("MatMulNBits", "com.microsoft", inputs, DType::float32, {at.m, at.n},
-                                          attributes, threads)),
+    EXPECT_EQ(values_of<float>(run_packed_product("MatMulNBits", "com.microsoft", inputs, DType::float32, {at.m, at.n},
+                                                  attributes, threads)),
               plain);
 }
 
@@ -195,7 +198,7 @@ TEST(MatMulNBits, UnpacksBlocks) {
 }
 
 TEST(MatMulNBits, ComputesFloat16InFloat32) {
-  const Tensor codes = random_bytes(DType::uint8, {3, 2, 8}, kSeed);
+  const Tensor codes = random_bytes(DType::uint8, {3, 2, 8}, kBytesSeed);
   const std::vector<float> a = {1, 2, -1, 0.5F}, s = {1, 2, 0.5F, 1, 2, 1};
   std::vector<float> row;
   for (int i = 0; i < 32; ++i) row.push_back(a[static_cast<size_t>(i) % 4]);
@@ -212,7 +215,7 @@ TEST(MatMulNBits, ComputesFloat16InFloat32) {
 TEST(MatMulNBits, TakesEmptyExtents) {
   const RunOptions options{.attributes = {{"bits", int64_t{4}}, {"block_size", int64_t{16}}},
                            .domain = "com.microsoft"};
-  const Tensor codes = random_bytes(DType::uint8, {3, 1, 8}, kSeed);
+  const Tensor codes = random_bytes(DType::uint8, {3, 1, 8}, kBytesSeed);
   EXPECT_EQ(run_kernel_one("MatMulNBits", {floats({0, 16}, {}), codes, floats({3, 1}, {1, 1, 1})}, DType::float32,
                            {0, 3}, options)
                 .count(),
@@ -228,17 +231,17 @@ TEST(MatMulBlocks, MultipliesByWhatDequantizeLinearGives) {
   for (const DType type : {DType::uint8, DType::int8, DType::uint4, DType::int4})
     for (const int64_t m : {1, 6}) {
       SCOPED_TRACE(fmt::format("{}, {} rows", name_of(type), m));
-      const std::vector<Tensor> matrix = {random_bytes(type, {k, n}, kSeed),
-                                          floats({k / block, n}, random_floats(k / block * n, kSeed + 1)),
-                                          random_bytes(type, {k / block, n}, kSeed + 2)};
+      const std::vector<Tensor> matrix = {random_bytes(type, {k, n}, kBytesSeed),
+                                          floats({k / block, n}, normal_floats(k / block * n, kBytesSeed + 1)),
+                                          random_bytes(type, {k / block, n}, kBytesSeed + 2)};
       const Attributes attributes = {{"axis", int64_t{0}}, {"block_size", block}};
       const Tensor weight =
           run_kernel_one("DequantizeLinear", matrix, DType::float32, {k, n}, {.attributes = attributes});
-      const Tensor a = floats({m, k}, random_floats(m * k, kSeed + 3));
+      const Tensor a = floats({m, k}, normal_floats(m * k, kBytesSeed + 3));
       const auto expected = values_of<float>(run_kernel_one("MatMul", {a, weight}, DType::float32, {m, n}));
       const std::vector<Tensor> inputs = {a, matrix[0], matrix[1], matrix[2]};
       const auto y =
-          values_of<float>(run_packed("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, attributes));
+          values_of<float>(run_packed_product("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, attributes));
       const float most = *std::max_element(expected.begin(), expected.end());
       for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-5 * most) << i;
     }

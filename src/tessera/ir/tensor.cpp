@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tessera/base/checked.h"
@@ -106,8 +107,9 @@ std::vector<int64_t> Tensor::to_int64() const {
 
 bool is_quantized_weight(const Tensor& data) {
   constexpr int64_t kLongestContent = 64;
-  const bool bytes = data.dtype == DType::uint8 || data.dtype == DType::int8;
-  return bytes && data.dims.size() >= 2 && data.count() > kLongestContent;
+  constexpr std::array<DType, 4> kCodes = {DType::uint8, DType::int8, DType::uint4, DType::int4};
+  const bool has_codes = std::find(kCodes.begin(), kCodes.end(), data.dtype) != kCodes.end();
+  return has_codes && data.dims.size() >= 2 && data.count() > kLongestContent;
 }
 
 }  // namespace tessera

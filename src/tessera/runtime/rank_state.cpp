@@ -16,7 +16,7 @@
 #include "tessera/ir/hash.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/pages.h"
-#include "tessera/mesh/box.h"
+#include "tessera/mesh/byte_box.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/init.h"
 
@@ -156,23 +156,23 @@ Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
   const Sharding& sharding = program.placement(state).sharding;
   if (sharding.is_whole()) return whole;
-  if (bits_of(whole.dtype) % 8 != 0)
-    fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name, bits_of(whole.dtype));
-  const size_t element = bind::element_bytes(whole.dtype);
   const Dims dims = shard_dims(state);
-  const Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
-  if (box.contiguous()) {
+  const auto part = byte_box(box_of(sharding, program.mesh, coordinates_, no_symbols), whole.dtype);
+  if (!part)
+    fail("load", "'{}' has elements of {} bits and cannot be split within a byte; keep it whole", state->name,
+         bits_of(whole.dtype));
+  if (part->box.contiguous()) {
     Tensor shard = whole;
     shard.dims = dims;
-    shard.bytes = static_cast<size_t>(box.count()) * element;
-    if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
+    shard.bytes = static_cast<size_t>(part->box.count()) * part->unit;
+    if (shard.bytes) shard.data = whole.data + static_cast<size_t>(part->box.first()) * part->unit;
     return shard;
   }
   auto held = limit_
                   ? limit_->hold(bytes_of(whole.dtype, count_of(dims)), fmt::format("the shard of '{}'", state->name))
                   : nullptr;
   Tensor shard = Tensor::zeros(whole.dtype, dims);
-  copy_from_whole(shard.mutable_data(), whole.data, box, element);
+  copy_from_whole(shard.mutable_data(), whole.data, part->box, part->unit);
   return device::MemoryLimit::released_with(std::move(shard), std::move(held));
 }
 

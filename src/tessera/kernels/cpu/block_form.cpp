@@ -11,7 +11,7 @@ bool is_signed_code(DType dtype) {
   return dtype == DType::int8 || dtype == DType::int4;
 }
 
-BlockWeight::Zeros zeros_of(DType type) {
+BlockWeight::Zeros zero_kind(DType type) {
   if (type == DType::undefined) return BlockWeight::Zeros::none;
   return is_float(type) ? BlockWeight::Zeros::floats : BlockWeight::Zeros::integers;
 }
@@ -19,7 +19,7 @@ BlockWeight::Zeros zeros_of(DType type) {
 // Codes [n, k / block, block], scales [n, k / block], zero points as floats so, too, or each column's as whole bytes.
 BlockForm by_columns(const TensorDesc& weight, int64_t block, int bits, DType zero_type) {
   const int64_t n = weight.dims.at(0), blocks = weight.dims.at(1), per_byte = 8 / bits;
-  BlockForm form{.weight = {.k = blocks * block, .n = n, .block = block, .bits = bits, .zeros = zeros_of(zero_type)},
+  BlockForm form{.weight = {.k = blocks * block, .n = n, .block = block, .bits = bits, .zeros = zero_kind(zero_type)},
                  .source = {}};
   form.source.code_column = blocks * block;
   form.source.scale_column = blocks;
@@ -34,7 +34,7 @@ BlockForm by_rows(const TensorDesc& weight, int64_t block, DType zero_type) {
                             .n = n,
                             .block = block,
                             .bits = bits_of(weight.dtype),
-                            .zeros = zeros_of(zero_type)},
+                            .zeros = zero_kind(zero_type)},
                  .source = {.has_sign = is_signed_code(weight.dtype)}};
   form.source.code_row = form.source.scale_row = form.source.zero_row = n;
   return form;

@@ -16,7 +16,7 @@ float float_at(DType dtype, const void* data, int64_t i) {
 }
 
 /// Code `i`, not yet signed.
-uint32_t code_at(const void* data, int bits, int64_t i) {
+uint32_t raw_code_at(const void* data, int bits, int64_t i) {
   const auto* bytes = static_cast<const uint8_t*>(data);
   return bits == 8 ? bytes[i] : (bytes[i / 2] >> (i % 2 * 4)) & 15;
 }
@@ -46,7 +46,7 @@ class BlockPacker {
         reinterpret_cast<float*>(zeros)[j] =
             float_at(source_.zero_type, source_.zeros, at) - static_cast<float>(source_.has_sign ? 0 : half_);
       if (weight_.zeros == BlockWeight::Zeros::integers)
-        reinterpret_cast<int8_t*>(zeros)[j] = signed_code(code_at(source_.zeros, weight_.bits, at));
+        reinterpret_cast<int8_t*>(zeros)[j] = signed_code(raw_code_at(source_.zeros, weight_.bits, at));
     }
   }
 
@@ -66,7 +66,7 @@ class BlockPacker {
       return group ^ halves_;
     }
     for (int64_t i = 0; i < rows; ++i) {
-      const uint32_t code = code_at(source_.codes, weight_.bits, at + i * source_.code_row);
+      const uint32_t code = raw_code_at(source_.codes, weight_.bits, at + i * source_.code_row);
       group |= (source_.has_sign ? code : code ^ half_) << (i * weight_.bits);
     }
     return group;

@@ -21,7 +21,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kStrip = 64;
+constexpr int64_t kIntegerStrip = 64;
 
 /// A zero point as the shifted operands have it.
 uint32_t shifted(DType dtype, const void* data, int64_t i, DType to) {
@@ -71,9 +71,9 @@ std::unique_ptr<onednn::Primitive> library_product(int64_t m, int64_t a_stride, 
       std::vector<onednn::Primitive::Argument>{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}}, threads);
 }
 
-class Product : public IntegerProduct {
+class StripProduct : public IntegerProduct {
  public:
-  Product(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type, int threads)
+  StripProduct(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type, int threads)
       : m_(m), weight_(weight), a_type_(a_type), b_type_(b_type), threads_(threads), strip_(integer_strip()) {
     const int64_t k = weight.k, groups = (k + 3) / 4 * 4;
     copies_ = a_type != DType::uint8 || k != groups;
@@ -106,13 +106,13 @@ class Product : public IntegerProduct {
     const auto* strips = reinterpret_cast<const int8_t*>(packed);
 #pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
-      const int64_t first = strip * kStrip, columns = std::min(kStrip, weight_.n - first);
+      const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
       for (int64_t row = 0; row < m_; row += most_integer_rows) {
-        alignas(64) int32_t sums[most_integer_rows * kStrip];
+        alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
         const int64_t count = std::min(most_integer_rows, m_ - row);
         strip_(count, rows + row * a_stride_, a_stride_, strips + first * weight_.depth(), weight_.k, sums);
         for (int64_t i = 0; i < count; ++i)
-          corrections.add(row + i, first, columns, sums + i * kStrip, c + (row + i) * weight_.n + first);
+          corrections.add(row + i, first, columns, sums + i * kIntegerStrip, c + (row + i) * weight_.n + first);
       }
     }
   }
@@ -120,13 +120,13 @@ class Product : public IntegerProduct {
  private:
   /// What zero points change about the sums.
   struct Corrections {
-    const Product& product;
+    const StripProduct& product;
     ZeroPoints a_zero;
     const uint32_t* column_sums;
     const uint32_t* column_zeros = nullptr;  ///< null: all are zero
     const uint32_t* row_sums = nullptr;      ///< less k times the row's zero point; only beside column_zeros
 
-    Corrections(const Product& of, const uint8_t* rows, ZeroPoints a, const std::byte* packed, ZeroPoints b,
+    Corrections(const StripProduct& of, const uint8_t* rows, ZeroPoints a, const std::byte* packed, ZeroPoints b,
                 uint32_t* sums)
         : product(of), a_zero(a), column_sums(reinterpret_cast<const uint32_t*>(packed + of.weight_.packed_bytes())) {
       const auto zero_of = [&](int64_t j) { return shifted(of.b_type_, b.data, j, DType::int8); };
@@ -182,13 +182,13 @@ void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std:
   const int64_t depth = weight.depth();
 #pragma omp parallel for num_threads(team_for(weight.packed_bytes(), threads)) schedule(static)
   for (int64_t strip = 0; strip < weight.strips(); ++strip) {
-    const int64_t first = strip * kStrip, columns = std::min(kStrip, weight.n - first);
+    const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight.n - first);
     auto* out = reinterpret_cast<int8_t*>(packed) + first * depth;
-    std::memset(out, 0, static_cast<size_t>(depth * kStrip));
-    std::fill_n(sums + first, kStrip, 0);
+    std::memset(out, 0, static_cast<size_t>(depth * kIntegerStrip));
+    std::fill_n(sums + first, kIntegerStrip, 0);
     for (int64_t l = 0; l < weight.k; ++l) {
       const uint8_t* row = elements + l * weight.n + first;
-      int8_t* to = out + l / 4 * 4 * kStrip + l % 4;
+      int8_t* to = out + l / 4 * 4 * kIntegerStrip + l % 4;
       for (int64_t j = 0; j < columns; ++j) {
         const auto element = static_cast<int8_t>(row[j] ^ flip);
         to[j * 4] = element;
@@ -200,7 +200,7 @@ void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std:
 
 std::unique_ptr<IntegerProduct> make_integer_product(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type,
                                                      int threads) {
-  return std::make_unique<Product>(m, a_type, weight, b_type, threads);
+  return std::make_unique<StripProduct>(m, a_type, weight, b_type, threads);
 }
 
 }  // namespace tessera::kernels

@@ -17,8 +17,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int kVectors = 4;           // of a strip
-constexpr int64_t kAhead = 2 * 1024;  // bytes
+constexpr int kSumVectors = 4;             // of a strip
+constexpr int64_t kBytesAhead = 2 * 1024;  // bytes
 
 int32_t group_of(const uint8_t* a) {
   int32_t group;
@@ -26,24 +26,24 @@ int32_t group_of(const uint8_t* a) {
   return group;
 }
 
-typedef int32_t Lanes __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int16_t Halves __attribute__((vector_size(64), aligned(2), may_alias));
+typedef int32_t SumLanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int16_t HalfLanes __attribute__((vector_size(64), aligned(2), may_alias));
 
 template <int M>
 [[gnu::always_inline]] inline void sum_plain(const uint8_t* a, int64_t a_stride, const int8_t* strip, int64_t k,
                                              int32_t* sums) {
-  Lanes total[M][kVectors] = {};
+  SumLanes total[M][kSumVectors] = {};
   for (int64_t l = 0; l < k; l += 4)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const Halves bytes = *reinterpret_cast<const Halves*>(strip + (l * kVectors + v * 4) * 16);
-      const Halves even = (bytes << 8) >> 8, odd = bytes >> 8;
+    for (int v = 0; v < kSumVectors; ++v) {
+      const HalfLanes bytes = *reinterpret_cast<const HalfLanes*>(strip + (l * kSumVectors + v * 4) * 16);
+      const HalfLanes even = (bytes << 8) >> 8, odd = bytes >> 8;
 #pragma GCC unroll 4
       for (int i = 0; i < M; ++i) {
         const uint8_t* x = a + i * a_stride + l;
-        const Lanes evens = Lanes{} + (x[0] | x[2] << 16), odds = Lanes{} + (x[1] | x[3] << 16);
-        const auto first = reinterpret_cast<Lanes>(even * reinterpret_cast<Halves>(evens));
-        const auto second = reinterpret_cast<Lanes>(odd * reinterpret_cast<Halves>(odds));
+        const SumLanes evens = SumLanes{} + (x[0] | x[2] << 16), odds = SumLanes{} + (x[1] | x[3] << 16);
+        const auto first = reinterpret_cast<SumLanes>(even * reinterpret_cast<HalfLanes>(evens));
+        const auto second = reinterpret_cast<SumLanes>(odd * reinterpret_cast<HalfLanes>(odds));
         total[i][v] += ((first << 16) >> 16) + (first >> 16) + ((second << 16) >> 16) + (second >> 16);
       }
     }
@@ -62,26 +62,26 @@ TESSERA_MULTIVERSION void sum_plain_strip(int64_t rows, const uint8_t* a, int64_
 template <int M>
 [[gnu::target("avx512f,avx512bw,avx512vnni")]] void sum_dots(const uint8_t* a, int64_t a_stride, const int8_t* strip,
                                                              int64_t k, int32_t* sums) {
-  __m512i total[M][kVectors];
+  __m512i total[M][kSumVectors];
   for (int i = 0; i < M; ++i)
-    for (int v = 0; v < kVectors; ++v) total[i][v] = _mm512_setzero_si512();
+    for (int v = 0; v < kSumVectors; ++v) total[i][v] = _mm512_setzero_si512();
   for (int64_t l = 0; l < k; l += 4) {
-    __m512i weights[kVectors];
+    __m512i weights[kSumVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      const int8_t* at = strip + (l * kVectors + v * 4) * 16;
-      __builtin_prefetch(at + kAhead);
+    for (int v = 0; v < kSumVectors; ++v) {
+      const int8_t* at = strip + (l * kSumVectors + v * 4) * 16;
+      __builtin_prefetch(at + kBytesAhead);
       weights[v] = _mm512_loadu_si512(at);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < M; ++i) {
       const __m512i group = _mm512_set1_epi32(group_of(a + i * a_stride + l));
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) total[i][v] = _mm512_dpbusd_epi32(total[i][v], group, weights[v]);
+      for (int v = 0; v < kSumVectors; ++v) total[i][v] = _mm512_dpbusd_epi32(total[i][v], group, weights[v]);
     }
   }
   for (int i = 0; i < M; ++i)
-    for (int v = 0; v < kVectors; ++v) _mm512_storeu_si512(sums + (i * kVectors + v) * 16, total[i][v]);
+    for (int v = 0; v < kSumVectors; ++v) _mm512_storeu_si512(sums + (i * kSumVectors + v) * 16, total[i][v]);
 }
 
 void sum_dots_strip(int64_t rows, const uint8_t* a, int64_t a_stride, const int8_t* strip, int64_t k, int32_t* sums) {
