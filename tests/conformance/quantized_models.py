@@ -6,10 +6,12 @@ two and three.
 
 Each FOLDER holds model.onnx and inputs_0.npz. Ways to quantize: dynamic (int8 and uint8 weights, one scale or one per
 column), static with QuantizeLinear and DequantizeLinear around operators, and weights of 4 and 8 bits in blocks
-(MatMulNBits, and DequantizeLinear of blocks). Answers must agree to 2e-5 of the largest value where the same integers
-are multiplied; where a result between is rounded to integers, an element may fall to the next one, so that static models
-may be off by STEP of the largest value, a few steps of 8 bits. Exit code 1 if an answer is further off, or if it differs
-between one rank and several.
+(MatMulNBits, and DequantizeLinear of blocks). ONNX Runtime runs them as they are written, without its optimizer, which
+changes where results are rounded to integers.
+
+Answers must agree to TOLERANCE of the largest value. But where a float is almost halfway between two integers, the last
+bit of a sum decides which one it is quantized to, and that step goes on through the model; so they may be apart by SHARE
+of what quantization itself has cost. Exit code 1 if an answer is further off, or if one rank and several differ by more.
 """
 import pathlib
 import subprocess
@@ -23,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-TOLERANCE, STEP = 2e-5, 0.02
+TOLERANCE, SHARE = 2e-5, 0.3
 MESHES = [[], ["--mesh", "tp=2", "--preset", "megatron"], ["--mesh", "tp=3", "--preset", "megatron"]]
 
 
@@ -56,22 +58,28 @@ def blocks(path, target, bits, symmetric, form):
 
 
 def ways(path, target, inputs):
-    """Name, tolerance, and what writes the quantized model to `target`."""
+    """Name, and what writes the quantized model to `target`."""
     of, form = quantization.QuantType, quantization.QuantFormat
-    yield "dynamic", TOLERANCE, lambda: quantization.quantize_dynamic(path, target)
-    yield ("dynamic, uint8 by columns", TOLERANCE,
+    yield "dynamic", lambda: quantization.quantize_dynamic(path, target)
+    yield ("dynamic, uint8 by columns",
            lambda: quantization.quantize_dynamic(path, target, weight_type=of.QUInt8, per_channel=True))
-    yield "static", STEP, lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QDQ)
-    yield ("static, by columns", STEP,
+    yield "static", lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QDQ)
+    yield ("static, by columns",
            lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QDQ, per_channel=True,
                                                 activation_type=of.QUInt8))
     for bits in (4, 8):
         for symmetric in (True, False):
-            yield (f"{bits}-bit blocks{'' if symmetric else ' with zero points'}", TOLERANCE,
+            yield (f"{bits}-bit blocks{'' if symmetric else ' with zero points'}",
                    lambda: blocks(path, target, bits, symmetric, form.QOperator))
     for symmetric in (True, False):
-        yield (f"4-bit blocks dequantized{'' if symmetric else ' with zero points'}", TOLERANCE,
+        yield (f"4-bit blocks dequantized{'' if symmetric else ' with zero points'}",
                lambda: blocks(path, target, 4, symmetric, form.QDQ))
+
+
+def options():
+    made = onnxruntime.SessionOptions()
+    made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return made
 
 
 def distance(wanted, got):
@@ -88,10 +96,12 @@ def main(tessera, folders):
             subjects.append((folder.name, folder / "model.onnx", dict(np.load(folder / "inputs_0.npz"))))
         for subject, path, inputs in subjects:
             np.savez(room / "in.npz", **inputs)
-            for way, tolerance, quantize in ways(path, room / "model.onnx", inputs):
+            exact = onnxruntime.InferenceSession(path, options()).run(None, inputs)
+            for way, quantize in ways(path, room / "model.onnx", inputs):
                 quantize()
-                session = onnxruntime.InferenceSession(room / "model.onnx", providers=["CPUExecutionProvider"])
+                session = onnxruntime.InferenceSession(room / "model.onnx", options(), providers=["CPUExecutionProvider"])
                 wanted, first = session.run(None, inputs), None
+                allowed = TOLERANCE if "blocks" in way else max(TOLERANCE, SHARE * distance(exact, wanted))
                 for mesh in MESHES:
                     total += 1
                     said = f"{subject}, {way}, {' '.join(mesh[1:2]) or 'one rank'}"
@@ -105,8 +115,8 @@ def main(tessera, folders):
                     got = [arrays[port.name] for port in session.get_outputs()]
                     first = first or got
                     apart, between = distance(wanted, got), distance(first, got)
-                    if not apart <= tolerance or not between <= tolerance:
-                        print(f"{said}: off by {apart:.1e} from ONNX Runtime, {between:.1e} from one rank")
+                    if not apart <= allowed or not between <= allowed:
+                        print(f"{said}: off by {apart:.1e} from ONNX Runtime, {between:.1e} from one rank; {allowed:.1e} allowed")
                         failed += 1
     print(f"{total} runs of models quantized by ONNX Runtime {onnxruntime.__version__}: {failed} answers differ")
     return 1 if failed else 0
