@@ -2,8 +2,9 @@
 # Checks written programs with other tools: every form of a few models passes onnx.checker's full check; programs of Send
 # and Recv alone run under ONNX's reference evaluator with our answers; programs whose models tools have saved anew are
 # accepted. Holds tests/conformance/opset28.txt equal to what the newest node tests do, compares the operators that
-# ONNX Runtime's optimizers write with its own, and runs models that onnx-ir has annotated for devices. Installs PyPI's
-# onnx, onnx-ir, onnxscript, onnxruntime and numpy into build/onnx-venv; `scripts/conformance.sh packages` only does that.
+# ONNX Runtime's optimizers write with its own, and models that ONNX Runtime quantizes; runs models that onnx-ir has
+# annotated for devices. Installs PyPI's onnx, onnx-ir, onnxscript, onnxruntime and numpy into build/onnx-venv;
+# `scripts/conformance.sh packages` only does that.
 set -eu
 cd "$(dirname "$0")/.."
 venv=build/onnx-venv
@@ -118,3 +119,6 @@ $venv/bin/python tests/conformance/annotated_models.py build/tessera tests/model
 
 echo "Operators of com.microsoft beside ONNX Runtime's:"
 $venv/bin/python tests/conformance/microsoft_cases.py build/tessera
+
+echo "Models that ONNX Runtime has quantized:"
+$venv/bin/python tests/conformance/quantized_models.py build/tessera tests/models/mlp examples/tiny

@@ -14,6 +14,7 @@ const std::vector<Family>& families() {
       {"recurrent", recurrent_cases},
       {"resize", resize_cases},
       {"sampling", sampling_cases},
+      {"quantized", quantized_cases},
       {"random", random_cases},
       {"flow", flow_cases},
   };

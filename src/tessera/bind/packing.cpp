@@ -14,7 +14,13 @@ void Binding::pack_weights() {
     pack.domain = layout.domain;
     pack.attributes = layout.pack_attributes;
     pack.name = "pack " + weight->name;
-    const Tensor& packed = rank_->packed(weight, layout.key, pack, layout.bytes);
+    pack.inputs = {group.root->inputs[1]};
+    std::string key = layout.key;
+    for (const size_t index : layout.beside) {
+      pack.inputs.push_back(group.root->input(index));
+      if (pack.inputs.back()) key += ";" + pack.inputs.back()->name;
+    }
+    const Tensor& packed = rank_->packed(weight, key, pack, layout.bytes);
     Node node = *group.root;
     node.op_type = layout.op_type;
     node.domain = layout.domain;

@@ -36,7 +36,8 @@ class Rank {
   /// This rank's shard of a state that never changes: where kernels read it, and where the host does.
   virtual const Tensor& shard(const Value* state) = 0;
   virtual const Tensor& host_shard(const Value* state) = 0;
-  /// `node`'s packed form of the state that is its operand 1, made by running `pack` (a PackWeight node).
+  /// The packed form of a state, made by running `pack` (a PackWeight node), whose operands are the state and what is
+  /// packed with it.
   virtual const Tensor& packed(const Value* state, const std::string& key, const Node& pack, size_t bytes) = 0;
   /// This rank's shard of a state that changes.
   virtual StateSlot& slot(const Value* state) = 0;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "tessera/base/checked.h"
@@ -102,6 +103,13 @@ std::vector<int64_t> Tensor::to_int64() const {
     default:
       fail("tensor", "a tensor of {} where integers are needed", name_of(dtype));
   }
+}
+
+bool is_quantized_weight(const Tensor& data) {
+  constexpr int64_t kLongestContent = 64;
+  constexpr std::array<DType, 4> kCodes = {DType::uint8, DType::int8, DType::uint4, DType::int4};
+  const bool has_codes = std::find(kCodes.begin(), kCodes.end(), data.dtype) != kCodes.end();
+  return has_codes && data.dims.size() >= 2 && data.count() > kLongestContent;
 }
 
 }  // namespace tessera

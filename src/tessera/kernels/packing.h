@@ -10,7 +10,7 @@
 /// A pass rewrites a MatMul, Gemm or Conv whose operand 1 is a State, on bound extents:
 ///
 ///     auto layout = packed_layout(node, weight);              // nullopt: leave the node as it is
-///     packed = PackWeight(weight)                             // domain "tessera.cpu", layout->pack_attributes; gives
+///     packed = PackWeight(weight, layout->beside…)            // domain "tessera.cpu", layout->pack_attributes; gives
 ///                                                             // uint8[layout->bytes]; in `init`, or in `step` if
 ///                                                             // the State has a next value
 ///     node:    op_type = layout->op_type, domain = "tessera.cpu", operand 1 = packed, and layout->use_attributes
@@ -26,6 +26,7 @@ struct PackedLayout {
   std::string domain = "tessera.cpu";  ///< of this operator and of PackWeight
   std::vector<Attribute> pack_attributes;
   std::vector<Attribute> use_attributes;
+  std::vector<size_t> beside = {};  ///< operands of the node that are packed with the weight
   std::string key;
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
+#include "tessera/mesh/byte_box.h"
 
 namespace tessera {
 
@@ -95,15 +96,31 @@ Box dense(const Box& box) {
 }
 }  // namespace
 
-CopiedBox::CopiedBox(Box of, DType dtype) : box(std::move(of)) {
-  const auto bits = static_cast<size_t>(bits_of(dtype));
+std::optional<CopiedBox> byte_box(const Box& box, DType dtype) {
+  const int bits = bits_of(dtype);
+  CopiedBox copied;
+  copied.box = box;
   if (bits % 8 == 0) {
-    unit = bits / 8;
-    return;
+    copied.unit = static_cast<size_t>(bits) / 8;
+    return copied;
   }
-  check(box.count() == 0 || box.count() == count_of(box.dims), "a tensor of elements of less than a byte is whole");
-  const Dims bytes = {static_cast<int64_t>(bytes_of(dtype, box.count()))};
-  box = {bytes, {0}, bytes};
+  if (box.count() == 0 || box.count() == count_of(box.dims)) {
+    const Dims bytes = {static_cast<int64_t>(bytes_of(dtype, box.count()))};
+    copied.box = {bytes, {0}, bytes};
+    return copied;
+  }
+  for (Dims* numbers : {&copied.box.dims, &copied.box.offsets, &copied.box.extents}) {
+    int64_t& last = numbers->back();
+    if (last * bits % 8 != 0) return std::nullopt;
+    last = last * bits / 8;
+  }
+  return copied;
+}
+
+CopiedBox::CopiedBox(Box of, DType dtype) {
+  auto copied = byte_box(of, dtype);
+  check(copied.has_value(), "a region of elements of less than a byte consists of whole bytes");
+  *this = std::move(*copied);
 }
 
 void copy_from_whole(void* shard, const void* whole, const Box& box, size_t element_bytes) {

@@ -12,7 +12,8 @@ namespace tessera::codec {
 namespace {
 
 ValueKind kind_of(const Tensor& data) {
-  return is_float(data.dtype) && !data.dims.empty() && data.count() > 1 ? ValueKind::state : ValueKind::constant;
+  const bool parameter = is_float(data.dtype) && !data.dims.empty() && data.count() > 1;
+  return parameter || is_quantized_weight(data) ? ValueKind::state : ValueKind::constant;
 }
 
 std::string label_of(const onnx::NodeProto& proto) {

@@ -1,3 +1,5 @@
+#include "tessera/ops/matmul.h"
+
 #include <cmath>
 
 #include "tessera/ops/dims.h"
@@ -34,16 +36,17 @@ MatMulDims matmul_dims(const Node& node) {
   return dims;
 }
 
-void infer_matmul(Node& node) {
-  DType dtype = require_same_dtype(node, {0, 1});
+}  // namespace
+
+Shape matmul_shape(const Node& node) {
   MatMulDims dims = matmul_dims(node);
   Shape shape = dims.batch;
   if (dims.m) shape.push_back(*dims.m);
   if (dims.n) shape.push_back(*dims.n);
-  set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
+  return shape;
 }
 
-Rule matmul_rule(const Node& node) {
+Rule matmul_factors(const Node& node) {
   const Shape &a = node.input(0)->shape(), &b = node.input(1)->shape();
   MatMulDims dims = matmul_dims(node);
   Rule rule = blank_rule(node);
@@ -59,12 +62,23 @@ Rule matmul_rule(const Node& node) {
   append(rule.operands[0], k);
   append(rule.operands[1], k);
   if (dims.n) append(rule.operands[1], n), append(rule.results[0], n);
-  return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
+  return rule;
 }
 
 Expr matmul_flops(const Node& node) {
   MatMulDims dims = matmul_dims(node);
   return 2 * product(dims.batch) * dims.m.value_or(1) * dims.n.value_or(1) * dims.k;
+}
+
+namespace {
+
+void infer_matmul(Node& node) {
+  const DType dtype = require_same_dtype(node, {0, 1});
+  set_result(node, 0, sum_dtype(node, dtype), matmul_shape(node));
+}
+
+Rule matmul_rule(const Node& node) {
+  return matmul_factors(node).partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
 }
 
 // Gemm: alpha·A'·B' + beta·C, with A' [m, k] and B' [k, n].

@@ -42,6 +42,8 @@ class RankModel {
     model_.opset_imports = {{"", rewrite::kCanonicalOpset},
                             {std::string(spmd::kLocalDomain), kDialectVersion},
                             {std::string(spmd::kCommDomain), kDialectVersion}};
+    for (const auto& node : program_.graph->nodes())
+      if (is_of_others(*node)) model_.opset_imports.try_emplace(node->domain, 1);
     graph().name = program_.graph->name.empty() ? "program" : program_.graph->name;
     add_values(shards);
     // Nodes for expressions come before the nodes that use them.
@@ -68,6 +70,9 @@ class RankModel {
     for (const auto& [symbol, value] : hints) renamed[names.rename(symbol)] = value;
     return renamed;
   }
+
+  /// Whether the operator is ONNX's or another engine's.
+  static bool is_of_others(const Node& node) { return !node.domain.starts_with(spmd::kLocalDomain); }
 
   Graph& graph() { return *model_.graph; }
   const Graph& graph() const { return *model_.graph; }
@@ -140,7 +145,7 @@ class RankModel {
       state_extents(node, *added);
       if (!added->inputs.empty() && !added->inputs[0]) added->inputs[0] = absent_operand(node);
     }
-    if (node.domain.empty() || node.domain == flow::kDomain)
+    if (is_of_others(node) || node.domain == flow::kDomain)
       graph().adopt_node(std::move(added));
     else
       lowering_.add(std::move(added));

@@ -1,5 +1,6 @@
 #include "tessera/program_io/weights_file.h"
 
+#include <algorithm>
 #include <array>
 
 #include "tessera/base/error.h"
@@ -7,6 +8,7 @@
 #include "tessera/io/crc32.h"
 #include "tessera/ir/hash.h"
 #include "tessera/ir/on_demand.h"
+#include "tessera/mesh/byte_box.h"
 
 namespace tessera::program_io {
 namespace {
@@ -63,13 +65,14 @@ std::vector<StoredShard> lay_out_shards(const spmd::Program& program, const std:
       shard.dims = data.dims;
       shard.bytes = data.bytes;
     } else {
-      if (bits_of(data.dtype) % 8 != 0)
-        fail("write", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name,
-             bits_of(data.dtype));
       for (const Expr& extent : state->shape())
         shard.dims.push_back(bind_rank(extent, program.mesh, coordinates).evaluate(no_symbols));
-      shard.box = box_of(sharding, program.mesh, coordinates, no_symbols);
-      shard.bytes = bytes_of(data.dtype, shard.box.count());
+      const auto part = byte_box(box_of(sharding, program.mesh, coordinates, no_symbols), data.dtype);
+      if (!part)
+        fail("write", "'{}' has elements of {} bits and cannot be split within a byte; keep it whole", state->name,
+             bits_of(data.dtype));
+      shard.box = part->box;
+      shard.bytes = static_cast<size_t>(part->box.count()) * part->unit;
     }
     shard.offset = (end + kAlignment - 1) / kAlignment * kAlignment;
     end = shard.offset + shard.bytes;
@@ -97,7 +100,7 @@ FileStamp write_shards(const spmd::Program& program, const std::vector<StoredSha
       out.write(whole.data, whole.bytes);
       continue;
     }
-    size_t element = static_cast<size_t>(bits_of(whole.dtype)) / 8;
+    const size_t element = std::max<size_t>(1, static_cast<size_t>(bits_of(whole.dtype)) / 8);
     for_each_piece(shard.box, static_cast<int64_t>(kBufferBytes / element), [&](const Box& piece) {
       size_t bytes = static_cast<size_t>(piece.count()) * element;
       if (piece.contiguous()) {

@@ -66,7 +66,19 @@ WriteOptions settled(WriteOptions options) {
 // Of one graph, in operators that the reader knows.
 spmd::Program readable(const spmd::Program& program, const WriteOptions& options) {
   spmd::Program one = spmd::in_one_graph(program);
-  if (for_others(options)) rewrite::spell_out(*one.graph);
+  if (!for_others(options)) return one;
+  // Names stay where values go, whose addresses new values may take.
+  std::map<std::string, spmd::Placement> placed;
+  for (const auto& [value, placement] : one.placements) placed.emplace(value->name, placement);
+  std::vector<std::string> outputs;
+  for (const spmd::Port& port : one.outputs) outputs.push_back(port.value ? port.value->name : "");
+  rewrite::spell_out(*one.graph);
+  one.placements.clear();
+  for (const auto& value : one.graph->values())
+    if (auto known = placed.find(value->name); known != placed.end())
+      one.placements.emplace(value.get(), known->second);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (one.outputs[i].value) one.outputs[i].value = one.graph->find(outputs[i]);
   return one;
 }
 

@@ -36,6 +36,7 @@ bool has_three_numbers(const Tensor& data) {
 }  // namespace
 
 bool is_weight(const Tensor& data) {
+  if (is_quantized_weight(data)) return true;
   return is_float(data.dtype) && bits_of(data.dtype) % 8 == 0 && data.count() > ops::kMaxContent &&
          (data.dims.size() < 2 || has_three_numbers(data));
 }

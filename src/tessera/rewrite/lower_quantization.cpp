@@ -1,4 +1,5 @@
 #include "tessera/base/error.h"
+#include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
@@ -41,11 +42,24 @@ Value* centered(Lowerer& l, size_t x, size_t zero_point, int64_t axis, DType typ
   return l.b.sub(wide, zero);
 }
 
+// Whether the product is one of matrices whose zero points are numbers or lists, as MatMulInteger's record has it.
+bool is_plain(const Node& node, size_t a, size_t a_zero, size_t b, size_t b_zero) {
+  const auto is_list = [&](size_t zero) { return !node.input(zero) || node.input(zero)->rank() <= 1; };
+  return node.input(a)->rank() >= 2 && node.input(b)->rank() >= 2 && is_list(a_zero) && is_list(b_zero);
+}
+
 Value* integer_product(Lowerer& l, size_t a, size_t a_zero, size_t b, size_t b_zero) {
+  if (is_plain(l.node, a, a_zero, b, b_zero))
+    return l.b.emit("MatMulInteger", {l.in(a), l.in(b), l.in(a_zero), l.in(b_zero)});
   const size_t a_rank = l.in(a)->rank(), b_rank = l.in(b)->rank();
   if (a_rank < 1 || b_rank < 1) fail_node(l.node, "its operands must have dimensions");
   return l.b.emit("MatMul", {centered(l, a, a_zero, a_rank > 1 ? static_cast<int64_t>(a_rank) - 2 : 0, DType::int32),
                              centered(l, b, b_zero, static_cast<int64_t>(b_rank) - 1, DType::int32)});
+}
+
+bool is_unusual_product(const Node& node) {
+  return node.input(0) && node.input(1) && node.input(0)->has_shape() && node.input(1)->has_shape() &&
+         !is_plain(node, 0, 2, 1, 3);
 }
 
 Values matmul_integer(Lowerer& l) {
@@ -99,13 +113,47 @@ Values qlinear_conv(Lowerer& l) {
   return {quantized(l, l.b.mul(l.b.cast(sums, DType::float32), scale), 6, 7)};
 }
 
+constexpr std::string_view kMicrosoft = "com.microsoft";
+constexpr size_t kRowOrder = 4, kBias = 5;  // operands of MatMulNBits
+
+// A bias, and lists of scales and zero points, which older quantizers write.
+bool is_plain_nbits(const Node& node) {
+  const auto is_matrix = [&](size_t index) {
+    return !node.input(index) || !node.input(index)->has_shape() || node.input(index)->rank() == 2;
+  };
+  return !node.input(kRowOrder) && !node.input(kBias) && is_matrix(2) && is_matrix(3);
+}
+bool is_unusual_nbits(const Node& node) {
+  return node.input(1) && node.input(1)->has_shape() && !is_plain_nbits(node);
+}
+
+Values matmul_nbits(Lowerer& l) {
+  if (l.has(kRowOrder)) fail_node(l.node, "its rows are in another order (g_idx), which is not supported");
+  const Expr n = l.in(1)->shape().at(0);
+  const auto matrix = [&](size_t index) {
+    Value* list = l.in(index);
+    if (!list || list->rank() == 2) return list;
+    const auto columns = Expr::exact_divide(ops::elements_of(*list), n);
+    if (!columns)
+      fail_node(l.node, "its operand {} has {} elements for {} columns", index, ops::elements_of(*list).str(), n.str());
+    return l.b.reshape(list, {n, *columns});
+  };
+  Value* y = l.b.emit_all(kMicrosoft, "MatMulNBits", {l.in(0), l.in(1), matrix(2), matrix(3)}, l.node.attributes, 1)[0];
+  return {l.has(kBias) ? l.b.add(y, l.in(kBias)) : y};
+}
+
 }  // namespace
 
 std::vector<Lowering> quantization_lowerings() {
   return {
       {"DynamicQuantizeLinear", 1, dynamic_quantize},
-      {"MatMulInteger", 2, matmul_integer},
+      {.op_type = "MatMulInteger", .operands = 2, .lower = matmul_integer, .applies = is_unusual_product},
       {"ConvInteger", 2, conv_integer},
+      {.op_type = "MatMulNBits",
+       .operands = 3,
+       .lower = matmul_nbits,
+       .applies = is_unusual_nbits,
+       .domain = kMicrosoft},
       {"QLinearMatMul", 8, qlinear_matmul},
       {"QLinearConv", 8, qlinear_conv},
   };

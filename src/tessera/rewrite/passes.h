@@ -49,6 +49,8 @@ void separate_heads(OnnxModel& model);
 void raise_normalization(OnnxModel& model);
 /// Raises decompositions of Gelu (erf and tanh forms) and Swish.
 void raise_activation(OnnxModel& model);
+/// Products of dequantized operands → products of integers, or of blocks that are unpacked inside.
+void raise_quantized(OnnxModel& model);
 /// x·cos + rotate_half(x)·sin → RotaryEmbedding.
 void raise_rotary(OnnxModel& model);
 /// Brings a graph to what other engines know: operators of our own give way to their bodies (OpDef::body), and operands

@@ -21,6 +21,7 @@ const std::vector<Pass>& passes() {
       {"canonicalize_indexing", canonicalize},
       {"merge_indexing", merge_equal},
       {"unify_extents", unify_extents},
+      {"raise_quantized", raise_quantized},
       {"separate_heads", separate_heads},
       {"raise_normalization", raise_normalization},
       {"raise_activation", raise_activation},

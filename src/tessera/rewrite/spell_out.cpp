@@ -42,9 +42,15 @@ void spell_out(Graph& graph) {
       order.push_back(node);
       continue;
     }
-    for (size_t r = 0; r < node->outputs.size(); ++r)
-      if (Value* result = node->outputs[r]) replace(graph, result, results[r]);
+    std::vector<std::string> names(node->outputs.size());
+    for (size_t r = 0; r < names.size(); ++r) {
+      Value* result = node->outputs[r];
+      if (result) names[r] = result->name;
+      if (result) replace(graph, result, results[r]);
+    }
     graph.erase(node);
+    for (size_t r = 0; r < names.size(); ++r)
+      if (!names[r].empty() && !graph.find(names[r])) graph.rename(results[r], names[r]);
   }
   graph.arrange(order);
 }

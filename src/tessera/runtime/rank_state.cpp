@@ -16,7 +16,7 @@
 #include "tessera/ir/hash.h"
 #include "tessera/ir/on_demand.h"
 #include "tessera/ir/pages.h"
-#include "tessera/mesh/box.h"
+#include "tessera/mesh/byte_box.h"
 #include "tessera/mesh/group.h"
 #include "tessera/runtime/init.h"
 
@@ -156,23 +156,23 @@ Tensor RankState::cut(const RankPrograms& programs, const Value* state) const {
   if (!whole.data && whole.bytes > 0) fail("load", "the data of '{}' is not there", state->name);
   const Sharding& sharding = program.placement(state).sharding;
   if (sharding.is_whole()) return whole;
-  if (bits_of(whole.dtype) % 8 != 0)
-    fail("load", "'{}' has elements of {} bits and cannot be split; keep it whole", state->name, bits_of(whole.dtype));
-  const size_t element = bind::element_bytes(whole.dtype);
   const Dims dims = shard_dims(state);
-  const Box box = box_of(sharding, program.mesh, coordinates_, no_symbols);
-  if (box.contiguous()) {
+  const auto part = byte_box(box_of(sharding, program.mesh, coordinates_, no_symbols), whole.dtype);
+  if (!part)
+    fail("load", "'{}' has elements of {} bits and cannot be split within a byte; keep it whole", state->name,
+         bits_of(whole.dtype));
+  if (part->box.contiguous()) {
     Tensor shard = whole;
     shard.dims = dims;
-    shard.bytes = static_cast<size_t>(box.count()) * element;
-    if (shard.bytes) shard.data = whole.data + static_cast<size_t>(box.first()) * element;
+    shard.bytes = static_cast<size_t>(part->box.count()) * part->unit;
+    if (shard.bytes) shard.data = whole.data + static_cast<size_t>(part->box.first()) * part->unit;
     return shard;
   }
   auto held = limit_
                   ? limit_->hold(bytes_of(whole.dtype, count_of(dims)), fmt::format("the shard of '{}'", state->name))
                   : nullptr;
   Tensor shard = Tensor::zeros(whole.dtype, dims);
-  copy_from_whole(shard.mutable_data(), whole.data, box, element);
+  copy_from_whole(shard.mutable_data(), whole.data, part->box, part->unit);
   return device::MemoryLimit::released_with(std::move(shard), std::move(held));
 }
 
@@ -277,7 +277,13 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
     let_go_of_plain();
     return sized;
   }
-  const Tensor plain = shard(programs, state);
+  std::vector<Tensor> plain = {shard(programs, state)};
+  for (size_t i = 1; i < pack.operand_count(); ++i) {
+    const Value* beside = pack.inputs[i];
+    plain.push_back(!beside                               ? Tensor()
+                    : beside->kind == ValueKind::constant ? constant(beside)
+                                                          : shard(programs, beside));
+  }
   auto held = hold(bytes, fmt::format("the packed form of '{}'", state->name));
   const device::HostMemory pages = [](size_t size, const char* what) {
     return std::shared_ptr<std::byte[]>(allocate_pages(size, what));
@@ -287,17 +293,23 @@ const Tensor& RankState::packed(const RankPrograms& programs, const Value* state
   result.data = packed.get();
   const kernels::KernelEntry* entry = device_->kernels().find(pack.op_type, pack.domain);
   check(entry != nullptr, "there is a kernel that packs");
-  kernels::PrepareContext context{
-      pack, {{plain.dtype, plain.dims}}, {{result.dtype, result.dims}}, {nullptr}, threads_};
+  kernels::PrepareContext context{.node = pack,
+                                  .inputs = {},
+                                  .outputs = {{result.dtype, result.dims}},
+                                  .known = std::vector<const void*>(plain.size(), nullptr),
+                                  .threads = threads_};
+  std::vector<const void*> in;
+  for (const Tensor& operand : plain) {
+    context.inputs.push_back({operand.dtype, operand.dims});
+    in.push_back(operand.data);
+  }
   auto kernel = device_->kernels().prepare(*entry, context);
   const size_t scratch_bytes = kernel->scratch_bytes();
   const auto meanwhile = hold(scratch_bytes, fmt::format("the scratch memory in which '{}' is packed", state->name));
   const device::Memory scratch = device_->allocate(scratch_bytes, "scratch memory", pages);
-  const void* in = plain.data;
   void* out = packed.get();
   queue(bind::QueueKind::compute)
-      .run([&](const kernels::KernelArgs& args) { kernel->run(args); },
-           {std::span(&in, 1), std::span(&out, 1), scratch.get()});
+      .run([&](const kernels::KernelArgs& args) { kernel->run(args); }, {in, std::span(&out, 1), scratch.get()});
   finish();
   result = device::MemoryLimit::released_with(std::move(result), std::move(held));
   const Tensor& kept = packed_.emplace(std::pair{part, key}, std::move(result)).first->second;

@@ -66,7 +66,8 @@ class RankState {
   /// Gives the slot a spare.
   void need_spare(StateSlot& slot);
   RankStates& states() { return states_; }
-  /// `node`'s packed form of the state that is its operand 1, made once by running `pack` (a PackWeight node).
+  /// The packed form of a state, made once by running `pack` (a PackWeight node), whose operands are the state and what
+  /// is packed with it.
   const Tensor& packed(const RankPrograms& programs, const Value* state, const std::string& key, const Node& pack,
                        size_t bytes);
   /// Drops what it keeps of these programs' states only. Nothing that was made for them may be used any more.

@@ -9,13 +9,13 @@
 namespace tessera::kernels {
 namespace {
 
-struct Row {
+struct FollowerRow {
   std::string_view op_type;
   dnnl::algorithm algorithm;
   bool keeps_zero;
 };
 
-constexpr std::array<Row, 8> kFollowers = {{
+constexpr std::array<FollowerRow, 8> kFollowers = {{
     {"Relu", dnnl::algorithm::eltwise_relu, true},
     {"LeakyRelu", dnnl::algorithm::eltwise_relu, true},
     {"Gelu", dnnl::algorithm::eltwise_gelu_erf, true},
@@ -26,10 +26,10 @@ constexpr std::array<Row, 8> kFollowers = {{
     {"Mul", dnnl::algorithm::binary_mul, true},
 }};
 
-const Row* row_of(const Node& node) {
+const FollowerRow* follower_row(const Node& node) {
   if (!node.domain.empty() || node.outputs.size() != 1) return nullptr;
-  auto row =
-      std::find_if(kFollowers.begin(), kFollowers.end(), [&](const Row& r) { return r.op_type == node.op_type; });
+  auto row = std::find_if(kFollowers.begin(), kFollowers.end(),
+                          [&](const FollowerRow& r) { return r.op_type == node.op_type; });
   return row == kFollowers.end() ? nullptr : &*row;
 }
 
@@ -94,7 +94,7 @@ class InTurn : public Kernel {
 }  // namespace
 
 bool can_follow(const Node& node) {
-  return row_of(node) != nullptr;
+  return follower_row(node) != nullptr;
 }
 
 bool takes_operand(const Node& follower) {
@@ -102,7 +102,7 @@ bool takes_operand(const Node& follower) {
 }
 
 bool keeps_zero(const Node& follower) {
-  const Row* row = row_of(follower);
+  const FollowerRow* row = follower_row(follower);
   return row && row->keeps_zero;
 }
 
@@ -111,7 +111,7 @@ std::vector<onednn::PostOp> post_ops(const std::vector<Follower>& followers,
   std::vector<onednn::PostOp> ops;
   for (const Follower& follower : followers) {
     const Node& node = *follower.node;
-    onednn::PostOp op{row_of(node)->algorithm};
+    onednn::PostOp op{follower_row(node)->algorithm};
     if (node.op_type == "LeakyRelu") op.alpha = node.get_float("alpha", 0.01f);
     if (node.op_type == "Swish") op.alpha = node.get_float("alpha", 1);
     if (node.op_type == "Gelu" && node.get_string("approximate", "none") == "tanh")

@@ -1,8 +1,10 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/block_form.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
+#include "tessera/kernels/cpu/integer_product.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/cpu/weight_layout.h"
@@ -15,7 +17,27 @@ namespace {
 std::vector<std::string_view> layout_attributes(std::string_view op_type) {
   if (op_type == "MatMul" || op_type == "Gemm") return {"transB"};
   if (op_type == "Conv") return {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"};
+  if (op_type == "MatMulNBits") return {"bits", "block_size"};
+  if (op_type == "MatMulBlocks") return {"block_size"};
   return {};
+}
+
+/// The packed form of a matrix of integers; nullopt for other weights.
+std::optional<IntegerWeight> integer_weight(std::string_view op_type, const TensorDesc& weight) {
+  if (op_type != "MatMulInteger" || weight.rank() != 2) return std::nullopt;
+  return IntegerWeight{weight.dims[0], weight.dims[1]};
+}
+
+/// How a node's operand 1 lies in blocks, if its scales and zero points are known, too, and can be packed with it.
+std::optional<BlockForm> fixed_blocks(const Node& node, const TensorDesc& weight) {
+  const Value *scales = node.input(2), *zeros = node.input(3);
+  if (!scales || !scales->is_fixed() || (zeros && !zeros->is_fixed())) return std::nullopt;
+  return block_form(node, node.op_type, weight, scales->dtype(), zeros ? zeros->dtype() : DType::undefined);
+}
+
+std::unique_ptr<Kernel> prepare_pack_integers(const IntegerWeight& weight, DType dtype, int threads) {
+  return make_kernel(
+      [=](const KernelArgs& args) { pack_integers(weight, dtype, args.inputs[0], args.out<std::byte>(), threads); });
 }
 
 std::string key_of(const Attribute& attribute) {
@@ -33,13 +55,22 @@ bool is_weight(const Value* value) {
 }
 
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight) {
+  PackedLayout packed;
   // In our domain: the operators that sum in float32, without the convolutions whose groups are an operand.
   const bool ours = node.domain == "tessera" && !node.input(3);
-  if (!node.domain.empty() && !ours) return std::nullopt;
-  const auto layout = weight_layout(node, node.op_type, weight);
-  if (!layout) return std::nullopt;
-  PackedLayout packed;
-  packed.bytes = layout->bytes();
+  if (const auto integers = integer_weight(node.op_type, weight)) {
+    packed.bytes = static_cast<size_t>(integers->bytes());
+  } else if (const auto blocks = fixed_blocks(node, weight)) {
+    packed.bytes = static_cast<size_t>(blocks->weight.bytes());
+    packed.beside = {2, 3};
+  } else if (node.domain.empty() || ours) {
+    const auto layout = weight_layout(node, node.op_type, weight);
+    if (!layout) return std::nullopt;
+    packed.bytes = layout->bytes();
+  } else {
+    return std::nullopt;
+  }
+  if (packed.bytes == 0) return std::nullopt;
   packed.op_type = "Packed" + node.op_type;
   packed.use_attributes = {{"weight_dtype", std::string(name_of(weight.dtype)), {}}, {"weight_dims", weight.dims, {}}};
   packed.pack_attributes = {{"packs", node.op_type, {}}};
@@ -51,10 +82,18 @@ std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& we
 
 std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context) {
   const TensorDesc& weight = context.inputs.at(0);
-  const auto layout = weight_layout(context.node, context.node.get_string("packs", ""), weight);
+  const std::string packs = context.node.get_string("packs", "");
+  if (const auto integers = integer_weight(packs, weight))
+    return prepare_pack_integers(*integers, weight.dtype, context.threads);
+  const auto type_of = [&](size_t index) {
+    return context.has_input(index) ? context.inputs[index].dtype : DType::undefined;
+  };
+  if (const auto blocks = block_form(context.node, packs, weight, type_of(1), type_of(2)))
+    return prepare_pack_blocks(context, *blocks);
+  const auto layout = weight_layout(context.node, packs, weight);
   if (!layout || layout->bytes() != context.outputs.at(0).bytes())
     fail("kernel", "{}: this machine does not pack a {} weight for {} into {} bytes; rewrite the program for it",
-         context.node.label(), name_of(weight.dtype), context.node.get_string("packs", "an unnamed operator"),
+         context.node.label(), name_of(weight.dtype), packs.empty() ? "an unnamed operator" : packs,
          context.outputs.at(0).bytes());
   ScratchPlan plan;
   const bool widened = layout->stored != weight.dtype;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/base/multiversion.h"
 #include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/narrow.h"
 #include "tessera/kernels/cpu/parallel.h"
@@ -103,8 +104,81 @@ void require_scale(const PrepareContext& context) {
          context.inputs[1].count());
 }
 
+// Rows of float32 and 8-bit integers with one scale; the same numbers as by the general way.
+template <typename To>
+[[gnu::always_inline]] inline void quantize_bytes(const float* x, float scale, int zero, To* out, int64_t n) {
+  constexpr float kRounds = 12582912;  // 1.5·2²³: what is added to it is rounded to an integer, half to even
+  const auto least = static_cast<float>(std::numeric_limits<To>::min() - zero);
+  const auto most = static_cast<float>(std::numeric_limits<To>::max() - zero);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float ratio = x[i] / scale;
+    const float low = ratio > least ? ratio : least, cut = low < most ? low : most;
+    const int code = static_cast<int>((cut + kRounds) - kRounds) + zero;
+    out[i] = static_cast<To>(ratio == ratio ? code : 0);
+  }
+}
+TESSERA_MULTIVERSION void quantize_row(const float* x, float scale, int zero, uint8_t* out, int64_t n) {
+  quantize_bytes(x, scale, zero, out, n);
+}
+TESSERA_MULTIVERSION void quantize_signed_row(const float* x, float scale, int zero, int8_t* out, int64_t n) {
+  quantize_bytes(x, scale, zero, out, n);
+}
+TESSERA_MULTIVERSION void dequantize_row(const uint8_t* x, float scale, int zero, float* out, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] - zero) * scale;
+}
+TESSERA_MULTIVERSION void dequantize_signed_row(const int8_t* x, float scale, int zero, float* out, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] - zero) * scale;
+}
+
+bool is_bytes(DType dtype) {
+  return dtype == DType::uint8 || dtype == DType::int8;
+}
+
+/// Whether float32 and bytes with one float32 scale meet: `wide` is the type of the floats, `bytes` that of the bytes.
+bool is_common(const PrepareContext& context, DType wide, DType bytes) {
+  return wide == DType::float32 && is_bytes(bytes) && context.inputs[1].dtype == DType::float32 &&
+         context.inputs[1].count() == 1;
+}
+
+/// Calls row(begin, end, scale, zero point) on ranges of the elements.
+template <typename Row>
+std::unique_ptr<Kernel> with_one_scale(const PrepareContext& context, DType bytes, Row row) {
+  return make_kernel([=, count = context.outputs[0].count(), has_zero = context.has_input(2),
+                      threads = context.threads](const KernelArgs& args) {
+    const float scale = *args.in<float>(1);
+    const int zero = !has_zero ? 0 : bytes == DType::uint8 ? *args.in<uint8_t>(2) : *args.in<int8_t>(2);
+    for_ranges(count, count, threads, [&](int64_t begin, int64_t end) { row(args, begin, end, scale, zero); });
+  });
+}
+
+std::unique_ptr<Kernel> dequantize_bytes(const PrepareContext& context) {
+  const DType from = context.inputs[0].dtype;
+  return with_one_scale(context, from, [=](const KernelArgs& args, int64_t begin, int64_t end, float scale, int zero) {
+    float* out = args.out<float>() + begin;
+    if (from == DType::uint8)
+      dequantize_row(args.in<uint8_t>(0) + begin, scale, zero, out, end - begin);
+    else
+      dequantize_signed_row(args.in<int8_t>(0) + begin, scale, zero, out, end - begin);
+  });
+}
+
+std::unique_ptr<Kernel> quantize_to_bytes(const PrepareContext& context) {
+  const DType to = context.outputs[0].dtype;
+  return with_one_scale(context, to, [=](const KernelArgs& args, int64_t begin, int64_t end, float scale, int zero) {
+    const float* x = args.in<float>(0) + begin;
+    if (to == DType::uint8)
+      quantize_row(x, scale, zero, args.out<uint8_t>() + begin, end - begin);
+    else
+      quantize_signed_row(x, scale, zero, args.out<int8_t>() + begin, end - begin);
+  });
+}
+
 std::unique_ptr<Kernel> prepare_dequantize(const PrepareContext& context) {
   require_scale(context);
+  if (is_common(context, context.outputs[0].dtype, context.inputs[0].dtype)) return dequantize_bytes(context);
   const ScalePlaces places(context);
   const Numbers scales(context.inputs[1]);
   const bool has_zero = context.has_input(2);
@@ -147,6 +221,10 @@ double divided(double x, double scale, DType type) {
 
 std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
   require_scale(context);
+  const DType precision = static_cast<DType>(context.node.get_int("precision", 0));
+  if (is_common(context, context.inputs[0].dtype, context.outputs[0].dtype) &&
+      (precision == DType::undefined || precision == DType::float32))
+    return quantize_to_bytes(context);
   const ScalePlaces places(context);
   const Numbers scales(context.inputs[1]);
   const bool has_zero = context.has_input(2);

@@ -1,0 +1,206 @@
+#include "tessera/kernels/cpu/integer_product.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/integer_strip.h"
+#include "tessera/kernels/cpu/onednn.h"
+#include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/scratch.h"
+
+// The products themselves are of a as uint8 (int8 plus 128) by b as int8 (uint8 less 128), which is what instructions
+// multiply. Zero points come in afterwards:
+//
+//     Σ (a - x)(b - y) = Σ a·b - x·Σ b - y·(Σ a - k·x)
+//
+// with the sums of b's columns from the packed form, and those of a's rows only if a y is not zero. All sums wrap
+// around, so that these differences do, too.
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kIntegerStrip = 64;
+
+/// A zero point as the shifted operands have it.
+uint32_t shifted(DType dtype, const void* data, int64_t i, DType to) {
+  const int value = data == nullptr         ? 0
+                    : dtype == DType::uint8 ? static_cast<const uint8_t*>(data)[i]
+                                            : static_cast<const int8_t*>(data)[i];
+  const int shift = dtype == to ? 0 : to == DType::uint8 ? 128 : -128;
+  return static_cast<uint32_t>(value + shift);
+}
+
+/// c = sums - zero · column_sums - row_sum · column_zeros, the last only where there are some; c may be `sums`.
+TESSERA_MULTIVERSION void correct_row(const int32_t* sums, uint32_t zero, const uint32_t* column_sums, uint32_t row_sum,
+                                      const uint32_t* column_zeros, int32_t* c, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) - zero * column_sums[j]);
+  if (!column_zeros) return;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(c[j]) - column_zeros[j] * row_sum);
+}
+
+TESSERA_MULTIVERSION uint32_t sum_of_row(const uint8_t* row, int64_t n) {
+  uint32_t sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t l = 0; l < n; ++l) sum += row[l];
+  return sum;
+}
+
+TESSERA_MULTIVERSION void flip_row(const uint8_t* from, uint8_t flip, uint8_t* to, int64_t n) {
+#pragma omp simd
+  for (int64_t l = 0; l < n; ++l) to[l] = from[l] ^ flip;
+}
+
+/// Large products by oneDNN, where it has instructions for dot products of bytes; elsewhere its sums would saturate.
+std::unique_ptr<onednn::Primitive> library_product(int64_t m, int64_t a_stride, const IntegerWeight& weight,
+                                                   int threads) {
+  if (m <= most_integer_rows || weight.n == 0 || weight.k == 0) return nullptr;
+  onednn::TeamScope team(threads);
+  const onednn::Md a = onednn::strided(DType::uint8, {m, weight.k}, {a_stride, 1});
+  const onednn::Md b({weight.k, weight.n}, onednn::type_of(DType::int8), dnnl::memory::format_tag::BA16a64b4a);
+  const onednn::Md c = onednn::dense(DType::int32, {m, weight.n});
+  const auto desc = onednn::matmul(a, b, {}, c);
+  if (!desc) return nullptr;
+  const std::string_view name = desc->impl_info_str();
+  if (name.find("vnni") == std::string_view::npos && name.find("amx") == std::string_view::npos) return nullptr;
+  return std::make_unique<onednn::Primitive>(
+      dnnl::matmul(*desc), desc->scratchpad_desc(),
+      std::vector<onednn::Primitive::Argument>{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}}, threads);
+}
+
+class StripProduct : public IntegerProduct {
+ public:
+  StripProduct(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type, int threads)
+      : m_(m), weight_(weight), a_type_(a_type), b_type_(b_type), threads_(threads), strip_(integer_strip()) {
+    const int64_t k = weight.k, groups = (k + 3) / 4 * 4;
+    copies_ = a_type != DType::uint8 || k != groups;
+    a_stride_ = copies_ ? groups : k;
+    copy_at_ = plan_.add(copies_ ? static_cast<size_t>(m * groups) : 0);
+    sums_at_ = plan_.add(static_cast<size_t>(m + weight.n) * sizeof(uint32_t));
+    library_ = library_product(m, a_stride_, weight, threads);
+    library_at_ = plan_.add(library_ ? library_->scratch_bytes() : 0);
+  }
+
+  size_t scratch_bytes() const override { return plan_.bytes(); }
+
+  void run(const void* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, int32_t* c,
+           void* scratch) override {
+    if (m_ == 0 || weight_.n == 0) return;
+    if (weight_.k == 0) {
+      std::fill_n(c, m_ * weight_.n, 0);
+      return;
+    }
+    const auto* rows = static_cast<const uint8_t*>(a);
+    if (copies_) rows = copied(rows, scratch_at<uint8_t>(scratch, copy_at_));
+    const Corrections corrections(*this, rows, a_zero, packed, b_zero, scratch_at<uint32_t>(scratch, sums_at_));
+    if (library_) {
+      library_->run(std::array<const void*, 3>{rows, packed, c}, scratch_at(scratch, library_at_));
+      for_ranges(m_, m_ * weight_.n, threads_, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) corrections.add(i, 0, weight_.n, c + i * weight_.n, c + i * weight_.n);
+      });
+      return;
+    }
+    const auto* strips = reinterpret_cast<const int8_t*>(packed);
+#pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
+    for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
+      const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
+      for (int64_t row = 0; row < m_; row += most_integer_rows) {
+        alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
+        const int64_t count = std::min(most_integer_rows, m_ - row);
+        strip_(count, rows + row * a_stride_, a_stride_, strips + first * weight_.depth(), weight_.k, sums);
+        for (int64_t i = 0; i < count; ++i)
+          corrections.add(row + i, first, columns, sums + i * kIntegerStrip, c + (row + i) * weight_.n + first);
+      }
+    }
+  }
+
+ private:
+  /// What zero points change about the sums.
+  struct Corrections {
+    const StripProduct& product;
+    ZeroPoints a_zero;
+    const uint32_t* column_sums;
+    const uint32_t* column_zeros = nullptr;  ///< null: all are zero
+    const uint32_t* row_sums = nullptr;      ///< less k times the row's zero point; only beside column_zeros
+
+    Corrections(const StripProduct& of, const uint8_t* rows, ZeroPoints a, const std::byte* packed, ZeroPoints b,
+                uint32_t* sums)
+        : product(of), a_zero(a), column_sums(reinterpret_cast<const uint32_t*>(packed + of.weight_.packed_bytes())) {
+      const auto zero_of = [&](int64_t j) { return shifted(of.b_type_, b.data, j, DType::int8); };
+      bool any = false;
+      for (int64_t j = 0; j < b.count; ++j) any = any || zero_of(j) != 0;
+      if (!any) return;
+      for (int64_t i = 0; i < of.m_; ++i)
+        sums[i] = sum_of_row(rows + i * of.a_stride_, of.weight_.k) - static_cast<uint32_t>(of.weight_.k) * row_zero(i);
+      uint32_t* zeros = sums + of.m_;
+      for (int64_t j = 0; j < of.weight_.n; ++j) zeros[j] = zero_of(b.count == 1 ? 0 : j);
+      row_sums = sums;
+      column_zeros = zeros;
+    }
+
+    uint32_t row_zero(int64_t i) const { return shifted(product.a_type_, a_zero.data, i % a_zero.count, DType::uint8); }
+
+    /// Row `i`, columns first … first + columns - 1.
+    void add(int64_t i, int64_t first, int64_t columns, const int32_t* sums, int32_t* c) const {
+      correct_row(sums, row_zero(i), column_sums + first, row_sums ? row_sums[i] : 0,
+                  column_zeros ? column_zeros + first : nullptr, c, columns);
+    }
+  };
+
+  const uint8_t* copied(const uint8_t* a, uint8_t* copy) const {
+    const uint8_t flip = a_type_ == DType::uint8 ? 0 : 0x80;
+    for_ranges(m_, m_ * weight_.k, threads_, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        flip_row(a + i * weight_.k, flip, copy + i * a_stride_, weight_.k);
+        std::fill(copy + i * a_stride_ + weight_.k, copy + (i + 1) * a_stride_, uint8_t{0});
+      }
+    });
+    return copy;
+  }
+
+  int64_t m_;
+  IntegerWeight weight_;
+  DType a_type_, b_type_;
+  int threads_;
+  IntegerStrip strip_;
+  bool copies_ = false;
+  int64_t a_stride_ = 0;
+  std::unique_ptr<onednn::Primitive> library_;
+  ScratchPlan plan_;
+  size_t copy_at_ = 0, sums_at_ = 0, library_at_ = 0;
+};
+
+}  // namespace
+
+void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std::byte* packed, int threads) {
+  const uint8_t flip = dtype == DType::uint8 ? 0x80 : 0;
+  const auto* elements = static_cast<const uint8_t*>(b);
+  auto* sums = reinterpret_cast<int32_t*>(packed + weight.packed_bytes());
+  const int64_t depth = weight.depth();
+#pragma omp parallel for num_threads(team_for(weight.packed_bytes(), threads)) schedule(static)
+  for (int64_t strip = 0; strip < weight.strips(); ++strip) {
+    const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight.n - first);
+    auto* out = reinterpret_cast<int8_t*>(packed) + first * depth;
+    std::memset(out, 0, static_cast<size_t>(depth * kIntegerStrip));
+    std::fill_n(sums + first, kIntegerStrip, 0);
+    for (int64_t l = 0; l < weight.k; ++l) {
+      const uint8_t* row = elements + l * weight.n + first;
+      int8_t* to = out + l / 4 * 4 * kIntegerStrip + l % 4;
+      for (int64_t j = 0; j < columns; ++j) {
+        const auto element = static_cast<int8_t>(row[j] ^ flip);
+        to[j * 4] = element;
+        sums[first + j] += element;
+      }
+    }
+  }
+}
+
+std::unique_ptr<IntegerProduct> make_integer_product(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type,
+                                                     int threads) {
+  return std::make_unique<StripProduct>(m, a_type, weight, b_type, threads);
+}
+
+}  // namespace tessera::kernels

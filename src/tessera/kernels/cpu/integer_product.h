@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "tessera/kernels/kernel.h"
+
+/// Products of 8-bit integers, summed in int32 without rounding or saturation: c = (a - zero point) · (b - zero point).
+namespace tessera::kernels {
+
+/// How a matrix b [k, n] of uint8 or int8 is packed: as int8 (uint8 less 128) in strips of 64 columns, with the sums of
+/// its columns behind it. The form is the same on every machine.
+struct IntegerWeight {
+  int64_t k = 0, n = 0;
+
+  int64_t depth() const { return (k + 63) / 64 * 64; }              ///< rows of a strip, padding included
+  int64_t strips() const { return (n + 63) / 64; }                  ///< of 64 columns
+  int64_t packed_bytes() const { return strips() * 64 * depth(); }  ///< without the sums
+  int64_t bytes() const { return packed_bytes() + strips() * 64 * 4; }
+};
+
+/// Packs a row-major b.
+void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std::byte* packed, int threads);
+
+/// The zero points of an operand: one number, or one for each row of a (each column of b); null: zero.
+struct ZeroPoints {
+  const void* data = nullptr;
+  int64_t count = 1;
+};
+
+class IntegerProduct {
+ public:
+  virtual ~IntegerProduct() = default;
+  virtual size_t scratch_bytes() const = 0;
+  /// `a` is row-major [m, k]; there are as many zero points of `a` as divide m, and they repeat.
+  virtual void run(const void* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, int32_t* c,
+                   void* scratch) = 0;
+};
+
+/// a [m, k] of type `a_type` by a packed weight whose elements were of type `b_type`.
+std::unique_ptr<IntegerProduct> make_integer_product(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type,
+                                                     int threads);
+
+}  // namespace tessera::kernels

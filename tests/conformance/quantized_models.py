@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Quantizes models with ONNX Runtime's own tools, and compares Tessera's answers with ONNX Runtime's, on one rank and on
+two and three.
+
+    quantized_models.py TESSERA FOLDER...
+
+Each FOLDER holds model.onnx and inputs_0.npz. Ways to quantize: dynamic (int8 and uint8 weights, one scale or one per
+column), static with QuantizeLinear and DequantizeLinear around operators, and weights of 4 and 8 bits in blocks
+(MatMulNBits, and DequantizeLinear of blocks). ONNX Runtime runs them as they are written, without its optimizer, which
+changes where results are rounded to integers.
+
+Answers must agree to TOLERANCE of the largest value. But where a float is almost halfway between two integers, the last
+bit of a sum decides which one it is quantized to, and that step goes on through the model; so they may be apart by SHARE
+of what quantization itself has cost. Exit code 1 if an answer is further off, or if one rank and several differ by more.
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+TOLERANCE, SHARE = 2e-5, 0.3
+MESHES = [[], ["--mesh", "tp=2", "--preset", "megatron"], ["--mesh", "tp=3", "--preset", "megatron"]]
+
+
+def two_layers(path):
+    """Products of whole blocks, which both dimensions of a mesh can split."""
+    random = np.random.default_rng(1)
+    shapes = {"w1": (96, 192), "b1": (192,), "w2": (192, 64), "b2": (64,)}
+    weights = [numpy_helper.from_array((random.standard_normal(shape) / 8).astype(np.float32), name) for name, shape in shapes.items()]
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["m1"]), helper.make_node("Add", ["m1", "b1"], ["a1"]),
+             helper.make_node("Relu", ["a1"], ["r1"]), helper.make_node("MatMul", ["r1", "w2"], ["m2"]),
+             helper.make_node("Add", ["m2", "b2"], ["y"])]
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 96])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 64])]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "layers", *ports, weights), ir_version=10,
+                                opset_imports=[helper.make_opsetid("", 21)]), path)
+    return {"x": random.standard_normal((7, 96)).astype(np.float32)}
+
+
+class Samples(quantization.CalibrationDataReader):
+    def __init__(self, inputs):
+        self.left = iter([inputs])
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+def blocks(path, target, bits, symmetric, form):
+    quantizer = MatMulNBitsQuantizer(str(path), bits=bits, block_size=32, is_symmetric=symmetric, quant_format=form)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target))
+
+
+def ways(path, target, inputs):
+    """Name, and what writes the quantized model to `target`."""
+    of, form = quantization.QuantType, quantization.QuantFormat
+    yield "dynamic", lambda: quantization.quantize_dynamic(path, target)
+    yield ("dynamic, uint8 by columns",
+           lambda: quantization.quantize_dynamic(path, target, weight_type=of.QUInt8, per_channel=True))
+    yield "static", lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QDQ)
+    yield ("static, by columns",
+           lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QDQ, per_channel=True,
+                                                activation_type=of.QUInt8))
+    for bits in (4, 8):
+        for symmetric in (True, False):
+            yield (f"{bits}-bit blocks{'' if symmetric else ' with zero points'}",
+                   lambda: blocks(path, target, bits, symmetric, form.QOperator))
+    for symmetric in (True, False):
+        yield (f"4-bit blocks dequantized{'' if symmetric else ' with zero points'}",
+               lambda: blocks(path, target, 4, symmetric, form.QDQ))
+
+
+def options():
+    made = onnxruntime.SessionOptions()
+    made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return made
+
+
+def distance(wanted, got):
+    apart = [np.abs(w.astype(np.float64) - g).max(initial=0) / max(1e-30, np.abs(w).max(initial=0)) for w, g in zip(wanted, got)]
+    return max(apart)
+
+
+def main(tessera, folders):
+    failed = total = 0
+    with tempfile.TemporaryDirectory() as room:
+        room = pathlib.Path(room)
+        subjects = [("two layers", room / "layers.onnx", two_layers(room / "layers.onnx"))]
+        for folder in map(pathlib.Path, folders):
+            subjects.append((folder.name, folder / "model.onnx", dict(np.load(folder / "inputs_0.npz"))))
+        for subject, path, inputs in subjects:
+            np.savez(room / "in.npz", **inputs)
+            exact = onnxruntime.InferenceSession(path, options()).run(None, inputs)
+            for way, quantize in ways(path, room / "model.onnx", inputs):
+                quantize()
+                session = onnxruntime.InferenceSession(room / "model.onnx", options(), providers=["CPUExecutionProvider"])
+                wanted, first = session.run(None, inputs), None
+                allowed = TOLERANCE if "blocks" in way else max(TOLERANCE, SHARE * distance(exact, wanted))
+                for mesh in MESHES:
+                    total += 1
+                    said = f"{subject}, {way}, {' '.join(mesh[1:2]) or 'one rank'}"
+                    run = subprocess.run([tessera, "run", room / "model.onnx", "--inputs", room / "in.npz", "--quiet",
+                                          "--outputs", room / "out.npz", *mesh], capture_output=True, text=True)
+                    if run.returncode:
+                        print(f"{said}: {run.stderr.strip()}")
+                        failed += 1
+                        continue
+                    arrays = np.load(room / "out.npz")
+                    got = [arrays[port.name] for port in session.get_outputs()]
+                    first = first or got
+                    apart, between = distance(wanted, got), distance(first, got)
+                    if not apart <= allowed or not between <= allowed:
+                        print(f"{said}: off by {apart:.1e} from ONNX Runtime, {between:.1e} from one rank; {allowed:.1e} allowed")
+                        failed += 1
+    print(f"{total} runs of models quantized by ONNX Runtime {onnxruntime.__version__}: {failed} answers differ")
+    return 1 if failed else 0
+
+
+sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,263 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "kernels/run_kernel.h"
+#include "tessera/base/error.h"
+#include "tessera/kernels/cpu/integer_product.h"
+#include "tessera/kernels/cpu/integer_strip.h"
+#include "tessera/kernels/packing.h"
+
+namespace tessera::kernels {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr unsigned kBytesSeed = 11;
+
+Tensor random_bytes(DType dtype, const Dims& dims, unsigned seed) {
+  Tensor tensor = Tensor::zeros(dtype, dims);
+  std::mt19937 random(seed);
+  for (size_t i = 0; i < tensor.bytes; ++i) tensor.mutable_data()[i] = static_cast<std::byte>(random());
+  return tensor;
+}
+
+int byte_element(const Tensor& tensor, int64_t i) {
+  return tensor.dtype == DType::uint8 ? tensor.as<uint8_t>()[i] : tensor.as<int8_t>()[i];
+}
+
+/// Σ (a - x)(b - y) of matrices.
+std::vector<int32_t> exact_product(const Tensor& a, const Tensor& b, const Tensor& x, const Tensor& y) {
+  const int64_t m = a.dims[0], k = a.dims[1], n = b.dims[1];
+  std::vector<int32_t> c;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      int64_t sum = 0;
+      for (int64_t l = 0; l < k; ++l)
+        sum += (byte_element(a, i * k + l) - byte_element(x, x.count() == 1 ? 0 : i)) *
+               (byte_element(b, l * n + j) - byte_element(y, y.count() == 1 ? 0 : j));
+      c.push_back(static_cast<int32_t>(sum));
+    }
+  return c;
+}
+
+/// The node's operand 1, and what goes with it, packed as the pass does it; then the packed form's result.
+Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
+                          DType dtype, Dims dims, const Attributes& attributes = {}, int threads = 1) {
+  Graph graph;
+  Node node;
+  node.op_type = op_type;
+  node.domain = domain;
+  for (const auto& [name, value] : attributes) node.set(name, value);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    node.inputs.push_back(inputs[i].dtype == DType::undefined ? nullptr
+                                                              : graph.add_state("s" + std::to_string(i), inputs[i]));
+  const auto layout = packed_layout(node, {inputs[1].dtype, inputs[1].dims});
+  EXPECT_TRUE(layout.has_value());
+  if (!layout) return {};
+  RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu", .threads = threads};
+  for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
+  for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
+  std::vector<Tensor> packs = {inputs[1]};
+  for (const size_t index : layout->beside) packs.push_back(index < inputs.size() ? inputs[index] : Tensor());
+  inputs[1] = run_kernel_one("PackWeight", packs, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
+  return run_kernel_one(layout->op_type, inputs, dtype, std::move(dims), use);
+}
+
+TEST(MatMulInteger, SumsEveryPairOfTypesExactly) {
+  for (const DType left : {DType::uint8, DType::int8})
+    for (const DType right : {DType::uint8, DType::int8})
+      for (const auto& [m, k, n] :
+           {std::array<int64_t, 3>{1, 64, 64}, {3, 7, 5}, {4, 130, 65}, {5, 33, 70}, {40, 300, 130}})
+        for (const bool lists : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} by {}, {} {} {}, lists {}", name_of(left), name_of(right), m, k, n, lists));
+          const std::vector<Tensor> inputs = {random_bytes(left, {m, k}, kBytesSeed),
+                                              random_bytes(right, {k, n}, kBytesSeed + 1),
+                                              random_bytes(left, lists ? Dims{m} : Dims{}, kBytesSeed + 2),
+                                              random_bytes(right, lists ? Dims{n} : Dims{1}, kBytesSeed + 3)};
+          const auto expected = exact_product(inputs[0], inputs[1], inputs[2], inputs[3]);
+          for (const int threads : {1, 2})
+            EXPECT_EQ(
+                values_of<int32_t>(run_kernel_one("MatMulInteger", inputs, DType::int32, {m, n}, {.threads = threads})),
+                expected);
+          EXPECT_EQ(values_of<int32_t>(run_packed_product("MatMulInteger", "", inputs, DType::int32, {m, n})),
+                    expected);
+        }
+}
+
+// Pairs of products of the largest numbers do not fit in 16 bits.
+TEST(MatMulInteger, DoesNotSaturate) {
+  constexpr int64_t k = 4096, n = 64;
+  const Tensor b = Tensor::of<int8_t>(DType::int8, {k, n}, std::vector<int8_t>(k * n, -128));
+  for (const int64_t m : {1, 8}) {
+    const Tensor a = Tensor::of<uint8_t>(DType::uint8, {m, k}, std::vector<uint8_t>(m * k, 255));
+    EXPECT_THAT(values_of<int32_t>(run_kernel_one("MatMulInteger", {a, b}, DType::int32, {m, n})),
+                testing::Each(-128 * 255 * k));
+  }
+}
+
+TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
+  constexpr int64_t k = 52;
+  const IntegerWeight weight{k, 64};
+  const Tensor a = random_bytes(DType::uint8, {4, k}, kBytesSeed),
+               b = random_bytes(DType::int8, {k, 64}, kBytesSeed + 1);
+  std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
+  pack_integers(weight, DType::int8, b.data, packed.data(), 1);
+  const auto* strip = reinterpret_cast<const int8_t*>(packed.data());
+  for (int64_t rows = 1; rows <= most_integer_rows; ++rows) {
+    std::vector<int32_t> fast(rows * 64), plain(rows * 64);
+    integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, fast.data());
+    plain_integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, plain.data());
+    EXPECT_EQ(fast, plain);
+  }
+}
+
+TEST(MatMulInteger, MultipliesBatches) {
+  const Tensor a = Tensor::of<uint8_t>(DType::uint8, {2, 1, 2}, {1, 2, 3, 4});
+  const Tensor b = Tensor::of<int8_t>(DType::int8, {2, 2, 1}, {1, -1, 2, 1});
+  EXPECT_THAT(values_of<int32_t>(run_kernel_one("MatMulInteger", {a, b}, DType::int32, {2, 1, 1})),
+              ElementsAre(-1, 10));
+}
+
+TEST(MatMulInteger, TakesEmptyExtents) {
+  const auto bytes = [](Dims dims) { return Tensor::zeros(DType::uint8, std::move(dims)); };
+  EXPECT_THAT(values_of<int32_t>(run_kernel_one("MatMulInteger", {bytes({2, 0}), bytes({0, 3})}, DType::int32, {2, 3})),
+              testing::Each(0));
+  EXPECT_EQ(run_kernel_one("MatMulInteger", {bytes({0, 4}), bytes({4, 3})}, DType::int32, {0, 3}).count(), 0);
+  EXPECT_EQ(run_kernel_one("MatMulInteger", {bytes({2, 4}), bytes({4, 0})}, DType::int32, {2, 0}).count(), 0);
+}
+
+/// A product with codes in blocks, and the sums in double.
+struct BlockCase {
+  int64_t m, k, n, block;
+  int bits;
+  enum { none, packed, floats } zeros;
+};
+
+int stored_code(const Tensor& codes, int bits, int64_t i) {
+  const auto byte = codes.as<uint8_t>()[bits == 8 ? i : i / 2];
+  return bits == 8 ? byte : (byte >> (i % 2 * 4)) & 15;
+}
+
+std::vector<float> normal_floats(int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+void check_nbits(const BlockCase& at) {
+  const int64_t blocks = (at.k + at.block - 1) / at.block, per_byte = 8 / at.bits;
+  const int64_t zero_row = (blocks + per_byte - 1) / per_byte;
+  const Tensor a = floats({at.m, at.k}, normal_floats(at.m * at.k, kBytesSeed));
+  const Tensor codes = random_bytes(DType::uint8, {at.n, blocks, at.block * at.bits / 8}, kBytesSeed + 1);
+  const Tensor scales = floats({at.n, blocks}, normal_floats(at.n * blocks, kBytesSeed + 2));
+  Tensor zeros;
+  if (at.zeros == BlockCase::packed) zeros = random_bytes(DType::uint8, {at.n, zero_row}, kBytesSeed + 3);
+  if (at.zeros == BlockCase::floats) zeros = floats({at.n, blocks}, normal_floats(at.n * blocks, kBytesSeed + 3));
+  std::vector<double> expected, sizes;
+  for (int64_t i = 0; i < at.m; ++i)
+    for (int64_t j = 0; j < at.n; ++j) {
+      double sum = 0, size = 0;
+      for (int64_t l = 0; l < at.k; ++l) {
+        const int64_t b = l / at.block;
+        const double zero = at.zeros == BlockCase::none     ? 1 << (at.bits - 1)
+                            : at.zeros == BlockCase::floats ? zeros.as<float>()[j * blocks + b]
+                                                            : stored_code(zeros, at.bits, j * zero_row * per_byte + b);
+        const double weight =
+            (stored_code(codes, at.bits, j * blocks * at.block + l) - zero) * scales.as<float>()[j * blocks + b];
+        sum += a.as<float>()[i * at.k + l] * weight;
+        size += std::abs(a.as<float>()[i * at.k + l] * weight);
+      }
+      expected.push_back(sum);
+      sizes.push_back(size);
+    }
+  const Attributes attributes = {{"bits", int64_t{at.bits}}, {"block_size", at.block}};
+  const std::vector<Tensor> inputs = {a, codes, scales, zeros};
+  const auto plain = values_of<float>(run_kernel_one("MatMulNBits", inputs, DType::float32, {at.m, at.n},
+                                                     {.attributes = attributes, .domain = "com.microsoft"}));
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(plain[i], expected[i], 1e-5 * sizes[i] + 1e-6) << i;
+  for (const int threads : {1, 2})
+    EXPECT_EQ(values_of<float>(run_packed_product("MatMulNBits", "com.microsoft", inputs, DType::float32, {at.m, at.n},
+                                                  attributes, threads)),
+              plain);
+}
+
+TEST(MatMulNBits, UnpacksBlocks) {
+  for (const int bits : {4, 8})
+    for (const auto zeros : {BlockCase::none, BlockCase::packed, BlockCase::floats})
+      for (const int64_t m : {1, 2, 3, 4, 7})
+        for (const auto& [k, n, block] :
+             {std::array<int64_t, 3>{64, 64, 32}, {96, 70, 32}, {40, 5, 16}, {2304, 130, 128}}) {
+          SCOPED_TRACE(fmt::format("{} bits, zeros {}, {} {} {}, blocks of {}", bits, int(zeros), m, k, n, block));
+          check_nbits({m, k, n, block, bits, zeros});
+        }
+}
+
+TEST(MatMulNBits, ComputesFloat16InFloat32) {
+  const Tensor codes = random_bytes(DType::uint8, {3, 2, 8}, kBytesSeed);
+  const std::vector<float> a = {1, 2, -1, 0.5F}, s = {1, 2, 0.5F, 1, 2, 1};
+  std::vector<float> row;
+  for (int i = 0; i < 32; ++i) row.push_back(a[static_cast<size_t>(i) % 4]);
+  const Attributes attributes = {{"bits", int64_t{4}}, {"block_size", int64_t{16}}};
+  const RunOptions options{.attributes = attributes, .domain = "com.microsoft"};
+  const Tensor half = run_kernel_one(
+      "MatMulNBits", {narrowed(DType::float16, {1, 32}, row), codes, narrowed(DType::float16, {3, 2}, s)},
+      DType::float16, {1, 3}, options);
+  const Tensor single =
+      run_kernel_one("MatMulNBits", {floats({1, 32}, row), codes, floats({3, 2}, s)}, DType::float32, {1, 3}, options);
+  EXPECT_EQ(widened(half), values_of<float>(single));
+}
+
+TEST(MatMulNBits, TakesEmptyExtents) {
+  const RunOptions options{.attributes = {{"bits", int64_t{4}}, {"block_size", int64_t{16}}},
+                           .domain = "com.microsoft"};
+  const Tensor codes = random_bytes(DType::uint8, {3, 1, 8}, kBytesSeed);
+  EXPECT_EQ(run_kernel_one("MatMulNBits", {floats({0, 16}, {}), codes, floats({3, 1}, {1, 1, 1})}, DType::float32,
+                           {0, 3}, options)
+                .count(),
+            0);
+  const Tensor none = Tensor::zeros(DType::uint8, {3, 0, 8});
+  EXPECT_THAT(values_of<float>(run_kernel_one("MatMulNBits", {floats({2, 0}, {}), none, floats({3, 0}, {})},
+                                              DType::float32, {2, 3}, options)),
+              testing::Each(0));
+}
+
+TEST(MatMulBlocks, MultipliesByWhatDequantizeLinearGives) {
+  constexpr int64_t k = 64, n = 66, block = 32;
+  for (const DType type : {DType::uint8, DType::int8, DType::uint4, DType::int4})
+    for (const int64_t m : {1, 6}) {
+      SCOPED_TRACE(fmt::format("{}, {} rows", name_of(type), m));
+      const std::vector<Tensor> matrix = {random_bytes(type, {k, n}, kBytesSeed),
+                                          floats({k / block, n}, normal_floats(k / block * n, kBytesSeed + 1)),
+                                          random_bytes(type, {k / block, n}, kBytesSeed + 2)};
+      const Attributes attributes = {{"axis", int64_t{0}}, {"block_size", block}};
+      const Tensor weight =
+          run_kernel_one("DequantizeLinear", matrix, DType::float32, {k, n}, {.attributes = attributes});
+      const Tensor a = floats({m, k}, normal_floats(m * k, kBytesSeed + 3));
+      const auto expected = values_of<float>(run_kernel_one("MatMul", {a, weight}, DType::float32, {m, n}));
+      const std::vector<Tensor> inputs = {a, matrix[0], matrix[1], matrix[2]};
+      const auto y =
+          values_of<float>(run_packed_product("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, attributes));
+      const float most = *std::max_element(expected.begin(), expected.end());
+      for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-5 * most) << i;
+    }
+}
+
+TEST(QuantizeLinear, RoundsRowsOfFloatsAsSingleElements) {
+  const std::vector<float> x = {0, 0.5F, 1.5F, -0.5F, 2.5F, 300, -300, infinity, -infinity, std::nanf(""), 1e30F};
+  const auto count = static_cast<int64_t>(x.size());
+  const Tensor one = run_kernel_one("QuantizeLinear",
+                                    {floats({count}, x), floats({}, {1}), Tensor::of<uint8_t>(DType::uint8, {}, {3})},
+                                    DType::uint8, {count});
+  EXPECT_THAT(values_of<uint8_t>(one), ElementsAre(3, 3, 5, 3, 5, 255, 0, 255, 0, 0, 255));
+  const Tensor with_sign = run_kernel_one("QuantizeLinear", {floats({count}, x), floats({}, {0.5F})}, DType::int8,
+                                          {count}, {.attributes = {{"output_dtype", int64_t{3}}}});
+  EXPECT_THAT(values_of<int8_t>(with_sign), ElementsAre(0, 1, 3, -1, 5, 127, -128, 127, -128, 0, 127));
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include "property/cases.h"
+
+namespace tessera::property {
+namespace {
+
+using Operands = std::vector<Value*>;
+
+void add_integer_products(CaseList& list) {
+  for (const DType left : {DType::uint8, DType::int8})
+    for (const DType right : {DType::uint8, DType::int8}) {
+      const std::string types = fmt::format("{} by {}", name_of(left), name_of(right));
+      list.add("MatMulInteger", types, [=](Builder& b) -> Operands {
+        return {b.input("3 4 6", Fill::small, left), b.weight("6 6", Fill::small, right),
+                b.input("", Fill::small, left), b.input("", Fill::small, right)};
+      });
+      list.add("MatMulInteger", types + ", a zero point for each row and column", [=](Builder& b) -> Operands {
+        return {b.input("4 6", Fill::small, left), b.weight("6 5", Fill::small, right), b.input("4", Fill::small, left),
+                b.weight("5", Fill::small, right)};
+      });
+    }
+  list.add("MatMulInteger", "a batch of both", [](Builder& b) -> Operands {
+    b.bind("b", 3);
+    return {b.input("b 2 4", Fill::small, DType::uint8), b.input("b 4 3", Fill::small, DType::int8)};
+  });
+}
+
+void add_block_products(CaseList& list) {
+  for (const int64_t bits : {4, 8}) {
+    const auto codes = [=](int64_t n, int64_t blocks) { return fmt::format("{} {} {}", n, blocks, 16 * bits / 8); };
+    const std::vector<Attribute> attributes = {{"bits", bits}, {"block_size", int64_t{16}}};
+    const std::string name = fmt::format("{} bits", bits);
+    list.add(
+        "MatMulNBits", name,
+        [=](Builder& b) -> Operands {
+          b.bind("b", 3);
+          return {b.input("b 2 48"), b.weight(codes(6, 3), Fill::small, DType::uint8), b.weight("6 3", Fill::positive)};
+        },
+        attributes, kExact, 1, "com.microsoft");
+    list.add(
+        "MatMulNBits", name + ", zero points",
+        [=](Builder& b) -> Operands {
+          return {b.input("3 64"), b.weight(codes(5, 4), Fill::small, DType::uint8), b.weight("5 4", Fill::positive),
+                  b.weight(bits == 4 ? "5 2" : "5 4", Fill::small, DType::uint8)};
+        },
+        attributes, kExact, 1, "com.microsoft");
+    list.add(
+        "MatMulNBits", name + ", a short last block, zero points as floats",
+        [=](Builder& b) -> Operands {
+          return {b.input("3 40"), b.weight(codes(4, 3), Fill::small, DType::uint8), b.weight("4 3", Fill::positive),
+                  b.weight("4 3", Fill::small)};
+        },
+        attributes, kExact, 1, "com.microsoft");
+  }
+  for (const DType type : {DType::uint8, DType::int8})
+    list.add(
+        "MatMulBlocks", std::string(name_of(type)),
+        [=](Builder& b) -> Operands {
+          return {b.input("2 3 64"), b.weight("64 6", Fill::small, type), b.weight("4 6", Fill::positive),
+                  b.weight("4 6", Fill::small, type)};
+        },
+        {{"block_size", int64_t{16}}}, kExact, 1, "tessera");
+}
+
+}  // namespace
+
+std::vector<Subject> quantized_cases() {
+  CaseList list;
+  add_integer_products(list);
+  add_block_products(list);
+  return list.take();
+}
+
+}  // namespace tessera::property

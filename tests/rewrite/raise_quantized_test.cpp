@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include "rewrite/build.h"
+#include "tessera/rewrite/passes.h"
+
+namespace tessera::rewrite {
+namespace {
+
+using Histogram = std::map<std::string, int>;
+
+class RaiseQuantized : public testing::Test {
+ protected:
+  Value* weight(std::string_view name, DType dtype, Dims dims) {
+    return graph.add_state(name, Tensor::zeros(dtype, std::move(dims)));
+  }
+  Value* dequantized(Value* codes, Value* scale, Value* zero = nullptr, std::vector<Attribute> attributes = {}) {
+    return node(graph, "DequantizeLinear", {codes, scale, zero}, "", std::move(attributes));
+  }
+  Value* activation(DType dtype = DType::uint8) {
+    return dequantized(input(graph, "x", {"batch", "64"}, dtype), number(graph, 0.5), graph.constant_scalar(dtype, 3));
+  }
+
+  Histogram raised(Value* output) {
+    graph.outputs = {output};
+    fold(model);
+    raise_quantized(model);
+    graph.verify("test");
+    return histogram(graph);
+  }
+
+  OnnxModel model;
+  Graph& graph = *model.graph;
+};
+
+TEST_F(RaiseQuantized, product_of_bytes) {
+  Value* w = dequantized(weight("w", DType::int8, {64, 8}), number(graph, 0.25));
+  EXPECT_EQ(raised(node(graph, "MatMul", {activation(), w})),
+            (Histogram{{"Cast", 1}, {"MatMulInteger", 1}, {"Mul", 2}}));
+}
+
+TEST_F(RaiseQuantized, product_with_a_scale_per_column) {
+  Value* w = dequantized(weight("w", DType::int8, {64, 8}), state(graph, "s", {8}), weight("z", DType::int8, {8}),
+                         {{"axis", int64_t{-1}}});
+  EXPECT_EQ(raised(node(graph, "MatMul", {activation(DType::int8), w})),
+            (Histogram{{"Cast", 1}, {"MatMulInteger", 1}, {"Mul", 2}}));
+}
+
+TEST_F(RaiseQuantized, gemm_with_a_turned_weight_and_a_bias) {
+  Value* w = dequantized(weight("w", DType::int8, {8, 64}), state(graph, "s", {8}), nullptr, {{"axis", int64_t{0}}});
+  EXPECT_EQ(raised(node(graph, "Gemm", {activation(), w, state(graph, "bias", {8})}, "", {{"transB", int64_t{1}}})),
+            (Histogram{{"Add", 1}, {"Cast", 1}, {"MatMulInteger", 1}, {"Mul", 2}, {"Transpose", 1}}));
+}
+
+TEST_F(RaiseQuantized, a_scale_per_row_of_the_weight_stays_outside) {
+  Value* w = dequantized(weight("w", DType::int8, {64, 8}), state(graph, "s", {64}), nullptr, {{"axis", int64_t{0}}});
+  EXPECT_EQ(raised(node(graph, "MatMul", {activation(), w})), (Histogram{{"DequantizeLinear", 2}, {"MatMul", 1}}));
+}
+
+TEST_F(RaiseQuantized, a_float_operand_keeps_the_product) {
+  Value* w = dequantized(weight("w", DType::int8, {64, 8}), number(graph, 0.25));
+  EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), w})),
+            (Histogram{{"DequantizeLinear", 1}, {"MatMul", 1}}));
+}
+
+TEST_F(RaiseQuantized, blocks_of_a_weight) {
+  for (const DType dtype : {DType::uint8, DType::int4}) {
+    const std::string name(name_of(dtype));
+    Value* w = dequantized(weight(name, dtype, {64, 8}), state(graph, "s" + name, {2, 8}),
+                           weight("z" + name, dtype, {2, 8}), {{"axis", int64_t{0}}, {"block_size", int64_t{32}}});
+    EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x" + name, {"batch", "64"}), w})),
+              (Histogram{{"MatMulBlocks", 1}}));
+  }
+}
+
+TEST_F(RaiseQuantized, blocks_of_codes_without_a_sign_and_zero_points_stay) {
+  Value* w = dequantized(weight("w", DType::uint8, {64, 8}), state(graph, "s", {2, 8}), nullptr,
+                         {{"axis", int64_t{0}}, {"block_size", int64_t{32}}});
+  EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), w})),
+            (Histogram{{"DequantizeLinear", 1}, {"MatMul", 1}}));
+}
+
+}  // namespace
+}  // namespace tessera::rewrite
