@@ -73,6 +73,22 @@ def cases():
            [x, reals(hidden, 3 * hidden), reals(3 * hidden), None, reals(2, 2, heads, 3, 4)],
            {"num_heads": heads, "unidirectional": 1}, 2)
 
+    def mixture(activation, *columns, tokens=(2, 5), experts=4, **attributes):
+        """Operands from what each of fc1, fc2 and fc3 has: the columns, and whether there is a bias."""
+        operands = [reals(*tokens, hidden), reals(int(np.prod(tokens)), experts)]
+        for rows, width, bias in columns:
+            operands += [reals(experts, width, rows) * 0.3, reals(experts, width) if bias else None]
+        return "MoE", operands, {"activation_type": activation, "k": 2, **attributes}, 1
+
+    plain, back = (hidden, 12, False), (12, hidden, False)
+    yield "experts", *mixture("relu", plain, back)
+    yield "experts of tokens in a row", *mixture("silu", plain, back, tokens=(7,), normalize_routing_weights=1)
+    yield "experts with biases", *mixture("gelu", (hidden, 12, True), (12, hidden, True), k=1)
+    yield "experts without an activation", *mixture("identity", plain, back, normalize_routing_weights=1, k=3)
+    yield ("experts of gated units", *mixture("swiglu", (hidden, 24, True), (12, hidden, True), swiglu_fusion=1,
+                                              activation_alpha=1.702, activation_beta=1.0, swiglu_limit=0.5))
+    yield "experts of gated units by default", *mixture("swiglu", (hidden, 24, False), back, swiglu_fusion=1)
+
     def grouped(batch, fresh, past, lengths, **attributes):
         width, kv = 16, 2
         operands = [reals(batch, fresh, heads * width), reals(batch, fresh, kv * width), reals(batch, fresh, kv * width),

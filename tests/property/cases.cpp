@@ -11,6 +11,7 @@ const std::vector<Family>& families() {
       {"normalization", normalization_cases},
       {"product", product_cases},
       {"attention", attention_cases},
+      {"experts", experts_cases},
       {"recurrent", recurrent_cases},
       {"resize", resize_cases},
       {"sampling", sampling_cases},

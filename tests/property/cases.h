@@ -16,6 +16,7 @@ std::vector<Subject> reduction_cases();      // cases_reduction.cpp
 std::vector<Subject> normalization_cases();  // cases_normalization.cpp
 std::vector<Subject> product_cases();        // cases_product.cpp: MatMul, Gemm, Einsum, convolution, pooling
 std::vector<Subject> attention_cases();      // cases_attention.cpp: Attention, RotaryEmbedding
+std::vector<Subject> experts_cases();        // cases_experts.cpp: mixtures of experts
 std::vector<Subject> recurrent_cases();      // cases_recurrent.cpp: RNN, GRU, LSTM
 std::vector<Subject> resize_cases();         // cases_resize.cpp
 std::vector<Subject> sampling_cases();       // cases_sampling.cpp: quantization, GridSample, RoiAlign, DeformConv, Det

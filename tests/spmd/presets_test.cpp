@@ -81,6 +81,28 @@ TEST(Presets, AreImpliedByTheNamesOfAxes) {
   EXPECT_NO_THROW(implied_presets(Mesh::parse("q=1"))) << "an axis of one rank is legal everywhere";
 }
 
+constexpr std::string_view kMixture =
+    "m (float[t, 8] x, int64[t, 2] i, float[t, 2] w) => (float[t, 8] y) <float[6, 12, 8] up, float[6, 8, 12] down> {\n"
+    "  u = Transpose <perm = [0, 2, 1]> (up)\n  d = Transpose <perm = [0, 2, 1]> (down)\n"
+    "  y = tessera.Experts <activation = \"relu\"> (x, i, w, u, d)\n}\n";
+
+TEST(Expert, SplitsTheExpertsWhereTheyAreStored) {
+  EXPECT_THAT(apply(kMixture, "expert", "ep=2").annotations, ElementsAre("up=[6{ep}?, ?, ?]"));
+  Compiled compiled(kMixture, "ep=2", {{"up", "[{ep}?, ?, ?]"}});
+  EXPECT_EQ(compiled.stored("down"), "[6{ep}, -, -]") << "all matrices follow the first";
+  EXPECT_EQ(compiled.communication(), "y: AllReduce ep");
+}
+
+TEST(Expert, WarnsWhereThereIsNoMixture) {
+  EXPECT_THAT(apply(kMlp, "expert", "ep=2").warnings, ElementsAre(HasSubstr("no mixture of experts")));
+}
+
+TEST(Megatron, SplitsTheHiddenElementsOfAMixture) {
+  Applied applied = apply(kMixture, "megatron", "tp=2");
+  EXPECT_THAT(applied.annotations, ElementsAre("up=[?, 12{tp}?, ?]"));
+  EXPECT_THAT(applied.warnings, IsEmpty());
+}
+
 TEST(DataParallel, SplitsTheBatchOfTheInputs) {
   Applied applied = apply(kMlp, "dp", "dp=2");
   EXPECT_THAT(applied.annotations, ElementsAre("x=[b{dp}?, ?]"));

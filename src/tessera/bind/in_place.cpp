@@ -13,6 +13,14 @@ void Binding::place_results() {
     if (phase != Phase::wait) place_results_of(step);
   for (const Value* output : program_.graph->outputs) locate(output);
   place_exchanges();
+  // Buffers that change places from iteration to iteration both live as long as either, also where a result behind the
+  // loop has taken one of them over: its memory may be the other's by then.
+  for (const auto& loop : machine_.loops)
+    for (const auto& [now, next] : loop.exchanged) {
+      Lifetime &one = machine_.buffers[now], &other = machine_.buffers[next];
+      one.first = other.first = std::min(one.first, other.first);
+      one.last = other.last = std::max(one.last, other.last);
+    }
   if (options_.keep_all)
     for (const auto& [value, view] : frame_->views) locate(value);
 }

@@ -453,7 +453,7 @@ void share_data(spmd::Program& program, const spmd::Program& like) {
     auto other = known.find(state->name);
     if (other == known.end() || other->second->dtype != data.dtype || other->second->dims != data.dims) continue;
     const Tensor& shared = *other->second;
-    if (shared.data == data.data || shared.bytes != data.bytes) continue;
+    if (shared.data == data.data || !shared.data || !data.data || shared.bytes != data.bytes) continue;
     if (std::memcmp(shared.data, data.data, data.bytes) == 0) data = shared;
   }
 }

@@ -16,6 +16,7 @@ class Segmenter {
   explicit Segmenter(const OnnxModel& model) : model_(model.clone()), graph_(*model_.graph) {
     rewrite::inline_functions(model_);
     rewrite::upgrade(model_);
+    rewrite::spread_routed_rows(model_);
   }
 
   std::vector<Segment> run() {

@@ -21,6 +21,7 @@ std::vector<KernelEntry> convolution_kernels();    // cpu/convolution.cpp: Conv,
 std::vector<KernelEntry> pooling_kernels();        // cpu/pooling.cpp: MaxPool, AveragePool, GlobalAveragePool, …
 std::vector<KernelEntry> recurrent_kernels();      // cpu/recurrent.cpp: RNN, GRU, LSTM
 std::vector<KernelEntry> attention_kernels();      // cpu/attention.cpp: Attention, RotaryEmbedding
+std::vector<KernelEntry> experts_kernels();        // cpu/experts.cpp: mixtures of experts
 std::vector<KernelEntry> flow_kernels();           // cpu/flow.cpp: where branches and loops begin and end
 std::vector<KernelEntry> quantization_kernels();   // cpu/quantization.cpp: QuantizeLinear, DequantizeLinear
 std::vector<KernelEntry> quantized_kernels();      // cpu/quantized_product.cpp: MatMulInteger, MatMulNBits

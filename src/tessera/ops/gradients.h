@@ -59,6 +59,8 @@ GradientFn pooling_gradient(std::string_view type);
 void attention_gradient(GradientBuilder& b);
 void rotary_gradient(GradientBuilder& b);
 
+void experts_gradient(GradientBuilder& b);
+
 void recurrent_gradient(GradientBuilder& b);  // of RNN, GRU, LSTM
 
 }  // namespace tessera::ops

@@ -12,11 +12,11 @@
 namespace tessera::rewrite {
 namespace {
 
-const std::multimap<std::string_view, Lowering>& table() {
+const std::multimap<std::string_view, Lowering>& lowering_table() {
   static const auto all = [] {
     std::multimap<std::string_view, Lowering> rows;
-    for (auto family : {attention_lowerings, image_lowerings, microsoft_lowerings, quantization_lowerings,
-                        sequence_lowerings, signal_lowerings})
+    for (auto family : {attention_lowerings, experts_lowerings, image_lowerings, microsoft_lowerings,
+                        quantization_lowerings, sequence_lowerings, signal_lowerings})
       for (Lowering& row : family()) rows.emplace(row.op_type, std::move(row));
     return rows;
   }();
@@ -27,12 +27,12 @@ const std::multimap<std::string_view, Lowering>& table() {
 
 std::vector<const Lowering*> all_lowerings() {
   std::vector<const Lowering*> all;
-  for (const auto& [type, row] : table()) all.push_back(&row);
+  for (const auto& [type, row] : lowering_table()) all.push_back(&row);
   return all;
 }
 
 const Lowering* lowering_of(const Node& node) {
-  const auto [first, last] = table().equal_range(node.op_type);
+  const auto [first, last] = lowering_table().equal_range(node.op_type);
   for (auto row = first; row != last; ++row)
     if (row->second.domain == node.domain && (!row->second.applies || row->second.applies(node))) return &row->second;
   return nullptr;

@@ -35,6 +35,7 @@ struct Lowering {
 };
 
 std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
+std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE
 std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
 std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> quantization_lowerings();  // lower_quantization.cpp: DynamicQuantizeLinear, QLinear*, *Integer

@@ -51,6 +51,14 @@ void raise_normalization(OnnxModel& model);
 void raise_activation(OnnxModel& model);
 /// Products of dequantized operands → products of integers, or of blocks that are unpacked inside.
 void raise_quantized(OnnxModel& model);
+/// Lets each expert of a loop over experts compute all tokens, where exporters wrote NonZero to find those that chose
+/// it. Works on models without types, as `upgrade` gives them; others stay as they are.
+void spread_routed_rows(OnnxModel& model);
+/// Raises mixtures of experts to Experts (ir/experts.h): those that gather matrices for each choice; those in which
+/// every expert computes all tokens, as a batch of products or as a sum over experts with parameters of their own.
+void raise_experts(OnnxModel& model);
+void raise_stacked_experts(OnnxModel& model);
+void raise_expert_sums(OnnxModel& model);
 /// x·cos + rotate_half(x)·sin → RotaryEmbedding.
 void raise_rotary(OnnxModel& model);
 /// Brings a graph to what other engines know: operators of our own give way to their bodies (OpDef::body), and operands

@@ -10,6 +10,7 @@ const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
       {"inline_functions", inline_functions},
       {"upgrade", upgrade},
+      {"spread_routed_rows", spread_routed_rows},
       {"lower_losses", lower_losses},
       {"key_dropout", key_dropout},
       {"fold", fold},
@@ -25,6 +26,9 @@ const std::vector<Pass>& passes() {
       {"separate_heads", separate_heads},
       {"raise_normalization", raise_normalization},
       {"raise_activation", raise_activation},
+      {"raise_experts", raise_experts},
+      {"raise_stacked_experts", raise_stacked_experts},
+      {"raise_expert_sums", raise_expert_sums},
       {"raise_rotary", raise_rotary},
       {"raise_attention", raise_attention},
       {"canonicalize_raised", canonicalize},

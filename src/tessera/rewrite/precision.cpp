@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/ir/aligned.h"
+#include "tessera/ir/on_demand.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 
@@ -33,17 +34,46 @@ Range range_of(DType type) {
 }
 
 template <typename T>
-Tensor rounded(const Tensor& wide, DType type, float largest) {
-  Tensor narrow = Tensor::uninitialized(type, wide.dims);
-  auto* to = reinterpret_cast<T*>(narrow.mutable_data());
-  for (float value : wide.as<float>()) *to++ = T(std::isfinite(value) ? std::clamp(value, -largest, largest) : value);
-  return narrow;
+void round_elements(const float* wide, int64_t count, float largest, std::byte* narrow) {
+  auto* to = reinterpret_cast<T*>(narrow);
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = T(std::isfinite(wide[i]) ? std::clamp(wide[i], -largest, largest) : wide[i]);
 }
 
-Tensor narrowed(const Tensor& stored, DType type) {
-  const Tensor wide = aligned(stored);
+void round_to(DType type, const float* wide, int64_t count, std::byte* narrow) {
   const float largest = range_of(type).largest;
-  return type == DType::bfloat16 ? rounded<BFloat16>(wide, type, largest) : rounded<Float16>(wide, type, largest);
+  if (type == DType::bfloat16)
+    round_elements<BFloat16>(wide, count, largest, narrow);
+  else
+    round_elements<Float16>(wide, count, largest, narrow);
+}
+
+/// Rounds what another maker makes.
+class Rounding : public ElementMaker {
+ public:
+  Rounding(Tensor wide, DType type) : wide_(std::move(wide)), type_(type) {}
+
+  void make(int64_t first, int64_t count, std::byte* to) const override {
+    constexpr int64_t kPiece = 16384;
+    std::vector<float> piece(static_cast<size_t>(std::min(count, kPiece)));
+    for (int64_t at = 0; at < count; at += kPiece) {
+      const int64_t size = std::min(kPiece, count - at);
+      maker_of(wide_)->make(first + at, size, reinterpret_cast<std::byte*>(piece.data()));
+      round_to(type_, piece.data(), size, to + bytes_of(type_, at));
+    }
+  }
+
+ private:
+  Tensor wide_;
+  DType type_;
+};
+
+Tensor narrowed(const Tensor& stored, DType type) {
+  if (maker_of(stored)) return on_demand(type, stored.dims, std::make_shared<Rounding>(stored, type));
+  const Tensor wide = aligned(stored);
+  Tensor narrow = Tensor::uninitialized(type, wide.dims);
+  round_to(type, wide.as<float>().data(), wide.count(), narrow.mutable_data());
+  return narrow;
 }
 
 class PrecisionLowering {

@@ -14,7 +14,7 @@ namespace tessera::rewrite {
 namespace {
 
 // Of the node as the model has it, so that it stays the same whatever the node becomes.
-int64_t key_of(const Node& node) {
+int64_t drawing_key(const Node& node) {
   if (const float* seed = node.get<float>("seed")) return random::key_of_seed(*seed);
   for (const Value* result : node.outputs)
     if (result) return random::key_of_name(result->name);
@@ -31,7 +31,7 @@ Value* shape_for(Graph& graph, const Node& node, bool like) {
 
 Value* filling(Graph& graph, const Node& node, Value* shape, DType dtype, std::string_view type = "RandomUniform") {
   Node* made = graph.add_node(type, {shape}, {node.output()->name + ".random"}, ops::kRandomDomain, &node);
-  made->set(random::kKey, key_of(node));
+  made->set(random::kKey, drawing_key(node));
   made->set("dtype", static_cast<int64_t>(dtype));
   for (const char* parameter : {"low", "high", "mean", "scale"})
     if (const float* value = node.get<float>(parameter)) made->set(parameter, *value);
@@ -120,7 +120,7 @@ void key_dropout(OnnxModel& model) {
   for (Node* node : nodes_of(graph)) {
     Value* training = node->is("Dropout") ? node->input(2) : nullptr;
     if (!training || is_false(training)) continue;
-    const int64_t key = key_of(*node);
+    const int64_t key = drawing_key(*node);
     node->domain = ops::kRandomDomain;
     node->remove_attribute("seed");
     node->set(random::kKey, key);

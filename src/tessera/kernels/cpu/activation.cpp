@@ -1,3 +1,4 @@
+#include "tessera/kernels/cpu/activations.h"
 #include "tessera/kernels/cpu/elementwise.h"
 #include "tessera/kernels/cpu/vector_math.h"
 
@@ -12,13 +13,6 @@ T clamp(T x, T low, T high) {
   const T raised = x < low ? low : x;
   return raised > high ? high : raised;
 }
-
-struct Relu {
-  template <typename T>
-  T operator()(T x) const {
-    return x < T(0) ? T(0) : x;
-  }
-};
 
 struct LeakyRelu {
   explicit LeakyRelu(const Node& node) : alpha(node.get_float("alpha", 0.01f)) {}
@@ -88,15 +82,6 @@ struct Sigmoid {
   }
 };
 
-struct Swish {
-  explicit Swish(const Node& node) : alpha(node.get_float("alpha", 1.0f)) {}
-  template <typename T>
-  T operator()(T x) const {
-    return x * vm::sigmoid(T(alpha) * x);
-  }
-  float alpha;
-};
-
 struct HardSigmoid {
   explicit HardSigmoid(const Node& node) : alpha(node.get_float("alpha", 0.2f)), beta(node.get_float("beta", 0.5f)) {}
   template <typename T>
@@ -135,21 +120,6 @@ struct Mish {
     const T e = vm::exp(x > T(20) ? T(20) : x);
     const T n = e * (e + T(2));
     return x * (n / (n + T(2)));
-  }
-};
-
-struct GeluExact {
-  template <typename T>
-  T operator()(T x) const {
-    return T(0.5) * x * (T(1) + vm::erf(x * T(0.70710678118654752440)));
-  }
-};
-
-struct GeluTanh {
-  template <typename T>
-  T operator()(T x) const {
-    const T inner = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);  // sqrt(2/pi)
-    return T(0.5) * x * (T(1) + vm::tanh(inner));
   }
 };
 

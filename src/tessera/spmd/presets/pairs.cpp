@@ -6,18 +6,13 @@
 #include <map>
 #include <set>
 
+#include "tessera/spmd/presets/split_stored.h"
+
 namespace tessera::spmd {
 namespace {
 
 // A vocabulary is worth splitting if every rank gets at least so many rows.
 constexpr int64_t kRowsPerRank = 16;
-
-// The state that this is, or that it shows in another form; null if it is none.
-const Value* weight_of(const Value* value) {
-  while (value && value->producer && ops::moves_of(*value->producer) >= ops::Moves::all)
-    value = value->producer->input(0);
-  return value && value->kind == ValueKind::state ? value : nullptr;
-}
 
 bool comes_from_input(const Value* value) {
   while (value && value->producer && !value->producer->inputs.empty()) value = value->producer->inputs[0];
@@ -37,7 +32,10 @@ class Finder {
   explicit Finder(const PresetContext& context) : context_(context), layout_(context.layout) {}
 
   MegatronPlan run() {
-    for (const NodeLayout& node : layout_.nodes) collect(node);
+    for (const NodeLayout& node : layout_.nodes) {
+      collect(node);
+      find_pair_within(node);
+    }
     pair_up();
     find_lookups();
     find_heads();
@@ -93,6 +91,31 @@ class Finder {
 
   static bool meets(const std::set<int>& a, const std::set<int>& b) {
     return std::any_of(a.begin(), a.end(), [&](int component) { return b.contains(component); });
+  }
+
+  // A node whose own weights make a pair: it sums over a factor that runs along weights alone, while it has
+  // activations, too. A mixture of experts has such hidden elements.
+  void find_pair_within(const NodeLayout& node) {
+    const auto is_weight = [&](const Place& place) {
+      return !place.result && weight_of(node.node->inputs[place.tensor]) != nullptr;
+    };
+    if (std::all_of(node.node->inputs.begin(), node.node->inputs.end(),
+                    [](const Value* operand) { return !operand || weight_of(operand); }))
+      return;
+    for (const SubFactor& sub : node.subfactors) {
+      const ops::Factor& factor = node.rule.factors[sub.factor];
+      if (factor.kind != ops::FactorKind::reduction || factor.reduction != Reduction::sum || !sub.splittable ||
+          sub.size.is(1) || !std::all_of(sub.places.begin(), sub.places.end(), is_weight))
+        continue;
+      // Where it is a whole dimension, which parts it has is no question.
+      const auto place = std::find_if(sub.places.begin(), sub.places.end(), [&](const Place& at) {
+        return node.rule.operands[at.tensor][at.dim].size() == 1 && !layout_.blocked[component(at)];
+      });
+      if (place == sub.places.end()) continue;
+      split_.insert(component(*place));
+      plan_.rows.push_back({&node, place->dim, static_cast<size_t>(place->tensor)});
+      return;
+    }
   }
 
   // By component: how many nodes besides products with weights reduce over it.
@@ -156,7 +179,7 @@ class Finder {
           continue;
         }
         for (const Place& place : sub.places)
-          if (!place.result && place.tensor == 0) plan_.lookups.push_back({&node, place.dim});
+          if (!place.result && place.tensor == 0) plan_.lookups.push_back({&node, place.dim, 0});
       }
   }
 

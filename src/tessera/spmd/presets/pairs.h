@@ -8,10 +8,11 @@
 
 namespace tessera::spmd {
 
-/// A matmul or convolution that `megatron` splits, with the dimension of its weight that it splits.
+/// A node that `megatron` splits, a matmul, a convolution or a lookup, with the dimension of its weight that it splits.
 struct SplitWeight {
   const NodeLayout* node = nullptr;
-  int dim = 0;  ///< of operand 1 (of operand 0 for lookups)
+  int dim = 0;
+  size_t operand = 1;  ///< the weight; 0 for lookups
 };
 
 /// What megatron parallelism finds in a graph.
@@ -27,7 +28,8 @@ struct MegatronPlan {
 /// Finds them from rules and layouts, not from names: a row-parallel matmul is one whose contraction dimension is tied,
 /// through operators that can all be split along it, to the result dimension of another matmul with a weight; that one
 /// is its column-parallel partner. No weight is split twice by the axis. Example: x·W1 → Relu → ·W2 splits W1's columns
-/// and W2's rows; q, k and v projections are partners of the output projection through Attention's heads.
+/// and W2's rows; q, k and v projections are partners of the output projection through Attention's heads. A mixture of
+/// experts has both within one node.
 MegatronPlan find_megatron(const PresetContext& context);
 
 }  // namespace tessera::spmd

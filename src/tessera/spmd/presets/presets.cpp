@@ -9,8 +9,8 @@
 namespace tessera::spmd {
 
 const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(),     fsdp_preset(),
-                                          megatron_preset(),      sequence_preset(), features_preset()};
+  static const std::vector<Preset> all = {data_parallel_preset(), zero_preset(),     fsdp_preset(),  megatron_preset(),
+                                          sequence_preset(),      features_preset(), expert_preset()};
   return all;
 }
 

@@ -7,6 +7,7 @@ namespace tessera::spmd {
 
 Preset data_parallel_preset();  // data_parallel.cpp
 Preset megatron_preset();       // megatron.cpp
+Preset expert_preset();         // expert.cpp
 Preset zero_preset();           // zero.cpp
 Preset fsdp_preset();           // zero.cpp
 Preset sequence_preset();       // activations.cpp

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "tessera/spmd/presets/presets.h"
+
+namespace tessera::spmd {
+
+/// The state that this is, or that it shows in another form; null if it is none.
+const Value* weight_of(const Value* value);
+
+/// Splits a weight's dimension over the preset's axis where the weight is stored, so that all its uses know, also those
+/// that do not take it through a movement (a transpose) that lies between the weight and the product.
+void split_where_stored(PresetContext& context, const Value* weight, int dim);
+
+}  // namespace tessera::spmd

@@ -1,0 +1,70 @@
+#include "tessera/ir/experts.h"
+
+#include <gmock/gmock.h>
+
+#include "ops/one_node.h"
+
+namespace tessera::ops {
+namespace {
+
+using testing::HasSubstr;
+
+/// Eight experts of tokens with 64 elements, without biases.
+struct ExpertsNode : OneNode {
+  explicit ExpertsNode(std::string_view gate = "8 64 128", DType dtype = DType::float32)
+      : OneNode("Experts", kExpertsDomain) {
+    operand("t 64", dtype).operand("t 2", DType::int64).operand("t 2", dtype);
+    operand(gate, dtype).operand("8 128 64", dtype);
+  }
+};
+
+TEST(Experts, TakeAFewMatricesForEachToken) {
+  ExpertsNode node;
+  EXPECT_EQ(node.type(), "float32 [t, 64]");
+  EXPECT_EQ(node.rule(), "t i, t c, t c, e i f, e f o -> t o | c: sum, i: whole, f: sum, e: lookup");
+  EXPECT_EQ(node.flops(), "65536*t") << "two choices of each token, however many experts there are";
+}
+
+TEST(Experts, HaveBiasesAndGates) {
+  ExpertsNode node;
+  node.operand("8 128").operand("8 64").operand("8 64 128").operand("8 128").set("gated", std::string("apart"));
+  EXPECT_EQ(node.rule(),
+            "t i, t c, t c, e i f, e f o, e f, e o, e i f, e f -> t o | c: sum, i: whole, f: sum, e: lookup");
+  EXPECT_EQ(node.flops(), "98304*t");
+}
+
+TEST(Experts, MayHoldBothFactorsInOneMatrix) {
+  ExpertsNode halves("8 64 256");
+  halves.set("gated", std::string("halves"));
+  EXPECT_EQ(halves.rule(),
+            "t i, t c, t c, e i (two f), e f o -> t o | c: sum, i: whole, f: sum, e: lookup, two: whole");
+  ExpertsNode interleaved("8 64 256");
+  interleaved.set("gated", std::string("interleaved"));
+  EXPECT_EQ(interleaved.rule(),
+            "t i, t c, t c, e i (f two), e f o -> t o | c: sum, i: whole, f: sum, e: lookup, two: whole");
+}
+
+TEST(Experts, InPartsGiveZerosForOthersChoices) {
+  EXPECT_EQ(ExpertsNode().localized("e", 4),
+            "ExpertsShard(A, B, C, D, E, _, _, _, _, [2*@x], [8]) -> float32 [t, 64]\n");
+}
+
+TEST(Experts, OfOurOwnSumInFloat32) {
+  ExpertsNode node("8 64 128", DType::bfloat16);
+  EXPECT_EQ(node.type(), "bfloat16 [t, 64]");
+  node.set("accumulate", std::string("float32"));
+  EXPECT_EQ(node.type(), "float32 [t, 64]");
+}
+
+TEST(Experts, NameWhatDoesNotFit) {
+  EXPECT_THAT(ExpertsNode("7 64 128").error(), HasSubstr("the experts of the first matrix"));
+  EXPECT_THAT(ExpertsNode("8 32 128").error(), HasSubstr("the rows of the first matrix"));
+  EXPECT_THAT(ExpertsNode("8 64 120").error(), HasSubstr("the hidden elements"));
+  EXPECT_THAT(ExpertsNode().set("gated", std::string("apart")).error(), HasSubstr("'up'"));
+  EXPECT_THAT(ExpertsNode().set("gated", std::string("thirds")).error(), HasSubstr("'thirds'"));
+  EXPECT_THAT(ExpertsNode().set("activation", std::string("tan")).error(), HasSubstr("'tan'"));
+  EXPECT_THAT(ExpertsNode("8 64 255").set("gated", std::string("halves")).error(), HasSubstr("255 columns"));
+}
+
+}  // namespace
+}  // namespace tessera::ops

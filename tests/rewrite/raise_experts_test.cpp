@@ -1,0 +1,239 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rewrite/build.h"
+#include "tessera/ir/experts.h"
+#include "tessera/ir/on_demand.h"
+#include "tessera/ir/text.h"
+#include "tessera/rewrite/pipeline.h"
+
+namespace tessera::rewrite {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Three experts, of which a token takes two.
+constexpr std::string_view kRouting =
+    "  p = Softmax (r)\n"
+    "  w, i = TopK <axis = -1> (p, two)\n";
+
+std::string model(std::string_view states, std::string_view nodes) {
+  return "<ir_version: 10, opset_import: [\"\" : 20]>\nm (float[t, 4] x, float[t, 3] r) => (float[t, 4] y) <\n"
+         "  int64[1] two = {2}, int64[1] one = {1}, int64[1] zero = {0}, int64[1] last = {-1}, int64[1] three = {3},\n"
+         "  int64 n0 = {0}, int64 n1 = {1}, int64 n2 = {2}, float nothing = {0.0}, int64[3] numbers = {0, 1, 2},\n  " +
+         std::string(states) + "\n> {\n" + std::string(kRouting) + std::string(nodes) + "}\n";
+}
+
+struct Raised {
+  OnnxModel model;
+  const Node* experts = nullptr;
+  std::string text;
+
+  explicit Raised(std::string_view source) : model(parse_text(source)) {
+    rewrite_model(model);
+    for (const auto& node : model.graph->nodes())
+      if (node->op_type == "Experts") experts = node.get();
+    text = print_text(model);
+  }
+  std::string operand(size_t index) const {
+    const Value* value = experts->input(index);
+    while (value && value->producer && value->producer->is("Transpose")) value = value->producer->inputs[0];
+    return value ? value->name : "";
+  }
+};
+
+// What follows from gathered matrices, [2·t, …] rows; `unit` makes h [2·t, 1, 5] of g.
+std::string gathered(std::string_view states, std::string_view unit, std::string_view more = "") {
+  return model(std::string(states) +
+                   ", int64[2] rows = {-1, 1}, int64[3] row = {-1, 1, 4}, int64[3] parts = {-1, 2, 4}," +
+                   "int64[3] repeat = {1, 2, 1}",
+               "  flat = Reshape (i, rows)\n  x1 = Unsqueeze (x, one)\n  x2 = Expand (x1, repeat)\n"
+               "  xr = Reshape (x2, row)\n  a = GatherND (w1, flat)\n  g = MatMul (xr, a)\n" +
+                   std::string(unit) + "  b = GatherND (w2, flat)\n  o = MatMul (h, b)\n  os = Squeeze (o, one)\n" +
+                   std::string(more) +
+                   "  wr = Reshape (w, rows)\n  ow = Mul (os, wr)\n  op = Reshape (ow, parts)\n"
+                   "  y = ReduceSum <keepdims = 0> (op, one)\n");
+}
+
+TEST(RaiseExperts, that_gather_matrices_for_each_choice) {
+  const Raised raised(gathered("float[3, 4, 5] w1, float[3, 5, 4] w2", "  h = Relu (g)\n"));
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_EQ(raised.operand(ExpertsOperand::tokens), "x");
+  EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
+  EXPECT_EQ(raised.operand(ExpertsOperand::weights), "w");
+  EXPECT_EQ(raised.operand(ExpertsOperand::gate), "w1");
+  EXPECT_EQ(raised.operand(ExpertsOperand::down), "w2");
+  EXPECT_EQ(raised.experts->get_string("activation", ""), "relu");
+  EXPECT_THAT(raised.text, Not(HasSubstr("Gather")));
+}
+
+TEST(RaiseExperts, of_gated_units_in_halves) {
+  const Raised raised(
+      gathered("float[3, 4, 10] w1, float[3, 5, 4] w2",
+               "  gs = Squeeze (g, one)\n  a1, a2 = Split <axis = 1, num_outputs = 2> (gs)\n"
+               "  s = Sigmoid (a1)\n  sw = Mul (a1, s)\n  hm = Mul (sw, a2)\n  h = Unsqueeze (hm, one)\n"));
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_EQ(raised.experts->get_string("gated", ""), "halves");
+  EXPECT_EQ(raised.experts->get_string("activation", ""), "swish");
+}
+
+TEST(RaiseExperts, of_bounded_units_that_lie_in_pairs) {
+  const std::string unit =
+      "  gs = Squeeze (g, one)\n  a1 = Slice (gs, zero, ten, one, two)\n  a2 = Slice (gs, one, ten, one, two)\n"
+      "  c1 = Clip (a1, , seven)\n  c2 = Clip (a2, minus, seven)\n  sc = Mul (c1, alpha)\n  s = Sigmoid (sc)\n"
+      "  sw = Mul (c1, s)\n  up = Add (c2, beta)\n  hm = Mul (up, sw)\n  h = Unsqueeze (hm, one)\n";
+  const std::string states =
+      "float[3, 4, 10] w1, float[3, 5, 4] w2, float[3, 4] b2, int64[1] ten = {10}, float seven = {7.0}, "
+      "float minus = {-7.0}, float alpha = {1.5}, float beta = {1.0}";
+  std::string text = gathered(states, unit, "  bb = GatherND (b2, flat)\n  ob = Add (os, bb)\n");
+  text.replace(text.find("Mul (os, wr)"), 12, "Mul (ob, wr)");
+  const Raised raised(text);
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_EQ(raised.experts->get_string("gated", ""), "interleaved");
+  EXPECT_EQ(raised.experts->get_float("limit", 0), 7);
+  EXPECT_EQ(raised.experts->get_float("beta", 0), 1);
+  EXPECT_EQ(raised.experts->get_float("alpha", 0), 1.5F);
+  EXPECT_EQ(raised.operand(ExpertsOperand::down_bias), "b2");
+}
+
+TEST(RaiseExperts, whose_activation_is_known) {
+  EXPECT_FALSE(Raised(gathered("float[3, 4, 5] w1, float[3, 5, 4] w2", "  h = Tanh (g)\n")).experts);
+}
+
+// Every expert computes all tokens: [3, t, …].
+std::string stacked(std::string_view weights) {
+  return model("float[3, 4, 5] w1, float[3, 5, 4] w2, int64[2] shape = {0, 3}",
+               "  x1 = Unsqueeze (x, zero)\n  g = MatMul (x1, w1)\n  h = Relu (g)\n  o = MatMul (h, w2)\n" +
+                   std::string(weights) +
+                   "  mt = Transpose <perm = [1, 0]> (m)\n  mu = Unsqueeze (mt, last)\n  ow = Mul (o, mu)\n"
+                   "  y = ReduceSum <keepdims = 0> (ow, zero)\n");
+}
+
+TEST(RaiseStackedExperts, with_weights_that_are_scattered) {
+  const Raised raised(
+      stacked("  rs = Shape (r)\n  z = ConstantOfShape (rs)\n  m = ScatterElements <axis = 1> (z, i, w)\n"));
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_EQ(raised.operand(ExpertsOperand::tokens), "x");
+  EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
+  EXPECT_EQ(raised.operand(ExpertsOperand::weights), "w");
+  EXPECT_THAT(raised.text, Not(HasSubstr("MatMul")));
+}
+
+TEST(RaiseStackedExperts, with_weights_by_comparison) {
+  EXPECT_TRUE(Raised(stacked("  iu = Unsqueeze (i, last)\n  e = Equal (iu, numbers)\n  ef = Cast <to = 1> (e)\n"
+                             "  wu = Unsqueeze (w, last)\n  ew = Mul (ef, wu)\n"
+                             "  m = ReduceSum <keepdims = 0> (ew, one)\n"))
+                  .experts);
+}
+
+TEST(RaiseStackedExperts, needs_a_choice_of_few) {
+  EXPECT_FALSE(Raised(stacked("  m = Identity (p)\n")).experts) << "every token takes all experts";
+  EXPECT_FALSE(Raised(stacked("  m = ScatterElements <axis = 1> (p, i, w)\n")).experts) << "not over zeros";
+}
+
+TEST(RaiseStackedExperts, written_as_einsums) {
+  const Raised raised(model("float[3, 4, 5] w1, float[3, 5, 4] w2",
+                            "  g = Einsum <equation = \"th,ehf->tef\"> (x, w1)\n  h = Relu (g)\n"
+                            "  o = Einsum <equation = \"tef,efh->teh\"> (h, w2)\n"
+                            "  rs = Shape (r)\n  z = ConstantOfShape (rs)\n  m = ScatterElements <axis = 1> (z, i, w)\n"
+                            "  y = Einsum <equation = \"teh,te->th\"> (o, m)\n"));
+  EXPECT_TRUE(raised.experts) << raised.text;
+}
+
+constexpr std::string_view kThree =
+    "float[5, 4] \"e.0.up\", float[4, 5] \"e.0.down\", float[5, 4] \"e.1.up\", float[4, 5] \"e.1.down\", "
+    "float[5, 4] \"e.2.up\", float[4, 5] \"e.2.down\"";
+
+// One expert's results for all tokens.
+std::string expert(int e, std::string_view tokens = "x") {
+  const std::string n = std::to_string(e);
+  return "  g" + n + " = Gemm <transB = 1> (" + std::string(tokens) + ", \"e." + n + ".up\")\n  h" + n + " = Relu (g" +
+         n + ")\n  o" + n + " = Gemm <transB = 1> (h" + n + ", \"e." + n + ".down\")\n";
+}
+
+// A sum over experts, with the weights of comparisons.
+std::string summed(std::string_view states = kThree) {
+  std::string nodes;
+  for (int e : {0, 1, 2}) {
+    const std::string n = std::to_string(e);
+    nodes += expert(e) + "  q" + n + " = Equal (i, n" + n + ")\n  f" + n + " = Cast <to = 1> (q" + n + ")\n  m" + n +
+             " = Mul (w, f" + n + ")\n  s" + n + " = ReduceSum (m" + n + ", last)\n  t" + n + " = Mul (o" + n + ", s" +
+             n + ")\n";
+  }
+  return model(states, nodes + "  a0 = Add (nothing, t0)\n  a1 = Add (a0, t1)\n  y = Add (a1, t2)\n");
+}
+
+TEST(RaiseExpertSums, stacks_their_parameters) {
+  OnnxModel source = parse_text(summed());
+  for (Value* state : source.graph->values_of(ValueKind::state))
+    state->data = Tensor::of<float>(DType::float32, state->data.dims,
+                                    std::vector<float>(20, static_cast<float>(state->name[2] - '0')));
+  rewrite_model(source);
+  const Value* up = source.graph->find("e.*.up");
+  ASSERT_TRUE(up) << print_text(source);
+  EXPECT_EQ(up->data.dims, (Dims{3, 5, 4}));
+  EXPECT_EQ(up->data.data, nullptr) << "no memory holds it twice";
+  const Tensor whole = made_whole(up->data);
+  for (size_t at : {0, 19, 20, 39, 40, 59}) EXPECT_EQ(whole.as<float>()[at], static_cast<float>(at / 20));
+  EXPECT_EQ(source.graph->find("e.1.up"), nullptr);
+  EXPECT_EQ(histogram(*source.graph)["Experts"], 1);
+  EXPECT_EQ(histogram(*source.graph)["Gemm"], 0);
+}
+
+TEST(RaiseExpertSums, leaves_what_is_not_a_choice_of_all) {
+  std::string two_alike = summed();
+  two_alike.replace(two_alike.find("Equal (i, n2)"), 13, "Equal (i, n1)");
+  EXPECT_FALSE(Raised(two_alike).experts) << "expert 2 is no term, and 1 is twice";
+  std::string shared = summed();
+  shared.replace(shared.find("(h2, \"e.2.down\")"), 16, "(h2, \"e.1.down\")");
+  EXPECT_FALSE(Raised(shared).experts) << "two experts share a parameter";
+}
+
+TEST(RaiseExpertSums, keeps_parameters_by_name_where_they_are_asked_for) {
+  OnnxModel source = parse_text(summed());
+  RewriteOptions options;
+  options.barriers = {"e.1.up"};
+  rewrite_model(source, options);
+  EXPECT_EQ(histogram(*source.graph)["Experts"], 0);
+  EXPECT_TRUE(source.graph->find("e.1.up"));
+}
+
+// A loop over experts, unrolled, in which NonZero finds the tokens of each.
+std::string looped(std::string_view of_rows = "") {
+  std::string nodes =
+      "  iu = Unsqueeze (i, last)\n  eq = Equal (iu, numbers)\n  ei = Cast <to = 7> (eq)\n"
+      "  masks = Transpose <perm = [2, 1, 0]> (ei)\n  wu = Unsqueeze (w, two)\n  xs = Shape (x)\n"
+      "  a = Expand (nothing, xs)\n";
+  for (int e : {0, 1, 2}) {
+    const std::string n = std::to_string(e);
+    nodes += "  mask" + n + " = Gather (masks, n" + n + ")\n  nz" + n + " = NonZero (mask" + n + ")\n  pairs" + n +
+             " = Transpose <perm = [1, 0]> (nz" + n + ")\n  sl" + n + " = Slice (pairs" + n +
+             ", zero, one, one)\n  slot" + n + " = Squeeze (sl" + n + ", one)\n  tk" + n + " = Slice (pairs" + n +
+             ", one, two, one)\n  token" + n + " = Squeeze (tk" + n + ", one)\n  tc" + n + " = Unsqueeze (token" + n +
+             ", last)\n  x" + n + " = GatherND (x, tc" + n + ")\n" + expert(e, "x" + n) + "  sc" + n +
+             " = Unsqueeze (slot" + n + ", last)\n  at" + n + " = Concat <axis = -1> (tc" + n + ", sc" + n + ")\n  we" +
+             n + " = GatherND (wu, at" + n + ")\n  ow" + n + " = Mul (o" + n + ", we" + n + ")\n  " +
+             (e == 2 ? "y" : "a" + n) + " = ScatterND <reduction = \"add\"> (" +
+             (e == 0 ? "a" : "a" + std::to_string(e - 1)) + ", tc" + n + ", ow" + n + ")\n";
+  }
+  if (!of_rows.empty()) nodes.replace(nodes.find("h1 = Relu (g1)"), 14, of_rows);
+  return model(kThree, nodes);
+}
+
+TEST(SpreadRoutedRows, makes_one_mixture_of_a_loop_over_experts) {
+  const Raised raised(looped());
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_THAT(raised.text, Not(HasSubstr("NonZero")));
+  EXPECT_EQ(raised.operand(ExpertsOperand::tokens), "x");
+  EXPECT_EQ(raised.operand(ExpertsOperand::choices), "i");
+  EXPECT_EQ(raised.operand(ExpertsOperand::down), "e.*.down");
+}
+
+TEST(SpreadRoutedRows, leaves_what_mixes_rows) {
+  OnnxModel source = parse_text(looped("h1 = CumSum (g1, n0)"));
+  EXPECT_ANY_THROW(rewrite_model(source)) << "its sizes depend on data";
+}
+
+}  // namespace
+}  // namespace tessera::rewrite
