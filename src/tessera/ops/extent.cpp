@@ -105,10 +105,35 @@ Rule pad_rule(const Node& node) {
     stays.push_back(pads && (*pads)[d].first.is(0) && (*pads)[d].second.is(0));
   Rule rule = dimension_rule(node, stays);
   rule.results = {rule.operands[0]};
+  if (pads && node.get_string("mode", "constant") == "constant")
+    for (size_t d = 0; d < stays.size(); ++d)
+      if (!stays[d])
+        rule.operands[0][d] = rule.results[0][d] = {rule.add_halo(
+            factor_name(d), node.output()->shape()[d], {1, 1, Expr(0) - (*pads)[d].first, Expr(0) - (*pads)[d].first})};
   // Padding with zeros is linear, and so is repeating elements; another value would be added once per rank.
   bool repeats = node.get_string("mode", "constant") != "constant";
   if (repeats || !has_operand(node, 2)) rule.partial(Reduction::sum, {0});
   return rule;
+}
+
+// Each rank pads what it reads of the operand by the padding that it reads.
+std::vector<Value*> localize_pad(Localizer& local) {
+  auto pads = paddings(local.node);
+  bool widened = false;
+  for (size_t d = 0; pads && d < pads->size(); ++d) {
+    const int f = local.factor(factor_name(d));
+    if (f < 0 || !local.split[f] || local.rule.factors[f].kind != FactorKind::halo) continue;
+    const Localizer::Widened part = local.widen(local.inputs[0], 0, d, nullptr);
+    local.inputs[0] = part.value;
+    (*pads)[d] = {part.before, part.after};
+    widened = true;
+  }
+  if (!widened) return local.same();
+  std::vector<Expr> content;
+  for (const auto& [before, after] : *pads) content.push_back(before);
+  for (const auto& [before, after] : *pads) content.push_back(after);
+  if (local.inputs.size() > 3) local.inputs.resize(3);  // all dimensions are named in order
+  return local.same_with(1, std::move(content));
 }
 
 // --- Tile
@@ -172,6 +197,7 @@ std::vector<OpDef> extent_ops() {
       {.type = "Pad",
        .infer = infer_pad,
        .rule = pad_rule,
+       .localize = localize_pad,
        .gradient = pad_gradient,
        .values = {1, 3},
        .moves = Moves::some},

@@ -35,6 +35,17 @@ class Localizer {
   /// Reduces a value over the ranks that split a factor: what each of them computed from its part of result 0, which
   /// keeps the other dimensions, and has extent 1 for that factor. The name is for the value in reports.
   std::function<Value*(Value* part, int factor, Reduction reduction, std::string_view name)> reduce;
+  /// An operand's dimension as this rank's results read it, with what other ranks had of it.
+  struct Widened {
+    Value* value = nullptr;
+    Expr begin;          ///< the first element that is read, counted in the whole dimension; negative: it is padding
+    Expr before, after;  ///< elements of padding that are read at either end
+  };
+  /// Gives `value`, this rank's part of operand `operand` of the global node, the elements of dimension `dim` that this
+  /// rank's results read along the halo that runs there, from whichever ranks have them. Padding has the scalar `fill`
+  /// as its elements; null: it is left out. If other dimensions of `value` have been widened before, so are those of
+  /// the pieces that come from others.
+  std::function<Widened(Value* value, size_t operand, size_t dim, Value* fill)> widen;
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,

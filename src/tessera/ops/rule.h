@@ -17,6 +17,7 @@ enum class FactorKind {
   index,      ///< like pass, but the local operator takes its global offset
   target,     ///< an indexed dimension that is written: each rank writes what falls into its part
   norm,       ///< like pass, but each element depends on all along it: the local form reduces over the ranks twice
+  halo,       ///< a result's elements read windows of an operand's: ranks fetch from others what their parts lack
   whole,      ///< must be gathered
 };
 
@@ -36,9 +37,28 @@ struct FactorTraits {
   bool own_form = false;      ///< where it is split, the local form is another operator: this one needs it whole
   bool follows_use = false;   ///< a rank that makes less of it needs no more of operands: it is split as uses want
   int reductions = 0;         ///< where it is split, the local form reduces the result without it so often over ranks
+  bool by_window = false;     ///< operands have other extents along it than results, as Factor::window says
 };
 
 const FactorTraits& traits_of(FactorKind kind);
+
+/// Elements begin … end - 1 of a dimension.
+struct Interval {
+  Expr begin, end;
+  Expr count() const { return end - begin; }
+};
+
+/// Which elements of an operand's dimension the elements of a result's read: element j reads from
+/// ⌊(j·times + first) / over⌋ to ⌊(j·times + last) / over⌋. Those outside the operand are padding. Example: windows of
+/// 3 elements, 2 apart, after 1 element of padding have times 2, first -1, last 1.
+struct Window {
+  int64_t times = 1, over = 1;
+  Expr first = 0, last = 0;
+  int64_t slack = 0;  ///< so many elements behind what a rank's results read do not change its local form's results
+
+  /// What result elements begin … end - 1 read; an empty interval if there are none.
+  Interval reads(const Expr& begin, const Expr& end) const;
+};
 
 /// An iteration dimension of an operator.
 struct Factor {
@@ -46,6 +66,7 @@ struct Factor {
   Expr size = 1;
   FactorKind kind = FactorKind::pass;
   Reduction reduction = Reduction::sum;  ///< of partial results
+  Window window = {};                    ///< of a halo, whose size is the result's extent
 
   bool can_be_split() const { return traits_of(kind).in_result != InResult::whole; }
   bool makes_partial() const { return traits_of(kind).in_result == InResult::partial; }
@@ -80,6 +101,7 @@ struct Rule {
                     const std::vector<const Shape*>& result_shapes);
 
   int add(std::string name, Expr size, FactorKind kind = FactorKind::pass, Reduction reduction = Reduction::sum);
+  int add_halo(std::string name, Expr size, Window window);
   Factor& factor(std::string_view name);  ///< an internal error if there is none
   Rule& kind(std::string_view name, FactorKind kind, Reduction reduction = Reduction::sum);
   Rule& partial(Reduction reduction, std::vector<int> operands, std::vector<int> finite = {});

@@ -1,5 +1,7 @@
 #include "tessera/spmd/versions.h"
 
+#include "tessera/spmd/halo.h"
+
 namespace tessera::spmd {
 
 double Moved::bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const {
@@ -30,9 +32,32 @@ std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const 
   return best;
 }
 
+namespace {
+
+// What the rank that receives most receives of others' parts.
+double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                      const Mesh& mesh, const Hints& hints) {
+  double sum = 0;
+  for (size_t s = 0; s < node.subfactors.size(); ++s) {
+    const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
+    if (!ops::traits_of(factor.kind).by_window || ranks_of(axes[s]) == 1) continue;
+    for (const Place& place : node.subfactors[s].places) {
+      if (place.result) continue;
+      const Value* operand = node.node->inputs[static_cast<size_t>(place.tensor)];
+      const auto dim = static_cast<size_t>(place.dim);
+      const Halo halo(factor.window, operand->shape()[dim], factor.size, axes[s]);
+      const Sharding sharding = laid_out(layout, node, axes, false, static_cast<size_t>(place.tensor));
+      sum += hinted(halo_elements(halo, sharding, dim, mesh), hints) * bits_of(operand->dtype()) / 8;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
 double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                     const Mesh& mesh, const Hints& hints) {
-  double sum = 0;
+  double sum = bytes_of_halos(layout, node, axes, mesh, hints);
   for (int factor = 0; factor < static_cast<int>(node.rule.factors.size()); ++factor) {
     const int times = ops::traits_of(node.rule.factors[factor].kind).reductions;
     if (times == 0) continue;
