@@ -142,8 +142,8 @@ std::vector<Value*> localize_transposed(Localizer& local, const Windows& windows
   std::vector<Expr> starts, ends;
   std::vector<int64_t> axes;
   for (size_t d = 0; d < rank; ++d) {
+    if (!splits_windows(local, d)) continue;
     const int f = local.factor(fmt::format("x{}", d));
-    if (f < 0 || !local.split[f] || local.rule.factors[f].kind != FactorKind::halo) continue;
     Value* zero = local.graph.constant_scalar(local.inputs[0]->dtype(), 0);
     const Localizer::Widened part = local.widen(local.inputs[0], 0, 2 + d, zero);
     local.inputs[0] = part.value;

@@ -55,6 +55,8 @@ class Localizer {
   std::vector<Value*> same();
   /// As same(), with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
   std::vector<Value*> same_with(size_t index, std::vector<Expr> content, bool scalar = false);
+  /// Whether a dimension of the node's operand `operand` is a halo that is split.
+  bool is_split_halo(size_t operand, size_t dim) const;
   int factor(std::string_view name) const;  ///< index in the rule; -1 if there is none
   /// `addend` on the rank that holds the first shard of factor `f`, zeros on all others, so that it is added to a
   /// partial sum only once. Selects instead of multiplying, so that infinities do not become NaN.

@@ -79,67 +79,32 @@ Rule pool_rule(const Node& node) {
   }
   const Windows windows = windows_of(node, node.get_ints("kernel_shape"));
   const Shape spatial(data.begin() + 2, data.end());
-  // An index counts elements of the whole operand.
-  if (const auto paddings = paddings_of(windows, spatial); paddings && !node.output(1))
-    for (size_t d = 0; d < spatial.size(); ++d)
-      rule.operands[0][2 + d] = rule.results[0][2 + d] =
+  if (const auto paddings = paddings_of(windows, spatial))
+    for (size_t d = 0; d < spatial.size(); ++d) {
+      rule.operands[0][2 + d] =
           add_window_factor(rule, windows, d, (*paddings)[d], spatial[d], node.output()->shape()[2 + d]);
+      for (size_t r = 0; r < node.outputs.size(); ++r)
+        if (node.outputs[r]) rule.results[r][2 + d] = rule.operands[0][2 + d];
+    }
   // No partial maximum: a maximum over a window drops NaN, one over ranks does not.
   return rule;
 }
 
-// A rank has c of C channels from c0 on, and images from n0 on. Its element s of image n and channel i has the number
-// (n·c + i)·S + s among its own S elements a plane, and ((n0 + n)·C + c0 + i)·S + s among all, which is more by
-// (n0·C + c0)·S + n·(C - c)·S.
-std::vector<Value*> localize_max_pool(Localizer& local) {
-  const DType dtype = local.inputs[0]->dtype();
-  const double lowest = is_float(dtype)         ? -std::numeric_limits<double>::infinity()
-                        : dtype == DType::uint8 ? 0
-                                                : std::numeric_limits<int8_t>::lowest();
-  std::vector<Value*> results =
-      same_windows(local, windows_of(local.node, local.node.get_ints("kernel_shape")), lowest);
-  const int batch = local.factor("n"), channels = local.factor("c");
-  if (!local.node.output(1) || (!local.split[batch] && !local.split[channels])) return results;
-  const Shape& data = local.node.input(0)->shape();
-  const Expr plane = product(Shape(data.begin() + 2, data.end()));
-  const TensorType& type = local.outputs[1];
-  const auto number = [&](Expr value) { return local.graph.add_expression("offset", {std::move(value)}, true); };
-  Value* offset = number((local.offsets[batch] * data[1] + local.offsets[channels]) * plane);
-  if (local.split[channels]) {
-    const Expr count = local.extents[batch];
-    Shape column(data.size(), 1);
-    column[0] = count;
-    Value* images = local.emit("Range", {number(0), number(count), number(1)}, {DType::int64, Shape{count}});
-    Value* steps = local.emit("Mul", {images, number((data[1] - local.extents[channels]) * plane)}, images->type);
-    Value* offsets = local.emit("Add", {steps, offset}, images->type);
-    offset = local.emit("Reshape", {offsets, local.graph.add_expression("column", column)}, {DType::int64, column},
-                        {{"allowzero", int64_t{1}, ""}});
-  }
-  // A window of nothing but padding has the index -1.
-  Value* none = local.emit("Less", {results[1], number(0)}, {DType::boolean, type.shape});
-  Value* moved = local.emit("Add", {results[1], offset}, type);
-  results[1] = local.emit("Where", {none, results[1], moved}, type);
-  return results;
-}
-
-std::vector<Value*> localize_lp_pool(Localizer& local) {
-  return same_windows(local, windows_of(local.node, local.node.get_ints("kernel_shape")), 0);
-}
-
-std::vector<Value*> localize_average_pool(Localizer& local) {
-  const Windows windows = windows_of(local.node, local.node.get_ints("kernel_shape"));
-  if (!counts_elements(local.node, windows)) return same_windows(local, windows, 0);
+// Of a local form whose windows must tell padding from elements: gives operand 0 what they read along split dimensions,
+// and the node its padding, in our own domain. `first`: per spatial dimension, the first element of operand 0.
+std::vector<Value*> with_own_padding(Localizer& local, const Windows& windows, std::vector<Expr>& first) {
   const Shape& data = local.node.input(0)->shape();
   const auto paddings = paddings_of(windows, Shape(data.begin() + 2, data.end()));
+  first.assign(data.size() - 2, 0);
   bool widened = false;
   std::vector<Expr> begin, end;
   for (size_t d = 0; paddings && d + 2 < data.size(); ++d) {
     begin.emplace_back((*paddings)[d].begin);
     end.emplace_back((*paddings)[d].end);
-    const int f = local.factor(fmt::format("x{}", d));
-    if (f < 0 || !local.split[f] || local.rule.factors[f].kind != FactorKind::halo) continue;
+    if (!splits_windows(local, d)) continue;
     const Localizer::Widened part = local.widen(local.inputs[0], 0, 2 + d, nullptr);
     local.inputs[0] = part.value;
+    first[d] = part.begin + part.before;
     begin.back() = part.before;
     end.back() = min(part.after, end.back());  // a window that overhangs does not count what is beyond
     widened = true;
@@ -153,6 +118,84 @@ std::vector<Value*> localize_average_pool(Localizer& local) {
   node->remove_attribute("auto_pad");
   node->remove_attribute("pads");
   return results;
+}
+
+// Numbers of elements of a rank's images, counted as if it had all of each image. Its own images have other extents,
+// and begin at other elements: number 5 of an image of 3 columns is row 1, column 2.
+Value* among_whole_images(Localizer& local, Value* numbers, const std::vector<Expr>& first) {
+  const Shape &part = local.inputs[0]->shape(), &whole = local.node.input(0)->shape();
+  const TensorType type = local.outputs[1];
+  const auto apply = [&](std::string_view op, Value* a, const Expr& b) {
+    return local.emit(op, {a, local.graph.add_expression("extent", {b}, true)}, type);
+  };
+  std::vector<size_t> order;  // the fastest dimension first
+  for (size_t d = 2; d < whole.size(); ++d) order.push_back(d);
+  if (local.node.get_int("storage_order", 0) == 0) std::reverse(order.begin(), order.end());
+  Expr stride = 1;
+  Value* sum = nullptr;
+  for (size_t d : order) {
+    const Expr extent = max(1, part[d]);  // of nothing there are no numbers
+    Value* along = apply("Mod", numbers, extent);
+    numbers = apply("Div", numbers, extent);
+    Value* placed = apply("Mul", apply("Add", along, first[d - 2]), stride);
+    sum = sum ? local.emit("Add", {sum, placed}, type) : placed;
+    stride = stride * whole[d];
+  }
+  return local.emit("Add", {apply("Mul", numbers, stride), sum}, type);
+}
+
+// A rank has c of C channels from c0 on, and images from n0 on. Its element s of image n and channel i has the number
+// (n·c + i)·S + s among its own S elements a plane, and ((n0 + n)·C + c0 + i)·S + s among all, which is more by
+// (n0·C + c0)·S + n·(C - c)·S.
+std::vector<Value*> max_pool_with_indices(Localizer& local, const Windows& windows) {
+  std::vector<Expr> first;
+  std::vector<Value*> results = with_own_padding(local, windows, first);
+  const int batch = local.factor("n"), channels = local.factor("c");
+  bool splits_images = false;
+  for (size_t d = 0; d < first.size(); ++d) splits_images |= splits_windows(local, d);
+  if (!splits_images && !local.split[batch] && !local.split[channels]) return results;
+  const Shape& data = local.node.input(0)->shape();
+  const Expr plane = product(Shape(data.begin() + 2, data.end()));
+  const TensorType& type = local.outputs[1];
+  const auto number = [&](Expr value) { return local.graph.add_expression("offset", {std::move(value)}, true); };
+  Value* own = splits_images ? among_whole_images(local, results[1], first) : results[1];
+  Value* offset = number((local.offsets[batch] * data[1] + local.offsets[channels]) * plane);
+  if (local.split[channels]) {
+    const Expr count = local.extents[batch];
+    Shape column(data.size(), 1);
+    column[0] = count;
+    Value* images = local.emit("Range", {number(0), number(count), number(1)}, {DType::int64, Shape{count}});
+    Value* steps = local.emit("Mul", {images, number((data[1] - local.extents[channels]) * plane)}, images->type);
+    Value* offsets = local.emit("Add", {steps, offset}, images->type);
+    offset = local.emit("Reshape", {offsets, local.graph.add_expression("column", column)}, {DType::int64, column},
+                        {{"allowzero", int64_t{1}, ""}});
+  }
+  // A window of nothing but padding has the index -1.
+  Value* none = local.emit("Less", {results[1], number(0)}, {DType::boolean, type.shape});
+  Value* moved = local.emit("Add", {own, offset}, type);
+  results[1] = local.emit("Where", {none, results[1], moved}, type);
+  return results;
+}
+
+std::vector<Value*> localize_max_pool(Localizer& local) {
+  const Windows windows = windows_of(local.node, local.node.get_ints("kernel_shape"));
+  if (local.node.output(1)) return max_pool_with_indices(local, windows);
+  const DType dtype = local.inputs[0]->dtype();
+  const double lowest = is_float(dtype)         ? -std::numeric_limits<double>::infinity()
+                        : dtype == DType::uint8 ? 0
+                                                : std::numeric_limits<int8_t>::lowest();
+  return same_windows(local, windows, lowest);
+}
+
+std::vector<Value*> localize_lp_pool(Localizer& local) {
+  return same_windows(local, windows_of(local.node, local.node.get_ints("kernel_shape")), 0);
+}
+
+std::vector<Value*> localize_average_pool(Localizer& local) {
+  const Windows windows = windows_of(local.node, local.node.get_ints("kernel_shape"));
+  if (!counts_elements(local.node, windows)) return same_windows(local, windows, 0);
+  std::vector<Expr> first;
+  return with_own_padding(local, windows, first);
 }
 
 // A mean over split dimensions: each rank's sum divided by the global count, as a ReduceMean has it.
@@ -206,13 +249,14 @@ std::vector<OpDef> pooling_ops() {
                    .localize = local_form_of(type),
                    .gradient = pooling_gradient(type),
                    .windows = !type.starts_with("Global")});
-  ops.push_back({.type = "AveragePool",
-                 .domain = "tessera",
-                 .infer = infer_pool,
-                 .rule = pool_rule,
-                 .flops = pool_flops,
-                 .values = {kPads},
-                 .windows = true});
+  for (std::string_view type : {"MaxPool", "AveragePool"})
+    ops.push_back({.type = type,
+                   .domain = "tessera",
+                   .infer = infer_pool,
+                   .rule = pool_rule,
+                   .flops = pool_flops,
+                   .values = {kPads},
+                   .windows = true});
   return ops;
 }
 

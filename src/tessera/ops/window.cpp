@@ -95,13 +95,16 @@ DimFactors add_window_factor(Rule& rule, const Windows& windows, size_t d, const
   return {rule.add_halo(factor_of(d), out, window)};
 }
 
+bool splits_windows(const Localizer& local, size_t d) {
+  return local.is_split_halo(0, 2 + d);
+}
+
 std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill) {
   const Shape& data = local.node.input(0)->shape();
   const Shape spatial(data.begin() + 2, data.end());
   std::vector<Padding> paddings;
   for (size_t d = 0; d < spatial.size(); ++d) {
-    const int f = local.factor(factor_of(d));
-    if (f < 0 || !local.split[f] || local.rule.factors[f].kind != FactorKind::halo) continue;
+    if (!splits_windows(local, d)) continue;
     if (paddings.empty()) paddings = *paddings_of(windows, spatial);
     Value* filling = local.graph.constant_scalar(local.inputs[0]->dtype(), fill);
     local.inputs[0] = local.widen(local.inputs[0], 0, 2 + d, filling).value;

@@ -45,6 +45,9 @@ std::optional<std::vector<Padding>> paddings_of(const Windows& windows, const Sh
 DimFactors add_window_factor(Rule& rule, const Windows& windows, size_t d, const Padding& padding, const Expr& in,
                              const Expr& out);
 
+/// Whether a local form's windows along spatial dimension `d` are split over ranks, and may read others' elements.
+bool splits_windows(const Localizer& local, size_t d);
+
 /// Of a local form: gives operand 0 what its windows read along the split spatial dimensions, with padding of
 /// `fill` there. Appends the node itself, whose padding is that of the other dimensions, and returns its results.
 std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/ir/graph.h"
@@ -60,10 +61,28 @@ Interval Halo::taken(int64_t reader, int64_t holder) const {
 }
 
 Expr Halo::received(int64_t member) const {
-  Expr sum = 0;
-  for (int64_t other = 0; other < members(); ++other)
-    if (other != member) sum = sum + taken(member, other).count();
-  return sum;
+  return common({0, size}, read[static_cast<size_t>(member)]).count() - taken(member, member).count();
+}
+
+std::set<int64_t> Halo::distances() const {
+  std::set<int64_t> all;
+  const auto end_of = [](const Interval& interval) { return *interval.end.constant(); };
+  const auto is_known = [](const Interval& interval) { return interval.begin.constant() && interval.end.constant(); };
+  const bool known = std::all_of(held.begin(), held.end(), is_known) && std::all_of(read.begin(), read.end(), is_known);
+  for (int64_t reader = 0; reader < members(); ++reader) {
+    // Members hold their parts in order.
+    int64_t holder = 0;
+    if (known)
+      holder =
+          std::partition_point(held.begin(), held.end(),
+                               [&](const Interval& part) { return end_of(part) <= *read[reader].begin.constant(); }) -
+          held.begin();
+    for (; holder < members(); ++holder) {
+      if (known && *held[holder].begin.constant() >= end_of(read[reader])) break;
+      if (holder != reader && !taken(reader, holder).count().is(0)) all.insert(holder - reader);
+    }
+  }
+  return all;
 }
 
 Expr Halo::before(int64_t member) const {
@@ -83,8 +102,9 @@ Expr by_member(const Expr& me, const std::vector<Expr>& values) {
   for (size_t m = 1; m < values.size(); ++m)
     if (const auto slope = (values[m] - values[m - 1]).constant()) ++slopes[*slope];
   int64_t slope = 0;
+  int most = slopes.contains(0) ? slopes[0] : 0;
   for (const auto& [each, times] : slopes)
-    if (times > slopes[slope]) slope = each;
+    if (times > most) slope = each, most = times;
   Expr result = values.front() + me * slope;
   for (size_t m = 1; m < values.size(); ++m) {
     const Expr departure = values[m] - values[m - 1] - slope;
@@ -121,14 +141,12 @@ class Exchange {
         me_(member_along(place.axes, program.mesh)) {}
 
   Value* run() {
-    const int64_t members = halo_.members();
-    for (int64_t distance = 1; distance < members; ++distance) {
-      send(distance);
-      send(-distance);
-    }
-    for (int64_t distance = members - 1; distance > 0; --distance) receive(-distance);
+    const std::set<int64_t> distances = halo_.distances();
+    for (auto distance = distances.rbegin(); distance != distances.rend(); ++distance) send(-*distance);
+    const auto behind = distances.upper_bound(0);
+    std::for_each(distances.begin(), behind, [&](int64_t distance) { receive(distance); });
     keep();
-    for (int64_t distance = 1; distance < members; ++distance) receive(distance);
+    std::for_each(behind, distances.end(), [&](int64_t distance) { receive(distance); });
     if (place_.fill) {
       pad([&](int64_t m) { return halo_.before(m); }, true);
       pad([&](int64_t m) { return halo_.after(m); }, false);
@@ -137,13 +155,13 @@ class Exchange {
     Node* joined = graph_.add_node("Concat", pieces_, {place_.name + ".read"});
     joined->set("axis", static_cast<int64_t>(place_.dim));
     Shape shape = value_->shape();
-    shape[place_.dim] = by_member(
-        me_, each([&](int64_t m) {
-          Expr sum = place_.fill ? halo_.before(m) + halo_.after(m) : Expr(0);
-          for (int64_t other = 0; other < members; ++other)
-            sum = sum + (other == m ? halo_.kept[static_cast<size_t>(m)].count() : halo_.taken(m, other).count());
-          return sum;
-        }));
+    shape[place_.dim] = by_member(me_, each([&](int64_t m) {
+                                    const Interval whole = common({0, halo_.size}, halo_.read[static_cast<size_t>(m)]);
+                                    const Expr beyond =
+                                        halo_.kept[static_cast<size_t>(m)].count() - halo_.taken(m, m).count();
+                                    const Expr padding = place_.fill ? halo_.before(m) + halo_.after(m) : Expr(0);
+                                    return whole.count() + beyond + padding;
+                                  }));
     joined->outputs[0]->type = {value_->dtype(), std::move(shape)};
     return joined->outputs[0];
   }
@@ -229,7 +247,6 @@ class Exchange {
 
   void receive(int64_t distance) {
     const std::vector<Expr> counts = each([&](int64_t m) { return message(m, m + distance).count(); });
-    if (all(counts, 0)) return;
     Value* from = peer(distance, counts);
     const Shape shape = with_extent(by_member(me_, counts));
     Value* extents = graph_.add_expression(place_.name + ".halo_shape", shape);

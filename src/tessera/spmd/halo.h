@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct Halo {
   int64_t members() const { return static_cast<int64_t>(held.size()); }
   /// What one member reads of another's elements.
   ops::Interval taken(int64_t reader, int64_t holder) const;
+  /// How far apart, in members, some reader and the holder of its elements can be; negative: the holder comes first.
+  std::set<int64_t> distances() const;
   /// Elements that a member gets from all others.
   Expr received(int64_t member) const;
   Expr before(int64_t member) const;  ///< padding that it reads, in front of the dimension

@@ -1,5 +1,7 @@
 #include "tessera/spmd/partition.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -261,6 +263,8 @@ class Partitioner {
       after.push_back(halo.after(m));
       received.push_back(halo.received(m));
     }
+    std::vector<std::string> names;
+    for (const AxisRef& axis : join_axes(axes)) names.push_back(axis.str(program_.mesh));
     Expr bytes = by_member(me, received);
     for (size_t d = 0; d < value->rank(); ++d)
       if (d != dim) bytes = bytes * value->shape()[d];
@@ -270,7 +274,7 @@ class Partitioner {
                                    layout.node->label(),
                                    sharding,
                                    sharding,
-                                   {"Halo " + AxisRef(join_axes(axes).front()).str(program_.mesh)},
+                                   {fmt::format("Halo {}", fmt::join(names, ","))},
                                    bytes,
                                    fmt::format("its results read dimension {} beyond the part that a rank has", dim)});
     return {widened(program_, value, halo, {global->name, axes, dim, fill}), by_member(me, begins),
