@@ -306,6 +306,27 @@ TEST(AveragePool, CountsPaddingOnlyOnRequest) {
       ElementsAre(1, 5, 4));
 }
 
+// Of ranks that differ in their padding, one has no results.
+TEST(AveragePool, TakesItsPaddingAsAnOperand) {
+  const auto run = [](const Tensor& x, std::vector<int64_t> pads, int64_t extent, int64_t counts_padding) {
+    return values_of<float>(run_kernel_one(
+        "AveragePool", {x, ints({2}, pads)}, DType::float32, {1, 1, extent},
+        {.attributes = {{"kernel_shape", Dims{3}}, {"count_include_pad", counts_padding}}, .domain = "tessera"}));
+  };
+  const Tensor x = floats({1, 1, 4}, {3, 6, 9, 12});
+  EXPECT_THAT(run(x, {1, 0}, 3, 0), ElementsAre(4.5, 6, 9));
+  EXPECT_THAT(run(x, {0, 1}, 3, 1), ElementsAre(6, 9, 7));
+  EXPECT_THAT(run(floats({1, 1, 0}, {}), {0, 0}, 0, 0), ElementsAre());
+}
+
+TEST(MaxPool, TakesItsPaddingAsAnOperand) {
+  const auto results = run_kernel("MaxPool", {floats({1, 1, 3}, {-5, -4, -6}), ints({2}, {2, 0})},
+                                  {{DType::float32, {1, 1, 4}}, {DType::int64, {1, 1, 4}}},
+                                  {.attributes = {{"kernel_shape", Dims{2}}}, .domain = "tessera"});
+  EXPECT_THAT(values_of<float>(results[0]), ElementsAre(-infinity, -5, -4, -4));
+  EXPECT_THAT(values_of<int64_t>(results[1]), ElementsAre(-1, 0, 1, 1));
+}
+
 TEST(AveragePool, DoesNotCountWhatCeilModeHangsOver) {
   const Tensor y = run_kernel_one("AveragePool", {floats({1, 1, 5}, {1, 2, 3, 4, 5})}, DType::float32, {1, 1, 3},
                                   {.attributes = {{"kernel_shape", Dims{2}},

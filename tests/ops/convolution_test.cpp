@@ -12,7 +12,7 @@ TEST(Conv, SumsOverInputChannels) {
   OneNode node("Conv");
   node.operand("n 3 224 224").operand("64 3 7 7").set("strides", Ints{2, 2}).set("pads", Ints{3, 3, 3, 3});
   EXPECT_EQ(node.type(), "float32 [n, 64, 112, 112]");
-  EXPECT_EQ(node.rule(), "n c 1 1, m c 1 1 -> n m 1 1 | c: sum");
+  EXPECT_EQ(node.rule(), "n c x0 x1, m c 1 1 -> n m x0 x1 | c: sum, x0: halo, x1: halo");
   EXPECT_EQ(node.partials(), "sum{0} sum{1}");
   EXPECT_EQ(node.flops(), std::to_string(int64_t{2} * 64 * 112 * 112 * 3 * 49) + "*n");
 }
@@ -21,7 +21,7 @@ TEST(Conv, WithABiasNeedsInputChannelsWhole) {
   OneNode node("Conv");
   node.operand("n 8 x").operand("16 8 3").operand("16");
   EXPECT_EQ(node.type(), "float32 [n, 16, x - 2]");
-  EXPECT_EQ(node.rule(), "n c 1, m c 1, m -> n m 1 | c: sum");
+  EXPECT_EQ(node.rule(), "n c x0, m c 1, m -> n m x0 | c: sum, x0: halo");
   EXPECT_EQ(node.partials(), "sum{0,2} sum{1,2}");
 }
 
@@ -31,16 +31,16 @@ TEST(Conv, PointwisePassesSpatialDimensions) {
   EXPECT_EQ(node.rule(), "n c x0 x1, m c 1 1 -> n m x0 x1 | c: sum");
   OneNode strided("Conv");
   strided.operand("n 8 y x").operand("16 8 1 1").set("strides", Ints{2, 1});
-  EXPECT_EQ(strided.rule(), "n c 1 x1, m c 1 1 -> n m 1 x1 | c: sum");
+  EXPECT_EQ(strided.rule(), "n c x0 x1, m c 1 1 -> n m x0 x1 | c: sum, x0: halo");
 }
 
 TEST(Conv, GroupsPassInBothChannels) {
   OneNode grouped("Conv");
   grouped.operand("n 8 x").operand("16 2 3").operand("16").set("group", int64_t{4});
-  EXPECT_EQ(grouped.rule(), "n (g c) 1, (g m) c 1, (g m) -> n (g m) 1 | c: sum");
+  EXPECT_EQ(grouped.rule(), "n (g c) x0, (g m) c 1, (g m) -> n (g m) x0 | c: sum, x0: halo");
   OneNode depthwise("Conv");
   depthwise.operand("n 8 x").operand("8 1 3").set("group", int64_t{8});
-  EXPECT_EQ(depthwise.rule(), "n g 1, g 1 1 -> n g 1");
+  EXPECT_EQ(depthwise.rule(), "n g x0, g 1 1 -> n g x0 | x0: halo");
   EXPECT_EQ(depthwise.flops(), "48*n*x - 96*n");
 }
 
@@ -102,7 +102,7 @@ TEST(ConvTranspose, Widens) {
   OneNode node("ConvTranspose");
   node.operand("n 8 x").operand("8 4 3").set("strides", Ints{2}).set("pads", Ints{1, 1}).set("output_padding", Ints{1});
   EXPECT_EQ(node.type(), "float32 [n, 4, 2*x]");
-  EXPECT_EQ(node.rule(), "n c 1, c m 1 -> n m 1 | c: sum");
+  EXPECT_EQ(node.rule(), "n c x0, c m 1 -> n m x0 | c: sum, x0: halo");
   EXPECT_EQ(node.flops(), std::to_string(2 * 8 * 4 * 3) + "*n*x");
 
   OneNode grouped("ConvTranspose");
@@ -118,7 +118,7 @@ TEST(Pool, PassesBatchAndChannels) {
       .set("strides", Ints{2, 2})
       .set("pads", Ints{1, 1, 1, 1});
   EXPECT_EQ(maximum.type(), "float32 [n, 64, 56, 56]");
-  EXPECT_EQ(maximum.rule(), "n c 1 1 -> n c 1 1");
+  EXPECT_EQ(maximum.rule(), "n c x0 x1 -> n c x0 x1 | x0: halo, x1: halo");
   EXPECT_EQ(maximum.partials(), "") << "it drops NaN";
   OneNode average("AveragePool");
   average.operand("n c x").set("kernel_shape", Ints{2}).set("strides", Ints{2});
@@ -144,7 +144,7 @@ TEST(Pool, IndicesCountTheWholeOperand) {
   OneNode node("MaxPool");
   node.operand("n c x").set("kernel_shape", Ints{2}).results(2);
   EXPECT_EQ(node.type(1), "int64 [n, c, x - 1]");
-  EXPECT_EQ(node.rule(), "n c 1 -> n c 1, n c 1 | n: index, c: index");
+  EXPECT_EQ(node.rule(), "n c x0 -> n c x0, n c x0 | n: index, c: index, x0: halo");
   EXPECT_EQ(node.partials(), "");
 }
 
@@ -152,8 +152,54 @@ TEST(Pool, OfEverything) {
   OneNode node("GlobalAveragePool");
   node.operand("n c y x");
   EXPECT_EQ(node.type(), "float32 [n, c, 1, 1]");
-  EXPECT_EQ(node.rule(), "n c 1 1 -> n c 1 1");
+  EXPECT_EQ(node.rule(), "n c x0 x1 -> n c 1 1 | x0: sum, x1: sum");
   EXPECT_EQ(node.partials(), "sum{0}");
+}
+
+TEST(Pool, MaximaOfEverythingCombine) {
+  OneNode node("GlobalMaxPool");
+  node.operand("n c y x");
+  EXPECT_EQ(node.rule(), "n c x0 x1 -> n c 1 1 | x0: max, x1: max");
+  EXPECT_EQ(node.partials(), "") << "it drops NaN";
+}
+
+TEST(Pool, ARanksPaddingIsItsOwn) {
+  OneNode node("AveragePool", "tessera");
+  node.operand("n c 5").ints({1, 0}).set("kernel_shape", Ints{3});
+  EXPECT_EQ(node.type(), "float32 [n, c, 4]");
+  OneNode wrong("AveragePool", "tessera");
+  wrong.operand("n c 5").ints({1}).set("kernel_shape", Ints{3});
+  EXPECT_THAT(wrong.error(), HasSubstr("pads has 1 elements for 1 spatial dimensions"));
+}
+
+Interval read(const Window& window, int64_t begin, int64_t end) {
+  return window.reads(begin, end);
+}
+
+// Windows of 3 elements, 2 apart, after one element of padding.
+TEST(Window, SaysWhatResultsRead) {
+  const Window window{2, 1, -1, 1};
+  EXPECT_EQ(read(window, 0, 2).begin, Expr(-1));
+  EXPECT_EQ(read(window, 0, 2).end, Expr(4));
+  EXPECT_EQ(read(window, 3, 3).count(), Expr(0)) << "no results read nothing";
+  const Expr s = Expr::symbol("s");
+  EXPECT_EQ(window.reads(0, s).count().evaluate({{"s", 5}}), 11);
+}
+
+TEST(Window, MayRunBackwards) {
+  const Window every_second_from_the_end{-2, 1, 9, 9};
+  EXPECT_EQ(read(every_second_from_the_end, 1, 3).begin, Expr(5));
+  EXPECT_EQ(read(every_second_from_the_end, 1, 3).end, Expr(8));
+}
+
+// A transposed convolution with stride 2, windows of 3 and padding 1: element i reaches results 2i - 1 … 2i + 1.
+TEST(Window, OfSumsOverOverlappingWindows) {
+  const Window window{1, 2, 0, 1};
+  for (int64_t j = 0; j < 6; ++j) {
+    const Interval elements = read(window, j, j + 1);
+    EXPECT_EQ(elements.begin, Expr(j / 2));
+    EXPECT_EQ(elements.end, Expr((j + 1) / 2 + 1));
+  }
 }
 
 }  // namespace

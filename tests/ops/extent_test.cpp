@@ -74,7 +74,7 @@ TEST(Slice, PassesTheDimensionsItTakesWhole) {
   OneNode node("Slice");
   node.operand("b 6 s 32").ints({0, 0}).ints({kEnd, 16}).ints({2, -1}).ints({1, 1});
   EXPECT_EQ(node.type(), "float32 [b, 6, s, 16]");
-  EXPECT_EQ(node.rule(), "a b c 1, 1, 1, 1, 1 -> a b c 1");
+  EXPECT_EQ(node.rule(), "a b c d, 1, 1, 1, 1 -> a b c d | d: halo");
 
   OneNode positions("Slice");
   positions.operand("1 512", DType::int64).ints({0}).expressions({s}).ints({1});
@@ -101,13 +101,13 @@ TEST(Pad, AddsToExtentsAndPassesTheOthers) {
   OneNode node("Pad");
   node.operand("b 3 h w").ints({0, 0, 1, 2, 0, 0, 1, 2});
   EXPECT_EQ(node.type(), "float32 [b, 3, h + 2, w + 4]");
-  EXPECT_EQ(node.rule(), "a b 1 1, 1 -> a b 1 1");
+  EXPECT_EQ(node.rule(), "a b c d, 1 -> a b c d | c: halo, d: halo");
   EXPECT_EQ(node.partials(), "sum{0}");
 
   OneNode filled("Pad");
   filled.operand("b 3").ints({1, 0}).operand("").ints({-1});
   EXPECT_EQ(filled.type(), "float32 [b, 4]");
-  EXPECT_EQ(filled.rule(), "a 1, 1, , 1 -> a 1");
+  EXPECT_EQ(filled.rule(), "a b, 1, , 1 -> a b | b: halo");
   EXPECT_EQ(filled.partials(), "") << "the value would be added once per rank";
 
   OneNode wrong("Pad");

@@ -11,13 +11,28 @@ TEST(Resize, KnowsItsShapeFromSizes) {
   OneNode node("Resize");
   node.operand("n c 8 w").absent().absent().expressions({Expr::symbol("n"), Expr::symbol("c"), 16, 12});
   EXPECT_EQ(node.type(), "float32 [n, c, 16, 12]");
-  EXPECT_EQ(node.rule(), "a b 1 1, , , 1 -> a b 1 1");
+  EXPECT_EQ(node.rule(), "a b c 1, , , 1 -> a b c 1 | c: halo");
 }
 
 TEST(Resize, ARanksSizesAreItsOwn) {
   OneNode node("Resize");
   node.operand("n 12 8 8").absent().absent().expressions({Expr::symbol("n"), 12, 16, 16});
   EXPECT_EQ(node.localized("b", 4), "Resize(A, _, _, [n, 3, 16, 16]) -> float32 [n, 3, 16, 16]\n");
+}
+
+TEST(Resize, IsSplitWhereItEnlargesAllAlike) {
+  const auto rule = [](const char* mode, const char* places, int64_t size) {
+    OneNode node("Resize");
+    node.operand("8").absent().absent().ints({size}).set("mode", std::string(mode));
+    node.set("coordinate_transformation_mode", std::string(places));
+    return node.rule();
+  };
+  EXPECT_EQ(rule("linear", "half_pixel", 16), "a, , , 1 -> a | a: halo");
+  EXPECT_EQ(rule("nearest", "asymmetric", 24), "a, , , 1 -> a | a: halo");
+  EXPECT_EQ(rule("linear", "half_pixel", 24), "1, , , 1 -> 1") << "thirds are rounded, differently at each place";
+  EXPECT_EQ(rule("linear", "align_corners", 16), "1, , , 1 -> 1");
+  EXPECT_EQ(rule("linear", "half_pixel", 12), "1, , , 1 -> 1");
+  EXPECT_EQ(rule("linear", "half_pixel", 4), "1, , , 1 -> 1");
 }
 
 TEST(Resize, NeedsScalesOrSizes) {

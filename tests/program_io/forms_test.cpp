@@ -46,6 +46,41 @@ TEST_P(Forms, GiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Forms, testing::Values("mlp", "gpt2", "llama", "bert"));
 
+// Writes the program in every form, reads it back and expects the answers. Returns how many forms there are.
+int expect_in_every_form(const Program& program, const Tensors& inputs, const TemporaryFolder& folder,
+                         const std::string& what) {
+  const Tensors expected = Session(program, one_thread()).run(inputs);
+  int written = 0;
+  for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
+    for (Lower lower : {Lower::collectives, Lower::primitives})
+      for (Order order : {Order::tokens, Order::position})
+        for (RankIdentity rank_id : {RankIdentity::op, RankIdentity::input, RankIdentity::constant})
+          for (RankType rank_type : {RankType::integer, RankType::opaque}) {
+            const bool constant = rank_id == RankIdentity::constant;
+            if (constant && (form != Form::mpmd || rank_type == RankType::opaque)) continue;  // refused
+            SCOPED_TRACE(testing::Message()
+                         << what << " form " << static_cast<int>(form) << " lower " << static_cast<int>(lower)
+                         << " order " << static_cast<int>(order) << " rank " << static_cast<int>(rank_id) << " of type "
+                         << static_cast<int>(rank_type));
+            WriteOptions options;
+            options.form = form;
+            options.lower = lower;
+            options.order = order;
+            options.rank_id = rank_id;
+            options.rank_type = rank_type;
+            program.write(folder / "out", options);
+            const Program read = Program::read(folder / "out");
+            const CheckReport report = check_program(read);
+            EXPECT_TRUE(report.good());
+            EXPECT_TRUE(form == Form::mpmd || report.models == 1) << "one model is one program";
+            expect_same(Session(read, one_thread()).run(inputs), expected);
+            ++written;
+          }
+  return written;
+}
+
+constexpr int kForms = 2 * 2 * (3 * 2 * 2 + 1);
+
 // Extents that no mesh divides evenly, and sums that are exact in any order.
 TEST(EveryForm, IsReadBackHoweverTheyAreWritten) {
   TemporaryFolder folder;
@@ -53,38 +88,25 @@ TEST(EveryForm, IsReadBackHoweverTheyAreWritten) {
     g (float[batch, 7] x) => (float[batch, 5] y) <float[7, 9] up, float[9, 5] down>
     { h = MatMul (x, up) r = Relu (h) y = MatMul (r, down) })");
   const Model model = Model::load(path);
-  const Tensors inputs = {{"x", ramp({6, 7})}};
-  int written = 0;
-  for (const char* mesh : {"tp=2", "dp=2,x=1,tp=3"}) {
-    const Program program = compile(model, Mesh::parse(mesh), {});
-    const Tensors expected = Session(program, one_thread()).run(inputs);
-    for (Form form : {Form::mpmd, Form::spmd, Form::parallel_for})
-      for (Lower lower : {Lower::collectives, Lower::primitives})
-        for (Order order : {Order::tokens, Order::position})
-          for (RankIdentity rank_id : {RankIdentity::op, RankIdentity::input, RankIdentity::constant})
-            for (RankType rank_type : {RankType::integer, RankType::opaque}) {
-              const bool constant = rank_id == RankIdentity::constant;
-              if (constant && (form != Form::mpmd || rank_type == RankType::opaque)) continue;  // refused
-              SCOPED_TRACE(testing::Message()
-                           << mesh << " form " << static_cast<int>(form) << " lower " << static_cast<int>(lower)
-                           << " order " << static_cast<int>(order) << " rank " << static_cast<int>(rank_id)
-                           << " of type " << static_cast<int>(rank_type));
-              WriteOptions options;
-              options.form = form;
-              options.lower = lower;
-              options.order = order;
-              options.rank_id = rank_id;
-              options.rank_type = rank_type;
-              program.write(folder / "out", options);
-              const Program read = Program::read(folder / "out");
-              const CheckReport report = check_program(read);
-              EXPECT_TRUE(report.good());
-              EXPECT_TRUE(form == Form::mpmd || report.models == 1) << "one model is one program";
-              expect_same(Session(read, one_thread()).run(inputs), expected);
-              ++written;
-            }
+  for (const char* mesh : {"tp=2", "dp=2,x=1,tp=3"})
+    EXPECT_EQ(expect_in_every_form(compile(model, Mesh::parse(mesh), {}), {{"x", ramp({6, 7})}}, folder, mesh), kForms);
+}
+
+// Images whose rows and columns are split; the second windows are wider than the parts of three ranks.
+TEST(EveryForm, HoldsHalos) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = write_model(folder, R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[batch, 2, 9, 7] x) => (float[batch, 3, 3, 5] y) <float[2, 2, 3, 3] w, float[3, 2, 3, 5] v>
+    { h = Conv <pads = [1, 1, 1, 1], strides = [2, 1]> (x, w) r = Relu (h)
+      y = Conv <pads = [0, 1, 0, 1]> (r, v) })");
+  const Model model = Model::load(path);
+  Plan plan;
+  plan.annotations = {{"x=[-, -, h, w]"}};
+  for (const char* mesh : {"h=2,w=1", "h=1,w=3"}) {
+    const Program program = compile(model, Mesh::parse(mesh), plan);
+    EXPECT_NE(program.text().find("Recv"), std::string::npos);
+    EXPECT_EQ(expect_in_every_form(program, {{"x", ramp({2, 2, 9, 7})}}, folder, mesh), kForms);
   }
-  EXPECT_EQ(written, 2 * 2 * 2 * (3 * 2 * 2 + 1));
 }
 
 // Each rank's process reads the program for itself, with earlier allocations of its own.

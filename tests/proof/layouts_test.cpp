@@ -254,5 +254,46 @@ TEST(Places, AReceiverStatesALayout) {
   EXPECT_THAT(spoilt.clash(), HasSubstr("the other no layout"));
 }
 
+// With its padding back, a convolution of a part has a result of the right shape, but takes zeros for the neighbour's
+// rows.
+TEST(Layouts, WindowsDoNotEndAtTheBorderOfAPart) {
+  Spoilt spoilt(
+      "m (float[b, 2, 8, 5] x) => (float[b, 3, 8, 3] y) <float[3, 2, 3, 3] w> {\n"
+      "  y = Conv <pads = [1, 0, 1, 0]> (x, w)\n"
+      "}\n",
+      "tp=2", {{"x", "[-, -, tp, -]"}});
+  Node* conv = spoilt.find("Conv");
+  spoilt.program->graph->set_input(conv, 0, spoilt.program->inputs[0].value);
+  conv->set("pads", Dims{1, 0, 1, 0});
+  Finding finding = spoilt.clash();
+  EXPECT_EQ(finding.rule, "layout");
+  EXPECT_THAT(finding.message, HasSubstr("needs it whole: dimension 2 of 'x' is [8{tp}]"));
+}
+
+TEST(Layouts, WindowsMayLieWithinParts) {
+  constexpr std::string_view kPool =
+      "m (float[b, 2, 8, 6] x) => (float[b, 2, 4, 3] y) {\n"
+      "  y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)\n"
+      "}\n";
+  Spoilt fits(kPool, "tp=2", {{"x", "[-, -, tp, -]"}});
+  EXPECT_EQ(fits.find("Recv"), nullptr);
+  Spoilt reaches_over(kPool, "tp=2", {{"x", "[-, -, -, tp]"}});
+  EXPECT_NE(reaches_over.find("Recv"), nullptr) << "the first rank has 3 columns, and reads 4";
+}
+
+// A message that comes to the wrong rank, or too short, is a clash.
+TEST(Layouts, HalosComeFromThoseThatHaveThem) {
+  constexpr std::string_view kConv =
+      "m (float[1, 1, 9] x) => (float[1, 1, 9] y) <float[1, 1, 3] w> { y = Conv <pads = [1, 1]> (x, w) }\n";
+  Spoilt peer(kConv, "tp=3", {{"x", "[-, -, tp]"}});
+  Value* to = peer.find("Send")->inputs[1];
+  to->content = std::vector<Expr>{Expr(-1)};
+  EXPECT_FALSE(peer.report().good());
+  Spoilt piece(kConv, "tp=3", {{"x", "[-, -, tp]"}});
+  Node* slice = piece.find("Slice");
+  slice->inputs[1]->content = std::vector<Expr>{slice->inputs[1]->content->front() - 1};
+  EXPECT_FALSE(piece.report().good());
+}
+
 }  // namespace
 }  // namespace tessera::proof

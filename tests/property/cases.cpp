@@ -10,6 +10,7 @@ const std::vector<Family>& families() {
       {"reduction", reduction_cases},
       {"normalization", normalization_cases},
       {"product", product_cases},
+      {"window", window_cases},
       {"attention", attention_cases},
       {"experts", experts_cases},
       {"recurrent", recurrent_cases},

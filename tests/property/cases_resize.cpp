@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "property/cases.h"
 
 namespace tessera::property {
@@ -20,6 +22,28 @@ std::vector<Subject> resize_cases() {
         return {b.input("2 3 4 4", Fill::reals), nullptr, nullptr, b.ints({2, 3, 6, 5})};
       },
       {{"mode", std::string("linear")}}, kChain);
+  // A part is enlarged as the whole is, if the ranks know the elements around theirs.
+  const auto enlarged = [&](const char* mode, const char* places, float times, const char* rounding) {
+    list.add("Resize", fmt::format("{}, {} times, {}", mode, times, places),
+             [=](Builder& b) -> Operands {
+               return {b.input("1 2 5 3", Fill::reals), nullptr, scales(b, {1, 1, times, 2})};
+             },
+             {{"mode", std::string(mode)},
+              {"coordinate_transformation_mode", std::string(places)},
+              {"nearest_mode", std::string(rounding)}});
+  };
+  enlarged("nearest", "half_pixel", 3, "round_prefer_floor");
+  enlarged("nearest", "asymmetric", 2, "floor");
+  enlarged("nearest", "tf_half_pixel_for_nn", 2, "ceil");
+  enlarged("linear", "half_pixel", 2, "floor");
+  enlarged("linear", "align_corners", 2, "floor");
+  enlarged("linear", "asymmetric", 3, "floor");
+  enlarged("cubic", "half_pixel_symmetric", 4, "floor");
+  list.add("Resize", "linear, twice a symbolic size",
+           [=](Builder& b) -> Operands {
+             return {b.bind("s", 5).input("1 2 s", Fill::reals), nullptr, scales(b, {1, 1, 2})};
+           },
+           {{"mode", std::string("linear")}});
   const auto region = [&](const char* mode, std::vector<float> corners) {
     list.add(
         "Resize", std::string(mode) + ", of a region",

@@ -10,6 +10,7 @@
 #include "property/shardings.h"
 #include "tessera/ops/op.h"
 #include "tessera/spmd/decide.h"
+#include "tessera/spmd/halo.h"
 #include "tessera/spmd/propagate.h"
 
 namespace tessera::property {
@@ -58,6 +59,14 @@ TEST(ExpectedSplits, AreWhatRulesSay) {
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i], expected[i]);
 }
 
+// Whether no rank receives as much of the others' parts as a gather would give it.
+bool is_worth_its_halo(const ops::Factor& factor, const Expr& extent, const AxisRef& axis, const spmd::Hints& hints) {
+  const spmd::Halo halo(factor.window, extent, factor.size, {axis});
+  for (int64_t member = 0; member < halo.members(); ++member)
+    if (2 * spmd::hinted(halo.received(member), hints) >= spmd::hinted(extent, hints) - 1) return false;
+  return true;
+}
+
 // The compiler splits every dimension that the rule allows: an operand that is annotated as split along only one such
 // dimension is not gathered for the operator.
 TEST(ExpectedSplits, AreDone) {
@@ -77,6 +86,8 @@ TEST(ExpectedSplits, AreDone) {
           if (operand->shape()[d].is(1) || factors.size() != 1) continue;
           const ops::Factor& factor = rule.factors[factors[0]];
           if (!factor.can_be_split() || ops::traits_of(factor.kind).communicates()) continue;  // which has a price
+          if (ops::traits_of(factor.kind).by_window && !is_worth_its_halo(factor, operand->shape()[d], axis, hints))
+            continue;
           Sharding wanted = Sharding::replicated(operand->shape());
           wanted.dims[d].parts[0].axes = {axis};
           const std::vector<spmd::Annotation> annotations = {{operand, wanted, "test"}};

@@ -24,6 +24,8 @@ const std::map<Key, std::string>& excused() {
       {{"tessera", "ScatterNDShard"}, "likewise, from ScatterND"},
       {{"tessera", "Conv"}, "likewise, from Conv"},
       {{"tessera", "ConvTranspose"}, "likewise, from ConvTranspose"},
+      {{"tessera", "MaxPool"}, "likewise, from MaxPool with indices"},
+      {{"tessera", "AveragePool"}, "likewise, from AveragePool"},
       {{"", "Constant"}, "importing makes it a value of the graph, so that no kernel computes it"},
       {{"tessera.flow", "Carry"}, "it is part of a loop, and covered by the cases of Loop"},
       {{"tessera.flow", "Item"}, "likewise"},

@@ -90,6 +90,16 @@ void infer_conv(Node& node) {
   set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
 }
 
+// The halo of a transposed convolution along spatial dimension `d`: result element j is a sum over the elements i whose
+// windows i·stride - begin … i·stride - begin + reach - 1 cover it. Nullopt if no single form of the node serves all
+// ranks.
+std::optional<Window> transposed_window(const Node& node, const Windows& windows, size_t d) {
+  const int64_t stride = windows.strides[d], reach = windows.reach(d);
+  const bool derived = !node.get_ints("output_shape").empty() || windows.auto_pad.starts_with("SAME");
+  if (derived || reach < stride) return std::nullopt;
+  return Window{1, stride, windows.begin[d] - reach + stride, windows.begin[d]};
+}
+
 Rule conv_rule(const Node& node) {
   ConvDims dims = conv_dims(node);
   bool transposed = node.op_type == "ConvTranspose", biased = node.input(2);
@@ -108,20 +118,69 @@ Rule conv_rule(const Node& node) {
   rule.operands[1][0] = transposed ? both(g, c) : both(g, m);
   rule.operands[1][1] = transposed ? m : c;
   rule.results[0][1] = both(g, m);
-  for (size_t d = 0; d < dims.in.size(); ++d)
-    if (dims.windows.pointwise(d) && dims.in[d] == dims.out[d])
-      rule.operands[0][2 + d] = rule.results[0][2 + d] = {rule.add(fmt::format("x{}", d), dims.in[d])};
+  const auto paddings = paddings_of(dims.windows, dims.in);
+  for (size_t d = 0; d < dims.in.size(); ++d) {
+    const bool passes = dims.windows.pointwise(d) && dims.in[d] == dims.out[d];
+    if (!passes && transposed) {
+      if (const auto window = transposed_window(node, dims.windows, d))
+        rule.operands[0][2 + d] = rule.results[0][2 + d] = {rule.add_halo(fmt::format("x{}", d), dims.out[d], *window)};
+    } else if (passes || paddings)
+      rule.operands[0][2 + d] = rule.results[0][2 + d] =
+          add_window_factor(rule, dims.windows, d, paddings ? (*paddings)[d] : Padding{}, dims.in[d], dims.out[d]);
+  }
   if (!biased) return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
   rule.operands[2][0] = both(g, m);
   return rule.partial(Reduction::sum, {0, 2}, {1}).partial(Reduction::sum, {1, 2}, {0});
 }
 
+// A rank computes all that its elements reach, without padding, and takes its own results out of that. Example: stride
+// 2, windows of 3, padding 1. Results 4 … 7 are sums over elements 2 … 4, which reach -1 + 4 … -1 + 10 = 3 … 9.
+std::vector<Value*> localize_transposed(Localizer& local, const Windows& windows) {
+  const size_t rank = windows.kernel.size();
+  Dims begin = windows.begin, end = windows.end, extra = local.node.get_ints("output_padding", Dims(rank, 0));
+  const Shape wanted = *local.outputs[0].shape;
+  std::vector<Expr> starts, ends;
+  std::vector<int64_t> axes;
+  for (size_t d = 0; d < rank; ++d) {
+    if (!splits_windows(local, d)) continue;
+    const int f = local.factor(fmt::format("x{}", d));
+    Value* zero = local.graph.constant_scalar(local.inputs[0]->dtype(), 0);
+    const Localizer::Widened part = local.widen(local.inputs[0], 0, 2 + d, zero);
+    local.inputs[0] = part.value;
+    (*local.outputs[0].shape)[2 + d] = (part.value->shape()[2 + d] - 1) * windows.strides[d] + windows.reach(d);
+    const Expr start = local.offsets[f] + begin[d] - part.begin * windows.strides[d];
+    starts.push_back(start);
+    ends.push_back(start + wanted[2 + d]);
+    axes.push_back(static_cast<int64_t>(2 + d));
+    begin[d] = end[d] = extra[d] = 0;
+  }
+  std::vector<Value*> results = local.same();
+  if (axes.empty()) return results;
+  Node* node = results[0]->producer;
+  begin.insert(begin.end(), end.begin(), end.end());
+  node->remove_attribute("auto_pad");
+  node->set("pads", begin);
+  node->set("output_padding", extra);
+  local.outputs[0].shape = wanted;
+  Value* from = local.graph.add_expression(results[0]->name + ".start", starts);
+  Value* to = local.graph.add_expression(results[0]->name + ".end", ends);
+  return {local.emit("Slice", {results[0], from, to, local.graph.constant_int64(axes)}, {results[0]->dtype(), wanted})};
+}
+
+// The convolution that a local form consists of, if its result is cut out.
+Node* maker_of(const Value* result) {
+  Node* node = result->producer;
+  return node->is("Slice") ? node->input(0)->producer : node;
+}
+
 std::vector<Value*> localize_conv(Localizer& local) {
   int g = local.factor("g"), c = local.factor("c");
   if (c >= 0 && local.split[c] && local.node.input(2)) local.inputs[2] = local.on_first_shard(local.inputs[2], c);
-  if (g < 0 || !local.split[g]) return local.same();
-  std::vector<Value*> results = local.same();
-  Node* conv = results[0]->producer;
+  const Windows windows = conv_dims(local.node).windows;
+  std::vector<Value*> results =
+      local.node.is("ConvTranspose") ? localize_transposed(local, windows) : same_windows(local, windows, 0);
+  if (g < 0 || !local.split[g]) return results;
+  Node* conv = maker_of(results[0]);
   if (auto groups = local.extents[g].constant()) {
     conv->set("group", *groups);
   } else {

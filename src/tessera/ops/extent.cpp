@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "tessera/ops/gradients.h"
@@ -63,7 +64,49 @@ Rule slice_rule(const Node& node) {
   for (size_t d = 0; d < shape.size(); ++d) stays.push_back(ranges[d] && ranges[d]->covers(shape[d]));
   Rule rule = dimension_rule(node, stays);
   rule.results = {rule.operands[0]};
+  for (size_t d = 0; d < stays.size(); ++d)
+    if (ranges[d] && !stays[d]) {
+      const int64_t step = ranges[d]->step;
+      rule.operands[0][d] = rule.results[0][d] = {
+          rule.add_halo(factor_name(d), node.output()->shape()[d], {step, 1, ranges[d]->start, ranges[d]->start})};
+    }
   return moving(std::move(rule), {0});
+}
+
+// Each rank takes its elements of what its results read, which begins and ends with one of them.
+std::vector<Value*> localize_slice(Localizer& local) {
+  const auto ranges = slice_ranges(local.node);
+  std::vector<Expr> starts, ends;
+  std::vector<int64_t> axes, steps;
+  bool widened = false;
+  for (size_t d = 0; d < ranges.size(); ++d) {
+    if (!ranges[d] || ranges[d]->covers(shape_of(local.node, 0)[d])) continue;
+    const SliceRange& range = *ranges[d];
+    axes.push_back(static_cast<int64_t>(d));
+    steps.push_back(range.step);
+    if (!local.is_split_halo(0, d)) {
+      starts.push_back(range.start);
+      const Expr end = range.start + range.count * range.step, extent = shape_of(local.node, 0)[d];
+      ends.push_back(end - min(1, max(0, 0 - end)) * (extent + 1));  // a negative number would count from the end
+      continue;
+    }
+    local.inputs[0] = local.widen(local.inputs[0], 0, d, nullptr).value;
+    const Expr extent = local.inputs[0]->shape()[d];
+    starts.push_back(range.step > 0 ? Expr(0) : extent - 1);
+    ends.push_back(range.step > 0 ? extent : -1 - extent);
+    widened = true;
+  }
+  if (!widened) return local.same();
+  const std::string name = local.node.outputs[0]->name;
+  local.inputs.resize(1);
+  if (std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step == 1; }) &&
+      *local.inputs[0]->type.shape == *local.outputs[0].shape)
+    return {local.emit("Identity", local.inputs, local.outputs[0])};
+  local.inputs.push_back(local.graph.add_expression(name + ".start", starts));
+  local.inputs.push_back(local.graph.add_expression(name + ".end", ends));
+  local.inputs.push_back(local.graph.constant_int64(axes));
+  local.inputs.push_back(local.graph.constant_int64(steps));
+  return local.same();
 }
 
 // --- Pad
@@ -105,10 +148,34 @@ Rule pad_rule(const Node& node) {
     stays.push_back(pads && (*pads)[d].first.is(0) && (*pads)[d].second.is(0));
   Rule rule = dimension_rule(node, stays);
   rule.results = {rule.operands[0]};
+  if (pads && node.get_string("mode", "constant") == "constant")
+    for (size_t d = 0; d < stays.size(); ++d)
+      if (!stays[d])
+        rule.operands[0][d] = rule.results[0][d] = {rule.add_halo(
+            factor_name(d), node.output()->shape()[d], {1, 1, Expr(0) - (*pads)[d].first, Expr(0) - (*pads)[d].first})};
   // Padding with zeros is linear, and so is repeating elements; another value would be added once per rank.
   bool repeats = node.get_string("mode", "constant") != "constant";
   if (repeats || !has_operand(node, 2)) rule.partial(Reduction::sum, {0});
   return rule;
+}
+
+// Each rank pads what it reads of the operand by the padding that it reads.
+std::vector<Value*> localize_pad(Localizer& local) {
+  auto pads = paddings(local.node);
+  bool widened = false;
+  for (size_t d = 0; pads && d < pads->size(); ++d) {
+    if (!local.is_split_halo(0, d)) continue;
+    const Localizer::Widened part = local.widen(local.inputs[0], 0, d, nullptr);
+    local.inputs[0] = part.value;
+    (*pads)[d] = {part.before, part.after};
+    widened = true;
+  }
+  if (!widened) return local.same();
+  std::vector<Expr> content;
+  for (const auto& [before, after] : *pads) content.push_back(before);
+  for (const auto& [before, after] : *pads) content.push_back(after);
+  if (local.inputs.size() > 3) local.inputs.resize(3);  // all dimensions are named in order
+  return local.same_with(1, std::move(content));
 }
 
 // --- Tile
@@ -165,6 +232,7 @@ std::vector<OpDef> extent_ops() {
       {.type = "Slice",
        .infer = infer_slice,
        .rule = slice_rule,
+       .localize = localize_slice,
        .gradient = slice_gradient,
        .values = {1, 2, 3, 4},
        .moves = Moves::part,
@@ -172,6 +240,7 @@ std::vector<OpDef> extent_ops() {
       {.type = "Pad",
        .infer = infer_pad,
        .rule = pad_rule,
+       .localize = localize_pad,
        .gradient = pad_gradient,
        .values = {1, 3},
        .moves = Moves::some},

@@ -157,6 +157,11 @@ Value* Localizer::on_first_shard(Value* addend, int f) {
   return on_first(graph, addend, places.at(f));  // the offset does not tell the shards of an empty factor apart
 }
 
+bool Localizer::is_split_halo(size_t operand, size_t dim) const {
+  const DimFactors& factors = rule.operands.at(operand).at(dim);
+  return factors.size() == 1 && split[factors[0]] && traits_of(rule.factors[factors[0]].kind).by_window;
+}
+
 int Localizer::factor(std::string_view name) const {
   for (size_t i = 0; i < rule.factors.size(); ++i)
     if (rule.factors[i].name == name) return static_cast<int>(i);

@@ -46,6 +46,17 @@ class Localizer {
       gather;
   /// How many of `blocks` are this rank's if those that split these factors divide them as they do a dimension.
   std::function<Expr(const std::vector<int>& factors, const Expr& blocks)> share;
+  /// An operand's dimension as this rank's results read it, with what other ranks had of it.
+  struct Widened {
+    Value* value = nullptr;
+    Expr begin;          ///< the first element that is read, counted in the whole dimension; negative: it is padding
+    Expr before, after;  ///< elements of padding that are read at either end
+  };
+  /// Gives `value`, this rank's part of operand `operand` of the global node, the elements of dimension `dim` that this
+  /// rank's results read along the halo that runs there, from whichever ranks have them. Padding has the scalar `fill`
+  /// as its elements; null: it is left out. If other dimensions of `value` have been widened before, so are those of
+  /// the pieces that come from others.
+  std::function<Widened(Value* value, size_t operand, size_t dim, Value* fill)> widen;
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
@@ -55,6 +66,8 @@ class Localizer {
   std::vector<Value*> same();
   /// As same(), with operand `index` replaced by the expression value `content` (rank 1, or a scalar).
   std::vector<Value*> same_with(size_t index, std::vector<Expr> content, bool scalar = false);
+  /// Whether a dimension of the node's operand `operand` is a halo that is split.
+  bool is_split_halo(size_t operand, size_t dim) const;
   int factor(std::string_view name) const;  ///< index in the rule; -1 if there is none
   /// `addend` on the rank that holds the first shard of factor `f`, zeros on all others, so that it is added to a
   /// partial sum only once. Selects instead of multiplying, so that infinities do not become NaN.

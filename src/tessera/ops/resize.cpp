@@ -1,5 +1,6 @@
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
@@ -71,7 +72,32 @@ void infer_resize(Node& node) {
   set_result(node, 0, data.dtype(), std::move(shape));
 }
 
-/// What keeps its extent passes; a dimension that is interpolated along must be whole.
+/// How the elements of a dimension are enlarged, if a part of it is enlarged as the whole is, except near borders:
+/// `times` elements come from each, and depend on those up to `margin` away. Weights must come out alike at all places,
+/// which quotients by powers of two do.
+struct Enlargement {
+  int64_t times = 1, margin = 1;
+};
+
+std::optional<Enlargement> enlargement(const Node& node, size_t d) {
+  const std::string mode = node.get_string("mode", "nearest");
+  const std::string places = node.get_string("coordinate_transformation_mode", "half_pixel");
+  if (places == "align_corners" || places == "tf_crop_and_resize") return std::nullopt;
+  const auto ratio = Expr::exact_divide(node.output()->shape()[d], shape_of(node, 0)[d]);
+  const auto times = ratio ? ratio->constant() : std::nullopt;
+  if (!times || *times < 2) return std::nullopt;
+  if (mode != "nearest" && (*times & (*times - 1)) != 0) return std::nullopt;
+  if (is_given(node, kScales)) {
+    const auto axes = resized_axes(node);
+    const auto scales = scales_of(node);
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (axes[i] == d && scales[i] != static_cast<float>(*times)) return std::nullopt;
+  }
+  return Enlargement{*times, mode == "cubic" ? 2 : 1};
+}
+
+/// What keeps its extent passes, and what is enlarged evenly reads a halo; any other dimension that is interpolated
+/// along must be whole.
 Rule resize_rule(const Node& node) {
   const Shape &from = shape_of(node, 0), &to = node.output()->shape();
   std::vector<bool> stays;
@@ -85,15 +111,39 @@ Rule resize_rule(const Node& node) {
   }
   Rule rule = dimension_rule(node, stays);
   rule.results = {rule.operands[0]};
+  for (size_t d = 0; d < from.size(); ++d)
+    if (const auto large = stays[d] ? std::nullopt : enlargement(node, d)) {
+      const int64_t reach = large->margin * large->times;
+      rule.operands[0][d] =
+          rule.results[0][d] = {rule.add_halo(factor_name(d), to[d], {1, large->times, -reach, reach})};
+    }
   rule.partial(Reduction::sum, {0});
   return rule;
 }
 
+/// A rank enlarges what its results depend on, and takes its own out of that.
 std::vector<Value*> localize_resize(Localizer& local) {
-  if (!is_given(local.node, kSizes)) return local.same();
+  const Shape wanted = *local.outputs[0].shape;
+  std::vector<Expr> starts, ends;
+  std::vector<int64_t> axes;
+  for (size_t d = 0; d < wanted.size(); ++d) {
+    if (!local.is_split_halo(0, d)) continue;
+    const int64_t times = enlargement(local.node, d)->times;
+    const Localizer::Widened part = local.widen(local.inputs[0], 0, d, nullptr);
+    local.inputs[0] = part.value;
+    (*local.outputs[0].shape)[d] = part.value->shape()[d] * times;
+    starts.push_back(local.offsets[local.rule.operands[0][d].front()] - (part.begin + part.before) * times);
+    ends.push_back(starts.back() + wanted[d]);
+    axes.push_back(static_cast<int64_t>(d));
+  }
   std::vector<Expr> sizes;
   for (size_t axis : resized_axes(local.node)) sizes.push_back((*local.outputs[0].shape)[axis]);
-  return local.same_with(kSizes, std::move(sizes));
+  std::vector<Value*> results = is_given(local.node, kSizes) ? local.same_with(kSizes, std::move(sizes)) : local.same();
+  if (axes.empty()) return results;
+  const std::string name = local.node.outputs[0]->name;
+  Value* from = local.graph.add_expression(name + ".start", starts);
+  Value* to = local.graph.add_expression(name + ".end", ends);
+  return {local.emit("Slice", {results[0], from, to, local.graph.constant_int64(axes)}, {results[0]->dtype(), wanted})};
 }
 
 Expr resize_flops(const Node& node) {

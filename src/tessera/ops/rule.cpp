@@ -51,7 +51,7 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 12> kTraits = {{
+  static constexpr std::array<FactorTraits, 13> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
       {.name = "lookup",
@@ -68,14 +68,27 @@ const FactorTraits& traits_of(FactorKind kind) {
       {.name = "top", .level = 2, .one_interval = true, .own_form = true, .scores = true, .gathers = 3},
       {.name = "scan", .level = 2, .one_interval = true, .own_form = true, .gathers = 1},
       {.name = "total", .level = 2, .own_form = true, .gathers = 1},
+      {.name = "halo", .level = 2, .one_interval = true, .own_form = true, .by_window = true},
       {.name = "whole", .in_result = InResult::whole},
   }};
   return kTraits[static_cast<size_t>(kind)];
 }
 
+Interval Window::reads(const Expr& begin, const Expr& end) const {
+  const Expr least = times < 0 ? end - 1 : begin, most = times < 0 ? begin : end - 1;
+  const Expr from = floordiv(least * times + first, over), to = floordiv(most * times + last, over) + 1;
+  return {from, from + min(1, end - begin) * (to - from)};
+}
+
 int Rule::add(std::string name, Expr size, FactorKind kind, Reduction reduction) {
-  factors.push_back({std::move(name), std::move(size), kind, reduction});
+  factors.push_back({std::move(name), std::move(size), kind, reduction, {}});
   return static_cast<int>(factors.size()) - 1;
+}
+
+int Rule::add_halo(std::string name, Expr size, Window window) {
+  const int index = add(std::move(name), std::move(size), FactorKind::halo);
+  factors.back().window = std::move(window);
+  return index;
 }
 
 Rule Rule::parse(std::string_view line, const std::vector<const Shape*>& operand_shapes,

@@ -22,6 +22,7 @@ enum class FactorKind {
   top,        ///< several indices along it are chosen: the local form gathers each rank's candidates
   scan,       ///< all before an element counts for it: the local form gathers what each rank's part comes to
   total,      ///< all along it is combined: the local form gathers what each rank's part comes to
+  halo,       ///< a result's elements read windows of an operand's: ranks fetch from others what their parts lack
   whole,      ///< must be gathered
 };
 
@@ -44,6 +45,7 @@ struct FactorTraits {
                               ///< it is a model's head, whose weight may be split by class
   int reductions = 0;         ///< where it is split, the local form reduces the result without it so often over ranks
   int gathers = 0;            ///< where it is split, the local form gathers from each rank so many results without it
+  bool by_window = false;     ///< operands have other extents along it than results, as Factor::window says
 
   /// Whether the local form of what splits it communicates.
   bool communicates() const { return reductions + gathers > 0; }
@@ -51,12 +53,31 @@ struct FactorTraits {
 
 const FactorTraits& traits_of(FactorKind kind);
 
+/// Elements begin … end - 1 of a dimension.
+struct Interval {
+  Expr begin, end;
+  Expr count() const { return end - begin; }
+};
+
+/// Which elements of an operand's dimension the elements of a result's read: element j reads from
+/// ⌊(j·times + first) / over⌋ to ⌊(j·times + last) / over⌋. Those outside the operand are padding. Example: windows of
+/// 3 elements, 2 apart, after 1 element of padding have times 2, first -1, last 1.
+struct Window {
+  int64_t times = 1, over = 1;
+  Expr first = 0, last = 0;
+  int64_t slack = 0;  ///< so many elements behind what a rank's results read do not change its local form's results
+
+  /// What result elements begin … end - 1 read; an empty interval if there are none.
+  Interval reads(const Expr& begin, const Expr& end) const;
+};
+
 /// An iteration dimension of an operator.
 struct Factor {
   std::string name;
   Expr size = 1;
   FactorKind kind = FactorKind::pass;
   Reduction reduction = Reduction::sum;  ///< of partial results
+  Window window = {};                    ///< of a halo, whose size is the result's extent
 
   bool can_be_split() const { return traits_of(kind).in_result != InResult::whole; }
   bool makes_partial() const { return traits_of(kind).in_result == InResult::partial; }
@@ -91,6 +112,7 @@ struct Rule {
                     const std::vector<const Shape*>& result_shapes);
 
   int add(std::string name, Expr size, FactorKind kind = FactorKind::pass, Reduction reduction = Reduction::sum);
+  int add_halo(std::string name, Expr size, Window window);
   Factor& factor(std::string_view name);  ///< an internal error if there is none
   Rule& kind(std::string_view name, FactorKind kind, Reduction reduction = Reduction::sum);
   Rule& partial(Reduction reduction, std::vector<int> operands, std::vector<int> finite = {});

@@ -56,10 +56,69 @@ Expr windows_along(const Node& node, const Windows& windows, size_t d, const Exp
   // Rounding up may add a window, unless it would start in the padding behind the last element.
   if (windows.ceil_mode)
     count = min(ceildiv(last_start, stride) + 1, floordiv(extent + windows.begin[d] - 1, stride) + 1);
-  if (auto known = count.constant(); known && *known < 1 && !extent.is(0))
+  if (extent.is(0)) return max(0, count);  // of a rank without elements
+  if (auto known = count.constant(); known && *known < 1)
     fail_node(node, "a window that reaches over {} elements does not fit in spatial dimension {} of {} elements",
               windows.reach(d), d, padded.str());
   return count;
+}
+
+std::optional<std::vector<Padding>> paddings_of(const Windows& windows, const Shape& extents) {
+  std::vector<Padding> all;
+  for (size_t d = 0; d < extents.size(); ++d) {
+    if (!windows.auto_pad.starts_with("SAME")) {
+      all.push_back({windows.begin[d], windows.end[d]});
+      continue;
+    }
+    const Expr count = ceildiv(extents[d], windows.strides[d]);
+    const auto total = max((count - 1) * windows.strides[d] + windows.reach(d) - extents[d], 0).constant();
+    if (!total) return std::nullopt;
+    const int64_t less = *total / 2, more = *total - less;
+    all.push_back(windows.auto_pad == "SAME_UPPER" ? Padding{less, more} : Padding{more, less});
+  }
+  return all;
+}
+
+namespace {
+
+std::string factor_of(size_t d) {
+  return fmt::format("x{}", d);
+}
+
+}  // namespace
+
+DimFactors add_window_factor(Rule& rule, const Windows& windows, size_t d, const Padding& padding, const Expr& in,
+                             const Expr& out) {
+  if (windows.pointwise(d) && in == out) return {rule.add(factor_of(d), in)};
+  Window window{windows.strides[d], 1, -padding.begin, windows.reach(d) - 1 - padding.begin};
+  if (!windows.ceil_mode) window.slack = windows.strides[d] - 1;  // no further window fits
+  return {rule.add_halo(factor_of(d), out, window)};
+}
+
+bool splits_windows(const Localizer& local, size_t d) {
+  return local.is_split_halo(0, 2 + d);
+}
+
+std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill) {
+  const Shape& data = local.node.input(0)->shape();
+  const Shape spatial(data.begin() + 2, data.end());
+  std::vector<Padding> paddings;
+  for (size_t d = 0; d < spatial.size(); ++d) {
+    if (!splits_windows(local, d)) continue;
+    if (paddings.empty()) paddings = *paddings_of(windows, spatial);
+    Value* filling = local.graph.constant_scalar(local.inputs[0]->dtype(), fill);
+    local.inputs[0] = local.widen(local.inputs[0], 0, 2 + d, filling).value;
+    paddings[d] = {};
+  }
+  std::vector<Value*> results = local.same();
+  if (paddings.empty()) return results;
+  Node* node = results[0]->producer;
+  Dims pads;
+  for (const Padding& padding : paddings) pads.push_back(padding.begin);
+  for (const Padding& padding : paddings) pads.push_back(padding.end);
+  node->remove_attribute("auto_pad");
+  node->set("pads", pads);
+  return results;
 }
 
 }  // namespace tessera::ops

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/ir/graph.h"
+#include "tessera/ops/op.h"
 
 namespace tessera::ops {
 
@@ -28,5 +31,25 @@ Windows windows_of(const Node& node, Dims kernel);
 /// The number of windows that fit along spatial dimension `d` of that extent (ONNX's output shape formulas). Throws a
 /// user error if none is known to fit.
 Expr windows_along(const Node& node, const Windows& windows, size_t d, const Expr& extent);
+
+struct Padding {
+  int64_t begin = 0, end = 0;
+};
+
+/// The padding along every spatial dimension of these extents, with auto_pad resolved; nullopt if that depends on a
+/// size that is not known before the run.
+std::optional<std::vector<Padding>> paddings_of(const Windows& windows, const Shape& extents);
+
+/// Adds the factor of spatial dimension `d`, "x0", for windows over `in` elements that give `out` results: one that
+/// passes if windows are elements, else a halo.
+DimFactors add_window_factor(Rule& rule, const Windows& windows, size_t d, const Padding& padding, const Expr& in,
+                             const Expr& out);
+
+/// Whether a local form's windows along spatial dimension `d` are split over ranks, and may read others' elements.
+bool splits_windows(const Localizer& local, size_t d);
+
+/// Of a local form: gives operand 0 what its windows read along the split spatial dimensions, with padding of
+/// `fill` there. Appends the node itself, whose padding is that of the other dimensions, and returns its results.
+std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill);
 
 }  // namespace tessera::ops

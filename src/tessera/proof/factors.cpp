@@ -5,8 +5,10 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/always_equal.h"
 #include "tessera/ops/op.h"
 #include "tessera/proof/layouts.h"
+#include "tessera/spmd/halo.h"
 
 namespace tessera::proof {
 namespace {
@@ -143,6 +145,7 @@ class FactorCheck {
   bool check_factor(const Node& node, const ops::Factor& factor, const std::vector<Slot>& slots) {
     if (!must_be_whole(factor))
       return check_same(node, slots) && (!factor.makes_partial() || check_reduced(node, factor, slots));
+    if (ops::traits_of(factor.kind).by_window && reads_own_part(factor, slots)) return true;
     for (const Slot& slot : slots)
       if (slot.split->is_split()) return misused(node, slot, "needs it whole");
     return true;
@@ -157,6 +160,26 @@ class FactorCheck {
   static bool split_alike(const DimSharding& a, const DimSharding& b) {
     if (a.size() == b.size()) return same_layout({{a}, {}}, {{b}, {}});
     return join_axes(axes_of(a)) == join_axes(axes_of(b));
+  }
+
+  // Whether every rank's results read nothing but its own part, which begins where the first of them begins to read.
+  static bool reads_own_part(const ops::Factor& factor, const std::vector<Slot>& slots) {
+    const auto result = std::find_if(slots.begin(), slots.end(), [](const Slot& slot) { return slot.in_result; });
+    if (result == slots.end() || factor.window.over != 1) return false;
+    const std::vector<AxisRef> axes = axes_of(*result->split);
+    return std::all_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+      if (slot.split->parts.size() != 1 || axes_of(*slot.split) != axes) return false;
+      if (slot.in_result) return true;
+      const spmd::Halo halo(factor.window, slot.split->size(), result->split->size(), axes);
+      for (size_t m = 0; m < halo.held.size(); ++m) {
+        if (halo.results[m].count().is(0)) continue;
+        if (!always_equal(halo.held[m].begin, halo.results[m].begin * factor.window.times) ||
+            !never_negative(halo.read[m].begin - halo.held[m].begin) ||
+            !never_negative(halo.held[m].end - halo.read[m].end))
+          return false;
+      }
+      return true;
+    });
   }
 
   // All dimensions of one factor are split alike.

@@ -196,7 +196,8 @@ class Decider {
         auto placed = [&](const AxisRef& axis) { return overlaps(node.at, axis); };
         axes.erase(std::find_if(axes.begin(), axes.end(), placed), axes.end());
         if (axes.empty()) continue;
-        conflict |= ops::traits_of(node.rule.factors[node.subfactors[s].factor].kind).communicates();  // has its price
+        const auto& traits = ops::traits_of(node.rule.factors[node.subfactors[s].factor].kind);
+        conflict |= traits.communicates() || traits.by_window;  // it has its price
         if (std::find(candidates[s].begin(), candidates[s].end(), axes) == candidates[s].end())
           candidates[s].push_back(axes);
         if (is_prefix(longest[s], axes))

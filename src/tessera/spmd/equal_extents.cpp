@@ -20,7 +20,7 @@ class Collector {
                     bool operands) {
       for (size_t t = 0; t < tensors.size() && t < values.size(); ++t)
         for (size_t d = 0; values[t] && values[t]->has_shape() && d < tensors[t].size(); ++d)
-          if (tensors[t][d].size() == 1)
+          if (tensors[t][d].size() == 1 && !ops::traits_of(rule.factors[tensors[t][d][0]].kind).by_window)
             add(rule.factors[tensors[t][d][0]].size, values[t]->shape()[d], operands && broadcasts(node_, t, d));
     };
     side(rule.operands, node_.inputs, true);

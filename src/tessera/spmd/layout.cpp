@@ -226,7 +226,7 @@ void Layout::refine(const std::multimap<const Value*, Sharding>& cuts) {
     for_each_dim(layout, [&](bool, int, int slot, int dim, const ops::DimFactors& factors) {
       for (size_t k = 0; k < factors.size(); ++k) {
         const ops::Factor& factor = layout.rule.factors[factors[k]];
-        if (!factor.can_be_split()) continue;
+        if (!factor.can_be_split() || ops::traits_of(factor.kind).by_window) continue;
         for (const Expr& cut : relative(of_slot[slot][dim], base_of(layout.rule, factors, k), factor.size))
           add_cut(of_factor[factors[k]], factor.size, cut);
       }
@@ -299,18 +299,22 @@ void Layout::align() {
         auto [begin, end] = ranges[k];
         std::vector<Expr> sizes;
         for (int p = begin; p < end; ++p) sizes.push_back(parts[p].size);
-        if (sizes.empty()) {  // a factor of one element
+        const ops::Factor& factor = layout.rule.factors[f];
+        const ops::FactorTraits& traits = ops::traits_of(factor.kind);
+        if (traits.by_window && sizes.size() == 1) sizes = {factor.size};  // an operand's extent is its own
+        if (sizes.empty()) {                                               // a factor of one element
           misaligned[f] = true;
           continue;
         }
         if (first[f] < 0) {
           first[f] = static_cast<int>(layout.subfactors.size());
           reference[f] = sizes;
-          const ops::Factor& factor = layout.rule.factors[f];
-          const bool interval = ops::traits_of(factor.kind).one_interval;
+          // Neighbours' messages have no place of their own (spmd/specialize).
+          const bool can_be_split =
+              factor.can_be_split() && (!traits.by_window || (layout.at.empty() && sizes.size() == 1));
           for (size_t i = 0; i < sizes.size(); ++i)
             layout.subfactors.push_back(
-                {f, static_cast<int>(i), sizes[i], factor.can_be_split() && (!interval || i == 0), {}});
+                {f, static_cast<int>(i), sizes[i], can_be_split && (!traits.one_interval || i == 0), {}});
         }
         // The major-most pieces may print differently (Min(512, s) against s) and still be the same extent.
         bool same =

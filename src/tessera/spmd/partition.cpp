@@ -1,5 +1,7 @@
 #include "tessera/spmd/partition.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -7,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
 #include "tessera/spmd/equal_extents.h"
+#include "tessera/spmd/halo.h"
 #include "tessera/spmd/reshard.h"
 #include "tessera/spmd/versions.h"
 #include "tessera/spmd/why.h"
@@ -263,10 +266,47 @@ class Partitioner {
     return exchanged(part, layout, suffix, before, after, plan_reshard(before, after));
   }
 
+  // A value inside a local form: an operand's part with the elements that other ranks have and this one's results read.
+  ops::Localizer::Widened widened_along(Value* value, const NodeLayout& layout, const NodeDecision& decision,
+                                        size_t operand, size_t dim, Value* fill) {
+    const Value* global = layout.node->inputs[operand];
+    const int factor = layout.rule.operands[operand][dim].front();
+    const Sharding& sharding = decision.operands[operand];
+    const std::vector<AxisRef>& axes = sharding.dims[dim].parts.front().axes;
+    const Halo halo(layout.rule.factors[factor].window, global->shape()[dim], layout.rule.factors[factor].size, axes);
+    const Expr me = member_along(axes, program_.mesh);
+    std::vector<Expr> begins, before, after, received;
+    for (int64_t m = 0; m < halo.members(); ++m) {
+      begins.push_back(halo.read[static_cast<size_t>(m)].begin);
+      before.push_back(halo.before(m));
+      after.push_back(halo.after(m));
+      received.push_back(halo.received(m));
+    }
+    std::vector<std::string> names;
+    for (const AxisRef& axis : join_axes(axes)) names.push_back(axis.str(program_.mesh));
+    Expr bytes = by_member(me, received);
+    for (size_t d = 0; d < value->rank(); ++d)
+      if (d != dim) bytes = bytes * value->shape()[d];
+    bytes = ceildiv(bytes * bits_of(value->dtype()), 8);
+    if (!std::all_of(received.begin(), received.end(), [](const Expr& count) { return count.is(0); }))
+      program_.reshards.push_back({global->name,
+                                   layout.node->label(),
+                                   sharding,
+                                   sharding,
+                                   {fmt::format("Halo {}", fmt::join(names, ","))},
+                                   bytes,
+                                   fmt::format("its results read dimension {} beyond the part that a rank has", dim)});
+    return {widened(program_, value, halo, {global->name, axes, dim, fill}), by_member(me, begins),
+            by_member(me, before), by_member(me, after)};
+  }
+
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
-    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    localizer.widen = [&](Value* value, size_t operand, size_t dim, Value* fill) {
+      return widened_along(value, layout, decision, operand, dim, fill);
+    };
     localizer.reduce = [&](Value* part, const std::vector<int>& factors, Reduction reduction, std::string_view name) {
       return reduced(part, layout, decision, factors, reduction, name);
     };

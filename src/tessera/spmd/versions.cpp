@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/spmd/halo.h"
+
 namespace tessera::spmd {
 
 double Moved::bytes(const ReshardStep& step, const Mesh& mesh, const Hints& hints) const {
@@ -32,8 +34,32 @@ std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const 
   return best;
 }
 
+namespace {
+
+// What the rank that receives most receives of others' parts.
+double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                      const Mesh& mesh, const Hints& hints) {
+  double sum = 0;
+  for (size_t s = 0; s < node.subfactors.size(); ++s) {
+    const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
+    if (!ops::traits_of(factor.kind).by_window || ranks_of(axes[s]) == 1) continue;
+    for (const Place& place : node.subfactors[s].places) {
+      if (place.result) continue;
+      const Value* operand = node.node->inputs[static_cast<size_t>(place.tensor)];
+      const auto dim = static_cast<size_t>(place.dim);
+      const Halo halo(factor.window, operand->shape()[dim], factor.size, axes[s]);
+      const Sharding sharding = laid_out(layout, node, axes, false, static_cast<size_t>(place.tensor));
+      sum += hinted(halo_elements(halo, sharding, dim, mesh), hints) * bits_of(operand->dtype()) / 8;
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
 double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                     const Mesh& mesh, const Hints& hints) {
+  const double halos = bytes_of_halos(layout, node, axes, mesh, hints);
   std::vector<int> factors;
   int reductions = 0, gathers = 0;
   for (int factor = 0; factor < static_cast<int>(node.rule.factors.size()); ++factor) {
@@ -43,7 +69,7 @@ double bytes_within(const Layout& layout, const NodeLayout& node, const std::vec
     reductions = std::max(reductions, traits.reductions);
     gathers = std::max(gathers, traits.gathers);
   }
-  if (factors.empty()) return 0;
+  if (factors.empty()) return halos;
   const size_t result = first_result(node);
   const Sharding after = without_factors(laid_out(layout, node, axes, true, result), node, factors);
   Sharding before = after;
@@ -51,7 +77,7 @@ double bytes_within(const Layout& layout, const NodeLayout& node, const std::vec
   for (const AxisRef& axis : over)
     if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
   const DType own = node.node->outputs[result]->dtype(), dtype = bits_of(own) < 32 ? DType::float32 : own;
-  double sum = 0;
+  double sum = halos;
   for (const ReshardStep& step : plan_reshard(before, after))
     sum += reductions * hinted(bytes_received(step, dtype, mesh), hints);
   const double part = hinted(largest_shard(after, mesh), hints) * bits_of(dtype) / 8;

@@ -35,8 +35,8 @@ struct Route {
 std::optional<Route> cheapest_route(const std::vector<Sharding>& layouts, const Sharding& wanted, const Moved& of,
                                     const Mesh& mesh, const Hints& hints);
 
-/// Bytes that one rank receives within a node's local form (ops::Localizer::reduce), in float32 at least: one reduction
-/// or more over all axes of each factor of such a kind.
+/// Bytes that one rank receives within a node's local form: in reductions (ops::Localizer::reduce), in float32 at
+/// least, one or more over all axes of each factor of such a kind; and of other ranks' parts (ops::Localizer::widen).
 double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                     const Mesh& mesh, const Hints& hints);
 

@@ -230,6 +230,21 @@ std::unique_ptr<Kernel> prepare_average_pool(const PrepareContext& context) {
   });
 }
 
+/// The local form of our domain: padding, which differs between ranks, is operand 1.
+template <auto Prepare>
+std::unique_ptr<Kernel> prepare_with_own_padding(const PrepareContext& context) {
+  if (context.outputs.at(0).count() == 0) return make_kernel([](const KernelArgs&) {});
+  Node node = context.node;
+  node.domain = "";
+  node.inputs.resize(1);
+  const auto pads = context.known_ints(1);
+  node.set("pads", Dims(pads.begin(), pads.end()));
+  PrepareContext plain{node, context.inputs, context.outputs, context.known, context.threads};
+  plain.inputs.resize(1);
+  plain.known.resize(1);
+  return Prepare(plain);
+}
+
 /// One window over all of a plane.
 Pooling global_pooling(const PrepareContext& context) {
   const Dims& x = context.inputs.at(0).dims;
@@ -285,6 +300,8 @@ std::vector<KernelEntry> pooling_kernels() {
   return {
       {"MaxPool", "", prepare_max_pool, {}, false, true},
       {"AveragePool", "", prepare_average_pool, {}, false, true},
+      {"MaxPool", "tessera", prepare_with_own_padding<prepare_max_pool>, {}},
+      {"AveragePool", "tessera", prepare_with_own_padding<prepare_average_pool>, {}},
       {"GlobalMaxPool", "", prepare_global_max_pool, {}},
       {"GlobalAveragePool", "", prepare_global_average_pool, {}, false, true},
       {"LpPool", "", prepare_lp_pool, {}},

@@ -1,0 +1,98 @@
+#include "tessera/spmd/halo.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tessera::spmd {
+namespace {
+
+using ops::Interval;
+using ops::Window;
+using testing::ElementsAre;
+using Pair = std::pair<int64_t, int64_t>;
+
+Pair numbers(const Interval& interval, const Symbols& sizes = {}) {
+  return {interval.begin.evaluate(sizes), interval.end.evaluate(sizes)};
+}
+
+std::vector<Pair> numbers(const std::vector<Interval>& intervals) {
+  std::vector<Pair> all;
+  for (const Interval& interval : intervals) all.push_back(numbers(interval));
+  return all;
+}
+
+const std::vector<AxisRef> kThree = {{"x", 1, 3}};
+const Window kAround{1, 1, -1, 1};  // 3 elements around each
+
+TEST(Halo, IsWhatTheNeighboursHave) {
+  const Halo halo(kAround, 10, 10, kThree);
+  EXPECT_THAT(numbers(halo.held), ElementsAre(Pair{0, 4}, Pair{4, 7}, Pair{7, 10}));
+  EXPECT_THAT(numbers(halo.read), ElementsAre(Pair{-1, 5}, Pair{3, 8}, Pair{6, 11}));
+  EXPECT_EQ(numbers(halo.taken(1, 0)), (Pair{3, 4}));
+  EXPECT_EQ(numbers(halo.taken(1, 2)), (Pair{7, 8}));
+  EXPECT_EQ(halo.taken(0, 2).count(), Expr(0));
+  EXPECT_EQ(halo.received(1), Expr(2));
+  EXPECT_EQ(halo.before(0), Expr(1));
+  EXPECT_EQ(halo.after(0), Expr(0));
+  EXPECT_EQ(halo.after(2), Expr(1));
+}
+
+// Two results, two elements and three ranks: the last has nothing, and reads nothing.
+TEST(Halo, OfARankWithoutResultsIsEmpty) {
+  const Halo halo(kAround, 2, 2, kThree);
+  EXPECT_EQ(halo.read[2].count(), Expr(0));
+  EXPECT_EQ(halo.received(2), Expr(0));
+  EXPECT_EQ(halo.before(2), Expr(0));
+  EXPECT_EQ(halo.after(2), Expr(0));
+  EXPECT_EQ(numbers(halo.taken(0, 1)), (Pair{1, 2}));
+}
+
+TEST(Halo, KeepsWhatDoesNoHarmBehindTheLastWindow) {
+  const Window every_second{2, 1, 0, 0, 1};
+  const Halo halo(every_second, 8, 4, {{"x", 1, 2}});
+  EXPECT_THAT(numbers(halo.read), ElementsAre(Pair{0, 3}, Pair{4, 7}));
+  EXPECT_THAT(numbers(halo.kept), ElementsAre(Pair{0, 4}, Pair{4, 8})) << "whole parts need no copy";
+}
+
+// Between the holder of the last element and a rank that reads it there may be ranks without elements.
+TEST(Halo, KnowsHowFarMessagesGo) {
+  EXPECT_THAT(Halo(kAround, 10, 10, kThree).distances(), ElementsAre(-1, 1));
+  EXPECT_THAT(Halo({1, 1, -3, 3}, 6, 6, kThree).distances(), ElementsAre(-2, -1, 1, 2));
+  EXPECT_THAT(Halo({1, 1, -1, -1}, 2, 4, {{"x", 1, 4}}).distances(), ElementsAre(-1));
+  EXPECT_THAT(Halo({1, 1, -2, -2}, 2, 4, {{"x", 1, 4}}).distances(), ElementsAre(-2));
+  EXPECT_THAT(Halo({2, 1, 0, 1}, 8, 4, {{"x", 1, 4}}).distances(), testing::IsEmpty());
+  EXPECT_THAT(Halo(kAround, Expr::symbol("s"), Expr::symbol("s"), kThree).distances(), ElementsAre(-2, -1, 1, 2));
+}
+
+TEST(Halo, NestsAxesAsShardsDo) {
+  const std::vector<Interval> shards = shards_of(7, {{"a", 1, 2}, {"b", 1, 2}});
+  EXPECT_THAT(numbers(shards), ElementsAre(Pair{0, 2}, Pair{2, 4}, Pair{4, 6}, Pair{6, 7}));
+}
+
+TEST(Halo, HoldsForEverySizeOfASymbol) {
+  const Halo halo(kAround, Expr::symbol("s"), Expr::symbol("s"), kThree);
+  for (int64_t size = 0; size < 9; ++size) {
+    const Symbols sizes = {{"s", size}};
+    const Halo known(kAround, size, size, kThree);
+    for (int64_t reader = 0; reader < 3; ++reader)
+      for (int64_t holder = 0; holder < 3; ++holder) {
+        const Interval symbolic = halo.taken(reader, holder), number = known.taken(reader, holder);
+        EXPECT_EQ(symbolic.count().evaluate(sizes), number.count().evaluate(sizes));
+      }
+  }
+}
+
+TEST(ByMember, IsShortAndExact) {
+  const Expr me = Expr::axis_index("x");
+  EXPECT_EQ(by_member(me, {4, 4, 4}), Expr(4));
+  EXPECT_EQ(by_member(me, {0, 3, 6}), 3 * me);
+  for (const std::vector<Expr>& values : std::vector<std::vector<Expr>>{
+           {4, 4, 3}, {0, 4, 8, 11}, {1, 0, 0, 5, 5}, {Expr::symbol("s"), 0, Expr::symbol("s") * 2}, {7}}) {
+    const Expr all = by_member(me, values);
+    for (size_t m = 0; m < values.size(); ++m)
+      EXPECT_EQ(bind_rank(all, Mesh({{"x", 8}}), {static_cast<int64_t>(m)}), values[m]);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::spmd
