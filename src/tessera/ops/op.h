@@ -33,7 +33,8 @@ class Localizer {
   /// Per factor: zero on the rank that holds its first shard, positive on all others.
   std::vector<Expr> shards;
   /// Reduces a value over the ranks that split a factor: what each of them computed from its part of result 0, which
-  /// keeps the other dimensions, and has extent 1 for that factor. The name is for the value in reports.
+  /// keeps the other dimensions, and has extent 1 for that factor and those that are flat for it (Factor::flat). The
+  /// name is for the value in reports.
   std::function<Value*(Value* part, int factor, Reduction reduction, std::string_view name)> reduce;
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
@@ -89,6 +90,9 @@ struct OpDef {
   void (*infer)(Node& node);
   /// The rule of this node; shapes are known.
   Rule (*rule)(const Node& node);
+  /// Another rule of the same node, with finer units, for axes that cannot split the units of `rule` evenly
+  /// (spmd/finer.h). Null: there is none.
+  Rule (*finer_rule)(const Node& node) = nullptr;
   /// Floating-point operations of the whole node; null: none worth counting.
   Expr (*flops)(const Node& node) = nullptr;
   /// Null: the same node on local operands.
@@ -102,7 +106,8 @@ struct OpDef {
   /// embedding. A gradient ends at them.
   std::vector<size_t> untrained = {};
   /// Its partial sums of 16-bit operands are float32, so that they are rounded once, after the reduction over ranks.
-  /// Its kernel is registered in our domain too, with accumulate = "float32".
+  /// Its kernel is registered in our domain too, with accumulate = "float32", if its local form is not another
+  /// operator.
   bool wide_sums = false;
   /// It works element by element, or only changes the shape; propagation goes through such operators first.
   bool pass_through = false;

@@ -22,7 +22,7 @@ bool is_given(const Node& node, size_t index) {
   return has_operand(node, index) && !product(shape_of(node, index)).is(0);
 }
 
-std::vector<float> scales_of(const Node& node) {
+std::vector<float> resize_scales_of(const Node& node) {
   const Value& scales = operand(node, kScales);
   if (scales.kind != ValueKind::constant || scales.dtype() != DType::float32)
     fail_node(node,
@@ -56,7 +56,7 @@ void infer_resize(Node& node) {
   if (by_scale == is_given(node, kSizes)) fail_node(node, "it needs either scales or sizes");
   Shape shape = data.shape();
   if (by_scale) {
-    auto scales = scales_of(node);
+    auto scales = resize_scales_of(node);
     if (scales.size() != axes.size())
       fail_node(node, "it has {} scales for {} dimensions; give one for each", scales.size(), axes.size());
     for (size_t i = 0; i < axes.size(); ++i) shape[axes[i]] = scaled(node, shape[axes[i]], scales[i]);
@@ -80,7 +80,7 @@ Rule resize_rule(const Node& node) {
     for (size_t axis : resized_axes(node)) stays[axis] = false;
   if (is_given(node, kScales)) {
     auto axes = resized_axes(node);
-    auto scales = scales_of(node);
+    auto scales = resize_scales_of(node);
     for (size_t i = 0; i < axes.size(); ++i) stays[axes[i]] = stays[axes[i]] && scales[i] == 1;
   }
   Rule rule = dimension_rule(node, stays);

@@ -51,20 +51,27 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 7> kTraits = {{
+  static constexpr std::array<FactorTraits, 9> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
       {.name = "lookup", .in_result = InResult::partial, .level = 2, .one_interval = true, .own_form = true},
       {.name = "index", .one_interval = true},
+      {.name = "position", .one_interval = true, .own_form = true},
       {.name = "target", .level = 2, .one_interval = true, .own_form = true, .follows_use = true},
       {.name = "norm", .level = 2, .own_form = true, .reductions = 2},
+      {.name = "weighted",
+       .in_result = InResult::partial,
+       .level = 2,
+       .one_interval = true,
+       .own_form = true,
+       .reductions = 2},
       {.name = "whole", .in_result = InResult::whole},
   }};
   return kTraits[static_cast<size_t>(kind)];
 }
 
 int Rule::add(std::string name, Expr size, FactorKind kind, Reduction reduction) {
-  factors.push_back({std::move(name), std::move(size), kind, reduction});
+  factors.push_back({std::move(name), std::move(size), kind, reduction, {}});
   return static_cast<int>(factors.size()) - 1;
 }
 

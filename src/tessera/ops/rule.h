@@ -15,8 +15,10 @@ enum class FactorKind {
   reduction,  ///< in operands only: each rank's result is partial by `reduction`
   lookup,     ///< an indexed dimension of a table: each rank looks up indices in its part, the result is a partial sum
   index,      ///< like pass, but the local operator takes its global offset
+  position,   ///< likewise, and it is another operator
   target,     ///< an indexed dimension that is written: each rank writes what falls into its part
   norm,       ///< like pass, but each element depends on all along it: the local form reduces over the ranks twice
+  weighted,   ///< results are means along it, a rank's a term of the sum; the local form first reduces the weights
   whole,      ///< must be gathered
 };
 
@@ -46,6 +48,7 @@ struct Factor {
   Expr size = 1;
   FactorKind kind = FactorKind::pass;
   Reduction reduction = Reduction::sum;  ///< of partial results
+  std::vector<int> flat = {};            ///< factors along which what the local form reduces has one element
 
   bool can_be_split() const { return traits_of(kind).in_result != InResult::whole; }
   bool makes_partial() const { return traits_of(kind).in_result == InResult::partial; }

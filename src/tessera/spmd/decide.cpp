@@ -93,7 +93,7 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& m
                          const Storage& storage) {
   constexpr int kMostPasses = 4;  // a bound on time; the second finds most
   const auto cost = [&](const Pass& pass) {
-    const double bytes = Account(layout, pass.decisions, mesh, hints).bytes(graph) +
+    const double bytes = received_bytes(graph, layout, pass.decisions, mesh, hints) +
                          kTie * held_bytes(layout, pass.decisions, mesh, hints);
     return std::tuple(pass.disobeyed, pass.gathered, bytes);
   };
@@ -117,6 +117,11 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& m
 }
 
 }  // namespace
+
+double received_bytes(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
+                      const Hints& hints) {
+  return Account(layout, decisions, mesh, hints).bytes(graph);
+}
 
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations, const Storage& storage) {

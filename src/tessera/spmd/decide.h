@@ -56,4 +56,8 @@ struct Decisions {
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations = {}, const Storage& storage = {});
 
+/// Bytes that one rank receives under these decisions, symbols as hinted.
+double received_bytes(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
+                      const Hints& hints);
+
 }  // namespace tessera::spmd

@@ -80,7 +80,7 @@ struct NodeLayout {
 /// The number of the subfactor that runs along a part of an operand's dimension; -1 if none does.
 int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t part);
 
-/// The layout of a node's result 0 if it had one element along a factor.
+/// The layout of a node's result 0 if it had one element along a factor, and along those that are flat for it.
 Sharding without_factor(Sharding result, const NodeLayout& node, int factor);
 
 /// The nodes that run on some ranks only.
@@ -96,8 +96,9 @@ bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis);
 class Layout {
  public:
   /// `cuts`: further parts by value, from annotations with explicit parts. `storage`: of states, which updates follow.
+  /// `finer`: nodes that take their operator's finer rule.
   Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts = {},
-         const Places& places = {}, const Storage& storage = {});
+         const Places& places = {}, const Storage& storage = {}, const std::set<const Node*>& finer = {});
 
   std::vector<Slot> slots;
   std::vector<NodeLayout> nodes;                      ///< in graph order
@@ -113,7 +114,8 @@ class Layout {
   static const Node* carry_of(const Node& node);
 
  private:
-  void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage);
+  void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage,
+                  const std::set<const Node*>& finer);
   void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
   void tie_carried();

@@ -219,11 +219,14 @@ class Partitioner {
     }
   }
 
-  // A value inside a local form, which all ranks reduce: result 0 of the node with one element along the factor.
+  // A value inside a local form, which all ranks reduce: result 0 of the node with one element along the factor, and
+  // along those that are flat for it.
   Value* reduced(Value* part, const NodeLayout& layout, const NodeDecision& decision, int factor, Reduction reduction,
                  std::string_view suffix) {
     ReshardStep step{ReshardKind::all_reduce, {}, reduction};
-    step.before = step.after = without_factor(decision.results[0], layout, factor);
+    step.after = without_factor(decision.results[0], layout, factor);
+    step.after.partial.clear();
+    step.before = step.after;
     for (size_t s = 0; s < layout.subfactors.size(); ++s)
       if (layout.subfactors[s].factor == factor)
         for (const AxisRef& axis : decision.axes[s]) {
