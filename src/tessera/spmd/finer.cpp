@@ -8,8 +8,8 @@
 namespace tessera::spmd {
 namespace {
 
-// Operations in the time in which a rank receives a byte.
-constexpr double kFlopsPerByte = 100;
+// Operations in the time in which a rank receives a byte, and in which a collective of few bytes ends.
+constexpr double kFlopsPerByte = 100, kFlopsPerCollective = 1e6;
 
 // The busiest rank's part of a size that axes split, nested.
 double largest_part(double size, const std::vector<AxisRef>& axes) {
@@ -53,7 +53,8 @@ double busiest_work(const Graph& graph, const Layout& layout, const Decisions& d
         own *= largest_part(size, decisions.nodes[n].axes[s]) / size;
     flops += own;
   }
-  return flops + kFlopsPerByte * received_bytes(graph, layout, decisions, mesh, hints);
+  const Traffic traffic = traffic_of(graph, layout, decisions, mesh, hints);
+  return flops + kFlopsPerByte * traffic.bytes + kFlopsPerCollective * traffic.collectives;
 }
 
 }  // namespace tessera::spmd
