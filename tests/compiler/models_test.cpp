@@ -20,6 +20,58 @@ TEST_P(AllModels, GiveTheSingleDeviceAnswer) {
   expect_answers(model, on.mesh, on.preset);
 }
 
+// Query heads are split however they share key heads.
+TEST(Models, HeadsKeepAllRanksBusy) {
+  using Case = std::pair<std::string, std::string>;
+  for (const auto& [model, mesh] :
+       {Case("llama", "tp=3"), {"llama", "tp=4"}, {"llama", "tp=8"}, {"tiny", "tp=2"}, {"tiny", "tp=6"}}) {
+    const Compiled compiled = compile_on(model, mesh, "megatron");
+    for (const std::string& warning : compiled.warnings)
+      EXPECT_EQ(warning.find("idle"), std::string::npos) << model << " on " << mesh << ": " << warning;
+    int64_t heads = 0;
+    for (const spmd::NodeLayout& node : compiled.layout->nodes)
+      if (node.node->is("Attention")) {
+        const auto& decision = compiled.decisions.nodes[compiled.layout->index_of(node.node)];
+        heads = *largest_shard(decision.operands[0], compiled.program->mesh)
+                     .substitute([](std::string_view) { return std::optional(Expr(1)); })
+                     .constant() /
+                *node.node->inputs[0]->shape()[3].constant();
+        const int64_t all = *node.node->inputs[0]->shape()[1].constant();
+        EXPECT_EQ(heads, (all + compiled.program->mesh.size() - 1) / compiled.program->mesh.size())
+            << model << " on " << mesh;
+      }
+    EXPECT_GT(heads, 0);
+    expect_answers(model, mesh, "megatron");
+  }
+}
+
+// Causal queries stay where they are, from the first operator to the last.
+TEST(Models, ASplitSequenceGathersKeysAndValuesOnly) {
+  const OnnxModel model = import_model(folder_of("llama") / "model.onnx");
+  CompileOptions options;
+  for (const char* mesh : {"sp=2", "sp=3", "sp=5"}) {
+    options.mesh = Mesh::parse(mesh);
+    options.annotations = {AnnotationRequest::parse("input_ids=[-,sp]", "test")};
+    const Compiled compiled = compile(model, options);
+    int keys_and_values = 0;
+    for (const auto& node : compiled.program->graph->nodes()) {
+      if (node->domain != spmd::kCommDomain) continue;
+      EXPECT_EQ(node->op_type, "AllGather");
+      if (node->outputs[0]->rank() == 4 && is_float(node->outputs[0]->dtype()))
+        ++keys_and_values;
+      else
+        EXPECT_TRUE(is_integer(node->outputs[0]->dtype()) || compiled.program->graph->is_output(node->outputs[0]));
+    }
+    EXPECT_EQ(keys_and_values, 2 * 2) << "of each of two layers";
+    runtime::Executor executor(compiled.program, {});
+    const auto expected = read_npz(folder_of("llama") / "outputs_0.npz").at("logits");
+    const auto actual = executor.run(read_npz(folder_of("llama") / "inputs_0.npz")).at("logits");
+    ASSERT_EQ(actual.dims, expected.dims);
+    for (size_t i = 0; i < expected.as<float>().size(); ++i)
+      ASSERT_NEAR(actual.as<float>()[i], expected.as<float>()[i], 1e-4) << mesh << " element " << i;
+  }
+}
+
 // One session reuses its preparations from length to length, and forgets the oldest.
 TEST(Models, AGrowingCacheHasTheBitsOfAFreshStart) {
   for (std::string mesh : {"tp=1", "tp=2", "dp=2"}) {

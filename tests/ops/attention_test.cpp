@@ -11,7 +11,7 @@ TEST(Attention, SplitsHeadsAndQueries) {
   OneNode node("Attention");
   node.operand("batch 6 s 16").operand("batch 6 t 16").operand("batch 6 t 16");
   EXPECT_EQ(node.type(), "float32 [batch, 6, s, 16]");
-  EXPECT_EQ(node.rule(), "b kv s d, b kv t d, b kv t w -> b kv s w | d: whole, t: whole");
+  EXPECT_EQ(node.rule(), "b kv s d, b kv t d, b kv t w -> b kv s w | d: whole, t: weighted");
   EXPECT_EQ(node.flops(), "384*batch*s*t");
 }
 
@@ -19,31 +19,34 @@ TEST(Attention, QueryHeadsShareKeysInGroups) {
   OneNode node("Attention");
   node.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 24");
   EXPECT_EQ(node.type(), "float32 [b, 12, s, 24]");
-  EXPECT_EQ(node.rule(), "b (kv g) s d, b kv t d, b kv t w -> b (kv g) s w | d: whole, t: whole");
+  EXPECT_EQ(node.rule(), "b (kv g) s d, b kv t d, b kv t w -> b (kv g) s w | d: whole, t: weighted");
   OneNode uneven("Attention");
   uneven.operand("b 12 s 16").operand("b 5 t 16").operand("b 5 t 16");
   EXPECT_THAT(uneven.error(), HasSubstr("12 query heads cannot share 5 key and value heads"));
 }
 
-TEST(Attention, CausalNeedsQueriesWhole) {
+TEST(Attention, CausalNeedsThePlaceOfItsQueries) {
   OneNode causal("Attention");
   causal.operand("b 6 s 16").operand("b 6 s 16").operand("b 6 s 16").set("is_causal", int64_t{1});
-  EXPECT_EQ(causal.rule(), "b kv s d, b kv t d, b kv t w -> b kv s w | s: whole, d: whole, t: whole");
+  EXPECT_EQ(causal.rule(), "b kv s d, b kv t d, b kv t w -> b kv s w | s: position, d: whole, t: weighted");
   OneNode window("Attention");
   window.operand("b 6 s 16").operand("b 6 s 16").operand("b 6 s 16").set("left_window_size", int64_t{4});
-  EXPECT_THAT(window.rule(), HasSubstr("s: whole"));
+  EXPECT_THAT(window.rule(), HasSubstr("s: position"));
 }
 
 TEST(Attention, BroadcastsItsMask) {
   OneNode full("Attention");
   full.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("b 12 s t");
-  EXPECT_THAT(full.rule(), HasSubstr(", b (kv g) s 1 -> "));
+  EXPECT_THAT(full.rule(), HasSubstr(", b (kv g) s t -> "));
   OneNode shared("Attention");
   shared.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("b 1 1 t", DType::boolean);
-  EXPECT_THAT(shared.rule(), HasSubstr(", b 1 1 1 -> "));
+  EXPECT_THAT(shared.rule(), HasSubstr(", b 1 1 t -> "));
   OneNode plain("Attention");
   plain.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("s t");
-  EXPECT_THAT(plain.rule(), HasSubstr(", s 1 -> "));
+  EXPECT_THAT(plain.rule(), HasSubstr(", s t -> "));
+  OneNode shorter("Attention");
+  shorter.operand("b 12 s 16").operand("b 4 9 16").operand("b 4 9 16").operand("1 7");
+  EXPECT_THAT(shorter.rule(), HasSubstr("t: whole")) << "the mask's end would be on some rank";
   OneNode wrong("Attention");
   wrong.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("b 3 s t");
   EXPECT_THAT(wrong.error(), HasSubstr("the mask"));
@@ -80,6 +83,34 @@ TEST(Attention, SaysWhichExtentsDiffer) {
   OneNode ranks("Attention");
   ranks.operand("b 6 s 16").operand("b t 96").operand("b t 96");
   EXPECT_THAT(ranks.error(), HasSubstr("[b, 6, s, 16]"));
+}
+
+TEST(Attention, KeepsItsOperatorWhereNothingDependsOnPlaces) {
+  OneNode node("Attention");
+  node.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16");
+  EXPECT_EQ(node.localized("kv", 2), "Attention(A, B, C) -> float32 [b, 6, s, 16]\n");
+  EXPECT_EQ(node.localized("s", 2), "Attention(A, B, C) -> float32 [b, 12, floordiv(-@x + s + 1, 2), 16]\n");
+}
+
+TEST(Attention, OfSomeQueriesTakesTheirPlace) {
+  OneNode node("Attention");
+  node.operand("b 12 8 16").operand("b 4 8 16").operand("b 4 8 16").set("is_causal", int64_t{1});
+  EXPECT_THAT(node.localized("s", 2), HasSubstr("AttentionShard(A, B, C, _, _, _, _, "));
+}
+
+TEST(AttentionShard, GivesRowsOfAPart) {
+  OneNode node("AttentionShard", "tessera");
+  node.operand("b 3 s 16", DType::bfloat16).operand("b 2 t 16", DType::bfloat16).operand("b 2 t 16", DType::bfloat16);
+  node.absent().absent().absent().absent().ints({2, 5, 0, 1, 4}).results(5);
+  EXPECT_EQ(node.type(), "float32 [b, 3, s, 16]");
+  EXPECT_EQ(node.type(1), "bfloat16 [b, 2, t, 16]");
+  EXPECT_EQ(node.type(3), "float32 [b, 3, s, 1]");
+  node.results(1);
+  EXPECT_EQ(node.type(), "bfloat16 [b, 3, s, 16]");
+  OneNode placeless("AttentionShard", "tessera");
+  placeless.operand("b 3 s 16").operand("b 2 t 16").operand("b 2 t 16").absent().absent().absent().absent();
+  placeless.ints({2, 5});
+  EXPECT_THAT(placeless.error(), HasSubstr("its place has 2 numbers; it must have 5"));
 }
 
 TEST(RotaryEmbedding, RotatesWithinAHead) {

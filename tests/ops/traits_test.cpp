@@ -50,6 +50,10 @@ TEST(FactorKinds, say_what_becomes_of_results) {
   EXPECT_EQ(traits_of(FactorKind::index).in_result, InResult::split);
   EXPECT_EQ(traits_of(FactorKind::reduction).in_result, InResult::partial);
   EXPECT_EQ(traits_of(FactorKind::lookup).in_result, InResult::partial);
+  EXPECT_EQ(traits_of(FactorKind::weighted).in_result, InResult::partial);
+  EXPECT_EQ(traits_of(FactorKind::weighted).name, "weighted");
+  EXPECT_EQ(traits_of(FactorKind::position).in_result, InResult::split);
+  EXPECT_EQ(traits_of(FactorKind::position).name, "position");
   EXPECT_EQ(traits_of(FactorKind::whole).in_result, InResult::whole);
   EXPECT_FALSE((Factor{"a", 4, FactorKind::whole}.can_be_split()));
   EXPECT_TRUE((Factor{"a", 4, FactorKind::lookup}.makes_partial()));

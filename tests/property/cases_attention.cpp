@@ -38,6 +38,7 @@ void add_attentions(CaseList& list) {
   masked("a mask for all", "3 5", DType::float32, {});
   masked("a mask for each head", "2 6 3 5", DType::float32, {});
   masked("a boolean mask for each batch", "2 1 1 5", DType::boolean, {});
+  masked("a mask of fewer keys", "1 4", DType::float32, {causal});
   masked("a causal boolean mask", "1 6 3 5", DType::boolean, {causal});
   auto cached = [&](Builder& b) {
     Operands operands = grouped(b);
@@ -53,11 +54,113 @@ void add_attentions(CaseList& list) {
     operands.push_back(b.indices("2", 1, 6));
     return operands;
   });
+  add("with lengths, causal",
+      [&](Builder& b) {
+        Operands operands = grouped(b);
+        operands.resize(6);
+        operands.push_back(b.indices("2", 3, 6));
+        return operands;
+      },
+      {causal});
   add("with its keys and values", grouped, {}, 3);
+  add("a window", self, {{"left_window_size", int64_t{1}}, {"right_window_size", int64_t{1}}});
+  add("a causal window", grouped, {causal, {"left_window_size", int64_t{1}}});
+  add("more queries and keys than tiles have", [](Builder& b) { return qkv(b, "1 2 70 8", "1 2 131 8", "1 2 131 8"); },
+      {causal});
+  // So few queries that keys stay where they are.
+  add("one query", [](Builder& b) { return qkv(b, "2 6 1 4", "2 2 37 4", "2 2 37 4"); });
+  add("the last query", [](Builder& b) { return qkv(b, "1 4 2 4", "1 4 150 4", "1 4 150 3"); },
+      {causal, {"softcap", 2.0f}});
+  add("one query, masked", [](Builder& b) {
+    Operands operands = qkv(b, "2 6 1 4", "2 2 37 4", "2 2 37 4");
+    operands.push_back(b.input("2 1 1 37", Fill::integers, DType::boolean));
+    return operands;
+  });
+  add(
+      "one query, a mask that is added",
+      [](Builder& b) {
+        Operands operands = qkv(b, "2 6 1 4", "2 2 37 4", "2 2 37 4");
+        operands.push_back(b.input("6 1 37", Fill::reals));
+        return operands;
+      },
+      {}, 3);
+  add("one query, with lengths",
+      [](Builder& b) {
+        Operands operands = qkv(b, "2 6 1 4", "2 2 37 4", "2 2 37 4");
+        operands.resize(6);
+        operands.push_back(b.indices("2", 1, 38));
+        return operands;
+      },
+      {causal, {"left_window_size", int64_t{9}}});
+  add("heads in threes", [](Builder& b) { return qkv(b, "1 6 3 4", "1 3 5 4", "1 3 5 4"); }, {causal});
+  auto narrow = [&](std::string_view what, DType dtype) {
+    list.add(
+        "Attention", what,
+        [dtype](Builder& b) {
+          return Operands{b.input("2 6 2 4", Fill::integers, dtype), b.input("2 2 21 4", Fill::integers, dtype),
+                          b.input("2 2 21 4", Fill::integers, dtype)};
+        },
+        {{"scale", 0.05f}}, kBFloat16);
+  };
+  narrow("bfloat16", DType::bfloat16);
+  narrow("float16", DType::float16);
   auto packed = [](Builder& b) { return qkv(b, "2 3 24", "2 5 8", "2 5 8"); };
   Attribute q_heads{"q_num_heads", int64_t{6}}, kv_heads{"kv_num_heads", int64_t{2}};
   add("packed", packed, {q_heads, kv_heads});
   add("packed, causal", packed, {q_heads, kv_heads, causal});
+}
+
+// Parts of attentions: their queries, keys and heads begin at a place of their own.
+void add_attention_shards(CaseList& list) {
+  const Attribute causal{"is_causal", int64_t{1}};
+  auto add = [&](std::string_view what, std::vector<int64_t> place, const CaseList::Make& make,
+                 std::vector<Attribute> attributes, size_t results) {
+    list.add(
+        "AttentionShard", what,
+        [&](Builder& b) {
+          Operands operands = make(b);
+          operands.resize(7);
+          operands.push_back(b.ints(place));
+          return operands;
+        },
+        std::move(attributes), kAttention, results, "tessera");
+  };
+  auto grouped = [](Builder& b) { return qkv(b, "2 6 3 4", "2 2 5 4", "2 2 5 4"); };
+  add("later queries", {2, 5, 0, 0, 3}, grouped, {causal}, 1);
+  add("some heads", {0, 3, 0, 1, 4}, grouped, {{"softcap", 2.0f}}, 1);
+  add("later keys", {3, 8, 4, 0, 3}, grouped, {causal}, 5);
+  add("keys that no query sees", {0, 3, 7, 0, 3}, grouped, {causal}, 5);
+  add(
+      "a window and a mask", {4, 8, 3, 2, 4},
+      [&](Builder& b) {
+        Operands operands = grouped(b);
+        operands.push_back(b.input("3 5", Fill::integers, DType::boolean));
+        return operands;
+      },
+      {{"left_window_size", int64_t{2}}}, 5);
+  add(
+      "a mask that is added, lengths", {0, 4, 1, 0, 3},
+      [&](Builder& b) {
+        Operands operands = grouped(b);
+        operands.push_back(b.input("6 3 5", Fill::reals));
+        operands.resize(6);
+        operands.push_back(b.indices("2", 2, 6));
+        return operands;
+      },
+      {causal, {"scale", 0.3f}}, 5);
+  add(
+      "a cache", {1, 5, 0, 1, 4},
+      [&](Builder& b) {
+        Operands operands = grouped(b);
+        operands.resize(4);
+        operands.push_back(b.input("2 2 3 4", Fill::reals));
+        operands.push_back(b.input("2 2 3 4", Fill::reals));
+        return operands;
+      },
+      {causal}, 3);
+  add(
+      "packed", {1, 5, 0, 0, 3}, [](Builder& b) { return qkv(b, "2 3 24", "2 5 8", "2 5 8"); },
+      {causal, {"q_num_heads", int64_t{6}}, {"kv_num_heads", int64_t{2}}}, 1);
 }
 
 void add_attention_gradients(CaseList& list) {
@@ -122,6 +225,7 @@ void add_rotaries(CaseList& list) {
 std::vector<Subject> attention_cases() {
   CaseList list;
   add_attentions(list);
+  add_attention_shards(list);
   add_attention_gradients(list);
   add_rotaries(list);
   return list.take();

@@ -112,17 +112,20 @@ std::string difference(const Tensor& actual, const Tensor& expected, Bound bound
 }
 
 std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh& mesh,
-                                             const std::vector<Annotation>& annotations) {
+                                             const std::vector<Annotation>& annotations,
+                                             const std::set<const Node*>& finer) {
   spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
   std::multimap<const Value*, Sharding> cuts;
   for (const Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
-  spmd::Layout layout(*subject.graph, hints, cuts);
+  spmd::Layout layout(*subject.graph, hints, cuts, {}, {}, finer);
   spmd::propagate(layout, annotations, mesh);
   auto decisions = spmd::decide(*subject.graph, layout, mesh, hints, annotations);
   return std::make_shared<spmd::Program>(spmd::partition(*subject.graph, layout, decisions, mesh, hints));
 }
 
 Trials::Trials(const Subject& subject) : subject_(subject) {
+  for (const auto& node : subject.graph->nodes())
+    if (ops::op_of(*node).finer_rule) finer_.insert(node.get());
   expected_ = execute(subject, compile(subject, {}, {}), true);
 }
 
@@ -143,9 +146,14 @@ void Trials::fail(const Mesh& mesh, const std::vector<Annotation>& annotations, 
 }
 
 void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations) {
+  run(mesh, annotations, {});
+  if (!finer_.empty()) run(mesh, annotations, finer_);
+}
+
+void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations, const std::set<const Node*>& finer) {
   if (given_up()) return;
   try {
-    auto program = compile(subject_, mesh, annotations);
+    auto program = compile(subject_, mesh, annotations, finer);
     for (const Annotation& annotation : annotations)
       if (std::string what = disobeyed(*program, annotation); !what.empty())
         return fail(mesh, annotations, annotation.value->name + " is not laid out as it should be: " + what);

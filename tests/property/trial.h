@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ class Trials {
  public:
   explicit Trials(const Subject& subject);
 
-  /// An annotated run. Closed annotations of inputs, states and outputs must also hold in the program.
+  /// An annotated run by the operators' first rules, and one by the finer rules of those that have them. Closed
+  /// annotations of inputs, states and outputs must also hold in the program.
   void run(const Mesh& mesh, const std::vector<spmd::Annotation>& annotations);
 
   /// Every sharding of one annotatable value at a time on 1-D meshes of 1 to 5 ranks.
@@ -28,19 +30,22 @@ class Trials {
   int refused() const { return refused_; }
 
  private:
+  void run(const Mesh& mesh, const std::vector<spmd::Annotation>& annotations, const std::set<const Node*>& finer);
   bool given_up() const { return failures_ >= kMostFailures; }
   void fail(const Mesh& mesh, const std::vector<spmd::Annotation>& annotations, const std::string& what);
 
   static constexpr int kMostFailures = 3;  // of one subject: more say little more
 
   const Subject& subject_;
+  std::set<const Node*> finer_;  // the nodes that have finer rules
   runtime::Executor::Tensors expected_;
   int right_ = 0, refused_ = 0, failures_ = 0;
 };
 
-/// The program for a mesh under annotations.
+/// The program for a mesh under annotations; the nodes in `finer` take their operators' finer rules.
 std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh& mesh,
-                                             const std::vector<spmd::Annotation>& annotations);
+                                             const std::vector<spmd::Annotation>& annotations,
+                                             const std::set<const Node*>& finer = {});
 
 /// "element 3 is 2, not 1"; empty if `actual` is within the bound of `expected`.
 std::string difference(const Tensor& actual, const Tensor& expected, Bound bound);

@@ -549,7 +549,8 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
     add("tessera",
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
-         "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard", "ExpertsShard"},
+         "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard", "ExpertsShard",
+         "AttentionShard"},
         "only the partitioner makes it, after differentiation");
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");

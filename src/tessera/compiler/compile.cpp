@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/compiler/places.h"
@@ -14,6 +16,7 @@
 #include "tessera/passes/pipeline.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
+#include "tessera/spmd/finer.h"
 #include "tessera/spmd/idle.h"
 #include "tessera/spmd/partition.h"
 #include "tessera/spmd/presets/stored.h"
@@ -148,17 +151,10 @@ class Compiler {
     refuse_contradictions(annotations, places, options_.mesh, result_.warnings);
     choose_presets();
     const spmd::Storage ordered = read_storage();
-    storage_ = spmd::stored_by_presets(graph(), presets_, ordered);
-    storage_.insert(ordered.begin(), ordered.end());
-    result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage_);
-    apply_presets(annotations);
-    spmd::store_as_computed(storage_, graph(), annotations, ordered);
-    result_.propagation = spmd::propagate(*result_.layout, annotations, options_.mesh, storage_);
-    for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
+    lay_out(annotations, cuts, places, ordered);
     observe("propagate", [this] { return propagated_text(); });
-    result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations, storage_);
     keep_gathered();
-    review_presets(annotations);
+    review_presets();
     for (std::string& warning : spmd::idle_ranks(*result_.layout, result_.decisions, options_.mesh, hints_))
       result_.warnings.push_back(std::move(warning));
     result_.program = std::make_shared<spmd::Program>(
@@ -186,6 +182,33 @@ class Compiler {
         "the file's device configurations ({} nodes) are not applied, since a mesh is given; leave it out to "
         "follow them",
         facts.annotated_nodes));
+  }
+
+  // Finds all layouts by the operators' first rules. Where finer rules would split some nodes more evenly, it finds
+  // them once more with these, and keeps the cheaper ones.
+  void lay_out(const std::vector<spmd::Annotation>& annotations, const std::multimap<const Value*, Sharding>& cuts,
+               const spmd::Places& places, const spmd::Storage& ordered) {
+    const auto once = [&](const std::set<const Node*>& finer) {
+      storage_ = spmd::stored_by_presets(graph(), presets_, ordered);
+      storage_.insert(ordered.begin(), ordered.end());
+      annotations_ = annotations;
+      result_.layout = std::make_unique<spmd::Layout>(graph(), hints_, cuts, places, storage_, finer);
+      apply_presets();
+      spmd::store_as_computed(storage_, graph(), annotations_, ordered);
+      result_.propagation = spmd::propagate(*result_.layout, annotations_, options_.mesh, storage_);
+      for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
+      result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_);
+      return spmd::busiest_work(graph(), *result_.layout, result_.decisions, options_.mesh, hints_);
+    };
+    const std::vector<std::string> warnings = result_.warnings, notes = result_.notes;
+    const double work = once({});
+    const auto uneven = spmd::nodes_for_finer_rules(*result_.layout, result_.decisions, hints_);
+    if (uneven.empty()) return;
+    std::tuple first(std::move(result_.layout), std::move(result_.propagation), std::move(result_.decisions), storage_,
+                     annotations_, std::exchange(result_.warnings, warnings), std::exchange(result_.notes, notes));
+    if (once(uneven) < work) return;
+    std::tie(result_.layout, result_.propagation, result_.decisions, storage_, annotations_, result_.warnings,
+             result_.notes) = std::move(first);
   }
 
   // The rewritten model, each tensor with the layout that it got; of a source, that of its first use.
@@ -401,22 +424,22 @@ class Compiler {
     }
   }
 
-  void apply_presets(std::vector<spmd::Annotation>& annotations) {
+  void apply_presets() {
     for (const spmd::PresetRequest& request : presets_) {
-      spmd::PresetContext context = context_of(request, annotations);
+      spmd::PresetContext context = context_of(request);
       request.preset->apply(context);
     }
   }
 
-  void review_presets(std::vector<spmd::Annotation>& annotations) {
+  void review_presets() {
     for (const spmd::PresetRequest& request : presets_)
-      if (request.preset->review) request.preset->review(context_of(request, annotations), result_.decisions);
+      if (request.preset->review) request.preset->review(context_of(request), result_.decisions);
   }
 
-  spmd::PresetContext context_of(const spmd::PresetRequest& request, std::vector<spmd::Annotation>& annotations) {
-    return {graph(),     *result_.layout,  storage_,
-            hints_,      request.axis,     "preset " + std::string(request.preset->name),
-            annotations, result_.warnings, result_.notes};
+  spmd::PresetContext context_of(const spmd::PresetRequest& request) {
+    return {graph(),      *result_.layout,  storage_,
+            hints_,       request.axis,     "preset " + std::string(request.preset->name),
+            annotations_, result_.warnings, result_.notes};
   }
 
   const OnnxModel& read_;
@@ -425,6 +448,7 @@ class Compiler {
   spmd::Hints hints_;
   spmd::Storage storage_;
   std::vector<spmd::PresetRequest> presets_;
+  std::vector<spmd::Annotation> annotations_;  // the caller's, and those of presets
   Compiled result_;
 };
 

@@ -1,3 +1,5 @@
+#include "tessera/ops/attention.h"
+
 #include <algorithm>
 
 #include "tessera/ops/backward.h"
@@ -8,105 +10,23 @@
 #include "tessera/ops/require.h"
 
 namespace tessera::ops {
+
 namespace {
 
-enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
-
-// An Attention's extents: queries [batch, heads, queries, width], keys [batch, kv_heads, keys, width], values
-// [batch, kv_heads, keys, value_width]; in the 3-D form [batch, queries, heads·width], and so on.
-struct AttentionDims {
-  Expr batch, heads, kv_heads, queries, keys, past, width, value_width;
-  bool packed = false;  ///< the 3-D form
-
-  Expr total() const { return past + keys; }
-};
-
-Expr per_head(const Node& node, const Expr& hidden, const Expr& heads, std::string_view what) {
-  auto width = Expr::exact_divide(hidden, heads);
-  if (!width)
-    fail_node(node, "the {} elements of the {} do not divide into {} heads; check q_num_heads and kv_num_heads",
-              hidden.str(), what, heads.str());
-  return *width;
-}
-
-// How many query heads share each key and value head.
-Expr heads_per_key(const Node& node, const AttentionDims& dims) {
-  if (dims.heads.is(0)) return 0;
-  auto each = Expr::exact_divide(dims.heads, dims.kv_heads);
-  if (!each)
-    fail_node(node, "{} query heads cannot share {} key and value heads evenly", dims.heads.str(), dims.kv_heads.str());
-  return *each;
-}
-
-AttentionDims attention_dims(const Node& node) {
-  const Shape &q = shape_of(node, kQuery), &k = shape_of(node, kKey), &v = shape_of(node, kValue);
-  if ((q.size() != 3 && q.size() != 4) || k.size() != q.size() || v.size() != q.size())
-    fail_node(node,
-              "query {}, key {} and value {} must all be [batch, heads, sequence, width] or [batch, sequence, hidden]",
-              to_string(q), to_string(k), to_string(v));
-  AttentionDims dims;
-  dims.packed = q.size() == 3;
-  size_t sequence = dims.packed ? 1 : 2;
-  dims.batch = require_equal(node, require_equal(node, q[0], k[0], "the query's batch", "the key's"), v[0],
-                             "the query's batch", "the value's");
-  dims.queries = q[sequence];
-  dims.keys = require_equal(node, k[sequence], v[sequence], "the key's sequence", "the value's");
-  Expr key_width;
-  if (dims.packed) {
-    dims.heads = node.get_int("q_num_heads", 0);
-    dims.kv_heads = node.get_int("kv_num_heads", 0);
-    if (dims.heads.is(0) || dims.kv_heads.is(0))
-      fail_node(node, "operands of rank 3 need the attributes q_num_heads and kv_num_heads");
-    dims.width = per_head(node, q[2], dims.heads, "query");
-    key_width = per_head(node, k[2], dims.kv_heads, "key");
-    dims.value_width = per_head(node, v[2], dims.kv_heads, "value");
-  } else {
-    dims.heads = q[1];
-    dims.kv_heads = require_equal(node, k[1], v[1], "the key's heads", "the value's");
-    dims.width = q[3];
-    key_width = k[3];
-    dims.value_width = v[3];
-  }
-  dims.width = require_equal(node, dims.width, key_width, "the query's width per head", "the key's");
+void infer_attention(Node& node) {
+  const AttentionDims dims = attention_dims(node);
+  const DType dtype = require_same_dtype(node, {kQuery, kKey});
   // Where ranks have different shares, the expressions may not show it; kernels check the numbers.
   if (dims.heads.is_constant() && dims.kv_heads.is_constant()) (void)heads_per_key(node, dims);
-  if (has_operand(node, kPastKey) != has_operand(node, kPastValue))
-    fail_node(node, "past_key and past_value must be given together");
-  if (has_operand(node, kPastKey)) {
-    const Shape& past = require_rank(node, kPastKey, "past_key", 4);
-    require_rank(node, kPastValue, "past_value", 4);
-    require_equal(node, past[1], dims.kv_heads, "the heads of past_key", "the key's heads");
-    dims.past = past[2];
-  }
-  return dims;
+  require_mask(node, dims);
+  set_attention_results(node, dims, dtype);
+  set_result(node, kScores, dtype, dims.scores());
 }
 
-Shape score_shape(const AttentionDims& dims) {
-  return {dims.batch, dims.heads, dims.queries, dims.total()};
-}
-
-void infer_attention(Node& node) {
-  AttentionDims dims = attention_dims(node);
-  DType dtype = require_same_dtype(node, {kQuery, kKey});
-  if (has_operand(node, kMask)) {
-    // The mask may cover fewer keys than there are; the rest is masked out.
-    Shape allowed = score_shape(dims);
-    const Shape& mask = shape_of(node, kMask);
-    if (!mask.empty()) allowed.back() = mask.back();
-    require_broadcast_to(node, kMask, "the mask", allowed);
-  }
-  Shape shape{dims.batch, dims.heads, dims.queries, dims.value_width};
-  if (dims.packed) shape = {dims.batch, dims.queries, dims.heads * dims.value_width};
-  set_result(node, 0, dtype, std::move(shape));
-  set_result(node, 1, dtype, {dims.batch, dims.kv_heads, dims.total(), dims.width});
-  set_result(node, 2, operand(node, kValue).dtype(), {dims.batch, dims.kv_heads, dims.total(), dims.value_width});
-  set_result(node, 3, dtype, score_shape(dims));
-}
-
-// Which keys a query sees depends on its position in the whole sequence.
-bool is_positional(const Node& node) {
-  return node.get_int("is_causal", 0) != 0 || node.get_int("left_window_size", -1) >= 0 ||
-         node.get_int("right_window_size", -1) >= 0;
+// The scores, as a result, come from the operator itself only.
+FactorKind kind_of_queries(const Node& node) {
+  if (!is_positional(node)) return FactorKind::pass;
+  return node.output(kScores) ? FactorKind::whole : FactorKind::position;
 }
 
 // The 3-D form: heads lie inside the hidden dimensions and their counts in attributes, so that those are whole. Raising
@@ -114,49 +34,74 @@ bool is_positional(const Node& node) {
 Rule packed_attention_rule(const Node& node, const AttentionDims& dims) {
   Rule rule = blank_rule(node);
   DimFactors b{rule.add("b", dims.batch)};
-  DimFactors s{rule.add("s", dims.queries, is_positional(node) ? FactorKind::whole : FactorKind::pass)};
+  DimFactors s{rule.add("s", dims.queries, kind_of_queries(node))};
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] && i != kMask) rule.operands[i][0] = b;
   for (size_t r = 0; r < node.outputs.size(); ++r)
     if (node.outputs[r]) rule.results[r][0] = b;
   rule.operands[kQuery][1] = rule.results[0][1] = s;
   if (has_operand(node, kMask))
-    rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), score_shape(dims), {b, {}, s, {}});
+    rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), dims.scores(), {b, {}, s, {}});
   if (node.output(3)) rule.results[3][2] = s;
   return rule;
 }
 
-// "b (kv g) s d, b kv t d, b kv t w -> b (kv g) s w | d: whole, t: whole": kv counts the key and value heads, g the
-// query heads that share one.
-Rule attention_rule(const Node& node) {
-  AttentionDims dims = attention_dims(node);
-  if (dims.packed) return packed_attention_rule(node, dims);
-  Rule rule = blank_rule(node);
-  DimFactors b{rule.add("b", dims.batch)}, kv{rule.add("kv", dims.kv_heads)}, heads = kv;
-  if (dims.heads != dims.kv_heads) heads.push_back(rule.add("g", heads_per_key(node, dims)));
-  DimFactors s{rule.add("s", dims.queries, is_positional(node) ? FactorKind::whole : FactorKind::pass)};
-  DimFactors d{rule.add("d", dims.width, FactorKind::whole)}, t{rule.add("t", dims.keys, FactorKind::whole)};
-  DimFactors w{rule.add("w", dims.value_width)};
+// Whether ranks may each have some of the keys: all keys are in the operands K and V, and the mask has all of them,
+// too.
+bool can_split_keys(const Node& node, const AttentionDims& dims) {
+  if (has_operand(node, kPastKey) || node.output(kScores)) return false;
+  if (!has_operand(node, kMask)) return true;
+  const Shape& mask = shape_of(node, kMask);
+  return !mask.empty() && mask.back() == dims.total();
+}
+
+// The rule of the 4-D form. `heads` are the factors of the query heads, `kv` those of the key and value heads.
+Rule rule_by_heads(const Node& node, const AttentionDims& dims, Rule rule, const DimFactors& heads,
+                   const DimFactors& kv) {
+  const DimFactors b{rule.add("b", dims.batch)}, s{rule.add("s", dims.queries, kind_of_queries(node))};
+  const DimFactors d{rule.add("d", dims.width, FactorKind::whole)}, w{rule.add("w", dims.value_width)};
+  const bool can_split = can_split_keys(node, dims);
+  const DimFactors t{rule.add("t", dims.keys, can_split ? FactorKind::weighted : FactorKind::whole)};
+  rule.factors[t[0]].flat = w;
   rule.operands[kQuery] = {b, heads, s, d};
   rule.operands[kKey] = {b, kv, t, d};
   rule.operands[kValue] = {b, kv, t, w};
   rule.results[0] = {b, heads, s, w};
   if (has_operand(node, kMask))
-    rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), score_shape(dims), {b, heads, s, {}});
+    rule.operands[kMask] =
+        broadcast_dims(node.input(kMask)->shape(), dims.scores(), {b, heads, s, can_split ? t : DimFactors()});
   if (has_operand(node, kPastKey)) {
     rule.operands[kPastKey] = {b, kv, {}, d};
     rule.operands[kPastValue] = {b, kv, {}, w};
   }
-  if (has_operand(node, kLengths)) rule.operands[kLengths] = {b};
-  if (node.output(1)) rule.results[1] = {b, kv, {}, d};
-  if (node.output(2)) rule.results[2] = {b, kv, {}, w};
-  if (node.output(3)) rule.results[3] = {b, heads, s, {}};
+  if (has_operand(node, kKeyLengths)) rule.operands[kKeyLengths] = {b};
+  const DimFactors all = has_operand(node, kPastKey) ? DimFactors() : t;
+  if (node.output(kPresentKey)) rule.results[kPresentKey] = {b, kv, all, d};
+  if (node.output(kPresentValue)) rule.results[kPresentValue] = {b, kv, all, w};
+  if (node.output(kScores)) rule.results[kScores] = {b, heads, s, {}};
   return rule;
 }
 
-Expr attention_flops(const Node& node) {
-  AttentionDims dims = attention_dims(node);
-  return 2 * dims.batch * dims.heads * dims.queries * dims.total() * (dims.width + dims.value_width);
+// "b (kv g) s d, b kv t d, b kv t w -> b (kv g) s w | d: whole, t: weighted": kv counts the key and value heads, g the
+// query heads that share one.
+Rule attention_rule(const Node& node) {
+  const AttentionDims dims = attention_dims(node);
+  if (dims.packed) return packed_attention_rule(node, dims);
+  Rule rule = blank_rule(node);
+  const DimFactors kv{rule.add("kv", dims.kv_heads)};
+  DimFactors heads = kv;
+  if (dims.heads != dims.kv_heads) heads.push_back(rule.add("g", heads_per_key(node, dims)));
+  return rule_by_heads(node, dims, std::move(rule), heads, kv);
+}
+
+// "b h s d, b 1 t d, b 1 t w -> b h s w": query heads are split however they share keys, and every rank has all key and
+// value heads. The same as the first rule where no heads share any.
+Rule attention_rule_by_query_heads(const Node& node) {
+  const AttentionDims dims = attention_dims(node);
+  if (dims.packed || dims.heads == dims.kv_heads || node.output(kScores)) return attention_rule(node);
+  Rule rule = blank_rule(node);
+  const DimFactors heads{rule.add("h", dims.heads, FactorKind::index)};
+  return rule_by_heads(node, dims, std::move(rule), heads, {});
 }
 
 // --- AttentionGradient
@@ -180,12 +125,7 @@ AttentionDims dims_of_gradient(const Node& node) {
 void infer_attention_gradient(Node& node) {
   const AttentionDims dims = dims_of_gradient(node);
   const DType dtype = require_same_dtype(node, {kQuery, kKey, kValue, kResult, kOfResult});
-  if (has_operand(node, kMask)) {
-    Shape allowed = score_shape(dims);
-    const Shape& mask = shape_of(node, kMask);
-    if (!mask.empty()) allowed.back() = mask.back();
-    require_broadcast_to(node, kMask, "the mask", allowed);
-  }
+  require_mask(node, dims);
   const Shape result{dims.batch, dims.heads, dims.queries, dims.value_width};
   for (const auto& [operand, what] :
        {std::pair(kResult, "the result"), std::pair(kOfResult, "the result's gradient")}) {
@@ -215,7 +155,7 @@ Rule attention_gradient_rule(const Node& node) {
   rule.operands[kKey] = {b, kv, t, d};
   rule.operands[kValue] = {b, kv, t, w};
   if (has_operand(node, kMask))
-    rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), score_shape(dims), {b, heads, s, {}});
+    rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), dims.scores(), {b, heads, s, {}});
   rule.operands[kResult] = rule.operands[kOfResult] = {b, heads, s, w};
   const std::vector<std::vector<DimFactors>> results = {{b, heads, s, d}, {b, heads, t, d}, {b, heads, t, w}};
   for (size_t r = 0; r < results.size(); ++r)
@@ -341,9 +281,13 @@ std::vector<OpDef> attention_ops() {
       {.type = "Attention",
        .infer = infer_attention,
        .rule = attention_rule,
+       .finer_rule = attention_rule_by_query_heads,
        .flops = attention_flops,
+       .localize = localize_attention,
        .gradient = attention_gradient,
+       .wide_sums = true,
        .made_of = {{}, {4, 1}, {5, 2}, {}}},
+      attention_shard_op(),
       {.type = "AttentionGradient",
        .domain = kGradientDomain,
        .infer = infer_attention_gradient,

@@ -1,6 +1,6 @@
-#include <cmath>
 #include <limits>
 
+#include "tessera/ops/attention.h"
 #include "tessera/ops/backward.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
@@ -8,20 +8,6 @@
 /// Gradients of attention and of rotary embeddings.
 namespace tessera::ops {
 namespace {
-
-enum Operand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
-
-// An operand of Attention, packed as [batch, position, heads·width] or not, as [batch, heads, position, width]; and
-// back.
-Value* apart(NodeBuilder& b, Value* value, const Expr& heads) {
-  if (value->rank() == 4) return value;
-  const Shape from = value->shape();
-  return b.transpose(b.reshape(value, {from[0], from[1], heads, Expr::exact_divide(from[2], heads).value()}),
-                     {0, 2, 1, 3});
-}
-Value* together(NodeBuilder& b, Value* value, const Value* like) {
-  return like->rank() == 4 ? value : b.reshape(b.transpose(value, {0, 2, 1, 3}), like->shape());
-}
 
 // [batch, heads, …] as [batch, key heads, group, …].
 Value* in_groups(NodeBuilder& b, Value* value, const Expr& key_heads, const Expr& group) {
@@ -38,42 +24,7 @@ Value* of_heads(NodeBuilder& b, Value* value, const Expr& heads) {
   return b.reshape(value, shape);
 }
 
-// [queries, keys]: which keys a query's position lets it see; null: all.
-Value* seen_by_position(NodeBuilder& b, const Node& node, const Expr& queries, const Expr& keys) {
-  const bool causal = node.get_int("is_causal", 0) != 0;
-  const int64_t left = node.get_int("left_window_size", -1), right = node.get_int("right_window_size", -1);
-  if (!causal && left < 0 && right < 0) return nullptr;
-  Value* ahead = b.sub(b.reshape(b.range(keys), {1, keys}), b.reshape(b.range(queries), {queries, 1}));
-  const auto at_most = [&](int64_t most) {
-    return b.emit("LessOrEqual", {ahead, b.graph.constant_int64({most}, true)});
-  };
-  Value* seen = nullptr;
-  const auto both = [&](Value* also) { seen = seen ? b.emit("And", {seen, also}) : also; };
-  if (causal) both(at_most(0));
-  if (right >= 0) both(at_most(right));
-  if (left >= 0) both(b.emit("GreaterOrEqual", {ahead, b.graph.constant_int64({-left}, true)}));
-  return seen;
-}
-
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
-
-// The mask with all keys; those behind its last are not seen.
-Value* over_keys(NodeBuilder& b, Value* mask, const Expr& keys) {
-  const Expr& known = mask->shape().back();
-  if (known == keys) return mask;
-  Value* pads = b.shape_operand({0, keys - known});
-  Value* hidden = mask->dtype() == DType::boolean ? b.number(mask, 0) : b.number(mask, kHidden);
-  return b.emit("Pad", {mask, pads, hidden, b.graph.constant_int64({-1})});
-}
-
-double scale_of(const Node& node, const Expr& width) {
-  if (node.find_attribute("scale")) return node.get_float("scale", 0);
-  const auto known = width.constant();
-  if (!known)
-    fail("gradient", "{} has no gradient: the width of its heads is not known, and it has no attribute 'scale'",
-         node.label());
-  return 1 / std::sqrt(static_cast<double>(*known));
-}
 
 // Whether AttentionGradient computes what is asked for.
 bool has_operator(const GradientBuilder& b) {
@@ -106,7 +57,7 @@ AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const A
   Value *q = grouped(forward.q), *k = single(forward.k), *v = single(forward.v);
   Value *y = grouped(forward.y), *g = grouped(forward.g);
 
-  const double scale = scale_of(node, q->shape().back());
+  const double scale = attention_scale(node, q->shape().back());
   // Scores as the operator computes them: scaled, capped, masked, as probabilities.
   Value* scores = b.mul(b.emit("MatMul", {q, b.turn(k)}), scale);
   Value* capped = nullptr;
@@ -115,9 +66,10 @@ AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const A
     capped = b.unary("Tanh", b.mul(scores, 1 / cap));
     scores = b.mul(capped, cap);
   }
-  Value* seen = seen_by_position(b, node, queries, keys);
+  Value* seen =
+      seen_by_position(b, node, b.sub(b.reshape(b.range(keys), {1, keys}), b.reshape(b.range(queries), {queries, 1})));
   if (forward.mask) {
-    Value* mask = over_keys(b, forward.mask, keys);
+    Value* mask = mask_over_keys(b, forward.mask, keys);
     Shape shape = mask->shape();
     while (shape.size() < 4) shape.insert(shape.begin(), 1);
     mask = grouped(b.reshape(mask, shape));
@@ -149,14 +101,15 @@ AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const A
 void attention_gradient(GradientBuilder& b) {
   for (size_t r = 1; r < b.node.outputs.size(); ++r)
     if (b.g(r)) b.refuse("the loss depends on its present keys or values, or its scores; use only the first result");
-  if (b.x(kPastKey) || b.x(kLengths)) b.refuse("it reads a cache; export the model without one for training");
+  if (b.x(kPastKey) || b.x(kKeyLengths)) b.refuse("it reads a cache; export the model without one for training");
   if (b.wants(kMask) && b.x(kMask)->dtype() == DType::boolean) b.refuse("its mask is of bools");
   const bool packed = b.x(kQuery)->rank() == 3;
   const Expr heads = packed ? Expr(b.node.get_int("q_num_heads", 0)) : b.x(kQuery)->shape()[1];
   const Expr key_heads = packed ? Expr(b.node.get_int("kv_num_heads", 0)) : b.x(kKey)->shape()[1];
-  const AttentionBackward forward{apart(b, b.x(kQuery), heads),     apart(b, b.x(kKey), key_heads),
-                                  apart(b, b.x(kValue), key_heads), b.x(kMask),
-                                  apart(b, b.y(), heads),           apart(b, b.g(), heads)};
+  const AttentionBackward forward{
+      with_heads_apart(b, b.x(kQuery), heads),     with_heads_apart(b, b.x(kKey), key_heads),
+      with_heads_apart(b, b.x(kValue), key_heads), b.x(kMask),
+      with_heads_apart(b, b.y(), heads),           with_heads_apart(b, b.g(), heads)};
   const AttentionGradients gradients =
       has_operator(b) ? by_operator(b, forward) : attention_gradients(b, b.node, forward);
   // Over the query heads that share a key head.
@@ -166,9 +119,9 @@ void attention_gradient(GradientBuilder& b) {
       if (!group) b.refuse("the number of its query heads for each key head is not known");
       value = b.sum(in_groups(b, value, key_heads, *group), {2}, false);
     }
-    return together(b, value, b.x(operand));
+    return with_heads_together(b, value, b.x(operand));
   };
-  b.give(kQuery, together(b, gradients.q, b.x(kQuery)));
+  b.give(kQuery, with_heads_together(b, gradients.q, b.x(kQuery)));
   if (b.wants(kKey)) b.give(kKey, summed(gradients.k, kKey));
   if (b.wants(kValue)) b.give(kValue, summed(gradients.v, kValue));
   if (b.wants(kMask)) b.give(kMask, b.slice(gradients.scores, 3, 0, b.x(kMask)->shape().back()));

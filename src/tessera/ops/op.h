@@ -34,8 +34,8 @@ class Localizer {
   std::vector<Expr> places;
   std::vector<int64_t> ranks;
   /// Reduces a value over the ranks that split these factors: what each of them computed from its part of result 0,
-  /// which keeps the other dimensions, and has extent 1 for the factors. The name is for the value in reports; without
-  /// one it is result 0 itself.
+  /// which keeps the other dimensions, and has extent 1 for the factors and those that are flat for them (Factor::flat).
+  /// The name is for the value in reports; without one it is result 0 itself.
   std::function<Value*(Value* part, const std::vector<int>& factors, Reduction reduction, std::string_view name)>
       reduce;
   /// Gathers a value from the ranks that split these factors, in the order of their parts. It is like the first result,
@@ -113,6 +113,9 @@ struct OpDef {
   void (*infer)(Node& node);
   /// The rule of this node; shapes are known.
   Rule (*rule)(const Node& node);
+  /// Another rule of the same node, with finer units, for axes that cannot split the units of `rule` evenly
+  /// (spmd/finer.h). Null: there is none.
+  Rule (*finer_rule)(const Node& node) = nullptr;
   /// Floating-point operations of the whole node; null: none worth counting.
   Expr (*flops)(const Node& node) = nullptr;
   /// Null: the same node on local operands.
@@ -126,7 +129,8 @@ struct OpDef {
   /// embedding. A gradient ends at them.
   std::vector<size_t> untrained = {};
   /// Its partial sums of 16-bit operands are float32, so that they are rounded once, after the reduction over ranks.
-  /// Its kernel is registered in our domain too, with accumulate = "float32".
+  /// Its kernel is registered in our domain too, with accumulate = "float32", if its local form is not another
+  /// operator.
   bool wide_sums = false;
   /// It works element by element, or only changes the shape; propagation goes through such operators first.
   bool pass_through = false;

@@ -51,7 +51,7 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 13> kTraits = {{
+  static constexpr std::array<FactorTraits, 15> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
       {.name = "lookup",
@@ -61,6 +61,7 @@ const FactorTraits& traits_of(FactorKind kind) {
        .own_form = true,
        .scores = true},
       {.name = "index", .one_interval = true},
+      {.name = "position", .one_interval = true, .own_form = true},
       {.name = "target", .level = 2, .one_interval = true, .own_form = true, .follows_use = true, .scores = true},
       {.name = "norm", .level = 2, .own_form = true, .scores = true, .reductions = 2},
       {.name = "moment", .level = 2, .own_form = true, .reductions = 2},
@@ -69,6 +70,12 @@ const FactorTraits& traits_of(FactorKind kind) {
       {.name = "scan", .level = 2, .one_interval = true, .own_form = true, .gathers = 1},
       {.name = "total", .level = 2, .own_form = true, .gathers = 1},
       {.name = "halo", .level = 2, .one_interval = true, .own_form = true, .by_window = true},
+      {.name = "weighted",
+       .in_result = InResult::partial,
+       .level = 2,
+       .one_interval = true,
+       .own_form = true,
+       .reductions = 2},
       {.name = "whole", .in_result = InResult::whole},
   }};
   return kTraits[static_cast<size_t>(kind)];

@@ -15,6 +15,7 @@ enum class FactorKind {
   reduction,  ///< in operands only: each rank's result is partial by `reduction`
   lookup,     ///< an indexed dimension of a table: each rank looks up indices in its part, the result is a partial sum
   index,      ///< like pass, but the local operator takes its global offset
+  position,   ///< likewise, and it is another operator
   target,     ///< an indexed dimension that is written: each rank writes what falls into its part
   norm,       ///< all along it counts for each result: the local form reduces over the ranks twice
   moment,     ///< the same, where what lies along it are features, not scores
@@ -23,6 +24,7 @@ enum class FactorKind {
   scan,       ///< all before an element counts for it: the local form gathers what each rank's part comes to
   total,      ///< all along it is combined: the local form gathers what each rank's part comes to
   halo,       ///< a result's elements read windows of an operand's: ranks fetch from others what their parts lack
+  weighted,   ///< results are means along it, a rank's a term of the sum; the local form first reduces the weights
   whole,      ///< must be gathered
 };
 
@@ -78,6 +80,7 @@ struct Factor {
   FactorKind kind = FactorKind::pass;
   Reduction reduction = Reduction::sum;  ///< of partial results
   Window window = {};                    ///< of a halo, whose size is the result's extent
+  std::vector<int> flat = {};            ///< factors along which what the local form reduces has one element
 
   bool can_be_split() const { return traits_of(kind).in_result != InResult::whole; }
   bool makes_partial() const { return traits_of(kind).in_result == InResult::partial; }

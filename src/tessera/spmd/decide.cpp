@@ -21,7 +21,7 @@ class Account {
   Account(const Layout& layout, const Decisions& decisions, const Mesh& mesh, const Hints& hints)
       : layout_(layout), decisions_(decisions), mesh_(mesh), hints_(hints) {}
 
-  double bytes(const Graph& graph) {
+  Traffic of(const Graph& graph) {
     const auto visit = [this](const Value* value, const Sharding& wanted) { take(value, wanted); };
     for (size_t n = 0; n < layout_.nodes.size(); ++n) {
       for_each_operand(layout_.nodes[n], decisions_.nodes[n], visit);
@@ -29,7 +29,7 @@ class Account {
         if (layout_.nodes[n].result_slots[t] >= 0) note_result(layout_.nodes[n], decisions_.nodes[n], t);
     }
     for (size_t n = 0; n < layout_.nodes.size(); ++n)
-      sum_ += bytes_within(layout_, layout_.nodes[n], decisions_.nodes[n].axes, mesh_, hints_);
+      sum_.bytes += bytes_within(layout_, layout_.nodes[n], decisions_.nodes[n].axes, mesh_, hints_);
     for_each_leaf(graph, decisions_, visit);
     return sum_;
   }
@@ -55,7 +55,8 @@ class Account {
           versions.push_back(wanted);
           return;
         }
-    sum_ += route->bytes;
+    sum_.bytes += route->bytes;
+    for (const ReshardStep& step : route->steps) sum_.collectives += collective_of(step.kind).has_value();
     if (decisions_.fetched.contains(value)) return;
     for (const ReshardStep& step : route->steps) versions.push_back(step.after);
   }
@@ -66,7 +67,7 @@ class Account {
   const Hints& hints_;
   std::unordered_map<const Value*, std::vector<Sharding>> versions_;
   std::set<const Value*> wide_;  // with float32 partial sums if 16-bit
-  double sum_ = 0;
+  Traffic sum_;
 };
 
 // What ranks hold of all operands and results.
@@ -93,7 +94,7 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& m
                          const Storage& storage) {
   constexpr int kMostPasses = 4;  // a bound on time; the second finds most
   const auto cost = [&](const Pass& pass) {
-    const double bytes = Account(layout, pass.decisions, mesh, hints).bytes(graph) +
+    const double bytes = traffic_of(graph, layout, pass.decisions, mesh, hints).bytes +
                          kTie * held_bytes(layout, pass.decisions, mesh, hints);
     return std::tuple(pass.disobeyed, pass.gathered, bytes);
   };
@@ -117,6 +118,11 @@ Decisions decide_jointly(const Graph& graph, const Layout& layout, const Mesh& m
 }
 
 }  // namespace
+
+Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
+                   const Hints& hints) {
+  return Account(layout, decisions, mesh, hints).of(graph);
+}
 
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations, const Storage& storage) {

@@ -56,4 +56,12 @@ struct Decisions {
 Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
                  const std::vector<Annotation>& annotations = {}, const Storage& storage = {});
 
+/// What one rank receives.
+struct Traffic {
+  double bytes = 0;     ///< symbols as hinted
+  int collectives = 0;  ///< that change layouts
+};
+Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
+                   const Hints& hints);
+
 }  // namespace tessera::spmd

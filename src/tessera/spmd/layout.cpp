@@ -48,10 +48,11 @@ size_t first_result(const NodeLayout& node) {
 
 Sharding without_factors(Sharding result, const NodeLayout& node, const std::vector<int>& factors) {
   const auto first = static_cast<int>(first_result(node));
+  std::set<int> gone(factors.begin(), factors.end());
+  for (int factor : factors) gone.insert(node.rule.factors[factor].flat.begin(), node.rule.factors[factor].flat.end());
   for (const SubFactor& sub : node.subfactors)
     for (const Place& place : sub.places)
-      if (place.result && place.tensor == first &&
-          std::find(factors.begin(), factors.end(), sub.factor) != factors.end())
+      if (place.result && place.tensor == first && gone.contains(sub.factor))
         result.dims[place.dim].parts[place.part] = Part{1, {}};
   for (DimSharding& dim : result.dims) dim = canonical(dim);
   return result;
@@ -127,14 +128,15 @@ Cuts relative(const Cuts& cuts, const Expr& base, const Expr& size) {
 }  // namespace
 
 Layout::Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts,
-               const Places& places, const Storage& storage) {
-  make_slots(graph, hints, places, storage);
+               const Places& places, const Storage& storage, const std::set<const Node*>& finer) {
+  make_slots(graph, hints, places, storage, finer);
   refine(cuts);
   align();
   connect();
 }
 
-void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage) {
+void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage,
+                        const std::set<const Node*>& finer) {
   const std::set<const Node*> updates = updates_of(graph, storage);
   const std::set<const Value*> fetched = fetched_values(graph, storage);
   std::map<const Value*, int> beyond;  // of results: the slot for readers on the other side of an update's border
@@ -153,7 +155,8 @@ void Layout::make_slots(const Graph& graph, const Hints& hints, const Places& pl
   for (const auto& node : graph.nodes()) {
     NodeLayout layout;
     layout.node = node.get();
-    layout.rule = ops::op_of(*node).rule(*node);
+    const ops::OpDef& op = ops::op_of(*node);
+    layout.rule = finer.contains(node.get()) && op.finer_rule ? op.finer_rule(*node) : op.rule(*node);
     if (auto place = places.find(node.get()); place != places.end()) layout.at = place->second;
     layout.updates = updates.contains(node.get());
     for (const Value* operand : node->inputs) {

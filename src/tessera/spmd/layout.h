@@ -82,7 +82,8 @@ int subfactor_along(const NodeLayout& node, size_t operand, size_t dim, size_t p
 
 /// The first result that a node has.
 size_t first_result(const NodeLayout& node);
-/// The layout of a node's first result if it had one element along these factors.
+/// The layout of a node's first result if it had one element along these factors, and along those that are
+/// flat for them.
 Sharding without_factors(Sharding result, const NodeLayout& node, const std::vector<int>& factors);
 /// The axes that split these factors, the first factor's major.
 std::vector<AxisRef> axes_along(const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
@@ -101,8 +102,9 @@ bool overlaps(const std::vector<PlacedAxis>& place, const AxisRef& axis);
 class Layout {
  public:
   /// `cuts`: further parts by value, from annotations with explicit parts. `storage`: of states, which updates follow.
+  /// `finer`: nodes that take their operator's finer rule.
   Layout(const Graph& graph, const Hints& hints, const std::multimap<const Value*, Sharding>& cuts = {},
-         const Places& places = {}, const Storage& storage = {});
+         const Places& places = {}, const Storage& storage = {}, const std::set<const Node*>& finer = {});
 
   std::vector<Slot> slots;
   std::vector<NodeLayout> nodes;                      ///< in graph order
@@ -118,7 +120,8 @@ class Layout {
   static const Node* carry_of(const Node& node);
 
  private:
-  void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage);
+  void make_slots(const Graph& graph, const Hints& hints, const Places& places, const Storage& storage,
+                  const std::set<const Node*>& finer);
   void refine(const std::multimap<const Value*, Sharding>& cuts);
   void align();
   void tie_carried();

@@ -28,6 +28,12 @@ const std::vector<int>* terms_of_sum(const NodeLayout& node, const std::vector<i
   return nullptr;
 }
 
+// Whether a subfactor runs along a result, which then is split and no partial sum.
+bool runs_along(const SubFactor& sub, size_t result) {
+  return std::any_of(sub.places.begin(), sub.places.end(),
+                     [&](const Place& place) { return place.result && place.tensor == static_cast<int>(result); });
+}
+
 }  // namespace
 
 PartialTerms::PartialTerms(const Graph& graph, const Layout& layout, const Mesh& mesh, const Hints& hints,
@@ -43,7 +49,7 @@ Sharding PartialTerms::laid_out(const NodeLayout& node, const Assignment& assign
   if (result)
     for (size_t s = 0; s < node.subfactors.size(); ++s) {
       const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
-      if (!factor.makes_partial()) continue;
+      if (!factor.makes_partial() || runs_along(node.subfactors[s], t)) continue;
       // An axis of one rank leaves nothing to reduce.
       for (const AxisRef& axis : assignment[s])
         if (axis.size > 1) sharding.partial.push_back({axis, factor.reduction});

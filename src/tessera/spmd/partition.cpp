@@ -246,7 +246,9 @@ class Partitioner {
                  Reduction reduction, std::string_view suffix) {
     const size_t result = first_result(layout);
     ReshardStep step{ReshardKind::all_reduce, {}, reduction};
-    step.before = step.after = without_factors(decision.results[result], layout, factors);
+    step.after = without_factors(decision.results[result], layout, factors);
+    step.after.partial.clear();
+    step.before = step.after;
     step.axes = axes_along(layout, decision.axes, factors);
     for (const AxisRef& axis : step.axes) step.before.partial.push_back({axis, reduction});
     step.axes = join_axes(step.axes);

@@ -24,6 +24,11 @@ bool adds_to_places(const Node& node) {
   return (node.is("ScatterND") || node.is("ScatterElements")) && node.get_string("reduction", "none") == "add";
 }
 
+// Whether there is such an operator that gives float32 sums.
+bool gives_wide_sums(const Node& node) {
+  return ops::has_wide_sums(node) && ops::find_op(node.op_type, kDomain);
+}
+
 // Operators that give all elements of their first operand.
 bool keeps_all(const Node& node) {
   const ops::Moves moves = ops::moves_of(node);
@@ -53,7 +58,7 @@ class Widening {
     if (!node) return false;
     if (is_rounding(*node)) return true;
     if (value->uses.size() > 1 || graph_.is_output(value)) return false;
-    if (ops::has_wide_sums(*node) || adds_to_places(*node)) return true;
+    if (gives_wide_sums(*node) || adds_to_places(*node)) return true;
     const std::vector<size_t> data = data_of(*node);
     return std::any_of(data.begin(), data.end(), [&](size_t i) { return can(node->inputs[i]); });
   }
@@ -64,7 +69,7 @@ class Widening {
     std::vector<Value*> operands = node.inputs;
     std::vector<Attribute> attributes = node.attributes;
     std::string_view domain;
-    if (ops::has_wide_sums(node)) {
+    if (gives_wide_sums(node)) {
       attributes.push_back({std::string(kAccumulate), std::string("float32"), ""});
       domain = kDomain;
     } else if (adds_to_places(node)) {

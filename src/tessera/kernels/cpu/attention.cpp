@@ -16,8 +16,11 @@ namespace {
 template <typename T, typename Mask>
 class AttentionKernel : public Kernel {
  public:
-  AttentionKernel(const AttentionShape& shape, bool with_mask, bool key_out, bool value_out)
-      : shape_(shape), blocks_(shape, with_mask), value_lanes_(round_up(shape.value_width, attention_vector)) {
+  AttentionKernel(const AttentionShape& shape, bool with_mask, bool key_out, bool value_out, bool of_part)
+      : shape_(shape),
+        blocks_(shape, with_mask),
+        value_lanes_(round_up(shape.value_width, attention_vector)),
+        of_part_(of_part) {
     const int64_t heads = shape.batch * shape.kv_heads * shape.keys();
     if (shape.past > 0 && !key_out) key_at_ = shared_.add(sizeof(T) * heads * shape.width);
     if (shape.past > 0 && !value_out) value_at_ = shared_.add(sizeof(T) * heads * shape.value_width);
@@ -37,13 +40,15 @@ class AttentionKernel : public Kernel {
         gather({args.in<T>(1), s.k}, optional<T>(args, 4), out(1), scratch_at<T>(args.scratch, key_at_), s.width);
     const Side value = gather({args.in<T>(2), s.v}, optional<T>(args, 5), out(2),
                               scratch_at<T>(args.scratch, value_at_), s.value_width);
-    const int64_t rows = s.group() * s.queries, blocks = round_up(rows, attention_lanes) / attention_lanes;
+    const int64_t blocks = round_up(s.most_sharing() * s.queries, attention_lanes) / attention_lanes;
     const int64_t tasks = s.batch * s.kv_heads * blocks;
-    const int64_t work = s.batch * s.kv_heads * rows * s.keys() * s.width;
+    const int64_t work = s.batch * s.q_heads * s.queries * s.keys() * s.width;
 #pragma omp parallel for num_threads(team_for(work, s.threads)) schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; ++task) {
       const int64_t head = task / blocks, first = task % blocks * attention_lanes;
+      const int64_t rows = s.count_sharing(head % s.kv_heads) * s.queries;
       const int64_t count = std::min(attention_lanes, rows - first);
+      if (count <= 0) continue;
       void* scratch = scratch_at(args.scratch, shared_.bytes() + omp_get_thread_num() * own_.bytes());
       attend({head / s.kv_heads, head % s.kv_heads, first, count, round_up(count, attention_vector)}, args, key, value,
              scratch);
@@ -115,14 +120,45 @@ class AttentionKernel : public Kernel {
       } else if constexpr (!converts) {
         values = value_rows;
       }
-      attention_accumulate(scores, count, block.lanes, block.rows, values, value_stride, value_lanes_,
-                           corrections.data(), result);
+      if (lanes.all_see(first, count) || attention_is_finite(values, value_stride, count, s.value_width))
+        attention_accumulate(scores, count, block.lanes, block.rows, values, value_stride, value_lanes_,
+                             corrections.data(), result);
+      else
+        accumulate_seen(block, lanes, first, count, scores, values, value_stride, corrections.data(), result);
     }
+    if (of_part_) {
+      store<float>(block, args, result, sums.data());
+      for (int64_t row = 0; row < block.rows; ++row) {
+        const int64_t at =
+            (block.batch * s.q_heads + blocks_.query_head(block, row)) * s.queries + blocks_.query_position(block, row);
+        args.out<float>(3)[at] = most[row];
+        args.out<float>(4)[at] = sums[row];
+      }
+    } else {
+      store<T>(block, args, result, sums.data());
+    }
+  }
+
+  template <typename E>
+  void store(const AttentionBlock& block, const KernelArgs& args, const float* result, const float* sums) const {
     for (int64_t row = 0; row < block.rows; ++row) {
       // A query that sees no key gives zeros (ONNX Attention, fully masked rows).
       const float divisor = sums[row] == 0 ? 1.0f : sums[row];
-      T* y = args.out<T>() + blocks_.at(s.y, block, row);
-      for (int64_t d = 0; d < s.value_width; ++d) y[d] = static_cast<T>(result[row * value_lanes_ + d] / divisor);
+      E* y = args.out<E>() + blocks_.at(shape_.y, block, row);
+      for (int64_t d = 0; d < shape_.value_width; ++d) y[d] = static_cast<E>(result[row * value_lanes_ + d] / divisor);
+    }
+  }
+
+  // Row by row, over the keys that the row sees: the weight 0 of another key times infinity would be NaN, and whether
+  // a row meets that key would depend on the rows beside it.
+  void accumulate_seen(const AttentionBlock& block, const AttentionLanes<Mask>& lanes, int64_t first, int64_t count,
+                       const float* weights, const float* values, int64_t stride, const float* corrections,
+                       float* result) const {
+    for (int64_t row = 0; row < block.rows; ++row) {
+      const int64_t low = std::clamp<int64_t>(lanes.low[row] - first, 0, count);
+      const int64_t high = std::clamp<int64_t>(lanes.high[row] - first, low, count);
+      attention_accumulate(weights + low * block.lanes + row, high - low, block.lanes, 1, values + low * stride, stride,
+                           value_lanes_, corrections + row, result + row * value_lanes_);
     }
   }
 
@@ -134,6 +170,7 @@ class AttentionKernel : public Kernel {
   AttentionShape shape_;
   AttentionBlocks<Mask> blocks_;
   int64_t value_lanes_;  // value_width, padded to whole vectors
+  bool of_part_;         // of the keys: the first result is float32, and the rows' largest scores and sums are results
   ScratchPlan shared_;   // of all threads
   ScratchPlan own_;      // of one
   size_t key_at_ = 0, value_at_ = 0;
@@ -142,7 +179,8 @@ class AttentionKernel : public Kernel {
 
 std::unique_ptr<Kernel> prepare_attention(const PrepareContext& context) {
   const Node& node = context.node;
-  if (context.has_output(3))
+  const bool of_part = node.is("AttentionShard", "tessera") && context.has_output(3);
+  if (context.has_output(3) && !of_part)
     fail("kernel",
          "{}: the output qk_matmul_output is not computed, since scores are never stored whole; spell the "
          "operator out as MatMul, Softmax, MatMul to see it",
@@ -156,7 +194,7 @@ std::unique_ptr<Kernel> prepare_attention(const PrepareContext& context) {
   return dispatch(Types<float, BFloat16, Float16>(), node, context.inputs[0].dtype, [&]<typename T>() {
     return dispatch(Types<bool, T, float>(), node, mask, [&]<typename Mask>() -> std::unique_ptr<Kernel> {
       return std::make_unique<AttentionKernel<T, Mask>>(shape, context.has_input(3), context.has_output(1),
-                                                        context.has_output(2));
+                                                        context.has_output(2), of_part);
     });
   });
 }
@@ -171,6 +209,9 @@ std::vector<KernelEntry> attention_kernels() {
        .strided = {0, 1, 2},
        .strides_result = true},
   };
+  entries.push_back(entries.front());
+  entries.back().op_type = "AttentionShard";
+  entries.back().domain = "tessera";
   entries.push_back(attention_gradient_kernel());
   for (KernelEntry& entry : rotary_kernels()) entries.push_back(std::move(entry));
   return entries;

@@ -16,7 +16,7 @@ inline int64_t round_up(int64_t count, int64_t to) {
   return (count + to - 1) / to * to;
 }
 
-/// Rows [first, first + rows) of the group·queries rows that share a key head, one lane each.
+/// Rows [first, first + rows) of the heads·queries rows that share a key head, one lane each.
 struct AttentionBlock {
   int64_t batch, kv_head, first, rows, lanes;
 };
@@ -28,6 +28,8 @@ struct AttentionLanes {
   std::array<const Mask*, attention_lanes> mask;
   int64_t first_key, end_key;  ///< of all lanes together
   int64_t all_from, all_to;    ///< keys that every lane sees
+
+  bool all_see(int64_t first, int64_t count) const { return first >= all_from && first + count <= all_to; }
 };
 
 /// The mask is bool, or added to the scores.
@@ -37,7 +39,7 @@ class AttentionBlocks {
   AttentionBlocks(const AttentionShape& shape, bool with_mask) : shape_(shape), with_mask_(with_mask) {}
 
   int64_t query_head(const AttentionBlock& block, int64_t row) const {
-    return block.kv_head * shape_.group() + (block.first + row) / shape_.queries;
+    return shape_.first_sharing(block.kv_head) + (block.first + row) / shape_.queries;
   }
   int64_t query_position(const AttentionBlock& block, int64_t row) const {
     return (block.first + row) % shape_.queries;
@@ -50,8 +52,10 @@ class AttentionBlocks {
   /// `mask`: the operand's elements; `lengths`: the keys of each sequence, or null.
   AttentionLanes<Mask> lanes_of(const AttentionBlock& block, const Mask* mask, const int64_t* lengths) const {
     const AttentionShape& s = shape_;
-    const int64_t length = lengths ? lengths[block.batch] : s.keys();
-    const int64_t before = s.past > 0 ? s.past : lengths ? length - s.queries : 0;  // keys before the first query
+    const int64_t length = lengths ? lengths[block.batch] - s.place.first_key : s.keys();
+    // The keys here that come before the first query of all, and before the first one here.
+    const int64_t before_all = s.past > 0 ? s.past : lengths ? length - s.place.queries : -s.place.first_key;
+    const int64_t before = before_all + s.place.first_query;
     AttentionLanes<Mask> lanes;
     lanes.low.fill(0);
     lanes.high.fill(0);
@@ -92,7 +96,7 @@ class AttentionBlocks {
             score += static_cast<float>(lanes.mask[row][first + j]);
         }
     }
-    if (first >= lanes.all_from && first + count <= lanes.all_to) return;
+    if (lanes.all_see(first, count)) return;
     std::array<int32_t, attention_lanes> low, high;
     for (int64_t lane = 0; lane < block.lanes; ++lane) {
       low[lane] = static_cast<int32_t>(std::clamp<int64_t>(lanes.low[lane] - first, 0, count));

@@ -115,7 +115,7 @@ class AttentionGradientKernel : public Kernel {
 
   void run_head(const KernelArgs& args, int64_t batch, int64_t head, void* scratch) const {
     const AttentionShape& s = shape_.forward;
-    const int64_t kv_head = head / s.group();
+    const int64_t kv_head = head / s.place.group;
     const Rows keys =
         rows_in(row_of(args, kKey, s.k, batch, kv_head), s.k, s.width, width_, scratch_at<float>(scratch, keys_at_));
     const Rows values = rows_in(row_of(args, kValue, s.v, batch, kv_head), s.v, s.value_width, value_width_,
@@ -125,8 +125,8 @@ class AttentionGradientKernel : public Kernel {
         rows_out(args, 2, batch, head, s.value_width, value_width_, scratch_at<float>(scratch, of_values_at_));
     for (int64_t first = 0; first < s.queries; first += attention_lanes) {
       const int64_t rows = std::min(attention_lanes, s.queries - first);
-      run_block({batch, kv_head, head % s.group() * s.queries + first, rows, round_up(rows, attention_vector)}, args,
-                keys, values, of_keys, of_values, scratch);
+      run_block({batch, kv_head, head % s.place.group * s.queries + first, rows, round_up(rows, attention_vector)},
+                args, keys, values, of_keys, of_values, scratch);
     }
     store_rows(args, 1, batch, head, of_keys, s.width, width_);
     store_rows(args, 2, batch, head, of_values, s.value_width, value_width_);

@@ -34,7 +34,44 @@ void read_mask(const PrepareContext& context, AttentionShape& shape) {
   if (mask[2] == 1) shape.mask.position = 0;
 }
 
+AttentionPlace place_of(const PrepareContext& context, int64_t q_heads, int64_t kv_heads, int64_t queries) {
+  const Node& node = context.node;
+  if (!context.has_input(7)) {
+    if (kv_heads == 0 ? q_heads != 0 : q_heads % kv_heads != 0)
+      fail("kernel", "{}: {} query heads do not divide into groups for {} key heads", node.label(), q_heads, kv_heads);
+    return {0, queries, 0, 0, kv_heads == 0 ? 0 : q_heads / kv_heads};
+  }
+  constexpr int64_t most = int64_t{1} << 31;  // so that products of two fit
+  const std::vector<int64_t> given = context.known_ints(7);
+  const bool possible = std::all_of(given.begin(), given.end(), [](int64_t n) { return n >= 0 && n < most; });
+  if (given.size() != 5 || !possible)
+    fail("kernel", "{}: its place is [{}]; it must be five numbers from 0 to {}", node.label(), text_of(given),
+         most - 1);
+  const AttentionPlace place{given[0], given[1], given[2], given[3], given[4]};
+  if (place.first_query + queries > place.queries)
+    fail("kernel", "{}: its place says that its {} queries begin at {} of {}", node.label(), queries, place.first_query,
+         place.queries);
+  if (place.first_head + q_heads > place.group * kv_heads)
+    fail("kernel", "{}: its place says that its {} query heads begin at {}, but {} key heads in groups of {} have {}",
+         node.label(), q_heads, place.first_head, kv_heads, place.group, place.group * kv_heads);
+  return place;
+}
+
 }  // namespace
+
+int64_t AttentionShape::first_sharing(int64_t kv_head) const {
+  return std::clamp<int64_t>(kv_head * place.group - place.first_head, 0, q_heads);
+}
+
+int64_t AttentionShape::count_sharing(int64_t kv_head) const {
+  return first_sharing(kv_head + 1) - first_sharing(kv_head);
+}
+
+int64_t AttentionShape::most_sharing() const {
+  int64_t most = 0;
+  for (int64_t head = 0; head < kv_heads; ++head) most = std::max(most, count_sharing(head));
+  return most;
+}
 
 Heads heads_of(const Node& node, const TensorDesc& desc, std::string_view attribute) {
   const auto& [dims, strides, offset] = view_of(desc);
@@ -62,9 +99,8 @@ AttentionShape attention_shape(const PrepareContext& context) {
          "keys must agree",
          node.label(), text_of(context.inputs[0].dims), text_of(context.inputs[1].dims),
          text_of(context.inputs[2].dims));
-  if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0)
-    fail("kernel", "{}: {} query heads do not divide into groups for {} key heads", node.label(), q.heads, k.heads);
   AttentionShape shape{};
+  shape.place = place_of(context, q.heads, k.heads, q.positions);
   shape.batch = q.batch;
   shape.q_heads = q.heads;
   shape.kv_heads = k.heads;

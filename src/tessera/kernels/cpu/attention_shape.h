@@ -21,6 +21,14 @@ struct Heads {
 /// error naming the node if it is neither.
 Heads heads_of(const Node& node, const TensorDesc& desc, std::string_view attribute);
 
+/// Which part of an Attention a node computes: AttentionShard's operand `place` (ops/attention.h).
+struct AttentionPlace {
+  int64_t first_query, queries;  ///< of all queries
+  int64_t first_key;
+  int64_t first_head;  ///< counted from the first query head that shares key head 0
+  int64_t group;       ///< query heads per key head
+};
+
 /// An Attention node's extents and options.
 struct AttentionShape {
   int64_t batch, q_heads, kv_heads, queries, past, fresh;  ///< `past` keys from the cache, then `fresh` ones
@@ -32,14 +40,18 @@ struct AttentionShape {
   // The mask's strides, 0 where it is repeated, and the keys that it covers; those beyond are masked.
   HeadsLayout mask;
   int64_t mask_keys;
+  AttentionPlace place;
   int threads;
 
   int64_t keys() const { return past + fresh; }
-  int64_t group() const { return kv_heads == 0 ? 0 : q_heads / kv_heads; }  ///< query heads per key head
+  /// The first of the query heads that share a key head, and how many they are.
+  int64_t first_sharing(int64_t kv_head) const;
+  int64_t count_sharing(int64_t kv_head) const;
+  int64_t most_sharing() const;  ///< the largest such count
 };
 
-/// Reads operands (Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen) and attributes. User errors name the
-/// node.
+/// Reads operands (Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, and place if it is there) and
+/// attributes. User errors name the node.
 AttentionShape attention_shape(const PrepareContext& context);
 
 }  // namespace tessera::kernels

@@ -109,6 +109,15 @@ TESSERA_MULTIVERSION void hide(float* __restrict scores, int64_t count, int64_t 
   }
 }
 
+TESSERA_MULTIVERSION bool is_finite(const float* values, int64_t stride, int64_t count, int64_t width) {
+  float sum = 0;  // NaN as soon as infinity or NaN is among the values
+  for (int64_t j = 0; j < count; ++j) {
+#pragma omp simd reduction(+ : sum)
+    for (int64_t d = 0; d < width; ++d) sum += values[j * stride + d] * 0;
+  }
+  return sum == 0;
+}
+
 TESSERA_MULTIVERSION void raise_most(const float* __restrict scores, int64_t count, int64_t lanes,
                                      float* __restrict most) {
   for (int64_t j = 0; j < count; ++j) {
@@ -185,6 +194,10 @@ void attention_accumulate(const float* weights, int64_t count, int64_t lanes, in
 
 void attention_hide(float* scores, int64_t count, int64_t lanes, const int32_t* low, const int32_t* high) {
   hide(scores, count, lanes, low, high);
+}
+
+bool attention_is_finite(const float* values, int64_t stride, int64_t count, int64_t width) {
+  return is_finite(values, stride, count, width);
 }
 
 void attention_most(const float* scores, int64_t count, int64_t lanes, float* most) {

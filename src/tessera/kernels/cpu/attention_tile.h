@@ -44,6 +44,9 @@ void attention_softmax(float* scores, int64_t count, int64_t lanes, float* most,
 void attention_accumulate(const float* weights, int64_t count, int64_t lanes, int64_t rows, const float* values,
                           int64_t stride, int64_t width, const float* corrections, float* result);
 
+/// Whether all values are finite: `values` [count, width] with rows `stride` apart.
+bool attention_is_finite(const float* values, int64_t stride, int64_t count, int64_t width);
+
 /// Raises each lane's maximum to that of a tile of scores.
 void attention_most(const float* scores, int64_t count, int64_t lanes, float* most);
 
