@@ -10,6 +10,7 @@
 #include "tessera/io/mapped_file.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
+#include "tessera/ops/op.h"
 #include "tessera/program_io/init_model.h"
 #include "tessera/program_io/lowering.h"
 #include "tessera/program_io/manifest.h"
@@ -63,10 +64,28 @@ WriteOptions settled(WriteOptions options) {
   return options;
 }
 
+// Spelt out, operators of our own give way to others, and so do their results: outputs among them are then other
+// values.
+void spell_out(spmd::Program& program) {
+  std::vector<spmd::Placement> placed;
+  for (const spmd::Port& port : program.outputs)
+    if (port.value) placed.push_back(program.placement(port.value));
+  for (const auto& node : program.graph->nodes())
+    if (const ops::OpDef* op = ops::find_op(node->op_type, node->domain); op && op->body)
+      for (const Value* result : node->outputs) program.placements.erase(result);
+  rewrite::spell_out(*program.graph);
+  size_t next = 0;
+  for (spmd::Port& port : program.outputs) {
+    if (!port.value) continue;
+    port.value = program.graph->outputs.at(next);
+    program.placements.insert_or_assign(port.value, placed.at(next++));
+  }
+}
+
 // Of one graph, in operators that the reader knows.
 spmd::Program readable(const spmd::Program& program, const WriteOptions& options) {
   spmd::Program one = spmd::in_one_graph(program);
-  if (for_others(options)) rewrite::spell_out(*one.graph);
+  if (for_others(options)) spell_out(one);
   return one;
 }
 
