@@ -49,7 +49,7 @@ bool attention(Writer& w) {
   const int64_t heads = *q->shape()[1].constant();
   const int64_t groups = heads % 2 == 0 && w.one_in(2) ? heads / 2 : w.one_in(4) ? 1 : heads;
   const bool is_causal = w.one_in(2);
-  Expr length = is_causal ? q->shape()[2] : Expr(w.one_in(3) ? w.between(20, 60) : w.between(1, 6));
+  Expr length = is_causal ? q->shape()[2] : Expr(w.between(1, 6));
   Value* k = w.source({q->shape()[0], groups, length, q->shape()[3]}, DType::float32, 1);
   Value* v = w.source({q->shape()[0], groups, length, w.between(1, 4)}, DType::float32, 4);
   return w.add("Attention", {q, k, v}, {{"is_causal", int64_t{is_causal}}}, {4, false});

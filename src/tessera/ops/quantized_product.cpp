@@ -92,7 +92,7 @@ BlockFactors add_block_factors(Rule& rule, const Node& node, const Expr& block, 
   return factors;
 }
 
-int64_t block_size(const Node& node) {
+int64_t weight_block(const Node& node) {
   const int64_t block = node.get_int("block_size", 0);
   if (block < 16 || (block & (block - 1)) != 0)
     fail_node(node, "its blocks have {} rows; they must have 16, or a greater power of two", block);
@@ -131,7 +131,7 @@ void require_shape(const Node& node, size_t index, std::string_view what, const 
 }
 
 void infer_matmul_nbits(Node& node) {
-  const int64_t block = block_size(node), bits = bits_of_node(node);
+  const int64_t block = weight_block(node), bits = bits_of_node(node);
   const Shape &a = rows_of_activation(node), &codes = shape_of(node, 1);
   if (has_operand(node, 4)) fail_node(node, "its rows are in another order (g_idx), which is not supported");
   const Expr blocks = ceildiv(a.back(), block);
@@ -147,7 +147,7 @@ void infer_matmul_nbits(Node& node) {
 
 /// "b m (k k_in), n k 1, n k -> b m n | k: sum".
 Rule matmul_nbits_rule(const Node& node) {
-  const int64_t block = block_size(node), together = blocks_together(node);
+  const int64_t block = weight_block(node), together = blocks_together(node);
   const Shape& codes = shape_of(node, 1);
   const auto blocks = Expr::exact_divide(shape_of(node, 0).back(), block);
   // One block has its zero points in bytes of their own.
@@ -179,7 +179,7 @@ bool in_half_bytes(const Node& node) {
 }
 
 void infer_matmul_blocks(Node& node) {
-  const int64_t block = block_size(node);
+  const int64_t block = weight_block(node);
   const Shape &a = rows_of_activation(node), &codes = require_rank(node, 1, "its matrix of codes", 2);
   require_equal(node, a.back(), codes[0], "the left operand's columns", "the codes' rows");
   const DType type = operand(node, 1).dtype();
@@ -194,7 +194,7 @@ void infer_matmul_blocks(Node& node) {
 }
 
 Rule matmul_blocks_rule(const Node& node) {
-  const int64_t block = block_size(node);
+  const int64_t block = weight_block(node);
   const Shape& codes = shape_of(node, 1);
   Rule rule;
   const BlockFactors factors = add_block_factors(rule, node, block, Expr::exact_divide(codes[0], block), 1, codes[1],
@@ -207,7 +207,7 @@ Rule matmul_blocks_rule(const Node& node) {
 
 std::vector<Value*> matmul_blocks_body(NodeBuilder& b, const Node& node) {
   Value* matrix = b.emit("DequantizeLinear", {node.input(1), node.input(2), node.input(3)},
-                         {{"axis", int64_t{0}, {}}, {"block_size", block_size(node), {}}});
+                         {{"axis", int64_t{0}, {}}, {"block_size", weight_block(node), {}}});
   return {b.emit("MatMul", {node.input(0), matrix})};
 }
 

@@ -89,7 +89,7 @@ std::optional<Enlargement> enlargement(const Node& node, size_t d) {
   if (mode != "nearest" && (*times & (*times - 1)) != 0) return std::nullopt;
   if (is_given(node, kScales)) {
     const auto axes = resized_axes(node);
-    const auto scales = scales_of(node);
+    const auto scales = resize_scales(node);
     for (size_t i = 0; i < axes.size(); ++i)
       if (axes[i] == d && scales[i] != static_cast<float>(*times)) return std::nullopt;
   }

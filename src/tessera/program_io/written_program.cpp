@@ -10,6 +10,7 @@
 #include "tessera/io/mapped_file.h"
 #include "tessera/ir/text_header.h"
 #include "tessera/onnx/export.h"
+#include "tessera/ops/op.h"
 #include "tessera/program_io/init_model.h"
 #include "tessera/program_io/lowering.h"
 #include "tessera/program_io/manifest.h"
@@ -63,22 +64,26 @@ WriteOptions settled(WriteOptions options) {
   return options;
 }
 
+// Operators of our own give way to others, whose results take over the names. Places and outputs go by name meanwhile:
+// new values may have the addresses of old ones.
+void spell_out(spmd::Program& program) {
+  std::map<std::string, spmd::Placement> placed;
+  for (const auto& [value, placement] : program.placements) placed.emplace(value->name, placement);
+  std::vector<std::string> outputs;
+  for (const spmd::Port& port : program.outputs) outputs.push_back(port.value ? port.value->name : "");
+  rewrite::spell_out(*program.graph);
+  program.placements.clear();
+  for (const auto& value : program.graph->values())
+    if (auto known = placed.find(value->name); known != placed.end())
+      program.placements.emplace(value.get(), known->second);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (program.outputs[i].value) program.outputs[i].value = program.graph->find(outputs[i]);
+}
+
 // Of one graph, in operators that the reader knows.
 spmd::Program readable(const spmd::Program& program, const WriteOptions& options) {
   spmd::Program one = spmd::in_one_graph(program);
-  if (!for_others(options)) return one;
-  // Names stay where values go, whose addresses new values may take.
-  std::map<std::string, spmd::Placement> placed;
-  for (const auto& [value, placement] : one.placements) placed.emplace(value->name, placement);
-  std::vector<std::string> outputs;
-  for (const spmd::Port& port : one.outputs) outputs.push_back(port.value ? port.value->name : "");
-  rewrite::spell_out(*one.graph);
-  one.placements.clear();
-  for (const auto& value : one.graph->values())
-    if (auto known = placed.find(value->name); known != placed.end())
-      one.placements.emplace(value.get(), known->second);
-  for (size_t i = 0; i < outputs.size(); ++i)
-    if (one.outputs[i].value) one.outputs[i].value = one.graph->find(outputs[i]);
+  if (for_others(options)) spell_out(one);
   return one;
 }
 
