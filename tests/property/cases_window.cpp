@@ -8,12 +8,12 @@ namespace {
 using Operands = std::vector<Value*>;
 using Ints = std::vector<int64_t>;
 
-Attribute same(bool upper) {
+Attribute same_size(bool upper) {
   return {"auto_pad", std::string(upper ? "SAME_UPPER" : "SAME_LOWER")};
 }
 
 // Shards of 1 to 5 ranks: windows reach over several of them, and some have no element.
-void add_convolutions(CaseList& list) {
+void add_convolutions_of_parts(CaseList& list) {
   auto convolution = [&](std::string_view type, std::string_view what, std::string_view data, std::string_view weight,
                          std::vector<Attribute> attributes) {
     list.add(
@@ -30,12 +30,12 @@ void add_convolutions(CaseList& list) {
   convolution("Conv", "pointwise with strides", "1 2 9 4", "3 2 1 1", {{"strides", Ints{2, 3}}});
   convolution("Conv", "dilated, strided, padded", "1 2 13 8", "2 2 3 2",
               {{"strides", Ints{3, 1}}, {"dilations", Ints{2, 3}}, {"pads", Ints{2, 1, 1, 2}}});
-  convolution("Conv", "same, upper, strided", "1 2 8 7", "2 2 3 4", {same(true), {"strides", Ints{2, 2}}});
-  convolution("Conv", "same, lower", "1 2 6 5", "2 2 2 4", {same(false)});
+  convolution("Conv", "same, upper, strided", "1 2 8 7", "2 2 3 4", {same_size(true), {"strides", Ints{2, 2}}});
+  convolution("Conv", "same, lower", "1 2 6 5", "2 2 2 4", {same_size(false)});
   convolution("Conv", "volumes in groups", "1 4 4 3 5", "4 2 3 2 3", {{"group", int64_t{2}}, {"pads", Ints(6, 1)}});
   convolution("Conv", "a symbolic length", "1 2 s", "3 2 3", {{"pads", Ints{1, 1}}});
   convolution("Conv", "a symbolic length with strides", "2 2 s", "3 2 3", {{"pads", Ints{2, 0}}, {"strides", Ints{2}}});
-  convolution("Conv", "same, of a symbolic length", "1 2 s", "3 2 3", {same(true)});
+  convolution("Conv", "same, of a symbolic length", "1 2 s", "3 2 3", {same_size(true)});
   convolution("Conv", "one window", "1 2 6", "2 2 6", {});
   convolution("ConvTranspose", "windows wider than shards", "1 2 5", "2 2 7", {{"pads", Ints{2, 3}}});
   convolution("ConvTranspose", "strided and dilated", "1 2 5 4", "2 3 3 2",
@@ -45,7 +45,7 @@ void add_convolutions(CaseList& list) {
   convolution("ConvTranspose", "a symbolic length", "1 2 s", "2 3 4", {{"strides", Ints{2}}, {"pads", Ints{1, 1}}});
 }
 
-void add_pools(CaseList& list) {
+void add_poolings_of_parts(CaseList& list) {
   const auto image = [](Builder& b) -> Operands { return {b.input("1 2 9 7")}; };
   const Attribute window{"kernel_shape", Ints{3, 2}}, strides{"strides", Ints{2, 2}}, ceiling{"ceil_mode", int64_t{1}};
   const Attribute pads{"pads", Ints{1, 1, 2, 0}}, dilations{"dilations", Ints{2, 3}};
@@ -54,7 +54,7 @@ void add_pools(CaseList& list) {
     const Bound bound = type == "MaxPool" ? kExact : kReordered;
     list.add(type, "with a last window that overhangs", image, {window, strides, pads, ceiling}, bound);
     list.add(type, "dilated", image, {window, dilations, pads}, bound);
-    list.add(type, "same, lower", image, {window, strides, same(false)}, bound);
+    list.add(type, "same, lower", image, {window, strides, same_size(false)}, bound);
     list.add(
         type, "windows wider than shards", [](Builder& b) -> Operands { return {b.input("1 2 6")}; },
         {{"kernel_shape", Ints{5}}, {"pads", Ints{2, 2}}}, bound);
@@ -69,7 +69,7 @@ void add_pools(CaseList& list) {
            2);
 }
 
-void add_extents(CaseList& list) {
+void add_extents_of_parts(CaseList& list) {
   const auto slice = [&](std::string_view what, Ints starts, Ints ends, Ints axes, Ints steps) {
     list.add("Slice", what, [=](Builder& b) -> Operands {
       return {b.input("11 6"), b.ints(starts), b.ints(ends), b.ints(axes), b.ints(steps)};
@@ -93,9 +93,9 @@ void add_extents(CaseList& list) {
 
 std::vector<Subject> window_cases() {
   CaseList list;
-  add_convolutions(list);
-  add_pools(list);
-  add_extents(list);
+  add_convolutions_of_parts(list);
+  add_poolings_of_parts(list);
+  add_extents_of_parts(list);
   return list.take();
 }
 

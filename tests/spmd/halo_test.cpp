@@ -9,14 +9,14 @@ namespace {
 using ops::Interval;
 using ops::Window;
 using testing::ElementsAre;
-using Pair = std::pair<int64_t, int64_t>;
+using Ends = std::pair<int64_t, int64_t>;
 
-Pair numbers(const Interval& interval, const Symbols& sizes = {}) {
+Ends numbers(const Interval& interval, const Symbols& sizes = {}) {
   return {interval.begin.evaluate(sizes), interval.end.evaluate(sizes)};
 }
 
-std::vector<Pair> numbers(const std::vector<Interval>& intervals) {
-  std::vector<Pair> all;
+std::vector<Ends> numbers(const std::vector<Interval>& intervals) {
+  std::vector<Ends> all;
   for (const Interval& interval : intervals) all.push_back(numbers(interval));
   return all;
 }
@@ -26,10 +26,10 @@ const Window kAround{1, 1, -1, 1};  // 3 elements around each
 
 TEST(Halo, IsWhatTheNeighboursHave) {
   const Halo halo(kAround, 10, 10, kThree);
-  EXPECT_THAT(numbers(halo.held), ElementsAre(Pair{0, 4}, Pair{4, 7}, Pair{7, 10}));
-  EXPECT_THAT(numbers(halo.read), ElementsAre(Pair{-1, 5}, Pair{3, 8}, Pair{6, 11}));
-  EXPECT_EQ(numbers(halo.taken(1, 0)), (Pair{3, 4}));
-  EXPECT_EQ(numbers(halo.taken(1, 2)), (Pair{7, 8}));
+  EXPECT_THAT(numbers(halo.held), ElementsAre(Ends{0, 4}, Ends{4, 7}, Ends{7, 10}));
+  EXPECT_THAT(numbers(halo.read), ElementsAre(Ends{-1, 5}, Ends{3, 8}, Ends{6, 11}));
+  EXPECT_EQ(numbers(halo.taken(1, 0)), (Ends{3, 4}));
+  EXPECT_EQ(numbers(halo.taken(1, 2)), (Ends{7, 8}));
   EXPECT_EQ(halo.taken(0, 2).count(), Expr(0));
   EXPECT_EQ(halo.received(1), Expr(2));
   EXPECT_EQ(halo.before(0), Expr(1));
@@ -44,14 +44,14 @@ TEST(Halo, OfARankWithoutResultsIsEmpty) {
   EXPECT_EQ(halo.received(2), Expr(0));
   EXPECT_EQ(halo.before(2), Expr(0));
   EXPECT_EQ(halo.after(2), Expr(0));
-  EXPECT_EQ(numbers(halo.taken(0, 1)), (Pair{1, 2}));
+  EXPECT_EQ(numbers(halo.taken(0, 1)), (Ends{1, 2}));
 }
 
 TEST(Halo, KeepsWhatDoesNoHarmBehindTheLastWindow) {
   const Window every_second{2, 1, 0, 0, 1};
   const Halo halo(every_second, 8, 4, {{"x", 1, 2}});
-  EXPECT_THAT(numbers(halo.read), ElementsAre(Pair{0, 3}, Pair{4, 7}));
-  EXPECT_THAT(numbers(halo.kept), ElementsAre(Pair{0, 4}, Pair{4, 8})) << "whole parts need no copy";
+  EXPECT_THAT(numbers(halo.read), ElementsAre(Ends{0, 3}, Ends{4, 7}));
+  EXPECT_THAT(numbers(halo.kept), ElementsAre(Ends{0, 4}, Ends{4, 8})) << "whole parts need no copy";
 }
 
 // Between the holder of the last element and a rank that reads it there may be ranks without elements.
@@ -66,7 +66,7 @@ TEST(Halo, KnowsHowFarMessagesGo) {
 
 TEST(Halo, NestsAxesAsShardsDo) {
   const std::vector<Interval> shards = shards_of(7, {{"a", 1, 2}, {"b", 1, 2}});
-  EXPECT_THAT(numbers(shards), ElementsAre(Pair{0, 2}, Pair{2, 4}, Pair{4, 6}, Pair{6, 7}));
+  EXPECT_THAT(numbers(shards), ElementsAre(Ends{0, 2}, Ends{2, 4}, Ends{4, 6}, Ends{6, 7}));
 }
 
 TEST(Halo, HoldsForEverySizeOfASymbol) {
