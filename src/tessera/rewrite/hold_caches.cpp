@@ -194,6 +194,8 @@ class CacheHolder {
         graph().set_input(node, kMask, nullptr);
         node->set("is_causal", int64_t{1});
       }
+      // A mask that we do not know may show a text what fills it up.
+      if (node->get_int("is_causal", 0) == 0) held_.ragged = batch_ == 1;
       graph().set_input(node, kLengths, lengths_);
       ++readers;
     }
