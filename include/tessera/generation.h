@@ -31,9 +31,9 @@ struct Sampling {
 int64_t choose_token(const std::vector<float>& logits, const Sampling& sampling, uint64_t text, uint64_t position);
 
 struct GenerationOptions {
-  int64_t max_new = 100;      ///< tokens that a text gains at most
-  std::vector<int64_t> stop;  ///< a text ends with any of these
-  Sampling sampling;
+  int64_t max_new = 100;           ///< tokens that a text gains at most
+  std::vector<int64_t> stop = {};  ///< a text ends with any of these
+  Sampling sampling = {};
 };
 
 /// Where the keys and values of a text's tokens are.
@@ -48,9 +48,9 @@ struct GeneratorOptions {
   int64_t capacity = 256;  ///< tokens that a text may have, its prompt included
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.
-  std::vector<std::string> caches;
+  std::vector<std::string> caches = {};
   CacheForm best = CacheForm::held;  ///< the best form that is tried
-  Tensors constants;                 ///< for inputs that a generator cannot make, the same in every run
+  Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
 };
 
 /// One text, continued.

@@ -4,7 +4,8 @@
 
 namespace tessera::api {
 
-/// Turns values of kind expression into nodes that read sizes off the inputs' shapes, so that a file can hold the graph.
+/// Turns values of kind expression into nodes that read sizes off the inputs' shapes, so that a file can hold the
+/// graph.
 void compute_sizes(Graph& graph);
 
 }  // namespace tessera::api

@@ -9,9 +9,9 @@
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/affine.h"
-#include "tessera/rewrite/causal.h"
 #include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/later_keys.h"
 #include "tessera/rewrite/pipeline.h"
 
 //   present = Concat(past, key)                      cache' = TensorScatter(cache, key, held)
@@ -40,49 +40,6 @@ bool mention(const Expressions& expressions, const std::string& symbol) {
   return std::any_of(expressions.begin(), expressions.end(),
                      [&](const Expr& expression) { return mentions(expression, symbol); });
 }
-
-/// Recognises a mask over [..., queries, keys] that hides what comes after a query, which stands at past + its index.
-class LaterKeys {
- public:
-  LaterKeys(const AffineAnalysis& analysis, const Expr& past) : analysis_(analysis), past_(past) {}
-
-  bool hidden_by(const Value* mask) const {
-    if (mask->dtype() == DType::boolean) return sees_earlier(mask);
-    const Node* where = made_by(mask, "Where");
-    return where && is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]) &&
-           sees_earlier(where->inputs[0]);
-  }
-
- private:
-  bool everywhere(const Value* condition) const {
-    const Affine* affine = analysis_.of(condition);
-    return affine && affine->uniform() == 1;
-  }
-
-  bool sees_earlier(const Value* condition) const {
-    if (const Node* both = made_by(condition, "And")) {
-      const Value *a = both->inputs[0], *b = both->inputs[1];
-      return (sees_earlier(a) && (everywhere(b) || sees_earlier(b))) || (everywhere(a) && sees_earlier(b));
-    }
-    if (const Node* less = made_by(condition, "LessOrEqual"))
-      return counts(less->inputs[0], 1, 0) && counts(less->inputs[1], 2, past_);
-    if (const Node* greater = made_by(condition, "GreaterOrEqual"))
-      return counts(greater->inputs[1], 1, 0) && counts(greater->inputs[0], 2, past_);
-    return false;
-  }
-
-  // Whether each element is `offset` plus its index along the dimension that is so far from the end.
-  bool counts(const Value* value, size_t from_end, const Expr& offset) const {
-    const Affine* affine = analysis_.of(value);
-    if (!affine || affine->offset != offset || affine->strides.size() < from_end) return false;
-    for (size_t d = 0; d < affine->strides.size(); ++d)
-      if (!affine->strides[d].is(d + from_end == affine->strides.size() ? 1 : 0)) return false;
-    return true;
-  }
-
-  const AffineAnalysis& analysis_;
-  Expr past_;
-};
 
 class CacheHolder {
  public:
@@ -225,7 +182,8 @@ class CacheHolder {
     const LaterKeys later(analysis, Expr::symbol(past_));
     std::set<const Node*> causal;
     for (const auto& node : graph().nodes())
-      if (node->is("Attention") && node->input(kMask) && later.hidden_by(node->input(kMask))) causal.insert(node.get());
+      if (node->is("Attention") && node->input(kMask) && later.alone_hidden_by(node->input(kMask)))
+        causal.insert(node.get());
     for (Node* node : nodes_of(graph()))
       if (node->is("Attention") && node->input(kPastKey)) join_past(node);
     for (const DecoderPorts::Cache& cache : ports_.caches) take(cache);
@@ -236,6 +194,8 @@ class CacheHolder {
         graph().set_input(node, kMask, nullptr);
         node->set("is_causal", int64_t{1});
       }
+      // A mask that we do not know may show a text what fills it up.
+      if (node->get_int("is_causal", 0) == 0) held_.ragged = batch_ == 1;
       graph().set_input(node, kLengths, lengths_);
       ++readers;
     }

@@ -1,0 +1,43 @@
+#include "tessera/rewrite/later_keys.h"
+
+#include "tessera/rewrite/causal.h"
+#include "tessera/rewrite/edit.h"
+
+// j <= past + i over keys j and queries i, in either order, and joined by And with what is true everywhere:
+//   LessOrEqual(range [1, keys], past + range [queries, 1])
+namespace tessera::rewrite {
+
+bool LaterKeys::alone_hidden_by(const Value* mask) const {
+  if (mask->dtype() == DType::boolean) return sees_earlier(mask);
+  const Node* where = made_by(mask, "Where");
+  return where && is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]) &&
+         sees_earlier(where->inputs[0]);
+}
+
+bool LaterKeys::everywhere(const Value* condition) const {
+  const Affine* affine = analysis_.of(condition);
+  return affine && affine->uniform() == 1;
+}
+
+bool LaterKeys::sees_earlier(const Value* condition) const {
+  if (const Node* both = made_by(condition, "And")) {
+    const Value *a = both->inputs[0], *b = both->inputs[1];
+    return (sees_earlier(a) && (everywhere(b) || sees_earlier(b))) || (everywhere(a) && sees_earlier(b));
+  }
+  if (const Node* less = made_by(condition, "LessOrEqual"))
+    return counts(less->inputs[0], 1, 0) && counts(less->inputs[1], 2, past_);
+  if (const Node* greater = made_by(condition, "GreaterOrEqual"))
+    return counts(greater->inputs[1], 1, 0) && counts(greater->inputs[0], 2, past_);
+  return false;
+}
+
+// Whether each element is `offset` plus its index along the dimension that is so far from the end.
+bool LaterKeys::counts(const Value* value, size_t from_end, const Expr& offset) const {
+  const Affine* affine = analysis_.of(value);
+  if (!affine || affine->offset != offset || affine->strides.size() < from_end) return false;
+  for (size_t d = 0; d < affine->strides.size(); ++d)
+    if (!affine->strides[d].is(d + from_end == affine->strides.size() ? 1 : 0)) return false;
+  return true;
+}
+
+}  // namespace tessera::rewrite
