@@ -1,8 +1,8 @@
-#include "tessera/mesh/box.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include "tessera/mesh/byte_box.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +47,24 @@ TEST(Pieces, contiguous_box_is_one_piece_of_any_size) {
 
 TEST(Pieces, empty_box_has_none) {
   for_each_piece({{8, 4}, {8, 0}, {0, 4}}, 10, [](const Box&) { FAIL(); });
+}
+
+TEST(ByteBox, counts_bytes_of_several_elements) {
+  const auto columns = byte_box({{4, 6}, {0, 2}, {4, 2}}, DType::int4);
+  ASSERT_TRUE(columns.has_value());
+  EXPECT_EQ(columns->box.dims, (Dims{4, 3}));
+  EXPECT_EQ(columns->box.offsets, (Dims{0, 1}));
+  EXPECT_EQ(columns->box.extents, (Dims{4, 1}));
+  EXPECT_EQ(columns->unit, 1u);
+  EXPECT_FALSE(byte_box({{4, 6}, {0, 1}, {4, 2}}, DType::int4));  // begins within a byte
+  EXPECT_FALSE(byte_box({{4, 5}, {0, 0}, {2, 5}}, DType::int4));  // ends within a byte
+}
+
+TEST(ByteBox, takes_whole_tensors_and_whole_elements_as_they_are) {
+  EXPECT_EQ(byte_box({{3, 5}, {0, 0}, {3, 5}}, DType::uint4)->box.extents, (Dims{8}));
+  const auto floats = byte_box({{4, 5}, {1, 1}, {2, 3}}, DType::float32);
+  EXPECT_EQ(floats->box.extents, (Dims{2, 3}));
+  EXPECT_EQ(floats->unit, 4u);
 }
 
 }  // namespace

@@ -162,8 +162,8 @@ run between the parts of a model, on whole tensors ([values.md](values.md)).
 - ImageDecoder.
 - The domains ai.onnx.ml and ai.onnx.preview, and the optimizers of ai.onnx.preview.training
   ([training.md](training.md) has its own).
-- Arithmetic in floats of 8 bits, and in types of 4 and 2 bits: these are stored, cast, quantized and dequantized.
-  Elements of less than a byte are not split, and only Cast, QuantizeLinear and DequantizeLinear take them.
+- Arithmetic in floats of 8 bits, and in types of 4 and 2 bits: these are stored, cast, quantized and dequantized, and
+  codes of 4 bits are multiplied in blocks ([quantization.md](quantization.md)). Only there are they split, in pairs.
 )";
   return text;
 }

@@ -53,8 +53,8 @@ struct Tensor {
   std::vector<int64_t> to_int64() const;
 };
 
-/// Whether the data of a file are the weights of a quantized operator, a parameter as floats are: 8-bit integers of two
-/// or more dimensions, and more of them than shape computation follows.
+/// Whether the data of a file are the weights of a quantized operator, a parameter as floats are: integers of 8 or 4
+/// bits of two or more dimensions, and more of them than shape computation follows.
 bool is_quantized_weight(const Tensor& data);
 
 }  // namespace tessera

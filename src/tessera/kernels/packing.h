@@ -22,7 +22,7 @@ namespace tessera::kernels {
 
 struct PackedLayout {
   size_t bytes = 0;
-  std::string op_type;                 ///< "PackedMatMul", "PackedGemm" or "PackedConv"
+  std::string op_type;                 ///< "Packed" and the node's: "PackedMatMul", …
   std::string domain = "tessera.cpu";  ///< of this operator and of PackWeight
   std::vector<Attribute> pack_attributes;
   std::vector<Attribute> use_attributes;
@@ -34,7 +34,7 @@ struct PackedLayout {
 bool is_weight(const Value* value);
 
 /// The packed form of `node`'s operand 1, of type `weight`; nullopt if the plain form is as good. Only the operators of
-/// domain "" and the MatMul of domain "tessera" have packed forms.
+/// domain "", our MatMul and MatMulBlocks, and MatMulNBits have packed forms.
 std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& weight);
 
 }  // namespace tessera::kernels

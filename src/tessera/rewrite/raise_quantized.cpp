@@ -80,10 +80,8 @@ bool raise_blocks(Graph& graph, Node* node) {
   if (w->block < 16 || (w->block & (w->block - 1)) != 0) return false;
   const DType codes = w->codes->dtype();
   if (!w->in_bytes() && codes != DType::uint4 && codes != DType::int4) return false;
-  if (codes != DType::int8 && codes != DType::int4 && !w->zero) {
-    // Unsigned codes without a zero point: MatMulBlocks has zeros of the same type, and none mean half the range.
-    return false;
-  }
+  // MatMulBlocks wants the zero points of codes without a sign.
+  if (codes != DType::int8 && codes != DType::int4 && !w->zero) return false;
   if (w->scale->dtype() != node->inputs[0]->dtype() || node->inputs[0]->rank() < 1) return false;
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
   Value* y = b.emit_all("tessera", "MatMulBlocks", {node->inputs[0], w->codes, w->scale, w->zero},
