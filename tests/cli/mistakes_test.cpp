@@ -142,7 +142,7 @@ TEST_F(CommandLine, mistakes_in_options_are_code_2_and_json_says_them) {
   EXPECT_THAT(mistake("run"), HasSubstr("see tessera run --help"));
   EXPECT_THAT(mistake("run " + model_ + " --nonsense"), HasSubstr("--nonsense"));
   EXPECT_THAT(mistake("frobnicate"),
-              AllOf(HasSubstr("no command 'frobnicate'; the commands are: inspect, run, train, shard"),
+              AllOf(HasSubstr("no command 'frobnicate'; the commands are: inspect, run, generate, train, shard"),
                     HasSubstr("see tessera --help")));
   EXPECT_THAT(mistake("--nonsense"), HasSubstr("see tessera --help"));
   for (const char* number : {"inf", "-1", "nan", "x"})
