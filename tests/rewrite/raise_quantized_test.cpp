@@ -79,5 +79,10 @@ TEST_F(RaiseQuantized, blocks_of_codes_without_a_sign_and_zero_points_stay) {
             (Histogram{{"DequantizeLinear", 1}, {"MatMul", 1}}));
 }
 
+TEST_F(RaiseQuantized, nodes_without_results_are_passed_by) {
+  graph.add_node("Outputs", {input(graph, "x", {"8"})}, {}, "tessera.flow");
+  EXPECT_NO_THROW(raise_quantized(model));
+}
+
 }  // namespace
 }  // namespace tessera::rewrite

@@ -45,9 +45,10 @@ struct MatrixProduct {
 };
 
 std::optional<MatrixProduct> product_at(const Node& node) {
-  if (!node.domain.empty() || node.outputs[0]->dtype() != DType::float32) return std::nullopt;
+  const bool product = node.domain.empty() && (node.is("MatMul") || node.is("Gemm"));
+  if (!product || !node.output() || node.output()->dtype() != DType::float32) return std::nullopt;
   if (node.is("MatMul")) return MatrixProduct{node.inputs[0], node.inputs[1]};
-  const bool plain = node.is("Gemm") && node.get_float("alpha", 1) == 1 && node.get_float("beta", 1) == 1;
+  const bool plain = node.get_float("alpha", 1) == 1 && node.get_float("beta", 1) == 1;
   if (!plain || node.get_int("transA", 0) != 0) return std::nullopt;
   return MatrixProduct{node.inputs[0], node.inputs[1], node.input(2), node.get_int("transB", 0) != 0};
 }
@@ -74,7 +75,7 @@ bool raise_integers(Graph& graph, Node* node) {
 }
 
 bool raise_blocks(Graph& graph, Node* node) {
-  if (!node->is("MatMul") || !node->domain.empty()) return false;
+  if (!node->is("MatMul") || !node->domain.empty() || !node->output()) return false;
   const auto w = dequantized(node->inputs[1]);
   if (!w || w->axis != 0 || w->codes->rank() != 2 || w->codes->kind != ValueKind::state) return false;
   if (w->block < 16 || (w->block & (w->block - 1)) != 0) return false;
