@@ -3,9 +3,11 @@
 
 #include <bit>
 #include <cstring>
+#include <random>
 #include <thread>
 
 #include "kernels/run_kernel.h"
+#include "tessera/base/float16.h"
 #include "tessera/kernels/cpu/jit/function.h"
 #include "tessera/kernels/cpu/jit/registers.h"
 
