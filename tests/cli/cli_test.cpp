@@ -346,13 +346,13 @@ TEST_F(CommandLine, output_that_does_not_arrive_is_a_failure) {
 
 // A tensor that is taken whole where it was split is listed with the reason.
 TEST_F(CommandLine, shard_says_why_a_tensor_is_gathered) {
-  const std::string top = (folder_ / "top.onnxtxt").string();
-  testing_io::put(top, R"(<ir_version: 10, opset_import: ["" : 24]>
-    g (float[4, 64] x) => (float[4, 3] y, int64[4, 3] at) <int64[1] k = {3}> {
+  const std::string square = (folder_ / "square.onnxtxt").string();
+  testing_io::put(square, R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[4, 8, 8] x) => (float[4] y) {
       r = Relu (x)
-      y, at = TopK <axis = 1> (r, k)
+      y = Det (r)
     })");
-  const std::string words = "shard --dry-run --mesh tp=2 --annotate 'r=[-,tp]' " + top;
+  const std::string words = "shard --dry-run --mesh tp=2 --annotate 'r=[-,tp,-]' " + square;
   EXPECT_EQ(parsed(words)["reshards"][0]["reason"], "the operator needs dimension 1 whole");
   EXPECT_THAT(tessera(words).out, HasSubstr("the operator needs"));
   const std::string product = "shard --dry-run --mesh tp=2 --annotate 'hidden=[-,tp]' --annotate 'x=[-,tp]' " + model_;

@@ -540,7 +540,9 @@ const std::map<OperatorKey, std::string>& without_gradient() {
         "results are booleans");
     add("", {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}, "of integers alone");
     add("", {"BitCast", "QuantizeLinear"}, "results are integers, or bits");
-    add("", {"DequantizeLinear"}, "its operand is of integers");
+    add("", {"DequantizeLinear", "MatMulInteger"}, "its operands are integers");
+    add("tessera", {"MatMulBlocks"}, "its weights are codes");
+    add("com.microsoft", {"MatMulNBits"}, "its weights are codes");
     add("", {"CumProd", "Det", "GridSample", "RoiAlign", "DeformConv"}, "not taken yet");
     add("", {"ArgMax", "ArgMin", "Shape", "Size"}, "results are integers");
     add("", {"Constant", "ConstantOfShape", "EyeLike", "Range"}, "it reads no element that trains");
@@ -550,7 +552,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("tessera",
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
          "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard", "ExpertsShard",
-         "AttentionShard"},
+         "AttentionShard", "AveragePool", "MaxPool"},
         "only the partitioner makes it, after differentiation");
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");
@@ -570,6 +572,8 @@ bool is_refused(std::string_view message) {
       "it reads a cache",
       "it crops while it resizes",
       "the length of its sequences is symbolic",
+      "of an image is symbolic",
+      "it resizes a symbolic extent",
   };
   return message.starts_with("[gradient]") && std::any_of(std::begin(kForms), std::end(kForms), [&](auto form) {
            return message.find(form) != std::string_view::npos;

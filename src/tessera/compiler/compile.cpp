@@ -198,15 +198,19 @@ class Compiler {
       result_.propagation = spmd::propagate(*result_.layout, annotations_, options_.mesh, storage_);
       for (const std::string& line : result_.propagation.approximated) result_.warnings.push_back(line);
       result_.decisions = spmd::decide(graph(), *result_.layout, options_.mesh, hints_, annotations_, storage_);
+    };
+    const auto work = [&] {
       return spmd::busiest_work(graph(), *result_.layout, result_.decisions, options_.mesh, hints_);
     };
     const std::vector<std::string> warnings = result_.warnings, notes = result_.notes;
-    const double work = once({});
+    once({});
     const auto uneven = spmd::nodes_for_finer_rules(*result_.layout, result_.decisions, hints_);
     if (uneven.empty()) return;
+    const double before = work();
     std::tuple first(std::move(result_.layout), std::move(result_.propagation), std::move(result_.decisions), storage_,
                      annotations_, std::exchange(result_.warnings, warnings), std::exchange(result_.notes, notes));
-    if (once(uneven) < work) return;
+    once(uneven);
+    if (work() < before) return;
     std::tie(result_.layout, result_.propagation, result_.decisions, storage_, annotations_, result_.warnings,
              result_.notes) = std::move(first);
   }

@@ -53,7 +53,7 @@ const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
   static constexpr std::array<FactorTraits, 15> kTraits = {{
       {.name = "pass"},
-      {.name = "reduction", .in_result = InResult::partial, .level = 2},  // reduction
+      {.name = "reduction", .in_result = InResult::partial, .level = 2},
       {.name = "lookup",
        .in_result = InResult::partial,
        .level = 2,
@@ -78,6 +78,7 @@ const FactorTraits& traits_of(FactorKind kind) {
        .reductions = 2},
       {.name = "whole", .in_result = InResult::whole},
   }};
+  static_assert(kTraits.size() == static_cast<size_t>(FactorKind::whole) + 1 && kTraits.back().name == "whole");
   return kTraits[static_cast<size_t>(kind)];
 }
 

@@ -94,9 +94,11 @@ std::vector<Value*> localize_channel_normalization(Localizer& local) {
     const Shape& shape = local.inputs[0]->shape();
     Shape flat = {shape[0], shape[1], product(Shape(shape.begin() + 2, shape.end()))};
     if (shape.size() == 3) flat.push_back(1);
+    std::vector<Attribute> attributes = node.attributes;
+    for (Attribute& attribute : attributes)
+      if (attribute.name == "num_groups") attribute.value = *own;
     Value* y = form.emit(node.op_type, {form.reshape(local.inputs[0], flat), local.inputs[1], local.inputs[2]},
-                         node.attributes);
-    y->producer->set("num_groups", *own);
+                         std::move(attributes));
     return {form.reshape(y, shape)};
   }
   Value* x = form.widened(local.inputs[0]);

@@ -293,10 +293,15 @@ class LayoutCheck {
     if (static_cast<int64_t>(receivers.size()) != ranks_of(group) || before.dims.size() != after.dims.size())
       return false;
     for (size_t d = 0; d < before.dims.size(); ++d) {
-      const auto &from = before.dims[d].parts, &to = after.dims[d].parts;
-      if (from.size() != to.size()) return false;
-      for (size_t p = 0; p < from.size(); ++p)
-        if (!(from[p].size == to[p].size) || !reorders(communication.targets, group, from[p], to[p].axes)) return false;
+      // In parts that both have.
+      auto cuts = boundaries(before.dims[d]);
+      for (const Expr& cut : boundaries(after.dims[d])) cuts.push_back(cut);
+      const auto from = refine(before.dims[d], cuts), to = refine(after.dims[d], cuts);
+      if (!from || !to || from->parts.size() != to->parts.size()) return false;
+      for (size_t p = 0; p < from->parts.size(); ++p)
+        if (!(from->parts[p].size == to->parts[p].size) ||
+            !reorders(communication.targets, group, from->parts[p], to->parts[p].axes))
+          return false;
     }
     return true;
   }

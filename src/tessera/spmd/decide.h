@@ -59,7 +59,7 @@ Decisions decide(const Graph& graph, const Layout& layout, const Mesh& mesh, con
 /// What one rank receives.
 struct Traffic {
   double bytes = 0;     ///< symbols as hinted
-  int collectives = 0;  ///< that change layouts
+  int collectives = 0;  ///< that change layouts; those within local forms are left out
 };
 Traffic traffic_of(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
                    const Hints& hints);

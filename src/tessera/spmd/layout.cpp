@@ -390,7 +390,7 @@ void Layout::connect() {
   blocked.assign(parent.size(), false);
   for (const NodeLayout& layout : nodes)
     for (const SubFactor& sub : layout.subfactors)
-      if (!sub.splittable)
+      if (!sub.splittable || ops::traits_of(layout.rule.factors[sub.factor].kind).by_window)
         for (const Place& place : sub.places) blocked[at(place).component] = true;
   for (const NodeLayout& layout : nodes)
     for (size_t t = 0; t < layout.rule.operands.size(); ++t) {

@@ -110,7 +110,7 @@ class Layout {
   std::vector<NodeLayout> nodes;                      ///< in graph order
   std::map<const Value*, std::vector<int>> of_value;  ///< all slots of a value; of a result, the producer's first
   std::vector<std::pair<int, int>> borders;           ///< slots of a result that updates make, and of its other readers
-  std::vector<bool> blocked;                          ///< per component: some operator needs it whole
+  std::vector<bool> blocked;  ///< per component: some operator needs it whole, or has windows on it
 
   int output_slot(const Value* value) const { return of_value.at(value).front(); }
   size_t index_of(const Node* node) const { return index_of_.at(node); }  ///< among `nodes`

@@ -305,7 +305,7 @@ class Partitioner {
   void emit(const NodeLayout& layout, const NodeDecision& decision) {
     const Node& node = *layout.node;
     require_equal_extents(layout);
-    ops::Localizer localizer{node, layout.rule, local(), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    ops::Localizer localizer{.node = node, .rule = layout.rule, .graph = local()};
     localizer.widen = [&](Value* value, size_t operand, size_t dim, Value* fill) {
       return widened_along(value, layout, decision, operand, dim, fill);
     };

@@ -47,7 +47,7 @@ void split_sequence(PresetContext& context) {
     }
 }
 
-// The residual stream is gathered for norms.
+// Norms reduce their moments over the ranks.
 void split_features(PresetContext& context) {
   constexpr int kFromEnd = 1;
   split_rows(context, find_megatron(context), kFromEnd, "dimension of features beside batch and sequence");

@@ -118,15 +118,17 @@ class Finder {
     }
   }
 
-  // By component: how many nodes besides products with weights reduce over it.
+  // By component: how many nodes besides products with weights reduce over it, within a local form or by their results.
   std::map<int, int64_t> other_reductions() const {
     std::set<const NodeLayout*> products;
     for (const Product& product : products_) products.insert(product.node);
     std::map<int, int64_t> counts;
     for (const NodeLayout& node : layout_.nodes)
-      for (const SubFactor& sub : node.subfactors)
-        if (node.rule.factors[sub.factor].makes_partial() && !products.contains(&node))
+      for (const SubFactor& sub : node.subfactors) {
+        const ops::Factor& factor = node.rule.factors[sub.factor];
+        if ((factor.makes_partial() || ops::traits_of(factor.kind).communicates()) && !products.contains(&node))
           ++counts[component(sub.places.front())];
+      }
     return counts;
   }
 
