@@ -26,15 +26,22 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
+/// Throws a user error for settings that are none.
+void require_sampling(const Sampling& sampling);
+
 /// The token chosen by one text's logits, [vocabulary], where `position` tokens stand before it. Throws a user error
 /// for settings that are none, and a running error for logits of which none is a number.
 int64_t choose_token(const std::vector<float>& logits, const Sampling& sampling, uint64_t text, uint64_t position);
 
 struct GenerationOptions {
-  int64_t max_new = 100;           ///< tokens that a text gains at most
+  int64_t max_new = 100;           ///< tokens that a text gains at most; up to 2^31 - 1
   std::vector<int64_t> stop = {};  ///< a text ends with any of these
   Sampling sampling = {};
 };
+
+/// Throws the user error that any Generator would throw for these, whatever its model: for settings that are none, an
+/// empty prompt, and too many new tokens.
+void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options);
 
 /// Where the keys and values of a text's tokens are.
 enum class CacheForm {
@@ -45,7 +52,7 @@ enum class CacheForm {
 
 struct GeneratorOptions {
   int64_t batch = 1;       ///< texts that run together
-  int64_t capacity = 256;  ///< tokens that a text may have, its prompt included
+  int64_t capacity = 256;  ///< tokens that a text may have, its prompt included; up to 2^31 - 1
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.
   std::vector<std::string> caches = {};
@@ -82,7 +89,7 @@ class Generator {
 
   /// Continues texts, as many at once as the batch says. Texts of several lengths run together where caches are held
   /// and the model lets each text have positions of its own; else those of one length do. Throws a user error for an
-  /// empty prompt, tokens that the model does not have, and a text that may grow beyond the capacity.
+  /// empty prompt, prompts' or stop tokens that the model does not have, and a text that may grow beyond the capacity.
   Generation generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                       const TokenObserver& observe = nullptr);
 
@@ -95,7 +102,7 @@ class Generator {
   const std::string& reason() const;
   /// Whether the model had no caches, and was given some.
   bool given_caches() const;
-  int64_t vocabulary() const;  ///< -1: not known before a run
+  int64_t vocabulary() const;  ///< -1: the model does not say
   /// Bytes of the caches that a rank holds at most.
   int64_t cache_bytes() const;
   int threads_per_rank() const;
@@ -112,7 +119,9 @@ class Generator {
 Model held_decoder(const Model& model, const GeneratorOptions& options);
 
 /// The prompts in a .npz or .npy file: an integer array [length] is one, an array [count, length] are several; arrays
-/// go by name, numbers in names by value. Throws a user error that names the array for anything else.
+/// go by name, numbers in names by value. Of a file that has the array `input_ids`, as tokenizers give it, only that is
+/// read; an `attention_mask` beside it says where prompts end that are padded at the right. Throws a user error that
+/// names the array for anything else.
 std::vector<std::vector<int64_t>> read_prompts(const std::filesystem::path& path);
 
 }  // namespace v1

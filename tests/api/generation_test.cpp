@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "api/small_model.h"
 #include "io/temporary_folder.h"
 #include "tessera/io/npy.h"
@@ -137,7 +139,7 @@ TEST(Generation, ends_a_text_with_a_stop_token_and_goes_on_with_others) {
   EXPECT_EQ(made.prefill_tokens, 13);
 }
 
-// A convolution over the text mixes tokens outside of Attention: no cache would hold what it needs.
+// A running sum over the text mixes tokens outside of Attention: no cache would hold what it needs.
 TEST(Generation, runs_over_the_whole_text_where_a_cache_would_be_wrong) {
   const test::TemporaryFolder folder;
   constexpr std::string_view kMixing = R"(
@@ -157,6 +159,117 @@ TEST(Generation, runs_over_the_whole_text_where_a_cache_would_be_wrong) {
   EXPECT_EQ(generator.form(), CacheForm::none);
   EXPECT_THAT(generator.reason(), HasSubstr("mixes tokens along dimension 1 of 'x'"));
   EXPECT_EQ(generator.generate({{1, 2, 3}}, {.max_new = 5}).texts[0].ids.size(), 5u);
+}
+
+// Positions counted from the end of a mask, or by its sum: a state of a fixed capacity has no such extents.
+TEST(Generation, hands_on_caches_where_positions_are_counted_along_the_mask) {
+  for (const char* positions : {
+           "sums = CumSum (attention_mask, one) spots = Sub (sums, one) back = Neg (fresh) "
+           "positions = Slice (spots, back, far, first)",
+           "counts = ReduceSum <keepdims = 1> (attention_mask, first) earlier = Sub (counts, fresh) "
+           "count = Squeeze (fresh) index = Range (zero, count, one) positions = Add (earlier, index)",
+       }) {
+    const test::TemporaryFolder folder;
+    const std::string text = std::string(R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (int64[batch, sequence] input_ids, int64[batch, "past + sequence"] attention_mask, float[batch, 1, past, 4] past)
+      => (float[batch, sequence, 6] logits, float[batch, 1, "past + sequence", 4] present) <
+      float[6, 4] table, float[32, 4] placed, float[4, 6] head, int64 zero = {0}, int64 one = {1}, int64[1] first = {1},
+      int64[1] places = {-1}, int64[1] far = {9223372036854775807}> {
+      fresh = Shape <start = 1, end = 2> (input_ids)
+      )") + positions + R"(
+      e = Gather <axis = 0> (table, input_ids)
+      p = Gather <axis = 0> (placed, positions)
+      x = Add (e, p)
+      heads = Unsqueeze (x, first)
+      present = Concat <axis = 2> (past, heads)
+      whole = Shape <start = 2, end = 3> (present)
+      before = Shape <start = 2, end = 3> (past)
+      all = Squeeze (whole)
+      held = Squeeze (before)
+      keys = Range (zero, all, one)
+      own = Range (held, all, one)
+      queries = Unsqueeze (own, places)
+      seen = LessOrEqual (keys, queries)
+      y = Attention (heads, present, present, seen)
+      rows = Squeeze (y, first)
+      logits = MatMul (rows, head)
+    })";
+    const Model counting = Model::load(test::write_model(folder, text, 5));
+    const auto made = [&](CacheForm best) {
+      Generator generator(counting, Mesh::parse(""), {}, {.capacity = 24, .caches = {"past=present"}, .best = best});
+      EXPECT_EQ(generator.form(), best == CacheForm::held ? CacheForm::handed : best) << generator.reason();
+      return ids_of(generator.generate({{1, 2, 3}, {4, 0}}, {.max_new = 12}));
+    };
+    EXPECT_EQ(made(CacheForm::held), made(CacheForm::none)) << positions;
+  }
+}
+
+// Some exports give the logits of the last token only.
+TEST(Generation, takes_logits_of_the_last_token_alone) {
+  const auto made = [](const std::string& count, const std::string& taken) {
+    const test::TemporaryFolder folder;
+    const std::string text = R"(
+    g (int64[batch, sequence] input_ids) => (float[batch, )" +
+                             count + R"(, 6] logits)
+      <float[6, 8] table, float[8, 6] head, int64[1] one = {1}, int64[1] last = {-1}, int64[2] two = {-2, -1}> {
+      x = Gather <axis = 0> (table, input_ids)
+      heads = Unsqueeze (x, one)
+      y = Attention <is_causal = 1> (heads, heads, heads)
+      rows = Squeeze (y, one)
+      )" + taken + R"(
+      logits = MatMul (taken, head)
+    })";
+    const Model decoder = Model::load(test::write_model(folder, text, 5));
+    Generator generator(decoder, Mesh::parse(""), {}, {.batch = 2, .capacity = 24, .best = CacheForm::none});
+    return ids_of(generator.generate({{1, 2, 3, 4, 5}, {5, 1, 3, 0, 2}}, {.max_new = 5}));
+  };
+  EXPECT_EQ(made("1", "taken = Gather <axis = 1> (rows, last)"), made("sequence", "taken = Identity (rows)"));
+  EXPECT_THAT(error_of([&] { made("2", "taken = Gather <axis = 1> (rows, two)"); }),
+              HasSubstr("logits are of 2 tokens, but the run has at least 5"));
+}
+
+TEST(Generation, refuses_caches_of_other_forms) {
+  for (const std::string cache : {"2, batch, 1, past, 4", "batch, past, 4", "batch, 1, 7, 4"}) {
+    const test::TemporaryFolder folder;
+    const Model other = Model::load(test::write_model(folder, R"(
+    g (int64[batch, sequence] input_ids, float[)" + cache + R"(] past_0)
+      => (float[batch, sequence, 4] logits, float[)" + cache + R"(] present_0) <float[9, 4] table> {
+      logits = Gather <axis = 0> (table, input_ids)
+      present_0 = Relu (past_0)
+    })",
+                                                      5));
+    for (CacheForm best : {CacheForm::held, CacheForm::none})
+      EXPECT_THAT(error_of([&] { Generator(other, Mesh::parse(""), {}, {.best = best}); }),
+                  HasSubstr("the cache 'past_0' float32 [" + cache + "] must be [batch, heads, past, width]"));
+  }
+}
+
+TEST(Generation, refuses_requests_before_it_runs) {
+  const auto asked = [](const Prompts& prompts, const GenerationOptions& options) {
+    return error_of([&] { require_asked(prompts, options); });
+  };
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(asked({{1}}, {.max_new = 0}), HasSubstr("0 new tokens are none"));
+  EXPECT_THAT(asked({{1}}, {.max_new = kLargest}), HasSubstr("new tokens are too many; ask for 2147483647 at most"));
+  EXPECT_THAT(asked({{1}, {}}, {}), HasSubstr("prompt 1 is empty"));
+  EXPECT_THAT(asked({{1}}, {.sampling = {.top_p = 2}}), HasSubstr("a top p of 2 is none"));
+  EXPECT_THAT(asked({{1}}, {.max_new = 2'147'483'647}), testing::Eq("no error"));
+  Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = 8});
+  EXPECT_THAT(error_of([&] { generator.require({{1}}, {.max_new = 2'147'483'647}); }), HasSubstr("but caches hold 8"));
+  EXPECT_THAT(error_of([&] { generator.require({{1}}, {.sampling = {.top_p = 2}}); }), HasSubstr("a top p of 2"));
+  for (int64_t stop : {-1, 101})
+    EXPECT_THAT(error_of([&] {
+                  generator.require({{1}}, {.max_new = 2, .stop = {7, stop}});
+                }),
+                HasSubstr("the stop token " + std::to_string(stop) + " is none of the model's, which are 0 to 100"));
+  EXPECT_THAT(error_of([&] { Generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = kLargest}); }),
+              HasSubstr("tokens is too large; give 2147483647 at most"));
+  // Too large for any memory: a reason to stop, and none to hand caches on.
+  EXPECT_THAT(error_of([&] {
+                Generator(model("llama-cache"), Mesh::parse(""), {},
+                          {.batch = int64_t{1} << 40, .capacity = 2'147'483'647});
+              }),
+              HasSubstr("[memory]"));
 }
 
 // A mask of its own may show what no other mask shows; and an encoder's tokens see later ones.
@@ -209,6 +322,32 @@ TEST(Prompts, are_arrays_in_the_order_of_their_numbers) {
   EXPECT_THAT(read_prompts(folder / "p.npy"), ElementsAre(ElementsAre(8, 9)));
   write_npz(folder / "f.npz", {{"x", Tensor::zeros(DType::float32, {2})}});
   EXPECT_THAT(error_of([&] { read_prompts(folder / "f.npz"); }), HasSubstr("the array 'x' is float32"));
+}
+
+// What a tokenizer gives, written with numpy's savez.
+TEST(Prompts, are_the_ids_that_a_mask_shows) {
+  const test::TemporaryFolder folder;
+  const Tensor ids = Tensor::of<int64_t>(DType::int64, {2, 3}, {4, 5, 6, 7, 8, 0});
+  const auto written = [&](const std::vector<std::pair<std::string, Tensor>>& arrays) {
+    write_npz(folder / "p.npz", arrays);
+    return folder / "p.npz";
+  };
+  const auto mask = [](const std::vector<int64_t>& elements) {
+    return Tensor::of(DType::int64, {static_cast<int64_t>(elements.size()) / 3, 3}, elements);
+  };
+  EXPECT_THAT(read_prompts(written({{"attention_mask", mask({1, 1, 1, 1, 1, 0})}, {"input_ids", ids}})),
+              ElementsAre(ElementsAre(4, 5, 6), ElementsAre(7, 8)));
+  EXPECT_THAT(read_prompts(written({{"token_type_ids", mask({0, 0, 0, 0, 0, 0})}, {"input_ids", ids}})),
+              ElementsAre(ElementsAre(4, 5, 6), ElementsAre(7, 8, 0)));
+  const auto error = [&](const std::vector<std::pair<std::string, Tensor>>& arrays) {
+    return error_of([&] { read_prompts(written(arrays)); });
+  };
+  EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1, 0, 1, 1})}, {"input_ids", ids}}),
+              HasSubstr("the array 'attention_mask' hides tokens of prompt 1 that do not end it"));
+  EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1})}, {"input_ids", ids}}),
+              HasSubstr("the array 'attention_mask' is int64 [1, 3]; it must be integers or bools [2, 3]"));
+  EXPECT_THAT(error({{"attention_mask", mask({1, 1, 1})}, {"a", mask({1, 2, 3})}}),
+              HasSubstr("the array 'attention_mask' is a mask and no prompt; keep the ids alone"));
 }
 
 }  // namespace

@@ -74,6 +74,9 @@ TEST(Sampling, refuses_settings_that_are_none) {
   EXPECT_THAT(message(kLogits, {.temperature = -1}), HasSubstr("a temperature of -1 is none"));
   EXPECT_THAT(message(kLogits, {.top_k = -1}), HasSubstr("the top -1 tokens are none"));
   EXPECT_THAT(message(kLogits, {.top_p = 0}), HasSubstr("a top p of 0 is none"));
+  EXPECT_THAT(message(kLogits, {.top_p = NAN}), HasSubstr("a top p of nan is none"));
+  EXPECT_THROW(require_sampling({.top_p = 2}), Error);
+  EXPECT_NO_THROW(require_sampling({.temperature = 1, .top_k = 3, .top_p = 0.5}));
   EXPECT_THAT(message({NAN, NAN}, {}), HasSubstr("no logit of token 4 of text 3 is a finite number"));
   EXPECT_THAT(message({-std::numeric_limits<float>::infinity()}, {}), HasSubstr("no logit"));
 }

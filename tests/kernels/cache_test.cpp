@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "kernels/run_kernel.h"
 #include "tessera/base/error.h"
 
@@ -31,6 +33,16 @@ TEST(TensorScatter, goes_around_the_end_if_it_is_circular) {
       ElementsAre(-2, 2, -1, -4, 5, -3));
 }
 
+TEST(TensorScatter, goes_around_from_any_number_on) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max();  // 1 more than a multiple of 3
+  const Tensor cache = floats({1, 3, 1}, {1, 2, 3}), update = floats({1, 3, 1}, {-1, -2, -3});
+  EXPECT_THAT(written({cache, update, ints({1}, {most})}, {1, 3, 1}, {{"mode", std::string("circular")}}),
+              ElementsAre(-3, -1, -2));
+  EXPECT_THAT(
+      written({floats({1, 0, 1}, {}), update, ints({1}, {most})}, {1, 0, 1}, {{"mode", std::string("circular")}}),
+      ElementsAre());
+}
+
 TEST(TensorScatter, takes_extents_of_zero) {
   const Tensor cache = floats({1, 2, 1}, {1, 2});
   EXPECT_THAT(written({cache, floats({1, 0, 1}, {}), ints({1}, {2})}, {1, 2, 1}), ElementsAre(1, 2));
@@ -39,12 +51,12 @@ TEST(TensorScatter, takes_extents_of_zero) {
 
 TEST(TensorScatter, refuses_rows_beyond_the_cache) {
   const Tensor cache = floats({1, 2, 1}, {1, 2}), update = floats({1, 1, 1}, {3});
-  for (int64_t first : {int64_t{2}, int64_t{-1}}) {
+  for (int64_t first : {int64_t{2}, int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
     try {
       written({cache, update, ints({1}, {first})}, {1, 2, 1});
       ADD_FAILURE() << first;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("do not lie in a cache of 2"));
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("1 rows from {} on do not lie in a cache of 2", first)));
     }
   }
 }

@@ -10,11 +10,18 @@ using Ints = std::vector<int64_t>;
 
 TEST(Conv, SumsOverInputChannels) {
   OneNode node("Conv");
-  node.operand("n 3 224 224").operand("64 3 7 7").set("strides", Ints{2, 2}).set("pads", Ints{3, 3, 3, 3});
+  node.operand("n 3 224 224").parameter({64, 3, 7, 7}).set("strides", Ints{2, 2}).set("pads", Ints{3, 3, 3, 3});
   EXPECT_EQ(node.type(), "float32 [n, 64, 112, 112]");
   EXPECT_EQ(node.rule(), "n c x0 x1, m c 1 1 -> n m x0 x1 | c: sum, x0: halo, x1: halo");
   EXPECT_EQ(node.partials(), "sum{0} sum{1}");
   EXPECT_EQ(node.flops(), std::to_string(int64_t{2} * 64 * 112 * 112 * 3 * 49) + "*n");
+}
+
+// Padding is read as zeros, and zero times infinity is NaN.
+TEST(Conv, NeedsPaddedImagesWholeIfWeightsMayBeInfinite) {
+  OneNode node("Conv");
+  node.operand("n 3 8 8").operand("4 3 3 3").set("pads", Ints{1, 0, 1, 0});
+  EXPECT_EQ(node.rule(), "n c 1 x1, m c 1 1 -> n m 1 x1 | c: sum, x1: halo");
 }
 
 TEST(Conv, WithABiasNeedsInputChannelsWhole) {
@@ -100,7 +107,11 @@ TEST(Conv, SaysWhatDoesNotFit) {
 
 TEST(ConvTranspose, Widens) {
   OneNode node("ConvTranspose");
-  node.operand("n 8 x").operand("8 4 3").set("strides", Ints{2}).set("pads", Ints{1, 1}).set("output_padding", Ints{1});
+  node.operand("n 8 x")
+      .parameter({8, 4, 3})
+      .set("strides", Ints{2})
+      .set("pads", Ints{1, 1})
+      .set("output_padding", Ints{1});
   EXPECT_EQ(node.type(), "float32 [n, 4, 2*x]");
   EXPECT_EQ(node.rule(), "n c x0, c m 1 -> n m x0 | c: sum, x0: halo");
   EXPECT_EQ(node.flops(), std::to_string(2 * 8 * 4 * 3) + "*n*x");

@@ -29,6 +29,12 @@ class OneNode {
         graph_.add_input(std::string(1, static_cast<char>('A' + node_.inputs.size())), {dtype, parsed(extents)}));
     return *this;
   }
+  /// A parameter of zeros.
+  OneNode& parameter(const Dims& dims, DType dtype = DType::float32) {
+    node_.inputs.push_back(
+        graph_.add_state(std::string(1, static_cast<char>('A' + node_.inputs.size())), Tensor::zeros(dtype, dims)));
+    return *this;
+  }
   /// The model's statement about the result before it is computed.
   OneNode& declared(std::string_view extents, DType dtype = DType::float32) {
     node_.outputs[0]->type = {dtype, parsed(extents)};

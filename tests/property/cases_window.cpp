@@ -32,7 +32,8 @@ void add_convolutions_of_parts(CaseList& list) {
               {{"strides", Ints{3, 1}}, {"dilations", Ints{2, 3}}, {"pads", Ints{2, 1, 1, 2}}});
   convolution("Conv", "same, upper, strided", "1 2 8 7", "2 2 3 4", {same_size(true), {"strides", Ints{2, 2}}});
   convolution("Conv", "same, lower", "1 2 6 5", "2 2 2 4", {same_size(false)});
-  convolution("Conv", "volumes in groups", "1 4 4 3 5", "4 2 3 2 3", {{"group", int64_t{2}}, {"pads", Ints(6, 1)}});
+  convolution("Conv", "volumes in groups", "1 4 4 3 5", "4 2 3 2 3", {{"group", int64_t{2}}});
+  convolution("Conv", "padded volumes", "1 2 4 3 5", "2 2 3 2 3", {{"pads", Ints(6, 1)}});
   convolution("Conv", "a symbolic length", "1 2 s", "3 2 3", {{"pads", Ints{1, 1}}});
   convolution("Conv", "a symbolic length with strides", "2 2 s", "3 2 3", {{"pads", Ints{2, 0}}, {"strides", Ints{2}}});
   convolution("Conv", "same, of a symbolic length", "1 2 s", "3 2 3", {same_size(true)});

@@ -39,10 +39,50 @@ std::string cached(const std::string& mask) {
     })";
 }
 
+// A decoder whose positions are counted along its mask.
+std::string counted(const std::string& positions) {
+  return R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (int64[batch, sequence] input_ids, int64[batch, "past + sequence"] attention_mask, float[batch, 1, past, 4] past)
+      => (float[batch, sequence, 9] logits, float[batch, 1, "past + sequence", 4] present) <
+      float[9, 4] table, float[32, 4] placed, float[4, 9] head, int64 zero = {0}, int64 one = {1}, int64[1] first = {1},
+      int64[1] places = {-1}, int64[1] far = {9223372036854775807}> {
+      fresh = Shape <start = 1, end = 2> (input_ids)
+      )" +
+         positions + R"(
+      e = Gather <axis = 0> (table, input_ids)
+      p = Gather <axis = 0> (placed, positions)
+      x = Add (e, p)
+      heads = Unsqueeze (x, first)
+      present = Concat <axis = 2> (past, heads)
+      whole = Shape <start = 2, end = 3> (present)
+      before = Shape <start = 2, end = 3> (past)
+      all = Squeeze (whole)
+      held = Squeeze (before)
+      keys = Range (zero, all, one)
+      own = Range (held, all, one)
+      queries = Unsqueeze (own, places)
+      seen = LessOrEqual (keys, queries)
+      y = Attention (heads, present, present, seen)
+      rows = Squeeze (y, first)
+      logits = MatMul (rows, head)
+    })";
+}
+
+constexpr const char* kCountedFromTheEnd = R"(sums = CumSum (attention_mask, one)
+      spots = Sub (sums, one)
+      back = Neg (fresh)
+      positions = Slice (spots, back, far, first))";
+constexpr const char* kCountedInAll = R"(counts = ReduceSum <keepdims = 1> (attention_mask, first)
+      earlier = Sub (counts, fresh)
+      count = Squeeze (fresh)
+      index = Range (zero, count, one)
+      positions = Add (earlier, index))";
+
 HeldDecoder held(const std::string& text, int64_t batch = 2) {
   OnnxModel model = parse_text(text);
   rewrite_model(model);
   DecoderPorts ports{.ids = "input_ids", .logits = "logits"};
+  if (model.graph->find("attention_mask")) ports.mask = "attention_mask";
   if (model.graph->find("past")) ports.caches = {{"past", "present"}};
   return hold_caches(model, ports, batch, 16);
 }
@@ -109,6 +149,27 @@ TEST(HoldCaches, refuses_a_mask_that_joins_earlier_tokens_with_new_ones) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("of earlier tokens without the new ones"));
   }
+}
+
+// A mask spans the whole capacity, so that its sum is not the number of tokens, and its end not theirs.
+TEST(HoldCaches, refuses_positions_that_are_counted_along_the_mask) {
+  for (const char* positions : {kCountedFromTheEnd, kCountedInAll}) {
+    try {
+      held(counted(positions));
+      ADD_FAILURE() << "no error: " << positions;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::user);
+      EXPECT_THAT(error.what(), HasSubstr("combines all tokens along dimension 1")) << positions;
+    }
+  }
+}
+
+// What fills up a short text must not be seen, so texts of one length run together.
+TEST(HoldCaches, keeps_lengths_apart_where_new_tokens_meet) {
+  std::string mixing = cached("seen = LessOrEqual (keys, queries)");
+  mixing.replace(mixing.find("rows = Squeeze (y, first)"), 25, "apart = Squeeze (y, first) rows = CumSum (apart, one)");
+  EXPECT_FALSE(held(mixing, 2).ragged);
+  EXPECT_TRUE(held(mixing, 1).ragged);
 }
 
 TEST(HoldCaches, gives_caches_to_a_model_without) {

@@ -62,6 +62,32 @@ TEST_F(RaiseQuantized, a_float_operand_keeps_the_product) {
             (Histogram{{"DequantizeLinear", 1}, {"MatMul", 1}}));
 }
 
+// 33025 · 255 · 255 is below 2^31, and 33026 · 255 · 255 is not.
+TEST_F(RaiseQuantized, sums_that_could_wrap_around_stay_of_floats) {
+  for (const int64_t depth : {int64_t{33025}, int64_t{33026}})
+    for (const bool turned : {false, true}) {
+      SCOPED_TRACE(testing::Message() << depth << (turned ? " turned" : ""));
+      OnnxModel product;
+      Graph& g = *product.graph;
+      Value* codes = input(g, "x", {"batch", std::to_string(depth)}, DType::uint8);
+      Value* w = g.add_state("w", Tensor::zeros(DType::uint8, turned ? Dims{2, depth} : Dims{depth, 2}));
+      Value* left = node(g, "DequantizeLinear", {codes, number(g, 0.5)});
+      Value* right = node(g, "DequantizeLinear", {w, number(g, 0.25)});
+      g.outputs = {node(g, turned ? "Gemm" : "MatMul", {left, right}, "", {{"transB", int64_t{turned}}})};
+      if (!turned) g.outputs[0]->producer->attributes.clear();
+      fold(product);
+      raise_quantized(product);
+      EXPECT_EQ(histogram(g).contains("MatMulInteger"), depth == 33025);
+      EXPECT_EQ(histogram(g).contains("DequantizeLinear"), depth == 33026);
+    }
+}
+
+TEST_F(RaiseQuantized, a_product_of_two_activations_of_unknown_depth_stays) {
+  Value* left = dequantized(input(graph, "a", {"n", "m"}, DType::uint8), number(graph, 0.5));
+  Value* right = dequantized(input(graph, "b", {"m", "n"}, DType::uint8), number(graph, 0.5));
+  EXPECT_EQ(raised(node(graph, "MatMul", {left, right})), (Histogram{{"DequantizeLinear", 2}, {"MatMul", 1}}));
+}
+
 TEST_F(RaiseQuantized, blocks_of_a_weight) {
   for (const DType dtype : {DType::uint8, DType::int4}) {
     const std::string name(name_of(dtype));

@@ -38,11 +38,17 @@ std::vector<float> floats(const Tensor& tensor, int64_t first, int64_t count) {
   }
 }
 
-/// Of logits [batch, sequence, vocabulary], the rows of token `last` of each text.
+/// Of logits [batch, sequence, vocabulary], the rows of token `last` of each text. Some models give those of the last
+/// token only, [batch, 1, vocabulary].
 Rows rows_of(const Tensor& logits, int64_t last) {
   if (logits.dims.size() != 3)
     fail("generate", "logits have {} dimensions; they must be [batch, sequence, vocabulary]", logits.dims.size());
   const int64_t sequence = logits.dims[1], vocabulary = logits.dims[2];
+  if (sequence == 1) last = 0;
+  if (last >= sequence)
+    fail("generate",
+         "logits are of {} tokens, but the run has at least {}; a decoder gives those of all, or of the last", sequence,
+         last + 1);
   Rows rows;
   for (int64_t text = 0; text < logits.dims[0]; ++text)
     rows.push_back(floats(logits, (text * sequence + last) * vocabulary, vocabulary));
@@ -191,12 +197,12 @@ class HandedDecoder : public LoadedDecoder {
                        [&](const rewrite::DecoderPorts::Cache& cache) { return cache.past == name; });
   }
 
-  // A cache of no tokens: of its symbols, the first stands for the batch, and others for the past.
+  // A cache [batch, heads, past, width] of no tokens.
   static Dims empty(const TensorInfo& input, int64_t batch) {
     Dims dims;
     for (size_t d = 0; d < input.shape.size(); ++d) {
       const auto number = Expr::parse(input.shape[d]);
-      dims.push_back(number && number->constant() ? *number->constant() : d == 0 ? batch : 0);
+      dims.push_back(d == 2 ? 0 : number && number->constant() ? *number->constant() : batch);
     }
     return dims;
   }

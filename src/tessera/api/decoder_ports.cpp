@@ -96,12 +96,24 @@ class PortFinder {
       if (!glob_matches(pairing.state, input->name) || known_.contains(input->name)) continue;
       const Value* output = named(graph_.outputs, pairing.next_of(input->name));
       if (!output) continue;
+      require_cache(*input);
       ports_.caches.push_back({input->name, output->name});
       known_.insert(input->name);
       taken_.insert(output->name);
       ++pairs;
     }
     return pairs;
+  }
+
+  static void require_cache(const Value& input) {
+    const auto is_cache = [](const Shape& shape) {
+      return shape.size() == 4 && shape[1].constant() && shape[2].as_symbol() && shape[3].constant();
+    };
+    if (!input.has_shape() || !is_cache(input.shape()))
+      fail("generate",
+           "the cache {} must be [batch, heads, past, width], with a symbol for the past and numbers for heads and "
+           "width; export the model with keys and values as such inputs of their own, or without caches",
+           type_of(input));
   }
 
   void find_ids() {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
+#include <string_view>
 
 #include "tessera/api/compute_sizes.h"
 #include "tessera/api/decoder.h"
@@ -18,11 +20,29 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
+
+void require_options(const GeneratorOptions& options) {
+  if (options.batch < 1) fail("generate", "a batch of {} texts is none; give one at least", options.batch);
+  if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small; give 2 at least", options.capacity);
+  if (options.capacity > kMostTokens)
+    fail("generate", "a capacity of {} tokens is too large; give {} at most", options.capacity, kMostTokens);
+}
+
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 }  // namespace
+
+void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options) {
+  require_sampling(options.sampling);
+  if (options.max_new < 1) fail("generate", "{} new tokens are none; ask for one at least", options.max_new);
+  if (options.max_new > kMostTokens)
+    fail("generate", "{} new tokens are too many; ask for {} at most", options.max_new, kMostTokens);
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (prompts[i].empty()) fail("generate", "prompt {} is empty; give one token at least", i);
+}
 
 struct Generator::Impl {
   GeneratorOptions options;
@@ -54,7 +74,9 @@ struct Generator::Impl {
     try {
       return rewrite::hold_caches(source.model.impl().rewritten(), source.ports, options.batch, options.capacity);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::user) throw;
+      // Caches too large for any memory are no trait of the model: the caller is told.
+      const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
+      if (error.kind() != ErrorKind::user || is_too_large) throw;
       reason = error.what();
       return std::nullopt;
     }
@@ -77,17 +99,20 @@ struct Generator::Impl {
     return groups;
   }
 
+  bool is_token(int64_t id) const { return id >= 0 && (vocabulary < 0 || id < vocabulary); }
+  std::string tokens_text() const { return vocabulary < 0 ? "0 or more" : fmt::format("0 to {}", vocabulary - 1); }
+
   void require_prompts(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& asked) const {
-    if (asked.max_new < 1) fail("generate", "{} new tokens are none; ask for one at least", asked.max_new);
+    require_asked(prompts, asked);
+    for (int64_t id : asked.stop)
+      if (!is_token(id)) fail("generate", "the stop token {} is none of the model's, which are {}", id, tokens_text());
     for (size_t i = 0; i < prompts.size(); ++i) {
-      if (prompts[i].empty()) fail("generate", "prompt {} is empty; give one token at least", i);
       const auto length = static_cast<int64_t>(prompts[i].size());
-      if (form == CacheForm::held && length + asked.max_new > options.capacity)
+      if (form == CacheForm::held && length > options.capacity - asked.max_new)
         fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
              length, asked.max_new, options.capacity);
       for (int64_t id : prompts[i])
-        if (id < 0 || (vocabulary >= 0 && id >= vocabulary))
-          fail("generate", "prompt {} has the token {}, but the model's are 0 to {}", i, id, vocabulary - 1);
+        if (!is_token(id)) fail("generate", "prompt {} has the token {}, but the model's are {}", i, id, tokens_text());
     }
   }
 
@@ -146,8 +171,7 @@ struct Generator::Impl {
 Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options,
                      const CompileOptions& compile_options, const SessionOptions& session)
     : impl_(std::make_unique<Impl>()) {
-  if (options.batch < 1) fail("generate", "a batch of {} texts is none; give one at least", options.batch);
-  if (options.capacity < 2) fail("generate", "a capacity of {} tokens is too small", options.capacity);
+  require_options(options);
   impl_->options = options;
   impl_->connection = session.connection;
   const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
@@ -179,6 +203,7 @@ Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts,
 }
 
 Model held_decoder(const Model& model, const GeneratorOptions& options) {
+  require_options(options);
   const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
   rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().rewritten(), ports, options.batch, options.capacity);
   Graph& graph = *held.model.graph;

@@ -1,4 +1,9 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/generation.h"
@@ -36,10 +41,53 @@ bool comes_before(const std::string& a, const std::string& b) {
   return a.size() - i < b.size() - j;
 }
 
+// What tokenizers write beside ids.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kNoPrompts = {{
+    {"attention_mask", "a mask"},
+    {"position_ids", "positions"},
+    {"token_type_ids", "types of tokens"},
+}};
+
+using Arrays = std::vector<std::pair<std::string, Tensor>>;
+
+const Tensor* named(const Arrays& arrays, std::string_view name) {
+  for (const auto& [own, array] : arrays)
+    if (own == name) return &array;
+  return nullptr;
+}
+
+// Of a row of an attention mask, how many ones it begins with; all behind must be zeros.
+int64_t shown(const std::vector<int64_t>& mask, int64_t row, int64_t length, const std::string& path) {
+  const auto begin = mask.begin() + row * length, end = begin + length;
+  const auto first_hidden = std::find_if(begin, end, [](int64_t element) { return element != 1; });
+  if (std::any_of(first_hidden, end, [](int64_t element) { return element != 0; }))
+    fail("generate",
+         "{}: the array 'attention_mask' hides tokens of prompt {} that do not end it; pad prompts at the right, or "
+         "give each as an array of its own",
+         path, row);
+  return first_hidden - begin;
+}
+
+void add_prompts(std::vector<std::vector<int64_t>>& prompts, const std::string& name, const Tensor& array,
+                 const Tensor* mask, const std::string& path) {
+  if (!is_integer(array.dtype) || array.dims.empty() || array.dims.size() > 2)
+    fail("generate", "{}: the array '{}' is {} of {} dimensions; prompts are integers [length] or [count, length]",
+         path, name, name_of(array.dtype), array.dims.size());
+  if (mask && ((!is_integer(mask->dtype) && mask->dtype != DType::boolean) || mask->dims != array.dims))
+    fail("generate", "{}: the array 'attention_mask' is {} [{}]; it must be integers or bools [{}], as '{}' is", path,
+         name_of(mask->dtype), fmt::join(mask->dims, ", "), fmt::join(array.dims, ", "), name);
+  const std::vector<int64_t> ids = array.to_int64(), mask_elements = mask ? mask->to_int64() : std::vector<int64_t>{};
+  const int64_t count = array.dims.size() == 2 ? array.dims[0] : 1, length = array.dims.back();
+  for (int64_t i = 0; i < count; ++i) {
+    const auto begin = ids.begin() + i * length;
+    prompts.emplace_back(begin, begin + (mask ? shown(mask_elements, i, length, path) : length));
+  }
+}
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> read_prompts(const std::filesystem::path& path) {
-  std::vector<std::pair<std::string, Tensor>> arrays;
+  Arrays arrays;
   if (path.extension() == ".npy")
     arrays.emplace_back(path.filename().string(), read_npy(path));
   else
@@ -47,13 +95,14 @@ std::vector<std::vector<int64_t>> read_prompts(const std::filesystem::path& path
   std::stable_sort(arrays.begin(), arrays.end(),
                    [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });
   std::vector<std::vector<int64_t>> prompts;
-  for (const auto& [name, array] : arrays) {
-    if (!is_integer(array.dtype) || array.dims.empty() || array.dims.size() > 2)
-      fail("generate", "{}: the array '{}' is {} of {} dimensions; prompts are integers [length] or [count, length]",
-           path.string(), name, name_of(array.dtype), array.dims.size());
-    const std::vector<int64_t> ids = array.to_int64();
-    const int64_t count = array.dims.size() == 2 ? array.dims[0] : 1, length = array.dims.back();
-    for (int64_t i = 0; i < count; ++i) prompts.emplace_back(ids.begin() + i * length, ids.begin() + (i + 1) * length);
+  if (const Tensor* ids = named(arrays, "input_ids")) {
+    add_prompts(prompts, "input_ids", *ids, named(arrays, "attention_mask"), path.string());
+  } else {
+    for (const auto& [name, what] : kNoPrompts)
+      if (named(arrays, name))
+        fail("generate", "{}: the array '{}' is {} and no prompt; keep the ids alone, or name them 'input_ids'",
+             path.string(), name, what);
+    for (const auto& [name, array] : arrays) add_prompts(prompts, name, array, nullptr, path.string());
   }
   if (prompts.empty()) fail("generate", "{} holds no prompt", path.string());
   return prompts;

@@ -21,14 +21,6 @@ bool is_lighter(const Candidate& a, const Candidate& b) {
   return a.weight < b.weight || (a.weight == b.weight && a.id > b.id);
 }
 
-void require_settings(const Sampling& sampling) {
-  if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature))
-    fail("generate", "a temperature of {} is none; give 0, for the likeliest token, or more", sampling.temperature);
-  if (sampling.top_k < 0) fail("generate", "the top {} tokens are none; give how many, or 0 for all", sampling.top_k);
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
-    fail("generate", "a top p of {} is none; give a probability above 0, up to 1", sampling.top_p);
-}
-
 // The heaviest candidates, heaviest first: `most` of them, or so many that they make up `share` of all weight.
 std::vector<Candidate> heaviest(std::vector<Candidate> all, size_t most, double share) {
   double total = 0, gathered = 0;
@@ -55,8 +47,16 @@ std::vector<Candidate> heaviest(std::vector<Candidate> all, size_t most, double 
 
 }  // namespace
 
+void require_sampling(const Sampling& sampling) {
+  if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature))
+    fail("generate", "a temperature of {} is none; give 0, for the likeliest token, or more", sampling.temperature);
+  if (sampling.top_k < 0) fail("generate", "the top {} tokens are none; give how many, or 0 for all", sampling.top_k);
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    fail("generate", "a top p of {} is none; give a probability above 0, up to 1", sampling.top_p);
+}
+
 int64_t choose_token(const std::vector<float>& logits, const Sampling& sampling, uint64_t text, uint64_t position) {
-  require_settings(sampling);
+  require_sampling(sampling);
   int64_t best = -1;
   for (size_t i = 0; i < logits.size(); ++i)
     if (!std::isnan(logits[i]) && (best < 0 || logits[i] > logits[static_cast<size_t>(best)]))

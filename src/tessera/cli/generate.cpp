@@ -73,7 +73,7 @@ class Generate : public Command {
     plan_.declare(app);
     app.add_option("--prompt", prompts_,
                    "a .npz or .npy file of token ids: an array [length] is a prompt, an array [count, length] are "
-                   "several");
+                   "several. Of a tokenizer's input_ids and attention_mask, the ids that the mask shows");
     app.add_option("--ids", ids_, "a prompt as token ids, 15,7,42; may be repeated")->allow_extra_args(false);
     app.add_option("--text", texts_,
                    "a prompt as text, of a byte-level model; may be repeated. The answer is text then, too")
@@ -114,17 +114,16 @@ class Generate : public Command {
     if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     if (!emit_.empty()) return emit_model(console);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
-    std::vector<Model> models = load_models(model_);
-    if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
-    Model model = models.front();
+    if (!stop_.empty()) asked_.stop = parse_ids(stop_);
+    require_asked(prompts, asked_);
+    Model model = load_whole();
     Plan plan = plan_.plan(model, console);
     GeneratorOptions options;
     options.caches = std::exchange(plan.states, {});
     options.batch = batch_ > 0 ? batch_ : static_cast<int64_t>(prompts.size());
     options.best = best();
     options.capacity = capacity_ > 0 ? capacity_ : room_for(prompts);
-    if (!inputs_.empty()) options.constants = read_tensors(inputs_, "input", model.inputs(), run_.memory.bytes());
-    if (!stop_.empty()) asked_.stop = parse_ids(stop_);
+    options.constants = constants_for(model);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiled;
     compiled.topology = plan_.topology();
@@ -166,10 +165,25 @@ class Generate : public Command {
     double ms = 0, bytes = 0, bandwidth = 0;
   };
 
+  Model load_whole() const {
+    std::vector<Model> models = load_models(model_);
+    if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
+    return models.front();
+  }
+
+  Tensors constants_for(const Model& model) const {
+    return inputs_.empty() ? Tensors{} : read_tensors(inputs_, "input", model.inputs(), run_.memory.bytes());
+  }
+
   int emit_model(const Console& console) const {
+    if (!prompts_.empty() || !ids_.empty() || !texts_.empty())
+      fail_asked("--emit generates nothing; give no prompts with it");
     if (batch_ == 0 || capacity_ == 0) fail_asked("--emit wants --batch and --capacity, which are the caches' extents");
-    Model model = load_models(model_).front();
-    const GeneratorOptions options{.batch = batch_, .capacity = capacity_, .caches = plan_.plan(model, console).states};
+    Model model = load_whole();
+    const GeneratorOptions options{.batch = batch_,
+                                   .capacity = capacity_,
+                                   .caches = plan_.plan(model, console).states,
+                                   .constants = constants_for(model)};
     const Model held = held_decoder(model, options);
     if (!console.speaks()) return kGood;
     held.write(emit_);

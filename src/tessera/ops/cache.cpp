@@ -53,6 +53,7 @@ void tensor_scatter_gradient(GradientBuilder& b) {
   const auto axis = static_cast<int64_t>(written_axis(b.node));
   const Shape &cache = b.x(kCache)->shape(), &update = b.x(kUpdate)->shape();
   const Expr &batch = cache[0], &count = update[static_cast<size_t>(axis)], &size = cache[static_cast<size_t>(axis)];
+  const bool circular = b.node.get_string("mode", "linear") == "circular";
   if (b.wants(kCache)) {
     std::vector<Value*> operands = {b.g(), b.zeros(b.x(kUpdate)->dtype(), update)};
     if (has_operand(b.node, kFirst)) operands.push_back(b.x(kFirst));
@@ -60,8 +61,20 @@ void tensor_scatter_gradient(GradientBuilder& b) {
            b.emit("TensorScatter", operands, {{"axis", axis, ""}, {"mode", b.node.get_string("mode", "linear"), ""}}));
   }
   if (!b.wants(kUpdate)) return;
+  // Rows that later ones overwrite have no part in the result.
+  const auto room = (size - count).upper_bound();
+  if (circular && room && *room < 0)
+    b.refuse(
+        fmt::format("its update of {} goes around a cache of {} and over its own rows; make the cache longer or the "
+                    "update shorter",
+                    count.str(), size.str()));
   Value* place = b.reshape(b.range(count), {1, count});
-  if (has_operand(b.node, kFirst)) place = b.add(b.reshape(b.x(kFirst), {batch, 1}), place);
+  if (has_operand(b.node, kFirst)) {
+    Value* first = b.x(kFirst);
+    // Whatever the number is, the sum does not overflow.
+    if (circular) first = b.emit("Mod", {first, b.scalar(DType::int64, size)});
+    place = b.add(b.reshape(first, {batch, 1}), place);
+  }
   place = b.emit("Mod", {b.expand(place, {batch, count}), b.scalar(DType::int64, size)});
   std::vector<int64_t> front = {0, axis}, back(cache.size());
   for (size_t d = 1; d < cache.size(); ++d)

@@ -1,4 +1,5 @@
 #include "tessera/ops/dims.h"
+#include "tessera/ops/finite.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/registry.h"
@@ -100,6 +101,14 @@ std::optional<Window> transposed_window(const Node& node, const Windows& windows
   return Window{1, stride, windows.begin[d] - reach + stride, windows.begin[d]};
 }
 
+// Whether weights may meet zeros that a rank reads as padding, where one device reads nothing: 0 · inf is NaN. Those
+// that a step changes may, since a step whose numbers are not finite is lost anyway.
+bool may_meet_padding(const Value* weights) {
+  const Value* state = weights;
+  while (state->producer && moves_of(*state->producer) >= Moves::part) state = state->producer->input(0);
+  return state->changing || are_finite(weights);
+}
+
 Rule conv_rule(const Node& node) {
   ConvDims dims = conv_dims(node);
   bool transposed = node.op_type == "ConvTranspose", biased = node.input(2);
@@ -119,8 +128,11 @@ Rule conv_rule(const Node& node) {
   rule.operands[1][1] = transposed ? m : c;
   rule.results[0][1] = both(g, m);
   const auto paddings = paddings_of(dims.windows, dims.in);
+  const bool may_pad = may_meet_padding(node.input(1));
   for (size_t d = 0; d < dims.in.size(); ++d) {
     const bool passes = dims.windows.pointwise(d) && dims.in[d] == dims.out[d];
+    const bool pads = transposed || (paddings && !((*paddings)[d].begin == 0 && (*paddings)[d].end == 0));
+    if (!passes && pads && !may_pad) continue;
     if (!passes && transposed) {
       if (const auto window = transposed_window(node, dims.windows, d))
         rule.operands[0][2 + d] = rule.results[0][2 + d] = {rule.add_halo(fmt::format("x{}", d), dims.out[d], *window)};

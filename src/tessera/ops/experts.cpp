@@ -204,7 +204,8 @@ class Network {
   Gated gated_;
 };
 
-// The matrices of each choice are gathered. In a shard, other experts' choices take any of them, and are left out.
+// The matrices of each choice are gathered. In a shard, other experts' choices take any of them, and are left out;
+// where it may have no expert, there is a row of zeros for them to take.
 std::vector<Value*> experts_body(NodeBuilder& b, const Node& node) {
   const ExpertsDims dims = experts_dims(node);
   const Network network(b, node);
@@ -226,7 +227,13 @@ std::vector<Value*> experts_body(NodeBuilder& b, const Node& node) {
   }
   const auto chosen = [&](size_t operand) -> Value* {
     if (!node.input(operand)) return nullptr;
-    Value* rows = b.emit("Gather", {in(operand), choices});
+    Value* table = in(operand);
+    if (inside && dims.experts.lower_bound().value_or(0) < 1) {
+      std::vector<int64_t> pads(2 * table->rank(), 0);
+      pads[table->rank()] = 1;
+      table = b.emit("Pad", {table, b.graph.constant_int64(std::move(pads))});
+    }
+    Value* rows = b.emit("Gather", {table, choices});
     if (rows->rank() == 4) return rows;
     Shape as_row = rows->shape();
     as_row.insert(as_row.end() - 1, 1);

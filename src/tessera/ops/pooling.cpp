@@ -86,7 +86,7 @@ Rule pool_rule(const Node& node) {
       for (size_t r = 0; r < node.outputs.size(); ++r)
         if (node.outputs[r]) rule.results[r][2 + d] = rule.operands[0][2 + d];
     }
-  // No partial maximum: a maximum over a window drops NaN, one over ranks does not.
+  // No partial maximum: over a window, oneDNN's drops NaN (our own kernel keeps it), and the one over ranks keeps it.
   return rule;
 }
 
@@ -198,7 +198,8 @@ std::vector<Value*> localize_average_pool(Localizer& local) {
   return with_own_padding(local, windows, first);
 }
 
-// A mean over split dimensions: each rank's sum divided by the global count, as a ReduceMean has it.
+// A mean over split dimensions: each rank's sum divided by the global count, as a ReduceMean has it. Partial sums of 16
+// bits are float32, also those that only the operand's are.
 std::vector<Value*> localize_global_average(Localizer& local) {
   const Shape& data = local.node.input(0)->shape();
   bool split = false;
@@ -209,7 +210,7 @@ std::vector<Value*> localize_global_average(Localizer& local) {
     count = count * data[d];
     axes.push_back(static_cast<int64_t>(d));
   }
-  if (!split) return local.same();
+  if (!split && local.outputs[0].dtype == local.inputs[0]->dtype()) return local.same();
   const TensorType type = local.outputs[0];
   const DType wide = bits_of(type.dtype) < 32 ? DType::float32 : type.dtype;
   const auto cast = [&](Value* value, DType to) {
@@ -248,6 +249,7 @@ std::vector<OpDef> pooling_ops() {
                    .flops = pool_flops,
                    .localize = local_form_of(type),
                    .gradient = pooling_gradient(type),
+                   .wide_sums = type == "GlobalAveragePool",
                    .windows = !type.starts_with("Global")});
   for (std::string_view type : {"MaxPool", "AveragePool"})
     ops.push_back({.type = type,

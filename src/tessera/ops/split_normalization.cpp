@@ -85,7 +85,9 @@ std::vector<Value*> localize_channel_normalization(Localizer& local) {
   const bool grouped = node.is("GroupNormalization");
   const std::vector<int>& channel = local.rule.operands[0][1];
   const int64_t all_groups = grouped ? node.get_int("num_groups", 0) : 0;
-  const Expr groups = grouped && all_groups > 1 ? local.extents[channel.front()] : Expr(1);
+  // Groups pass, also a single one of one channel, which a rank may lack.
+  const bool groups_pass = local.rule.factors[channel.front()].kind == FactorKind::pass;
+  const Expr groups = grouped && groups_pass ? local.extents[channel.front()] : Expr(1);
   SplitForm form(local, dims_from(grouped ? 1 : 2, node.input(0)->rank()));
   const auto own = groups.constant();
   if (!form.is_split() && (!grouped || (own && *own > 0))) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tessera/base/error.h"
+#include "tessera/dialect/schema.h"
 #include "tessera/ir/flow.h"
 #include "tessera/mesh/group.h"
 #include "tessera/onnx/metadata.h"

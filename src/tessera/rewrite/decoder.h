@@ -40,7 +40,7 @@ struct HeldDecoder {
 /// `held` ones, and they attend to all of these. Tokens that follow a text in a run do not change its answer, so that
 /// texts of several lengths are filled up at the right.
 ///
-/// Throws a user error of the stage "generate" that says why this model cannot be continued in this way.
+/// Throws a user error that says why this model cannot be continued in this way.
 HeldDecoder hold_caches(const OnnxModel& rewritten, const DecoderPorts& ports, int64_t batch, int64_t capacity);
 
 }  // namespace tessera::rewrite

@@ -18,8 +18,9 @@
 //   y = Attention(query, present, …, j ≤ past + i)   y = Attention <is_causal> (query, cache', …, held + sequence)
 // where `past` was an input [batch, heads, past, width] and `cache` is a state [batch, heads, capacity, width]. The
 // symbol `past` had two meanings, which part here. As an extent it becomes capacity - sequence, so that past + sequence
-// is the capacity. As a number (the start of a Range, the offset of a mask) it is known only at a run: `held`, of each
-// text its own. Of a key that lies behind the tokens held, Attention's lengths (nonpad_kv_seqlen) see nothing.
+// is the capacity. What is counted along that extent, or from its end, would be wrong then: only Attention may combine
+// what lies along it. As a number (the start of a Range, the offset of a mask) it is known only at a run: `held`, of
+// each text its own. Of a key that lies behind the tokens held, Attention's lengths (nonpad_kv_seqlen) see nothing.
 //
 // A model without caches gets one for each key and value of an Attention that sees earlier tokens only; its Ranges from
 // 0 to `sequence` are positions, and begin at `held`. That is right if nothing else mixes tokens, which the operators'
@@ -189,7 +190,11 @@ class CacheHolder {
     for (const DecoderPorts::Cache& cache : ports_.caches) take(cache);
     size_t readers = 0;
     for (Node* node : nodes_of(graph())) {
-      if (!node->is("Attention") || !reads_cache(node->input(kKey))) continue;
+      if (!node->is("Attention")) continue;
+      if (!reads_cache(node->input(kKey))) {
+        if (node->get_int("is_causal", 0) == 0) held_.ragged = batch_ == 1;
+        continue;
+      }
       if (causal.contains(node)) {
         graph().set_input(node, kMask, nullptr);
         node->set("is_causal", int64_t{1});
@@ -228,6 +233,7 @@ class CacheHolder {
            "the output '{}' is not the cache '{}' with more tokens behind it, or that is read otherwise, too",
            cache.present, cache.past);
     Value* next = hold(join->inputs[1], cache.past, join);
+    next->type = join->outputs[0]->type;  // past + sequence until set_past makes it the capacity
     graph().replace_uses(join->outputs[0], next);
     graph().erase(join);
     graph().erase(past);
@@ -259,7 +265,13 @@ class CacheHolder {
           for (const Expr& extent : result->shape())
             if (mentions(extent, total) && mentions(extent, sequence_))
               fail("generate", "{} makes '{}' of earlier tokens without the new ones", node->label(), result->name);
+    if (const Meeting meeting = where_tokens_meet(total); meeting.node)
+      fail("generate", "{} combines all tokens along dimension {} of '{}', where a cache has unused places",
+           meeting.node->label(), meeting.dim, meeting.value->name);
     substitute(total, capacity_);
+    ops::infer_types(graph());
+    // Where new tokens meet elsewhere, a text that is filled up would see what fills it.
+    if (where_tokens_meet(sequence_).node) held_.ragged = batch_ == 1;
   }
 
   // --- A model without caches
@@ -287,27 +299,47 @@ class CacheHolder {
   // Throws unless tokens meet in Attention only.
   void require_tokens_apart() {
     ops::infer_types(graph());
+    if (const Meeting meeting = where_tokens_meet(sequence_); meeting.node)
+      fail("generate", "{} mixes tokens along dimension {} of '{}'", meeting.node->label(), meeting.dim,
+           meeting.value->name);
+  }
+
+  // --- Where tokens meet
+
+  struct Meeting {
+    const Node* node = nullptr;
+    const Value* value = nullptr;
+    size_t dim = 0;
+  };
+
+  // The first node besides Attention through which a dimension with the symbol does not pass; none if there is no such.
+  Meeting where_tokens_meet(const std::string& symbol) {
     for (const auto& node : graph().nodes()) {
       if (node->is("Attention") || node->is("TensorScatter")) continue;
+      const bool has_tokens = std::any_of(node->inputs.begin(), node->inputs.end(), [&](const Value* operand) {
+        return operand && mention(operand->shape(), symbol);
+      });
+      if (!has_tokens) continue;
       const ops::Rule rule = ops::op_of(*node).rule(*node);
       for (size_t i = 0; i < node->inputs.size(); ++i) {
         if (!node->inputs[i]) continue;
         const Shape& shape = node->inputs[i]->shape();
         for (size_t d = 0; d < shape.size(); ++d)
-          if (mentions(shape[d], sequence_) && !passes(rule, rule.operands.at(i).at(d)))
-            fail("generate", "{} mixes tokens along dimension {} of '{}'", node->label(), d, node->inputs[i]->name);
+          if (mentions(shape[d], symbol) && !passes(rule, rule.operands.at(i).at(d), symbol))
+            return {node.get(), node->inputs[i], d};
       }
     }
+    return {};
   }
 
-  bool passes(const ops::Rule& rule, const ops::DimFactors& dim) const {
+  static bool passes(const ops::Rule& rule, const ops::DimFactors& dim, const std::string& symbol) {
     const auto in = [](const std::vector<ops::DimFactors>& result, int factor) {
       return std::any_of(result.begin(), result.end(), [&](const ops::DimFactors& factors) {
         return std::find(factors.begin(), factors.end(), factor) != factors.end();
       });
     };
     return std::any_of(dim.begin(), dim.end(), [&](int factor) {
-      return mentions(rule.factors[factor].size, sequence_) && rule.factors[factor].kind == ops::FactorKind::pass &&
+      return mentions(rule.factors[factor].size, symbol) && rule.factors[factor].kind == ops::FactorKind::pass &&
              std::all_of(rule.results.begin(), rule.results.end(),
                          [&](const auto& result) { return result.empty() || in(result, factor); });
     });

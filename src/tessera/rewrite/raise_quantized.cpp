@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "tessera/base/error.h"
@@ -12,8 +13,8 @@
 //   MatMul(x, DequantizeLinear(w, s, z))                             w of 8 or 4 bits in blocks of rows
 //   → MatMulBlocks(x, w, s, z)
 //
-// The first is the product of the same numbers, with sums that do not round. One scale belongs to all of x, and one to
-// all of w or to each of its columns. A Gemm is a MatMul and an addition.
+// The first is the product of the same numbers, with sums that do not round; they must fit int32. One scale belongs to
+// all of x, and one to all of w or to each of its columns. A Gemm is a MatMul and an addition.
 namespace tessera::rewrite {
 namespace {
 
@@ -53,6 +54,16 @@ std::optional<MatrixProduct> product_at(const Node& node) {
   return MatrixProduct{node.inputs[0], node.inputs[1], node.input(2), node.get_int("transB", 0) != 0};
 }
 
+// Floats do not wrap around, so integers must not either. Codes less their zero points are at most 255 in magnitude.
+// The weight's depth is known; that of two activations may be a symbol.
+bool sums_fit(const Dequantized& x, const Dequantized& w, bool turned) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max() / (255 * 255);
+  const Shape &left = x.codes->shape(), &right = w.codes->shape();
+  const auto of_left = left.back().constant(), of_right = right[right.size() - (turned ? 1 : 2)].constant();
+  const auto depth = of_right ? of_right : of_left;
+  return depth && *depth <= most;
+}
+
 bool raise_integers(Graph& graph, Node* node) {
   const auto product = product_at(*node);
   if (!product) return false;
@@ -63,6 +74,7 @@ bool raise_integers(Graph& graph, Node* node) {
   const auto columns = static_cast<int64_t>(w->codes->rank()) - (product->turned ? 2 : 1);
   if (w->is_list() && w->axis != columns) return false;
   if (x->scale->dtype() != DType::float32 || w->scale->dtype() != DType::float32) return false;
+  if (!sums_fit(*x, *w, product->turned)) return false;
 
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
   const auto scalar = [&](Value* value) { return value && value->rank() == 1 ? b.reshape(value, {}) : value; };

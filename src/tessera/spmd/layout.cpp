@@ -47,13 +47,29 @@ size_t first_result(const NodeLayout& node) {
 }
 
 Sharding without_factors(Sharding result, const NodeLayout& node, const std::vector<int>& factors) {
-  const auto first = static_cast<int>(first_result(node));
+  const size_t first = first_result(node);
   std::set<int> gone(factors.begin(), factors.end());
   for (int factor : factors) gone.insert(node.rule.factors[factor].flat.begin(), node.rule.factors[factor].flat.end());
+  std::set<std::pair<int, int>> found;  // of factors that are gone, with the dimensions in which they have parts
   for (const SubFactor& sub : node.subfactors)
     for (const Place& place : sub.places)
-      if (place.result && place.tensor == first && gone.contains(sub.factor))
+      if (place.result && place.tensor == static_cast<int>(first) && gone.contains(sub.factor)) {
         result.dims[place.dim].parts[place.part] = Part{1, {}};
+        found.emplace(sub.factor, place.dim);
+      }
+  // A dimension in other parts than its factors is whole.
+  for (size_t d = 0; d < result.dims.size(); ++d) {
+    Expr left = 1;
+    bool in_other_parts = false;
+    for (int factor : node.rule.results[first][d]) {
+      const Expr& size = node.rule.factors[factor].size;
+      if (!gone.contains(factor))
+        left = left * size;
+      else
+        in_other_parts |= !size.is(1) && !found.contains({factor, static_cast<int>(d)});
+    }
+    if (in_other_parts) result.dims[d].parts = {Part{left, {}}};
+  }
   for (DimSharding& dim : result.dims) dim = canonical(dim);
   return result;
 }

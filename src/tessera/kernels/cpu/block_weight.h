@@ -9,10 +9,12 @@ namespace tessera::kernels {
 /// How such a matrix b [k, n] is packed, the same on every machine: in strips of 64 columns; a strip holds its blocks
 /// one after the other, each as
 ///
-///     codes    [block / p][64 columns][p rows]   p = 8 codes of 4 bits, or 4 of 8 bits, fill 32 bits; the first is
-///     lowest scales   [64] float32 zeros    [64] int8 or float32, if there are any
+///     codes    [block / p][64 columns][p rows]
+///     scales   [64] float32
+///     zeros    [64] int8 or float32, if there are any
 ///
-/// Codes and zero points are less half the codes' range (8 or 128), so that codes are signed.
+/// p codes, 8 of 4 bits or 4 of 8 bits, fill 32 bits, and the first takes the lowest. Codes and zero points are less
+/// half the codes' range (8 or 128), so that codes are signed.
 struct BlockWeight {
   enum class Zeros : uint8_t { none, integers, floats };
 

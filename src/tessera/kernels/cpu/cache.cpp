@@ -54,15 +54,15 @@ class TensorScatterKernel : public Kernel {
     if (bytes_ > 0 && args.outputs[0] != args.inputs[0]) std::memcpy(cache, args.inputs[0], bytes_);
     const int64_t* first = args.inputs.size() > 2 ? args.in<int64_t>(2) : nullptr;
     for (int64_t b = 0; first && b < batch_; ++b)
-      if (first[b] < 0 || (!circular_ && first[b] + count_ > size_))
-        fail("kernel", "{}: rows {} to {} do not lie in a cache of {}", label_, first[b], first[b] + count_ - 1, size_);
+      if (first[b] < 0 || (!circular_ && first[b] > size_ - count_))
+        fail("kernel", "{}: {} rows from {} on do not lie in a cache of {}", label_, count_, first[b], size_);
     if (row_ == 0 || size_ == 0) return;
     const int64_t outer = batch_ * heads_;
 #pragma omp parallel for num_threads(team_for(outer* count_* row_ / 4, threads_)) schedule(static)
     for (int64_t at = 0; at < outer; ++at) {
       const std::byte* from = args.in<std::byte>(1) + offset_of(at);
       std::byte* to = cache + at * size_ * row_;
-      const int64_t begin = first ? first[at / heads_] : 0;
+      const int64_t begin = first ? first[at / heads_] % size_ : 0;
       for (int64_t i = 0; i < count_; ++i)
         std::memcpy(to + (begin + i) % size_ * row_, from + i * stride_, static_cast<size_t>(row_));
     }

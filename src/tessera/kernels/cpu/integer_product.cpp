@@ -133,8 +133,11 @@ class StripProduct : public IntegerProduct {
       bool any = false;
       for (int64_t j = 0; j < b.count; ++j) any = any || zero_of(j) != 0;
       if (!any) return;
-      for (int64_t i = 0; i < of.m_; ++i)
-        sums[i] = sum_of_row(rows + i * of.a_stride_, of.weight_.k) - static_cast<uint32_t>(of.weight_.k) * row_zero(i);
+      const int64_t k = of.weight_.k;
+      for_ranges(of.m_, of.m_ * k, of.threads_, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          sums[i] = sum_of_row(rows + i * of.a_stride_, k) - static_cast<uint32_t>(k) * row_zero(i);
+      });
       uint32_t* zeros = sums + of.m_;
       for (int64_t j = 0; j < of.weight_.n; ++j) zeros[j] = zero_of(b.count == 1 ? 0 : j);
       row_sums = sums;
