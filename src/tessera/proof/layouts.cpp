@@ -296,8 +296,11 @@ class LayoutCheck {
       // In parts that both have.
       auto cuts = boundaries(before.dims[d]);
       for (const Expr& cut : boundaries(after.dims[d])) cuts.push_back(cut);
-      const auto from = refine(before.dims[d], cuts), to = refine(after.dims[d], cuts);
+      auto from = refine(before.dims[d], cuts), to = refine(after.dims[d], cuts);
       if (!from || !to || from->parts.size() != to->parts.size()) return false;
+      // An axis of one rank splits nothing.
+      for (DimSharding* side : {&*from, &*to})
+        for (Part& part : side->parts) std::erase_if(part.axes, [](const AxisRef& axis) { return axis.size == 1; });
       for (size_t p = 0; p < from->parts.size(); ++p)
         if (!(from->parts[p].size == to->parts[p].size) ||
             !reorders(communication.targets, group, from->parts[p], to->parts[p].axes))
