@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tessera/base/error.h"
 
@@ -11,8 +12,8 @@ namespace tessera::spmd {
 namespace {
 
 constexpr double kAnyExtent = 720720;  // the least common multiple of 1 … 16
-constexpr size_t kMostLayouts = 2000;  // that a search visits
-constexpr size_t kMostOrders = 500;    // of axes that a permutation from one layout tries
+constexpr size_t kMostLayouts = 400;   // that a search visits
+constexpr size_t kMostOrders = 100;    // of axes that a permutation from one layout tries
 
 double extent_of(const Expr& size) {
   const auto constant = size.constant();
@@ -31,11 +32,15 @@ double elements_of(const Sharding& sharding) {
   return elements;
 }
 
+double elements_by(Collective collective, double in, double out, int64_t ranks) {
+  return received(collective, in, out, ranks,
+                  [](double whole, int64_t members) { return std::floor(whole / static_cast<double>(members)); });
+}
+
 double elements_received(const ReshardStep& step) {
   const auto collective = collective_of(step.kind);
-  if (!collective) return 0;
-  return received(*collective, elements_of(step.before), elements_of(step.after), ranks_of(step.axes),
-                  [](double whole, int64_t members) { return std::floor(whole / static_cast<double>(members)); });
+  return collective ? elements_by(*collective, elements_of(step.before), elements_of(step.after), ranks_of(step.axes))
+                    : 0;
 }
 
 // Elements first, then how many communications move them, then how many steps there are in all.
@@ -111,6 +116,13 @@ struct Between {
   auto operator<=>(const Between&) const = default;
 };
 
+// A step between two of these.
+struct Move {
+  ReshardKind kind = ReshardKind::slice;
+  std::vector<int> axes;
+  size_t part = 0, to_part = 0;  // to_part: of an exchange
+};
+
 class Search {
  public:
   Search(const Sharding& from, const Sharding& to) : frame_(from) {
@@ -118,6 +130,7 @@ class Search {
     for (size_t d = 0; d < from.dims.size(); ++d)
       for (size_t p = 0; p < from.dims[d].parts.size(); ++p) {
         at_.emplace_back(static_cast<int>(d), static_cast<int>(p));
+        extents_.push_back(extent_of(from.dims[d].parts[p].size));
         begin_.parts.push_back(numbers(digits.of(from.dims[d].parts[p])));
         goal_.parts.push_back(numbers(digits.of(to.dims[d].parts[p])));
       }
@@ -160,7 +173,7 @@ class Search {
  private:
   struct Way {
     Cost cost;
-    std::optional<ReshardStep> step;  // the last one; none at the beginning
+    std::optional<Move> move;  // the last one; none at the beginning
     Between before;
   };
 
@@ -196,29 +209,49 @@ class Search {
     return result;
   }
 
-  void reach(const Between& layout, const Cost& cost, std::optional<ReshardStep> step) {
+  // The elements of the largest shard.
+  double elements_of(const Between& layout) const {
+    double elements = 1;
+    for (size_t part = 0; part < at_.size(); ++part) {
+      double extent = extents_[part];
+      for (int axis : layout.parts[part]) extent = std::ceil(extent / static_cast<double>(axes_[axis].size));
+      elements *= extent;
+    }
+    return elements;
+  }
+
+  Cost cost_of(const Move& move, const Between& next) const {
+    const auto collective = collective_of(move.kind);
+    if (!collective) return {0, 0, 1};
+    int64_t ranks = 1;
+    for (int axis : move.axes) ranks *= axes_[axis].size;
+    return {elements_by(*collective, elements_of(now_), elements_of(next), ranks), 1, 1};
+  }
+
+  void reach(const Between& layout, const Cost& cost, std::optional<Move> move) {
     const auto known = ways_.find(layout);
     if (known != ways_.end()) {
       if (known->second.cost <= cost) return;
       open_.erase({known->second.cost, layout});
     }
-    ways_[layout] = {cost, std::move(step), now_};
+    ways_[layout] = {cost, std::move(move), now_};
     open_.emplace(cost, layout);
   }
 
-  void go(Between next, ReshardStep step) {
-    step.before = sharding_of(now_);
-    step.after = sharding_of(next);
-    const Cost cost = spent_ + cost_of(step);
-    if (cost < bound_) reach(next, cost, std::move(step));
+  void go(const Between& next, Move move) {
+    const Cost cost = spent_ + cost_of(move, next);
+    if (cost < bound_) reach(next, cost, std::move(move));
   }
 
-  ReshardStep make(ReshardKind kind, const std::vector<int>& axes, size_t part = 0) const {
+  ReshardStep step_of(const Move& move, const Between& before, const Between& after) const {
     // A split over digits, one after the other, is one over the axis only where it is even.
-    const bool splits = kind == ReshardKind::reduce_scatter || kind == ReshardKind::all_to_all;
-    ReshardStep step{kind, splits ? named(axes) : join_axes(named(axes))};
-    step.dim = at_[part].first;
-    step.part = at_[part].second;
+    const bool splits = move.kind == ReshardKind::reduce_scatter || move.kind == ReshardKind::all_to_all;
+    ReshardStep step{move.kind, splits ? named(move.axes) : join_axes(named(move.axes))};
+    std::tie(step.dim, step.part) = at_[move.part];
+    if (move.kind == ReshardKind::all_to_all) std::tie(step.to_dim, step.to_part) = at_[move.to_part];
+    if (const auto sum = reductions_.find(move.axes.front()); sum != reductions_.end()) step.reduction = sum->second;
+    step.before = sharding_of(before);
+    step.after = sharding_of(after);
     return step;
   }
 
@@ -240,7 +273,7 @@ class Search {
         if (!is_wanted(axis) || !is_free(axis)) continue;
         Between next = now_;
         next.parts[part].push_back(axis);
-        go(std::move(next), make(ReshardKind::slice, {axis}, part));
+        go(next, {ReshardKind::slice, {axis}, part});
       }
   }
 
@@ -256,9 +289,7 @@ class Search {
       next.sums.erase(axis);
       next.parts[part].push_back(axis);
     }
-    ReshardStep step = make(ReshardKind::reduce_scatter, axes, part);
-    step.reduction = reductions_.at(axes.front());
-    go(std::move(next), std::move(step));
+    go(next, {ReshardKind::reduce_scatter, axes, part});
     for (int axis : now_.sums)
       if (!has(axes, axis) && reductions_.at(axis) == reductions_.at(axes.front())) {
         std::vector<int> more = axes;
@@ -280,9 +311,7 @@ class Search {
     for (const std::vector<int>& group : groups) {
       Between next = now_;
       for (int axis : group) next.sums.erase(axis);
-      ReshardStep step = make(ReshardKind::all_reduce, group);
-      step.reduction = reductions_.at(group.front());
-      go(std::move(next), std::move(step));
+      go(next, {ReshardKind::all_reduce, group});
     }
   }
 
@@ -295,7 +324,7 @@ class Search {
       for (size_t left = 0; left < now_.parts[part].size(); ++left) {
         Between next = now_;
         const std::vector<int> gone = cut_behind(next.parts[part], left);
-        go(std::move(next), make(ReshardKind::all_gather, gone, part));
+        go(next, {ReshardKind::all_gather, gone, part});
       }
   }
 
@@ -313,10 +342,7 @@ class Search {
           Between next = now_;
           const std::vector<int> moved = cut_behind(next.parts[part], left);
           next.parts[to].insert(next.parts[to].end(), moved.begin(), moved.end());
-          ReshardStep step = make(ReshardKind::all_to_all, moved, part);
-          step.to_dim = at_[to].first;
-          step.to_part = at_[to].second;
-          go(std::move(next), std::move(step));
+          go(next, {ReshardKind::all_to_all, moved, part, to});
         }
   }
 
@@ -340,7 +366,7 @@ class Search {
             for (int axis : layout->parts[q])
               if (!has(group, axis)) group.push_back(axis);
       std::sort(group.begin(), group.end(), [&](int a, int b) { return axes_[a] < axes_[b]; });
-      go(next, make(ReshardKind::reorder, group));
+      go(next, {ReshardKind::reorder, group});
       return;
     }
     permute_from(part + 1, next);
@@ -388,7 +414,10 @@ class Search {
 
   std::vector<ReshardStep> steps_to(Between layout) const {
     std::vector<ReshardStep> steps;
-    for (const Way* way = &ways_.at(layout); way->step; way = &ways_.at(way->before)) steps.push_back(*way->step);
+    for (const Way* way = &ways_.at(layout); way->move; way = &ways_.at(layout)) {
+      steps.push_back(step_of(*way->move, way->before, layout));
+      layout = way->before;
+    }
     std::reverse(steps.begin(), steps.end());
     return steps;
   }
@@ -397,6 +426,7 @@ class Search {
   std::vector<AxisRef> beside_;  // the axes of places, and those partial ones
   std::vector<AxisRef> axes_;
   std::vector<std::pair<int, int>> at_;  // dimension and part of each part
+  std::vector<double> extents_;          // of each part
   std::map<int, Reduction> reductions_;
   Between begin_, goal_, now_;
   Cost bound_, spent_;
