@@ -426,9 +426,13 @@ TEST_F(TrainCommand, plans_what_checkpoints_and_evaluations_take) {
     EXPECT_EQ(both.at("peak_bytes"), peak + states + evaluating);
     // A limit counts both, and a run needs what was planned.
     const std::string limit = " --memory-limit " + std::to_string(peak + states + evaluating);
-    EXPECT_EQ(tessera("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints + evaluation + limit).code, 0);
+    EXPECT_EQ(tessera("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints + evaluation +
+                      limit)
+                  .code,
+              0);
     const std::string less = " --memory-limit " + std::to_string(peak + states + evaluating - 1);
-    EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints + evaluation + less),
+    EXPECT_THAT(mistake("train " + gpt_ + " " + text() + "--bucket-bytes 0 --dry-run " + mesh + checkpoints +
+                        evaluation + less),
                 AllOf(HasSubstr("more than the limit"), HasSubstr("since evaluations take")));
     const json ran = planned(mesh + "--quiet " + checkpoints + evaluation);
     std::filesystem::remove_all(at("run"));

@@ -20,7 +20,8 @@ struct Box {
   int64_t first() const;
 };
 
-/// A region and the bytes of what it counts: elements, or bytes where elements are smaller. Such a tensor is not divided.
+/// A region and the bytes of what it counts: elements, or bytes where elements are smaller. Such a tensor is not
+/// divided.
 struct CopiedBox {
   Box box;
   size_t unit = 1;

@@ -34,8 +34,8 @@ class Localizer {
   std::vector<Expr> places;
   std::vector<int64_t> ranks;
   /// Reduces a value over the ranks that split these factors: what each of them computed from its part of result 0,
-  /// which keeps the other dimensions, and has extent 1 for the factors and those that are flat for them (Factor::flat).
-  /// The name is for the value in reports; without one it is result 0 itself.
+  /// which keeps the other dimensions, and has extent 1 for the factors and those that are flat for them
+  /// (Factor::flat). The name is for the value in reports; without one it is result 0 itself.
   std::function<Value*(Value* part, const std::vector<int>& factors, Reduction reduction, std::string_view name)>
       reduce;
   /// Gathers a value from the ranks that split these factors, in the order of their parts. It is like the first result,

@@ -61,7 +61,11 @@ class Numbers {
     } else if (value.kind == ValueKind::constant) {
       mixer.add("constant").add(dialect::literal_text(value.data));
     } else {
-      mixer.add(value.kind != ValueKind::state ? "input" : value.changing ? "changing state" : "state").add(value.name).add(layout_of(&value));
+      mixer.add(value.kind != ValueKind::state ? "input"
+                : value.changing               ? "changing state"
+                                               : "state")
+          .add(value.name)
+          .add(layout_of(&value));
     }
     return mixer.number();
   }

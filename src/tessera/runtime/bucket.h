@@ -12,8 +12,8 @@ namespace tessera::runtime {
 ///   all_gather       gives [a's block | b's], gets [member 0: a's block | b's][member 1: a's block | b's]…
 ///   reduce_scatter   the other way round
 ///
-/// Each element is reduced in the order in which it would be alone. If the communicator cannot promise that for all, they
-/// start as several operations, for which it can.
+/// Each element is reduced in the order in which it would be alone. If the communicator cannot promise that for all,
+/// they start as several operations, for which it can.
 std::unique_ptr<bind::Communication> prepare_bucket(const std::vector<const Node*>& nodes, RankState& rank,
                                                     const SymbolLookup& symbols, bind::StepInfo& info);
 

@@ -45,7 +45,7 @@ class StateStore {
   /// their names in the model. Throws a user error if the store is another mesh's, other ranks' or on another device,
   /// or if a state changes in one program only, or is in other pieces there.
   void admit(const Mesh& mesh, const std::vector<int>& here, std::string_view device, const WholeStates& changing,
-            const std::set<std::string>& fixed);
+             const std::set<std::string>& fixed);
 
   /// The states of a rank of this process, which the first call makes.
   RankStates& of(int rank);
