@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <set>
 
 #include "io/temporary_folder.h"
 #include "random/mutate.h"
@@ -16,6 +17,7 @@
 #include "random/settings.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
+#include "tessera/program_io/normal_form.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
@@ -143,6 +145,25 @@ TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Share, Mutants, testing::Range(uint64_t{0}, kMutantShares));
+
+// Normal forms are made by passes that take values away and make new ones, perhaps at their addresses.
+TEST(NormalForm, has_layouts_of_its_own_values_only) {
+  for (uint64_t seed = kFirstSeed; seed < kFirstSeed + 10; ++seed) {
+    const Program program = generate(seed, Operators::all);
+    Programs written;
+    try {
+      written = lowered(*compile(program));
+    } catch (const Error&) {
+      continue;
+    }
+    for (const auto& one : written->programs) {
+      const spmd::Program normal = program_io::normal_form(*one);
+      std::set<const Value*> own;
+      for (const auto& value : normal.graph->values()) own.insert(value.get());
+      for (const auto& [value, placement] : normal.placements) EXPECT_TRUE(own.contains(value)) << placement.name;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tessera::random

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/always_equal.h"
+#include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/program_io/lowering.h"
@@ -142,18 +143,15 @@ void normalize(spmd::Program& program) {
   settle_numbers(graph);
   rewrite::spell_out(graph);
   expand_local_operators(model);
-  // A communicating node stays, even if nobody reads its result, since passes keep what they take to be outputs.
-  const size_t outputs = graph.outputs.size();
-  for (const auto& node : graph.nodes())
-    if (dialect::communicates(*node) && node->output() && !graph.is_output(node->output()))
-      graph.outputs.push_back(node->output());
-  rewrite::fold(model, [&](Node& node) {
-    if (dialect::communicates(node) && node.input(0)) dialect::infer_node(node, program.mesh);
-  });
-  close_shapes(graph);
-  rewrite::canonicalize(model);
-  open_shapes(graph);
-  graph.outputs.resize(outputs);
+  {
+    const KeptNodes kept(graph, dialect::communicates);
+    rewrite::fold(model, [&](Node& node) {
+      if (dialect::communicates(node) && node.input(0)) dialect::infer_node(node, program.mesh);
+    });
+    close_shapes(graph);
+    rewrite::canonicalize(model);
+    open_shapes(graph);
+  }
   size_t next = 0;
   for (spmd::Port& port : program.outputs) {
     if (!port.value) continue;
