@@ -147,6 +147,22 @@ TEST(ModelSession, runs_in_parts_where_sizes_depend_on_data) {
   }
 }
 
+// How many dimensions a list of positions has is no matter of data, and each part has the constants that it needs.
+TEST(ModelSession, knows_the_other_extents_of_what_depends_on_data) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (float[a] x) => (float[c] y) {
+    n = NonZero (x)
+    t = Transpose <perm = [1, 0]> (n)
+    last = Constant <value_ints = [1]> ()
+    r = Squeeze (t, last)
+    y = Gather (x, r)
+  })");
+  ModelSession session(model, Mesh::parse("tp=2"));
+  for (int run = 0; run < 2; ++run)
+    EXPECT_THAT(elements_of(session.run({{"x", floats({4}, {0, 3, 0, 4})}}).at("y")), ElementsAre(3, 4));
+  EXPECT_THAT(elements_of(session.run({{"x", floats({3}, {1, 2, 3})}}).at("y")), ElementsAre(1, 2, 3));
+}
+
 TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
   TemporaryFolder folder;
   Plan placed;

@@ -234,6 +234,14 @@ struct ModelSession::Impl {
     return type;
   }
 
+  // As programs know it: extents that differ between runs are symbols.
+  Shape shape_of(const std::string& name, const Tensor& tensor, const std::map<std::string, TensorType>& types) const {
+    if (const auto known = types.find(name); known != types.end()) return *known->second.shape;
+    const Value* value = model.impl().model.graph->find(name);
+    const bool is_input = value && value->kind == ValueKind::input && value->has_shape();
+    return is_input ? value->shape() : Shape(tensor.dims.begin(), tensor.dims.end());
+  }
+
   void run_data_sized(const Part& part, Tensors& known, std::map<std::string, TensorType>& types) const {
     for (size_t n = 0; n < part.segment->data_sized.size(); ++n) {
       std::vector<Tensor> operands;
@@ -245,10 +253,11 @@ struct ModelSession::Impl {
       for (size_t i = 0; i < part.segment->results[n].size(); ++i) {
         const std::string& name = part.segment->results[n][i];
         if (name.empty() || i >= results.size()) continue;
-        TensorType type{results[i].dtype, Shape()};
-        for (size_t d = 0; d < results[i].dims.size(); ++d)
-          type.shape->push_back(Expr::symbol(fmt::format("{}_{}", name, d)));
-        types[name] = std::move(type);
+        const Node& node = part.segment->data_sized[n];
+        types[name] = {results[i].dtype,
+                       kernels::data_sized_shape(node, i, results[i].dims,
+                                                 shape_of(part.segment->operands[n][0], operands[0], types),
+                                                 Expr::symbol(name + "_count"))};
         known[name] = std::move(results[i]);
       }
     }

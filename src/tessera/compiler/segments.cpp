@@ -76,6 +76,8 @@ class Segmenter {
   }
 
   void place(const Node& node) {
+    if (ops::find_op(node.op_type, node.domain) ? follows_from_constants(node) : node.is("Constant"))
+      for (const Value* result : node.outputs) constant_.insert(result);
     int part = 0;
     for (const Value* operand : node.inputs)
       if (operand) part = std::max(part, available(operand));
@@ -89,9 +91,17 @@ class Segmenter {
       if (result && done > 0) available_[result] = done;
   }
 
-  // A result that part `part` takes from parts before it.
+  bool follows_from_constants(const Node& node) const {
+    if (ops::is_data_sized(node) || ops::find_op(node.op_type, node.domain)->counter) return false;
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
+      return !operand || operand->kind == ValueKind::constant || constant_.contains(operand);
+    });
+  }
+
+  // A result that part `part` takes from parts before it. (Each part has constants of its own.)
   bool comes_from_before(const Value* value, int part) const {
-    return value->producer && (ops::is_data_sized(*value->producer) || part_.at(value->producer) < part);
+    return value->producer && !constant_.contains(value) &&
+           (ops::is_data_sized(*value->producer) || part_.at(value->producer) < part);
   }
 
   Segment make(int part) const {
@@ -113,7 +123,8 @@ class Segmenter {
       for (const Value* operand : node->inputs) {
         if (!operand) continue;
         if (computed_here && comes_from_before(operand, part)) imported.insert(operand);
-        if (!computed_here && made_in(operand, part)) exported.insert(operand);
+        const bool has_own = constant_.contains(operand) && !ops::is_data_sized(*node);
+        if (!computed_here && !has_own && made_in(operand, part)) exported.insert(operand);
       }
       if (!computed_here) continue;
       for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
@@ -158,6 +169,7 @@ class Segmenter {
   Graph& graph_;
   int parts_ = 1;
   std::map<const Node*, int> part_;
+  std::set<const Value*> constant_;        ///< results that follow from constants alone
   std::map<const Value*, int> available_;  ///< the first part that can use a value, if not 0
 };
 
