@@ -60,6 +60,10 @@ struct GeneratorOptions {
   Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
 };
 
+/// The same for a Generator with these settings: also if caches have no room for a text, where they are to be held.
+void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
+                   const GeneratorOptions& generator);
+
 /// One text, continued.
 struct GeneratedText {
   std::vector<int64_t> ids;  ///< the new tokens; the last one is a stop token if `stopped`

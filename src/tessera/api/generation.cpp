@@ -29,6 +29,13 @@ void require_options(const GeneratorOptions& options) {
     fail("generate", "a capacity of {} tokens is too large; give {} at most", options.capacity, kMostTokens);
 }
 
+void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_new, int64_t capacity) {
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (const auto length = static_cast<int64_t>(prompts[i].size()); length > capacity - max_new)
+      fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
+           length, max_new, capacity);
+}
+
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -42,6 +49,13 @@ void require_asked(const std::vector<std::vector<int64_t>>& prompts, const Gener
     fail("generate", "{} new tokens are too many; ask for {} at most", options.max_new, kMostTokens);
   for (size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].empty()) fail("generate", "prompt {} is empty; give one token at least", i);
+}
+
+void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
+                   const GeneratorOptions& generator) {
+  require_asked(prompts, options);
+  require_options(generator);
+  if (generator.best == CacheForm::held) require_room(prompts, options.max_new, generator.capacity);
 }
 
 struct Generator::Impl {
@@ -106,14 +120,10 @@ struct Generator::Impl {
     require_asked(prompts, asked);
     for (int64_t id : asked.stop)
       if (!is_token(id)) fail("generate", "the stop token {} is none of the model's, which are {}", id, tokens_text());
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto length = static_cast<int64_t>(prompts[i].size());
-      if (form == CacheForm::held && length > options.capacity - asked.max_new)
-        fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
-             length, asked.max_new, options.capacity);
+    if (form == CacheForm::held) require_room(prompts, asked.max_new, options.capacity);
+    for (size_t i = 0; i < prompts.size(); ++i)
       for (int64_t id : prompts[i])
         if (!is_token(id)) fail("generate", "prompt {} has the token {}, but the model's are {}", i, id, tokens_text());
-    }
   }
 
   /// The tokens that rank 0's process has chosen, since logits are in no other.
