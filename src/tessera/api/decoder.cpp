@@ -211,6 +211,7 @@ class HandedDecoder : public LoadedDecoder {
     // Some models keep the last tokens only.
     const int64_t cached = ports_.caches.empty() ? past_ : inputs_.at(ports_.caches.front().past).dims.at(2);
     give_tokens(ids, texts, past_, cached);
+    give(ports_.branch, {1}, {past_ > 0 ? 1 : 0});
     Tensors outputs = session_.run(inputs_);
     const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
     for (const rewrite::DecoderPorts::Cache& cache : ports_.caches)

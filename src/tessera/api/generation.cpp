@@ -86,7 +86,7 @@ struct Generator::Impl {
 
   std::optional<rewrite::HeldDecoder> hold(const api::DecoderSource& source) {
     try {
-      return rewrite::hold_caches(source.model.impl().rewritten(), source.ports, options.batch, options.capacity);
+      return rewrite::hold_caches(source.model.impl().model, source.ports, options.batch, options.capacity);
     } catch (const Error& error) {
       // Caches too large for any memory are no trait of the model: the caller is told.
       const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
@@ -215,7 +215,7 @@ Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts,
 Model held_decoder(const Model& model, const GeneratorOptions& options) {
   require_options(options);
   const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
-  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().rewritten(), ports, options.batch, options.capacity);
+  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().model, ports, options.batch, options.capacity);
   Graph& graph = *held.model.graph;
   for (const std::string& name : held.caches) {
     Value* cache = graph.find(name);
