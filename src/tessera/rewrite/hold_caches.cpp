@@ -16,6 +16,7 @@
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/run_positions.h"
 #include "tessera/rewrite/token_meetings.h"
+#include "tessera/rewrite/windowed_caches.h"
 
 //   present = Concat(past, key)                      cache' = TensorScatter(cache, key, held)
 //   y = Attention(query, present, …, j ≤ past + i)   y = Attention <is_causal> (query, cache', …, held + sequence)
@@ -53,6 +54,7 @@ class CacheHolder {
     choose_branch();
     // Now it is known which branch is taken, and a mask that hides no token vanishes, or leaves is_causal.
     rewrite_model(held_.model);
+    if (!held_.given) keep_all_tokens(graph(), ports_, past_);
     add_inputs();
     if (held_.given)
       give_caches();
