@@ -4,12 +4,12 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
-#include "tessera/ir/set_sizes.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/affine.h"
 #include "tessera/rewrite/attention_heads.h"
+#include "tessera/rewrite/bind_decoder.h"
 #include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/later_keys.h"
@@ -49,9 +49,7 @@ class CacheHolder {
   }
 
   HeldDecoder run() {
-    bind_batch();
-    fill_mask();
-    choose_branch();
+    std::tie(sequence_, past_) = bind_decoder(graph(), ports_, batch_);
     // Now it is known which branch is taken, and a mask that hides no token vanishes, or leaves is_causal.
     rewrite_model(held_.model);
     if (!held_.given) keep_all_tokens(graph(), ports_, past_);
@@ -86,62 +84,6 @@ class CacheHolder {
   Value* logits() { return find(ports_.logits); }
   ops::NodeBuilder at_front() {
     return {graph(), "generate", graph().nodes().empty() ? nullptr : graph().nodes().front().get()};
-  }
-
-  void bind_batch() {
-    const Value* ids = find(ports_.ids);
-    const Shape shape = ids->shape();
-    if (shape.size() != 2 || !shape[1].as_symbol())
-      fail("generate", "the input '{}' is {}; it must be [batch, sequence], with a symbol for the sequence", ids->name,
-           to_string(shape));
-    sequence_ = *shape[1].as_symbol();
-    if (const auto symbol = shape[0].as_symbol())
-      substitute(*symbol, batch_);
-    else if (!shape[0].is(batch_))
-      fail("generate", "the model takes {} texts at once; give as many prompts, not {}", shape[0].str(), batch_);
-    if (!held_.given) {
-      const Shape& past = find(ports_.caches.front().past)->shape();
-      if (past.size() != 4 || !past[2].as_symbol())
-        fail("generate", "the cache '{}' is {}; it must be [batch, heads, past, width], with a symbol for the past",
-             ports_.caches.front().past, to_string(past));
-      past_ = *past[2].as_symbol();
-    }
-  }
-
-  void substitute(const std::string& symbol, const Expr& by) {
-    const auto replaced = [&](const Expr& expression) {
-      return expression.substitute(
-          [&](std::string_view name) { return name == symbol ? std::optional(by) : std::nullopt; });
-    };
-    for (const auto& value : graph().values()) {
-      if (value->has_shape())
-        for (Expr& extent : *value->type.shape) extent = replaced(extent);
-      if (value->content)
-        for (Expr& element : *value->content) element = replaced(element);
-    }
-  }
-
-  // All that the mask says is that every token is one. It is as long as earlier and new tokens together, whatever the
-  // model calls that.
-  void fill_mask() {
-    if (ports_.mask.empty()) return;
-    Value* mask = find(ports_.mask);
-    const Expr tokens = held_.given ? Expr::symbol(sequence_) : Expr::symbol(past_) + Expr::symbol(sequence_);
-    if (mask->rank() == 2)
-      if (const auto total = mask->shape()[1].as_symbol(); total && *total != sequence_ && *total != past_)
-        substitute(*total, tokens);
-    ops::NodeBuilder b = at_front();
-    graph().replace_uses(mask, b.expand(graph().constant_scalar(mask->dtype(), 1), mask->shape()));
-    graph().erase(mask);
-  }
-
-  // The branch that continues caches does so with empty ones, too.
-  void choose_branch() {
-    if (ports_.branch.empty()) return;
-    Value* branch = find(ports_.branch);
-    ops::NodeBuilder b = at_front();
-    graph().replace_uses(branch, b.expand(graph().constant_scalar(branch->dtype(), 1), branch->shape()));
-    graph().erase(branch);
   }
 
   void add_inputs() {
@@ -252,7 +194,7 @@ class CacheHolder {
   // together: what has earlier tokens only, and is joined with new ones later, would have the new ones at its end.
   void set_past() {
     const std::string total = "tessera.total";
-    substitute(past_, Expr::symbol(total) - Expr::symbol(sequence_));
+    substitute(graph(), past_, Expr::symbol(total) - Expr::symbol(sequence_));
     for (const auto& node : graph().nodes())
       for (const Value* result : node->outputs)
         if (result && result->has_shape())
@@ -262,7 +204,7 @@ class CacheHolder {
     if (const TokenMeeting meeting = where_tokens_meet(graph(), total); meeting.node)
       fail("generate", "{} combines all tokens along dimension {} of '{}', where a cache has unused places",
            meeting.node->label(), meeting.dim, meeting.value->name);
-    substitute(total, capacity_);
+    substitute(graph(), total, capacity_);
     ops::infer_types(graph());
     // Where new tokens meet elsewhere, a text that is filled up would see what fills it.
     if (where_tokens_meet(graph(), sequence_).node) held_.ragged = batch_ == 1;
