@@ -235,8 +235,9 @@ TEST(MatMulNBits, SumsByDigitsAsExactlyAsByFloats) {
           std::vector<DigitLine> memory(rows * lines);
           for (int64_t i = 0; i < rows; ++i)
             ASSERT_TRUE(digits.split(weight, a.data() + i * weight.k, memory[i * lines].bytes));
-          std::vector<float> sums(rows * weight.n);
+          std::vector<float> sums(rows * weight.n), by_floats(rows * weight.n);
           digits.sum(weight, rows, memory[0].bytes, packed.data(), sums.data());
+          sum_block_strip(weight, rows, a.data(), weight.k, nullptr, packed.data(), by_floats.data());
           for (int64_t i = 0; i < rows; ++i)
             for (int64_t j = 0; j < weight.n; ++j) {
               double exact = 0, bound = 0, most = 0, sizes = 0;
@@ -250,6 +251,7 @@ TEST(MatMulNBits, SumsByDigitsAsExactlyAsByFloats) {
               ASSERT_NEAR(sums[i * weight.n + j], exact, 2 * bound)
                   << bits << " bits in blocks of " << block << ", elements of " << size << ", row " << i << " of "
                   << rows << ", column " << j;
+              ASSERT_NEAR(by_floats[i * weight.n + j], exact, 8 * bound) << "by floats";
             }
         }
       }

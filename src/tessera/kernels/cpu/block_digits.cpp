@@ -10,8 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kDigitBytes = 4;          // of an element
-constexpr int64_t kMostDigitBlock = 65536;  // rows, so that their sums fit 32 bits: 65536 · 128 · 255 < 2^31
+constexpr int64_t kDigitBytes = 4;  // of an element
 
 int64_t digit_heads_bytes(const BlockWeight& weight) {
   return (weight.blocks() * static_cast<int64_t>(sizeof(DigitHead)) + 63) / 64 * 64;
@@ -19,6 +18,7 @@ int64_t digit_heads_bytes(const BlockWeight& weight) {
 
 #if defined(__x86_64__)
 constexpr int kDigits = 3;
+constexpr int64_t kMostDigitBlock = 65536;         // rows, so that their sums fit 32 bits: 65536 · 128 · 255 < 2^31
 constexpr int64_t kCodesAheadOfDigits = 2 * 1024;  // bytes
 
 struct Order {
