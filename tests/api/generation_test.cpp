@@ -143,6 +143,27 @@ TEST(Generation, appends_in_place) {
   EXPECT_GT(peak, generator.cache_bytes());
 }
 
+// Prompts, too, may be longer than what there is room for at first.
+TEST(Generation, goes_on_when_caches_have_grown) {
+  for (const char* mesh : {"", "tp=2", "dp=2,tp=2"})
+    for (const char* name : {"llama-cache", "gpt2"}) {
+      const GeneratorOptions small{.batch = 2, .capacity = 5, .grows = true};
+      Generator generator(model(name), Mesh::parse(mesh), {}, small);
+      const int64_t bytes = generator.cache_bytes();
+      EXPECT_EQ(ids_of(generator.generate(kPrompts, {.max_new = 12})),
+                continued(model(name), "", CacheForm::none, 1, {.max_new = 12}))
+          << mesh;
+      EXPECT_EQ(generator.capacity(), 20) << "for 18 tokens, 7 of them a prompt's";
+      EXPECT_EQ(generator.cache_bytes(), 4 * bytes);
+      EXPECT_EQ(generator.form(), CacheForm::held);
+    }
+  EXPECT_NO_THROW(require_asked({{1, 2}}, {.max_new = 100}, {.capacity = 5, .grows = true}));
+  EXPECT_THAT(error_of([] {
+                require_asked({{1, 2}}, {.max_new = 100}, {.capacity = 5});
+              }),
+              HasSubstr("but caches hold 5; give them a larger capacity"));
+}
+
 TEST(Generation, runs_in_bfloat16) {
   Plan narrow;
   narrow.dtype = DType::bfloat16;

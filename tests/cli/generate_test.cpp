@@ -77,6 +77,17 @@ TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
   EXPECT_THAT(mistake(cached_ + "--emit " + step), HasSubstr("--emit wants --batch and --capacity"));
 }
 
+TEST_F(GenerateCommand, lets_caches_grow) {
+  const json grown = parsed(cached_ + "--ids 5,7,42,3 --max-new 20 --capacity 6 --grow --mesh tp=2");
+  const json whole = parsed(cached_ + "--ids 5,7,42,3 --max-new 20");
+  EXPECT_EQ(grown["texts"], whole["texts"]);
+  EXPECT_EQ(grown["capacity"], 24);
+  EXPECT_EQ(whole["capacity"], 24);
+  EXPECT_THAT(mistake(cached_ + "--ids 5,7 --max-new 20 --capacity 6"), HasSubstr("but caches hold 6"));
+  EXPECT_THAT(mistake(cached_ + "--ids 5,7 --grow --mesh tp=2 --spawn 2"),
+              HasSubstr("caches of ranks that are processes do not grow"));
+}
+
 TEST_F(GenerateCommand, draws_by_the_seed) {
   const auto drawn = [&](const std::string& seed) {
     return parsed(tiny_ + "--text A --max-new 12 --temperature 2 --top-p 0.9 --top-k 50 --seed " + seed)["texts"];

@@ -13,6 +13,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kBytes = 256;
+constexpr int64_t kFirstRoom = 256;  // tokens
 
 [[noreturn]] void fail_asked(const std::string& message) {
   throw Error(ErrorKind::user, "generate", message);
@@ -63,6 +64,9 @@ class Generate : public Command {
     app.add_option("--capacity", capacity_,
                    "tokens for which caches have room; by default, as many as the longest text may get")
         ->check(above_zero());
+    app.add_flag(
+        "--grow", grows_,
+        "caches begin with room for the prompts and 256 tokens, or for --capacity, and double when they are full");
     app.add_option("--cache", cache_,
                    "the best that is tried: held (in states of the ranks), handed (from run to run), none (each token "
                    "takes a run over the whole text)")
@@ -86,6 +90,7 @@ class Generate : public Command {
     options.batch = batch_ > 0 ? batch_ : static_cast<int64_t>(prompts.size());
     options.best = best();
     options.capacity = capacity_ > 0 ? capacity_ : room_for(prompts);
+    options.grows = grows_;
     require_asked(prompts, asked_, options);
     Model model = load_whole();
     Plan plan = plan_.plan(model, console);
@@ -104,7 +109,7 @@ class Generate : public Command {
       fail_asked("--text wants a byte-level model, with 256 tokens; this one has " +
                  std::to_string(generator.vocabulary()) + ", so give their numbers with --ids or --prompt");
     generator.require(prompts, asked_);
-    note_generator(console, generator, options);
+    note_generator(console, generator);
     const bool streams = !console.json && prompts.size() == 1 && console.speaks();
     if (streams && !texts_.empty()) std::cout << texts_.front() << std::flush;
     std::string_view separator;
@@ -118,13 +123,11 @@ class Generate : public Command {
     if (!console.speaks()) return kGood;
     if (streams) std::cout << std::endl;
     if (!outputs_.empty()) write(made);
-    const GenerationFloor floor =
-        console.quiet ? GenerationFloor{} : floor_of(model, plan, generator, options, prompts, made);
+    const GenerationFloor floor = console.quiet ? GenerationFloor{} : floor_of(model, plan, generator, prompts, made);
     const GenerationReport report{.model = model_,
                                   .texts = texts_,
                                   .written = outputs_,
                                   .generator = generator,
-                                  .options = options,
                                   .made = made,
                                   .floor = floor,
                                   .seed = asked_.sampling.seed,
@@ -188,7 +191,8 @@ class Generate : public Command {
   int64_t room_for(const std::vector<std::vector<int64_t>>& prompts) const {
     size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-    return std::max<int64_t>(2, static_cast<int64_t>(longest) + asked_.max_new);
+    const int64_t fresh = grows_ ? std::min<int64_t>(asked_.max_new, kFirstRoom) : asked_.max_new;
+    return std::max<int64_t>(2, static_cast<int64_t>(longest) + fresh);
   }
 
   void write(const Generation& made) const {
@@ -203,6 +207,7 @@ class Generate : public Command {
   std::string model_, prompts_, stop_, cache_ = "held", inputs_, outputs_, emit_;
   std::vector<std::string> ids_, texts_;
   int64_t batch_ = 0, capacity_ = 0;
+  bool grows_ = false;
   GenerationOptions asked_;
   PlanOptions plan_;
   RunOptions run_;

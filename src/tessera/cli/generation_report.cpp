@@ -38,12 +38,12 @@ std::string because(const Generator& generator) {
 }
 
 /// Of all ranks' shares of the caches, as many bytes as hold the tokens of a text that is half made.
-double bytes_held(const Generator& generator, const GeneratorOptions& options,
-                  const std::vector<std::vector<int64_t>>& prompts, const Generation& made) {
+double bytes_held(const Generator& generator, const std::vector<std::vector<int64_t>>& prompts,
+                  const Generation& made) {
   if (generator.form() != CacheForm::held || prompts.empty()) return 0;
   double tokens = static_cast<double>(tokens_of(made)) / 2;
   for (const std::vector<int64_t>& prompt : prompts) tokens += static_cast<double>(prompt.size());
-  const double share = tokens / static_cast<double>(prompts.size()) / static_cast<double>(options.capacity);
+  const double share = tokens / static_cast<double>(prompts.size()) / static_cast<double>(generator.capacity());
   double bytes = 0;
   for (const StateInfo& state : generator.program().states()) {
     if (!state.changes) continue;
@@ -75,8 +75,7 @@ std::string text_of(const std::vector<int64_t>& ids) {
 }
 
 GenerationFloor floor_of(const Model& model, const Plan& plan, const Generator& generator,
-                         const GeneratorOptions& options, const std::vector<std::vector<int64_t>>& prompts,
-                         const Generation& made) {
+                         const std::vector<std::vector<int64_t>>& prompts, const Generation& made) {
   SymbolSizes sizes;
   for (const TensorInfo& input : model.inputs())
     if (input.name == generator.program().inputs().front().name && input.shape.size() == 2)
@@ -86,17 +85,17 @@ GenerationFloor floor_of(const Model& model, const Plan& plan, const Generator& 
   const bool narrowed = plan.dtype && *plan.dtype != DType::float32 && inspection.compute == DType::float32;
   const int threads = generator.threads_per_rank() * static_cast<int>(generator.program().mesh().size());
   return {.weight_bytes = static_cast<double>(inspection.parameter_bytes_read) * (narrowed ? 0.5 : 1),
-          .cache_bytes = bytes_held(generator, options, prompts, made),
+          .cache_bytes = bytes_held(generator, prompts, made),
           .bandwidth = measure_peak(DType::float32, std::min(threads, machine().cores)).bandwidth};
 }
 
-void note_generator(const Console& console, const Generator& generator, const GeneratorOptions& options) {
+void note_generator(const Console& console, const Generator& generator) {
   console.note(generator.program().summary());
   console.note("mesh " + mesh_text(generator.program().mesh()) + ", " + std::to_string(generator.threads_per_rank()) +
                (generator.threads_per_rank() == 1 ? " thread" : " threads") + " each");
   switch (generator.form()) {
     case CacheForm::held:
-      console.note("caches for " + std::to_string(options.capacity) + " tokens" +
+      console.note("caches for " + std::to_string(generator.capacity()) + " tokens" +
                    (generator.given_caches() ? ", which the model did not have," : "") + " take " +
                    bytes_text(static_cast<double>(generator.cache_bytes())) + " of each rank");
       break;
@@ -145,6 +144,7 @@ void GenerationReport::print_json(const Console& console) const {
       {"cache_reason", generator.reason()},
       {"cache_given", generator.given_caches()},
       {"cache_bytes", generator.cache_bytes()},
+      {"capacity", generator.form() == CacheForm::held ? Json(generator.capacity()) : Json()},
       {"seed", seed},
       {"load_ms", load_ms},
       {"prefill_ms", made.prefill_ms},

@@ -24,8 +24,7 @@ struct GenerationFloor {
 
 /// Measures this machine for about a second.
 GenerationFloor floor_of(const Model& model, const Plan& plan, const Generator& generator,
-                         const GeneratorOptions& options, const std::vector<std::vector<int64_t>>& prompts,
-                         const Generation& made);
+                         const std::vector<std::vector<int64_t>>& prompts, const Generation& made);
 
 /// A list of tokens, "15 7 42", and the text that they are the bytes of.
 std::string list_of(const std::vector<int64_t>& ids);
@@ -36,7 +35,6 @@ struct GenerationReport {
   const std::vector<std::string>& texts;  ///< the prompts, if they are texts
   const std::string& written;             ///< a file; "": none
   const Generator& generator;
-  const GeneratorOptions& options;
   const Generation& made;
   const GenerationFloor& floor;
   uint64_t seed = 0;
@@ -51,6 +49,6 @@ struct GenerationReport {
 const std::vector<std::pair<std::string, CacheForm>>& cache_forms();
 
 /// Tells the plan and where caches are, before texts are made.
-void note_generator(const Console& console, const Generator& generator, const GeneratorOptions& options);
+void note_generator(const Console& console, const Generator& generator);
 
 }  // namespace tessera::cli
