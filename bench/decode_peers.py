@@ -68,7 +68,8 @@ def our_report(arguments, path, prompt, options):
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "prompt.npy")
         np.save(file, np.array(prompt, np.int64))
-        command = [arguments.tessera, "generate", path, "--prompt", file, "--max-new", str(arguments.tokens), "--json", *options]
+        command = [arguments.tessera, "generate", path, "--prompt", file, "--max-new", str(arguments.tokens), "--json",
+                   *options]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
@@ -98,7 +99,8 @@ def measure(arguments, model, form, past):
         peers["rounding"] = peer_session(model_of(arguments, model, form, 4), arguments.threads)
     prompt = np.random.default_rng(0).integers(0, 200, past).tolist()
     dtype = ["--dtype", form] if form == "bfloat16" else []
-    ways = {"tessera": ["--threads", str(arguments.threads)] + dtype, "ranks": ["--threads", "1", "--mesh", "tp=2"] + dtype}
+    ways = {"tessera": ["--threads", str(arguments.threads), *dtype],
+            "ranks": ["--threads", "1", "--mesh", "tp=2", *dtype]}
     times = {way: [] for way in [*peers, "floor", "all", *ways]}
     for _ in range(arguments.rounds):
         for name, session in peers.items():
@@ -117,10 +119,12 @@ def measure(arguments, model, form, past):
 
 
 def cells_of(model, form, past, row):
-    rounding = f"{row['rounding']:.1f}" if "rounding" in row else ""
-    return [model.removesuffix("-decode"), form, str(past), f"{row['floor']:.1f} ({row['all']:.1f})", f"{row['peer']:.1f}", rounding,
-            f"{row['tessera']:.1f}", f"{row['ranks']:.1f}", f"{row['peer'] / row['tessera']:.2f}",
-            f"{row['floor'] / row['tessera']:.2f} ({row['all'] / row['tessera']:.2f})", f"{row['ranks'] / row['tessera']:.2f}"]
+    ours = row["tessera"]
+    return [model.removesuffix("-decode"), form, str(past),
+            f"{row['floor']:.1f} ({row['all']:.1f})", f"{row['peer']:.1f}",
+            f"{row['rounding']:.1f}" if "rounding" in row else "", f"{ours:.1f}", f"{row['ranks']:.1f}",
+            f"{row['peer'] / ours:.2f}", f"{row['floor'] / ours:.2f} ({row['all'] / ours:.2f})",
+            f"{row['ranks'] / ours:.2f}"]
 
 
 def main():

@@ -12,7 +12,8 @@ BLOCK = 32
 def four_bits(source, target, accuracy=None):
     """Writes to `target` the model `source` with its weights in blocks of 32 rows, symmetric. The quantizer takes up
     products (MatMul) by constants only, so that others become such first: Gemm with a bias, and tied embeddings that
-    are turned at each run. `accuracy` is the operator's accuracy_level: 4 lets ONNX Runtime round activations to 8 bits."""
+    are turned at each run. `accuracy` is the operator's accuracy_level: 4 lets ONNX Runtime round activations to 8
+    bits."""
     logging.disable(logging.CRITICAL)
     model = onnx.load(source)
     spell_products(model.graph)
