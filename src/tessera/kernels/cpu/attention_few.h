@@ -22,18 +22,20 @@ namespace tessera::kernels {
 template <typename T, typename Mask>
 class FewQueries {
  public:
-  /// With more queries that share a key head, there is a lane for each, and tiles are faster.
-  static bool suit(const AttentionShape& shape) { return shape.most_sharing() * shape.queries <= attention_row_vector; }
+  /// More queries fill the lanes of tiles. The choice is the same however many heads share a key head, so that a query
+  /// has the same bits wherever its head is computed.
+  static bool suit(const AttentionShape& shape) { return shape.queries <= most_queries; }
 
   FewQueries(const AttentionShape& shape, bool with_mask, bool of_part)
       : shape_(shape),
         blocks_(shape, with_mask),
         width_(round_up(shape.width, attention_row_vector)),
         value_width_(round_up(shape.value_width, attention_row_vector)),
-        rows_(shape.most_sharing() * shape.queries),
+        rows_(std::min(attention_lanes, shape.most_sharing() * shape.queries)),
+        blocks_a_head_(rows_ == 0 ? 0 : (shape.most_sharing() * shape.queries + rows_ - 1) / rows_),
         parts_((shape.keys() + part_keys - 1) / part_keys),
         of_part_(of_part) {
-    const int64_t all_rows = shape.batch * shape.kv_heads * std::max<int64_t>(parts_, 1) * rows_;
+    const int64_t all_rows = shape.batch * shape.kv_heads * blocks_a_head_ * std::max<int64_t>(parts_, 1) * rows_;
     most_at_ = shared_.add(sizeof(float) * all_rows);
     sums_at_ = shared_.add(sizeof(float) * all_rows);
     results_at_ = shared_.add(sizeof(float) * all_rows * value_width_);
@@ -48,8 +50,8 @@ class FewQueries {
   void run(const KernelArgs& args, const AttentionSide<T>& key, const AttentionSide<T>& value, void* scratch) const {
     const AttentionShape& s = shape_;
     const int64_t parts = parts_of(attention_operand<int64_t>(args, 6));
-    const int64_t heads = s.batch * s.kv_heads, tasks = heads * parts;
-    const int64_t work = heads * rows_ * std::min(s.keys(), parts * part_keys) * s.width;
+    const int64_t blocks = s.batch * s.kv_heads * blocks_a_head_, tasks = blocks * parts;
+    const int64_t work = blocks * rows_ * std::min(s.keys(), parts * part_keys) * s.width;
 #pragma omp parallel num_threads(team_for(work, s.threads))
     {
       void* own = scratch_at(scratch, shared_.bytes() + omp_get_thread_num() * own_.bytes());
@@ -57,11 +59,12 @@ class FewQueries {
       for (int64_t task = 0; task < tasks; ++task)
         attend({block_of(task / parts), task, task % parts}, args, key, value, scratch, own);
 #pragma omp for schedule(static)
-      for (int64_t head = 0; head < heads; ++head) join(block_of(head), head * parts, parts, args, scratch);
+      for (int64_t block = 0; block < blocks; ++block) join(block_of(block), block * parts, parts, args, scratch);
     }
   }
 
  private:
+  static constexpr int64_t most_queries = 4;
   static constexpr int64_t part_keys = 256;
   static constexpr bool converts = is_narrow_float<T>;
 
@@ -81,9 +84,11 @@ class FewQueries {
     return std::clamp<int64_t>((keys + part_keys - 1) / part_keys, 0, parts_);
   }
 
-  AttentionBlock block_of(int64_t head) const {
-    const int64_t kv_head = head % shape_.kv_heads, rows = shape_.count_sharing(kv_head) * shape_.queries;
-    return {head / shape_.kv_heads, kv_head, 0, rows, rows};
+  AttentionBlock block_of(int64_t number) const {
+    const int64_t head = number / blocks_a_head_, kv_head = head % shape_.kv_heads;
+    const int64_t first = number % blocks_a_head_ * rows_;
+    const int64_t rows = std::clamp<int64_t>(shape_.count_sharing(kv_head) * shape_.queries - first, 0, rows_);
+    return {head / shape_.kv_heads, kv_head, first, rows, rows};
   }
 
   void attend(const Task& task, const KernelArgs& args, const AttentionSide<T>& key, const AttentionSide<T>& value,
@@ -206,7 +211,8 @@ class FewQueries {
   AttentionShape shape_;
   AttentionBlocks<Mask> blocks_;
   int64_t width_, value_width_;  // rounded up to whole vectors
-  int64_t rows_;                 // of a key head at most
+  int64_t rows_;                 // of a block at most
+  int64_t blocks_a_head_;        // of queries that share it
   int64_t parts_;                // of all keys
   bool of_part_;                 // the operand keys are a part of the keys themselves (AttentionShard)
   ScratchPlan shared_;           // of all threads
