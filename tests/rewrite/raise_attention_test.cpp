@@ -288,16 +288,17 @@ TEST_F(WindowMask, without_the_query_itself_stays_a_mask) {
   EXPECT_EQ(attention->inputs.size(), 4u);
 }
 
-/// A table of 9 queries, each of which sees its own position and the two before it; one element may be flipped.
+/// A table of 9 queries for each of two sequences. A query sees its own position and the two before it; one element, in
+/// a row of all 18, may be flipped.
 class WindowTable : public RaiseAttention {
  protected:
   const Node* masked(int64_t keys, int64_t row = -1, int64_t column = -1) {
-    Tensor table = Tensor::zeros(DType::boolean, {9, keys});
-    for (int64_t i = 0; i < 9; ++i)
+    Tensor table = Tensor::zeros(DType::boolean, {2, 1, 9, keys});
+    for (int64_t i = 0; i < 18; ++i)
       for (int64_t j = 0; j < keys; ++j)
-        table.mutable_data()[i * keys + j] = std::byte{(j <= i && j >= i - 2) != (i == row && j == column)};
-    q = input(graph, "q9", {"b", "6", "9", "16"});
-    k = v = input(graph, "kv", {"b", "6", std::to_string(keys), "16"});
+        table.mutable_data()[i * keys + j] = std::byte{(j <= i % 9 && j >= i % 9 - 2) != (i == row && j == column)};
+    q = input(graph, "q9", {"2", "6", "9", "16"});
+    k = v = input(graph, "kv", {"2", "6", std::to_string(keys), "16"});
     Value* y = node(graph, "Attention", {q, k, v, graph.add_constant("table", table)}, "y");
     return raised(y);
   }
@@ -311,6 +312,10 @@ TEST_F(WindowTable, becomes_attributes) {
 
 TEST_F(WindowTable, stays_with_an_element_that_differs) {
   EXPECT_TRUE(masked(9, 7, 1)->input(3));
+}
+
+TEST_F(WindowTable, stays_if_sequences_differ) {
+  EXPECT_TRUE(masked(9, 17, 0)->input(3));
 }
 
 TEST_F(WindowTable, stays_where_keys_do_not_stand_with_queries) {

@@ -104,11 +104,10 @@ class BandsReader {
   using Banded = std::optional<Bands>;
   static constexpr size_t kMostSteps = 8;
 
-  /// A constant [1, …, n, m].
+  /// A constant […, n, m], the same in all leading dimensions.
   static Banded table(const Value& value) {
     if (value.rank() < 2 || value.data.count() == 0) return std::nullopt;
     const int64_t columns = value.data.dims.back(), rows = value.data.dims[value.rank() - 2];
-    if (value.data.count() != rows * columns) return std::nullopt;
     if (value.dtype() == DType::boolean) return table(value.data.as<uint8_t>(), rows, columns);
     if (value.dtype() == DType::float32) return table(value.data.as<float>(), rows, columns);
     return std::nullopt;
@@ -123,9 +122,10 @@ class BandsReader {
       bands.add(ahead, at(row, row + ahead));
       if (bands.steps().size() > kMostSteps) return std::nullopt;
     }
-    for (int64_t i = 0; i < rows; ++i)
+    const int64_t all_rows = std::ssize(elements) / columns;
+    for (int64_t i = 0; i < all_rows; ++i)
       for (int64_t j = 0; j < columns; ++j)
-        if (at(i, j) != bands.at(j - i)) return std::nullopt;
+        if (at(i, j) != bands.at(j - i % rows)) return std::nullopt;
     return bands;
   }
 
