@@ -171,6 +171,31 @@ TEST(HoldCaches, keeps_all_tokens_of_a_window) {
               HasSubstr("computes with the number of tokens that caches keep"));
 }
 
+/// A decoder's text with another piece in it.
+std::string with(std::string text, const std::string& piece, const std::string& other) {
+  const size_t at = text.find(piece);
+  EXPECT_NE(at, std::string::npos) << piece;
+  return text.replace(at, piece.size(), other);
+}
+
+// Which of its own tokens a window would forget must not matter in any other way.
+TEST(HoldCaches, refuses_windows_that_see_where_they_begin) {
+  const std::string decoder = test::windowed_decoder(7, 8);
+  const std::string seen = "seen = And (late, near)";
+  EXPECT_THAT(refusal(with(decoder, seen,
+                           "near_late = And (late, near) later = Greater (keys, zero) "
+                           "seen = And (near_late, later)")),
+              HasSubstr("may see others"));
+  EXPECT_EQ(held(with(decoder, seen,
+                      "near_late = And (late, near) other = Less (queries, keys) not = Not (other) "
+                      "seen = And (near_late, not)"),
+                 1)
+                .caches.size(),
+            1U);
+  EXPECT_THAT(refusal(with(decoder, "Attention (heads, joined, joined, seen)", "Attention (heads, present, present)")),
+              HasSubstr("reads 'present', which would have all tokens"));
+}
+
 // Each text's number of tokens is summed up of its mask, which is all ones; so there is no room to leave.
 TEST(HoldCaches, appends_keys_that_groups_of_queries_share) {
   const HeldDecoder made = held(test::grouped_decoder());

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 #include "tessera/cli/command.h"
@@ -191,7 +192,8 @@ class Generate : public Command {
   int64_t room_for(const std::vector<std::vector<int64_t>>& prompts) const {
     size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-    const int64_t fresh = grows_ ? std::min<int64_t>(asked_.max_new, kFirstRoom) : asked_.max_new;
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // more is refused afterwards
+    const int64_t fresh = std::min<int64_t>(asked_.max_new, grows_ ? kFirstRoom : kMost);
     return std::max<int64_t>(2, static_cast<int64_t>(longest) + fresh);
   }
 

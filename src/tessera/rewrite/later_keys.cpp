@@ -19,18 +19,42 @@ bool LaterKeys::alone_hidden_by(const Value* mask) const {
 bool LaterKeys::hides_before(const Value* mask, int64_t kept) const {
   if (mask->dtype() == DType::boolean) return is_near(mask, kept);
   const Node* where = made_by(mask, "Where");
-  return where && is_minus_infinity(where->inputs[2]) && is_near(where->inputs[0], kept);
+  return where && scalar_of(where->inputs[1]) && is_minus_infinity(where->inputs[2]) && is_near(where->inputs[0], kept);
 }
 
-// Whether the condition, j > q - w among others, is true of none but near keys.
+// Whether the condition, j > q - w among others, is true of none but near keys, and the same if keys and queries are
+// both counted from an earlier token on.
 bool LaterKeys::is_near(const Value* condition, int64_t kept) const {
-  if (const Node* both = made_by(condition, "And"))
-    return is_near(both->inputs[0], kept) || is_near(both->inputs[1], kept);
+  if (const Node* both = made_by(condition, "And")) {
+    const Value *a = both->inputs[0], *b = both->inputs[1];
+    return (is_near(a, kept) && is_relative(b)) || (is_near(b, kept) && is_relative(a));
+  }
   if (const Node* node = made_by(condition, "Greater")) return follows(node->inputs[0], node->inputs[1], kept + 1);
   if (const Node* node = made_by(condition, "GreaterOrEqual")) return follows(node->inputs[0], node->inputs[1], kept);
   if (const Node* node = made_by(condition, "Less")) return follows(node->inputs[1], node->inputs[0], kept + 1);
   if (const Node* node = made_by(condition, "LessOrEqual")) return follows(node->inputs[1], node->inputs[0], kept);
   return false;
+}
+
+// Whether the condition is about how far a key is from a query alone.
+bool LaterKeys::is_relative(const Value* condition) const {
+  const Affine* whole = analysis_.of(condition);
+  if (whole && whole->uniform()) return true;
+  const Node* node = condition->producer;
+  if (!node) return false;
+  if (node->is("Not")) return is_relative(node->inputs[0]);
+  if (node->is("And") || node->is("Or")) return is_relative(node->inputs[0]) && is_relative(node->inputs[1]);
+  for (const char* type : {"Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+    if (node->is(type))
+      return is_distance(node->inputs[0], node->inputs[1]) || is_distance(node->inputs[1], node->inputs[0]);
+  return false;
+}
+
+// Whether these are the places of queries, plus or minus a number, and those of keys.
+bool LaterKeys::is_distance(const Value* queries, const Value* keys) const {
+  const Affine *of_queries = analysis_.of(queries), *of_keys = analysis_.of(keys);
+  return of_queries && of_keys && (of_queries->offset - of_keys->offset - past_).constant() &&
+         counts(queries, 2, of_queries->offset) && counts(keys, 1, of_keys->offset);
 }
 
 // Whether `keys` are the places of keys, and `queries` those of queries less at most `most`.

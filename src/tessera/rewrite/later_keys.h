@@ -12,11 +12,14 @@ class LaterKeys {
   LaterKeys(const AffineAnalysis& analysis, Expr past) : analysis_(analysis), past_(std::move(past)) {}
 
   bool alone_hidden_by(const Value* mask) const;
-  /// Whether a mask hides from every query at q all keys j < q - `kept`, whatever else it hides.
+  /// Whether a mask hides from every query at q all keys j < q - `kept`, and of the others hides some by their distance
+  /// from it alone.
   bool hides_before(const Value* mask, int64_t kept) const;
 
  private:
   bool is_near(const Value* condition, int64_t kept) const;
+  bool is_relative(const Value* condition) const;
+  bool is_distance(const Value* queries, const Value* keys) const;
   bool follows(const Value* keys, const Value* queries, int64_t most) const;
   bool everywhere(const Value* condition) const;
   bool sees_earlier(const Value* condition) const;

@@ -27,7 +27,8 @@ std::optional<int64_t> last_tokens(const Node& slice) {
   const auto start = numbers(slice.input(1)), end = numbers(slice.input(2)), axes = numbers(slice.input(3)),
              steps = slice.input(4) ? numbers(slice.input(4)) : std::vector<int64_t>{1};
   if (slice.inputs[0]->rank() != 4 || !start || !end || !axes || !steps) return std::nullopt;
-  if (start->size() != 1 || start->front() >= 0 || end->size() != 1 ||
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (start->size() != 1 || start->front() >= 0 || start->front() < -kMost || end->size() != 1 ||
       end->front() < std::numeric_limits<int32_t>::max() ||
       (*axes != std::vector<int64_t>{2} && *axes != std::vector<int64_t>{-2}) || *steps != std::vector<int64_t>{1})
     return std::nullopt;
@@ -76,7 +77,12 @@ class WindowOpener {
                       const LaterKeys& keys) const {
     for (const Use& use : keys_or_values->uses) {
       const Node& node = *use.node;
-      if (node.is("Slice") && graph_.find(cache.present)->producer == &node) continue;
+      if (const Value* present = graph_.find(cache.present); present->producer == &node) {
+        if (!present->uses.empty())
+          fail("generate", "{} reads '{}', which would have all tokens", present->uses.front().node->label(),
+               cache.present);
+        continue;
+      }
       const bool moves = node.is("Reshape") || node.is("Expand") || node.is("Unsqueeze") || node.is("Transpose");
       if (moves && use.index == 0) {
         require_hidden(node.outputs[0], cache, kept, keys);
