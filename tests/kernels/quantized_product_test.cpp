@@ -226,25 +226,61 @@ TEST(MatMulNBits, TakesEmptyExtents) {
               testing::Each(0));
 }
 
+/// Scales and zero points of a matrix of codes [k, n]: in blocks along k, one for each column, or one.
+struct MatrixScales {
+  int64_t block;  ///< 0: none
+  bool single = false;
+  bool turned = false;  ///< the matrix lies as [n, k]
+};
+
+void check_matrix(DType type, int64_t m, const MatrixScales& at) {
+  constexpr int64_t k = 192, n = 66;
+  SCOPED_TRACE(fmt::format("{}, {} rows, blocks of {}, {}{}", name_of(type), m, at.block, at.single ? "single" : "many",
+                           at.turned ? ", turned" : ""));
+  const Dims lies = at.turned ? Dims{n, k} : Dims{k, n};
+  const Dims scales = at.single       ? Dims{}
+                      : at.block == 0 ? Dims{n}
+                      : at.turned     ? Dims{n, k / at.block}
+                                      : Dims{k / at.block, n};
+  // Sums of integers, which all ways compute exactly; scales are powers of two.
+  std::vector<float> x(m * k), steps(count_of(scales));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+  for (size_t i = 0; i < steps.size(); ++i) steps[i] = i % 3 == 0 ? 0.5F : 2.0F;
+  const std::vector<Tensor> matrix = {random_bytes(type, lies, kBytesSeed), floats(scales, steps),
+                                      random_bytes(type, scales, kBytesSeed + 2)};
+  Attributes dequantize = {{"axis", int64_t{(at.block > 0) == at.turned}}}, use;
+  if (at.block > 0) dequantize["block_size"] = use["block_size"] = at.block;
+  if (at.turned) use["transB"] = int64_t{1};
+  const Tensor weight = run_kernel_one("DequantizeLinear", matrix, DType::float32, lies, {.attributes = dequantize});
+  const Tensor a = floats({m, k}, x);
+  const auto expected = values_of<float>(
+      run_kernel_one("Gemm", {a, weight}, DType::float32, {m, n}, {.attributes = {{"transB", int64_t{at.turned}}}}));
+  const std::vector<Tensor> inputs = {a, matrix[0], matrix[1], matrix[2]};
+  EXPECT_EQ(values_of<float>(run_packed_product("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, use)),
+            expected);
+  EXPECT_EQ(values_of<float>(run_kernel_one("MatMulBlocks", inputs, DType::float32, {m, n},
+                                            {.attributes = use, .domain = "tessera"})),
+            expected);
+}
+
 TEST(MatMulBlocks, MultipliesByWhatDequantizeLinearGives) {
-  constexpr int64_t k = 64, n = 66, block = 32;
   for (const DType type : {DType::uint8, DType::int8, DType::uint4, DType::int4})
-    for (const int64_t m : {1, 6}) {
-      SCOPED_TRACE(fmt::format("{}, {} rows", name_of(type), m));
-      const std::vector<Tensor> matrix = {random_bytes(type, {k, n}, kBytesSeed),
-                                          floats({k / block, n}, normal_floats(k / block * n, kBytesSeed + 1)),
-                                          random_bytes(type, {k / block, n}, kBytesSeed + 2)};
-      const Attributes attributes = {{"axis", int64_t{0}}, {"block_size", block}};
-      const Tensor weight =
-          run_kernel_one("DequantizeLinear", matrix, DType::float32, {k, n}, {.attributes = attributes});
-      const Tensor a = floats({m, k}, normal_floats(m * k, kBytesSeed + 3));
-      const auto expected = values_of<float>(run_kernel_one("MatMul", {a, weight}, DType::float32, {m, n}));
-      const std::vector<Tensor> inputs = {a, matrix[0], matrix[1], matrix[2]};
-      const auto y =
-          values_of<float>(run_packed_product("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, attributes));
-      const float most = *std::max_element(expected.begin(), expected.end());
-      for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-5 * most) << i;
-    }
+    for (const int64_t m : {1, 6})
+      for (const bool turned : {false, true}) {
+        check_matrix(type, m, {.block = 32, .turned = turned});
+        check_matrix(type, m, {.block = 0, .turned = turned});
+        check_matrix(type, m, {.block = 0, .single = true, .turned = turned});
+      }
+}
+
+TEST(MatMulBlocks, TakesRowsOfAnyLengthWithoutBlocks) {
+  for (const int64_t k : {1, 5, 129}) {
+    const Tensor a = floats({2, k}, std::vector<float>(2 * k, 1));
+    const Tensor codes = Tensor::of<int8_t>(DType::int8, {k, 1}, std::vector<int8_t>(k, -3));
+    EXPECT_THAT(values_of<float>(
+                    run_packed_product("MatMulBlocks", "tessera", {a, codes, floats({}, {2})}, DType::float32, {2, 1})),
+                testing::Each(static_cast<float>(-6 * k)));
+  }
 }
 
 TEST(QuantizeLinear, RoundsRowsOfFloatsAsSingleElements) {

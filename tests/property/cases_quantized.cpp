@@ -61,6 +61,31 @@ void add_block_products(CaseList& list) {
                   b.weight("4 6", Fill::small, type)};
         },
         {{"block_size", int64_t{16}}}, kExact, 1, "tessera");
+  list.add(
+      "MatMulBlocks", "a turned matrix",
+      [](Builder& b) -> Operands {
+        return {b.input("2 3 64"), b.weight("6 64", Fill::small, DType::int8), b.weight("6 4", Fill::positive)};
+      },
+      {{"block_size", int64_t{16}}, {"transB", int64_t{1}}}, kExact, 1, "tessera");
+  for (const int64_t turned : {0, 1}) {
+    const auto codes = [=](std::string rows, std::string columns) {
+      return turned == 1 ? columns + " " + rows : rows + " " + columns;
+    };
+    const std::string name = fmt::format("without blocks{}", turned == 1 ? ", turned" : "");
+    list.add(
+        "MatMulBlocks", name + ", a scale for each column",
+        [=](Builder& b) -> Operands {
+          return {b.input("2 3 9"), b.weight(codes("9", "6"), Fill::small, DType::uint8), b.weight("6", Fill::positive),
+                  b.weight("6", Fill::small, DType::uint8)};
+        },
+        {{"transB", turned}}, kExact, 1, "tessera");
+    list.add(
+        "MatMulBlocks", name + ", one scale",
+        [=](Builder& b) -> Operands {
+          return {b.input("5 9"), b.weight(codes("9", "6"), Fill::small, DType::int8), b.weight("", Fill::positive)};
+        },
+        {{"transB", turned}}, kExact, 1, "tessera");
+  }
 }
 
 }  // namespace

@@ -10,11 +10,17 @@
 //   MatMul(DequantizeLinear(x, s, z), DequantizeLinear(w, t, u))     x and w of 8 bits
 //   → Cast(MatMulInteger(x, w, z, u)) · (s·t)
 //
-//   MatMul(x, DequantizeLinear(w, s, z))                             w of 8 or 4 bits in blocks of rows
+//   MatMul(x, DequantizeLinear(w, s, z))                             w of 8 or 4 bits, perhaps in blocks of rows
 //   → MatMulBlocks(x, w, s, z)
 //
 // The first is the product of the same numbers, with sums that do not round; they must fit int32. One scale belongs to
-// all of x, and one to all of w or to each of its columns. A Gemm is a MatMul and an addition.
+// all of x, and one to all of w or to each of its columns. In the second, w may lie turned. A Gemm is a MatMul and an
+// addition.
+//
+//   Gather(DequantizeLinear(w, s, z), i)                             w of 8 bits
+//   → DequantizeLinear(Gather(w, i), s, z)
+//
+// So a table is not made whole as floats; s and z are gathered, too, if they lie along the rows.
 namespace tessera::rewrite {
 namespace {
 
@@ -39,15 +45,23 @@ std::optional<Dequantized> dequantized(const Value* value) {
   return made;
 }
 
+/// A node's attributes but for its axis.
+std::vector<Attribute> attributes_without_axis(const Node& node) {
+  std::vector<Attribute> attributes = node.attributes;
+  std::erase_if(attributes, [](const Attribute& attribute) { return attribute.name == "axis"; });
+  return attributes;
+}
+
 /// The operands of a MatMul, or of a Gemm without factors whose left operand is not transposed.
 struct MatrixProduct {
   Value *left, *right, *added = nullptr;
   bool turned = false;  ///< the right operand is transposed
 };
 
-std::optional<MatrixProduct> product_at(const Node& node) {
+std::optional<MatrixProduct> product_at(const Node& node, std::initializer_list<DType> dtypes) {
   const bool product = node.domain.empty() && (node.is("MatMul") || node.is("Gemm"));
-  if (!product || !node.output() || node.output()->dtype() != DType::float32) return std::nullopt;
+  if (!product || !node.output()) return std::nullopt;
+  if (std::find(dtypes.begin(), dtypes.end(), node.output()->dtype()) == dtypes.end()) return std::nullopt;
   if (node.is("MatMul")) return MatrixProduct{node.inputs[0], node.inputs[1]};
   const bool plain = node.get_float("alpha", 1) == 1 && node.get_float("beta", 1) == 1;
   if (!plain || node.get_int("transA", 0) != 0) return std::nullopt;
@@ -65,7 +79,7 @@ bool sums_fit(const Dequantized& x, const Dequantized& w, bool turned) {
 }
 
 bool raise_integers(Graph& graph, Node* node) {
-  const auto product = product_at(*node);
+  const auto product = product_at(*node, {DType::float32});
   if (!product) return false;
   const auto x = dequantized(product->left), w = dequantized(product->right);
   if (!x || !w || !x->in_bytes() || !w->in_bytes() || x->block > 0 || w->block > 0) return false;
@@ -86,19 +100,79 @@ bool raise_integers(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], y);
 }
 
-bool raise_blocks(Graph& graph, Node* node) {
-  if (!node->is("MatMul") || !node->domain.empty() || !node->output()) return false;
-  const auto w = dequantized(node->inputs[1]);
-  if (!w || w->axis != 0 || w->codes->rank() != 2 || w->codes->kind != ValueKind::state) return false;
-  if (w->block < 16 || (w->block & (w->block - 1)) != 0) return false;
+/// Takes a transposition of a matrix off the value, and notes it.
+Value* unturned(Value* value, bool& turned) {
+  const Node* transpose = made_by(value, "Transpose");
+  if (!transpose || value->rank() != 2 || permutation_of(*transpose) != std::vector<int64_t>{1, 0}) return value;
+  turned = !turned;
+  return transpose->inputs[0];
+}
+
+/// The weight's matrix as MatMulBlocks takes it; `turned` says whether it lies so.
+std::optional<Dequantized> code_matrix(Value* weight, bool& turned) {
+  auto w = dequantized(unturned(weight, turned));
+  if (!w) return std::nullopt;
+  if (w->block == 0 && w->codes->rank() == 2) {
+    const bool before = turned;
+    w->codes = unturned(w->codes, turned);
+    if (before != turned) w->axis = 1 - w->axis;
+  }
+  if (w->codes->rank() != 2 || w->codes->kind != ValueKind::state) return std::nullopt;
   const DType codes = w->codes->dtype();
-  if (!w->in_bytes() && codes != DType::uint4 && codes != DType::int4) return false;
+  if (!w->in_bytes() && codes != DType::uint4 && codes != DType::int4) return std::nullopt;
+  const int64_t rows = turned ? 1 : 0;
+  if (w->block > 0 && (w->axis != rows || w->block < 16 || (w->block & (w->block - 1)) != 0)) return std::nullopt;
+  if (w->block == 0 && (w->scale->rank() > 1 || (w->is_list() && w->axis == rows))) return std::nullopt;
+  return w;
+}
+
+bool raise_blocks(Graph& graph, Node* node) {
+  const auto product = product_at(*node, {DType::float32, DType::float16, DType::bfloat16});
+  if (!product || product->left->rank() < 1) return false;
+  bool turned = product->turned;
+  auto w = code_matrix(product->right, turned);
+  if (!w || w->scale->dtype() != product->left->dtype()) return false;
   // MatMulBlocks wants the zero points of codes without a sign.
-  if (codes != DType::int8 && codes != DType::int4 && !w->zero) return false;
-  if (w->scale->dtype() != node->inputs[0]->dtype() || node->inputs[0]->rank() < 1) return false;
+  const DType codes = w->codes->dtype();
+  const bool has_sign = codes == DType::int8 || codes == DType::int4;
+  if (!has_sign && !w->zero && (w->block > 0 || w->is_list() || !w->in_bytes())) return false;
+  if (!has_sign && !w->zero) w->zero = graph.constant_scalar(codes, 0);
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
-  Value* y = b.emit_all("tessera", "MatMulBlocks", {node->inputs[0], w->codes, w->scale, w->zero},
-                        {attribute("block_size", w->block)}, 1)[0];
+  std::vector<Attribute> attributes;
+  if (w->block > 0) attributes.push_back(attribute("block_size", w->block));
+  if (turned) attributes.push_back(attribute("transB", int64_t{1}));
+  Value* y =
+      b.emit_all("tessera", "MatMulBlocks", {product->left, w->codes, w->scale, w->zero}, std::move(attributes), 1)[0];
+  if (product->added) y = b.add(y, product->added);
+  return replace(graph, node->outputs[0], y);
+}
+
+bool dequantize_gathered(Graph& graph, Node* node) {
+  if (!node->is("Gather") || !node->domain.empty()) return false;
+  const auto table = dequantized(node->inputs[0]);
+  if (!table || !table->in_bytes() || table->codes->kind != ValueKind::state) return false;
+  const size_t rank = table->codes->rank();
+  const int64_t axis = axis_of(*node, "axis", 0, rank);
+  const bool has_axis = table->block > 0 || table->is_list(), along = has_axis && table->axis == axis;
+  if (along && table->block > 0) return false;
+  ops::NodeBuilder b(graph, node->outputs[0]->name, node);
+  // A list of scales goes along a single dimension.
+  const bool flat = along && node->inputs[1]->rank() != 1;
+  Value* indices = flat ? b.reshape(node->inputs[1], {product(node->inputs[1]->shape())}) : node->inputs[1];
+  const auto gathered = [&](Value* from, int64_t dim) {
+    return from ? b.emit("Gather", {from, indices}, {attribute("axis", dim)}) : nullptr;
+  };
+  const auto beside = [&](Value* list) {
+    return along ? gathered(list, 0) : table->block > 0 ? gathered(list, axis) : list;
+  };
+  std::vector<Attribute> attributes = attributes_without_axis(*made_by(node->inputs[0], "DequantizeLinear"));
+  if (has_axis) {
+    const int64_t moved = along || table->axis < axis ? 0 : static_cast<int64_t>(indices->rank()) - 1;
+    attributes.push_back(attribute("axis", table->axis + moved));
+  }
+  Value* y = b.emit("DequantizeLinear", {gathered(table->codes, axis), beside(table->scale), beside(table->zero)},
+                    std::move(attributes));
+  if (flat) y = b.reshape(y, node->outputs[0]->shape());
   return replace(graph, node->outputs[0], y);
 }
 
@@ -106,6 +180,7 @@ bool raise_blocks(Graph& graph, Node* node) {
 
 void raise_quantized(OnnxModel& model) {
   Graph& graph = *model.graph;
+  for (Node* node : nodes_of(graph)) dequantize_gathered(graph, node);
   for (Node* node : nodes_of(graph))
     if (!raise_integers(graph, node)) raise_blocks(graph, node);
   graph.erase_dead();

@@ -18,7 +18,7 @@ std::vector<std::string_view> layout_attributes(std::string_view op_type) {
   if (op_type == "MatMul" || op_type == "Gemm") return {"transB"};
   if (op_type == "Conv") return {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"};
   if (op_type == "MatMulNBits") return {"bits", "block_size"};
-  if (op_type == "MatMulBlocks") return {"block_size"};
+  if (op_type == "MatMulBlocks") return {"block_size", "transB"};
   return {};
 }
 
@@ -32,7 +32,7 @@ std::optional<IntegerWeight> integer_weight(std::string_view op_type, const Tens
 std::optional<BlockForm> fixed_blocks(const Node& node, const TensorDesc& weight) {
   const Value *scales = node.input(2), *zeros = node.input(3);
   if (!scales || !scales->is_fixed() || (zeros && !zeros->is_fixed())) return std::nullopt;
-  return block_form(node, node.op_type, weight, scales->dtype(), zeros ? zeros->dtype() : DType::undefined);
+  return block_form(node, node.op_type, weight, {scales->dtype(), zeros ? zeros->dtype() : DType::undefined});
 }
 
 std::unique_ptr<Kernel> prepare_pack_integers(const IntegerWeight& weight, DType dtype, int threads) {
@@ -88,7 +88,8 @@ std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context) {
   const auto type_of = [&](size_t index) {
     return context.has_input(index) ? context.inputs[index].dtype : DType::undefined;
   };
-  if (const auto blocks = block_form(context.node, packs, weight, type_of(1), type_of(2)))
+  if (const auto blocks = block_form(context.node, packs, weight,
+                                     {type_of(1), type_of(2), context.has_input(1) && context.inputs[1].count() == 1}))
     return prepare_pack_blocks(context, *blocks);
   const auto layout = weight_layout(context.node, packs, weight);
   if (!layout || layout->bytes() != context.outputs.at(0).bytes())
