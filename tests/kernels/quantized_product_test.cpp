@@ -3,11 +3,11 @@
 
 #include <random>
 
+#include "kernels/random_tensors.h"
 #include "kernels/run_kernel.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/integer_product.h"
 #include "tessera/kernels/cpu/integer_strip.h"
-#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 namespace {
@@ -16,13 +16,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr unsigned kBytesSeed = 11;
-
-Tensor random_bytes(DType dtype, const Dims& dims, unsigned seed) {
-  Tensor tensor = Tensor::zeros(dtype, dims);
-  std::mt19937 random(seed);
-  for (size_t i = 0; i < tensor.bytes; ++i) tensor.mutable_data()[i] = static_cast<std::byte>(random());
-  return tensor;
-}
 
 int byte_element(const Tensor& tensor, int64_t i) {
   return tensor.dtype == DType::uint8 ? tensor.as<uint8_t>()[i] : tensor.as<int8_t>()[i];
@@ -41,29 +34,6 @@ std::vector<int32_t> exact_product(const Tensor& a, const Tensor& b, const Tenso
       c.push_back(static_cast<int32_t>(sum));
     }
   return c;
-}
-
-/// The node's operand 1, and what goes with it, packed as the pass does it; then the packed form's result.
-Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
-                          DType dtype, Dims dims, const Attributes& attributes = {}, int threads = 1) {
-  Graph graph;
-  Node node;
-  node.op_type = op_type;
-  node.domain = domain;
-  for (const auto& [name, value] : attributes) node.set(name, value);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    node.inputs.push_back(inputs[i].dtype == DType::undefined ? nullptr
-                                                              : graph.add_state("s" + std::to_string(i), inputs[i]));
-  const auto layout = packed_layout(node, {inputs[1].dtype, inputs[1].dims});
-  EXPECT_TRUE(layout.has_value());
-  if (!layout) return {};
-  RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu", .threads = threads};
-  for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
-  for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
-  std::vector<Tensor> packs = {inputs[1]};
-  for (const size_t index : layout->beside) packs.push_back(index < inputs.size() ? inputs[index] : Tensor());
-  inputs[1] = run_kernel_one("PackWeight", packs, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
-  return run_kernel_one(layout->op_type, inputs, dtype, std::move(dims), use);
 }
 
 TEST(MatMulInteger, SumsEveryPairOfTypesExactly) {
@@ -112,6 +82,19 @@ TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
     plain_integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, plain.data());
     EXPECT_EQ(fast, plain);
   }
+}
+
+// A weight that lies turned is packed as it lies.
+TEST(MatMulInteger, PacksATurnedWeight) {
+  constexpr int64_t m = 5, k = 70, n = 67;
+  const Tensor a = random_bytes(DType::uint8, {m, k}, kBytesSeed),
+               b = random_bytes(DType::int8, {k, n}, kBytesSeed + 1);
+  Tensor turned = Tensor::zeros(DType::int8, {n, k});
+  for (int64_t l = 0; l < k; ++l)
+    for (int64_t j = 0; j < n; ++j) turned.mutable_data()[j * k + l] = b.data[l * n + j];
+  EXPECT_EQ(values_of<int32_t>(
+                run_packed_product("MatMulInteger", "", {a, turned}, DType::int32, {m, n}, {{"transB", int64_t{1}}})),
+            values_of<int32_t>(run_kernel_one("MatMulInteger", {a, b}, DType::int32, {m, n})));
 }
 
 TEST(MatMulInteger, MultipliesBatches) {

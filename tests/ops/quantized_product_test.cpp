@@ -35,6 +35,28 @@ TEST(MatMulInteger, refuses_other_types) {
   EXPECT_THAT(list.error(), HasSubstr("a list of 6"));
 }
 
+TEST(ConvInteger, splits_as_a_convolution_and_its_list_of_zero_points_with_its_channels) {
+  OneNode node("ConvInteger");
+  node.operand("n 8 9", kByte)
+      .operand("6 4 3", kSigned)
+      .operand("", kByte)
+      .operand("6", kSigned)
+      .set("group", int64_t{2});
+  node.set("pads", std::vector<int64_t>{1, 1});
+  EXPECT_EQ(node.type(), "int32 [n, 6, 9]");
+  EXPECT_EQ(node.rule(), "n (g c) x0, (g m) c 1, , (g m) -> n (g m) x0 | c: sum, x0: halo");
+  EXPECT_EQ(node.partials(), "");
+}
+
+TEST(ConvInteger, refuses_other_types_and_zero_points) {
+  OneNode floats("ConvInteger");
+  floats.operand("1 4 8").operand("6 4 3", kSigned);
+  EXPECT_THAT(floats.error(), HasSubstr("operand 0 is float32"));
+  OneNode list("ConvInteger");
+  list.operand("1 4 8", kByte).operand("6 4 3", kSigned).operand("4", kByte);
+  EXPECT_THAT(list.error(), HasSubstr("must be one number"));
+}
+
 struct NBits : OneNode {
   NBits(int64_t bits, int64_t block) : OneNode("MatMulNBits", "com.microsoft") {
     set("bits", bits).set("block_size", block);

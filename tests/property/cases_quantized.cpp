@@ -88,12 +88,41 @@ void add_block_products(CaseList& list) {
   }
 }
 
+void add_integer_convolutions(CaseList& list) {
+  using Ints = std::vector<int64_t>;
+  const auto convolution = [&](std::string_view what, std::string_view data, std::string_view weight,
+                               std::string_view zeros, std::vector<Attribute> attributes) {
+    for (const DType left : {DType::uint8, DType::int8})
+      list.add(
+          "ConvInteger", fmt::format("{}, of {}", what, name_of(left)),
+          [=](Builder& b) -> Operands {
+            b.bind("s", 7);
+            return {b.input(data, Fill::small, left), b.weight(weight, Fill::small, DType::int8),
+                    b.input("", Fill::small, left), b.weight(zeros, Fill::small, DType::int8)};
+          },
+          attributes);
+  };
+  convolution("padded", "2 3 6 5", "4 3 3 3", "", {{"pads", Ints{1, 1, 1, 1}}});
+  convolution("windows wider than shards", "1 2 9", "2 2 7", "2", {{"pads", Ints{3, 3}}});
+  convolution("dilated and strided, in groups", "1 4 13 8", "6 2 3 2", "6",
+              {{"group", int64_t{2}}, {"strides", Ints{3, 1}}, {"dilations", Ints{2, 3}}, {"pads", Ints{2, 1, 1, 2}}});
+  convolution("each channel alone", "1 6 7 5", "6 1 3 3", "6", {{"group", int64_t{6}}, {"pads", Ints{1, 1, 1, 1}}});
+  convolution("a symbolic length", "1 2 s", "3 2 3", "1", {{"pads", Ints{1, 1}}});
+  list.add("ConvInteger", "a zero point in a list of one, and none of the weight",
+           [](Builder& b) -> Operands {
+             return {b.input("2 2 6", Fill::small, DType::uint8), b.weight("3 2 3", Fill::small, DType::uint8),
+                     b.input("1", Fill::small, DType::uint8)};
+           },
+           {{"pads", Ints{1, 1}}});
+}
+
 }  // namespace
 
 std::vector<Subject> quantized_cases() {
   CaseList list;
   add_integer_products(list);
   add_block_products(list);
+  add_integer_convolutions(list);
   return list.take();
 }
 

@@ -1,3 +1,4 @@
+#include "tessera/ops/codes.h"
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/matmul.h"
@@ -9,32 +10,14 @@
 namespace tessera::ops {
 namespace {
 
-void require_bytes(const Node& node, size_t index) {
-  const DType dtype = operand(node, index).dtype();
-  if (dtype != DType::uint8 && dtype != DType::int8)
-    fail_node(node, "operand {} is {}; it multiplies uint8 and int8", index, name_of(dtype));
-}
-
-/// A zero point is one number, or a list along the dimension of operand `of` that is `from_end` from the last.
-void require_zero_point(const Node& node, size_t index, size_t of, size_t from_end) {
-  if (!has_operand(node, index)) return;
-  const Value& zero = operand(node, index);
-  if (zero.dtype() != operand(node, of).dtype())
-    fail_node(node, "its zero point '{}' is {}, but its operand {} {}; they must have one type", zero.name,
-              name_of(zero.dtype()), of, name_of(operand(node, of).dtype()));
-  const Shape& whole = shape_of(node, of);
-  const Expr& along = whole[whole.size() - 1 - from_end];
-  if (zero.rank() > 1 || (zero.rank() == 1 && !zero.shape()[0].is(1) && !same_extent(zero.shape()[0], along)))
-    fail_node(node, "its zero point {} must be one number or a list of {}", to_string(zero.shape()), along.str());
-}
-
 void infer_matmul_integer(Node& node) {
   for (const size_t index : {0, 1}) {
     require_bytes(node, index);
     if (shape_of(node, index).size() < 2) fail_node(node, "operand {} is no matrix", index);
   }
-  require_zero_point(node, 2, 0, 1);
-  require_zero_point(node, 3, 1, 0);
+  const Shape &a = shape_of(node, 0), &b = shape_of(node, 1);
+  require_zero_point(node, 2, 0, a[a.size() - 2]);
+  require_zero_point(node, 3, 1, b.back());
   set_result(node, 0, DType::int32, matmul_shape(node));
 }
 
@@ -42,8 +25,7 @@ void infer_matmul_integer(Node& node) {
 Rule matmul_integer_rule(const Node& node) {
   Rule rule = matmul_factors(node);
   const auto beside = [&](size_t index, const DimFactors& along) {
-    if (has_operand(node, index) && shape_of(node, index).size() == 1 && !shape_of(node, index)[0].is(1))
-      rule.operands[index] = {along};
+    if (is_list_of_zero_points(node, index)) rule.operands[index] = {along};
   };
   beside(2, rule.operands[0][rule.operands[0].size() - 2]);
   beside(3, rule.operands[1].back());

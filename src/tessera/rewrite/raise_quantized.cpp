@@ -17,6 +17,15 @@
 // all of x, and one to all of w or to each of its columns. In the second, w may lie turned. A Gemm is a MatMul and an
 // addition.
 //
+//   Conv(DequantizeLinear(x, s, z), DequantizeLinear(w, t, u))       the same, with one t for w or for each channel
+//   → Cast(ConvInteger(x, w, z, u)) · (s·t)
+//
+//   MaxPool(DequantizeLinear(x, s, z))                               a movement or a maximum, s > 0
+//   → DequantizeLinear(MaxPool(x), s, z)
+//
+//   QuantizeLinear(DequantizeLinear(x, s, z), s, z)
+//   → x
+//
 //   Gather(DequantizeLinear(w, s, z), i)                             w of 8 bits
 //   → DequantizeLinear(Gather(w, i), s, z)
 //
@@ -69,13 +78,27 @@ std::optional<MatrixProduct> product_at(const Node& node, std::initializer_list<
 }
 
 // Floats do not wrap around, so integers must not either. Codes less their zero points are at most 255 in magnitude.
+bool sums_fit(const std::optional<int64_t>& depth) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max() / (255 * 255);
+  return depth && *depth <= most;
+}
+
 // The weight's depth is known; that of two activations may be a symbol.
 bool sums_fit(const Dequantized& x, const Dequantized& w, bool turned) {
-  constexpr int64_t most = std::numeric_limits<int32_t>::max() / (255 * 255);
   const Shape &left = x.codes->shape(), &right = w.codes->shape();
   const auto of_left = left.back().constant(), of_right = right[right.size() - (turned ? 1 : 2)].constant();
-  const auto depth = of_right ? of_right : of_left;
-  return depth && *depth <= most;
+  return sums_fit(of_right ? of_right : of_left);
+}
+
+/// Codes with one scale for all of them.
+std::optional<Dequantized> with_one_scale(const Value* value) {
+  const auto x = dequantized(value);
+  const bool fits = x && x->in_bytes() && x->block == 0 && x->scale->rank() <= 1 && product(x->scale->shape()).is(1);
+  return fits && x->scale->dtype() == DType::float32 ? x : std::nullopt;
+}
+
+Value* as_scalar(ops::NodeBuilder& b, Value* value) {
+  return value && value->rank() == 1 ? b.reshape(value, {}) : value;
 }
 
 bool raise_integers(Graph& graph, Node* node) {
@@ -91,12 +114,32 @@ bool raise_integers(Graph& graph, Node* node) {
   if (!sums_fit(*x, *w, product->turned)) return false;
 
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
-  const auto scalar = [&](Value* value) { return value && value->rank() == 1 ? b.reshape(value, {}) : value; };
+  const auto scalar = [&](Value* value) { return as_scalar(b, value); };
   const auto beside_columns = [&](Value* value) { return w->is_list() ? value : scalar(value); };
   Value* codes = product->turned ? b.turn(w->codes) : w->codes;
   Value* sums = b.emit("MatMulInteger", {x->codes, codes, scalar(x->zero), beside_columns(w->zero)});
   Value* y = b.mul(b.cast(sums, DType::float32), b.mul(scalar(x->scale), beside_columns(w->scale)));
   if (product->added) y = b.add(y, product->added);
+  return replace(graph, node->outputs[0], y);
+}
+
+bool raise_convolution(Graph& graph, Node* node) {
+  if (!node->is("Conv") || !node->domain.empty()) return false;
+  const auto x = with_one_scale(node->inputs[0]), w = dequantized(node->inputs[1]);
+  if (!x || !w || !w->in_bytes() || w->block > 0 || w->scale->rank() > 1 || w->scale->dtype() != DType::float32)
+    return false;
+  if (w->is_list() && w->axis != 0) return false;
+  const Shape& weight = w->codes->shape();
+  if (!sums_fit(product(Shape(weight.begin() + 1, weight.end())).constant())) return false;
+
+  ops::NodeBuilder b(graph, node->outputs[0]->name, node);
+  Shape channels(weight.size() - 1, Expr(1));  // lists are aligned at the right
+  channels[0] = weight[0];
+  Value* zero = w->is_list() ? w->zero : as_scalar(b, w->zero);
+  Value* sums = b.emit("ConvInteger", {x->codes, w->codes, as_scalar(b, x->zero), zero}, node->attributes);
+  Value* scale = b.mul(as_scalar(b, x->scale), w->is_list() ? w->scale : as_scalar(b, w->scale));
+  Value* y = b.mul(b.cast(sums, DType::float32), w->is_list() ? b.reshape(scale, channels) : scale);
+  if (node->input(2)) y = b.add(y, b.reshape(node->input(2), channels));
   return replace(graph, node->outputs[0], y);
 }
 
@@ -147,6 +190,45 @@ bool raise_blocks(Graph& graph, Node* node) {
   return replace(graph, node->outputs[0], y);
 }
 
+/// The only element of a scale, if it is known; else 0.
+double known_scale(const Value* scale) {
+  return scale->is_fixed() ? scalar_of(scale->data).value_or(0) : 0;
+}
+
+/// Whether both are the same numbers whenever the model runs.
+bool are_equal(const Value* a, const Value* b) {
+  if (a == b) return true;
+  if (!a || !b || !a->is_fixed() || !b->is_fixed() || a->dtype() != b->dtype()) return false;
+  return a->data.bytes == b->data.bytes && std::equal(a->data.data, a->data.data + a->data.bytes, b->data.data);
+}
+
+/// Moves floats, or takes the largest of them: codes with one scale above zero can stand for these.
+bool dequantize_later(Graph& graph, Node* node) {
+  if (!node->domain.empty() || node->outputs.size() != 1) return false;
+  const bool moves = node->is("Transpose") || node->is("Reshape") || node->is("Slice");
+  if (!moves && !node->is("MaxPool")) return false;
+  const auto x = with_one_scale(node->inputs[0]);
+  if (!x || !used_once(graph, node->inputs[0]) || (!moves && !(known_scale(x->scale) > 0))) return false;
+  ops::NodeBuilder b(graph, node->outputs[0]->name, node);
+  std::vector<Value*> operands = node->inputs;
+  operands[0] = x->codes;
+  Value* codes = b.emit(node->op_type, std::move(operands), node->attributes);
+  return replace(graph, node->outputs[0],
+                 b.emit("DequantizeLinear", {codes, as_scalar(b, x->scale), as_scalar(b, x->zero)}));
+}
+
+/// Codes that become floats and codes again are the same codes, if the scale is no extreme number.
+bool keep_codes(Graph& graph, Node* node) {
+  if (!node->is("QuantizeLinear") || !node->domain.empty()) return false;
+  const auto x = with_one_scale(node->inputs[0]);
+  if (!x || node->outputs[0]->dtype() != x->codes->dtype() || node->get_int("precision", 0) != 0) return false;
+  constexpr double kLeast = 1e-30, kMost = 1e30;
+  const double scale = known_scale(x->scale);
+  if (scale < kLeast || scale > kMost || !are_equal(x->scale, node->input(1))) return false;
+  if (!are_equal(x->zero, node->input(2))) return false;
+  return replace(graph, node->outputs[0], x->codes);
+}
+
 bool dequantize_gathered(Graph& graph, Node* node) {
   if (!node->is("Gather") || !node->domain.empty()) return false;
   const auto table = dequantized(node->inputs[0]);
@@ -180,9 +262,10 @@ bool dequantize_gathered(Graph& graph, Node* node) {
 
 void raise_quantized(OnnxModel& model) {
   Graph& graph = *model.graph;
-  for (Node* node : nodes_of(graph)) dequantize_gathered(graph, node);
   for (Node* node : nodes_of(graph))
-    if (!raise_integers(graph, node)) raise_blocks(graph, node);
+    if (!dequantize_gathered(graph, node) && !dequantize_later(graph, node)) keep_codes(graph, node);
+  for (Node* node : nodes_of(graph))
+    if (!raise_integers(graph, node) && !raise_convolution(graph, node)) raise_blocks(graph, node);
   graph.erase_dead();
 }
 
