@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Times a step of decoding, tessera generate beside ONNX Runtime with IO binding, taking turns, and prints a table.
 
-    python3 -m venv venv && venv/bin/pip install onnxruntime numpy
-    venv/bin/python bench/decode_peers.py --models DIR [--past 128 1024] [--rounds 3] [--tokens 40] [--only NAME]
+    python3 -m venv venv && venv/bin/pip install onnx onnxruntime numpy
+    venv/bin/python bench/decode_peers.py --models DIR [--past 128 960] [--rounds 3] [--tokens 40] [--only NAME]
 
-DIR holds NAME/model.onnx, which bench/export_models.py writes: gpt2-small-decode, llama-300m-decode. Both engines continue
-one text of so many tokens, greedily, with --threads threads (2); the times are medians over all steps or, with --best, the
-shortest, for machines that do other work, too. ONNX Runtime's
-caches stay in its memory: each run binds the outputs of the one before as inputs. The floor is the time in which the
-memory delivers the weights that a token needs.
+DIR holds NAME/model.onnx, which bench/export_models.py writes: gpt2-small-decode, llama-300m-decode. Beside each, this
+program writes NAME-4bit/model.onnx, the same with weights of 4 bits. Both engines continue one text of so many tokens,
+greedily, with --threads threads (2); the times are medians over all steps or, with --best, the shortest, for machines
+that do other work, too. ONNX Runtime's caches stay in its memory: each run binds the outputs of the one before as
+inputs. It has no bfloat16 on CPUs, so that there its float32 stands beside; "8-bit activations" of weights of 4 bits is
+its accuracy_level 4, which is less exact (tessera does not read it). Two ranks have one thread each. The floor is the
+time in which the memory delivers what a token needs of the weights; in brackets, with what caches hold. It is what
+tessera measures of the memory, the median over all of its runs.
 """
 import argparse
 import json
@@ -22,8 +25,13 @@ import time
 import numpy as np
 import onnxruntime
 
+from four_bits import four_bits
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODELS = ["gpt2-small-decode", "llama-300m-decode"]
+FORMS = ["float32", "bfloat16", "4-bit"]
+COLUMNS = ["model", "weights", "past", "floor ms", "ONNX Runtime ms", "8-bit activations ms", "tessera ms", "two ranks ms",
+           "ONNX Runtime / tessera", "floor / tessera", "two ranks / one"]
 
 
 def peer_session(path, threads):
@@ -60,35 +68,63 @@ def our_report(arguments, path, prompt, options):
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "prompt.npy")
         np.save(file, np.array(prompt, np.int64))
-        command = [arguments.tessera, "generate", path, "--prompt", file, "--max-new", str(arguments.tokens), "--json", *options]
+        command = [arguments.tessera, "generate", path, "--prompt", file, "--max-new", str(arguments.tokens), "--json",
+                   *options]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
     return json.loads(done.stdout)
 
 
-def measure(arguments, model, past):
-    path = os.path.join(arguments.models, model, "model.onnx")
+def model_of(arguments, name, form, accuracy=None):
+    """The path of the model; one of 4-bit weights is made if it is not there yet."""
+    source = os.path.join(arguments.models, name, "model.onnx")
+    if form != "4-bit" or not os.path.exists(source):
+        return source
+    folder = os.path.join(arguments.models, name + ("-4bit" if accuracy is None else f"-4bit-accuracy{accuracy}"))
+    path = os.path.join(folder, "model.onnx")
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        four_bits(source, path, accuracy)
+    return path
+
+
+def measure(arguments, model, form, past):
+    path = model_of(arguments, model, form)
     if not os.path.exists(path):
         print(f"{model}: there is no {path}", file=sys.stderr)
         return None
-    session = peer_session(path, arguments.threads)
+    peers = {"peer": peer_session(path, arguments.threads)}
+    if form == "4-bit":
+        peers["rounding"] = peer_session(model_of(arguments, model, form, 4), arguments.threads)
     prompt = np.random.default_rng(0).integers(0, 200, past).tolist()
-    one = ["--threads", str(arguments.threads)]
-    ways = {"tessera": one, "two ranks": ["--threads", "1", "--mesh", "tp=2"], "bfloat16": one + ["--dtype", "bfloat16"]}
-    times = {way: [] for way in ["peer", "floor", *ways]}
+    dtype = ["--dtype", form] if form == "bfloat16" else []
+    ways = {"tessera": ["--threads", str(arguments.threads), *dtype],
+            "ranks": ["--threads", "1", "--mesh", "tp=2", *dtype]}
+    times = {way: [] for way in [*peers, "floor", "all", *ways]}
     for _ in range(arguments.rounds):
-        steps, chosen = peer_steps(session, prompt, arguments.tokens)
-        times["peer"] += steps
+        for name, session in peers.items():
+            steps, tokens = peer_steps(session, prompt, arguments.tokens)
+            times[name] += steps
+            chosen = tokens if name == "peer" else chosen
         for way, options in ways.items():
             report = our_report(arguments, path, prompt, options)
             times[way].append(report["decode_ms"]["min" if arguments.best else "median"])
-            if way == "tessera":
-                times["floor"].append(report["floor_ms"])
-                if report["texts"][0]["ids"] != chosen:
-                    print(f"{model}, {past}: the engines chose other tokens", file=sys.stderr)
+            times["floor"].append(report["floor_ms"])
+            times["all"].append(report["floor_with_caches_ms"])
+            if way == "tessera" and form != "bfloat16" and report["texts"][0]["ids"] != chosen:
+                print(f"{model}, {form}, {past}: the engines chose other tokens", file=sys.stderr)
     middle = min if arguments.best else statistics.median
-    return {"model": model, "past": past, **{way: middle(values) for way, values in times.items()}}
+    return {way: (statistics.median if way in ("floor", "all") else middle)(values) for way, values in times.items()}
+
+
+def cells_of(model, form, past, row):
+    ours = row["tessera"]
+    return [model.removesuffix("-decode"), form, str(past),
+            f"{row['floor']:.1f} ({row['all']:.1f})", f"{row['peer']:.1f}",
+            f"{row['rounding']:.1f}" if "rounding" in row else "", f"{ours:.1f}", f"{row['ranks']:.1f}",
+            f"{row['peer'] / ours:.2f}", f"{row['floor'] / ours:.2f} ({row['all'] / ours:.2f})",
+            f"{row['ranks'] / ours:.2f}"]
 
 
 def main():
@@ -102,13 +138,14 @@ def main():
     parser.add_argument("--best", action="store_true", help="print the shortest times, not the medians")
     parser.add_argument("--only", default="", help="models whose name holds this")
     arguments = parser.parse_args()
-    print("| model | past | floor ms | ONNX Runtime ms | tessera ms | two ranks ms | bfloat16 ms |\n|---|---|---|---|---|---|---|")
+    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
     for model in MODELS:
-        for past in arguments.past:
-            row = measure(arguments, model, past) if arguments.only in model else None
-            if row:
-                cells = [f"{row[way]:.1f}" for way in ("floor", "peer", "tessera", "two ranks", "bfloat16")]
-                print("| " + " | ".join([model, str(past), *cells]) + " |", flush=True)
+        for form in FORMS:
+            for past in arguments.past:
+                if arguments.only in f"{model}-{form}":
+                    row = measure(arguments, model, form, past)
+                    if row:
+                        print("| " + " | ".join(cells_of(model, form, past, row)) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,18 +18,12 @@ import tempfile
 import numpy as np
 import onnxruntime
 from onnxruntime import quantization
-from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 import peers
+from four_bits import four_bits
 
 CASES = [("bert-base", 1, 128, 0), ("gpt2-small", 1, 128, 0), ("gpt2-small-decode", 1, 1, peers.PAST),
          ("llama-300m-decode", 1, 1, peers.PAST)]
-
-
-def four_bits(source, target):
-    quantizer = MatMulNBitsQuantizer(source, bits=4, block_size=32, is_symmetric=True)
-    quantizer.process()
-    quantizer.model.save_model_to_file(target)
 
 
 WAYS = {"float32": None, "dynamic 8-bit": quantization.quantize_dynamic, "4-bit blocks": four_bits}

@@ -120,5 +120,8 @@ $venv/bin/python tests/conformance/annotated_models.py build/tessera tests/model
 echo "Operators of com.microsoft beside ONNX Runtime's:"
 $venv/bin/python tests/conformance/microsoft_cases.py build/tessera
 
+echo "Decoders as ONNX Runtime's builder and Optimum write them:"
+$venv/bin/python tests/conformance/decoders.py build/tessera
+
 echo "Models that ONNX Runtime has quantized:"
 $venv/bin/python tests/conformance/quantized_models.py build/tessera tests/models/mlp examples/tiny

@@ -53,12 +53,19 @@ enum class CacheForm {
 struct GeneratorOptions {
   int64_t batch = 1;       ///< texts that run together
   int64_t capacity = 256;  ///< tokens that a text may have, its prompt included; up to 2^31 - 1
+  /// Caches that are held and full get twice the capacity, instead of refusing texts that may become longer. The
+  /// program is compiled and loaded anew each time. Not with a connection.
+  bool grows = false;
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.
   std::vector<std::string> caches = {};
   CacheForm best = CacheForm::held;  ///< the best form that is tried
   Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
 };
+
+/// The same for a Generator with these settings: also if caches have no room for a text, where they are to be held.
+void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
+                   const GeneratorOptions& generator);
 
 /// One text, continued.
 struct GeneratedText {
@@ -80,7 +87,7 @@ using TokenObserver = std::function<void(size_t text, int64_t token)>;
 class Generator {
  public:
   /// Compiles the model for its batch and capacity, and loads it. Throws user errors: as compile() does; for a model
-  /// that is no decoder; for inputs that nobody gives; and for caches that are handed on, with a connection.
+  /// that is no decoder; for inputs that nobody gives; and for caches that are handed on, or grow, with a connection.
   Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options = {},
             const CompileOptions& compile_options = {}, const SessionOptions& session = {});
   ~Generator();
@@ -89,7 +96,8 @@ class Generator {
 
   /// Continues texts, as many at once as the batch says. Texts of several lengths run together where caches are held
   /// and the model lets each text have positions of its own; else those of one length do. Throws a user error for an
-  /// empty prompt, prompts' or stop tokens that the model does not have, and a text that may grow beyond the capacity.
+  /// empty prompt, prompts' or stop tokens that the model does not have, and a text that may grow beyond the capacity,
+  /// unless that grows, too.
   Generation generate(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                       const TokenObserver& observe = nullptr);
 
@@ -103,6 +111,8 @@ class Generator {
   /// Whether the model had no caches, and was given some.
   bool given_caches() const;
   int64_t vocabulary() const;  ///< -1: the model does not say
+  /// Tokens of a text for which caches that are held have room now.
+  int64_t capacity() const;
   /// Bytes of the caches that a rank holds at most.
   int64_t cache_bytes() const;
   int threads_per_rank() const;

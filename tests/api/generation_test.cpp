@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 
 #include "api/small_model.h"
 #include "io/temporary_folder.h"
+#include "rewrite/decoder_texts.h"
 #include "tessera/io/npy.h"
 #include "tessera/io/npz.h"
 
@@ -64,7 +66,8 @@ TEST_P(Decoders, give_the_text_that_they_give_without_a_cache) {
   EXPECT_EQ(continued(decoder, "dp=2,tp=2", CacheForm::held, 2), wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Decoders, testing::Values("llama-cache", "named-cache", "llama", "gpt2", "gpt2-sdpa"));
+INSTANTIATE_TEST_SUITE_P(Models, Decoders,
+                         testing::Values("llama-cache", "named-cache", "window-cache", "llama", "gpt2", "gpt2-sdpa"));
 
 TEST(Generation, hands_caches_from_run_to_run) {
   const Prompts wanted = continued(model("llama-cache"), "", CacheForm::none);
@@ -72,13 +75,39 @@ TEST(Generation, hands_caches_from_run_to_run) {
   EXPECT_EQ(continued(model("llama-cache"), "tp=2", CacheForm::handed, 3), wanted) << "texts of one length at once";
 }
 
-// Its caches keep the last 7 tokens, so that no state could take more at its end.
+// Where a query sees more than a cache keeps, the cache's own form decides what that is.
 TEST(Generation, hands_on_caches_that_forget) {
-  const Prompts wanted = continued(model("window-cache"), "", CacheForm::none);
-  EXPECT_EQ(continued(model("window-cache"), "tp=2", CacheForm::handed), wanted);
-  Generator generator(model("window-cache"), Mesh::parse(""), {}, {.capacity = 24});
+  const test::TemporaryFolder folder;
+  const Model forgetful = Model::load(test::write_model(folder, test::windowed_decoder(3, 8), 5));
+  Generator generator(forgetful, Mesh::parse(""), {}, {.capacity = 24, .caches = {"past=present"}});
   EXPECT_EQ(generator.form(), CacheForm::handed);
-  EXPECT_THAT(generator.reason(), HasSubstr("is not the cache 'past_key_values.0.key' with more tokens behind it"));
+  EXPECT_THAT(generator.reason(), HasSubstr("the cache 'past' keeps 3 tokens"));
+  EXPECT_EQ(generator.generate({{1, 2, 3, 4, 5}}, {.max_new = 5}).texts[0].ids.size(), 5u);
+}
+
+// The forms in which other tools write caches.
+TEST(Generation, holds_caches_of_windows_groups_and_branches) {
+  const Prompts prompts = {{5, 7, 4, 3}, {1, 2}, {0, 0, 6, 1, 3, 3, 8, 2, 5, 7}};
+  for (const auto& [text, caches] :
+       {std::pair<std::string, std::vector<std::string>>{test::windowed_decoder(3, 4), {"past=present"}},
+        {test::grouped_decoder(), {}},
+        {test::grouped_decoder("do_rotary = 1, local_window_size = 4"), {}},
+        {test::branched_decoder(), {}}}) {
+    const test::TemporaryFolder folder;
+    const Model decoder = Model::load(test::write_model(folder, text, 5));
+    const auto made = [&](CacheForm best, const char* mesh, int64_t batch) {
+      Generator generator(decoder, Mesh::parse(mesh), {},
+                          {.batch = batch, .capacity = 24, .caches = caches, .best = best});
+      EXPECT_EQ(generator.form(), best) << generator.reason();
+      return ids_of(generator.generate(prompts, {.max_new = 12}));
+    };
+    const Prompts wanted = made(CacheForm::none, "", 1);
+    EXPECT_EQ(made(CacheForm::handed, "", 1), wanted) << text;
+    for (const char* mesh : {"", "tp=2", "dp=3"})
+      for (const int64_t batch : {1, 3}) EXPECT_EQ(made(CacheForm::held, mesh, batch), wanted) << mesh << text;
+    for (const std::vector<int64_t>& ids : wanted)
+      EXPECT_GT(std::set<int64_t>(ids.begin(), ids.end()).size(), 1u) << "a text that says nothing: " << text;
+  }
 }
 
 TEST(Generation, draws_the_same_tokens_on_any_mesh) {
@@ -112,6 +141,27 @@ TEST(Generation, appends_in_place) {
   const int64_t peak = generator.program().peak_bytes(0, {{"sequence", 1}});
   EXPECT_LT(peak, generator.cache_bytes() + 400'000);
   EXPECT_GT(peak, generator.cache_bytes());
+}
+
+// Prompts, too, may be longer than what there is room for at first.
+TEST(Generation, goes_on_when_caches_have_grown) {
+  for (const char* mesh : {"", "tp=2", "dp=2,tp=2"})
+    for (const char* name : {"llama-cache", "gpt2"}) {
+      const GeneratorOptions small{.batch = 2, .capacity = 5, .grows = true};
+      Generator generator(model(name), Mesh::parse(mesh), {}, small);
+      const int64_t bytes = generator.cache_bytes();
+      EXPECT_EQ(ids_of(generator.generate(kPrompts, {.max_new = 12})),
+                continued(model(name), "", CacheForm::none, 1, {.max_new = 12}))
+          << mesh;
+      EXPECT_EQ(generator.capacity(), 20) << "for 18 tokens, 7 of them a prompt's";
+      EXPECT_EQ(generator.cache_bytes(), 4 * bytes);
+      EXPECT_EQ(generator.form(), CacheForm::held);
+    }
+  EXPECT_NO_THROW(require_asked({{1, 2}}, {.max_new = 100}, {.capacity = 5, .grows = true}));
+  EXPECT_THAT(error_of([] {
+                require_asked({{1, 2}}, {.max_new = 100}, {.capacity = 5});
+              }),
+              HasSubstr("but caches hold 5; give them a larger capacity"));
 }
 
 TEST(Generation, runs_in_bfloat16) {
@@ -163,37 +213,9 @@ TEST(Generation, runs_over_the_whole_text_where_a_cache_would_be_wrong) {
 
 // Positions counted from the end of a mask, or by its sum: a state of a fixed capacity has no such extents.
 TEST(Generation, hands_on_caches_where_positions_are_counted_along_the_mask) {
-  for (const char* positions : {
-           "sums = CumSum (attention_mask, one) spots = Sub (sums, one) back = Neg (fresh) "
-           "positions = Slice (spots, back, far, first)",
-           "counts = ReduceSum <keepdims = 1> (attention_mask, first) earlier = Sub (counts, fresh) "
-           "count = Squeeze (fresh) index = Range (zero, count, one) positions = Add (earlier, index)",
-       }) {
+  for (const char* positions : {test::kCountedFromTheEnd, test::kCountedInAll}) {
     const test::TemporaryFolder folder;
-    const std::string text = std::string(R"(<ir_version: 10, opset_import: ["" : 24]>
-    g (int64[batch, sequence] input_ids, int64[batch, "past + sequence"] attention_mask, float[batch, 1, past, 4] past)
-      => (float[batch, sequence, 6] logits, float[batch, 1, "past + sequence", 4] present) <
-      float[6, 4] table, float[32, 4] placed, float[4, 6] head, int64 zero = {0}, int64 one = {1}, int64[1] first = {1},
-      int64[1] places = {-1}, int64[1] far = {9223372036854775807}> {
-      fresh = Shape <start = 1, end = 2> (input_ids)
-      )") + positions + R"(
-      e = Gather <axis = 0> (table, input_ids)
-      p = Gather <axis = 0> (placed, positions)
-      x = Add (e, p)
-      heads = Unsqueeze (x, first)
-      present = Concat <axis = 2> (past, heads)
-      whole = Shape <start = 2, end = 3> (present)
-      before = Shape <start = 2, end = 3> (past)
-      all = Squeeze (whole)
-      held = Squeeze (before)
-      keys = Range (zero, all, one)
-      own = Range (held, all, one)
-      queries = Unsqueeze (own, places)
-      seen = LessOrEqual (keys, queries)
-      y = Attention (heads, present, present, seen)
-      rows = Squeeze (y, first)
-      logits = MatMul (rows, head)
-    })";
+    const std::string text = test::counted_decoder(positions);
     const Model counting = Model::load(test::write_model(folder, text, 5));
     const auto made = [&](CacheForm best) {
       Generator generator(counting, Mesh::parse(""), {}, {.capacity = 24, .caches = {"past=present"}, .best = best});

@@ -147,6 +147,64 @@ TEST(ModelSession, runs_in_parts_where_sizes_depend_on_data) {
   }
 }
 
+// How many dimensions a list of positions has is no matter of data, and each part has the constants that it needs.
+TEST(ModelSession, knows_the_other_extents_of_what_depends_on_data) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (float[a] x) => (float[c] y) {
+    n = NonZero (x)
+    t = Transpose <perm = [1, 0]> (n)
+    last = Constant <value_ints = [1]> ()
+    r = Squeeze (t, last)
+    y = Gather (x, r)
+  })");
+  ModelSession session(model, Mesh::parse("tp=2"));
+  for (int run = 0; run < 2; ++run)
+    EXPECT_THAT(elements_of(session.run({{"x", floats({4}, {0, 3, 0, 4})}}).at("y")), ElementsAre(3, 4));
+  EXPECT_THAT(elements_of(session.run({{"x", floats({3}, {1, 2, 3})}}).at("y")), ElementsAre(1, 2, 3));
+}
+
+// As detectors are exported, which look for boxes only if there are any: within branches, sizes depend on data, too.
+TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
+  TemporaryFolder folder;
+  const Model model = model_of(folder, R"(g (float[a] x, float least) => (float[c] y, float[d] best) <float four = {4}, float two = {2}, int64[1] one = {1}> {
+    most = ReduceMax <keepdims = 0> (x)
+    any = Greater (most, least)
+    y = If (any) <
+      then_branch = found () => (float[e] kept) {
+        n = NonZero (x)
+        row = Squeeze (n)
+        some = Gather (x, row)
+        many = Greater (most, four)
+        kept = If (many) <
+          then_branch = first () => (float[f] large) {
+            over = Greater (some, four)
+            chosen = Compress <axis = 0> (some, over)
+            large = Mul (chosen, two)
+          },
+          else_branch = second () => (float[g] small) { small = Identity (some) }
+        >
+      },
+      else_branch = none () => (float[h] empty) <float[0] nothing = {}> { empty = Identity (nothing) }
+    >
+    count = Size (y)
+    k = Reshape (count, one)
+    best, places = TopK (y, k)
+  })");
+  ASSERT_TRUE(model.runs_in_parts());
+  for (const char* mesh : {"tp=1", "tp=2"}) {
+    ModelSession session(model, Mesh::parse(mesh));
+    const auto run = [&](const std::vector<float>& x) {
+      return session.run({{"x", floats({static_cast<int64_t>(x.size())}, x)}, {"least", floats({}, {0})}});
+    };
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_THAT(elements_of(run({0, 3, 0, 1}).at("y")), ElementsAre(3, 1)) << mesh;
+      EXPECT_THAT(elements_of(run({5, 3, 0, 7, 0}).at("y")), ElementsAre(10, 14)) << mesh;
+      EXPECT_THAT(elements_of(run({5, 3, 0, 7, 0}).at("best")), ElementsAre(14, 10)) << mesh;
+      EXPECT_THAT(elements_of(run({0, -3}).at("y")), IsEmpty()) << mesh;
+    }
+  }
+}
+
 TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
   TemporaryFolder folder;
   Plan placed;

@@ -21,7 +21,8 @@ TEST_F(GenerateCommand, continues_a_text_of_bytes) {
   }
   const Ran told = tessera(words);
   EXPECT_THAT(told.out, AllOf(HasSubstr("caches for 49 tokens, which the model did not have, take "), HasSubstr(text),
-                              HasSubstr("prefill "), HasSubstr(" tokens/s; the weights, ")));
+                              HasSubstr("prefill "), HasSubstr(" tokens/s; the weights, "),
+                              HasSubstr(", and with what caches hold ")));
 }
 
 TEST_F(GenerateCommand, continues_prompts_of_several_lengths) {
@@ -76,6 +77,17 @@ TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
   EXPECT_THAT(mistake(cached_ + "--emit " + step), HasSubstr("--emit wants --batch and --capacity"));
 }
 
+TEST_F(GenerateCommand, lets_caches_grow) {
+  const json grown = parsed(cached_ + "--ids 5,7,42,3 --max-new 20 --capacity 6 --grow --mesh tp=2");
+  const json whole = parsed(cached_ + "--ids 5,7,42,3 --max-new 20");
+  EXPECT_EQ(grown["texts"], whole["texts"]);
+  EXPECT_EQ(grown["capacity"], 24);
+  EXPECT_EQ(whole["capacity"], 24);
+  EXPECT_THAT(mistake(cached_ + "--ids 5,7 --max-new 20 --capacity 6"), HasSubstr("but caches hold 6"));
+  EXPECT_THAT(mistake(cached_ + "--ids 5,7 --grow --mesh tp=2 --spawn 2"),
+              HasSubstr("caches of ranks that are processes do not grow"));
+}
+
 TEST_F(GenerateCommand, draws_by_the_seed) {
   const auto drawn = [&](const std::string& seed) {
     return parsed(tiny_ + "--text A --max-new 12 --temperature 2 --top-p 0.9 --top-k 50 --seed " + seed)["texts"];
@@ -90,16 +102,17 @@ TEST_F(GenerateCommand, names_what_is_wrong) {
   EXPECT_THAT(mistake(tiny_ + "--ids 1,,2"), HasSubstr("'1,,2' is no list of tokens"));
   EXPECT_THAT(mistake(cached_ + "--text a"), HasSubstr("--text wants a byte-level model, with 256 tokens"));
   EXPECT_THAT(mistake(tiny_ + "--ids 256"), HasSubstr("the model's are 0 to 255"));
-  EXPECT_THAT(mistake(tiny_ + "--ids 1 --capacity 4 --max-new 4"), HasSubstr("give them a larger capacity"));
   EXPECT_THAT(mistake(tiny_ + "--ids 1 --max-new 9223372036854775807"), HasSubstr("new tokens are too many"));
-  EXPECT_THAT(mistake(tiny_ + "--ids 1 --max-new 2147483647"),
-              HasSubstr("a capacity of 2147483648 tokens is too large"));
   EXPECT_THAT(mistake(cached_ + "--ids 1 --stop 7,101"), HasSubstr("the stop token 101 is none of the model's"));
   // Told before any model is loaded.
   const std::string missing = "generate " + (folder_ / "missing.onnx").string() + " ";
   EXPECT_THAT(mistake(missing + "--ids 1 --top-p 2"), HasSubstr("a top p of 2 is none"));
   EXPECT_THAT(mistake(missing + "--ids 1 --top-p nan"), HasSubstr("a top p of nan is none"));
   EXPECT_THAT(mistake(missing + "--text ''"), HasSubstr("prompt 0 is empty"));
+  EXPECT_THAT(mistake(missing + "--ids 1 --max-new 2147483647"),
+              HasSubstr("a capacity of 2147483648 tokens is too large"));
+  EXPECT_THAT(mistake(missing + "--ids 1,2 --capacity 4 --max-new 3"),
+              HasSubstr("prompt 0 has 2 tokens and may gain 3, but caches hold 4; give them a larger capacity"));
   const std::string emit = "--emit " + (folder_ / "step.onnx").string() + " --batch 1 --capacity ";
   EXPECT_THAT(mistake(cached_ + emit + "16 --ids 1"), HasSubstr("--emit generates nothing; give no prompts with it"));
   EXPECT_THAT(mistake(cached_ + emit + "1"), HasSubstr("a capacity of 1 tokens is too small"));

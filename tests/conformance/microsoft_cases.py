@@ -60,6 +60,27 @@ def cases():
     yield ("rotary in heads, from a place", "RotaryEmbedding", [reals(2, heads, 5, 4), np.array([3]), cosines, sines],
            {"interleaved": 1}, 1)
     yield "fused product", "FusedMatMul", [reals(2, 6, 4), reals(2, 5, 6)], {"transA": 1, "transB": 1, "alpha": 0.5}, 1
+    image, filters = reals(2, 3, 6, 6), reals(4, 3, 3, 3)
+    for activation, parameters in {"Relu": [], "Sigmoid": [], "Tanh": [], "LeakyRelu": [0.2], "Clip": [-0.5, 0.7],
+                                   "HardSigmoid": [0.3, 0.4]}.items():
+        yield (f"convolution with {activation}", "FusedConv", [image, filters, reals(4)],
+               {"activation": activation, "pads": [1, 1, 1, 1], "strides": [2, 2],
+                **({"activation_params": parameters} if parameters else {})}, 1)
+    yield ("convolution with an addend", "FusedConv", [image, filters, None, reals(2, 4, 4, 4)], {"activation": "Relu"}, 1)
+    for activation, parameters in {"Relu": {}, "Sigmoid": {}, "Tanh": {}, "Softplus": {}, "Softsign": {},
+                                   "LeakyRelu": {"alpha": 0.2}, "Elu": {"alpha": 0.7}, "ThresholdedRelu": {"alpha": 0.3},
+                                   "HardSigmoid": {"alpha": 0.3, "beta": 0.4}}.items():
+        named = {f"activation_{name}": value for name, value in parameters.items()}
+        yield (f"product with {activation}", "FusedGemm", [reals(5, 6), reals(4, 6), reals(4)],
+               {"activation": activation, "transB": 1, "alpha": 0.5, **named}, 1)
+    codes, signed = ids(0, 256, 2, 5, 6, dtype=np.uint8), ids(-128, 128, 6, 4, dtype=np.int8)
+    yield ("integer product to float", "MatMulIntegerToFloat",
+           [codes, signed, np.array(0.1, np.float32), positive(4), np.array(120, np.uint8), ids(-5, 6, 4, dtype=np.int8), reals(4)], {}, 1)
+    yield ("integer product to float by numbers", "MatMulIntegerToFloat",
+           [codes, signed, np.array([0.1], np.float32), np.array([0.2], np.float32)], {}, 1)
+    yield ("product with quantization", "DynamicQuantizeMatMul",
+           [reals(2, 5, 6), signed, positive(4), ids(-5, 6, 4, dtype=np.int8), reals(4)], {}, 1)
+    yield "product with quantization by a number", "DynamicQuantizeMatMul", [reals(5, 6), signed, np.array(0.2, np.float32)], {}, 1
     yield "multi-head attention", "MultiHeadAttention", [x, reals(2, 7, hidden), reals(2, 7, hidden)], {"num_heads": heads}, 1
     yield ("multi-head attention with bias, mask and scores", "MultiHeadAttention",
            [x, reals(2, 7, hidden), reals(2, 7, hidden), reals(3 * hidden),

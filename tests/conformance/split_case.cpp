@@ -62,8 +62,11 @@ Sharding split_along(const Value& value, const ops::Rule& rule, const ops::DimFa
   Sharding sharding = Sharding::replicated(value.shape());
   auto& parts = sharding.dims[dim].parts;
   parts.clear();
-  for (size_t f = 0; f < factors.size(); ++f)
-    parts.push_back({rule.factors[factors[f]].size, f == which ? std::vector{axis} : std::vector<AxisRef>()});
+  for (size_t f = 0; f < factors.size(); ++f) {
+    const ops::Factor& factor = rule.factors[factors[f]];
+    const Expr& size = ops::traits_of(factor.kind).by_window ? value.shape()[dim] : factor.size;  // a result's extent
+    parts.push_back({size, f == which ? std::vector{axis} : std::vector<AxisRef>()});
+  }
   return sharding;
 }
 

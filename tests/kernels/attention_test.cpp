@@ -224,14 +224,60 @@ TEST(Attention, ComputesSixteenBitsInFloat32) {
   }
 }
 
+// Few queries go another way than many.
 TEST(Attention, GivesAQueryTheSameBitsInAnyBlock) {
   const Extents e{1, 1, 1, 100, 150, 16, 16};
   const auto [q, k, v] = random_operands(e, 50);
-  const auto all = values_of<float>(run_kernel_one("Attention", {q, k, v}, DType::float32, e.y()));
-  const std::vector<float> last(q.as<float>().end() - 16, q.as<float>().end());
-  const auto one =
-      values_of<float>(run_kernel_one("Attention", {floats({1, 1, 1, 16}, last), k, v}, DType::float32, {1, 1, 1, 16}));
-  EXPECT_EQ(one, std::vector<float>(all.end() - 16, all.end()));
+  const auto last = [&](int64_t count) {
+    const std::vector<float> queries(q.as<float>().end() - count * 16, q.as<float>().end());
+    const auto y = values_of<float>(
+        run_kernel_one("Attention", {floats({1, 1, count, 16}, queries), k, v}, DType::float32, {1, 1, count, 16}));
+    return std::vector<float>(y.end() - 16, y.end());
+  };
+  EXPECT_EQ(last(5), last(100));
+  EXPECT_EQ(last(1), last(4));
+  EXPECT_THAT(last(1), Pointwise(FloatNear(1e-6f), last(100)));
+}
+
+// Ranks may hold some of the heads that share keys, or all.
+TEST(Attention, GivesAHeadTheSameBitsBesideAnyOthers) {
+  for (const int64_t queries : {1, 4, 5}) {
+    const Extents e{1, 70, 1, queries, 300, 16, 16};
+    const auto [q, k, v] = random_operands(e, 55);
+    const auto all = values_of<float>(run_kernel_one("Attention", {q, k, v}, DType::float32, e.y()));
+    for (const int64_t head : {0, 69}) {
+      const auto at = q.as<float>().begin() + head * queries * 16;
+      const Tensor own = floats({1, 1, queries, 16}, std::vector<float>(at, at + queries * 16));
+      EXPECT_EQ(values_of<float>(run_kernel_one("Attention", {own, k, v}, DType::float32, own.dims)),
+                std::vector<float>(all.begin() + head * queries * 16, all.begin() + (head + 1) * queries * 16));
+    }
+  }
+}
+
+// Keys in several parts, of which some are behind a sequence's end or before a window, and tiles that are not full;
+// heads that share keys, of widths that fill no vector; masks.
+TEST(Attention, OfFewQueriesReadsKeysInParts) {
+  const std::vector<int64_t> lengths{3, 700, 257};
+  for (const auto& [width, value_width] : {std::pair<int64_t, int64_t>{16, 16}, {20, 7}})
+    for (const int64_t queries : {1, 2})
+      for (const int64_t window : {-1, 5, 300}) {
+        SCOPED_TRACE(fmt::format("widths {} and {}, {} queries, window {}", width, value_width, queries, window));
+        const Extents e{3, 10, 2, queries, 700, width, value_width};
+        const auto [q, k, v] = random_operands(e, 53);
+        const std::vector<float> added = RandomTensors(54).normal(e.keys);
+        Attributes attributes = {{"is_causal", int64_t{1}}};
+        if (window >= 0) attributes["left_window_size"] = window;
+        const auto bias = [&](int64_t b, int64_t, int64_t i, int64_t j) {
+          const int64_t here = i + lengths[b] - e.queries;
+          const bool seen = j < lengths[b] && j <= here && (window < 0 || j >= here - window);
+          return seen ? added[j] : -infinity;
+        };
+        const std::vector<Tensor> operands{q, k, v, floats({1, e.keys}, added), {}, {}, ints({3}, lengths)};
+        for (const int threads : {1, 3})
+          EXPECT_THAT(values_of<float>(run_kernel_one("Attention", operands, DType::float32, e.y(),
+                                                      {.attributes = attributes, .threads = threads})),
+                      Pointwise(FloatNear(8e-6f), attended(e, q, k, v, bias)));
+      }
 }
 
 TEST(Attention, TakesRanksWithoutHeadsBatchesOrKeys) {

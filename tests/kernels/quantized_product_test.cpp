@@ -6,6 +6,8 @@
 #include "kernels/random_tensors.h"
 #include "kernels/run_kernel.h"
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/block_digits.h"
+#include "tessera/kernels/cpu/block_strip.h"
 #include "tessera/kernels/cpu/integer_product.h"
 #include "tessera/kernels/cpu/integer_strip.h"
 
@@ -178,6 +180,80 @@ TEST(MatMulNBits, UnpacksBlocks) {
           SCOPED_TRACE(fmt::format("{} bits, zeros {}, {} {} {}, blocks of {}", bits, int(zeros), m, k, n, block));
           check_nbits({m, k, n, block, bits, zeros});
         }
+}
+
+/// A strip of codes in blocks, at random, packed.
+std::vector<std::byte> random_strip(const BlockWeight& weight) {
+  const Tensor codes = random_bytes(DType::uint8, {weight.n, weight.k * weight.bits / 8}, kBytesSeed);
+  const auto scales = normal_floats(weight.n * weight.blocks(), kBytesSeed + 1);
+  BlockSource source{.codes = codes.data, .scales = scales.data()};
+  source.code_column = weight.k;
+  source.scale_column = weight.blocks();
+  std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
+  pack_blocks(weight, source, packed.data(), 1);
+  return packed;
+}
+
+struct alignas(64) DigitLine {
+  std::byte bytes[64];
+};
+
+// An element is off by 2^-22 of its block's largest one at most, whatever that normal number is, and float32 rounds
+// sums.
+TEST(MatMulNBits, SumsByDigitsAsExactlyAsByFloats) {
+  for (const int bits : {4, 8})
+    for (const int64_t block : {8, 16, 24, 32, 256})
+      for (const float size : {1.0F, 1e-30F, 1e-37F, 1e30F}) {
+        const BlockWeight weight{block * 5, BlockWeight::strip, block, bits, BlockWeight::Zeros::none};
+        const DigitProduct digits = digit_product(weight);
+        if (!digits.sum) GTEST_SKIP() << "this CPU has no dot products of bytes";
+        const std::vector<std::byte> packed = random_strip(weight);
+        std::vector<float> b(static_cast<size_t>(weight.k * weight.n));
+        unpack_block_strip(weight, packed.data(), 0, weight.blocks(), b.data());
+        auto a = normal_floats(most_block_rows * weight.k, kBytesSeed + 3);
+        for (size_t i = 0; i < a.size(); ++i) a[i] *= size * (i % 7 == 0 ? 100.0F : i % 3 == 0 ? 0.01F : 1.0F);
+        std::fill_n(a.begin() + weight.k, block, 0.0F);
+        for (int64_t rows = 1; rows <= most_block_rows; ++rows) {
+          const auto lines = static_cast<size_t>(digit_row_bytes(weight)) / sizeof(DigitLine);
+          std::vector<DigitLine> memory(rows * lines);
+          for (int64_t i = 0; i < rows; ++i)
+            ASSERT_TRUE(digits.split(weight, a.data() + i * weight.k, memory[i * lines].bytes));
+          std::vector<float> sums(rows * weight.n), by_floats(rows * weight.n);
+          digits.sum(weight, rows, memory[0].bytes, packed.data(), sums.data());
+          sum_block_strip(weight, rows, a.data(), weight.k, nullptr, packed.data(), by_floats.data());
+          for (int64_t i = 0; i < rows; ++i)
+            for (int64_t j = 0; j < weight.n; ++j) {
+              double exact = 0, bound = 0, most = 0, sizes = 0;
+              for (int64_t l = 0; l < weight.k; ++l) {
+                const double x = a[i * weight.k + l], y = b[l * weight.n + j];
+                exact += x * y;
+                most = std::max(l % block == 0 ? 0 : most, std::abs(x));
+                sizes = (l % block == 0 ? 0 : sizes) + std::abs(y);
+                if (l % block == block - 1) bound += std::max(0x1p-22 * most, 0x1p-126) * sizes;
+              }
+              ASSERT_NEAR(sums[i * weight.n + j], exact, 2 * bound)
+                  << bits << " bits in blocks of " << block << ", elements of " << size << ", row " << i << " of "
+                  << rows << ", column " << j;
+              ASSERT_NEAR(by_floats[i * weight.n + j], exact, 8 * bound) << "by floats";
+            }
+        }
+      }
+}
+
+// What is infinite, or no number, has no digits.
+TEST(MatMulNBits, TakesWhatIsNotFinite) {
+  const Tensor codes = Tensor::of<uint8_t>(DType::uint8, {2, 1, 8}, std::vector<uint8_t>(16, 0x9a));
+  const RunOptions options{.attributes = {{"bits", int64_t{4}}, {"block_size", int64_t{16}}},
+                           .domain = "com.microsoft"};
+  for (const float odd : {infinity, -infinity, std::nanf("")}) {
+    std::vector<float> a(32, 1);
+    a[3] = odd;
+    const auto y = values_of<float>(run_kernel_one("MatMulNBits", {floats({2, 16}, a), codes, floats({2, 1}, {1, 2})},
+                                                   DType::float32, {2, 2}, options));
+    EXPECT_EQ(std::isnan(y[0]), std::isnan(odd));
+    EXPECT_TRUE(std::isnan(odd) || y[0] == odd) << y[0];
+    EXPECT_EQ(y[2], 8 * 1 + 8 * 2);
+  }
 }
 
 TEST(MatMulNBits, ComputesFloat16InFloat32) {

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kernels/run_kernel.h"
@@ -72,6 +73,36 @@ TEST(Resize, DimensionsAreInterpolatedOneAfterAnother) {
             (std::vector<float>{1, 1, 2, 2, 3, 3, 4, 4, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7,
                                 8, 8, 5, 5, 6, 6, 7, 7, 8, 8, 1, 1, 2, 2, 3, 3, 4, 4, 1, 1, 2, 2,
                                 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 5, 5, 6, 6, 7, 7, 8, 8}));
+}
+
+Tensor part_of_resized(const Tensor& x, const std::vector<int64_t>& place) {
+  return run_kernel_one("Resize", {x, Tensor{}, Tensor{}, Tensor{}, ints({5}, place)}, DType::float32, {place[1]},
+                        {.attributes = attributes("cubic"), .domain = "tessera"});
+}
+
+// Of 6 results of 11 elements, results 2 and 3 read elements 2 to 8.
+TEST(Resize, PartsAreThoseOfTheWhole) {
+  const Tensor whole = floats({11}, {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5});
+  const std::vector<float> all = by_size(whole, {6}, attributes("cubic"));
+  const Tensor some = floats({7}, {4, 1, 5, 9, 2, 6, 5});
+  EXPECT_EQ(values_of<float>(part_of_resized(some, {2, 2, 6, 2, 11})), (std::vector<float>{all[2], all[3]}));
+}
+
+TEST(Resize, RefusesPlacesThatDoNotFit) {
+  const Tensor some = floats({7}, {4, 1, 5, 9, 2, 6, 5});
+  const auto error = [&](const std::vector<int64_t>& place) -> std::string {
+    try {
+      part_of_resized(some, place);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error({1, 3, 6, 2, 11}), testing::HasSubstr("read more than the elements from 2 to 8"));
+  EXPECT_THAT(error({3, 2, 6, 2, 11}), testing::HasSubstr("read more than the elements from 2 to 8"));
+  EXPECT_THAT(error({5, 2, 6, 2, 11}), testing::HasSubstr("its 2 results begin at 5 of 6"));
+  EXPECT_THAT(error({2, 2, 6, 5, 11}), testing::HasSubstr("its 7 elements at 5 of 11"));
+  EXPECT_THAT(error({2, 2, 6, -1, 11}), testing::HasSubstr("5 numbers from 0"));
 }
 
 TEST(Resize, RefusesWhatItDoesNotKnow) {

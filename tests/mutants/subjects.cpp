@@ -72,7 +72,7 @@ std::shared_ptr<const Source> source_of(const Row& row) {
 }
 
 std::shared_ptr<const Source> source_of_random(uint64_t seed) {
-  const random::Program program = random::generate(seed);
+  const random::Program program = random::generate(seed, random::Operators::all);
   if (program.mesh.size() == 1) return nullptr;
   testing_io::TemporaryFolder folder;
   export_model(program.model, folder / "model.onnx");

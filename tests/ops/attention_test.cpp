@@ -34,6 +34,17 @@ TEST(Attention, CausalNeedsThePlaceOfItsQueries) {
   EXPECT_THAT(window.rule(), HasSubstr("s: position"));
 }
 
+TEST(Attention, InWindowsHasItsKeysWithItsQueries) {
+  const auto rule = [](const char* keys, int64_t left, int64_t right) {
+    OneNode node("Attention");
+    node.operand("b 6 s 16").operand(keys).operand(keys).set("left_window_size", left).set("right_window_size", right);
+    return node.rule();
+  };
+  EXPECT_EQ(rule("b 6 s 16", 4, 0), "b kv s d, b kv s d, b kv s w -> b kv s w | s: halo, d: whole");
+  EXPECT_THAT(rule("b 6 s 16", 4, -1), HasSubstr("s: position")) << "a query sees all keys behind it";
+  EXPECT_THAT(rule("b 6 t 16", 4, 0), HasSubstr("s: position")) << "keys do not stand where queries do";
+}
+
 TEST(Attention, BroadcastsItsMask) {
   OneNode full("Attention");
   full.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("b 12 s t");

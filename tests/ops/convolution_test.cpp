@@ -184,7 +184,7 @@ TEST(Pool, ARanksPaddingIsItsOwn) {
 }
 
 Interval read(const Window& window, int64_t begin, int64_t end) {
-  return window.reads(begin, end);
+  return window.reads(begin, end, 100);
 }
 
 // Windows of 3 elements, 2 apart, after one element of padding.
@@ -194,7 +194,30 @@ TEST(Window, SaysWhatResultsRead) {
   EXPECT_EQ(read(window, 0, 2).end, Expr(4));
   EXPECT_EQ(read(window, 3, 3).count(), Expr(0)) << "no results read nothing";
   const Expr s = Expr::symbol("s");
-  EXPECT_EQ(window.reads(0, s).count().evaluate({{"s", 5}}), 11);
+  EXPECT_EQ(window.reads(0, s, s).count().evaluate({{"s", 5}}), 11);
+}
+
+// Padding of 3 elements in front of 5, and of 4 behind.
+TEST(Window, ReadsElementsForThoseBeyond) {
+  const auto read_of = [](Window::Beyond beyond, int64_t begin, int64_t end) {
+    Window window{1, 1, -3, -3};
+    window.beyond = beyond;
+    const Interval read = window.reads(begin, end, 5);
+    return std::pair(*read.begin.constant(), *read.end.constant());
+  };
+  using Ends = std::pair<int64_t, int64_t>;
+  constexpr auto nearest = Window::Beyond::nearest, mirrored = Window::Beyond::mirrored;
+  EXPECT_EQ(read_of(nearest, 0, 2), Ends(0, 1));
+  EXPECT_EQ(read_of(nearest, 2, 5), Ends(0, 2));
+  EXPECT_EQ(read_of(nearest, 9, 12), Ends(4, 5));
+  EXPECT_EQ(read_of(mirrored, 2, 5), Ends(0, 2));
+  EXPECT_EQ(read_of(mirrored, 0, 4), Ends(0, 4));
+  EXPECT_EQ(read_of(mirrored, 8, 12), Ends(0, 5));
+  EXPECT_EQ(read_of(mirrored, 7, 9), Ends(3, 5));
+  for (const auto beyond : {nearest, mirrored}) {
+    const auto [begin, end] = read_of(beyond, 4, 4);
+    EXPECT_EQ(begin, end) << "no results read nothing";
+  }
 }
 
 TEST(Window, MayRunBackwards) {

@@ -102,6 +102,15 @@ TEST(Pad, AddsToExtentsAndPassesTheOthers) {
   node.operand("b 3 h w").ints({0, 0, 1, 2, 0, 0, 1, 2});
   EXPECT_EQ(node.type(), "float32 [b, 3, h + 2, w + 4]");
   EXPECT_EQ(node.rule(), "a b c d, 1 -> a b c d | c: halo, d: halo");
+  const auto rule = [](const char* mode, std::vector<int64_t> pads) {
+    OneNode padded("Pad");
+    padded.operand("n 5").ints(std::move(pads)).set("mode", std::string(mode));
+    return padded.rule();
+  };
+  EXPECT_EQ(rule("edge", {1, 9, 0, 2}), "a b, 1 -> a b | a: halo, b: halo");
+  EXPECT_EQ(rule("edge", {-1, 0, 0, 0}), "1 b, 1 -> 1 b") << "what is cut decides which element is at the edge";
+  EXPECT_EQ(rule("reflect", {0, 4, 0, 4}), "a b, 1 -> a b | b: halo");
+  EXPECT_EQ(rule("reflect", {1, 5, 0, 0}), "1 1, 1 -> 1 1") << "there may be no element as far from the end";
   EXPECT_EQ(node.partials(), "sum{0}");
 
   OneNode filled("Pad");

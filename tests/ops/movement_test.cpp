@@ -33,6 +33,10 @@ TEST(Concat, AddsExtentsAlongItsAxis) {
   EXPECT_EQ(node.rule(), "a 1 c, a 1 c -> a 1 c");
   EXPECT_EQ(node.partials(), "sum{0,1} max{0,1} min{0,1}");
 
+  OneNode unequal("Concat");
+  unequal.operand("b 3 64").operand("b s 64").set("axis", int64_t{1});
+  EXPECT_EQ(unequal.rule(), "a b c, a b c -> a b c | b: halo");
+
   OneNode list("Concat");
   list.expressions({b}).ints({-1}).expressions({4 * s}).set("axis", int64_t{0});
   EXPECT_EQ(list.content(), "[b, -1, 4*s]");

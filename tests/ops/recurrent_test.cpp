@@ -13,7 +13,10 @@ TEST(Lstm, SequencesAreIndependent) {
   node.set("direction", std::string("bidirectional"));
   EXPECT_EQ(node.type(0), "float32 [t, 2, n, 16]");
   EXPECT_EQ(node.type(2), "float32 [2, n, 16]");
-  EXPECT_EQ(node.rule(), "1 n 1, 1 1 1, 1 1 1, 1 1 -> 1 1 n 1, 1 n 1, 1 n 1");
+  EXPECT_EQ(
+      node.rule(),
+      "1 n 1, 1 (g h) 1, 1 (g h) 1, 1 (biases h) -> t d n h, d n h, d n h | h: units, t: whole, d: whole, g: whole, "
+      "biases: whole");
   EXPECT_EQ(node.flops(), "6144*n*t");
 }
 
@@ -22,7 +25,7 @@ TEST(Gru, BatchMayComeFirst) {
   node.operand("n t 8").operand("1 48 8").operand("1 48 16").set("layout", int64_t{1}).results(2);
   EXPECT_EQ(node.type(0), "float32 [n, t, 1, 16]");
   EXPECT_EQ(node.type(1), "float32 [n, 1, 16]");
-  EXPECT_EQ(node.rule(), "n 1 1, 1 1 1, 1 1 1 -> n 1 1 1, n 1 1");
+  EXPECT_EQ(node.rule(), "n 1 1, 1 (g h) 1, 1 (g h) 1 -> n t d h, n d h | h: units, t: whole, d: whole, g: whole");
 }
 
 TEST(Rnn, WeightsMustFit) {

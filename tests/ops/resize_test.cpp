@@ -20,7 +20,7 @@ TEST(Resize, ARanksSizesAreItsOwn) {
   EXPECT_EQ(node.localized("b", 4), "Resize(A, _, _, [n, 3, 16, 16]) -> float32 [n, 3, 16, 16]\n");
 }
 
-TEST(Resize, IsSplitWhereItEnlargesAllAlike) {
+TEST(Resize, IsSplitByAnyFactor) {
   const auto rule = [](const char* mode, const char* places, int64_t size) {
     OneNode node("Resize");
     node.operand("8").absent().absent().ints({size}).set("mode", std::string(mode));
@@ -29,10 +29,22 @@ TEST(Resize, IsSplitWhereItEnlargesAllAlike) {
   };
   EXPECT_EQ(rule("linear", "half_pixel", 16), "a, , , 1 -> a | a: halo");
   EXPECT_EQ(rule("nearest", "asymmetric", 24), "a, , , 1 -> a | a: halo");
-  EXPECT_EQ(rule("linear", "half_pixel", 24), "1, , , 1 -> 1") << "thirds are rounded, differently at each place";
-  EXPECT_EQ(rule("linear", "align_corners", 16), "1, , , 1 -> 1");
-  EXPECT_EQ(rule("linear", "half_pixel", 12), "1, , , 1 -> 1");
-  EXPECT_EQ(rule("linear", "half_pixel", 4), "1, , , 1 -> 1");
+  EXPECT_EQ(rule("linear", "half_pixel", 24), "a, , , 1 -> a | a: halo");
+  EXPECT_EQ(rule("linear", "align_corners", 16), "a, , , 1 -> a | a: halo");
+  EXPECT_EQ(rule("cubic", "half_pixel", 4), "a, , , 1 -> a | a: halo");
+  EXPECT_EQ(rule("linear", "half_pixel", 1), "1, , , 1 -> 1");
+  OneNode symbolic("Resize");
+  symbolic.operand("n").absent().absent().ints({24}).set("mode", std::string("linear"));
+  EXPECT_EQ(symbolic.rule(), "1, , , 1 -> 1") << "what a rank reads is not known";
+}
+
+TEST(Resize, APartStatesItsExtents) {
+  OneNode node("Resize", "tessera");
+  node.operand("4 n").absent().absent().absent().ints({2, 3, 7, 1, 5, 0, 6, 6, 0, 6});
+  EXPECT_EQ(node.type(), "float32 [3, 6]");
+  OneNode wrong("Resize", "tessera");
+  wrong.operand("4 n").absent().absent().absent().ints({2, 3, 7, 1, 5});
+  EXPECT_THAT(wrong.error(), HasSubstr("its place has 5 numbers; it must have 5 for each dimension"));
 }
 
 TEST(Resize, NeedsScalesOrSizes) {

@@ -111,6 +111,47 @@ TEST(EveryForm, HoldsHalos) {
   }
 }
 
+// Sequences that are split, and read in windows; the last extents divide by no mesh.
+TEST(EveryForm, HoldsSequencesInWindows) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = write_model(folder, R"(<ir_version: 12, opset_import: ["" : 28]>
+    g (float[2, 2, 7, 4] x, float[2, 2, 7, 4] v, float[2, 8, 7] r, float[2, 8, 3] s) => (float[2, 2, 7, 4] y, float[2, 8, 7] z)
+    <float[8, 1, 4] w>
+    { y = Attention <is_causal = 1, left_window_size = 1> (x, x, v)
+      z = CausalConvWithState (r, w, , s) })");
+  const Model model = Model::load(path);
+  Plan plan;
+  plan.annotations = {{"x=[-, -, sp, -]"}, {"v=[-, -, sp, -]"}, {"r=[-, -, sp]"}};
+  for (const char* mesh : {"sp=2", "sp=3"}) {
+    const Program program = compile(model, Mesh::parse(mesh), plan);
+    EXPECT_NE(program.text().find("Recv"), std::string::npos);
+    EXPECT_EQ(program.text().find("AllGather"), std::string::npos);
+    // Keys that weigh the same, in any form.
+    const Tensors inputs = {{"x", Tensor::zeros(DType::float32, {2, 2, 7, 4})},
+                            {"v", ramp({2, 2, 7, 4})},
+                            {"r", ramp({2, 8, 7})},
+                            {"s", ramp({2, 8, 3})}};
+    EXPECT_EQ(expect_in_every_form(program, inputs, folder, mesh), kForms);
+  }
+}
+
+// A loop whose iterations gather the state.
+TEST(EveryForm, HoldsRecurrencesThatAreSplitByUnits) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = write_model(folder, R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[5, 2, 3] x) => (float[5, 2, 2, 5] y, float[2, 2, 5] h) <float[2, 15, 3] w, float[2, 15, 5] r>
+    { y, h = GRU <hidden_size = 5, direction = "bidirectional", activations = ["Relu", "Relu", "Relu", "Relu"]>
+        (x, w, r) })");
+  const Model model = Model::load(path);
+  Plan plan;
+  plan.annotations = {{"w=[-, 3*5{tp}, -]"}, {"r=[-, 3*5{tp}, -]"}};
+  for (const char* mesh : {"tp=2", "tp=3"}) {
+    const Program program = compile(model, Mesh::parse(mesh), plan);
+    EXPECT_NE(program.text().find("tessera.flow.Loop"), std::string::npos);
+    EXPECT_EQ(expect_in_every_form(program, {{"x", ramp({5, 2, 3})}}, folder, mesh), kForms);
+  }
+}
+
 // Two ranks have none of the six experts, and no matrix to gather for a choice. Products add up in another order than
 // in one operator.
 TEST(Primitives, TakeRanksWithoutExperts) {

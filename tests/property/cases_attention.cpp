@@ -65,6 +65,35 @@ void add_attentions(CaseList& list) {
   add("with its keys and values", grouped, {}, 3);
   add("a window", self, {{"left_window_size", int64_t{1}}, {"right_window_size", int64_t{1}}});
   add("a causal window", grouped, {causal, {"left_window_size", int64_t{1}}});
+  // Keys lie with their queries: ranks fetch those around theirs.
+  const auto along = [](std::string_view q, std::string_view kv) {
+    return [=](Builder& b) { return qkv(b.bind("s", 7), q, kv, kv); };
+  };
+  const auto window = [](int64_t left, int64_t right) {
+    return std::vector<Attribute>{{"left_window_size", left}, {"right_window_size", right}};
+  };
+  const Attribute left{"left_window_size", int64_t{2}};
+  add("a window of many positions", along("1 2 11 4", "1 2 11 4"), window(2, 1));
+  add("a window of one position", along("1 2 5 4", "1 2 5 4"), window(0, 0));
+  add("a window wider than the sequence", along("1 2 6 4", "1 1 6 4"), window(9, 7));
+  add("a causal window of many positions", along("1 4 9 4", "1 2 9 4"), {causal, left});
+  add("a causal window, symbolic", along("2 2 s 4", "2 2 s 4"), {causal, left});
+  add("a causal window, of two tiles", along("1 2 140 4", "1 2 140 4"), {causal, {"left_window_size", int64_t{65}}});
+  add("a causal window and a mask",
+      [](Builder& b) {
+        Operands operands = qkv(b, "2 2 7 4", "2 2 7 4", "2 2 7 4");
+        operands.push_back(b.input("2 1 7 7", Fill::reals));
+        return operands;
+      },
+      {causal, left});
+  add(
+      "a window and a mask of one row",
+      [](Builder& b) {
+        Operands operands = qkv(b, "1 2 7 4", "1 2 7 4", "1 2 7 4");
+        operands.push_back(b.input("1 7", Fill::integers, DType::boolean));
+        return operands;
+      },
+      window(3, 1));
   add("more queries and keys than tiles have", [](Builder& b) { return qkv(b, "1 2 70 8", "1 2 131 8", "1 2 131 8"); },
       {causal});
   // So few queries that keys stay where they are.
@@ -108,6 +137,8 @@ void add_attentions(CaseList& list) {
   Attribute q_heads{"q_num_heads", int64_t{6}}, kv_heads{"kv_num_heads", int64_t{2}};
   add("packed", packed, {q_heads, kv_heads});
   add("packed, causal", packed, {q_heads, kv_heads, causal});
+  add("packed, a causal window", [](Builder& b) { return qkv(b, "2 7 24", "2 7 8", "2 7 8"); },
+      {q_heads, kv_heads, causal, left});
 }
 
 // Parts of attentions: their queries, keys and heads begin at a place of their own.

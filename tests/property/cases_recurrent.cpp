@@ -53,6 +53,20 @@ std::vector<Subject> recurrent_cases() {
     list.add(
         cell.type, "the batch first", [&](Builder& b) { return with_states(b, "n t 2", "n 1 3"); },
         {hidden, {"layout", int64_t{1}}}, kChain, cell.results);
+    list.add(
+        cell.type, "from the end, clipped", [&](Builder& b) { return with_states(b, "t n 2", "1 n 3"); },
+        {hidden, {"direction", std::string("reverse")}, {"clip", 0.5f}}, kChain, cell.results);
+  }
+  for (const char* what : {"reset after the product", "coupled gates"}) {
+    const bool gru = std::string(what).starts_with("reset");
+    list.add(
+        gru ? "GRU" : "LSTM", what,
+        [&](Builder& b) -> Operands {
+          const std::string rows = gru ? "1 12" : "1 16";
+          return {b.input("3 2 2", Fill::unit), b.weight(rows + " 2", Fill::unit), b.weight(rows + " 4", Fill::unit),
+                  b.weight(gru ? "1 24" : "1 32", Fill::unit)};
+        },
+        {{"hidden_size", int64_t{4}}, {gru ? "linear_before_reset" : "input_forget", int64_t{1}}}, kChain, gru ? 2 : 3);
   }
   return list.take();
 }

@@ -39,6 +39,42 @@ std::vector<Subject> resize_cases() {
   enlarged("linear", "align_corners", 2, "floor");
   enlarged("linear", "asymmetric", 3, "floor");
   enlarged("cubic", "half_pixel_symmetric", 4, "floor");
+  // By other factors, a part is made at the places that its elements have in the whole.
+  const auto resized = [&](std::string what, const char* mode, const char* places, std::vector<int64_t> sizes,
+                           std::vector<Attribute> more = {}) {
+    std::vector<Attribute> attributes = {{"mode", std::string(mode)},
+                                         {"coordinate_transformation_mode", std::string(places)}};
+    attributes.insert(attributes.end(), more.begin(), more.end());
+    list.add(
+        "Resize", fmt::format("{}, {}, {}", mode, places, what),
+        [=](Builder& b) -> Operands {
+          return {b.input("1 2 9 6", Fill::reals), nullptr, nullptr, b.ints({1, 2, sizes[0], sizes[1]})};
+        },
+        std::move(attributes));
+  };
+  const Attribute smooth{"antialias", int64_t{1}}, inside{"exclude_outside", int64_t{1}};
+  resized("smaller", "linear", "half_pixel", {4, 5});
+  resized("smaller, smoothed", "linear", "half_pixel", {4, 3}, {smooth});
+  resized("larger", "linear", "align_corners", {16, 7});
+  resized("larger in one dimension", "cubic", "asymmetric", {14, 6});
+  resized("larger and smaller", "cubic", "pytorch_half_pixel", {13, 4}, {inside});
+  resized("smaller, smoothed", "cubic", "half_pixel", {3, 4}, {smooth});
+  resized("twice and smaller", "linear", "half_pixel_symmetric", {18, 4});
+  resized("smaller", "nearest", "half_pixel", {4, 5});
+  resized("larger", "nearest", "tf_half_pixel_for_nn", {11, 8});
+  resized("much smaller", "nearest", "asymmetric", {2, 2});
+  list.add("Resize", "linear, by scales that do not divide",
+           [=](Builder& b) -> Operands {
+             return {b.input("1 2 9 5", Fill::reals), nullptr, scales(b, {1, 1, 0.6f, 1.3f})};
+           },
+           {{"mode", std::string("linear")}, {"coordinate_transformation_mode", std::string("align_corners")}});
+  // Results 2 to 4 of 7, from elements 1 to 4 of 5; the second dimension is whole.
+  list.add(
+      "Resize", "a part",
+      [=](Builder& b) -> Operands {
+        return {b.input("4 3", Fill::reals), nullptr, nullptr, nullptr, b.ints({2, 3, 7, 1, 5, 0, 2, 2, 0, 3})};
+      },
+      {{"mode", std::string("linear")}}, kExact, 1, "tessera");
   list.add("Resize", "linear, twice a symbolic size",
            [=](Builder& b) -> Operands {
              return {b.bind("s", 5).input("1 2 s", Fill::reals), nullptr, scales(b, {1, 1, 2})};

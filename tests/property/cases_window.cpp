@@ -85,6 +85,32 @@ void add_extents_of_parts(CaseList& list) {
   list.add("Pad", "cut at one end, padded at the other", [](Builder& b) -> Operands {
     return {b.input("9 4"), b.ints({-2, 0, 3, -1})};
   });
+  const auto padded = [&](std::string_view mode, std::string_view what, std::string_view data, Ints pads) {
+    list.add("Pad", fmt::format("{}, {}", mode, what),
+             [=](Builder& b) -> Operands {
+               return {b.bind("s", 7).input(data), b.ints(pads)};
+             },
+             {{"mode", std::string(mode)}});
+  };
+  padded("edge", "more than there is", "3 4", {4, 0, 5, 1});
+  padded("edge", "one end only", "7 2", {0, 1, 3, 0});
+  padded("edge", "a symbolic length", "s 2", {2, 0, 1, 0});
+  padded("reflect", "as much as there is", "6 4", {5, 0, 5, 3});
+  padded("reflect", "one end only", "7 2", {2, 0, 0, 1});
+  const auto joined = [&](std::string_view what, std::vector<std::string> pieces) {
+    list.add("Concat", what,
+             [=](Builder& b) {
+               b.bind("s", 7);
+               Operands operands;
+               for (const std::string& piece : pieces) operands.push_back(b.input(piece));
+               return operands;
+             },
+             {axis(0)});
+  };
+  joined("unequal pieces", {"7 2", "1 2", "4 2"});
+  joined("a short piece in front", {"2 3", "9 3"});
+  joined("an empty piece", {"5 2", "0 2", "3 2"});
+  joined("a piece of symbolic length", {"3 2", "s 2"});
   list.add("Pad", "a symbolic length", [](Builder& b) -> Operands {
     return {b.bind("s", 7).input("s 2"), b.ints({2, 0, 1, 0})};
   });

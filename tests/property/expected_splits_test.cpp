@@ -59,11 +59,31 @@ TEST(ExpectedSplits, AreWhatRulesSay) {
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i], expected[i]);
 }
 
-// Whether no rank receives as much of the others' parts as a gather would give it.
-bool is_worth_its_halo(const ops::Factor& factor, const Expr& extent, const AxisRef& axis, const spmd::Hints& hints) {
-  const spmd::Halo halo(factor.window, extent, factor.size, {axis});
-  for (int64_t member = 0; member < halo.members(); ++member)
-    if (2 * spmd::hinted(halo.received(member), hints) >= spmd::hinted(extent, hints) - 1) return false;
+// Whether no rank receives as much of the others' parts, for all operands that are read in windows, as a gather of one
+// operand would give it.
+bool is_worth_its_halo(const Node& node, const ops::Rule& rule, int along, size_t gathered, const AxisRef& axis,
+                       const spmd::Hints& hints) {
+  const ops::Factor& factor = rule.factors[along];
+  const auto elements = [&](size_t operand, const Expr& of_dim) {
+    double count = spmd::hinted(of_dim, hints);
+    for (size_t d = 0; d < rule.operands[operand].size(); ++d)
+      if (rule.operands[operand][d] != ops::DimFactors{along})
+        count *= spmd::hinted(node.inputs[operand]->shape()[d], hints);
+    return count;
+  };
+  const auto extent = [&](size_t operand) {
+    for (size_t d = 0; d < rule.operands[operand].size(); ++d)
+      if (rule.operands[operand][d] == ops::DimFactors{along}) return node.inputs[operand]->shape()[d];
+    return Expr(1);
+  };
+  for (int64_t member = 0; member < axis.size; ++member) {
+    double received = 0;
+    for (const auto& [operand, window] : factor.windows) {
+      const spmd::Halo halo(window, extent(static_cast<size_t>(operand)), factor.size, {axis});
+      received += elements(static_cast<size_t>(operand), halo.received(member));
+    }
+    if (2 * received >= elements(gathered, extent(gathered) - 1)) return false;
+  }
   return true;
 }
 
@@ -86,7 +106,7 @@ TEST(ExpectedSplits, AreDone) {
           if (operand->shape()[d].is(1) || factors.size() != 1) continue;
           const ops::Factor& factor = rule.factors[factors[0]];
           if (!factor.can_be_split() || ops::traits_of(factor.kind).communicates()) continue;  // which has a price
-          if (ops::traits_of(factor.kind).by_window && !is_worth_its_halo(factor, operand->shape()[d], axis, hints))
+          if (ops::traits_of(factor.kind).by_window && !is_worth_its_halo(node, rule, factors[0], t, axis, hints))
             continue;
           Sharding wanted = Sharding::replicated(operand->shape());
           wanted.dims[d].parts[0].axes = {axis};

@@ -2,7 +2,9 @@
 
 #include "mesh/random_sharding.h"
 #include "random/writer.h"
+#include "tessera/base/error.h"
 #include "tessera/ir/flow.h"
+#include "tessera/spmd/decide.h"
 
 namespace tessera::random {
 namespace {
@@ -62,6 +64,36 @@ bool is_ordered_over(const Program& program, const Node& node, const AxisRef& ax
     const bool used = value && !value->producer && std::count(node.inputs.begin(), node.inputs.end(), value) > 0;
     return (made || used) && order.sharding.uses(axis);
   });
+}
+
+/// Claims of some results what propagation makes of them: a partial sum over the axes over which it comes out as one.
+void claim_partial_sums(Program& program, Writer& w) {
+  if (program.orders.empty() || !w.one_in(2)) return;
+  const Graph& graph = *program.model.graph;
+  std::vector<spmd::Annotation> annotations;
+  std::multimap<const Value*, Sharding> cuts;
+  for (const Order& order : program.orders) {
+    const Value* value = graph.find(order.name);
+    annotations.push_back({value, order.sharding, "annotation"});
+    cuts.emplace(value, order.sharding);
+  }
+  const spmd::Hints hints(program.symbols.begin(), program.symbols.end());
+  spmd::Layout layout(graph, hints, cuts);
+  spmd::Decisions decisions;
+  try {
+    spmd::propagate(layout, annotations, program.mesh);
+    decisions = spmd::decide(graph, layout, program.mesh, hints);
+  } catch (const Error&) {
+    return;  // an annotation that cannot be followed, which the check judges
+  }
+  for (size_t n = 0; n < layout.nodes.size(); ++n)
+    for (size_t t = 0; t < layout.nodes[n].node->outputs.size(); ++t) {
+      const Value* value = layout.nodes[n].node->outputs[t];
+      const Sharding& produced = decisions.nodes[n].results[t];
+      if (!value || !produced.is_partial() || !has_layout(value) || w.one_in(3)) continue;
+      std::erase_if(program.orders, [&](const Order& order) { return order.name == value->name; });
+      program.orders.push_back({value->name, produced});
+    }
 }
 
 void place_nodes(Program& program, Writer& w) {
@@ -153,6 +185,7 @@ Program generate(uint64_t seed, Operators operators) {
   tidy(program);
   program.mesh = random_mesh(w);
   order_layouts(program, w);
+  if (any) claim_partial_sums(program, w);
   place_nodes(program, w);
   return program;
 }

@@ -2,12 +2,14 @@
 // that hangs, fails or gives another answer must be refused. TESSERA_MUTANTS=N tries N of them, TESSERA_RANDOM_SEED=S
 // begins at seed S.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <set>
 
 #include "io/temporary_folder.h"
 #include "random/mutate.h"
@@ -15,6 +17,7 @@
 #include "random/settings.h"
 #include "tessera/base/error.h"
 #include "tessera/compiler/compile.h"
+#include "tessera/program_io/normal_form.h"
 #include "tessera/program_io/written_program.h"
 #include "tessera/proof/prove.h"
 #include "tessera/runtime/executor.h"
@@ -65,12 +68,22 @@ bool same(const Tensors& a, const Tensors& b) {
   return true;
 }
 
+/// A mutant may ask for any amount of memory; it fails beyond this. (A sanitizer maps more than it uses.)
+void limit_memory() {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  constexpr rlim_t kMostBytes = rlim_t{8} << 30;
+  const rlimit limit{kMostBytes, kMostBytes};
+  setrlimit(RLIMIT_AS, &limit);
+#endif
+}
+
 // Whether running a mutant gives the right answer. In a process of its own: it may write where it must not.
 bool is_harmless(const Programs& mutant, const Program& program, const Tensors& expected,
                  std::chrono::milliseconds patience) {
   const pid_t child = fork();
   if (child == 0) {
     int code = 1;
+    limit_memory();
     try {
       if (same(expected, run(mutant, program, patience))) code = 0;
     } catch (const std::exception&) {
@@ -92,7 +105,7 @@ TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
   for (; tried < wanted; seed += kMutantShares) {
     SCOPED_TRACE(testing::Message() << "repeat it with TESSERA_RANDOM_SEED=" << seed
                                     << " TESSERA_MUTANTS=" << kMutantShares);
-    Program program = generate(seed);
+    Program program = generate(seed, Operators::all);
     if (program.mesh.size() == 1) continue;
     std::shared_ptr<const runtime::RankPrograms> right;
     Tensors expected;
@@ -132,6 +145,25 @@ TEST_P(Mutants, that_hang_or_corrupt_are_refused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Share, Mutants, testing::Range(uint64_t{0}, kMutantShares));
+
+// Normal forms are made by passes that take values away and make new ones, perhaps at their addresses.
+TEST(NormalForm, has_layouts_of_its_own_values_only) {
+  for (uint64_t seed = kFirstSeed; seed < kFirstSeed + 10; ++seed) {
+    const Program program = generate(seed, Operators::all);
+    Programs written;
+    try {
+      written = lowered(*compile(program));
+    } catch (const Error&) {
+      continue;
+    }
+    for (const auto& one : written->programs) {
+      const spmd::Program normal = program_io::normal_form(*one);
+      std::set<const Value*> own;
+      for (const auto& value : normal.graph->values()) own.insert(value.get());
+      for (const auto& [value, placement] : normal.placements) EXPECT_TRUE(own.contains(value)) << placement.name;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tessera::random

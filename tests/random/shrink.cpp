@@ -100,7 +100,10 @@ class Shrinker {
       candidate.inputs[input->name] = values.at(result->name);
       candidate.facts[input->name] = candidate.facts.at(result->name);
       for (Order& order : candidate.orders)
-        if (order.name == result->name) order.name = input->name;
+        if (order.name == result->name) {
+          order.name = input->name;
+          order.sharding.partial.clear();  // an input is no sum
+        }
       graph.replace_uses(result, input);
     }
     return candidate;

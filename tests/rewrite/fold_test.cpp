@@ -254,6 +254,34 @@ TEST(Fold, cast_to_bool_asks_whether_it_is_zero) {
           << number;
 }
 
+Tensor floats(std::vector<float> elements) {
+  return Tensor::of<float>(DType::float32, {static_cast<int64_t>(elements.size())}, elements);
+}
+
+// As models compute the size of an image from another's, by way of floats.
+TEST(Fold, short_lists_of_floats_are_computed) {
+  const auto elements = [](const Tensor& tensor) {
+    const auto of = tensor.dtype == DType::float32 ? tensor.as<float>() : std::span<const float>();
+    return std::vector<float>(of.begin(), of.end());
+  };
+  const Tensor half = one(DType::float32, 0.5F);
+  EXPECT_THAT(elements(folded("Mul", {floats({2, 3}), half})), ElementsAre(1, 1.5F));
+  EXPECT_THAT(elements(folded("Sub", {half, floats({2, 3})})), ElementsAre(-1.5F, -2.5F));
+  EXPECT_THAT(elements(folded("Min", {floats({2, 3}), floats({5, 1}), half})), ElementsAre(0.5F, 0.5F));
+  EXPECT_THAT(elements(folded("Max", {floats({2, NAN}), half})), ElementsAre(2, testing::IsNan()));
+  EXPECT_THAT(elements(folded("Round", {floats({0.5F, 1.5F, -2.5F})})), ElementsAre(0, 2, -2));
+  EXPECT_THAT(elements(folded("Concat", {floats({1}), floats({2, 3})}, {{"axis", int64_t{0}, ""}})),
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(elements(folded("ReduceMax", {floats({1, 4, 3})})), ElementsAre(4));
+  const Tensor sum = folded("ReduceSum", {floats({1, 4, 3})}, {{"keepdims", int64_t{0}, ""}});
+  EXPECT_THAT(elements(sum), ElementsAre(8));
+  EXPECT_EQ(sum.dims, Dims{});
+  const Tensor zero = Tensor::of<int64_t>(DType::int64, {1}, {0});
+  EXPECT_EQ(folded("Unsqueeze", {half, zero}).dims, Dims{1});
+  EXPECT_EQ(folded("Squeeze", {floats({2}), zero}).dims, Dims{});
+  EXPECT_THAT(folded("Cast", {floats({2.9F, -1.2F})}, {to(DType::int64)}).to_int64(), ElementsAre(2, -1));
+}
+
 TEST(Fold, large_integers_are_cast_exactly_or_not_at_all) {
   Tensor large = folded("Cast", {one<uint64_t>(DType::uint64, uint64_t{1} << 63)}, {to(DType::float32)});
   EXPECT_TRUE(large.dtype == DType::undefined || large.as<float>()[0] == 0x1p63f);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rewrite/build.h"
+#include "rewrite/decoder_texts.h"
 #include "tessera/base/error.h"
 #include "tessera/ir/text.h"
 #include "tessera/rewrite/decoder.h"
@@ -11,79 +12,20 @@
 namespace tessera::rewrite {
 namespace {
 
+using test::cached_decoder;
+using test::counted_decoder;
+using test::kCountedFromTheEnd;
+using test::kCountedInAll;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A decoder of one head, whose nodes `mask` make `seen` [sequence, past + sequence] of the places of keys and queries.
-std::string cached(const std::string& mask) {
-  return R"(<ir_version: 10, opset_import: ["" : 24]>
-    g (int64[batch, sequence] input_ids, float[batch, 1, past, 4] past)
-      => (float[batch, sequence, 9] logits, float[batch, 1, "past + sequence", 4] present) <
-      float[9, 4] table, float[4, 9] head, int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] first = {1},
-      int64[1] places = {-1}> {
-      x = Gather <axis = 0> (table, input_ids)
-      heads = Unsqueeze (x, first)
-      present = Concat <axis = 2> (past, heads)
-      whole = Shape <start = 2, end = 3> (present)
-      before = Shape <start = 2, end = 3> (past)
-      all = Squeeze (whole)
-      held = Squeeze (before)
-      keys = Range (zero, all, one)
-      own = Range (held, all, one)
-      queries = Unsqueeze (own, places)
-      )" +
-         mask + R"(
-      y = Attention (heads, present, present, seen)
-      rows = Squeeze (y, first)
-      logits = MatMul (rows, head)
-    })";
-}
-
-// A decoder whose positions are counted along its mask.
-std::string counted(const std::string& positions) {
-  return R"(<ir_version: 10, opset_import: ["" : 24]>
-    g (int64[batch, sequence] input_ids, int64[batch, "past + sequence"] attention_mask, float[batch, 1, past, 4] past)
-      => (float[batch, sequence, 9] logits, float[batch, 1, "past + sequence", 4] present) <
-      float[9, 4] table, float[32, 4] placed, float[4, 9] head, int64 zero = {0}, int64 one = {1}, int64[1] first = {1},
-      int64[1] places = {-1}, int64[1] far = {9223372036854775807}> {
-      fresh = Shape <start = 1, end = 2> (input_ids)
-      )" +
-         positions + R"(
-      e = Gather <axis = 0> (table, input_ids)
-      p = Gather <axis = 0> (placed, positions)
-      x = Add (e, p)
-      heads = Unsqueeze (x, first)
-      present = Concat <axis = 2> (past, heads)
-      whole = Shape <start = 2, end = 3> (present)
-      before = Shape <start = 2, end = 3> (past)
-      all = Squeeze (whole)
-      held = Squeeze (before)
-      keys = Range (zero, all, one)
-      own = Range (held, all, one)
-      queries = Unsqueeze (own, places)
-      seen = LessOrEqual (keys, queries)
-      y = Attention (heads, present, present, seen)
-      rows = Squeeze (y, first)
-      logits = MatMul (rows, head)
-    })";
-}
-
-constexpr const char* kCountedFromTheEnd = R"(sums = CumSum (attention_mask, one)
-      spots = Sub (sums, one)
-      back = Neg (fresh)
-      positions = Slice (spots, back, far, first))";
-constexpr const char* kCountedInAll = R"(counts = ReduceSum <keepdims = 1> (attention_mask, first)
-      earlier = Sub (counts, fresh)
-      count = Squeeze (fresh)
-      index = Range (zero, count, one)
-      positions = Add (earlier, index))";
-
 HeldDecoder held(const std::string& text, int64_t batch = 2) {
-  OnnxModel model = parse_text(text);
-  rewrite_model(model);
+  const OnnxModel model = parse_text(text);
   DecoderPorts ports{.ids = "input_ids", .logits = "logits"};
   if (model.graph->find("attention_mask")) ports.mask = "attention_mask";
   if (model.graph->find("past")) ports.caches = {{"past", "present"}};
+  if (model.graph->find("past_key_0"))
+    ports.caches = {{"past_key_0", "present_key_0"}, {"past_value_0", "present_value_0"}};
   return hold_caches(model, ports, batch, 16);
 }
 
@@ -99,7 +41,7 @@ const Node* only(const Graph& graph, std::string_view type) {
 }
 
 TEST(HoldCaches, writes_what_is_new_into_a_state) {
-  const HeldDecoder made = held(cached("seen = LessOrEqual (keys, queries)"));
+  const HeldDecoder made = held(cached_decoder(test::kCausalMask));
   const Graph& graph = *made.model.graph;
   EXPECT_THAT(made.caches, ElementsAre("past"));
   EXPECT_FALSE(made.given);
@@ -121,7 +63,7 @@ TEST(HoldCaches, writes_what_is_new_into_a_state) {
 }
 
 TEST(HoldCaches, keeps_a_mask_that_hides_more) {
-  const std::string window = cached(R"(late = LessOrEqual (keys, queries)
+  const std::string window = cached_decoder(R"(late = LessOrEqual (keys, queries)
       back = Sub (queries, two)
       near = Greater (keys, back)
       seen = And (late, near))");
@@ -135,7 +77,7 @@ TEST(HoldCaches, keeps_a_mask_that_hides_more) {
 
 TEST(HoldCaches, refuses_a_mask_that_joins_earlier_tokens_with_new_ones) {
   try {
-    held(cached(R"(fresh = Shape <start = 1, end = 2> (input_ids)
+    held(cached_decoder(R"(fresh = Shape <start = 1, end = 2> (input_ids)
       count = Squeeze (fresh)
       range = Range (zero, count, one)
       rows_of = Unsqueeze (range, places)
@@ -155,7 +97,7 @@ TEST(HoldCaches, refuses_a_mask_that_joins_earlier_tokens_with_new_ones) {
 TEST(HoldCaches, refuses_positions_that_are_counted_along_the_mask) {
   for (const char* positions : {kCountedFromTheEnd, kCountedInAll}) {
     try {
-      held(counted(positions));
+      held(counted_decoder(positions));
       ADD_FAILURE() << "no error: " << positions;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::user);
@@ -166,7 +108,7 @@ TEST(HoldCaches, refuses_positions_that_are_counted_along_the_mask) {
 
 // What fills up a short text must not be seen, so texts of one length run together.
 TEST(HoldCaches, keeps_lengths_apart_where_new_tokens_meet) {
-  std::string mixing = cached("seen = LessOrEqual (keys, queries)");
+  std::string mixing = cached_decoder(test::kCausalMask);
   mixing.replace(mixing.find("rows = Squeeze (y, first)"), 25, "apart = Squeeze (y, first) rows = CumSum (apart, one)");
   EXPECT_FALSE(held(mixing, 2).ragged);
   EXPECT_TRUE(held(mixing, 1).ragged);
@@ -204,6 +146,42 @@ TEST(HoldCaches, gives_caches_to_a_model_without) {
     EXPECT_EQ(error.kind(), ErrorKind::user);
     EXPECT_THAT(error.what(), HasSubstr("mixes tokens along dimension 1"));
   }
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    held(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::user) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+// What the cache would have dropped is hidden by the mask, so that the cache may keep it.
+TEST(HoldCaches, keeps_all_tokens_of_a_window) {
+  const HeldDecoder made = held(test::windowed_decoder(7, 8), 1);
+  EXPECT_THAT(made.caches, ElementsAre("past"));
+  EXPECT_EQ(to_string(made.model.graph->find("past")->shape()), "[1, 1, 16, 4]");
+  EXPECT_TRUE(only(*made.model.graph, "Attention")->input(3)) << "the window";
+  EXPECT_EQ(histogram(*made.model.graph)["Slice"], 0);
+  EXPECT_EQ(held(test::windowed_decoder(9, 8), 1).caches.size(), 1u) << "more than anyone sees";
+  EXPECT_THAT(refusal(test::windowed_decoder(6, 8)), HasSubstr("the cache 'past' keeps 6 tokens, and "));
+  EXPECT_THAT(refusal(test::windowed_decoder(7, 8, "p = Gather <axis = 0> (placed, own) embedded = Add (x, p)")),
+              HasSubstr("computes with the number of tokens that caches keep"));
+}
+
+// Each text's number of tokens is summed up of its mask, which is all ones; so there is no room to leave.
+TEST(HoldCaches, appends_keys_that_groups_of_queries_share) {
+  const HeldDecoder made = held(test::grouped_decoder());
+  EXPECT_TRUE(made.ragged);
+  EXPECT_EQ(histogram(*made.model.graph)["TensorScatter"], 2);
+  EXPECT_EQ(histogram(*made.model.graph)["ScatterND"], 0);
+  const Node* attention = only(*made.model.graph, "Attention");
+  EXPECT_EQ(attention->input(3), nullptr);
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+  EXPECT_EQ(to_string(attention->inputs[1]->shape()), "[2, 2, 16, 16]");
+  EXPECT_TRUE(only(*held(test::grouped_decoder("local_window_size = 4")).model.graph, "Attention")->input(3));
 }
 
 }  // namespace

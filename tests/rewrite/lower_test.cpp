@@ -1,11 +1,13 @@
 // Every operator that is lowered takes what it should, and refuses the rest with an error that names it.
 #include "tessera/rewrite/lower.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/text.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::rewrite {
@@ -35,7 +37,7 @@ class RandomNodes {
              {"mode", {"CRD", "circular", "other"}},
              {"keep_aspect_ratio_policy", {"not_larger", "not_smaller", "other"}},
              {"update_rule", {"linear", "gated", "delta", "other"}},
-             {"activation", {"silu", "other"}}})
+             {"activation", {"silu", "Relu", "Clip", "LeakyRelu", "other"}}})
       if (draw(2)) node->set(name, words[draw(words.size())]);
     for (Value* result : node->outputs) graph.outputs.push_back(result);
     model.opset_imports[""] = 28;
@@ -94,6 +96,32 @@ TEST(Lowerings, refuse_what_they_do_not_take) {
     }
     EXPECT_LT(taken, kNodes) << lowering->op_type << " takes everything";
   }
+}
+
+/// The operators of the nodes that a node becomes, in order.
+std::vector<std::string> operators_of(const std::string& text) {
+  OnnxModel model = parse_text("<ir_version: 10, opset_import: [\"\": 21, \"com.microsoft\": 1]> " + text);
+  fold(model);
+  std::vector<std::string> types;
+  for (const auto& node : model.graph->nodes()) types.push_back(node->op_type);
+  return types;
+}
+
+TEST(Lowerings, take_fused_products_apart) {
+  using testing::ElementsAre, testing::UnorderedElementsAre;
+  const std::string image = "float[1, 2, 4, 4] x, float[3, 2, 3, 3] w, float[3] b";
+  EXPECT_THAT(operators_of("m (" + image +
+                           ", float[1, 3, 2, 2] z) => (float[1, 3, 2, 2] y) { y = com.microsoft.FusedConv "
+                           "<activation = \"Clip\", activation_params = [-1.0, 1.0]> (x, w, b, z) }"),
+              ElementsAre("Conv", "Add", "Clip"));
+  EXPECT_THAT(operators_of("m (" + image + ") => (float[1, 3, 2, 2] y) { y = com.microsoft.FusedConv (x, w, b) }"),
+              ElementsAre("Conv"));
+  EXPECT_THAT(operators_of("m (float[2, 3] a, float[3, 4] b) => (float[2, 4] y) { y = com.microsoft.FusedGemm "
+                           "<activation = \"LeakyRelu\", activation_alpha = 0.5> (a, b) }"),
+              ElementsAre("Gemm", "LeakyRelu"));
+  EXPECT_THAT(operators_of("m (uint8[2, 3] a, int8[3, 4] b, float s, float[4] t, float[4] c) => (float[2, 4] y) { y = "
+                           "com.microsoft.MatMulIntegerToFloat (a, b, s, t, \"\", \"\", c) }"),
+              UnorderedElementsAre("MatMulInteger", "Cast", "Mul", "Mul", "Add"));
 }
 
 }  // namespace

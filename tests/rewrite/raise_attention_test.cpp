@@ -252,6 +252,76 @@ TEST_F(RaiseAttention, mask_with_a_finite_penalty_stays_a_mask) {
   EXPECT_EQ(raised(attend(node(graph, "Add", {scaled_scores(), mask}), v))->get_int("is_causal", -1), 0);
 }
 
+class WindowMask : public RaiseAttention {
+ protected:
+  /// Attention under a mask that shows the keys from `first` to `last` after the query.
+  const Node* in_window(int64_t first, int64_t last) {
+    Value *query = positions({0, 1, 3}), *key = positions({0, 1, 2});
+    Value* begin = node(graph, "Add", {query, integer(graph, first)});
+    Value* end = node(graph, "Add", {query, integer(graph, last)});
+    Value* near = node(graph, "GreaterOrEqual", {key, begin});
+    Value* seen = node(graph, "And", {near, node(graph, "LessOrEqual", {key, end})});
+    Value* mask = node(graph, "Where", {seen, number(graph, 0), number(graph, -3.4e38)});
+    return raised(attend(node(graph, "Add", {scaled_scores(), mask}), v));
+  }
+};
+
+TEST_F(WindowMask, behind_the_query_becomes_attributes) {
+  const Node* attention = in_window(-3, 0);
+  EXPECT_EQ(attention->get_int("is_causal", 0), 1);
+  EXPECT_EQ(attention->get_int("left_window_size", -1), 3);
+  EXPECT_EQ(attention->get_int("right_window_size", -1), -1);
+  EXPECT_EQ(attention->inputs.size(), 3u);
+}
+
+TEST_F(WindowMask, around_the_query_becomes_attributes) {
+  const Node* attention = in_window(-1, 2);
+  EXPECT_EQ(attention->get_int("is_causal", 0), 0);
+  EXPECT_EQ(attention->get_int("left_window_size", -1), 1);
+  EXPECT_EQ(attention->get_int("right_window_size", -1), 2);
+  EXPECT_EQ(attention->inputs.size(), 3u);
+}
+
+TEST_F(WindowMask, without_the_query_itself_stays_a_mask) {
+  const Node* attention = in_window(-3, -1);
+  EXPECT_EQ(attention->get_int("left_window_size", -1), -1);
+  EXPECT_EQ(attention->inputs.size(), 4u);
+}
+
+/// A table of 9 queries for each of two sequences. A query sees its own position and the two before it; one element, in
+/// a row of all 18, may be flipped.
+class WindowTable : public RaiseAttention {
+ protected:
+  const Node* masked(int64_t keys, int64_t row = -1, int64_t column = -1) {
+    Tensor table = Tensor::zeros(DType::boolean, {2, 1, 9, keys});
+    for (int64_t i = 0; i < 18; ++i)
+      for (int64_t j = 0; j < keys; ++j)
+        table.mutable_data()[i * keys + j] = std::byte{(j <= i % 9 && j >= i % 9 - 2) != (i == row && j == column)};
+    q = input(graph, "q9", {"2", "6", "9", "16"});
+    k = v = input(graph, "kv", {"2", "6", std::to_string(keys), "16"});
+    Value* y = node(graph, "Attention", {q, k, v, graph.add_constant("table", table)}, "y");
+    return raised(y);
+  }
+};
+
+TEST_F(WindowTable, becomes_attributes) {
+  const Node* attention = masked(9);
+  EXPECT_EQ(attention->get_int("left_window_size", -1), 2);
+  EXPECT_FALSE(attention->input(3));
+}
+
+TEST_F(WindowTable, stays_with_an_element_that_differs) {
+  EXPECT_TRUE(masked(9, 7, 1)->input(3));
+}
+
+TEST_F(WindowTable, stays_if_sequences_differ) {
+  EXPECT_TRUE(masked(9, 17, 0)->input(3));
+}
+
+TEST_F(WindowTable, stays_where_keys_do_not_stand_with_queries) {
+  EXPECT_TRUE(masked(11)->input(3));
+}
+
 /// As PyTorch's exporters write scaled_dot_product_attention: a root of the scale on either side, and zeros in place of
 /// the weights of a row without any key.
 class GuardedSoftmax : public RaiseAttention {

@@ -138,6 +138,18 @@ TEST(Decisions, OperandsOfOtherPartsAreLaidOutInTheOperators) {
   EXPECT_EQ(local_shape(add.operands[0], compiled.mesh), local_shape(add.results[0], compiled.mesh));
 }
 
+// Of one value: the contraction is split though neither operand is annotated.
+TEST(Decisions, APartialSumIsAskedOfWhatMakesIt) {
+  const Compiled compiled(kProduct, "tp=2", {{"h", "[-, -] partial(sum:tp)"}});
+  EXPECT_EQ(compiled.produced("h"), "[-, -] partial(sum:tp)");
+  const Compiled shared(kProduct, "dp=2,tp=2", {{"w", "[dp, -]"}, {"h", "[-, -] partial(sum:dp)"}});
+  EXPECT_EQ(shared.produced("h"), "[-, -] partial(sum:dp)");
+  const Compiled handed_on(
+      "m (float[8, 6] x) => (float[8, 4] y) <float[6, 4] w, float c = {2}> { h = MatMul (x, w) y = Mul (h, c) }",
+      "tp=2", {{"y", "[-, -] partial(sum:tp)"}});
+  EXPECT_EQ(handed_on.produced("y"), "[-, -] partial(sum:tp)");
+}
+
 TEST(Decisions, AWrongClaimAboutAPartialSumIsAnError) {
   EXPECT_NO_THROW(Compiled(kProduct, "tp=2", {{"w", "[tp, -]"}, {"h", "[-, -] partial(sum:tp)"}}));
   try {

@@ -54,6 +54,22 @@ TEST(Halo, KeepsWhatDoesNoHarmBehindTheLastWindow) {
   EXPECT_THAT(numbers(halo.kept), ElementsAre(Ends{0, 4}, Ends{4, 8})) << "whole parts need no copy";
 }
 
+TEST(Halo, ReadsTheNearestElementForThoseBeyond) {
+  Window edge{1, 1, -4, -4};  // 4 elements in front of 3, and 5 behind
+  edge.beyond = Window::Beyond::nearest;
+  const Halo halo(edge, 3, 12, kThree);
+  EXPECT_THAT(numbers(halo.read), ElementsAre(Ends{0, 1}, Ends{0, 3}, Ends{2, 3}));
+  EXPECT_EQ(halo.before(0), Expr(0));
+  EXPECT_EQ(halo.after(2), Expr(0));
+}
+
+TEST(Halo, ReadsMirroredElementsForThoseBeyond) {
+  Window reflect{1, 1, -5, -5};  // 5 elements in front of 6, and 5 behind
+  reflect.beyond = Window::Beyond::mirrored;
+  const Halo halo(reflect, 6, 16, {{"x", 1, 4}});
+  EXPECT_THAT(numbers(halo.read), ElementsAre(Ends{0, 6}, Ends{0, 3}, Ends{3, 6}, Ends{0, 6}));
+}
+
 // Between the holder of the last element and a rank that reads it there may be ranks without elements.
 TEST(Halo, KnowsHowFarMessagesGo) {
   EXPECT_THAT(Halo(kAround, 10, 10, kThree).distances(), ElementsAre(-1, 1));

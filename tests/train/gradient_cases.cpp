@@ -552,7 +552,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("tessera",
         {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
          "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard", "ExpertsShard",
-         "AttentionShard", "AveragePool", "MaxPool"},
+         "AttentionShard", "AveragePool", "MaxPool", "Resize"},
         "only the partitioner makes it, after differentiation");
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");
@@ -574,6 +574,7 @@ bool is_refused(std::string_view message) {
       "the length of its sequences is symbolic",
       "of an image is symbolic",
       "it resizes a symbolic extent",
+      "it repeats elements of a symbolic extent",
   };
   return message.starts_with("[gradient]") && std::any_of(std::begin(kForms), std::end(kForms), [&](auto form) {
            return message.find(form) != std::string_view::npos;

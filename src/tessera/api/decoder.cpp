@@ -1,6 +1,7 @@
 #include "tessera/api/decoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "tessera/api/impl.h"
@@ -78,6 +79,19 @@ Plan for_decoding(const DecoderSource& source) {
   return plan;
 }
 
+/// [batch, heads, capacity, width] as the same with more capacity, zeros behind.
+Tensor with_capacity(const Tensor& cache, int64_t capacity) {
+  Dims dims = cache.dims;
+  dims.at(2) = capacity;
+  Tensor larger = Tensor::zeros(cache.dtype, dims);
+  const int64_t heads = dims[0] * dims[1];
+  const size_t from = heads == 0 ? 0 : cache.bytes / static_cast<size_t>(heads);
+  const size_t to = heads == 0 ? 0 : larger.bytes / static_cast<size_t>(heads);
+  for (int64_t head = 0; head < heads; ++head)
+    std::memcpy(larger.mutable_data() + head * to, static_cast<const std::byte*>(cache.data) + head * from, from);
+  return larger;
+}
+
 /// What all forms share: a session, and the inputs that are the same in every run.
 class LoadedDecoder : public Decoder {
  public:
@@ -135,6 +149,15 @@ class HeldDecoder : public LoadedDecoder {
   HeldDecoder(const DecoderSource& source, rewrite::HeldDecoder held)
       : LoadedDecoder(source, model_of(source.model, std::move(held.model))) {
     ragged = held.ragged;
+    capacity_ = source.options.capacity;
+  }
+
+  HeldTexts leave() override { return {session_.states(), held_}; }
+  void resume(const HeldTexts& texts) override {
+    Tensors larger;
+    for (const auto& [name, cache] : texts.caches) larger[name] = with_capacity(cache, capacity_);
+    session_.set_states(larger);
+    held_ = texts.held;
   }
 
   Rows start(const Texts& texts) override {
@@ -172,6 +195,7 @@ class HeldDecoder : public LoadedDecoder {
     return rows(session_.run(inputs_), 0);
   }
 
+  int64_t capacity_ = 0;
   std::vector<int64_t> held_;
 };
 
@@ -211,6 +235,7 @@ class HandedDecoder : public LoadedDecoder {
     // Some models keep the last tokens only.
     const int64_t cached = ports_.caches.empty() ? past_ : inputs_.at(ports_.caches.front().past).dims.at(2);
     give_tokens(ids, texts, past_, cached);
+    give(ports_.branch, {1}, {past_ > 0 ? 1 : 0});
     Tensors outputs = session_.run(inputs_);
     const int64_t sequence = static_cast<int64_t>(ids.size()) / texts;
     for (const rewrite::DecoderPorts::Cache& cache : ports_.caches)

@@ -9,6 +9,12 @@
 
 namespace tessera::api {
 
+/// What held caches have of a batch of texts.
+struct HeldTexts {
+  Tensors caches;             ///< whole, by the states' names: [batch, heads, capacity, width]
+  std::vector<int64_t> held;  ///< tokens of each text
+};
+
 /// A decoder that runs a batch of texts. Rows of logits are as many as texts; where ranks are processes, there are none
 /// but in that of rank 0.
 class Decoder {
@@ -19,6 +25,11 @@ class Decoder {
   virtual std::vector<std::vector<float>> start(const std::vector<std::vector<int64_t>>& texts) = 0;
   /// One more token for each text; gives the logits of what follows it.
   virtual std::vector<std::vector<float>> next(const std::vector<int64_t>& tokens) = 0;
+
+  /// What its caches have, for a decoder of the same model with caches of a larger capacity, which goes on with the
+  /// texts; where caches are held in this process.
+  virtual HeldTexts leave() { return {}; }
+  virtual void resume(const HeldTexts&) {}
 
   virtual const Program& program() const = 0;
   virtual const Session& session() const = 0;

@@ -75,6 +75,7 @@ class PortFinder {
     ports_.mask = of_input("attention_mask", constants);
     ports_.positions = of_input("position_ids", constants);
     ports_.places = of_input("cache_position", constants);
+    ports_.branch = of_input("use_cache_branch", constants);
     std::vector<std::string> unknown;
     for (const Value* input : graph_.inputs)
       if (!known_.contains(input->name) && !constants.contains(input->name)) unknown.push_back(type_of(*input));

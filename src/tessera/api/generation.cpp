@@ -29,6 +29,18 @@ void require_options(const GeneratorOptions& options) {
     fail("generate", "a capacity of {} tokens is too large; give {} at most", options.capacity, kMostTokens);
 }
 
+void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_new, int64_t capacity) {
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (const auto length = static_cast<int64_t>(prompts[i].size()); length > capacity - max_new)
+      fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
+           length, max_new, capacity);
+}
+
+/// That a text may have.
+int64_t most_tokens(const GeneratorOptions& options) {
+  return options.grows ? kMostTokens : options.capacity;
+}
+
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -44,20 +56,37 @@ void require_asked(const std::vector<std::vector<int64_t>>& prompts, const Gener
     if (prompts[i].empty()) fail("generate", "prompt {} is empty; give one token at least", i);
 }
 
+void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
+                   const GeneratorOptions& generator) {
+  require_asked(prompts, options);
+  require_options(generator);
+  if (generator.best == CacheForm::held) require_room(prompts, options.max_new, most_tokens(generator));
+}
+
 struct Generator::Impl {
+  Model model;
+  Mesh mesh;
+  Plan plan;
   GeneratorOptions options;
-  std::shared_ptr<Connection> connection;
+  CompileOptions compile_options;
+  SessionOptions session;
+  rewrite::DecoderPorts ports;
+  std::shared_ptr<Connection> connection = session.connection;
   std::unique_ptr<api::Decoder> decoder;
   CacheForm form = CacheForm::held;
   std::string reason;
   bool given = false;
   int64_t vocabulary = -1, cache_bytes = 0;
 
-  void make(const api::DecoderSource& source) {
+  void make() {
+    const api::DecoderSource source{model, mesh, plan, options, compile_options, session, ports};
     if (options.best == CacheForm::held) {
       if (std::optional<rewrite::HeldDecoder> held = hold(source)) {
         given = held->given;
         decoder = api::held_decoder(source, std::move(*held));
+        cache_bytes = 0;
+        for (const StateInfo& state : decoder->program().states())
+          if (state.changes) cache_bytes += state.bytes;
         return;
       }
     }
@@ -72,7 +101,7 @@ struct Generator::Impl {
 
   std::optional<rewrite::HeldDecoder> hold(const api::DecoderSource& source) {
     try {
-      return rewrite::hold_caches(source.model.impl().rewritten(), source.ports, options.batch, options.capacity);
+      return rewrite::hold_caches(source.model.impl().model, source.ports, options.batch, options.capacity);
     } catch (const Error& error) {
       // Caches too large for any memory are no trait of the model: the caller is told.
       const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
@@ -106,14 +135,20 @@ struct Generator::Impl {
     require_asked(prompts, asked);
     for (int64_t id : asked.stop)
       if (!is_token(id)) fail("generate", "the stop token {} is none of the model's, which are {}", id, tokens_text());
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      const auto length = static_cast<int64_t>(prompts[i].size());
-      if (form == CacheForm::held && length > options.capacity - asked.max_new)
-        fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
-             length, asked.max_new, options.capacity);
+    if (form == CacheForm::held) require_room(prompts, asked.max_new, most_tokens(options));
+    for (size_t i = 0; i < prompts.size(); ++i)
       for (int64_t id : prompts[i])
         if (!is_token(id)) fail("generate", "prompt {} has the token {}, but the model's are {}", i, id, tokens_text());
-    }
+  }
+
+  /// Sees to it that caches have room for so many tokens of a text.
+  void make_room(int64_t tokens) {
+    if (form != CacheForm::held || tokens <= options.capacity) return;
+    const api::HeldTexts texts = decoder->leave();
+    decoder.reset();  // its weights go before they come again
+    options.capacity = std::max(tokens, std::min(kMostTokens, 2 * options.capacity));
+    make();
+    decoder->resume(texts);
   }
 
   /// The tokens that rank 0's process has chosen, since logits are in no other.
@@ -139,6 +174,9 @@ struct Generator::Impl {
     // Held caches have rows for a whole batch; what they hold of no text is ignored.
     while (form == CacheForm::held && static_cast<int64_t>(texts.size()) < options.batch)
       texts.push_back(texts.front());
+    int64_t longest = 0;
+    for (const std::vector<int64_t>& text : texts) longest = std::max(longest, static_cast<int64_t>(text.size()));
+    make_room(longest);
     Clock::time_point start = Clock::now();
     auto logits = decoder->start(texts);
     made.prefill_ms += milliseconds_since(start);
@@ -161,6 +199,7 @@ struct Generator::Impl {
         goes_on |= !text.stopped;
       }
       if (!goes_on || step + 1 == asked.max_new) return;
+      make_room(longest + step + 1);
       start = Clock::now();
       logits = decoder->next(tokens);
       made.decode_ms.push_back(milliseconds_since(start));
@@ -169,20 +208,18 @@ struct Generator::Impl {
 };
 
 Generator::Generator(const Model& model, const Mesh& mesh, const Plan& plan, const GeneratorOptions& options,
-                     const CompileOptions& compile_options, const SessionOptions& session)
-    : impl_(std::make_unique<Impl>()) {
+                     const CompileOptions& compile_options, const SessionOptions& session) {
   require_options(options);
-  impl_->options = options;
-  impl_->connection = session.connection;
-  const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
-  const api::DecoderSource source{model, mesh, plan, impl_->options, compile_options, session, ports};
-  impl_->make(source);
+  if (options.grows && session.connection)
+    fail("generate", "caches of ranks that are processes do not grow; give them the capacity that texts may need");
+  impl_ =
+      std::make_unique<Impl>(Impl{model, mesh, plan, options, compile_options, session,
+                                  api::decoder_ports(*model.impl().model.graph, options.caches, options.constants)});
+  impl_->make();
   for (const TensorInfo& output : program().outputs())
-    if (output.name == ports.logits && !output.shape.empty())
+    if (output.name == impl_->ports.logits && !output.shape.empty())
       if (const auto size = Expr::parse(output.shape.back()); size && size->constant())
         impl_->vocabulary = *size->constant();
-  for (const StateInfo& state : program().states())
-    if (state.changes) impl_->cache_bytes += state.bytes;
 }
 
 Generator::~Generator() = default;
@@ -205,7 +242,7 @@ Generation Generator::generate(const std::vector<std::vector<int64_t>>& prompts,
 Model held_decoder(const Model& model, const GeneratorOptions& options) {
   require_options(options);
   const rewrite::DecoderPorts ports = api::decoder_ports(*model.impl().model.graph, options.caches, options.constants);
-  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().rewritten(), ports, options.batch, options.capacity);
+  rewrite::HeldDecoder held = rewrite::hold_caches(model.impl().model, ports, options.batch, options.capacity);
   Graph& graph = *held.model.graph;
   for (const std::string& name : held.caches) {
     Value* cache = graph.find(name);
@@ -232,6 +269,9 @@ bool Generator::given_caches() const {
 }
 int64_t Generator::vocabulary() const {
   return impl_->vocabulary;
+}
+int64_t Generator::capacity() const {
+  return impl_->options.capacity;
 }
 int64_t Generator::cache_bytes() const {
   return impl_->cache_bytes;

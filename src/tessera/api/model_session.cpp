@@ -60,12 +60,15 @@ bool Model::runs_in_parts() const {
 }
 
 struct ModelSession::Impl {
-  /// A part compiled for some values, and for inputs of some types.
+  using Types = std::map<std::string, TensorType>;
+
+  /// A part compiled for some values, and for inputs of some types. If it has parts of its own, they are in `parts`.
   struct Made {
     Tensors values;
-    std::map<std::string, TensorType> types;
-    Program program;
-    Session session;
+    Types types;
+    std::optional<Program> program;
+    std::optional<Session> session;
+    std::unique_ptr<Impl> parts;
   };
   struct Part {
     const compiler::Segment* segment;  ///< of `model`
@@ -90,7 +93,7 @@ struct ModelSession::Impl {
     const std::vector<compiler::Segment>& segments = model.impl().segments();
     if (segments.size() == 1 && segments.front().values.empty()) {
       Program program = compile(model, mesh, plan, options);
-      whole.emplace(Made{{}, {}, program, Session(program, session)});
+      whole.emplace(Made{{}, {}, program, Session(program, session), nullptr});
       return;
     }
     if (segments.size() > 1) {
@@ -131,7 +134,7 @@ struct ModelSession::Impl {
     return own;
   }
 
-  Made& made_for(Part& part, const Tensors& values, const std::map<std::string, TensorType>& types) {
+  Made& made_for(Part& part, const Tensors& values, const Types& types) {
     constexpr size_t kMost = 8;
     const auto fits = [&](const Made& made) {
       return made.types == types && std::equal(values.begin(), values.end(), made.values.begin(), made.values.end(),
@@ -147,17 +150,27 @@ struct ModelSession::Impl {
     return part.made.front();
   }
 
-  Made make(const Part& part, const Tensors& values, const std::map<std::string, TensorType>& types) const {
+  Made make(const Part& part, const Tensors& values, const Types& types) const {
     try {
       OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
+      if (own.runs_in_parts()) {
+        auto inner = std::make_unique<Impl>();
+        inner->model = own;
+        inner->mesh = mesh;
+        inner->plan = plan_for(own);
+        inner->options = options;
+        inner->session = session;
+        inner->begin();
+        return {values, types, std::nullopt, std::nullopt, std::move(inner)};
+      }
       Program program = compile(own, mesh, plan_for(own), options);
       SessionOptions asked = session;
       const std::vector<StateInfo> states = program.states();
       if (!part.made.empty() && std::any_of(states.begin(), states.end(), [](const auto& s) { return s.changes; }))
-        asked.share_states = &part.made.back().session;
-      return {values, types, program, Session(program, asked)};
+        asked.share_states = &*part.made.back().session;
+      return {values, types, program, Session(program, asked), nullptr};
     } catch (const Error& error) {
       if (values.empty()) throw;
       throw Error(error.kind(), "inputs",
@@ -187,12 +200,17 @@ struct ModelSession::Impl {
     const std::lock_guard lock(running);
     ran.clear();
     if (whole) {
-      ran.push_back(whole->program);
-      return whole->session.run(inputs);
+      ran.push_back(*whole->program);
+      return whole->session->run(inputs);
     }
     require_inputs(inputs);
+    Types types;
+    return run_parts(inputs, types);
+  }
+
+  // `types` gets those of what parts gave.
+  Tensors run_parts(const Tensors& inputs, Types& types) {
     Tensors known = inputs;
-    std::map<std::string, TensorType> types;  // of what parts gave
     for (Part& part : parts) {
       run_program(part, known, types);
       run_data_sized(part, known, types);
@@ -203,11 +221,11 @@ struct ModelSession::Impl {
     return outputs;
   }
 
-  void run_program(Part& part, Tensors& known, std::map<std::string, TensorType>& types) {
+  void run_program(Part& part, Tensors& known, Types& types) {
     const Graph& graph = *part.segment->model.graph;
     if (graph.outputs.empty()) return;
     Tensors values, given;
-    std::map<std::string, TensorType> given_types;
+    Types given_types;
     for (const Value* input : graph.inputs) {
       const bool is_value = std::find(part.segment->values.begin(), part.segment->values.end(), input->name) !=
                             part.segment->values.end();
@@ -218,12 +236,25 @@ struct ModelSession::Impl {
     for (const auto& [name, tensor] : values)
       if (given_types.contains(name)) given_types[name] = {tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())};
     Made& made = made_for(part, values, given_types);
-    ran.push_back(made.program);
-    for (auto& [name, tensor] : made.session.run(given)) known[name] = tensor;
-    const auto& programs = *made.program.impl().programs;
-    const auto& ports = made.program.impl().program->outputs;
+    if (made.parts) return run_parts_of(*made.parts, given, known, types);
+    ran.push_back(*made.program);
+    for (auto& [name, tensor] : made.session->run(given)) known[name] = tensor;
+    const auto& programs = *made.program->impl().programs;
+    const auto& ports = made.program->impl().program->outputs;
     for (size_t i = 0; i < ports.size(); ++i)
       types[ports[i].name] = bindable(ports[i].name, programs.output(i).placement->global);
+  }
+
+  void run_parts_of(Impl& inner, const Tensors& given, Tensors& known, Types& types) {
+    inner.ran.clear();
+    Types own;
+    for (auto& [name, tensor] : inner.run_parts(given, own)) {
+      const auto type = own.find(name);
+      types[name] =
+          type == own.end() ? TensorType{tensor.dtype, Shape(tensor.dims.begin(), tensor.dims.end())} : type->second;
+      known[name] = tensor;
+    }
+    ran.insert(ran.end(), inner.ran.begin(), inner.ran.end());
   }
 
   // An extent that is an expression becomes a symbol of its own, since a part need not have the symbols in it.
@@ -234,7 +265,15 @@ struct ModelSession::Impl {
     return type;
   }
 
-  void run_data_sized(const Part& part, Tensors& known, std::map<std::string, TensorType>& types) const {
+  // As programs know it: extents that differ between runs are symbols.
+  Shape shape_of(const std::string& name, const Tensor& tensor, const Types& types) const {
+    if (const auto known = types.find(name); known != types.end()) return *known->second.shape;
+    const Value* value = model.impl().model.graph->find(name);
+    const bool is_input = value && value->kind == ValueKind::input && value->has_shape();
+    return is_input ? value->shape() : Shape(tensor.dims.begin(), tensor.dims.end());
+  }
+
+  void run_data_sized(const Part& part, Tensors& known, Types& types) const {
     for (size_t n = 0; n < part.segment->data_sized.size(); ++n) {
       std::vector<Tensor> operands;
       for (const std::string& name : part.segment->operands[n])
@@ -245,10 +284,11 @@ struct ModelSession::Impl {
       for (size_t i = 0; i < part.segment->results[n].size(); ++i) {
         const std::string& name = part.segment->results[n][i];
         if (name.empty() || i >= results.size()) continue;
-        TensorType type{results[i].dtype, Shape()};
-        for (size_t d = 0; d < results[i].dims.size(); ++d)
-          type.shape->push_back(Expr::symbol(fmt::format("{}_{}", name, d)));
-        types[name] = std::move(type);
+        const Node& node = part.segment->data_sized[n];
+        types[name] = {results[i].dtype,
+                       kernels::data_sized_shape(node, i, results[i].dims,
+                                                 shape_of(part.segment->operands[n][0], operands[0], types),
+                                                 Expr::symbol(name + "_count"))};
         known[name] = std::move(results[i]);
       }
     }

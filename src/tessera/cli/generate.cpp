@@ -1,33 +1,19 @@
 #include <algorithm>
 #include <iostream>
-#include <numeric>
 #include <utility>
 
 #include "tessera/cli/command.h"
+#include "tessera/cli/generation_report.h"
 #include "tessera/cli/latency.h"
 #include "tessera/cli/models.h"
 #include "tessera/cli/options.h"
-#include "tessera/cli/program_tables.h"
 #include "tessera/cli/progress.h"
-#include "tessera/generation.h"
-#include "tessera/profile.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr int64_t kBytes = 256;
-
-const std::vector<std::pair<std::string, CacheForm>>& cache_forms() {
-  static const std::vector<std::pair<std::string, CacheForm>> all = {
-      {"held", CacheForm::held}, {"handed", CacheForm::handed}, {"none", CacheForm::none}};
-  return all;
-}
-
-std::string name_of(CacheForm form) {
-  for (const auto& [name, value] : cache_forms())
-    if (value == form) return name;
-  return "";
-}
+constexpr int64_t kFirstRoom = 256;  // tokens
 
 [[noreturn]] void fail_asked(const std::string& message) {
   throw Error(ErrorKind::user, "generate", message);
@@ -46,24 +32,6 @@ std::vector<int64_t> parse_ids(const std::string& text) {
     at = comma + 1;
   }
   return ids;
-}
-
-std::string text_of(const std::vector<int64_t>& ids) {
-  std::string text;
-  for (int64_t id : ids) text += static_cast<char>(id);
-  return text;
-}
-
-std::string list_of(const std::vector<int64_t>& ids) {
-  std::vector<std::string> items;
-  for (int64_t id : ids) items.push_back(std::to_string(id));
-  return joined(items, " ");
-}
-
-double median_of(std::vector<double> times) {
-  if (times.empty()) return 0;
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 class Generate : public Command {
@@ -96,6 +64,9 @@ class Generate : public Command {
     app.add_option("--capacity", capacity_,
                    "tokens for which caches have room; by default, as many as the longest text may get")
         ->check(above_zero());
+    app.add_flag(
+        "--grow", grows_,
+        "caches begin with room for the prompts and 256 tokens, or for --capacity, and double when they are full");
     app.add_option("--cache", cache_,
                    "the best that is tried: held (in states of the ranks), handed (from run to run), none (each token "
                    "takes a run over the whole text)")
@@ -115,14 +86,15 @@ class Generate : public Command {
     if (!emit_.empty()) return emit_model(console);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
     if (!stop_.empty()) asked_.stop = parse_ids(stop_);
-    require_asked(prompts, asked_);
-    Model model = load_whole();
-    Plan plan = plan_.plan(model, console);
     GeneratorOptions options;
-    options.caches = std::exchange(plan.states, {});
     options.batch = batch_ > 0 ? batch_ : static_cast<int64_t>(prompts.size());
     options.best = best();
     options.capacity = capacity_ > 0 ? capacity_ : room_for(prompts);
+    options.grows = grows_;
+    require_asked(prompts, asked_, options);
+    Model model = load_whole();
+    Plan plan = plan_.plan(model, console);
+    options.caches = std::exchange(plan.states, {});
     options.constants = constants_for(model);
     const Mesh mesh = plan_.mesh(plan);
     CompileOptions compiled;
@@ -137,7 +109,7 @@ class Generate : public Command {
       fail_asked("--text wants a byte-level model, with 256 tokens; this one has " +
                  std::to_string(generator.vocabulary()) + ", so give their numbers with --ids or --prompt");
     generator.require(prompts, asked_);
-    note(console, generator, options);
+    note_generator(console, generator);
     const bool streams = !console.json && prompts.size() == 1 && console.speaks();
     if (streams && !texts_.empty()) std::cout << texts_.front() << std::flush;
     std::string_view separator;
@@ -151,20 +123,23 @@ class Generate : public Command {
     if (!console.speaks()) return kGood;
     if (streams) std::cout << std::endl;
     if (!outputs_.empty()) write(made);
-    const MachineFloor floor = console.quiet ? MachineFloor{} : floor_of(model, plan, generator);
+    const GenerationFloor floor = console.quiet ? GenerationFloor{} : floor_of(model, plan, generator, prompts, made);
+    const GenerationReport report{.model = model_,
+                                  .texts = texts_,
+                                  .written = outputs_,
+                                  .generator = generator,
+                                  .made = made,
+                                  .floor = floor,
+                                  .seed = asked_.sampling.seed,
+                                  .load_ms = load_ms};
     if (console.json)
-      emit(console, generator, made, floor, load_ms);
+      report.print_json(console);
     else
-      print(console, generator, made, floor, streams);
+      report.print(console, streams);
     return kGood;
   }
 
  private:
-  /// The time in which the memory delivers the weights that a token needs.
-  struct MachineFloor {
-    double ms = 0, bytes = 0, bandwidth = 0;
-  };
-
   Model load_whole() const {
     std::vector<Model> models = load_models(model_);
     if (models.size() != 1) fail_asked(model_ + " are the models of ranks; name the one that they were made from");
@@ -216,46 +191,8 @@ class Generate : public Command {
   int64_t room_for(const std::vector<std::vector<int64_t>>& prompts) const {
     size_t longest = 0;
     for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-    return std::max<int64_t>(2, static_cast<int64_t>(longest) + asked_.max_new);
-  }
-
-  MachineFloor floor_of(const Model& model, const Plan& plan, const Generator& generator) const {
-    SymbolSizes sizes;
-    for (const TensorInfo& input : model.inputs())
-      if (input.name == generator.program().inputs().front().name && input.shape.size() == 2)
-        for (const std::string& symbol : model.symbols())
-          if (symbol == input.shape[1]) sizes[symbol] = 1;
-    MachineFloor floor;
-    const Inspection inspection = inspect(model, sizes);
-    const bool narrowed = plan.dtype && *plan.dtype != DType::float32 && inspection.compute == DType::float32;
-    floor.bytes = static_cast<double>(inspection.parameter_bytes_read) * (narrowed ? 0.5 : 1);
-    const int threads = generator.threads_per_rank() * static_cast<int>(generator.program().mesh().size());
-    floor.bandwidth = measure_peak(DType::float32, std::min(threads, machine().cores)).bandwidth;
-    if (floor.bandwidth > 0) floor.ms = floor.bytes / floor.bandwidth * 1e3;
-    return floor;
-  }
-
-  void note(const Console& console, const Generator& generator, const GeneratorOptions& options) const {
-    console.note(generator.program().summary());
-    console.note("mesh " + mesh_text(generator.program().mesh()) + ", " + std::to_string(generator.threads_per_rank()) +
-                 (generator.threads_per_rank() == 1 ? " thread" : " threads") + " each");
-    switch (generator.form()) {
-      case CacheForm::held:
-        console.note("caches for " + std::to_string(options.capacity) + " tokens" +
-                     (generator.given_caches() ? ", which the model did not have," : "") + " take " +
-                     bytes_text(static_cast<double>(generator.cache_bytes())) + " of each rank");
-        break;
-      case CacheForm::handed:
-        console.note("caches go from run to run" + because(generator));
-        break;
-      case CacheForm::none:
-        console.note("each token takes a run over the whole text" + because(generator));
-        break;
-    }
-  }
-
-  static std::string because(const Generator& generator) {
-    return generator.reason().empty() ? "" : ": " + generator.reason();
+    const int64_t fresh = grows_ ? std::min<int64_t>(asked_.max_new, kFirstRoom) : asked_.max_new;
+    return std::max<int64_t>(2, static_cast<int64_t>(longest) + fresh);
   }
 
   void write(const Generation& made) const {
@@ -267,73 +204,10 @@ class Generate : public Command {
     write_tensors(outputs_, arrays);
   }
 
-  static double total_of(const std::vector<double>& times) { return std::accumulate(times.begin(), times.end(), 0.0); }
-  static size_t tokens_of(const Generation& made) {
-    size_t tokens = 0;
-    for (const GeneratedText& text : made.texts) tokens += text.ids.size();
-    return tokens;
-  }
-  // Tokens that runs after those over prompts made, per second.
-  static double rate_of(const Generation& made) {
-    const double ms = total_of(made.decode_ms);
-    return ms > 0 ? static_cast<double>(tokens_of(made) - made.texts.size()) / ms * 1e3 : 0;
-  }
-
-  void print(const Console& console, const Generator& generator, const Generation& made, const MachineFloor& floor,
-             bool streamed) const {
-    for (size_t i = 0; !streamed && i < made.texts.size(); ++i)
-      console.say(texts_.empty() ? list_of(made.texts[i].ids) : texts_[i] + text_of(made.texts[i].ids));
-    if (!outputs_.empty()) console.note("wrote " + outputs_);
-    console.note("prefill " + time_text(made.prefill_ms * 1e-3) + " for " + std::to_string(made.prefill_tokens) +
-                 " tokens");
-    if (made.decode_ms.empty()) return;
-    const double median = median_of(made.decode_ms);
-    std::string line = "decode " + time_text(median * 1e-3) + " per token, " + ratio_text(rate_of(made)) + " tokens/s";
-    if (floor.ms > 0)
-      line += "; the weights, " + bytes_text(floor.bytes) + " at " + bytes_text(floor.bandwidth) + "/s, take " +
-              time_text(floor.ms * 1e-3);
-    if (generator.form() == CacheForm::held)
-      line += "; caches, " + bytes_text(static_cast<double>(generator.cache_bytes())) + " per rank";
-    console.note(line);
-  }
-
-  void emit(const Console& console, const Generator& generator, const Generation& made, const MachineFloor& floor,
-            double load_ms) const {
-    Json texts = Json::array();
-    for (size_t i = 0; i < made.texts.size(); ++i) {
-      Json text = {{"ids", made.texts[i].ids}, {"stopped", made.texts[i].stopped}};
-      texts.push_back(text);
-    }
-    const ProgramSummary& summary = generator.program().summary();
-    Json object = {
-        {"model", model_},
-        {"mesh", mesh_json(generator.program().mesh())},
-        {"threads_per_rank", generator.threads_per_rank()},
-        {"texts", texts},
-        {"cache", name_of(generator.form())},
-        {"cache_reason", generator.reason()},
-        {"cache_given", generator.given_caches()},
-        {"cache_bytes", generator.cache_bytes()},
-        {"seed", asked_.sampling.seed},
-        {"load_ms", load_ms},
-        {"prefill_ms", made.prefill_ms},
-        {"prefill_tokens", made.prefill_tokens},
-        {"decode_ms",
-         {{"min", made.decode_ms.empty() ? 0 : *std::min_element(made.decode_ms.begin(), made.decode_ms.end())},
-          {"median", median_of(made.decode_ms)},
-          {"total", total_of(made.decode_ms)}}},
-        {"tokens_per_second", rate_of(made)},
-        {"floor_ms", floor.ms > 0 ? Json(floor.ms) : Json()},
-        {"collectives", collectives_json(summary)},
-        {"notes", summary.notes},
-        {"warnings", summary.warnings}};
-    if (!outputs_.empty()) object["written"] = outputs_;
-    console.emit(object);
-  }
-
   std::string model_, prompts_, stop_, cache_ = "held", inputs_, outputs_, emit_;
   std::vector<std::string> ids_, texts_;
   int64_t batch_ = 0, capacity_ = 0;
+  bool grows_ = false;
   GenerationOptions asked_;
   PlanOptions plan_;
   RunOptions run_;

@@ -6,10 +6,37 @@
 #include "tessera/base/error.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
 namespace {
+
+// Whether sizes depend on data in one of the node's branches or bodies.
+bool holds_data_sized(const Node& node) {
+  for (const Graph* region : node.regions())
+    for (const auto& inner : region->nodes())
+      if (ops::is_data_sized(*inner) || holds_data_sized(*inner)) return true;
+  return false;
+}
+
+// An If in whose branches sizes depend on data: once its condition is known, the branch is a model of its own.
+bool is_decided_between_parts(const Node& node) {
+  return node.is("If") && node.domain.empty() && holds_data_sized(node);
+}
+
+// Puts branches in the place of those Ifs whose conditions are constants.
+void take_known_branches(Graph& graph) {
+  const auto is_known = [](const auto& node) {
+    return is_decided_between_parts(*node) && node->input(0) && node->input(0)->kind == ValueKind::constant;
+  };
+  rewrite::RegionOpener opener(graph, [](Node*) {});
+  for (;;) {
+    const auto found = std::find_if(graph.nodes().begin(), graph.nodes().end(), is_known);
+    if (found == graph.nodes().end()) return;
+    opener.open(found->get());
+  }
+}
 
 class Segmenter {
  public:
@@ -17,6 +44,7 @@ class Segmenter {
     rewrite::inline_functions(model_);
     rewrite::upgrade(model_);
     rewrite::spread_routed_rows(model_);
+    take_known_branches(graph_);
   }
 
   std::vector<Segment> run() {
@@ -72,26 +100,39 @@ class Segmenter {
   template <typename Visit>
   static void for_values(const Node& node, Visit visit) {
     for (size_t i = 0; i < node.operand_count(); ++i)
-      if (node.inputs[i] && (rewrite::needs_value(node, i) || (i < 2 && counts_rows(node)))) visit(node.inputs[i]);
+      if (node.inputs[i] &&
+          (rewrite::needs_value(node, i) || (i < 2 && counts_rows(node)) || is_decided_between_parts(node)))
+        visit(node.inputs[i]);
   }
 
   void place(const Node& node) {
+    if (ops::find_op(node.op_type, node.domain) ? follows_from_constants(node) : node.is("Constant"))
+      for (const Value* result : node.outputs) constant_.insert(result);
     int part = 0;
     for (const Value* operand : node.inputs)
       if (operand) part = std::max(part, available(operand));
+    const bool decides = is_decided_between_parts(node);
     for_values(node, [&](const Value* value) {
-      if (!is_known(value)) part = std::max(part, available(value) + 1);
+      if (decides ? value->producer != nullptr : !is_known(value)) part = std::max(part, available(value) + 1);
     });
     part_[&node] = part;
-    const int done = ops::is_data_sized(node) ? part + 1 : part;
+    const int done = decides || ops::is_data_sized(node) ? part + 1 : part;
     parts_ = std::max(parts_, done + 1);
     for (const Value* result : node.outputs)
       if (result && done > 0) available_[result] = done;
   }
 
-  // A result that part `part` takes from parts before it.
+  bool follows_from_constants(const Node& node) const {
+    if (ops::is_data_sized(node) || ops::find_op(node.op_type, node.domain)->counter) return false;
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Value* operand) {
+      return !operand || operand->kind == ValueKind::constant || constant_.contains(operand);
+    });
+  }
+
+  // A result that part `part` takes from parts before it. (Each part has constants of its own.)
   bool comes_from_before(const Value* value, int part) const {
-    return value->producer && (ops::is_data_sized(*value->producer) || part_.at(value->producer) < part);
+    return value->producer && !constant_.contains(value) &&
+           (ops::is_data_sized(*value->producer) || part_.at(value->producer) < part);
   }
 
   Segment make(int part) const {
@@ -113,7 +154,8 @@ class Segmenter {
       for (const Value* operand : node->inputs) {
         if (!operand) continue;
         if (computed_here && comes_from_before(operand, part)) imported.insert(operand);
-        if (!computed_here && made_in(operand, part)) exported.insert(operand);
+        const bool has_own = constant_.contains(operand) && !ops::is_data_sized(*node);
+        if (!computed_here && !has_own && made_in(operand, part)) exported.insert(operand);
       }
       if (!computed_here) continue;
       for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
@@ -158,6 +200,7 @@ class Segmenter {
   Graph& graph_;
   int parts_ = 1;
   std::map<const Node*, int> part_;
+  std::set<const Value*> constant_;        ///< results that follow from constants alone
   std::map<const Value*, int> available_;  ///< the first part that can use a value, if not 0
 };
 

@@ -24,6 +24,9 @@ struct Segment {
 /// elements (NonZero) is in a part after that operator. A model without either is one part. The parts' operators are in
 /// their newest forms, outside of functions.
 ///
+/// An If in whose branches such operators are is in a part after the one that computes its condition, which is among
+/// that part's values; with that value, the part is a model that has parts of its own.
+///
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)
 ///     → part 0: nothing, then n;  part 1: y and k;  part 2, whose values are k: z
 ///

@@ -37,7 +37,8 @@ Value* Transplant::source(const Value& value) {
 
 std::set<const Node*> makers_of(const Graph& graph, const std::vector<Value*>& results) {
   std::set<const Node*> makers;
-  for (const Value* result : results) makers.insert(result->producer);
+  for (const Value* result : results)
+    if (result->producer) makers.insert(result->producer);
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
     if (!makers.contains(node->get())) continue;
     for (const Value* operand : (*node)->inputs)

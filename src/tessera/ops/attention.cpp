@@ -29,17 +29,29 @@ FactorKind kind_of_queries(const Node& node) {
   return node.output(kScores) ? FactorKind::whole : FactorKind::position;
 }
 
+// The factor of the queries.
+int add_queries(Rule& rule, const Node& node, const AttentionDims& dims) {
+  if (!sees_neighbours(node)) return rule.add("s", dims.queries, kind_of_queries(node));
+  Window window;
+  window.first = -node.get_int("left_window_size", 0);
+  window.last = node.get_int("is_causal", 0) != 0 ? 0 : node.get_int("right_window_size", 0);
+  const int s = rule.add("s", dims.queries, FactorKind::halo);
+  for (size_t operand : {kKey, kValue}) rule.factors[s].windows[static_cast<int>(operand)] = window;
+  return s;
+}
+
 // The 3-D form: heads lie inside the hidden dimensions and their counts in attributes, so that those are whole. Raising
 // to the 4-D form is what splits them.
 Rule packed_attention_rule(const Node& node, const AttentionDims& dims) {
   Rule rule = blank_rule(node);
   DimFactors b{rule.add("b", dims.batch)};
-  DimFactors s{rule.add("s", dims.queries, kind_of_queries(node))};
+  DimFactors s{add_queries(rule, node, dims)};
   for (size_t i = 0; i < node.inputs.size(); ++i)
     if (node.inputs[i] && i != kMask) rule.operands[i][0] = b;
   for (size_t r = 0; r < node.outputs.size(); ++r)
     if (node.outputs[r]) rule.results[r][0] = b;
   rule.operands[kQuery][1] = rule.results[0][1] = s;
+  if (sees_neighbours(node)) rule.operands[kKey][1] = rule.operands[kValue][1] = s;
   if (has_operand(node, kMask))
     rule.operands[kMask] = broadcast_dims(node.input(kMask)->shape(), dims.scores(), {b, {}, s, {}});
   if (node.output(3)) rule.results[3][2] = s;
@@ -49,20 +61,20 @@ Rule packed_attention_rule(const Node& node, const AttentionDims& dims) {
 // Whether ranks may each have some of the keys: all keys are in the operands K and V, and the mask has all of them,
 // too.
 bool can_split_keys(const Node& node, const AttentionDims& dims) {
-  if (has_operand(node, kPastKey) || node.output(kScores)) return false;
-  if (!has_operand(node, kMask)) return true;
-  const Shape& mask = shape_of(node, kMask);
-  return !mask.empty() && mask.back() == dims.total();
+  return !has_operand(node, kPastKey) && !node.output(kScores) && mask_has_all_keys(node, dims);
 }
 
 // The rule of the 4-D form. `heads` are the factors of the query heads, `kv` those of the key and value heads.
 Rule rule_by_heads(const Node& node, const AttentionDims& dims, Rule rule, const DimFactors& heads,
                    const DimFactors& kv) {
-  const DimFactors b{rule.add("b", dims.batch)}, s{rule.add("s", dims.queries, kind_of_queries(node))};
+  const DimFactors b{rule.add("b", dims.batch)}, s{add_queries(rule, node, dims)};
   const DimFactors d{rule.add("d", dims.width, FactorKind::whole)}, w{rule.add("w", dims.value_width)};
-  const bool can_split = can_split_keys(node, dims);
-  const DimFactors t{rule.add("t", dims.keys, can_split ? FactorKind::weighted : FactorKind::whole)};
-  rule.factors[t[0]].flat = w;
+  // Keys that lie with their queries have no factor of their own.
+  const bool with_queries = sees_neighbours(node);
+  const bool can_split = !with_queries && can_split_keys(node, dims);
+  const DimFactors t{with_queries ? s[0]
+                                  : rule.add("t", dims.keys, can_split ? FactorKind::weighted : FactorKind::whole)};
+  if (!with_queries) rule.factors[t[0]].flat = w;
   rule.operands[kQuery] = {b, heads, s, d};
   rule.operands[kKey] = {b, kv, t, d};
   rule.operands[kValue] = {b, kv, t, w};
@@ -285,6 +297,7 @@ std::vector<OpDef> attention_ops() {
        .flops = attention_flops,
        .localize = localize_attention,
        .gradient = attention_gradient,
+       .body = attention_body,
        .wide_sums = true,
        .made_of = {{}, {4, 1}, {5, 2}, {}}},
       attention_shard_op(),

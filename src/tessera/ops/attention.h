@@ -52,10 +52,15 @@ Expr heads_per_key(const Node& node, const AttentionDims& dims);
 /// A user error if the node has a mask that does not broadcast to the scores. It may cover fewer keys than there are;
 /// the rest is masked out.
 void require_mask(const Node& node, const AttentionDims& dims);
+/// Whether the node has no mask, or one with an element for each key.
+bool mask_has_all_keys(const Node& node, const AttentionDims& dims);
 /// The types of the results that Attention and AttentionShard share.
 void set_attention_results(Node& node, const AttentionDims& dims, DType output);
 /// Whether the keys that a query sees depend on its position among all queries.
 bool is_positional(const Node& node);
+/// Whether a query sees keys of its own neighbourhood only: keys stand where queries do, and windows bound them on
+/// either side. Then a rank that has some queries fetches the keys around them.
+bool sees_neighbours(const Node& node);
 /// Products of queries and keys, and of their weights and the values.
 Expr attention_flops(const Node& node);
 
@@ -69,6 +74,9 @@ Value* seen_by_position(NodeBuilder& b, const Node& node, Value* ahead);
 Value* mask_over_keys(NodeBuilder& b, Value* mask, const Expr& keys);
 /// The factor of scores.
 double attention_scale(const Node& node, const Expr& width);
+
+/// Attention with windows, which opset 24 does not have, as one with a mask; nothing for a node without windows.
+std::vector<Value*> attention_body(NodeBuilder& b, const Node& node);
 
 /// The local form of Attention: the operator itself, or AttentionShard.
 std::vector<Value*> localize_attention(Localizer& local);

@@ -69,6 +69,12 @@ void require_mask(const Node& node, const AttentionDims& dims) {
   require_broadcast_to(node, kMask, "the mask", allowed);
 }
 
+bool mask_has_all_keys(const Node& node, const AttentionDims& dims) {
+  if (!has_operand(node, kMask)) return true;
+  const Shape& mask = shape_of(node, kMask);
+  return !mask.empty() && mask.back() == dims.total();
+}
+
 void set_attention_results(Node& node, const AttentionDims& dims, DType output) {
   Shape shape{dims.batch, dims.heads, dims.queries, dims.value_width};
   if (dims.packed) shape = {dims.batch, dims.queries, dims.heads * dims.value_width};
@@ -81,6 +87,16 @@ void set_attention_results(Node& node, const AttentionDims& dims, DType output) 
 bool is_positional(const Node& node) {
   return node.get_int("is_causal", 0) != 0 || node.get_int("left_window_size", -1) >= 0 ||
          node.get_int("right_window_size", -1) >= 0;
+}
+
+bool sees_neighbours(const Node& node) {
+  const AttentionDims dims = attention_dims(node);
+  const bool bounded = node.get_int("left_window_size", -1) >= 0 &&
+                       (node.get_int("right_window_size", -1) >= 0 || node.get_int("is_causal", 0) != 0);
+  for (size_t r = 1; r < node.outputs.size(); ++r)
+    if (node.output(r)) return false;
+  return bounded && dims.queries == dims.keys && !has_operand(node, kPastKey) && !has_operand(node, kKeyLengths) &&
+         mask_has_all_keys(node, dims);
 }
 
 Expr attention_flops(const Node& node) {

@@ -49,8 +49,8 @@ Rule attention_shard_rule(const Node& node) {
 
 class AttentionShardBody {
  public:
-  AttentionShardBody(NodeBuilder& b, const Node& node)
-      : b_(b), node_(node), dims_(attention_dims(node)), place_(place_of(node)) {}
+  AttentionShardBody(NodeBuilder& b, const Node& node, AttentionPlace place)
+      : b_(b), node_(node), dims_(attention_dims(node)), place_(std::move(place)) {}
 
   std::vector<Value*> run() {
     Value* q = with_heads_apart(b_, node_.input(kQuery), dims_.heads);
@@ -144,7 +144,7 @@ class AttentionShardBody {
 };
 
 std::vector<Value*> attention_shard_body(NodeBuilder& b, const Node& node) {
-  return AttentionShardBody(b, node).run();
+  return AttentionShardBody(b, node, place_of(node)).run();
 }
 
 // The result of all keys, to which this rank's part is added: its own mean by its share of all weights.
@@ -171,6 +171,37 @@ Value* share_of_rows(Localizer& local, const std::vector<Value*>& part, int keys
 
 }  // namespace
 
+namespace {
+
+bool has_windows(const Node& node) {
+  return node.get_int("left_window_size", -1) >= 0 || node.get_int("right_window_size", -1) >= 0;
+}
+
+// Gives this rank's operands the keys that its queries see, and the mask those columns; the place of the first one.
+Expr fetch_keys(Localizer& local, const AttentionDims& dims) {
+  const size_t along = dims.packed ? 1 : 2;
+  const Localizer::Widened keys = local.widen(local.inputs[kKey], kKey, along, nullptr);
+  local.inputs[kKey] = keys.value;
+  local.inputs[kValue] = local.widen(local.inputs[kValue], kValue, along, nullptr).value;
+  const Expr first = max(0, keys.begin + keys.before);  // a rank without queries sees none
+  if (has_operand(local.node, kMask)) {
+    NodeBuilder b(local.graph, local.node.outputs[0]->name + ".mask");
+    Value*& mask = local.inputs[kMask];
+    mask = b.slice(mask, static_cast<int64_t>(mask->rank()) - 1, first, first + keys.value->shape()[along]);
+  }
+  return first;
+}
+
+}  // namespace
+
+std::vector<Value*> attention_body(NodeBuilder& b, const Node& node) {
+  if (!has_windows(node)) return {};
+  const AttentionDims dims = attention_dims(node);
+  std::vector<Value*> results = AttentionShardBody(b, node, {0, dims.queries, 0, 0, heads_per_key(node, dims)}).run();
+  results.resize(node.outputs.size());
+  return results;
+}
+
 std::vector<Value*> localize_attention(Localizer& local) {
   const Node& node = local.node;
   const AttentionDims dims = attention_dims(node);
@@ -183,7 +214,9 @@ std::vector<Value*> localize_attention(Localizer& local) {
   };
   const bool of_part = is_split("t");
   const bool of_queries = is_split("s") && is_positional(node);
-  if (!of_part && !of_queries && !is_split("h")) return local.same();
+  const bool in_windows = has_windows(node);
+  const Expr first_key = local.is_split_halo(kKey, dims.packed ? 1 : 2) ? fetch_keys(local, dims) : offset("t");
+  if (!of_part && !of_queries && !in_windows && !is_split("h")) return local.same();
   // Where heads are split in groups, a rank has some of the query heads of each of its key heads.
   const int group = local.factor("g");
   const Expr heads_per_key = group >= 0                ? local.extents[group]
@@ -192,7 +225,7 @@ std::vector<Value*> localize_attention(Localizer& local) {
   std::vector<Value*> operands = local.inputs;
   operands.resize(kPlace);
   operands.push_back(local.graph.add_expression(node.outputs[0]->name + ".place",
-                                                {offset("s"), dims.queries, offset("t"), offset("h"), heads_per_key}));
+                                                {offset("s"), dims.queries, first_key, offset("h"), heads_per_key}));
   auto shard = std::make_unique<Node>(node);
   shard->op_type = "AttentionShard";
   shard->domain = kShardDomain;

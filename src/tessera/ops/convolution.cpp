@@ -203,9 +203,7 @@ std::vector<Value*> localize_transposed(Localizer& local, const Windows& windows
   node->set("pads", begin);
   node->set("output_padding", extra);
   local.outputs[0].shape = wanted;
-  Value* from = local.graph.add_expression(results[0]->name + ".start", starts);
-  Value* to = local.graph.add_expression(results[0]->name + ".end", ends);
-  return {local.emit("Slice", {results[0], from, to, local.graph.constant_int64(axes)}, {results[0]->dtype(), wanted})};
+  return {sliced(local, results[0], starts, ends, axes, wanted)};
 }
 
 // The convolution that a local form consists of, if its result is cut out.

@@ -141,6 +141,23 @@ void infer_pad(Node& node) {
   set_result(node, 0, data.dtype(), std::move(shape));
 }
 
+// How a padded dimension is read; nullopt if a rank's results may read from several places of it.
+std::optional<Window> pad_window(const Node& node, size_t d, const std::pair<Expr, Expr>& pads) {
+  const std::string mode = node.get_string("mode", "constant");
+  Window window{1, 1, 0 - pads.first, 0 - pads.first};
+  if (mode == "constant") return window;
+  const auto before = pads.first.constant(), after = pads.second.constant();
+  if (!before || !after || *before < 0 || *after < 0) return std::nullopt;
+  if (mode == "edge") {
+    window.beyond = Window::Beyond::nearest;
+    return window;
+  }
+  const auto extent = shape_of(node, 0)[d].constant();
+  if (mode != "reflect" || !extent || std::max(*before, *after) >= *extent) return std::nullopt;
+  window.beyond = Window::Beyond::mirrored;
+  return window;
+}
+
 Rule pad_rule(const Node& node) {
   auto pads = paddings(node);
   std::vector<bool> stays;
@@ -148,34 +165,51 @@ Rule pad_rule(const Node& node) {
     stays.push_back(pads && (*pads)[d].first.is(0) && (*pads)[d].second.is(0));
   Rule rule = dimension_rule(node, stays);
   rule.results = {rule.operands[0]};
-  if (pads && node.get_string("mode", "constant") == "constant")
-    for (size_t d = 0; d < stays.size(); ++d)
-      if (!stays[d])
-        rule.operands[0][d] = rule.results[0][d] = {rule.add_halo(
-            factor_name(d), node.output()->shape()[d], {1, 1, Expr(0) - (*pads)[d].first, Expr(0) - (*pads)[d].first})};
+  for (size_t d = 0; pads && d < stays.size(); ++d)
+    if (const auto window = stays[d] ? std::nullopt : pad_window(node, d, (*pads)[d]))
+      rule.operands[0][d] = rule.results[0][d] = {rule.add_halo(factor_name(d), node.output()->shape()[d], *window)};
   // Padding with zeros is linear, and so is repeating elements; another value would be added once per rank.
   bool repeats = node.get_string("mode", "constant") != "constant";
   if (repeats || !has_operand(node, 2)) rule.partial(Reduction::sum, {0});
   return rule;
 }
 
-// Each rank pads what it reads of the operand by the padding that it reads.
+// Each rank pads what it reads of the operand by the padding that it reads. Where padding consists of elements, a rank
+// reads from there to the nearest end of the operand, pads that, and takes its results out of it.
 std::vector<Value*> localize_pad(Localizer& local) {
   auto pads = paddings(local.node);
-  bool widened = false;
+  const bool of_elements = local.node.get_string("mode", "constant") != "constant";
+  const Shape wanted = *local.outputs[0].shape;
+  std::vector<Expr> starts, ends;
+  std::vector<int64_t> axes;
+  bool widened = false, cut = false;
   for (size_t d = 0; pads && d < pads->size(); ++d) {
     if (!local.is_split_halo(0, d)) continue;
     const Localizer::Widened part = local.widen(local.inputs[0], 0, d, nullptr);
     local.inputs[0] = part.value;
-    (*pads)[d] = {part.before, part.after};
     widened = true;
+    if (!of_elements) {
+      (*pads)[d] = {part.before, part.after};
+      continue;
+    }
+    // This rank's results stand for elements first … end - 1 of the padded operand, counted from the operand's first.
+    const Expr first = local.offsets[local.rule.operands[0][d].front()] - (*pads)[d].first, end = first + wanted[d];
+    const Expr any = min(1, wanted[d]);
+    const Expr before = any * max(0, 0 - first), after = any * max(0, end - shape_of(local.node, 0)[d]);
+    (*pads)[d] = {before, after};
+    (*local.outputs[0].shape)[d] = before + part.value->shape()[d] + after;
+    starts.push_back(any * (first - part.begin + before));
+    ends.push_back(starts.back() + wanted[d]);
+    axes.push_back(static_cast<int64_t>(d));
+    cut |= (*local.outputs[0].shape)[d] != wanted[d];
   }
   if (!widened) return local.same();
   std::vector<Expr> content;
   for (const auto& [before, after] : *pads) content.push_back(before);
   for (const auto& [before, after] : *pads) content.push_back(after);
   if (local.inputs.size() > 3) local.inputs.resize(3);  // all dimensions are named in order
-  return local.same_with(1, std::move(content));
+  std::vector<Value*> results = local.same_with(1, std::move(content));
+  return cut ? std::vector{sliced(local, results[0], starts, ends, axes, wanted)} : results;
 }
 
 // --- Tile

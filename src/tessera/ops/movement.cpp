@@ -75,7 +75,16 @@ void infer_concat(Node& node) {
   set_result(node, 0, first.dtype(), std::move(shape), std::move(content));
 }
 
+// Whether ranks can tell before the run which parts of unequal pieces the others need. If several extents are symbols,
+// every pair of ranks would have a message, though nearly all would be empty.
+bool has_known_pieces(const Node& node, size_t axis) {
+  return std::count_if(node.inputs.begin(), node.inputs.end(),
+                       [&](const Value* operand) { return !operand->shape()[axis].is_constant(); }) <= 1;
+}
+
 // If the pieces are equal, the axis is pieces times a piece's extent, so that a split of every piece splits the result.
+// If they are not, result element j is element j - (extents of the pieces before) of the piece that has such an
+// element: a rank fetches what its part of the result has of each piece.
 Rule concat_rule(const Node& node) {
   Rule rule;
   size_t axis = concat_axis(node);
@@ -93,12 +102,26 @@ Rule concat_rule(const Node& node) {
     const int along = rule.add(factor_name(axis), piece);
     dims[axis].push_back(along);
     result[axis].push_back(along);
+  } else if (!equal && has_known_pieces(node, axis)) {
+    dims[axis] = result[axis] = {rule.add(factor_name(axis), shape[axis], FactorKind::halo)};
+    Expr before = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      rule.factors[dims[axis][0]].windows[static_cast<int>(i)] = {1, 1, 0 - before, 0 - before};
+      before = before + shape_of(node, i)[axis];
+    }
   }
   rule.operands.assign(node.inputs.size(), dims);
   rule.results = {result};
   std::vector<int> all(node.inputs.size());
   std::iota(all.begin(), all.end(), 0);
   return moving(std::move(rule), all);
+}
+
+std::vector<Value*> localize_concat(Localizer& local) {
+  const size_t axis = concat_axis(local.node);
+  for (size_t i = 0; i < local.inputs.size(); ++i)
+    if (local.is_split_halo(i, axis)) local.inputs[i] = local.widen(local.inputs[i], i, axis, nullptr).value;
+  return local.same();
 }
 
 // --- Split
@@ -300,7 +323,12 @@ std::vector<OpDef> movement_ops() {
        .gradient = transpose_gradient,
        .pass_through = true,
        .moves = Moves::all},
-      {.type = "Concat", .infer = infer_concat, .rule = concat_rule, .gradient = concat_gradient, .moves = Moves::some},
+      {.type = "Concat",
+       .infer = infer_concat,
+       .rule = concat_rule,
+       .localize = localize_concat,
+       .gradient = concat_gradient,
+       .moves = Moves::some},
       {.type = "Split",
        .infer = infer_split,
        .rule = split_rule,

@@ -153,6 +153,14 @@ Value* on_first(Graph& graph, Value* value, const Expr& place) {
   return emit("Where", {is_first, value, graph.constant_scalar(value->dtype(), 0)}, value->type);
 }
 
+Value* sliced(Localizer& local, Value* value, const std::vector<Expr>& starts, const std::vector<Expr>& ends,
+              const std::vector<int64_t>& axes, const Shape& shape) {
+  const std::string& name = local.node.outputs[0]->name;
+  Value* from = local.graph.add_expression(name + ".start", starts);
+  Value* to = local.graph.add_expression(name + ".end", ends);
+  return local.emit("Slice", {value, from, to, local.graph.constant_int64(axes)}, {value->dtype(), shape});
+}
+
 Value* Localizer::on_first_shard(Value* addend, int f) {
   return on_first(graph, addend, places.at(f));  // the offset does not tell the shards of an empty factor apart
 }

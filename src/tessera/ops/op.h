@@ -74,6 +74,10 @@ class Localizer {
   Value* on_first_shard(Value* addend, int f);
 };
 
+/// A local form's last step: elements starts … ends - 1 of `value` along `axes`, in result 0's place with its shape.
+Value* sliced(Localizer& local, Value* value, const std::vector<Expr>& starts, const std::vector<Expr>& ends,
+              const std::vector<int64_t>& axes, const Shape& shape);
+
 /// `value` where `place` is 0, zeros elsewhere. Selects instead of multiplying, so that infinities do not become NaN.
 Value* on_first(Graph& graph, Value* value, const Expr& place);
 
@@ -122,8 +126,8 @@ struct OpDef {
   LocalizeFn localize = nullptr;
   /// Null: it has none.
   GradientFn gradient = nullptr;
-  /// For an operator of our own: appends the same as nodes of ordinary operators, and gives their results. Null: it has
-  /// no such form, or is one of ONNX's.
+  /// Appends the same as nodes of operators of the opset that we write, and gives their results; none if the node is
+  /// one of these itself. Null: it has no such form, or is always one of these.
   std::vector<Value*> (*body)(NodeBuilder&, const Node&) = nullptr;
   /// Operands that hold what is measured or laid down, and never trained: stored statistics, the tables of a rotary
   /// embedding. A gradient ends at them.

@@ -4,6 +4,7 @@
 #include "tessera/ops/dims.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/node_builder.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/window.h"
 
@@ -211,18 +212,9 @@ std::vector<Value*> localize_global_average(Localizer& local) {
     axes.push_back(static_cast<int64_t>(d));
   }
   if (!split && local.outputs[0].dtype == local.inputs[0]->dtype()) return local.same();
-  const TensorType type = local.outputs[0];
-  const DType wide = bits_of(type.dtype) < 32 ? DType::float32 : type.dtype;
-  const auto cast = [&](Value* value, DType to) {
-    return value->dtype() == to
-               ? value
-               : local.emit("Cast", {value}, {to, value->type.shape}, {{"to", static_cast<int64_t>(to), ""}});
-  };
-  const TensorType sum_type{wide, type.shape};
-  Value* sum = local.emit("ReduceSum", {cast(local.inputs[0], wide), local.graph.constant_int64(axes)}, sum_type);
-  Value* divisor = count.constant() ? local.graph.constant_scalar(wide, static_cast<double>(*count.constant()))
-                                    : cast(local.graph.add_expression("", {count}, true), wide);
-  return {cast(local.emit("Div", {sum, divisor}, sum_type), type.dtype)};
+  const DType dtype = local.outputs[0].dtype, wide = bits_of(dtype) < 32 ? DType::float32 : dtype;
+  NodeBuilder b(local.graph, local.node.outputs[0]->name);
+  return {b.cast(b.div(b.sum(b.cast(local.inputs[0], wide), axes), b.scalar(wide, count)), dtype)};
 }
 
 LocalizeFn local_form_of(std::string_view type) {

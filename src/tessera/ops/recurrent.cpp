@@ -1,8 +1,10 @@
 #include "tessera/ops/dims.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/recurrent_cell.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
+#include "tessera/ops/split_form.h"
 
 namespace tessera::ops {
 namespace {
@@ -11,10 +13,6 @@ namespace {
 // [d, 2·gates·h]; optionally lengths [n], states [d, n, h] and peepholes [d, 3·h]. Gives the states at all times
 // [t, d, n, h] and the last ones [d, n, h]. With layout = 1, n comes first everywhere.
 constexpr size_t kLengths = 4, kHidden = 5, kCell = 6, kPeepholes = 7;
-
-int64_t gates_of(const Node& node) {
-  return node.is("LSTM") ? 4 : node.is("GRU") ? 3 : 1;
-}
 
 struct RecurrentDims {
   Expr t, n, i, d, h;
@@ -34,10 +32,11 @@ RecurrentDims recurrent_dims(const Node& node) {
   require_equal(node, weights[0], dims.d, "the weights' first dimension", "the number of directions");
   require_equal(node, recurrence[0], dims.d, "the recurrence's first dimension", "the number of directions");
   for (const Shape* rows : {&weights, &recurrence})
-    require_equal(node, (*rows)[1], gates_of(node) * dims.h, "the rows of its weights", "gates times hidden size");
+    require_equal(node, (*rows)[1], RecurrentCell::gates_of(node) * dims.h, "the rows of its weights",
+                  "gates times hidden size");
   if (node.input(3))
-    require_equal(node, require_rank(node, 3, "the bias", 2)[1], 2 * gates_of(node) * dims.h, "the bias's elements",
-                  "twice gates times hidden size");
+    require_equal(node, require_rank(node, 3, "the bias", 2)[1], 2 * RecurrentCell::gates_of(node) * dims.h,
+                  "the bias's elements", "twice gates times hidden size");
   return dims;
 }
 
@@ -55,24 +54,36 @@ void infer_recurrent(Node& node) {
   if (node.is("LSTM")) set_result(node, 2, dtype, state_shape(dims));
 }
 
-/// Sequences are independent of each other; time, gates and hidden elements are not.
+/// Sequences are independent of each other; times and directions are whole. Hidden units lie in every gate; all of them
+/// count for each at the next step.
 Rule recurrent_rule(const Node& node) {
   RecurrentDims dims = recurrent_dims(node);
   Rule rule = blank_rule(node);
-  const DimFactors n{rule.add("n", dims.n)};
+  const DimFactors n{rule.add("n", dims.n)}, h{rule.add("h", dims.h, FactorKind::units)};
+  const DimFactors t{rule.add("t", dims.t, FactorKind::whole)}, d{rule.add("d", dims.d, FactorKind::whole)};
+  const bool resets_before = node.is("GRU") && node.get_int("linear_before_reset", 0) == 0;
+  rule.factors[h[0]].rounds = (node.output(0) ? Expr(1) : dims.t) * (resets_before ? 2 : 1);
+  // The units of several gates.
+  const auto of_gates = [&](std::string name, int64_t gates) {
+    return gates == 1 ? h : DimFactors{rule.add(std::move(name), gates, FactorKind::whole), h[0]};
+  };
+  const std::vector<DimFactors> state = dims.batch_first ? std::vector{n, d, h} : std::vector{d, n, h};
   rule.operands[0][dims.batch_first ? 0 : 1] = n;
+  rule.operands[1][1] = rule.operands[2][1] = of_gates("g", RecurrentCell::gates_of(node));
+  if (node.input(3)) rule.operands[3][1] = of_gates("biases", 2 * RecurrentCell::gates_of(node));
   if (node.input(kLengths)) rule.operands[kLengths][0] = n;
-  for (size_t state : {kHidden, kCell})
-    if (node.input(state)) rule.operands[state][dims.batch_first ? 0 : 1] = n;
-  if (node.output(0)) rule.results[0][dims.batch_first ? 0 : 2] = n;
+  for (size_t initial : {kHidden, kCell})
+    if (node.input(initial)) rule.operands[initial] = state;
+  if (node.input(kPeepholes)) rule.operands[kPeepholes][1] = of_gates("peepholes", 3);
+  if (node.output(0)) rule.results[0] = dims.batch_first ? std::vector{n, t, d, h} : std::vector{t, d, n, h};
   for (size_t last = 1; last < node.outputs.size(); ++last)
-    if (node.output(last)) rule.results[last][dims.batch_first ? 0 : 1] = n;
+    if (node.output(last)) rule.results[last] = state;
   return rule;
 }
 
 Expr recurrent_flops(const Node& node) {
   RecurrentDims dims = recurrent_dims(node);
-  return 2 * gates_of(node) * dims.t * dims.n * dims.d * dims.h * (dims.i + dims.h);
+  return 2 * RecurrentCell::gates_of(node) * dims.t * dims.n * dims.d * dims.h * (dims.i + dims.h);
 }
 
 }  // namespace
@@ -84,6 +95,7 @@ std::vector<OpDef> recurrent_ops() {
                    .infer = infer_recurrent,
                    .rule = recurrent_rule,
                    .flops = recurrent_flops,
+                   .localize = localize_recurrent,
                    .gradient = recurrent_gradient});
   return ops;
 }

@@ -1,3 +1,5 @@
+#include "tessera/ir/resize.h"
+
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -50,6 +52,18 @@ Expr scaled(const Node& node, const Expr& extent, float scale) {
             extent.str(), scale);
 }
 
+constexpr std::string_view kPartDomain = "tessera";
+
+void infer_part(Node& node) {
+  const Value& data = operand(node, 0);
+  const std::vector<Expr> place = content_operand(node, kResizePlace, "the place of its part");
+  if (place.size() != kResizePlaceNumbers * data.rank())
+    fail_node(node, "its place has {} numbers; it must have {} for each dimension", place.size(), kResizePlaceNumbers);
+  Shape shape;
+  for (size_t d = 0; d < data.rank(); ++d) shape.push_back(place[kResizePlaceNumbers * d + 1]);
+  set_result(node, 0, data.dtype(), std::move(shape));
+}
+
 void infer_resize(Node& node) {
   const Value& data = operand(node, 0);
   auto axes = resized_axes(node);
@@ -96,8 +110,44 @@ std::optional<Enlargement> enlargement(const Node& node, size_t d) {
   return Enlargement{*times, mode == "cubic" ? 2 : 1};
 }
 
-/// What keeps its extent passes, and what is enlarged evenly reads a halo; any other dimension that is interpolated
-/// along must be whole.
+/// The factor by which a dimension is enlarged, as the kernel has it.
+double scale_of(const Node& node, size_t d, int64_t in, int64_t out) {
+  if (is_given(node, kScales)) {
+    const auto axes = resized_axes(node);
+    const auto scales = resize_scales(node);
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (axes[i] == d) return scales[i];
+  }
+  return static_cast<double>(out) / static_cast<double>(in);
+}
+
+/// What the elements of a dimension of known extents read. Places are fractions of 2^20, which is exact to one element,
+/// so that results read no more than one element beyond what they need on either side.
+std::optional<Window> resize_window(const Node& node, size_t d) {
+  constexpr int64_t over = int64_t{1} << 20, most = over;
+  const auto in = shape_of(node, 0)[d].constant(), out = node.output()->shape()[d].constant();
+  const auto places = resize_places(node.get_string("coordinate_transformation_mode", "half_pixel"));
+  if (!in || !out || !places || *places == ResizePlaces::tf_crop_and_resize) return std::nullopt;
+  if (*in < 1 || *in > most || *out < 2 || *out > most) return std::nullopt;
+  const double scale = scale_of(node, d, *in, *out);
+  const std::string mode = node.get_string("mode", "nearest");
+  double reach = mode == "cubic" ? 2 : 1;
+  if (mode != "nearest" && node.get_int("antialias", 0) != 0) reach /= std::min(scale, 1.0);
+  const double begin = resize_place(*places, 0, *in, *out, scale),
+               step = resize_place(*places, 1, *in, *out, scale) - begin;
+  // Where extents and scale do not fit, places may be anywhere.
+  const double last = begin + step * static_cast<double>(*out);
+  if (!(step >= 0) || !(reach < static_cast<double>(most)) || !(std::abs(begin) < static_cast<double>(most)) ||
+      !(std::abs(last) < 2.0 * static_cast<double>(most)))
+    return std::nullopt;
+  const auto fraction = [](double x) { return static_cast<int64_t>(std::floor(x * static_cast<double>(over))); };
+  Window window{fraction(step + 0.5 / static_cast<double>(over)), over, fraction(begin - reach - 1),
+                fraction(begin + reach + 1)};
+  window.beyond = Window::Beyond::nearest;
+  return window;
+}
+
+/// What keeps its extent passes, and what is interpolated along reads a halo.
 Rule resize_rule(const Node& node) {
   const Shape &from = shape_of(node, 0), &to = node.output()->shape();
   std::vector<bool> stays;
@@ -111,18 +161,48 @@ Rule resize_rule(const Node& node) {
   }
   Rule rule = dimension_rule(node, stays);
   rule.results = {rule.operands[0]};
-  for (size_t d = 0; d < from.size(); ++d)
-    if (const auto large = stays[d] ? std::nullopt : enlargement(node, d)) {
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (stays[d]) continue;
+    std::optional<Window> window = resize_window(node, d);
+    if (const auto large = enlargement(node, d)) {
       const int64_t reach = large->margin * large->times;
-      rule.operands[0][d] =
-          rule.results[0][d] = {rule.add_halo(factor_name(d), to[d], {1, large->times, -reach, reach})};
+      window = Window{1, large->times, -reach, reach};
     }
+    if (window) rule.operands[0][d] = rule.results[0][d] = {rule.add_halo(factor_name(d), to[d], *window)};
+  }
   rule.partial(Reduction::sum, {0});
   return rule;
 }
 
+/// The part that a rank makes of what its results depend on, at the places that these have in the whole.
+std::vector<Value*> localize_part(Localizer& local) {
+  const Shape &from = shape_of(local.node, 0), &to = local.node.output()->shape();
+  std::vector<Expr> place;
+  for (size_t d = 0; d < from.size(); ++d) {
+    const Expr here = (*local.outputs[0].shape)[d];
+    if (!local.is_split_halo(0, d)) {
+      // Along what keeps its extent, a part is like a whole.
+      const bool passes = from[d] == to[d];
+      for (const Expr& number : {Expr(0), here, passes ? here : to[d], Expr(0), passes ? here : from[d]})
+        place.push_back(number);
+      continue;
+    }
+    const Localizer::Widened part = local.widen(local.inputs[0], 0, d, nullptr);
+    local.inputs[0] = part.value;
+    const Expr first = local.offsets[local.rule.operands[0][d].front()];
+    for (const Expr& number : {first, here, to[d], max(0, part.begin + part.before), from[d]}) place.push_back(number);
+  }
+  std::vector<Value*> operands = local.inputs;
+  operands.resize(kResizePlace, nullptr);
+  operands[kSizes] = nullptr;
+  operands.push_back(local.graph.add_expression(local.node.outputs[0]->name + ".place", place));
+  return {local.emit("Resize", operands, local.outputs[0], local.node.attributes, kPartDomain)};
+}
+
 /// A rank enlarges what its results depend on, and takes its own out of that.
 std::vector<Value*> localize_resize(Localizer& local) {
+  for (size_t d = 0; d < local.outputs[0].shape->size(); ++d)
+    if (local.is_split_halo(0, d) && !enlargement(local.node, d)) return localize_part(local);
   const Shape wanted = *local.outputs[0].shape;
   std::vector<Expr> starts, ends;
   std::vector<int64_t> axes;
@@ -139,11 +219,7 @@ std::vector<Value*> localize_resize(Localizer& local) {
   std::vector<Expr> sizes;
   for (size_t axis : resized_axes(local.node)) sizes.push_back((*local.outputs[0].shape)[axis]);
   std::vector<Value*> results = is_given(local.node, kSizes) ? local.same_with(kSizes, std::move(sizes)) : local.same();
-  if (axes.empty()) return results;
-  const std::string name = local.node.outputs[0]->name;
-  Value* from = local.graph.add_expression(name + ".start", starts);
-  Value* to = local.graph.add_expression(name + ".end", ends);
-  return {local.emit("Slice", {results[0], from, to, local.graph.constant_int64(axes)}, {results[0]->dtype(), wanted})};
+  return axes.empty() ? results : std::vector{sliced(local, results[0], starts, ends, axes, wanted)};
 }
 
 Expr resize_flops(const Node& node) {
@@ -160,6 +236,13 @@ std::vector<OpDef> resize_ops() {
            .localize = localize_resize,
            .gradient = resize_gradient,
            .values = {kRegion, kScales, kSizes},
+           .always_float32 = {kScales}},
+          {.type = "Resize",
+           .domain = kPartDomain,
+           .infer = infer_part,
+           .rule = blank_rule,
+           .flops = resize_flops,
+           .values = {kRegion, kScales, kSizes, kResizePlace},
            .always_float32 = {kScales}}};
 }
 

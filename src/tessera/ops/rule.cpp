@@ -51,7 +51,7 @@ std::vector<std::vector<std::string>> read_dims(std::string_view text) {
 
 const FactorTraits& traits_of(FactorKind kind) {
   // In the order of the enumerators.
-  static constexpr std::array<FactorTraits, 15> kTraits = {{
+  static constexpr std::array<FactorTraits, 16> kTraits = {{
       {.name = "pass"},
       {.name = "reduction", .in_result = InResult::partial, .level = 2},
       {.name = "lookup",
@@ -69,6 +69,7 @@ const FactorTraits& traits_of(FactorKind kind) {
       {.name = "top", .level = 2, .one_interval = true, .own_form = true, .scores = true, .gathers = 3},
       {.name = "scan", .level = 2, .one_interval = true, .own_form = true, .gathers = 1},
       {.name = "total", .level = 2, .own_form = true, .gathers = 1},
+      {.name = "units", .level = 2, .one_interval = true, .own_form = true, .regathers = true},
       {.name = "halo", .level = 2, .one_interval = true, .own_form = true, .by_window = true},
       {.name = "weighted",
        .in_result = InResult::partial,
@@ -82,9 +83,18 @@ const FactorTraits& traits_of(FactorKind kind) {
   return kTraits[static_cast<size_t>(kind)];
 }
 
-Interval Window::reads(const Expr& begin, const Expr& end) const {
+Interval Window::reads(const Expr& begin, const Expr& end, const Expr& size) const {
   const Expr least = times < 0 ? end - 1 : begin, most = times < 0 ? begin : end - 1;
-  const Expr from = floordiv(least * times + first, over), to = floordiv(most * times + last, over) + 1;
+  Expr from = floordiv(least * times + first, over), to = floordiv(most * times + last, over) + 1;
+  if (beyond == Beyond::nearest) {
+    from = min(max(from, 0), max(0, size - 1));
+    to = max(min(to, size), min(1, size));
+  } else if (beyond == Beyond::mirrored) {
+    // Element -c is element c, and size - 1 + c is size - 1 - c.
+    const Expr before = from;
+    from = max(0, min(before, 2 * size - 1 - to));
+    to = min(size, max(to, 1 - before));
+  }
   return {from, from + min(1, end - begin) * (to - from)};
 }
 
@@ -95,7 +105,7 @@ int Rule::add(std::string name, Expr size, FactorKind kind, Reduction reduction)
 
 int Rule::add_halo(std::string name, Expr size, Window window) {
   const int index = add(std::move(name), std::move(size), FactorKind::halo);
-  factors.back().window = std::move(window);
+  factors.back().windows[0] = std::move(window);
   return index;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,7 @@ enum class FactorKind {
   top,        ///< several indices along it are chosen: the local form gathers each rank's candidates
   scan,       ///< all before an element counts for it: the local form gathers what each rank's part comes to
   total,      ///< all along it is combined: the local form gathers what each rank's part comes to
+  units,      ///< of a recurrence: each counts for all at the next step; the local form gathers them step by step
   halo,       ///< a result's elements read windows of an operand's: ranks fetch from others what their parts lack
   weighted,   ///< results are means along it, a rank's a term of the sum; the local form first reduces the weights
   whole,      ///< must be gathered
@@ -47,10 +49,12 @@ struct FactorTraits {
                               ///< it is a model's head, whose weight may be split by class
   int reductions = 0;         ///< where it is split, the local form reduces the result without it so often over ranks
   int gathers = 0;            ///< where it is split, the local form gathers from each rank so many results without it
-  bool by_window = false;     ///< operands have other extents along it than results, as Factor::window says
+  bool regathers = false;     ///< where it is split, the local form gathers the first result along it, Factor::rounds
+                              ///< times
+  bool by_window = false;     ///< operands have other extents along it than results, as Factor::windows says
 
   /// Whether the local form of what splits it communicates.
-  bool communicates() const { return reductions + gathers > 0; }
+  bool communicates() const { return reductions + gathers > 0 || regathers; }
 };
 
 const FactorTraits& traits_of(FactorKind kind);
@@ -62,15 +66,24 @@ struct Interval {
 };
 
 /// Which elements of an operand's dimension the elements of a result's read: element j reads from
-/// ⌊(j·times + first) / over⌋ to ⌊(j·times + last) / over⌋. Those outside the operand are padding. Example: windows of
-/// 3 elements, 2 apart, after 1 element of padding have times 2, first -1, last 1.
+/// ⌊(j·times + first) / over⌋ to ⌊(j·times + last) / over⌋. Example: windows of 3 elements, 2 apart, after 1 element of
+/// padding have times 2, first -1, last 1.
 struct Window {
+  /// What stands for those before the operand's first element, or behind its last.
+  enum class Beyond {
+    padding,   ///< nothing of the operand
+    nearest,   ///< the element at that end
+    mirrored,  ///< the element as far from that end, which is not repeated itself; none is further away than the other
+  };
+
   int64_t times = 1, over = 1;
   Expr first = 0, last = 0;
   int64_t slack = 0;  ///< so many elements behind what a rank's results read do not change its local form's results
+  Beyond beyond = Beyond::padding;
 
-  /// What result elements begin … end - 1 read; an empty interval if there are none.
-  Interval reads(const Expr& begin, const Expr& end) const;
+  /// What result elements begin … end - 1 read of an operand of `size` elements, as one interval, which has elements
+  /// outside of the operand only if they are padding; an empty interval if there are no result elements.
+  Interval reads(const Expr& begin, const Expr& end, const Expr& size) const;
 };
 
 /// An iteration dimension of an operator.
@@ -79,8 +92,11 @@ struct Factor {
   Expr size = 1;
   FactorKind kind = FactorKind::pass;
   Reduction reduction = Reduction::sum;  ///< of partial results
-  Window window = {};                    ///< of a halo, whose size is the result's extent
-  std::vector<int> flat = {};            ///< factors along which what the local form reduces has one element
+  /// Of a halo, whose size is the result's extent: how results read an operand, by the operand's number. Any other
+  /// operand along it is split as results are.
+  std::map<int, Window> windows = {};
+  std::vector<int> flat = {};  ///< factors along which what the local form reduces has one element
+  Expr rounds = 1;             ///< of units: how often ranks gather as much as their part of the first result
 
   bool can_be_split() const { return traits_of(kind).in_result != InResult::whole; }
   bool makes_partial() const { return traits_of(kind).in_result == InResult::partial; }
@@ -115,6 +131,7 @@ struct Rule {
                     const std::vector<const Shape*>& result_shapes);
 
   int add(std::string name, Expr size, FactorKind kind = FactorKind::pass, Reduction reduction = Reduction::sum);
+  /// A halo along which operand 0 is read in windows.
   int add_halo(std::string name, Expr size, Window window);
   Factor& factor(std::string_view name);  ///< an internal error if there is none
   Rule& kind(std::string_view name, FactorKind kind, Reduction reduction = Reduction::sum);

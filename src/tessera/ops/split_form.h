@@ -56,4 +56,7 @@ std::vector<Value*> localize_top_k(Localizer& local);
 // split_scan.cpp
 std::vector<Value*> localize_cumulative(Localizer& local);
 
+// split_recurrent.cpp
+std::vector<Value*> localize_recurrent(Localizer& local);
+
 }  // namespace tessera::ops

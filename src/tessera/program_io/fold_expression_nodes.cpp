@@ -3,6 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/group.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
@@ -98,12 +99,10 @@ class ExpressionFolder {
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
     for (Node* node : nodes) visit(node);
-    // A communicating node stays, even if nobody reads its result.
-    const std::vector<Value*> outputs = graph_.outputs;
-    for (const auto& node : graph_.nodes())
-      if (dialect::communicates(*node) && node->output()) graph_.outputs.push_back(node->output());
-    graph_.erase_dead();
-    graph_.outputs = outputs;
+    {
+      const KeptNodes kept(graph_, dialect::communicates);
+      graph_.erase_dead();
+    }
     if (!rank_) replace_all([this](const Expr& expr) { return without_axis_bounds(expr, mesh_); });
   }
 

@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/foreign.h"
 #include "tessera/dialect/schema.h"
+#include "tessera/ir/kept_nodes.h"
 #include "tessera/ir/text.h"
 #include "tessera/ir/transplant.h"
 #include "tessera/program_io/lowering.h"
@@ -116,7 +117,10 @@ std::optional<OnnxModel> take_init(OnnxModel& model, const std::vector<std::stri
     result->kind = ValueKind::input;
     step.inputs.push_back(result);
   }
-  step.erase_dead();
+  {
+    const KeptNodes kept(step, [&](const Node& node) { return communicates(model, node); });
+    step.erase_dead();
+  }
   for (const Value* state : init.graph->values_of(ValueKind::state))
     if (Value* left = step.find(state->name); left && left->uses.empty() && !step.is_output(left)) step.erase(left);
   for (const Function& function : model.functions) init.functions.push_back(copy_of(function));

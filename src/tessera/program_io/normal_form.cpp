@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/ir/always_equal.h"
+#include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/ops/infer.h"
 #include "tessera/program_io/lowering.h"
@@ -19,6 +20,11 @@ namespace {
 // In this domain local operators are functions, so that they are inlined although we know them.
 constexpr std::string_view kExpandedDomain = "tessera.expanded";
 
+bool is_source(const Value& value) {
+  return value.kind == ValueKind::input || value.kind == ValueKind::state;
+}
+
+/// With the placements of sources and outputs.
 spmd::Program clone_of(const spmd::Program& program) {
   spmd::Program copy;
   std::map<const Value*, Value*> map;
@@ -26,11 +32,10 @@ spmd::Program clone_of(const spmd::Program& program) {
   copy.graph = program.graph->clone(&map);
   for (const auto& [from, to] : {std::pair(&program.inputs, &copy.inputs), {&program.outputs, &copy.outputs}})
     for (const spmd::Port& port : *from) to->push_back({port.name, port.value ? map.at(port.value) : nullptr});
-  // Other values are new, and may have the address of an old one whose layout is known.
-  const auto stays = [&](const Value* value) { return !value->producer || program.graph->is_output(value); };
   for (const auto& value : program.graph->values())
-    if (auto placed = program.placements.find(value.get()); placed != program.placements.end() && stays(value.get()))
-      copy.placements[map.at(value.get())] = placed->second;
+    if (is_source(*value) || program.graph->is_output(value.get()))
+      if (auto placed = program.placements.find(value.get()); placed != program.placements.end())
+        copy.placements.emplace(map.at(value.get()), placed->second);
   return copy;
 }
 
@@ -98,8 +103,39 @@ void open_shapes(Graph& graph) {
   }
 }
 
+/// The placements of what every pass leaves: inputs and states, and the ports of outputs. Other values come and go, and
+/// a new one may have the address of an old one, whose layout is not its own.
+class Lasting {
+ public:
+  explicit Lasting(spmd::Program& program) {
+    for (const auto& value : program.graph->values())
+      if (is_source(*value)) keep(program, value.get(), sources_, value->name);
+    for (const spmd::Port& port : program.outputs) keep(program, port.value, outputs_, port.name);
+    program.placements.clear();
+  }
+
+  void give_to(spmd::Program& program) const {
+    for (const auto& value : program.graph->values())
+      if (auto known = sources_.find(value->name); known != sources_.end() && is_source(*value))
+        program.placements.emplace(value.get(), known->second);
+    for (const spmd::Port& port : program.outputs)
+      if (auto known = outputs_.find(port.name); known != outputs_.end())
+        program.placements.insert_or_assign(port.value, known->second);
+  }
+
+ private:
+  using Named = std::map<std::string, spmd::Placement>;
+
+  static void keep(const spmd::Program& program, const Value* value, Named& kept, const std::string& name) {
+    const auto placed = program.placements.find(value);
+    if (placed != program.placements.end()) kept.emplace(name, placed->second);
+  }
+
+  Named sources_, outputs_;
+};
+
 void normalize(spmd::Program& program) {
-  std::map<const Value*, spmd::Placement> placements;  // of outputs
+  const Lasting lasting(program);
   OnnxModel model;
   model.graph = std::move(program.graph);
   Graph& graph = *model.graph;
@@ -107,27 +143,22 @@ void normalize(spmd::Program& program) {
   settle_numbers(graph);
   rewrite::spell_out(graph);
   expand_local_operators(model);
-  // A communicating node stays, even if nobody reads its result, since passes keep what they take to be outputs.
-  const size_t outputs = graph.outputs.size();
-  for (const auto& node : graph.nodes())
-    if (dialect::communicates(*node) && node->output() && !graph.is_output(node->output()))
-      graph.outputs.push_back(node->output());
-  rewrite::fold(model, [&](Node& node) {
-    if (dialect::communicates(node) && node.input(0)) dialect::infer_node(node, program.mesh);
-  });
-  close_shapes(graph);
-  rewrite::canonicalize(model);
-  open_shapes(graph);
-  graph.outputs.resize(outputs);
+  {
+    const KeptNodes kept(graph, dialect::communicates);
+    rewrite::fold(model, [&](Node& node) {
+      if (dialect::communicates(node) && node.input(0)) dialect::infer_node(node, program.mesh);
+    });
+    close_shapes(graph);
+    rewrite::canonicalize(model);
+    open_shapes(graph);
+  }
   size_t next = 0;
   for (spmd::Port& port : program.outputs) {
     if (!port.value) continue;
-    Value* now = graph.outputs[next++];  // the port's layout is the output's, whatever was stated
-    if (auto placed = program.placements.extract(port.value)) placements.emplace(now, std::move(placed.mapped()));
-    port.value = now;
+    port.value = graph.outputs[next++];  // the port's layout is the output's, whatever was stated
   }
-  for (auto& [value, placement] : placements) program.placements.insert_or_assign(value, std::move(placement));
   program.graph = std::move(model.graph);
+  lasting.give_to(program);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "tessera/dialect/foreign.h"
 #include "tessera/dialect/schema.h"
 #include "tessera/dialect/tokens.h"
+#include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/sharding.h"
 #include "tessera/ops/op.h"
 #include "tessera/program_io/expression_nodes.h"
@@ -87,32 +88,29 @@ void settle_collectives(OnnxModel& model, const Mesh& mesh, std::optional<int64_
     if (!input->has_shape() || input->dtype() == DType::undefined)
       fail("join", "input '{}' has no element type or no rank in the file; state them (dimensions may be symbols)",
            input->name);
-  // A communicating node stays, even if nobody reads its result, since passes keep what they take to be outputs.
-  const size_t outputs = graph.outputs.size();
-  for (const auto& node : graph.nodes())
-    if (is_collective(*node) && node->output() && !graph.is_output(node->output()))
-      graph.outputs.push_back(node->output());
   const std::map<std::string, TensorType> declared = declared_results(graph);
-  rewrite::lower_losses(model);
-  rewrite::fold(model, [&](Node& node) {
-    if (dialect::is_foreign(node)) {
-      dialect::from_foreign(graph, node, mesh, rank);
-    } else if (node.domain == spmd::kCommDomain) {
-      dialect::check_node(node, mesh);
-      dialect::infer_node(node, mesh);
-    } else {
-      ops::op_of(node);  // throws the error that names the operator
-    }
-    for (Value* result : node.outputs)
-      if (result && result->content && rank)
-        for (Expr& element : *result->content) element = bind_rank(element, mesh, mesh.coordinates(*rank));
-  });
-  require_declared(graph, declared);
-  for (auto pass :
-       {rewrite::canonicalize, rewrite::merge_equal, rewrite::raise_normalization, rewrite::raise_activation,
-        rewrite::raise_rotary, rewrite::raise_attention, rewrite::canonicalize, rewrite::merge_equal})
-    pass(model);
-  graph.outputs.resize(outputs);
+  {
+    const KeptNodes kept(graph, is_collective);
+    rewrite::lower_losses(model);
+    rewrite::fold(model, [&](Node& node) {
+      if (dialect::is_foreign(node)) {
+        dialect::from_foreign(graph, node, mesh, rank);
+      } else if (node.domain == spmd::kCommDomain) {
+        dialect::check_node(node, mesh);
+        dialect::infer_node(node, mesh);
+      } else {
+        ops::op_of(node);  // throws the error that names the operator
+      }
+      for (Value* result : node.outputs)
+        if (result && result->content && rank)
+          for (Expr& element : *result->content) element = bind_rank(element, mesh, mesh.coordinates(*rank));
+    });
+    require_declared(graph, declared);
+    for (auto pass :
+         {rewrite::canonicalize, rewrite::merge_equal, rewrite::raise_normalization, rewrite::raise_activation,
+          rewrite::raise_rotary, rewrite::raise_attention, rewrite::canonicalize, rewrite::merge_equal})
+      pass(model);
+  }
   graph.verify("join");
 }
 

@@ -19,6 +19,7 @@ struct Slot {
   size_t dim = 0;
   const DimSharding* split = nullptr;
   bool in_result = false;
+  int tensor = 0;  ///< its number among operands or results
 };
 
 std::vector<AxisRef> axes_of(const DimSharding& dim) {
@@ -130,7 +131,7 @@ class FactorCheck {
       const spmd::Placement* placed = values[v] ? placement(values[v]) : nullptr;
       if (!placed) continue;
       for (size_t d = 0; d < dims[v].size() && d < placed->sharding.dims.size(); ++d) {
-        Slot slot{values[v], d, &placed->sharding.dims[d], results};
+        Slot slot{values[v], d, &placed->sharding.dims[d], results, static_cast<int>(v)};
         if (dims[v][d].size() == 1) along[dims[v][d][0]].push_back(slot);
         if (dims[v][d].empty() && !results && slot.split->is_split() && !is_one(*slot.split))
           return misused(node, slot, "needs it whole");
@@ -162,24 +163,33 @@ class FactorCheck {
     return join_axes(axes_of(a)) == join_axes(axes_of(b));
   }
 
-  // Whether every rank's results read nothing but its own part, which begins where the first of them begins to read.
+  // Whether every rank's results read nothing but its own part: all of it, or one that begins where the first of them
+  // begins to read.
   static bool reads_own_part(const ops::Factor& factor, const std::vector<Slot>& slots) {
     const auto result = std::find_if(slots.begin(), slots.end(), [](const Slot& slot) { return slot.in_result; });
-    if (result == slots.end() || factor.window.over != 1) return false;
+    if (result == slots.end()) return false;
     const std::vector<AxisRef> axes = axes_of(*result->split);
     return std::all_of(slots.begin(), slots.end(), [&](const Slot& slot) {
       if (slot.split->parts.size() != 1 || axes_of(*slot.split) != axes) return false;
-      if (slot.in_result) return true;
-      const spmd::Halo halo(factor.window, slot.split->size(), result->split->size(), axes);
+      const auto of_operand = factor.windows.find(slot.tensor);
+      if (slot.in_result || of_operand == factor.windows.end()) return split_alike(*slot.split, *result->split);
+      const ops::Window& window = of_operand->second;
+      if (window.over != 1 || window.beyond != ops::Window::Beyond::padding) return false;
+      const spmd::Halo halo(window, slot.split->size(), result->split->size(), axes);
       for (size_t m = 0; m < halo.held.size(); ++m) {
-        if (halo.results[m].count().is(0)) continue;
-        if (!always_equal(halo.held[m].begin, halo.results[m].begin * factor.window.times) ||
+        if (halo.results[m].count().is(0) || (window.times == 1 && reads_all(halo, static_cast<int64_t>(m)))) continue;
+        if (!always_equal(halo.held[m].begin, halo.results[m].begin * window.times) ||
             !never_negative(halo.read[m].begin - halo.held[m].begin) ||
             !never_negative(halo.held[m].end - halo.read[m].end))
           return false;
       }
       return true;
     });
+  }
+
+  static bool reads_all(const spmd::Halo& halo, int64_t member) {
+    const auto m = static_cast<size_t>(member);
+    return always_equal(halo.received(member), 0) && always_equal(halo.kept[m].count(), halo.held[m].count());
   }
 
   // All dimensions of one factor are split alike.

@@ -3,7 +3,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/canonicalize_rules.h"
 #include "tessera/rewrite/edit.h"
-#include "tessera/rewrite/scalar.h"
+#include "tessera/rewrite/short_lists.h"
 
 namespace tessera::rewrite {
 namespace {
@@ -99,7 +99,7 @@ bool drop_dropout(Graph& graph, Node* node) {
 
 bool fold_constants(Graph& graph, Node* node) {
   if (node->outputs.size() != 1 || graph.is_output(node->outputs[0])) return false;
-  Value* constant = fold_scalar(graph, *node);
+  Value* constant = fold_short_lists(graph, *node);
   return constant && replace(graph, node->outputs[0], constant);
 }
 

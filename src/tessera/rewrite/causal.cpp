@@ -2,23 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <map>
+#include <set>
 
 #include "tessera/rewrite/edit.h"
 
 namespace tessera::rewrite {
 namespace {
 
-/// The condition b - a (or a - b) ≥ 0 that a comparison, or its negation, states; nullopt if it states none.
-std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node, size_t rank, bool negated) {
+/// The condition b - a (or a - b) ≥ 0 that a comparison states; nullopt if it states none.
+std::optional<Affine> condition(const AffineAnalysis& analysis, const Node& node, size_t rank) {
   if (node.inputs.size() != 2) return std::nullopt;
   const Affine* a = analysis.of(node.inputs[0]);
   const Affine* b = analysis.of(node.inputs[1]);
   std::string_view type = node.op_type;
   bool less = type == "Less" || type == "LessOrEqual", greater = type == "Greater" || type == "GreaterOrEqual";
   if (!a || !b || (!less && !greater)) return std::nullopt;
-  bool strict = (type == "Less" || type == "Greater") != negated;
-  if (less != negated) std::swap(a, b);
+  bool strict = type == "Less" || type == "Greater";
+  if (less) std::swap(a, b);
   Affine difference{a->offset - b->offset - Expr(strict ? 1 : 0), std::vector<Expr>(rank, Expr(0))};
   for (size_t d = 0; d < rank; ++d) {
     if (d + a->strides.size() >= rank)
@@ -36,61 +39,97 @@ bool covers(const Value* value, const Shape& whole) {
          value->shape()[rank - 1] == whole.back();
 }
 
-/// The content of the last two dimensions [queries, keys] if it depends only on which of the two coordinates is larger.
-/// A uniform value has the same content in both halves, at any rank.
-struct Halves {
-  double seen;    ///< of keys up to the query
-  double hidden;  ///< of later keys
-  bool uniform() const { return seen == hidden; }
+/// The content of the last two dimensions [queries, keys] if it depends only on how far a key is ahead of a query, and
+/// changes at few distances. A uniform value has the same content everywhere, at any rank.
+class Bands {
+ public:
+  explicit Bands(double everywhere) : steps_{{kLowest, everywhere}} {}
+  /// `before` where a key is less than so far ahead, `from` elsewhere.
+  static Bands step(double before, int64_t ahead, double from) {
+    Bands bands(before);
+    bands.add(ahead, from);
+    return bands;
+  }
+  /// What a function gives for each distance, given those at which these change.
+  template <typename Function>
+  static Bands made(std::initializer_list<const Bands*> of, Function function) {
+    std::set<int64_t> begins;
+    for (const Bands* bands : of)
+      for (const auto& [begin, value] : bands->steps_) begins.insert(begin);
+    Bands result(function(kLowest));
+    for (int64_t begin : begins) result.add(begin, function(begin));
+    return result;
+  }
+
+  /// Later distances come later.
+  void add(int64_t ahead, double value) {
+    if (steps_.rbegin()->second != value) steps_[ahead] = value;
+  }
+  double at(int64_t ahead) const { return std::prev(steps_.upper_bound(ahead))->second; }
+  bool uniform() const { return steps_.size() == 1; }
+  /// The distances from which on there are other values, with these.
+  const std::map<int64_t, double>& steps() const { return steps_; }
+
+ private:
+  static constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  std::map<int64_t, double> steps_;
 };
 
-/// Finds the halves of a value, starting from constants, ranges and triangles. PyTorch writes is_causal like this:
+/// Finds the bands of a value, starting from constants, ranges and triangles. PyTorch writes is_causal like this, of
+/// keys up to the query and later ones:
 ///
 ///     Expand(1)            1, 1
 ///     Trilu lower          1, 0
 ///     Equal 0              0, 1
 ///     Where(…, -inf, 0)    0, -inf
-class HalvesReader {
+class BandsReader {
  public:
-  explicit HalvesReader(const AffineAnalysis& analysis) : analysis_(analysis) {}
+  explicit BandsReader(const AffineAnalysis& analysis) : analysis_(analysis) {}
 
-  std::optional<Halves> read(const Value* value) {
+  std::optional<Bands> read(const Value* value) {
     if (!value || left_-- <= 0) return std::nullopt;
-    if (auto scalar = scalar_of(value)) return both(*scalar);
-    if (const Affine* affine = analysis_.of(value); affine && affine->uniform()) return both(*affine->uniform());
+    if (auto scalar = scalar_of(value)) return Bands(*scalar);
+    if (const Affine* affine = analysis_.of(value); affine && affine->uniform())
+      return Bands(static_cast<double>(*affine->uniform()));
     if (value->kind == ValueKind::constant) return table(*value);
     if (!value->producer || !value->producer->domain.empty()) return std::nullopt;
-    auto halves = result(*value->producer);
-    return halves && !std::isnan(halves->seen) && !std::isnan(halves->hidden) ? halves : std::nullopt;
+    auto bands = result(*value->producer);
+    const bool known = bands && bands->steps().size() <= kMostSteps &&
+                       std::none_of(bands->steps().begin(), bands->steps().end(),
+                                    [](const auto& step) { return std::isnan(step.second); });
+    return known ? bands : std::nullopt;
   }
 
  private:
-  using Halved = std::optional<Halves>;
+  using Banded = std::optional<Bands>;
+  static constexpr size_t kMostSteps = 8;
 
-  static Halved both(double number) { return Halves{number, number}; }
-
-  /// A constant [1, …, n, m].
-  static Halved table(const Value& value) {
+  /// A constant […, n, m], the same in all leading dimensions.
+  static Banded table(const Value& value) {
     if (value.rank() < 2 || value.data.count() == 0) return std::nullopt;
     const int64_t columns = value.data.dims.back(), rows = value.data.dims[value.rank() - 2];
-    if (value.data.count() != rows * columns) return std::nullopt;
     if (value.dtype() == DType::boolean) return table(value.data.as<uint8_t>(), rows, columns);
     if (value.dtype() == DType::float32) return table(value.data.as<float>(), rows, columns);
     return std::nullopt;
   }
 
   template <typename T>
-  static Halved table(std::span<const T> elements, int64_t rows, int64_t columns) {
-    const Halves halves{static_cast<double>(elements.front()),
-                        static_cast<double>(columns > 1 ? elements[1] : elements.front())};
-    for (int64_t i = 0; i < rows; ++i)
+  static Banded table(std::span<const T> elements, int64_t rows, int64_t columns) {
+    const auto at = [&](int64_t i, int64_t j) { return static_cast<double>(elements[i * columns + j]); };
+    Bands bands(at(rows - 1, 0));
+    for (int64_t ahead = 2 - rows; ahead < columns; ++ahead) {
+      const int64_t row = std::max<int64_t>(0, -ahead);
+      bands.add(ahead, at(row, row + ahead));
+      if (bands.steps().size() > kMostSteps) return std::nullopt;
+    }
+    const int64_t all_rows = std::ssize(elements) / columns;
+    for (int64_t i = 0; i < all_rows; ++i)
       for (int64_t j = 0; j < columns; ++j)
-        if (static_cast<double>(elements[i * columns + j]) != (j <= i ? halves.seen : halves.hidden))
-          return std::nullopt;
-    return halves;
+        if (at(i, j) != bands.at(j - i % rows)) return std::nullopt;
+    return bands;
   }
 
-  Halved result(const Node& node) {
+  Banded result(const Node& node) {
     const std::string_view type = node.op_type;
     if (type == "Expand" || type == "Reshape" || type == "Identity") return view(node);
     if (type == "Slice") return slice(node);
@@ -104,24 +143,24 @@ class HalvesReader {
   }
 
   template <typename Function>
-  Halved map(const Node& node, Function function) {
+  Banded map(const Node& node, Function function) {
     auto x = read(node.inputs[0]);
     if (!x) return std::nullopt;
-    return Halves{static_cast<double>(function(x->seen)), static_cast<double>(function(x->hidden))};
+    return Bands::made({&*x}, [&](int64_t ahead) { return static_cast<double>(function(x->at(ahead))); });
   }
 
-  /// Whether an operand has the result's halves: it is not repeated along the last two dimensions.
-  static bool aligned(const Halves& halves, const Value& operand, const Node& node) {
-    return halves.uniform() || covers(&operand, node.outputs[0]->shape());
+  /// Whether an operand has the result's bands: it is not repeated along the last two dimensions.
+  static bool aligned(const Bands& bands, const Value& operand, const Node& node) {
+    return bands.uniform() || covers(&operand, node.outputs[0]->shape());
   }
 
-  Halved view(const Node& node) {
+  Banded view(const Node& node) {
     auto x = read(node.inputs[0]);
     if (!x || x->uniform()) return x;
     return node.outputs[0]->rank() >= 2 && aligned(*x, *node.inputs[0], node) ? x : std::nullopt;
   }
 
-  Halved slice(const Node& node) {
+  Banded slice(const Node& node) {
     auto x = read(node.inputs[0]);
     if (!x || x->uniform()) return x;
     auto starts = numbers(node.input(1));
@@ -132,50 +171,53 @@ class HalvesReader {
     return starts && steps && all(*starts, 0) && all(*steps, 1) ? x : std::nullopt;
   }
 
-  static Halved filled(const Node& node) {
+  static Banded filled(const Node& node) {
     const Tensor* given = node.get<Tensor>("value");
-    if (!given) return both(0);
+    if (!given) return Bands(0);
     auto number = scalar_of(*given);
-    return number ? both(*number) : std::nullopt;
+    return number ? Banded(Bands(*number)) : std::nullopt;
   }
 
-  Halved triangle(const Node& node) {
+  Banded triangle(const Node& node) {
     auto x = read(node.inputs[0]);
     auto given = numbers(node.input(1));
     if (!x || (node.input(1) && (!given || given->size() != 1))) return std::nullopt;
     const int64_t diagonal = given ? given->at(0) : 0;
-    if (node.get_int("upper", 1) != 0) return diagonal == 1 ? Halved(Halves{0, x->hidden}) : std::nullopt;
-    return diagonal == 0 ? Halved(Halves{x->seen, 0}) : std::nullopt;
+    if (std::abs(diagonal) > std::numeric_limits<int32_t>::max()) return std::nullopt;
+    const Bands kept = node.get_int("upper", 1) != 0 ? Bands::step(0, diagonal, 1) : Bands::step(1, diagonal + 1, 0);
+    return Bands::made({&*x, &kept}, [&](int64_t ahead) { return kept.at(ahead) != 0 ? x->at(ahead) : 0; });
   }
 
-  Halved cast(const Node& node) {
+  Banded cast(const Node& node) {
     const DType to = node.outputs[0]->dtype();
     if (to == DType::boolean) return map(node, [](double x) { return x != 0; });
     return is_float(to) ? map(node, [](double x) { return x; }) : std::nullopt;
   }
 
-  Halved where(const Node& node) {
+  Banded where(const Node& node) {
     auto condition = read(node.inputs[0]), a = read(node.inputs[1]), b = read(node.inputs[2]);
     if (!condition || !a || !b || !aligned(*condition, *node.inputs[0], node) || !aligned(*a, *node.inputs[1], node) ||
         !aligned(*b, *node.inputs[2], node))
       return std::nullopt;
-    return Halves{condition->seen != 0 ? a->seen : b->seen, condition->hidden != 0 ? a->hidden : b->hidden};
+    return Bands::made({&*condition, &*a, &*b},
+                       [&](int64_t ahead) { return condition->at(ahead) != 0 ? a->at(ahead) : b->at(ahead); });
   }
 
   /// A comparison of positions.
-  Halved comparison(const Node& node) const {
+  Banded comparison(const Node& node) const {
     const size_t rank = node.outputs[0]->rank();
-    for (bool negated : {false, true}) {
-      auto holds = rank < 2 ? std::nullopt : condition(analysis_, node, rank, negated);
-      bool causal = holds && holds->offset.is(0);
-      for (size_t d = 0; causal && d < rank; ++d)
-        causal = holds->strides[d].is(d + 2 == rank ? 1 : d + 1 == rank ? -1 : 0);
-      if (causal) return Halves{negated ? 0.0 : 1.0, negated ? 1.0 : 0.0};
-    }
+    const auto holds = rank < 2 ? std::nullopt : condition(analysis_, node, rank);
+    const auto offset = holds ? holds->offset.constant() : std::nullopt;
+    if (!offset || std::abs(*offset) > std::numeric_limits<int32_t>::max()) return std::nullopt;
+    for (size_t d = 0; d + 2 < rank; ++d)
+      if (!holds->strides[d].is(0)) return std::nullopt;
+    const Expr &of_query = holds->strides[rank - 2], &of_key = holds->strides[rank - 1];
+    if (of_query.is(1) && of_key.is(-1)) return Bands::step(1, *offset + 1, 0);
+    if (of_query.is(-1) && of_key.is(1)) return Bands::step(0, -*offset, 1);
     return std::nullopt;
   }
 
-  Halved binary(const Node& node) {
+  Banded binary(const Node& node) {
     using Function = double (*)(double, double);
     static const std::map<std::string_view, Function> functions = {
         {"Add", [](double a, double b) { return a + b; }},
@@ -193,17 +235,12 @@ class HalvesReader {
     if (function == functions.end() || node.inputs.size() != 2) return std::nullopt;
     auto a = read(node.inputs[0]), b = a ? read(node.inputs[1]) : std::nullopt;
     if (!b || !aligned(*a, *node.inputs[0], node) || !aligned(*b, *node.inputs[1], node)) return std::nullopt;
-    return Halves{function->second(a->seen, b->seen), function->second(a->hidden, b->hidden)};
+    return Bands::made({&*a, &*b}, [&](int64_t ahead) { return function->second(a->at(ahead), b->at(ahead)); });
   }
 
   const AffineAnalysis& analysis_;
   int left_ = 64;  // values to visit; masks are small, but a whole model may depend on them
 };
-
-/// Whether the mask has its own element for every query and key, and the content of its halves.
-std::optional<Halves> halves_of(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
-  return covers(mask, scores) ? HalvesReader(analysis).read(mask) : std::nullopt;
-}
 
 bool is_low(double number, DType dtype) {
   return number <= (dtype == DType::float16 ? -6e4 : -1e30);
@@ -216,14 +253,37 @@ bool is_minus_infinity(const Value* value) {
   return scalar && is_low(*scalar, value->dtype());
 }
 
-bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated) {
-  auto halves = halves_of(analysis, predicate, scores);
-  return halves && (halves->seen != 0) == !negated && (halves->hidden != 0) == negated;
+std::optional<SeenKeys> seen_keys(const AffineAnalysis& analysis, const Value* mask, const Shape& scores,
+                                  bool negated) {
+  const auto content = covers(mask, scores) ? BandsReader(analysis).read(mask) : std::nullopt;
+  if (!content) return std::nullopt;
+  const bool is_predicate = mask->dtype() == DType::boolean;
+  for (const auto& [ahead, value] : content->steps())
+    if (!is_predicate && value != 0 && !is_low(value, mask->dtype())) return std::nullopt;
+  const Bands seen = Bands::made({&*content}, [&](int64_t ahead) {
+    return (is_predicate ? content->at(ahead) != 0 : content->at(ahead) == 0) != negated;
+  });
+  // A query sees the keys of one band, its own position among them.
+  SeenKeys keys;
+  bool before = true;
+  for (auto step = seen.steps().begin(); step != seen.steps().end(); ++step) {
+    if (step == seen.steps().begin()) {
+      before = step->second == 0;
+    } else if (step->second != 0) {
+      if (!before) return std::nullopt;  // seen, hidden, and seen again
+      before = false;
+      keys.left = -step->first;
+    } else {
+      keys.right = step->first - 1;
+    }
+  }
+  const bool sees_itself = !before && keys.left.value_or(0) >= 0 && keys.right.value_or(0) >= 0;
+  return sees_itself ? std::optional(keys) : std::nullopt;
 }
 
-bool is_causal_penalty(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
-  auto halves = halves_of(analysis, mask, scores);
-  return halves && halves->seen == 0 && is_low(halves->hidden, mask->dtype());
+bool is_causal(const AffineAnalysis& analysis, const Value* predicate, const Shape& scores, bool negated) {
+  const auto keys = seen_keys(analysis, predicate, scores, negated);
+  return keys && keys->is_causal();
 }
 
 }  // namespace tessera::rewrite

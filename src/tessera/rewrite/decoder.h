@@ -20,6 +20,7 @@ struct DecoderPorts {
   std::string mask;       ///< [batch, past + sequence]: 1 for each token
   std::string positions;  ///< [batch, sequence]: the place of each token in its text
   std::string places;     ///< [sequence]: the same, of all texts
+  std::string branch;     ///< bool: whether there are earlier tokens, where two branches compute with and without
   std::vector<Cache> caches;
 };
 
@@ -35,12 +36,12 @@ struct HeldDecoder {
   bool given = false;               ///< the model had no caches of its own
 };
 
-/// The decoder `rewritten` (by rewrite_model) with its caches as states that hold `capacity` tokens of `batch` texts;
+/// The decoder `model` with its caches as states that hold `capacity` tokens of `batch` texts;
 /// a model without caches is given some. A run takes any number of tokens: their keys and values are written behind the
 /// `held` ones, and they attend to all of these. Tokens that follow a text in a run do not change its answer, so that
 /// texts of several lengths are filled up at the right.
 ///
 /// Throws a user error that says why this model cannot be continued in this way.
-HeldDecoder hold_caches(const OnnxModel& rewritten, const DecoderPorts& ports, int64_t batch, int64_t capacity);
+HeldDecoder hold_caches(const OnnxModel& model, const DecoderPorts& ports, int64_t batch, int64_t capacity);
 
 }  // namespace tessera::rewrite

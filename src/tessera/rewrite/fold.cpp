@@ -12,7 +12,7 @@
 #include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/open_regions.h"
 #include "tessera/rewrite/passes.h"
-#include "tessera/rewrite/scalar.h"
+#include "tessera/rewrite/short_lists.h"
 
 // Walks the nodes once, in order: replaces a node that is a constant in disguise, else infers its types; results whose
 // elements are then known (Shape, and values computed from it) become constants or expressions.
@@ -162,7 +162,7 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
       }
       if (becomes(node, constant)) return;
     }
-    if (Value* constant = fold_scalar(graph, *node); constant && becomes(node, constant)) return;
+    if (Value* constant = fold_short_lists(graph, *node); constant && becomes(node, constant)) return;
     if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) return;
     if (sequences.handles(node) || regions.open(node)) return;
     settle_values(graph, node);

@@ -4,15 +4,19 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
-#include "tessera/ir/set_sizes.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/affine.h"
+#include "tessera/rewrite/attention_heads.h"
+#include "tessera/rewrite/bind_decoder.h"
 #include "tessera/rewrite/decoder.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/later_keys.h"
 #include "tessera/rewrite/pipeline.h"
+#include "tessera/rewrite/run_positions.h"
+#include "tessera/rewrite/token_meetings.h"
+#include "tessera/rewrite/windowed_caches.h"
 
 //   present = Concat(past, key)                      cache' = TensorScatter(cache, key, held)
 //   y = Attention(query, present, …, j ≤ past + i)   y = Attention <is_causal> (query, cache', …, held + sequence)
@@ -27,14 +31,6 @@
 // sharding rules say: a dimension of tokens must pass through every other operator.
 namespace tessera::rewrite {
 namespace {
-
-enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
-
-bool mentions(const Expr& expression, const std::string& symbol) {
-  std::set<std::string> symbols;
-  expression.collect_symbols(symbols);
-  return symbols.contains(symbol);
-}
 
 template <typename Expressions>
 bool mention(const Expressions& expressions, const std::string& symbol) {
@@ -53,16 +49,16 @@ class CacheHolder {
   }
 
   HeldDecoder run() {
-    bind_batch();
-    fill_mask();
-    rewrite_model(held_.model);  // a mask that hides no token vanishes, or leaves is_causal
+    std::tie(sequence_, past_) = bind_decoder(graph(), ports_, batch_);
+    // Now it is known which branch is taken, and a mask that hides no token vanishes, or leaves is_causal.
+    rewrite_model(held_.model);
+    if (!held_.given) keep_all_tokens(graph(), ports_, past_);
     add_inputs();
     if (held_.given)
       give_caches();
     else
       take_caches();
-    place_inputs();
-    place_ranges();
+    place_tokens();
     require_extents();
     if (held_.given)
       require_tokens_apart();
@@ -77,6 +73,8 @@ class CacheHolder {
   }
 
  private:
+  enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
+
   Graph& graph() { return *held_.model.graph; }
   Value* find(const std::string& name) {
     Value* value = graph().find(name);
@@ -88,75 +86,12 @@ class CacheHolder {
     return {graph(), "generate", graph().nodes().empty() ? nullptr : graph().nodes().front().get()};
   }
 
-  void bind_batch() {
-    const Value* ids = find(ports_.ids);
-    const Shape shape = ids->shape();
-    if (shape.size() != 2 || !shape[1].as_symbol())
-      fail("generate", "the input '{}' is {}; it must be [batch, sequence], with a symbol for the sequence", ids->name,
-           to_string(shape));
-    sequence_ = *shape[1].as_symbol();
-    if (const auto symbol = shape[0].as_symbol())
-      substitute(*symbol, batch_);
-    else if (!shape[0].is(batch_))
-      fail("generate", "the model takes {} texts at once; give as many prompts, not {}", shape[0].str(), batch_);
-    if (!held_.given) {
-      const Shape& past = find(ports_.caches.front().past)->shape();
-      if (past.size() != 4 || !past[2].as_symbol())
-        fail("generate", "the cache '{}' is {}; it must be [batch, heads, past, width], with a symbol for the past",
-             ports_.caches.front().past, to_string(past));
-      past_ = *past[2].as_symbol();
-    }
-  }
-
-  void substitute(const std::string& symbol, const Expr& by) {
-    const auto replaced = [&](const Expr& expression) {
-      return expression.substitute(
-          [&](std::string_view name) { return name == symbol ? std::optional(by) : std::nullopt; });
-    };
-    for (const auto& value : graph().values()) {
-      if (value->has_shape())
-        for (Expr& extent : *value->type.shape) extent = replaced(extent);
-      if (value->content)
-        for (Expr& element : *value->content) element = replaced(element);
-    }
-  }
-
-  // All that the mask says is that every token is one.
-  void fill_mask() {
-    if (ports_.mask.empty()) return;
-    Value* mask = find(ports_.mask);
-    ops::NodeBuilder b = at_front();
-    graph().replace_uses(mask, b.expand(graph().constant_scalar(mask->dtype(), 1), mask->shape()));
-    graph().erase(mask);
-  }
-
   void add_inputs() {
     held_tokens_ = graph().add_input(kHeld, {DType::int64, Shape{batch_}});
     last_ = graph().add_input(kLast, {DType::int64, Shape{batch_}});
     ops::NodeBuilder b = at_front();
     lengths_ = b.add(held_tokens_, b.scalar(DType::int64, Expr::symbol(sequence_)));
-  }
-
-  // The positions of this run's tokens. They are made where they are used, since passes drop what nobody uses.
-
-  /// 0, 1, …, sequence - 1
-  Value* index(ops::NodeBuilder& b) {
-    Value* made = b.range(Expr::symbol(sequence_));
-    own_.insert(made);
-    return made;
-  }
-  /// [batch, sequence]
-  Value* of_rows() {
-    ops::NodeBuilder b = at_front();
-    if (!of_rows_)
-      of_rows_ = b.add(b.reshape(held_tokens_, {batch_, 1}), b.reshape(index(b), {1, Expr::symbol(sequence_)}));
-    return of_rows_;
-  }
-  /// [sequence], where all texts hold as many tokens
-  Value* of_all() {
-    ops::NodeBuilder b = at_front();
-    if (!of_all_) of_all_ = b.add(index(b), b.emit("Gather", {held_tokens_, graph().constant_int64({0}, true)}));
-    return of_all_;
+    positions_.emplace(graph(), batch_, sequence_, held_tokens_);
   }
 
   /// The state that holds the keys or values `fresh` [batch, heads, sequence, width], with these behind those held.
@@ -179,6 +114,8 @@ class CacheHolder {
   // --- A model with caches
 
   void take_caches() {
+    for (Node* node : nodes_of(graph()))
+      if (node->is("Attention") && node->input(kPastKey)) with_heads_apart(graph(), node);
     const AffineAnalysis analysis(graph());
     const LaterKeys later(analysis, Expr::symbol(past_));
     std::set<const Node*> causal;
@@ -212,11 +149,10 @@ class CacheHolder {
   // Attention's own form of a cache, spelt out.
   void join_past(Node* node) {
     for (const auto& [fresh, past, present] : {std::tuple(kKey, kPastKey, 1), std::tuple(kValue, kPastValue, 2)}) {
-      if (node->input(fresh)->rank() != 4)
-        fail("generate", "{}: its keys must be [batch, heads, sequence, width]", node->label());
       Value* all =
           emit(graph(), "Concat", {node->inputs[past], node->inputs[fresh]}, node, {attribute("axis", int64_t{2})});
-      if (Value* old = node->output(static_cast<size_t>(present))) {
+      if (Value* old = node->output(static_cast<size_t>(present));
+          old && (!old->uses.empty() || graph().is_output(old))) {
         if (!replace(graph(), old, all)) fail("generate", "the output '{}' has two names", old->name);
       }
       graph().set_input(node, fresh, all);
@@ -258,20 +194,20 @@ class CacheHolder {
   // together: what has earlier tokens only, and is joined with new ones later, would have the new ones at its end.
   void set_past() {
     const std::string total = "tessera.total";
-    substitute(past_, Expr::symbol(total) - Expr::symbol(sequence_));
+    substitute(graph(), past_, Expr::symbol(total) - Expr::symbol(sequence_));
     for (const auto& node : graph().nodes())
       for (const Value* result : node->outputs)
         if (result && result->has_shape())
           for (const Expr& extent : result->shape())
             if (mentions(extent, total) && mentions(extent, sequence_))
               fail("generate", "{} makes '{}' of earlier tokens without the new ones", node->label(), result->name);
-    if (const Meeting meeting = where_tokens_meet(total); meeting.node)
+    if (const TokenMeeting meeting = where_tokens_meet(graph(), total); meeting.node)
       fail("generate", "{} combines all tokens along dimension {} of '{}', where a cache has unused places",
            meeting.node->label(), meeting.dim, meeting.value->name);
-    substitute(total, capacity_);
+    substitute(graph(), total, capacity_);
     ops::infer_types(graph());
     // Where new tokens meet elsewhere, a text that is filled up would see what fills it.
-    if (where_tokens_meet(sequence_).node) held_.ragged = batch_ == 1;
+    if (where_tokens_meet(graph(), sequence_).node) held_.ragged = batch_ == 1;
   }
 
   // --- A model without caches
@@ -299,113 +235,20 @@ class CacheHolder {
   // Throws unless tokens meet in Attention only.
   void require_tokens_apart() {
     ops::infer_types(graph());
-    if (const Meeting meeting = where_tokens_meet(sequence_); meeting.node)
+    if (const TokenMeeting meeting = where_tokens_meet(graph(), sequence_); meeting.node)
       fail("generate", "{} mixes tokens along dimension {} of '{}'", meeting.node->label(), meeting.dim,
            meeting.value->name);
   }
 
-  // --- Where tokens meet
-
-  struct Meeting {
-    const Node* node = nullptr;
-    const Value* value = nullptr;
-    size_t dim = 0;
-  };
-
-  // The first node besides Attention through which a dimension with the symbol does not pass; none if there is no such.
-  Meeting where_tokens_meet(const std::string& symbol) {
-    for (const auto& node : graph().nodes()) {
-      if (node->is("Attention") || node->is("TensorScatter")) continue;
-      const bool has_tokens = std::any_of(node->inputs.begin(), node->inputs.end(), [&](const Value* operand) {
-        return operand && mention(operand->shape(), symbol);
-      });
-      if (!has_tokens) continue;
-      const ops::Rule rule = ops::op_of(*node).rule(*node);
-      for (size_t i = 0; i < node->inputs.size(); ++i) {
-        if (!node->inputs[i]) continue;
-        const Shape& shape = node->inputs[i]->shape();
-        for (size_t d = 0; d < shape.size(); ++d)
-          if (mentions(shape[d], symbol) && !passes(rule, rule.operands.at(i).at(d), symbol))
-            return {node.get(), node->inputs[i], d};
-      }
-    }
-    return {};
-  }
-
-  static bool passes(const ops::Rule& rule, const ops::DimFactors& dim, const std::string& symbol) {
-    const auto in = [](const std::vector<ops::DimFactors>& result, int factor) {
-      return std::any_of(result.begin(), result.end(), [&](const ops::DimFactors& factors) {
-        return std::find(factors.begin(), factors.end(), factor) != factors.end();
-      });
-    };
-    return std::any_of(dim.begin(), dim.end(), [&](int factor) {
-      return mentions(rule.factors[factor].size, symbol) && rule.factors[factor].kind == ops::FactorKind::pass &&
-             std::all_of(rule.results.begin(), rule.results.end(),
-                         [&](const auto& result) { return result.empty() || in(result, factor); });
-    });
-  }
-
   // --- Positions
 
-  void place_inputs() {
-    const auto place = [&](const std::string& name, Value* by) {
-      Value* input = find(name);
-      Value* positions = by;
-      if (input->dtype() != DType::int64) {
-        positions = emit(graph(), "Cast", {by}, after(by), {attribute("to", static_cast<int64_t>(input->dtype()))});
-      }
-      graph().replace_uses(input, positions);
-      graph().erase(input);
-    };
-    if (!ports_.positions.empty()) place(ports_.positions, of_rows());
-    if (!ports_.places.empty()) held_.ragged = batch_ == 1;
-    if (!ports_.places.empty()) place(ports_.places, of_all());
-  }
-
-  const Node* after(const Value* value) {
-    const auto& nodes = graph().nodes();
-    for (size_t i = 0; i + 1 < nodes.size(); ++i)
-      if (nodes[i].get() == value->producer) return nodes[i + 1].get();
-    return nullptr;
-  }
-
-  // Ranges that begin at the first token of the run, wherever it stands.
-  void place_ranges() {
-    graph().erase_dead();
-    const Expr sequence = Expr::symbol(sequence_), first = held_.given ? Expr(0) : Expr::symbol(past_);
-    for (Node* node : nodes_of(graph())) {
-      if (!node->is("Range") || own_.contains(node->outputs[0])) continue;
-      const auto start = contents(node->input(0)), step = contents(node->input(2));
-      if (!start || start->size() != 1 || node->outputs[0]->shape()[0] != sequence ||
-          node->outputs[0]->dtype() != DType::int64 || !step || !step->front().is(1))
-        continue;
-      const auto shift = (start->front() - first).constant();
-      if (!shift) continue;
-      Value* range = node->outputs[0];
-      if (by_rows_)
-        place_by_rows(range, *shift);
-      else
-        graph().replace_uses(range, shifted(of_all(), *shift, node));
+  void place_tokens() {
+    if (!ports_.positions.empty()) positions_->replace_input(find(ports_.positions), positions_->of_rows());
+    if (!ports_.places.empty()) {
+      held_.ragged = batch_ == 1;
+      positions_->replace_input(find(ports_.places), positions_->of_all());
     }
-  }
-
-  Value* shifted(Value* positions, int64_t by, const Node* before) {
-    if (by == 0) return positions;
-    return ops::NodeBuilder(graph(), "generate", before).add(positions, static_cast<double>(by));
-  }
-
-  // Each text has positions of its own where its place in the batch has a dimension: [sequence] viewed as
-  // [1, sequence, 1] becomes [batch, sequence, 1].
-  void place_by_rows(Value* range, int64_t shift) {
-    for (const Use& use : std::vector<Use>(range->uses)) {
-      const Shape viewed = use.node->is("Reshape") ? use.node->outputs[0]->shape() : Shape{};
-      if (viewed.size() < 2 || !viewed[0].is(1))
-        fail("generate", "{} takes the positions of one text for all", use.node->label());
-      Shape shape = viewed;
-      shape[0] = batch_;
-      graph().set_input(use.node, 0, shifted(of_rows(), shift, use.node));
-      graph().set_input(use.node, 1, shape_operand(graph(), shape));
-    }
+    positions_->replace_ranges(held_.given ? Expr(0) : Expr::symbol(past_), by_rows_);
   }
 
   // Throws where the number of tokens before this run, or with it, is more than an extent.
@@ -417,7 +260,7 @@ class CacheHolder {
       for (const Use& use : value->uses) {
         const Node& node = *use.node;
         if (node.is("Reshape") || node.is("Expand") || node.is("ConstantOfShape")) continue;
-        if (node.outputs[0] == lengths_ || (node.is("Range") && own_.contains(node.outputs[0]))) continue;
+        if (node.outputs[0] == lengths_ || (node.is("Range") && positions_->made(node.outputs[0]))) continue;
         const bool ends =
             !held_.given && ((node.is("Range") && use.index == 1) || (node.is("Slice") && use.index == 2));
         if (!ends) fail("generate", "{} computes with the number of tokens", node.label());
@@ -430,8 +273,10 @@ class CacheHolder {
   // Only those of one token are made, if they are a product with a weight.
   void take_last() {
     Value* made = logits();
-    Node* product = made_by(made, "MatMul");
-    const bool by_weight = product && product->inputs[1]->has_data() && product->inputs[0]->rank() == 3;
+    Node* product = made->producer;
+    const bool is_product = product && (product->is("MatMul") || product->is("MatMulNBits", "com.microsoft") ||
+                                        product->is("MatMulBlocks", "tessera"));
+    const bool by_weight = is_product && product->inputs[1]->has_data() && product->inputs[0]->rank() == 3;
     Value* all = by_weight ? product->inputs[0] : made;
     if (all->rank() != 3 || !mentions(all->shape()[1], sequence_))
       fail("generate", "the logits '{}' are {}; they must be [batch, sequence, vocabulary]", made->name,
@@ -455,22 +300,21 @@ class CacheHolder {
   HeldDecoder held_;
   std::string sequence_, past_;
   Value *held_tokens_ = nullptr, *last_ = nullptr;
-  Value* lengths_ = nullptr;                      // [batch]: tokens held after this run
-  Value *of_rows_ = nullptr, *of_all_ = nullptr;  // positions of this run's tokens: [batch, sequence], [sequence]
-  std::set<const Value*> own_;                    // Ranges of ours
+  Value* lengths_ = nullptr;  // [batch]: tokens held after this run
+  std::optional<RunPositions> positions_;
 };
 
 }  // namespace
 
-HeldDecoder hold_caches(const OnnxModel& rewritten, const DecoderPorts& ports, int64_t batch, int64_t capacity) {
+HeldDecoder hold_caches(const OnnxModel& model, const DecoderPorts& ports, int64_t batch, int64_t capacity) {
   if (batch > 1) {
     try {
-      return CacheHolder(rewritten.clone(), ports, batch, capacity, true).run();
+      return CacheHolder(model.clone(), ports, batch, capacity, true).run();
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::user) throw;  // positions cannot be made for each text, or nothing can
     }
   }
-  return CacheHolder(rewritten.clone(), ports, batch, capacity, false).run();
+  return CacheHolder(model.clone(), ports, batch, capacity, false).run();
 }
 
 }  // namespace tessera::rewrite

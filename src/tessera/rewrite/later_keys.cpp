@@ -5,6 +5,8 @@
 
 // j <= past + i over keys j and queries i, in either order, and joined by And with what is true everywhere:
 //   LessOrEqual(range [1, keys], past + range [queries, 1])
+// and a window, j > past + i - w:
+//   Greater(range [1, keys], past - w + range [queries, 1])
 namespace tessera::rewrite {
 
 bool LaterKeys::alone_hidden_by(const Value* mask) const {
@@ -12,6 +14,30 @@ bool LaterKeys::alone_hidden_by(const Value* mask) const {
   const Node* where = made_by(mask, "Where");
   return where && is_scalar(where->inputs[1], 0) && is_minus_infinity(where->inputs[2]) &&
          sees_earlier(where->inputs[0]);
+}
+
+bool LaterKeys::hides_before(const Value* mask, int64_t kept) const {
+  if (mask->dtype() == DType::boolean) return is_near(mask, kept);
+  const Node* where = made_by(mask, "Where");
+  return where && is_minus_infinity(where->inputs[2]) && is_near(where->inputs[0], kept);
+}
+
+// Whether the condition, j > q - w among others, is true of none but near keys.
+bool LaterKeys::is_near(const Value* condition, int64_t kept) const {
+  if (const Node* both = made_by(condition, "And"))
+    return is_near(both->inputs[0], kept) || is_near(both->inputs[1], kept);
+  if (const Node* node = made_by(condition, "Greater")) return follows(node->inputs[0], node->inputs[1], kept + 1);
+  if (const Node* node = made_by(condition, "GreaterOrEqual")) return follows(node->inputs[0], node->inputs[1], kept);
+  if (const Node* node = made_by(condition, "Less")) return follows(node->inputs[1], node->inputs[0], kept + 1);
+  if (const Node* node = made_by(condition, "LessOrEqual")) return follows(node->inputs[1], node->inputs[0], kept);
+  return false;
+}
+
+// Whether `keys` are the places of keys, and `queries` those of queries less at most `most`.
+bool LaterKeys::follows(const Value* keys, const Value* queries, int64_t most) const {
+  const Affine* affine = analysis_.of(queries);
+  const auto behind = affine ? (past_ - affine->offset).constant() : std::nullopt;
+  return behind && *behind <= most && counts(keys, 1, 0) && counts(queries, 2, affine->offset);
 }
 
 bool LaterKeys::everywhere(const Value* condition) const {

@@ -4,16 +4,20 @@
 
 namespace tessera::rewrite {
 
-/// Recognises a mask over [..., queries, keys] that hides what comes after a query, which stands at `past` + its index,
-/// and nothing else: bool, or added to scores.
+/// Recognises masks over [..., queries, keys] that hide what comes after a query, which stands at `past` + its index,
+/// and nothing else, or that hide what comes long before it: bool, or added to scores.
 class LaterKeys {
  public:
   /// The analysis must outlive it.
   LaterKeys(const AffineAnalysis& analysis, Expr past) : analysis_(analysis), past_(std::move(past)) {}
 
   bool alone_hidden_by(const Value* mask) const;
+  /// Whether a mask hides from every query at q all keys j < q - `kept`, whatever else it hides.
+  bool hides_before(const Value* mask, int64_t kept) const;
 
  private:
+  bool is_near(const Value* condition, int64_t kept) const;
+  bool follows(const Value* keys, const Value* queries, int64_t most) const;
   bool everywhere(const Value* condition) const;
   bool sees_earlier(const Value* condition) const;
   bool counts(const Value* value, size_t from_end, const Expr& offset) const;

@@ -34,8 +34,12 @@ struct Lowering {
   std::string_view domain = "";
 };
 
+/// DynamicQuantizeLinear: x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
+std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
+
 std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
 std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE
+std::vector<Lowering> fused_lowerings();      // lower_fused.cpp: FusedConv, FusedGemm, DynamicQuantizeMatMul, …
 std::vector<Lowering> image_lowerings();      // lower_image.cpp: CenterCropPad, AffineGrid, Col2Im, MaxUnpool, LRN, …
 std::vector<Lowering> microsoft_lowerings();  // lower_microsoft.cpp: what ONNX Runtime's optimizers write
 std::vector<Lowering> qlinear_lowerings();    // lower_qlinear.cpp: what ONNX Runtime's static quantizer writes

@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/attention.h"
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
 
-// Attention with windows becomes Attention with a mask; with its scores as a result, products and a Softmax.
+// Attention with windows becomes Attention with a mask, unless its windows say which keys a rank needs; with its scores
+// as a result, products and a Softmax.
 namespace tessera::rewrite {
 namespace {
 
@@ -20,7 +23,9 @@ bool has_windows(const Node& node) {
 }
 
 bool needs_lowering(const Node& node) {
-  return node.output(kScores) || has_windows(node);
+  const bool known = std::all_of(node.inputs.begin(), node.inputs.end(),
+                                 [](const Value* operand) { return !operand || operand->has_shape(); });
+  return node.output(kScores) || (has_windows(node) && !(known && ops::sees_neighbours(node)));
 }
 
 class AttentionLowering {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <optional>
 
 #include "tessera/base/error.h"
 #include "tessera/ops/infer.h"
@@ -215,6 +217,53 @@ Values resize_in_ratio(Lowerer& l) {
   return {l.b.emit("Resize", {l.in(0), l.in(1), nullptr, l.b.graph.constant_int64(kept)}, attributes)};
 }
 
+// Elements that a Pad adds before and after each dimension; nullopt if that is not known.
+std::optional<std::vector<std::pair<int64_t, int64_t>>> known_pads(const Node& node) {
+  const auto pads = numbers(node.input(1));
+  if (!pads || !node.inputs[0]->has_shape()) return std::nullopt;
+  const size_t rank = node.inputs[0]->rank();
+  std::vector<size_t> axes(rank);
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  if (node.input(3)) {
+    const auto given = numbers(node.input(3));
+    if (!given) return std::nullopt;
+    axes = ops::normalize_axes(node, *given, rank);
+  }
+  if (pads->size() != 2 * axes.size()) return std::nullopt;
+  std::vector<std::pair<int64_t, int64_t>> all(rank, {0, 0});
+  for (size_t i = 0; i < axes.size(); ++i) all[axes[i]] = {(*pads)[i], (*pads)[i + axes.size()]};
+  return all;
+}
+
+// Whether a Pad repeats a dimension's elements at most once at either end.
+bool wraps_once(const Node& node) {
+  if (node.get_string("mode", "constant") != "wrap") return false;
+  const auto pads = known_pads(node);
+  for (size_t d = 0; pads && d < pads->size(); ++d) {
+    const auto [before, after] = (*pads)[d];
+    const auto extent = node.inputs[0]->shape()[d].constant();
+    if (before == 0 && after == 0) continue;
+    if (before < 0 || after < 0 || !extent || std::max(before, after) > *extent) return false;
+  }
+  return pads.has_value();
+}
+
+// The last elements, all, and the first ones, along one dimension after the other.
+Values wrapped(Lowerer& l) {
+  Value* x = l.in(0);
+  const auto pads = *known_pads(l.node);
+  for (size_t d = 0; d < pads.size(); ++d) {
+    const auto [before, after] = pads[d];
+    const auto axis = static_cast<int64_t>(d);
+    const Expr extent = x->shape()[d];
+    Values pieces = {x};
+    if (before > 0) pieces.insert(pieces.begin(), l.b.slice(x, axis, extent - before, extent));
+    if (after > 0) pieces.push_back(l.b.slice(x, axis, 0, after));
+    if (pieces.size() > 1) x = l.b.emit("Concat", pieces, {attribute("axis", axis)});
+  }
+  return {x == l.in(0) ? l.b.emit("Identity", {x}) : x};
+}
+
 }  // namespace
 
 std::vector<Lowering> image_lowerings() {
@@ -225,6 +274,7 @@ std::vector<Lowering> image_lowerings() {
       {"MaxUnpool", 2, max_unpool, {2}},
       {"LRN", 1, local_response},
       {"SpaceToDepth", 1, space_to_channels, {}, is_column_first},
+      {"Pad", 2, wrapped, {1, 3}, wraps_once},
       {"Resize", 1, resize_in_ratio, {2, 3}, keeps_ratio},
   };
 }

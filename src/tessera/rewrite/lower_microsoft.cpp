@@ -4,6 +4,7 @@
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
+#include "tessera/rewrite/uniform.h"
 
 // Operators that ONNX Runtime's optimizers and model builders write, of the domain com.microsoft, as ours.
 namespace tessera::rewrite {
@@ -268,11 +269,12 @@ class GroupQueryAttention {
     split_operands();
     batch_ = parts_.query->shape().at(0);
     fresh_ = parts_.query->shape().at(1);
-    place();
-    rotate();
     parts_.heads = heads_;
     parts_.kv_heads = kv_heads_;
     parts_.softcap = l_.node.get_float("softcap", 0);
+    if (past_is_full()) return append();
+    place();
+    rotate();
     Value* keys = with_past(parts_.key, kPastKey);
     Value* values = with_past(parts_.value, kPastValue);
     parts_.mask = seen(keys->shape().at(2));
@@ -306,6 +308,26 @@ class GroupQueryAttention {
     if (!width) fail_node(l_.node, "its query does not divide into {} heads", heads_ + 2 * kv_heads_);
     const Expr q = *width * heads_, k = *width * kv_heads_;
     parts_ = {b_.slice(query, 2, 0, q), b_.slice(query, 2, q, q + k), b_.slice(query, 2, q + k, q + k + k)};
+  }
+
+  // Where it is known that no sample has room left, as if masks are all ones.
+  bool past_is_full() const {
+    const auto last = uniform_element(l_.in(kLengths));
+    return last && l_.has(kPastKey) && l_.has(kPastValue) && *last + 1 - fresh_ == l_.in(kPastKey)->shape().at(2);
+  }
+
+  // ONNX's own form: new keys behind all past ones.
+  Values append() {
+    const Expr past = l_.in(kPastKey)->shape().at(2);
+    Value* range = b_.emit("Range", {b_.scalar(DType::int64, past), b_.scalar(DType::int64, past + fresh_),
+                                     b_.graph.constant_scalar(DType::int64, 1)});
+    places_ = b_.expand(b_.reshape(range, {1, fresh_}), {batch_, fresh_});
+    rotate();
+    parts_.past_key = l_.in(kPastKey);
+    parts_.past_value = l_.in(kPastValue);
+    parts_.causal = true;
+    parts_.mask = l_.node.get_int("local_window_size", -1) > 0 ? seen(past + fresh_) : l_.in(kScores);
+    return attend(l_, parts_);
   }
 
   // Where each sample's new tokens begin, [batch, 1]; and each token's place, [batch, new tokens].

@@ -10,21 +10,8 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-// Quantized to uint8 by the range of the elements, 0 included.
 Values dynamic_quantize(Lowerer& l) {
-  Value* x = l.in(0);
-  Value* zero = l.b.number(x, 0);
-  const auto all = [&](std::string_view type) {
-    return l.b.emit(type, {x, l.b.graph.constant_int64(ops::all_axes(x->rank()))}, {attribute("keepdims", int64_t{0})});
-  };
-  Value* most = l.b.emit("Max", {all("ReduceMax"), zero});
-  Value* least = l.b.emit("Min", {all("ReduceMin"), zero});
-  Value* range = l.b.sub(most, least);
-  Value* flat = l.b.emit("Equal", {range, zero});
-  Value* scale = l.b.where(flat, l.b.number(x, 1), l.b.div(range, l.b.number(x, 255)));
-  Value* place = l.b.emit("Round", {l.b.sub(zero, l.b.div(least, scale))});
-  Value* zero_point = l.b.cast(l.b.emit("Clip", {place, zero, l.b.number(x, 255)}), DType::uint8);
-  return {l.b.emit("QuantizeLinear", {x, scale, zero_point}), scale, zero_point};
+  return quantize_dynamically(l.b, l.in(0));
 }
 
 // x - zero point in `type`. A list of zero points is along dimension `axis`.
@@ -136,6 +123,21 @@ Values matmul_nbits(Lowerer& l) {
 }
 
 }  // namespace
+
+std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x) {
+  Value* zero = b.number(x, 0);
+  const auto all = [&](std::string_view type) {
+    return b.emit(type, {x, b.graph.constant_int64(ops::all_axes(x->rank()))}, {attribute("keepdims", int64_t{0})});
+  };
+  Value* most = b.emit("Max", {all("ReduceMax"), zero});
+  Value* least = b.emit("Min", {all("ReduceMin"), zero});
+  Value* range = b.sub(most, least);
+  Value* flat = b.emit("Equal", {range, zero});
+  Value* scale = b.where(flat, b.number(x, 1), b.div(range, b.number(x, 255)));
+  Value* place = b.emit("Round", {b.sub(zero, b.div(least, scale))});
+  Value* zero_point = b.cast(b.emit("Clip", {place, zero, b.number(x, 255)}), DType::uint8);
+  return {b.emit("QuantizeLinear", {x, scale, zero_point}), scale, zero_point};
+}
 
 std::vector<Lowering> quantization_lowerings() {
   return {

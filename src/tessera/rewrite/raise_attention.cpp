@@ -8,25 +8,44 @@
 
 //   Softmax(scale·Q·Kᵀ + mask)·V   becomes   Attention(Q, K, V, mask)
 // with Q [batch, heads, queries, width], K and V [batch, key heads, keys, width]. The mask j ≤ i becomes the attribute
-// is_causal; the repetition of key heads for their group of queries is removed.
+// is_causal, and one that shows the keys around each query windows; the repetition of key heads for their group of
+// queries is removed.
 namespace tessera::rewrite {
 namespace {
 
 struct Mask {
   Value* operand = nullptr;  ///< bool or added; null if there is none
   bool causal = false;
+  int64_t left = -1, right = -1;  ///< windows; -1: without a bound
+
+  std::vector<Attribute> attributes() const {
+    std::vector<Attribute> all = {attribute("is_causal", int64_t{causal})};
+    if (left >= 0) all.push_back(attribute("left_window_size", left));
+    if (right >= 0) all.push_back(attribute("right_window_size", right));
+    return all;
+  }
 };
+
+// What the mask shows, as attributes; nullopt if that is not known, or needs a mask: windows are for keys that stand
+// where queries do.
+std::optional<Mask> as_attributes(const AffineAnalysis& analysis, const Value* mask, const Shape& scores) {
+  const auto seen = seen_keys(analysis, mask, scores);
+  if (!seen) return std::nullopt;
+  if (seen->is_causal()) return Mask{nullptr, true};
+  if (!seen->left || !seen->right || scores[scores.size() - 2] != scores.back()) return std::nullopt;
+  const bool causal = *seen->right == 0;
+  return Mask{nullptr, causal, *seen->left, causal ? -1 : *seen->right};
+}
 
 Mask simplified(const AffineAnalysis& analysis, Value* mask, const Shape& scores) {
   while (Node* expand = made_by(mask, "Expand")) mask = expand->inputs[0];
   if (mask->dtype() == DType::boolean) {
     auto everywhere = scalar_of(mask);
     if (everywhere && *everywhere != 0) return {};
-    return is_causal(analysis, mask, scores, false) ? Mask{nullptr, true} : Mask{mask, false};
+    return as_attributes(analysis, mask, scores).value_or(Mask{mask});
   }
   if (auto everywhere = scalar_of(mask); everywhere && *everywhere == 0) return {};
-  if (is_causal_penalty(analysis, mask, scores)) return {nullptr, true};
-  return {mask, false};
+  return as_attributes(analysis, mask, scores).value_or(Mask{mask});
 }
 
 /// A mask whose last extent is `keys`: Attention takes a shorter one to hide the remaining keys, whereas the replaced
@@ -85,8 +104,9 @@ Value* attention(Graph& graph, Value* query, Value* key, Value* value, const Mas
                  const Node* before, const std::string& name) {
   std::vector<Value*> operands = {query, key, value};
   if (mask.operand) operands.push_back(mask.operand);
-  return emit(graph, "Attention", operands, before,
-              {attribute("scale", static_cast<float>(scale)), attribute("is_causal", int64_t{mask.causal})}, name);
+  std::vector<Attribute> attributes = mask.attributes();
+  attributes.push_back(attribute("scale", static_cast<float>(scale)));
+  return emit(graph, "Attention", operands, before, attributes, name);
 }
 
 /// The Softmax whose weights only this operand reads. Exporters put a guard for rows without any key between them,
@@ -194,10 +214,14 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
   Shape scores = {node->inputs[0]->shape()[0], node->inputs[0]->shape()[1], node->inputs[0]->shape()[2],
                   key->shape()[2]};
   Mask mask = simplified(analysis, node->inputs[3], scores);
+  const bool keeps_windows = node->outputs.size() == 1 && !node->find_attribute("left_window_size") &&
+                             !node->find_attribute("right_window_size") && node->get_int("is_causal", 0) == 0;
+  if (mask.left >= 0 && !keeps_windows) mask = {node->inputs[3]};
   if (mask.operand && node->inputs[3]->rank() > 0)
     mask.operand = over_keys(graph, mask.operand, node->inputs[3]->shape().back(), node);
   graph.set_input(node, 3, mask.operand);
-  if (mask.causal) node->set("is_causal", int64_t{1});
+  for (const Attribute& given : mask.attributes())
+    if (given.name != "is_causal" || mask.causal) node->set(given.name, given.value);
 }
 
 }  // namespace

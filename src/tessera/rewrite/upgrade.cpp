@@ -34,12 +34,13 @@ namespace {
 struct NewerAttribute {
   std::string_view op_type, name;
   AttributeValue neutral;
+  bool understood = false;  ///< in its other values, too
 };
 
 void drop_newer_attributes(Node* node) {
   static const std::array<NewerAttribute, 4> newer = {{
-      {"Attention", "left_window_size", int64_t{-1}},
-      {"Attention", "right_window_size", int64_t{-1}},
+      {"Attention", "left_window_size", int64_t{-1}, true},
+      {"Attention", "right_window_size", int64_t{-1}, true},
       {"Range", "stash_type", int64_t{1}},
       {"SpaceToDepth", "mode", std::string("DCR")},
   }};
@@ -55,7 +56,7 @@ void drop_newer_attributes(Node* node) {
             return false;
         },
         candidate.neutral);
-    if (!neutral && lowering_of(*node)) continue;
+    if (!neutral && (candidate.understood || lowering_of(*node))) continue;
     if (!neutral)
       fail("upgrade", "{}: {} is newer than opset {} and not supported; export with its default", node->label(),
            candidate.name, kCanonicalOpset);

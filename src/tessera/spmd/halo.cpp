@@ -49,7 +49,7 @@ Halo::Halo(const ops::Window& window, Expr operand_size, const Expr& result_size
     : size(std::move(operand_size)), held(shards_of(size, axes)), results(shards_of(result_size, axes)) {
   for (size_t m = 0; m < held.size(); ++m) {
     const Interval& made = results[m];
-    read.push_back(window.reads(made.begin, made.end));
+    read.push_back(window.reads(made.begin, made.end, size));
     Interval harmless = read.back();
     harmless.end = harmless.end + min(1, made.count()) * window.slack;
     kept.push_back(common(held[m], harmless));

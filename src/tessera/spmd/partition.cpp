@@ -272,10 +272,10 @@ class Partitioner {
   ops::Localizer::Widened widened_along(Value* value, const NodeLayout& layout, const NodeDecision& decision,
                                         size_t operand, size_t dim, Value* fill) {
     const Value* global = layout.node->inputs[operand];
-    const int factor = layout.rule.operands[operand][dim].front();
+    const ops::Factor& factor = layout.rule.factors[layout.rule.operands[operand][dim].front()];
     const Sharding& sharding = decision.operands[operand];
     const std::vector<AxisRef>& axes = sharding.dims[dim].parts.front().axes;
-    const Halo halo(layout.rule.factors[factor].window, global->shape()[dim], layout.rule.factors[factor].size, axes);
+    const Halo halo(factor.windows.at(static_cast<int>(operand)), global->shape()[dim], factor.size, axes);
     const Expr me = member_along(axes, program_.mesh);
     std::vector<Expr> begins, before, after, received;
     for (int64_t m = 0; m < halo.members(); ++m) {

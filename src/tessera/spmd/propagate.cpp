@@ -6,96 +6,10 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/spmd/attach.h"
 
 namespace tessera::spmd {
 namespace {
-
-// A dimension annotated as one part, [-, tp]: the axes go to the major-most parts that operators can split. An axis
-// larger than a part that divides it goes on as a sub-axis to the next part: tp=4 on 2·4·16 is
-// 2{tp:(1)2}·4{tp:(2)2}·16.
-void attach_simple(DimState& dim, std::vector<AxisRef> axes, const std::vector<bool>& blocked, const Origin& origin) {
-  std::vector<PartState*> candidates;
-  for (PartState& part : dim.parts)
-    if (!blocked[part.component] && !part.size.is(1)) candidates.push_back(&part);
-  if (candidates.empty())
-    for (PartState& part : dim.parts) candidates.push_back(&part);
-  size_t at = 0;
-  int64_t used = 1;  // ranks already on the current part
-  for (size_t i = 0; i < axes.size(); ++i) {
-    AxisRef axis = axes[i];
-    auto units = candidates[at]->size.constant();
-    if (units && used == *units && at + 1 < candidates.size()) {
-      ++at;
-      used = 1;
-      units = candidates[at]->size.constant();
-    }
-    int64_t left = units ? *units / used : 0;
-    if (units && left > 1 && axis.size > left && axis.size % left == 0 && *units % used == 0 &&
-        at + 1 < candidates.size()) {
-      axes.insert(axes.begin() + static_cast<long>(i) + 1, AxisRef{axis.axis, axis.pre * left, axis.size / left});
-      axis.size = left;
-    }
-    candidates[at]->axes.push_back(axis);
-    candidates[at]->origins.push_back(origin);
-    used *= axis.size;
-  }
-}
-
-void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std::vector<std::string>& approximated) {
-  auto found = layout.of_value.find(annotation.value);
-  if (found == layout.of_value.end()) return;
-  for (int index : found->second) {
-    Slot& slot = layout.slots[index];
-    for (size_t d = 0; d < annotation.sharding.dims.size(); ++d) {
-      const DimSharding& wanted = annotation.sharding.dims[d];
-      DimState& dim = slot.dims[d];
-      bool taken = !dim.open || std::any_of(dim.parts.begin(), dim.parts.end(),
-                                            [](const PartState& part) { return !part.axes.empty(); });
-      if (taken) continue;  // an earlier annotation has spoken
-      std::vector<AxisRef> axes;
-      for (const Part& part : wanted.parts)
-        for (const AxisRef& axis : part.axes)
-          if (axis.size > 1) axes.push_back(axis);
-      bool clash = std::any_of(axes.begin(), axes.end(),
-                               [&](const AxisRef& axis) { return slot.uses(axis) || slot.is_placed_along(axis); });
-      if (clash) continue;
-      dim.open = wanted.open;
-      slot.annotated |= !wanted.open || !axes.empty();
-      if (axes.empty()) continue;
-      Origin origin{annotation.by, 0};
-      if (wanted.parts.size() == 1) {
-        attach_simple(dim, axes, layout.blocked, origin);
-        continue;
-      }
-      DimSharding have;
-      for (const PartState& part : dim.parts) have.parts.push_back({part.size, {}});
-      auto refined = refine(wanted, boundaries(have));
-      auto same_size = [](const Part& part, const Part& other) { return part.size == other.size; };
-      if (!refined ||
-          !std::equal(refined->parts.begin(), refined->parts.end(), have.parts.begin(), have.parts.end(), same_size)) {
-        std::string text;
-        for (const PartState& part : dim.parts) text += (text.empty() ? "" : "*") + part.size.str();
-        if (annotation.optional) {
-          attach_simple(dim, axes, layout.blocked, origin);
-          const std::string line = fmt::format(
-              "{}: '{}' cannot lie as {}, since the operators around it see dimension {} as {}; it lies in "
-              "blocks there",
-              annotation.by, annotation.value->name, annotation.sharding.str(mesh), d, text);
-          if (approximated.empty() || approximated.back() != line) approximated.push_back(line);
-          continue;
-        }
-        fail("annotate",
-             "'{}': dimension {} is split as {}, but the operators around it see the parts {}; put the axes on those "
-             "parts, or name the axis alone and the right part is found",
-             annotation.value->name, d, annotation.sharding.str(mesh), text);
-      }
-      for (size_t p = 0; p < dim.parts.size(); ++p) {
-        dim.parts[p].axes = refined->parts[p].axes;
-        dim.parts[p].origins.assign(dim.parts[p].axes.size(), origin);
-      }
-    }
-  }
-}
 
 // Lays out updates of stored states as those are stored. Invariant: a slot that is stored has the axes of a state's
 // storage, dimension by dimension, and all its dimensions are closed, so that nothing else is added later.
@@ -384,6 +298,7 @@ Propagation propagate(Layout& layout, const std::vector<Annotation>& annotations
   if (!storage.empty()) Updates(layout).lay_out(storage);
   std::vector<std::string> approximated;
   for (const Annotation& annotation : annotations) attach(layout, annotation, mesh, approximated);
+  for (const Annotation& annotation : annotations) attach_sums(layout, annotation);
   Propagation found = Spreader(layout).run();
   found.approximated = std::move(approximated);
   return found;

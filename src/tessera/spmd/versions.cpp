@@ -44,10 +44,11 @@ double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::v
     const ops::Factor& factor = node.rule.factors[node.subfactors[s].factor];
     if (!ops::traits_of(factor.kind).by_window || ranks_of(axes[s]) == 1) continue;
     for (const Place& place : node.subfactors[s].places) {
-      if (place.result) continue;
+      const auto window = factor.windows.find(place.tensor);
+      if (place.result || window == factor.windows.end()) continue;
       const Value* operand = node.node->inputs[static_cast<size_t>(place.tensor)];
       const auto dim = static_cast<size_t>(place.dim);
-      const Halo halo(factor.window, operand->shape()[dim], factor.size, axes[s]);
+      const Halo halo(window->second, operand->shape()[dim], factor.size, axes[s]);
       const Sharding sharding = laid_out(layout, node, axes, false, static_cast<size_t>(place.tensor));
       sum += hinted(halo_elements(halo, sharding, dim, mesh), hints) * bits_of(operand->dtype()) / 8;
     }
@@ -55,21 +56,37 @@ double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::v
   return sum;
 }
 
+// To gather the first result along a factor, as often as its local form does.
+double bytes_regathered(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
+                        int factor, const Mesh& mesh, const Hints& hints) {
+  const size_t result = first_result(node);
+  std::vector<std::vector<AxisRef>> without = axes;
+  for (size_t s = 0; s < node.subfactors.size(); ++s)
+    if (node.subfactors[s].factor == factor) without[s].clear();
+  double sum = 0;
+  for (const ReshardStep& step :
+       plan_reshard(laid_out(layout, node, axes, true, result), laid_out(layout, node, without, true, result)))
+    sum += hinted(bytes_received(step, node.node->outputs[result]->dtype(), mesh), hints);
+  return sum * hinted(node.rule.factors[factor].rounds, hints);
+}
+
 }  // namespace
 
 double bytes_within(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                     const Mesh& mesh, const Hints& hints) {
-  const double halos = bytes_of_halos(layout, node, axes, mesh, hints);
+  double sum = bytes_of_halos(layout, node, axes, mesh, hints);
   std::vector<int> factors;
   int reductions = 0, gathers = 0;
   for (int factor = 0; factor < static_cast<int>(node.rule.factors.size()); ++factor) {
     const ops::FactorTraits& traits = ops::traits_of(node.rule.factors[factor].kind);
     if (!traits.communicates() || ranks_of(axes_along(node, axes, {factor})) == 1) continue;
+    if (traits.regathers) sum += bytes_regathered(layout, node, axes, factor, mesh, hints);
+    if (traits.reductions + traits.gathers == 0) continue;
     factors.push_back(factor);
     reductions = std::max(reductions, traits.reductions);
     gathers = std::max(gathers, traits.gathers);
   }
-  if (factors.empty()) return halos;
+  if (factors.empty()) return sum;
   const size_t result = first_result(node);
   const Sharding after = without_factors(laid_out(layout, node, axes, true, result), node, factors);
   Sharding before = after;
@@ -77,7 +94,6 @@ double bytes_within(const Layout& layout, const NodeLayout& node, const std::vec
   for (const AxisRef& axis : over)
     if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
   const DType own = node.node->outputs[result]->dtype(), dtype = bits_of(own) < 32 ? DType::float32 : own;
-  double sum = halos;
   for (const ReshardStep& step : plan_reshard(before, after))
     sum += reductions * hinted(bytes_received(step, dtype, mesh), hints);
   const double part = hinted(largest_shard(after, mesh), hints) * bits_of(dtype) / 8;

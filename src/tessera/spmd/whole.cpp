@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/always_equal.h"
+#include "tessera/ir/kept_nodes.h"
 #include "tessera/mesh/axis_bounds.h"
 #include "tessera/mesh/axis_use.h"
 #include "tessera/ops/infer.h"
@@ -404,13 +405,9 @@ void take_slices_only(Program& program, std::optional<int64_t> rank) {
       if (port.value == origin) port.value = taken;
     std::replace(graph.inputs.begin(), graph.inputs.end(), origin, taken);
   }
-  // What communicates stays, whoever reads its result.
-  const std::vector<Value*> outputs = graph.outputs;
-  for (const auto& node : graph.nodes())
-    if (node->domain == kCommDomain && node->output() && !spare.contains(node->output()))
-      graph.outputs.push_back(node->output());
+  const KeptNodes kept(graph,
+                       [&](const Node& node) { return node.domain == kCommDomain && !spare.contains(node.output()); });
   erase_dead(program, true);
-  graph.outputs = outputs;
 }
 
 }  // namespace tessera::spmd

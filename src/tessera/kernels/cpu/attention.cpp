@@ -4,8 +4,9 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
 
-#include "tessera/kernels/cpu/attention_block.h"
+#include "tessera/kernels/cpu/attention_few.h"
 #include "tessera/kernels/cpu/families.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/registry.h"
@@ -24,6 +25,11 @@ class AttentionKernel : public Kernel {
     const int64_t heads = shape.batch * shape.kv_heads * shape.keys();
     if (shape.past > 0 && !key_out) key_at_ = shared_.add(sizeof(T) * heads * shape.width);
     if (shape.past > 0 && !value_out) value_at_ = shared_.add(sizeof(T) * heads * shape.value_width);
+    if (FewQueries<T, Mask>::suit(shape)) {
+      few_.emplace(shape, with_mask, of_part);
+      few_at_ = shared_.add(few_->scratch_bytes());
+      return;
+    }
     queries_at_ = own_.add(sizeof(float) * shape.width * attention_lanes);
     scores_at_ = own_.add(sizeof(float) * attention_keys * attention_lanes);
     result_at_ = own_.add(sizeof(float) * attention_lanes * value_lanes_);
@@ -36,10 +42,11 @@ class AttentionKernel : public Kernel {
   void run(const KernelArgs& args) override {
     const AttentionShape& s = shape_;
     auto out = [&](size_t index) { return index < args.outputs.size() ? args.out<T>(index) : nullptr; };
-    const Side key =
-        gather({args.in<T>(1), s.k}, optional<T>(args, 4), out(1), scratch_at<T>(args.scratch, key_at_), s.width);
-    const Side value = gather({args.in<T>(2), s.v}, optional<T>(args, 5), out(2),
+    const Side key = gather({args.in<T>(1), s.k}, attention_operand<T>(args, 4), out(1),
+                            scratch_at<T>(args.scratch, key_at_), s.width);
+    const Side value = gather({args.in<T>(2), s.v}, attention_operand<T>(args, 5), out(2),
                               scratch_at<T>(args.scratch, value_at_), s.value_width);
+    if (few_) return few_->run(args, key, value, scratch_at(args.scratch, few_at_));
     const int64_t blocks = round_up(s.most_sharing() * s.queries, attention_lanes) / attention_lanes;
     const int64_t tasks = s.batch * s.kv_heads * blocks;
     const int64_t work = s.batch * s.q_heads * s.queries * s.keys() * s.width;
@@ -56,11 +63,7 @@ class AttentionKernel : public Kernel {
   }
 
  private:
-  /// All keys, or all values: the cached ones and the fresh ones.
-  struct Side {
-    const T* data;
-    HeadsLayout layout;
-  };
+  using Side = AttentionSide<T>;
 
   static constexpr bool converts = is_narrow_float<T>;
   bool copies_values() const {
@@ -93,7 +96,8 @@ class AttentionKernel : public Kernel {
     most.fill(-std::numeric_limits<float>::infinity());
     std::fill_n(result, block.rows * value_lanes_, 0.0f);
     blocks_.load_turned(block, args.in<T>(0), s.q, s.width, s.scale, queries);
-    const AttentionLanes<Mask> lanes = blocks_.lanes_of(block, optional<Mask>(args, 3), optional<int64_t>(args, 6));
+    const AttentionLanes<Mask> lanes =
+        blocks_.lanes_of(block, attention_operand<Mask>(args, 3), attention_operand<int64_t>(args, 6));
     for (int64_t first = lanes.first_key; first < lanes.end_key; first += attention_keys) {
       const int64_t count = std::min(attention_keys, lanes.end_key - first);
       const T* key_rows = key.data + key.layout.at(block.batch, block.kv_head, first);
@@ -126,27 +130,7 @@ class AttentionKernel : public Kernel {
       else
         accumulate_seen(block, lanes, first, count, scores, values, value_stride, corrections.data(), result);
     }
-    if (of_part_) {
-      store<float>(block, args, result, sums.data());
-      for (int64_t row = 0; row < block.rows; ++row) {
-        const int64_t at =
-            (block.batch * s.q_heads + blocks_.query_head(block, row)) * s.queries + blocks_.query_position(block, row);
-        args.out<float>(3)[at] = most[row];
-        args.out<float>(4)[at] = sums[row];
-      }
-    } else {
-      store<T>(block, args, result, sums.data());
-    }
-  }
-
-  template <typename E>
-  void store(const AttentionBlock& block, const KernelArgs& args, const float* result, const float* sums) const {
-    for (int64_t row = 0; row < block.rows; ++row) {
-      // A query that sees no key gives zeros (ONNX Attention, fully masked rows).
-      const float divisor = sums[row] == 0 ? 1.0f : sums[row];
-      E* y = args.out<E>() + blocks_.at(shape_.y, block, row);
-      for (int64_t d = 0; d < shape_.value_width; ++d) y[d] = static_cast<E>(result[row * value_lanes_ + d] / divisor);
-    }
+    store_attention<T>(blocks_, block, args, result, value_lanes_, most.data(), sums.data(), of_part_);
   }
 
   // Row by row, over the keys that the row sees: the weight 0 of another key times infinity would be NaN, and whether
@@ -162,18 +146,14 @@ class AttentionKernel : public Kernel {
     }
   }
 
-  template <typename E>
-  static const E* optional(const KernelArgs& args, size_t index) {
-    return index < args.inputs.size() ? args.in<E>(index) : nullptr;
-  }
-
   AttentionShape shape_;
   AttentionBlocks<Mask> blocks_;
   int64_t value_lanes_;  // value_width, padded to whole vectors
   bool of_part_;         // of the keys: the first result is float32, and the rows' largest scores and sums are results
   ScratchPlan shared_;   // of all threads
   ScratchPlan own_;      // of one
-  size_t key_at_ = 0, value_at_ = 0;
+  std::optional<FewQueries<T, Mask>> few_;
+  size_t key_at_ = 0, value_at_ = 0, few_at_ = 0;
   size_t queries_at_ = 0, scores_at_ = 0, result_at_ = 0, keys_at_ = 0, values_at_ = 0;
 };
 

@@ -38,6 +38,8 @@ class AttentionBlocks {
  public:
   AttentionBlocks(const AttentionShape& shape, bool with_mask) : shape_(shape), with_mask_(with_mask) {}
 
+  const AttentionShape& shape() const { return shape_; }
+
   int64_t query_head(const AttentionBlock& block, int64_t row) const {
     return shape_.first_sharing(block.kv_head) + (block.first + row) / shape_.queries;
   }
@@ -120,6 +122,43 @@ class AttentionBlocks {
   AttentionShape shape_;
   bool with_mask_;
 };
+
+/// All keys, or all values: the cached ones and the fresh ones.
+template <typename T>
+struct AttentionSide {
+  const T* data;
+  HeadsLayout layout;
+};
+
+/// An operand that a node may lack; null if it does.
+template <typename E>
+const E* attention_operand(const KernelArgs& args, size_t index) {
+  return index < args.inputs.size() ? args.in<E>(index) : nullptr;
+}
+
+/// Writes a block's rows of the result: sums of weighted values [rows, value_lanes], divided by the weights' `sums`.
+/// `of_part`: the result is float32, and the rows' largest scores and sums are results, too (AttentionShard).
+template <typename T, typename Mask>
+void store_attention(const AttentionBlocks<Mask>& blocks, const AttentionBlock& block, const KernelArgs& args,
+                     const float* result, int64_t value_lanes, const float* most, const float* sums, bool of_part) {
+  const AttentionShape& s = blocks.shape();
+  const auto store = [&]<typename E>(E* y) {
+    for (int64_t row = 0; row < block.rows; ++row) {
+      // A query that sees no key gives zeros (ONNX Attention, fully masked rows).
+      const float divisor = sums[row] == 0 ? 1.0f : sums[row];
+      E* to = y + blocks.at(s.y, block, row);
+      for (int64_t d = 0; d < s.value_width; ++d) to[d] = static_cast<E>(result[row * value_lanes + d] / divisor);
+    }
+  };
+  if (!of_part) return store(args.out<T>());
+  store(args.out<float>());
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const int64_t at =
+        (block.batch * s.q_heads + blocks.query_head(block, row)) * s.queries + blocks.query_position(block, row);
+    args.out<float>(3)[at] = most[row];
+    args.out<float>(4)[at] = sums[row];
+  }
+}
 
 /// `count` rows, `stride` apart, as float32 rows `padded` apart; what lies behind a row is zero.
 template <typename T>

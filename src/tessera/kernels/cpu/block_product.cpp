@@ -3,6 +3,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/kernels/cpu/block_digits.h"
 #include "tessera/kernels/cpu/block_form.h"
 #include "tessera/kernels/cpu/block_strip.h"
 #include "tessera/kernels/cpu/extents.h"
@@ -11,8 +12,9 @@
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
-// A few rows stream through the packed weight, whose codes become floats in registers. For more rows, a thread unpacks
-// a part of a strip that fits its cache, and multiplies by it with the library; no float matrix is ever whole.
+// A few rows stream through the packed weight: as digits, whose products by codes are of integers, or, where the CPU
+// has no instructions for those, as floats, to which codes become in registers. For more rows, a thread unpacks a part
+// of a strip that fits its cache, and multiplies by it with the library; no float matrix is ever whole.
 namespace tessera::kernels {
 namespace {
 
@@ -48,10 +50,16 @@ class PartProducts {
 class BlockProduct {
  public:
   BlockProduct(int64_t m, int64_t k, const BlockWeight& weight, int threads)
-      : m_(m), k_(k), weight_(weight), threads_(threads), depth_(weight.blocks() * weight.block) {
+      : m_(m),
+        k_(k),
+        weight_(weight),
+        threads_(threads),
+        depth_(weight.blocks() * weight.block),
+        digits_(digit_product(weight)) {
     part_rows_ = std::max<int64_t>(1, kPartRows / weight.block) * weight.block;
     if (m <= most_block_rows) {
       sums_at_ = plan_.add(weight.zeros == BlockWeight::Zeros::none ? 0 : sizeof(float) * m * weight.blocks());
+      digits_at_ = plan_.add(digits_.sum ? static_cast<size_t>(m * digit_row_bytes(weight)) : 0);
       return;
     }
     for (int t = 0; t < threads; ++t) {
@@ -73,7 +81,7 @@ class BlockProduct {
 
   void run(const float* a, const std::byte* packed, float* c, void* scratch) {
     if (m_ <= most_block_rows)
-      run_rows(a, packed, c, scratch_at<float>(scratch, sums_at_));
+      run_rows(a, packed, c, scratch);
     else
       run_parts(a, packed, c, scratch);
   }
@@ -83,19 +91,30 @@ class BlockProduct {
     return packed + strip * weight_.blocks() * weight_.block_bytes();
   }
 
-  void run_rows(const float* a, const std::byte* packed, float* c, float* a_sums) const {
-    if (weight_.zeros != BlockWeight::Zeros::none)
-      for (int64_t i = 0; i < m_ * weight_.blocks(); ++i) {
-        float sum = 0;
-        for (int64_t l = 0; l < weight_.block; ++l) sum += a[i * weight_.block + l];
-        a_sums[i] = sum;
-      }
+  void run_rows(const float* a, const std::byte* packed, float* c, void* scratch) const {
+    auto* digits = scratch_at<std::byte>(scratch, digits_at_);
+    bool as_digits = digits_.sum != nullptr;
+    for (int64_t i = 0; as_digits && i < m_; ++i)
+      as_digits = digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_));
+    auto* a_sums = scratch_at<float>(scratch, sums_at_);
+    if (!as_digits && weight_.zeros != BlockWeight::Zeros::none) sum_blocks(a, a_sums);
 #pragma omp parallel for num_threads(team_for(weight_.n* k_, threads_)) schedule(dynamic, 1)
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
       alignas(64) float sums[most_block_rows * BlockWeight::strip];
-      sum_block_strip(weight_, m_, a, depth_, a_sums, strip_of(packed, strip), sums);
+      if (as_digits)
+        digits_.sum(weight_, m_, digits, strip_of(packed, strip), sums);
+      else
+        sum_block_strip(weight_, m_, a, depth_, a_sums, strip_of(packed, strip), sums);
       const int64_t first = strip * BlockWeight::strip, columns = std::min(BlockWeight::strip, weight_.n - first);
       for (int64_t i = 0; i < m_; ++i) std::copy_n(sums + i * BlockWeight::strip, columns, c + i * weight_.n + first);
+    }
+  }
+
+  /// The sum of each block of each row.
+  void sum_blocks(const float* a, float* sums) const {
+    for (int64_t i = 0; i < m_ * weight_.blocks(); ++i) {
+      sums[i] = 0;
+      for (int64_t l = 0; l < weight_.block; ++l) sums[i] += a[i * weight_.block + l];
     }
   }
 
@@ -123,7 +142,8 @@ class BlockProduct {
   int64_t depth_, part_rows_;
   std::vector<PartProducts> products_;  // of each thread
   std::vector<size_t> part_at_, inner_at_;
-  size_t sums_at_ = 0, inner_bytes_ = 0;
+  DigitProduct digits_;
+  size_t sums_at_ = 0, digits_at_ = 0, inner_bytes_ = 0;
   ScratchPlan plan_;
 };
 

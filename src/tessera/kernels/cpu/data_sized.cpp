@@ -243,7 +243,24 @@ const Row* row_of(const Node& node) {
   return row == kRows.end() ? nullptr : &*row;
 }
 
+// The slices of its operand along an axis.
+bool takes_slices(const Node& node, size_t result) {
+  return result == 0 && (node.is("Compress") || node.is("Unique")) && node.get<int64_t>("axis");
+}
+
 }  // namespace
+
+Shape data_sized_shape(const Node& node, size_t result, const Dims& extents, const Shape& operand,
+                       const Expr& counted) {
+  Shape shape(extents.begin(), extents.end());
+  size_t dimension = node.is("NonZero") ? 1 : 0;
+  if (takes_slices(node, result) && operand.size() == extents.size()) {
+    shape = operand;
+    dimension = Along(node, extents, *node.get<int64_t>("axis")).dimension;
+  }
+  shape.at(dimension) = counted;
+  return shape;
+}
 
 std::vector<Tensor> run_data_sized(const Node& node, const std::vector<Tensor>& operands) {
   const Row* row = row_of(node);

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <mutex>
 #include <string_view>
 
 #include "tessera/base/error.h"
@@ -43,9 +44,18 @@ auto implemented(Make make) -> std::optional<decltype(make())> {
   }
 }
 
+/// Held while a descriptor is made. oneDNN 2.6 chooses a convolution's blocks by way of variables of the whole process:
+/// if two threads describe convolutions of float32 and bfloat16 at once, one may get a descriptor whose primitives read
+/// weights at wrong places, in all later runs, too, since the library keeps primitives.
+std::mutex& describing() {
+  static std::mutex one_at_a_time;
+  return one_at_a_time;
+}
+
 /// Makes the primitive descriptor from a descriptor (oneDNN 2), or directly from its arguments (oneDNN 3).
 template <typename Operation, typename... Arguments>
 typename Operation::primitive_desc describe(const dnnl::primitive_attr& attributes, const Arguments&... arguments) {
+  const std::lock_guard lock(describing());
 #if DNNL_VERSION_MAJOR < 3
   return {typename Operation::desc(arguments...), attributes, engine()};
 #else

@@ -1,5 +1,8 @@
+#include "tessera/ir/resize.h"
+
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -18,30 +21,31 @@ namespace tessera::kernels {
 namespace {
 
 enum class Mode { nearest, linear, cubic };
-enum class Coordinates {
-  half_pixel,
-  half_pixel_symmetric,
-  pytorch_half_pixel,
-  align_corners,
-  asymmetric,
-  tf_half_pixel_for_nn,
-  tf_crop_and_resize
-};
 enum class Rounding { prefer_floor, prefer_ceil, floor, ceil };
 
 struct Interpolation {
   Mode mode = Mode::nearest;
-  Coordinates coordinates = Coordinates::half_pixel;
+  ResizePlaces places = ResizePlaces::half_pixel;
   Rounding nearest = Rounding::prefer_floor;
   double cubic_a = -0.75;
   bool exclude_outside = false, antialias = false;
   double outside = 0;  ///< an element whose place is outside of the operand
 };
 
+/// A part of a result, and of the operand that it is made from, along one dimension: the number of its first element,
+/// and how many there are in all.
+struct Share {
+  int64_t first = 0, all = 0;                     ///< of the result
+  int64_t first_of_operand = 0, operand_all = 0;  ///< of the operand
+
+  bool is_all(int64_t extent, int64_t result) const { return extent == operand_all && result == all; }
+};
+
 /// Along one dimension.
 struct Pass {
   AxisView view;  ///< of the input
   int64_t result = 0;
+  Share share;
   double scale = 1;
   double start = 0, end = 1;                               ///< the region that is taken, of the whole
   int64_t most = 1;                                        ///< positions per element of the result
@@ -60,35 +64,20 @@ struct Taps {
         weights(scratch_at<double>(scratch, pass.weights_at)) {}
 };
 
-double source_coordinate(Coordinates how, int64_t at, int64_t in, int64_t out, double scale) {
-  const double x = static_cast<double>(at), centre = (x + 0.5) / scale - 0.5;
-  switch (how) {
-    case Coordinates::asymmetric:
-      return x / scale;
-    case Coordinates::tf_half_pixel_for_nn:
-      return (x + 0.5) / scale;
-    case Coordinates::align_corners: {
-      const double width = scale * static_cast<double>(in);  // before rounding down, as in the standard
-      return out == 1 ? 0 : x * static_cast<double>(in - 1) / (width - 1);
-    }
-    case Coordinates::half_pixel_symmetric: {
-      const double adjustment = static_cast<double>(out) / (scale * static_cast<double>(in));
-      return static_cast<double>(in) / 2 * (1 - adjustment) + centre;
-    }
-    case Coordinates::pytorch_half_pixel:
-      return out == 1 ? 0 : centre;
-    case Coordinates::half_pixel:
-    case Coordinates::tf_crop_and_resize:  // region_coordinate
-      return centre;
-  }
-  return centre;
-}
-
 /// The place of an element in a region, whose corners are those of the result.
 double region_coordinate(const Pass& pass, int64_t at) {
-  const auto last = static_cast<double>(pass.view.extent - 1);
-  if (pass.result == 1) return (pass.start + pass.end) / 2 * last;
-  return (pass.start + static_cast<double>(at) * (pass.end - pass.start) / static_cast<double>(pass.result - 1)) * last;
+  const auto last = static_cast<double>(pass.share.operand_all - 1);
+  if (pass.share.all == 1) return (pass.start + pass.end) / 2 * last;
+  return (pass.start + static_cast<double>(at) * (pass.end - pass.start) / static_cast<double>(pass.share.all - 1)) *
+         last;
+}
+
+/// The place of result element i of this pass in the whole operand.
+double place_of(const Interpolation& how, const Pass& pass, int64_t i) {
+  const int64_t at = pass.share.first + i;
+  return how.places == ResizePlaces::tf_crop_and_resize
+             ? region_coordinate(pass, at)
+             : resize_place(how.places, at, pass.share.operand_all, pass.share.all, pass.scale);
 }
 
 int64_t nearest_position(Rounding rounding, double x) {
@@ -120,20 +109,21 @@ double reach_of(const Interpolation& how, double scale) {
 }
 
 void fill_entry(const Interpolation& how, const Pass& pass, const Taps& taps, int64_t i) {
-  const int64_t in = pass.view.extent;
-  const bool region = how.coordinates == Coordinates::tf_crop_and_resize;
-  const double x =
-      region ? region_coordinate(pass, i) : source_coordinate(how.coordinates, i, in, pass.result, pass.scale);
-  if (region && !(x >= 0 && x <= static_cast<double>(in - 1))) {
+  const int64_t in = pass.share.operand_all;
+  const double x = place_of(how, pass, i);
+  if (how.places == ResizePlaces::tf_crop_and_resize && !(x >= 0 && x <= static_cast<double>(in - 1))) {
     taps.counts[i] = 0;
     return;
   }
   auto clamped = [&](int64_t position) { return std::clamp<int64_t>(position, 0, in - 1); };
+  auto held = [&](int64_t position) {
+    return std::clamp<int64_t>(clamped(position) - pass.share.first_of_operand, 0, pass.view.extent - 1);
+  };
   int64_t* positions = taps.positions + i * pass.most;
   double* weights = taps.weights + i * pass.most;
   int64_t count = 0;
   if (how.mode == Mode::nearest) {
-    positions[0] = clamped(nearest_position(how.nearest, x));
+    positions[0] = held(nearest_position(how.nearest, x));
     weights[0] = 1;
     count = 1;
   } else {
@@ -142,7 +132,7 @@ void fill_entry(const Interpolation& how, const Pass& pass, const Taps& taps, in
     for (int64_t at = static_cast<int64_t>(std::ceil(x - reach)); static_cast<double>(at) < x + reach; ++at) {
       const double weight = kernel_at(how, (static_cast<double>(at) - x) * stretch);
       if (weight == 0 || (how.exclude_outside && at != clamped(at)) || count == pass.most) continue;
-      positions[count] = clamped(at);
+      positions[count] = held(at);
       weights[count++] = weight;
       sum += weight;
     }
@@ -201,14 +191,6 @@ Meaning meaning_of(const Node& node, const std::array<std::pair<std::string_view
 
 constexpr std::array<std::pair<std::string_view, Mode>, 3> kModes = {
     {{"nearest", Mode::nearest}, {"linear", Mode::linear}, {"cubic", Mode::cubic}}};
-constexpr std::array<std::pair<std::string_view, Coordinates>, 7> kCoordinates = {
-    {{"half_pixel", Coordinates::half_pixel},
-     {"half_pixel_symmetric", Coordinates::half_pixel_symmetric},
-     {"pytorch_half_pixel", Coordinates::pytorch_half_pixel},
-     {"align_corners", Coordinates::align_corners},
-     {"asymmetric", Coordinates::asymmetric},
-     {"tf_half_pixel_for_nn", Coordinates::tf_half_pixel_for_nn},
-     {"tf_crop_and_resize", Coordinates::tf_crop_and_resize}}};
 constexpr std::array<std::pair<std::string_view, Rounding>, 4> kRoundings = {
     {{"round_prefer_floor", Rounding::prefer_floor},
      {"round_prefer_ceil", Rounding::prefer_ceil},
@@ -218,7 +200,7 @@ constexpr std::array<std::pair<std::string_view, Rounding>, 4> kRoundings = {
 Interpolation interpolation_of(const Node& node) {
   Interpolation how;
   how.mode = meaning_of(node, kModes, "mode");
-  how.coordinates = meaning_of(node, kCoordinates, "coordinate_transformation_mode");
+  how.places = meaning_of(node, kResizePlaces, "coordinate_transformation_mode");
   how.nearest = meaning_of(node, kRoundings, "nearest_mode");
   how.cubic_a = node.get_float("cubic_coeff_a", -0.75f);
   how.exclude_outside = node.get_int("exclude_outside", 0) != 0;
@@ -227,11 +209,35 @@ Interpolation interpolation_of(const Node& node) {
   return how;
 }
 
+/// The share of every dimension: all of it, or as the operand `place` says (ops/resize.cpp).
+std::vector<Share> shares_of(const PrepareContext& context, const Dims& in, const Dims& out) {
+  std::vector<Share> shares;
+  if (!context.has_input(kResizePlace)) {
+    for (size_t d = 0; d < in.size(); ++d) shares.push_back({0, out[d], 0, in[d]});
+    return shares;
+  }
+  const std::vector<int64_t> place = context.known_ints(kResizePlace);
+  constexpr int64_t most = int64_t{1} << 31;
+  if (place.size() != kResizePlaceNumbers * in.size() ||
+      std::any_of(place.begin(), place.end(), [](int64_t n) { return n < 0 || n >= most; }))
+    fail("kernel", "{}: its place is [{}]; it must be {} numbers from 0 to {} for each dimension", context.node.label(),
+         fmt::join(place, ", "), kResizePlaceNumbers, most - 1);
+  for (size_t d = 0; d < in.size(); ++d) {
+    const int64_t* at = place.data() + kResizePlaceNumbers * d;
+    shares.push_back({at[0], at[2], at[3], at[4]});
+    if (at[0] + out[d] > at[2] || at[3] + in[d] > at[4])
+      fail("kernel", "{}: its place says that its {} results begin at {} of {}, and its {} elements at {} of {}",
+           context.node.label(), out[d], at[0], at[2], in[d], at[3], at[4]);
+  }
+  return shares;
+}
+
 /// The scale of each dimension: as given, or the ratio of the extents.
-std::vector<double> scales_of(const PrepareContext& context, const Dims& in, const Dims& out) {
+std::vector<double> scales_of(const PrepareContext& context, const std::vector<Share>& shares) {
   std::vector<double> scales;
-  for (size_t d = 0; d < in.size(); ++d)
-    scales.push_back(in[d] == 0 ? 1 : static_cast<double>(out[d]) / static_cast<double>(in[d]));
+  for (const Share& share : shares)
+    scales.push_back(share.operand_all == 0 ? 1
+                                            : static_cast<double>(share.all) / static_cast<double>(share.operand_all));
   if (!context.has_input(2) || context.inputs[2].count() == 0) return scales;
   if (!context.known[2] || context.inputs[2].dtype != DType::float32)
     fail("kernel", "{}: its scales ('{}') must be float32 constants", context.node.label(),
@@ -270,20 +276,35 @@ std::vector<std::pair<double, double>> regions_of(const PrepareContext& context)
 /// Positions within the kernel's reach. Scales that make at least one element reach no further than a few extents.
 int64_t most_taps(const Node& node, const Interpolation& how, const Pass& pass) {
   const double most = std::floor(2 * reach_of(how, pass.scale)) + 1;
-  if (!(most <= 4.0 * static_cast<double>(pass.view.extent) + 8))
-    fail("kernel", "{}: a scale of {} leaves nothing of {} elements", node.label(), pass.scale, pass.view.extent);
+  if (!(most <= 4.0 * static_cast<double>(pass.share.operand_all) + 8))
+    fail("kernel", "{}: a scale of {} leaves nothing of {} elements", node.label(), pass.scale, pass.share.operand_all);
   return static_cast<int64_t>(most);
+}
+
+/// An error if the pass reads elements that its part of the operand does not have.
+void require_held(const Node& node, const Interpolation& how, const Pass& pass) {
+  const double reach = how.mode == Mode::nearest ? 1 : reach_of(how, pass.scale);
+  const auto within = [&](double at) { return std::clamp(at, 0.0, static_cast<double>(pass.share.operand_all - 1)); };
+  const auto begin = static_cast<double>(pass.share.first_of_operand);
+  const bool held = within(std::ceil(place_of(how, pass, 0) - reach)) >= begin &&
+                    within(std::ceil(place_of(how, pass, pass.result - 1) + reach) - 1) <
+                        begin + static_cast<double>(pass.view.extent);
+  if (!held)
+    fail("kernel", "{}: its results from {} to {} read more than the elements from {} to {} that it has", node.label(),
+         pass.share.first, pass.share.first + pass.result - 1, pass.share.first_of_operand,
+         pass.share.first_of_operand + pass.view.extent - 1);
 }
 
 std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
   const Node& node = context.node;
   const Interpolation how = interpolation_of(node);
   const TensorDesc &x = context.inputs[0], &y = context.outputs[0];
-  const std::vector<double> scales = scales_of(context, x.dims, y.dims);
   if (x.rank() != y.rank()) fail("kernel", "{}: operand and result differ in rank", node.label());
+  const std::vector<Share> shares = shares_of(context, x.dims, y.dims);
+  const std::vector<double> scales = scales_of(context, shares);
   if (y.count() == 0) return make_kernel([](const KernelArgs&) {});
   if (x.count() == 0) fail("kernel", "{}: there is nothing to interpolate between", node.label());
-  const bool region = how.coordinates == Coordinates::tf_crop_and_resize;
+  const bool region = how.places == ResizePlaces::tf_crop_and_resize;
   std::vector<std::pair<double, double>> regions(x.dims.size(), {0, 1});
   if (region) regions = regions_of(context);
   std::vector<Pass> passes;
@@ -291,9 +312,17 @@ std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
   Dims dims = x.dims;
   int64_t largest = 0;
   for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] == y.dims[d] && scales[d] == 1 && regions[d] == std::pair(0.0, 1.0)) continue;
-    Pass pass{AxisView(dims, static_cast<int64_t>(d)), y.dims[d], scales[d], regions[d].first, regions[d].second};
+    const Share& share = shares[d];
+    if (dims[d] == y.dims[d] && share.all == share.operand_all && scales[d] == 1 && regions[d] == std::pair(0.0, 1.0))
+      continue;
+    Pass pass{.view = AxisView(dims, static_cast<int64_t>(d)),
+              .result = y.dims[d],
+              .share = share,
+              .scale = scales[d],
+              .start = regions[d].first,
+              .end = regions[d].second};
     if (how.mode != Mode::nearest) pass.most = most_taps(node, how, pass);
+    if (!share.is_all(dims[d], y.dims[d])) require_held(node, how, pass);
     pass.counts_at = scratch.add(checked_bytes({pass.result, sizeof(int64_t)}, node.label()));
     pass.positions_at = scratch.add(checked_bytes({pass.result, pass.most, sizeof(int64_t)}, node.label()));
     pass.weights_at = scratch.add(checked_bytes({pass.result, pass.most, sizeof(double)}, node.label()));
@@ -334,7 +363,7 @@ std::unique_ptr<Kernel> prepare_resize(const PrepareContext& context) {
 }  // namespace
 
 std::vector<KernelEntry> resize_kernels() {
-  return {{"Resize", "", prepare_resize, {}}};
+  return {{"Resize", "", prepare_resize, {}}, {"Resize", "tessera", prepare_resize, {}}};
 }
 
 }  // namespace tessera::kernels

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+
+#include "tessera/ir/graph.h"
+
+namespace tessera {
+
+/// While this lives, nodes count as read, so that what removes dead nodes leaves them: the first result of each is a
+/// further output of the graph, behind its own. A node that communicates must stay although its rank reads none of its
+/// results, since every member of its group takes part.
+class KeptNodes {
+ public:
+  KeptNodes(Graph& graph, const std::function<bool(const Node&)>& stays);
+  KeptNodes(const KeptNodes&) = delete;
+  KeptNodes& operator=(const KeptNodes&) = delete;
+  ~KeptNodes() { graph_.outputs.resize(own_); }
+
+ private:
+  Graph& graph_;
+  size_t own_;
+};
+
+}  // namespace tessera

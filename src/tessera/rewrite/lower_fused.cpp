@@ -1,0 +1,117 @@
+#include <array>
+#include <optional>
+
+#include "tessera/ops/infer.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/lower.h"
+
+// Products that ONNX Runtime's optimizer wrote as one operator with what comes before or after them: an activation, or
+// the quantization of an operand and the scale of the result.
+namespace tessera::rewrite {
+namespace {
+
+using ops::fail_node;
+using Values = std::vector<Value*>;
+
+/// An activation, and what its parameters are called, in the order in which a list gives them.
+struct Activation {
+  std::string_view op_type;
+  std::array<std::string_view, 2> parameters = {};
+};
+constexpr std::array<Activation, 11> kActivations = {{
+    {"Relu"},
+    {"Sigmoid"},
+    {"Tanh"},
+    {"Softplus"},
+    {"Softsign"},
+    {"LeakyRelu", {"alpha"}},
+    {"Elu", {"alpha"}},
+    {"ThresholdedRelu", {"alpha"}},
+    {"HardSigmoid", {"alpha", "beta"}},
+    {"Selu", {"alpha", "gamma"}},
+    {"Clip", {"min", "max"}},
+}};
+
+/// The activation that the node names, of `y`. `parameter` gives parameter number `index`, called `name`; nullopt: as
+/// the operator has it by default.
+template <typename Parameter>
+Value* activated(Lowerer& l, Value* y, const Parameter& parameter) {
+  const auto* name = l.node.get<std::string>("activation");
+  if (!name || name->empty()) return y;
+  for (const Activation& known : kActivations) {
+    if (known.op_type != *name) continue;
+    std::vector<Attribute> attributes;
+    std::vector<Value*> operands = {y};
+    for (size_t i = 0; i < known.parameters.size() && !known.parameters[i].empty(); ++i) {
+      const std::optional<float> given = parameter(i, known.parameters[i]);
+      if (known.op_type == "Clip")  // whose bounds are operands
+        operands.push_back(given ? l.b.number(y, *given) : nullptr);
+      else if (given)
+        attributes.push_back(attribute(known.parameters[i], *given));
+    }
+    return l.b.emit(known.op_type, operands, attributes);
+  }
+  fail_node(l.node, "its activation '{}' is not supported; export the model without this fusion", *name);
+}
+
+/// The node's attributes that are the plain operator's own.
+std::vector<Attribute> own_attributes(const Node& node) {
+  std::vector<Attribute> own = node.attributes;
+  std::erase_if(own, [](const Attribute& a) { return a.name.starts_with("activation"); });
+  return own;
+}
+
+Values fused_conv(Lowerer& l) {
+  constexpr size_t kBias = 2, kAddend = 3;
+  Value* y = l.b.emit("Conv", {l.in(0), l.in(1), l.in(kBias)}, own_attributes(l.node));
+  if (l.has(kAddend)) y = l.b.add(y, l.in(kAddend));
+  const auto* given = l.node.get<std::vector<float>>("activation_params");
+  return {activated(l, y, [&](size_t index, std::string_view) {
+    return given && index < given->size() ? std::optional(given->at(index)) : std::nullopt;
+  })};
+}
+
+Values fused_gemm(Lowerer& l) {
+  Value* y = l.b.emit("Gemm", {l.in(0), l.in(1), l.in(2)}, own_attributes(l.node));
+  return {activated(l, y, [&](size_t, std::string_view name) {
+    const auto* given = l.node.get<float>("activation_" + std::string(name));
+    return given ? std::optional(*given) : std::nullopt;
+  })};
+}
+
+/// A zero point without the dimension that a list of one has.
+Value* zero_point(Lowerer& l, size_t operand) {
+  Value* zero = l.in(operand);
+  return zero && zero->rank() == 1 && zero->shape()[0].is(1) ? l.b.reshape(zero, {}) : zero;
+}
+
+/// The integers' product times both scales, of which b's may be a list along its columns, and the bias.
+Values scaled_product(Lowerer& l, Value* a, Value* a_scale, Value* a_zero, size_t b_scale, size_t b_zero, size_t bias) {
+  Value* sums = l.b.emit("MatMulInteger", {a, l.in(1), a_zero, zero_point(l, b_zero)});
+  Value* y = l.b.mul(l.b.cast(sums, a_scale->dtype()), l.b.mul(a_scale, l.in(b_scale)));
+  return {l.has(bias) ? l.b.add(y, l.in(bias)) : y};
+}
+
+Values matmul_integer_to_float(Lowerer& l) {
+  return scaled_product(l, l.in(0), l.in(2), zero_point(l, 4), 3, 5, 6);
+}
+
+Values dynamic_quantize_matmul(Lowerer& l) {
+  const Values a = quantize_dynamically(l.b, l.in(0));
+  return scaled_product(l, a[0], a[1], a[2], 2, 3, 4);
+}
+
+}  // namespace
+
+std::vector<Lowering> fused_lowerings() {
+  std::vector<Lowering> rows = {
+      {"FusedConv", 2, fused_conv},
+      {"FusedGemm", 2, fused_gemm},
+      {"MatMulIntegerToFloat", 4, matmul_integer_to_float},
+      {"DynamicQuantizeMatMul", 3, dynamic_quantize_matmul},
+  };
+  for (Lowering& row : rows) row.domain = "com.microsoft";
+  return rows;
+}
+
+}  // namespace tessera::rewrite
