@@ -5,7 +5,8 @@
     venv/bin/python bench/quantized.py --models DIR [--only NAME] [--rounds 5] [--iterations 5]
 
 DIR holds NAME/model.onnx, as for bench/peers.py, which says how to make them. ONNX Runtime's own tools quantize each
-model: dynamically (8-bit weights and activations), and to weights of 4 bits in blocks of 32. The first rows are the
+model: dynamically (8-bit weights and activations), and to weights of 4 bits in blocks of 32; networks of images
+statically, with QuantizeLinear and DequantizeLinear around operators, or with QLinear operators. The first rows are the
 models in float32. Of each engine, the median over all rounds counts; a ratio above 1 says that tessera is faster. The
 floor is the time in which the memory brings what a run reads.
 """
@@ -24,9 +25,30 @@ from four_bits import four_bits
 
 CASES = [("bert-base", 1, 128, 0), ("gpt2-small", 1, 128, 0), ("gpt2-small-decode", 1, 1, peers.PAST),
          ("llama-300m-decode", 1, 1, peers.PAST)]
+IMAGES = [("resnet50", 1, 0, 0), ("resnet50", 8, 0, 0)]
+
+
+class Sample(quantization.CalibrationDataReader):
+    """One image, from which the static quantizer takes the ranges of activations."""
+
+    def __init__(self, path):
+        self.left = iter([peers.inputs_of(peers.peer_session(path, 0), 1, 0)])
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+def static(form):
+    def quantize(source, target):
+        quantization.quantize_static(source, target, Sample(source), quant_format=form, per_channel=True,
+                                     activation_type=quantization.QuantType.QUInt8)
+    return quantize
+
 
 
 WAYS = {"float32": None, "dynamic 8-bit": quantization.quantize_dynamic, "4-bit blocks": four_bits}
+WAYS_OF_IMAGES = {"float32": None, "static, QDQ": static(quantization.QuantFormat.QDQ),
+                  "static, operators": static(quantization.QuantFormat.QOperator)}
 
 
 def instruction_sets():
@@ -63,18 +85,19 @@ def main():
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     print("| model | way | floor ms | ONNX Runtime ms | tessera ms | ratio |\n|---|---|---|---|---|---|")
-    for model, batch, sequence, past in CASES:
+    for model, batch, sequence, past in CASES + IMAGES:
         source = peers.path_of(model, arguments.models)
         if arguments.only not in model or not os.path.exists(source):
             continue
-        for way, quantize in WAYS.items():
+        for way, quantize in (WAYS_OF_IMAGES if sequence == 0 else WAYS).items():
             with tempfile.TemporaryDirectory() as folder:
                 path = source
                 if quantize:
                     path = os.path.join(folder, "model.onnx")
                     quantize(source, path)
                 theirs, ours, floor = measure(arguments, path, batch, sequence, past)
-            print(f"| {model} | {way} | {floor:.2f} | {theirs:.2f} | {ours:.2f} | {theirs / ours:.2f} |", flush=True)
+            images = f", {batch} images" if sequence == 0 else ""
+            print(f"| {model}{images} | {way} | {floor:.2f} | {theirs:.2f} | {ours:.2f} | {theirs / ours:.2f} |", flush=True)
     print(f"\n{arguments.threads} threads, {instruction_sets()}; ONNX Runtime {onnxruntime.__version__}")
 
 

@@ -5,7 +5,7 @@ two and three.
     quantized_models.py TESSERA FOLDER...
 
 Each FOLDER holds model.onnx and inputs_0.npz. Ways to quantize: dynamic (int8 and uint8 weights, one scale or one per
-column), static with QuantizeLinear and DequantizeLinear around operators, and weights of 4 and 8 bits in blocks
+column), static with QuantizeLinear and DequantizeLinear around operators or with QLinear operators, and weights of 4 and 8 bits in blocks
 (MatMulNBits, and DequantizeLinear of blocks). ONNX Runtime runs them as they are written, without its optimizer, which
 changes where results are rounded to integers.
 
@@ -27,6 +27,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 TOLERANCE, SHARE = 2e-5, 0.3
 MESHES = [[], ["--mesh", "tp=2", "--preset", "megatron"], ["--mesh", "tp=3", "--preset", "megatron"]]
+MESHES_OF_IMAGES = [[], ["--mesh", "dp=2", "--preset", "dp"], ["--mesh", "x=3", "--annotate", "x=[-, -, x, -]"]]
 
 
 def two_layers(path):
@@ -41,6 +42,26 @@ def two_layers(path):
     onnx.save(helper.make_model(helper.make_graph(nodes, "layers", *ports, weights), ir_version=10,
                                 opset_imports=[helper.make_opsetid("", 21)]), path)
     return {"x": random.standard_normal((7, 96)).astype(np.float32)}
+
+
+def images(path):
+    """Convolutions of all kinds, a pooling, a residual and a classifier; every operator that the format QOperator has."""
+    random = np.random.default_rng(2)
+    shapes = {"w1": (12, 3, 3, 3), "b1": (12,), "w2": (12, 1, 3, 3), "w3": (12, 6, 1, 1), "w4": (8, 24, 2, 2), "b4": (8,),
+              "w5": (8, 10), "b5": (10,)}
+    weights = [numpy_helper.from_array((random.standard_normal(shape) / 3).astype(np.float32), name) for name, shape in shapes.items()]
+    node = helper.make_node
+    nodes = [node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1], strides=[2, 2]), node("Relu", ["c1"], ["r1"]),
+             node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2]), node("Conv", ["p1", "w2"], ["c2"], group=12, pads=[1, 1, 1, 1]),
+             node("LeakyRelu", ["c2"], ["l2"], alpha=0.1), node("Conv", ["l2", "w3"], ["c3"], group=2),
+             node("Sigmoid", ["c3"], ["s3"]), node("Mul", ["c3", "s3"], ["m3"]), node("Add", ["m3", "p1"], ["a3"]),
+             node("AveragePool", ["a3"], ["v3"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]), node("Concat", ["v3", "m3"], ["k3"], axis=1),
+             node("Conv", ["k3", "w4", "b4"], ["c4"]), node("GlobalAveragePool", ["c4"], ["g4"]), node("Flatten", ["g4"], ["f4"]),
+             node("Gemm", ["f4", "w5", "b5"], ["d5"]), node("Softmax", ["d5"], ["y"])]
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 3, 19, 17])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 10])]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "images", *ports, weights), ir_version=10,
+                                opset_imports=[helper.make_opsetid("", 21)]), path)
+    return {"x": random.standard_normal((3, 3, 19, 17)).astype(np.float32)}
 
 
 class Samples(quantization.CalibrationDataReader):
@@ -67,6 +88,9 @@ def ways(path, target, inputs):
     yield ("static, by columns",
            lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QDQ, per_channel=True,
                                                 activation_type=of.QUInt8))
+    yield ("static, operators",
+           lambda: quantization.quantize_static(path, target, Samples(inputs), quant_format=form.QOperator,
+                                                activation_type=of.QUInt8))
     for bits in (4, 8):
         for symmetric in (True, False):
             yield (f"{bits}-bit blocks{'' if symmetric else ' with zero points'}",
@@ -91,7 +115,8 @@ def main(tessera, folders):
     failed = total = 0
     with tempfile.TemporaryDirectory() as room:
         room = pathlib.Path(room)
-        subjects = [("two layers", room / "layers.onnx", two_layers(room / "layers.onnx"))]
+        subjects = [("two layers", room / "layers.onnx", two_layers(room / "layers.onnx")),
+                    ("images", room / "images.onnx", images(room / "images.onnx"))]
         for folder in map(pathlib.Path, folders):
             subjects.append((folder.name, folder / "model.onnx", dict(np.load(folder / "inputs_0.npz"))))
         for subject, path, inputs in subjects:
@@ -102,7 +127,7 @@ def main(tessera, folders):
                 session = onnxruntime.InferenceSession(room / "model.onnx", options(), providers=["CPUExecutionProvider"])
                 wanted, first = session.run(None, inputs), None
                 allowed = TOLERANCE if "blocks" in way else max(TOLERANCE, SHARE * distance(exact, wanted))
-                for mesh in MESHES:
+                for mesh in MESHES_OF_IMAGES if subject == "images" else MESHES:
                     total += 1
                     said = f"{subject}, {way}, {' '.join(mesh[1:2]) or 'one rank'}"
                     run = subprocess.run([tessera, "run", room / "model.onnx", "--inputs", room / "in.npz", "--quiet",

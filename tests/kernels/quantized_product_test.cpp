@@ -3,13 +3,13 @@
 
 #include <random>
 
+#include "kernels/random_tensors.h"
 #include "kernels/run_kernel.h"
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/block_digits.h"
 #include "tessera/kernels/cpu/block_strip.h"
 #include "tessera/kernels/cpu/integer_product.h"
 #include "tessera/kernels/cpu/integer_strip.h"
-#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 namespace {
@@ -18,13 +18,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr unsigned kBytesSeed = 11;
-
-Tensor random_bytes(DType dtype, const Dims& dims, unsigned seed) {
-  Tensor tensor = Tensor::zeros(dtype, dims);
-  std::mt19937 random(seed);
-  for (size_t i = 0; i < tensor.bytes; ++i) tensor.mutable_data()[i] = static_cast<std::byte>(random());
-  return tensor;
-}
 
 int byte_element(const Tensor& tensor, int64_t i) {
   return tensor.dtype == DType::uint8 ? tensor.as<uint8_t>()[i] : tensor.as<int8_t>()[i];
@@ -43,29 +36,6 @@ std::vector<int32_t> exact_product(const Tensor& a, const Tensor& b, const Tenso
       c.push_back(static_cast<int32_t>(sum));
     }
   return c;
-}
-
-/// The node's operand 1, and what goes with it, packed as the pass does it; then the packed form's result.
-Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
-                          DType dtype, Dims dims, const Attributes& attributes = {}, int threads = 1) {
-  Graph graph;
-  Node node;
-  node.op_type = op_type;
-  node.domain = domain;
-  for (const auto& [name, value] : attributes) node.set(name, value);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    node.inputs.push_back(inputs[i].dtype == DType::undefined ? nullptr
-                                                              : graph.add_state("s" + std::to_string(i), inputs[i]));
-  const auto layout = packed_layout(node, {inputs[1].dtype, inputs[1].dims});
-  EXPECT_TRUE(layout.has_value());
-  if (!layout) return {};
-  RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu", .threads = threads};
-  for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
-  for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
-  std::vector<Tensor> packs = {inputs[1]};
-  for (const size_t index : layout->beside) packs.push_back(index < inputs.size() ? inputs[index] : Tensor());
-  inputs[1] = run_kernel_one("PackWeight", packs, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
-  return run_kernel_one(layout->op_type, inputs, dtype, std::move(dims), use);
 }
 
 TEST(MatMulInteger, SumsEveryPairOfTypesExactly) {
@@ -114,6 +84,19 @@ TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
     plain_integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, plain.data());
     EXPECT_EQ(fast, plain);
   }
+}
+
+// A weight that lies turned is packed as it lies.
+TEST(MatMulInteger, PacksATurnedWeight) {
+  constexpr int64_t m = 5, k = 70, n = 67;
+  const Tensor a = random_bytes(DType::uint8, {m, k}, kBytesSeed),
+               b = random_bytes(DType::int8, {k, n}, kBytesSeed + 1);
+  Tensor turned = Tensor::zeros(DType::int8, {n, k});
+  for (int64_t l = 0; l < k; ++l)
+    for (int64_t j = 0; j < n; ++j) turned.mutable_data()[j * k + l] = b.data[l * n + j];
+  EXPECT_EQ(values_of<int32_t>(
+                run_packed_product("MatMulInteger", "", {a, turned}, DType::int32, {m, n}, {{"transB", int64_t{1}}})),
+            values_of<int32_t>(run_kernel_one("MatMulInteger", {a, b}, DType::int32, {m, n})));
 }
 
 TEST(MatMulInteger, MultipliesBatches) {
@@ -302,25 +285,61 @@ TEST(MatMulNBits, TakesEmptyExtents) {
               testing::Each(0));
 }
 
+/// Scales and zero points of a matrix of codes [k, n]: in blocks along k, one for each column, or one.
+struct MatrixScales {
+  int64_t block;  ///< 0: none
+  bool single = false;
+  bool turned = false;  ///< the matrix lies as [n, k]
+};
+
+void check_matrix(DType type, int64_t m, const MatrixScales& at) {
+  constexpr int64_t k = 192, n = 66;
+  SCOPED_TRACE(fmt::format("{}, {} rows, blocks of {}, {}{}", name_of(type), m, at.block, at.single ? "single" : "many",
+                           at.turned ? ", turned" : ""));
+  const Dims lies = at.turned ? Dims{n, k} : Dims{k, n};
+  const Dims scales = at.single       ? Dims{}
+                      : at.block == 0 ? Dims{n}
+                      : at.turned     ? Dims{n, k / at.block}
+                                      : Dims{k / at.block, n};
+  // Sums of integers, which all ways compute exactly; scales are powers of two.
+  std::vector<float> x(m * k), steps(count_of(scales));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 7 % 11) - 5);
+  for (size_t i = 0; i < steps.size(); ++i) steps[i] = i % 3 == 0 ? 0.5F : 2.0F;
+  const std::vector<Tensor> matrix = {random_bytes(type, lies, kBytesSeed), floats(scales, steps),
+                                      random_bytes(type, scales, kBytesSeed + 2)};
+  Attributes dequantize = {{"axis", int64_t{(at.block > 0) == at.turned}}}, use;
+  if (at.block > 0) dequantize["block_size"] = use["block_size"] = at.block;
+  if (at.turned) use["transB"] = int64_t{1};
+  const Tensor weight = run_kernel_one("DequantizeLinear", matrix, DType::float32, lies, {.attributes = dequantize});
+  const Tensor a = floats({m, k}, x);
+  const auto expected = values_of<float>(
+      run_kernel_one("Gemm", {a, weight}, DType::float32, {m, n}, {.attributes = {{"transB", int64_t{at.turned}}}}));
+  const std::vector<Tensor> inputs = {a, matrix[0], matrix[1], matrix[2]};
+  EXPECT_EQ(values_of<float>(run_packed_product("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, use)),
+            expected);
+  EXPECT_EQ(values_of<float>(run_kernel_one("MatMulBlocks", inputs, DType::float32, {m, n},
+                                            {.attributes = use, .domain = "tessera"})),
+            expected);
+}
+
 TEST(MatMulBlocks, MultipliesByWhatDequantizeLinearGives) {
-  constexpr int64_t k = 64, n = 66, block = 32;
   for (const DType type : {DType::uint8, DType::int8, DType::uint4, DType::int4})
-    for (const int64_t m : {1, 6}) {
-      SCOPED_TRACE(fmt::format("{}, {} rows", name_of(type), m));
-      const std::vector<Tensor> matrix = {random_bytes(type, {k, n}, kBytesSeed),
-                                          floats({k / block, n}, normal_floats(k / block * n, kBytesSeed + 1)),
-                                          random_bytes(type, {k / block, n}, kBytesSeed + 2)};
-      const Attributes attributes = {{"axis", int64_t{0}}, {"block_size", block}};
-      const Tensor weight =
-          run_kernel_one("DequantizeLinear", matrix, DType::float32, {k, n}, {.attributes = attributes});
-      const Tensor a = floats({m, k}, normal_floats(m * k, kBytesSeed + 3));
-      const auto expected = values_of<float>(run_kernel_one("MatMul", {a, weight}, DType::float32, {m, n}));
-      const std::vector<Tensor> inputs = {a, matrix[0], matrix[1], matrix[2]};
-      const auto y =
-          values_of<float>(run_packed_product("MatMulBlocks", "tessera", inputs, DType::float32, {m, n}, attributes));
-      const float most = *std::max_element(expected.begin(), expected.end());
-      for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-5 * most) << i;
-    }
+    for (const int64_t m : {1, 6})
+      for (const bool turned : {false, true}) {
+        check_matrix(type, m, {.block = 32, .turned = turned});
+        check_matrix(type, m, {.block = 0, .turned = turned});
+        check_matrix(type, m, {.block = 0, .single = true, .turned = turned});
+      }
+}
+
+TEST(MatMulBlocks, TakesRowsOfAnyLengthWithoutBlocks) {
+  for (const int64_t k : {1, 5, 129}) {
+    const Tensor a = floats({2, k}, std::vector<float>(2 * k, 1));
+    const Tensor codes = Tensor::of<int8_t>(DType::int8, {k, 1}, std::vector<int8_t>(k, -3));
+    EXPECT_THAT(values_of<float>(
+                    run_packed_product("MatMulBlocks", "tessera", {a, codes, floats({}, {2})}, DType::float32, {2, 1})),
+                testing::Each(static_cast<float>(-6 * k)));
+  }
 }
 
 TEST(QuantizeLinear, RoundsRowsOfFloatsAsSingleElements) {

@@ -37,4 +37,11 @@ Tensor converted(DType dtype, const Tensor& tensor) {
   return Tensor::of(dtype, tensor.dims, values);
 }
 
+inline Tensor random_bytes(DType dtype, const Dims& dims, unsigned seed) {
+  Tensor tensor = Tensor::zeros(dtype, dims);
+  std::mt19937 random(seed);
+  for (size_t i = 0; i < tensor.bytes; ++i) tensor.mutable_data()[i] = static_cast<std::byte>(random());
+  return tensor;
+}
+
 }  // namespace tessera::kernels

@@ -8,6 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
 #include "tessera/kernels/kernel.h"
+#include "tessera/kernels/packing.h"
 
 namespace tessera::kernels {
 namespace {
@@ -123,6 +124,28 @@ std::vector<float> widened(const Tensor& tensor) {
     values.push_back(tensor.dtype == DType::bfloat16 ? static_cast<float>(brain) : static_cast<float>(half));
   }
   return values;
+}
+
+Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
+                          DType dtype, Dims dims, const Attributes& attributes, int threads) {
+  Graph graph;
+  Node node;
+  node.op_type = op_type;
+  node.domain = domain;
+  for (const auto& [name, value] : attributes) node.set(name, value);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    node.inputs.push_back(inputs[i].dtype == DType::undefined ? nullptr
+                                                              : graph.add_state("s" + std::to_string(i), inputs[i]));
+  const auto layout = packed_layout(node, {inputs[1].dtype, inputs[1].dims});
+  EXPECT_TRUE(layout.has_value());
+  if (!layout) return {};
+  RunOptions pack{.domain = "tessera.cpu"}, use{.attributes = attributes, .domain = "tessera.cpu", .threads = threads};
+  for (const Attribute& attribute : layout->pack_attributes) pack.attributes[attribute.name] = attribute.value;
+  for (const Attribute& attribute : layout->use_attributes) use.attributes[attribute.name] = attribute.value;
+  std::vector<Tensor> packs = {inputs[1]};
+  for (const size_t index : layout->beside) packs.push_back(index < inputs.size() ? inputs[index] : Tensor());
+  inputs[1] = run_kernel_one("PackWeight", packs, DType::uint8, {static_cast<int64_t>(layout->bytes)}, pack);
+  return run_kernel_one(layout->op_type, inputs, dtype, std::move(dims), use);
 }
 
 }  // namespace tessera::kernels

@@ -37,6 +37,10 @@ std::vector<Tensor> run_kernel(const std::string& op_type, const std::vector<Ten
 Tensor run_kernel_one(const std::string& op_type, const std::vector<Tensor>& inputs, DType dtype, Dims dims,
                       const RunOptions& options = {});
 
+/// The node's operand 1, and what goes with it, packed as a rank's plan has it; then the packed form's result.
+Tensor run_packed_product(const std::string& op_type, const std::string& domain, std::vector<Tensor> inputs,
+                          DType dtype, Dims dims, const Attributes& attributes = {}, int threads = 1);
+
 inline Tensor floats(Dims dims, const std::vector<float>& values) {
   return Tensor::of(DType::float32, std::move(dims), values);
 }

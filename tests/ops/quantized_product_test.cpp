@@ -35,6 +35,28 @@ TEST(MatMulInteger, refuses_other_types) {
   EXPECT_THAT(list.error(), HasSubstr("a list of 6"));
 }
 
+TEST(ConvInteger, splits_as_a_convolution_and_its_list_of_zero_points_with_its_channels) {
+  OneNode node("ConvInteger");
+  node.operand("n 8 9", kByte)
+      .operand("6 4 3", kSigned)
+      .operand("", kByte)
+      .operand("6", kSigned)
+      .set("group", int64_t{2});
+  node.set("pads", std::vector<int64_t>{1, 1});
+  EXPECT_EQ(node.type(), "int32 [n, 6, 9]");
+  EXPECT_EQ(node.rule(), "n (g c) x0, (g m) c 1, , (g m) -> n (g m) x0 | c: sum, x0: halo");
+  EXPECT_EQ(node.partials(), "");
+}
+
+TEST(ConvInteger, refuses_other_types_and_zero_points) {
+  OneNode floats("ConvInteger");
+  floats.operand("1 4 8").operand("6 4 3", kSigned);
+  EXPECT_THAT(floats.error(), HasSubstr("operand 0 is float32"));
+  OneNode list("ConvInteger");
+  list.operand("1 4 8", kByte).operand("6 4 3", kSigned).operand("4", kByte);
+  EXPECT_THAT(list.error(), HasSubstr("must be one number"));
+}
+
 struct NBits : OneNode {
   NBits(int64_t bits, int64_t block) : OneNode("MatMulNBits", "com.microsoft") {
     set("bits", bits).set("block_size", block);
@@ -95,6 +117,31 @@ TEST(MatMulBlocks, keeps_columns_together_that_share_a_byte) {
   node.operand("m 64").operand("64 6", DType::int4).operand("2 6").set("block_size", int64_t{32});
   EXPECT_EQ(node.rule(),
             "m (k k_in), (k k_in) (n n_pair), k (n n_pair) -> m (n n_pair) | k: sum, k_in: whole, n_pair: whole");
+}
+
+TEST(MatMulBlocks, has_one_scale_per_column_without_blocks) {
+  OneNode node("MatMulBlocks", "tessera");
+  node.operand("b m 40").operand("40 6", kByte).operand("6").operand("6", kByte);
+  EXPECT_EQ(node.rule(), "b m k, k n, n, n -> b m n | k: sum");
+  OneNode single("MatMulBlocks", "tessera");
+  single.operand("m 40").operand("40 6", kSigned).operand("");
+  EXPECT_EQ(single.rule(), "m k, k n,  -> m n | k: sum");
+}
+
+TEST(MatMulBlocks, multiplies_by_a_turned_matrix) {
+  OneNode node("MatMulBlocks", "tessera");
+  node.operand("m 64").operand("6 64", kSigned).operand("6 2").set("block_size", int64_t{32}).set("transB", int64_t{1});
+  EXPECT_EQ(node.type(), "float32 [m, 6]");
+  EXPECT_EQ(node.rule(), "m (k k_in), n (k k_in), n k -> m n | k: sum, k_in: whole");
+  OneNode half("MatMulBlocks", "tessera");
+  half.operand("m 40").operand("6 40", DType::int4).operand("6").set("transB", int64_t{1});
+  EXPECT_EQ(half.rule(), "m (k k_pair), n (k k_pair), n -> m n | k: sum, k_pair: whole");
+}
+
+TEST(MatMulBlocks, refuses_scales_along_its_sum) {
+  OneNode node("MatMulBlocks", "tessera");
+  node.operand("m 40").operand("40 6", kSigned).operand("40");
+  EXPECT_THAT(node.error(), HasSubstr("its scales are [40]; without blocks they must be one number, or a list of 6"));
 }
 
 TEST(MatMulBlocks, wants_zero_points_for_codes_without_a_sign) {

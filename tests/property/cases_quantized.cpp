@@ -61,6 +61,59 @@ void add_block_products(CaseList& list) {
                   b.weight("4 6", Fill::small, type)};
         },
         {{"block_size", int64_t{16}}}, kExact, 1, "tessera");
+  list.add(
+      "MatMulBlocks", "a turned matrix",
+      [](Builder& b) -> Operands {
+        return {b.input("2 3 64"), b.weight("6 64", Fill::small, DType::int8), b.weight("6 4", Fill::positive)};
+      },
+      {{"block_size", int64_t{16}}, {"transB", int64_t{1}}}, kExact, 1, "tessera");
+  for (const int64_t turned : {0, 1}) {
+    const auto codes = [=](std::string rows, std::string columns) {
+      return turned == 1 ? columns + " " + rows : rows + " " + columns;
+    };
+    const std::string name = fmt::format("without blocks{}", turned == 1 ? ", turned" : "");
+    list.add(
+        "MatMulBlocks", name + ", a scale for each column",
+        [=](Builder& b) -> Operands {
+          return {b.input("2 3 9"), b.weight(codes("9", "6"), Fill::small, DType::uint8), b.weight("6", Fill::positive),
+                  b.weight("6", Fill::small, DType::uint8)};
+        },
+        {{"transB", turned}}, kExact, 1, "tessera");
+    list.add(
+        "MatMulBlocks", name + ", one scale",
+        [=](Builder& b) -> Operands {
+          return {b.input("5 9"), b.weight(codes("9", "6"), Fill::small, DType::int8), b.weight("", Fill::positive)};
+        },
+        {{"transB", turned}}, kExact, 1, "tessera");
+  }
+}
+
+void add_integer_convolutions(CaseList& list) {
+  using Ints = std::vector<int64_t>;
+  const auto convolution = [&](std::string_view what, std::string_view data, std::string_view weight,
+                               std::string_view zeros, std::vector<Attribute> attributes) {
+    for (const DType left : {DType::uint8, DType::int8})
+      list.add(
+          "ConvInteger", fmt::format("{}, of {}", what, name_of(left)),
+          [=](Builder& b) -> Operands {
+            b.bind("s", 7);
+            return {b.input(data, Fill::small, left), b.weight(weight, Fill::small, DType::int8),
+                    b.input("", Fill::small, left), b.weight(zeros, Fill::small, DType::int8)};
+          },
+          attributes);
+  };
+  convolution("padded", "2 3 6 5", "4 3 3 3", "", {{"pads", Ints{1, 1, 1, 1}}});
+  convolution("windows wider than shards", "1 2 9", "2 2 7", "2", {{"pads", Ints{3, 3}}});
+  convolution("dilated and strided, in groups", "1 4 13 8", "6 2 3 2", "6",
+              {{"group", int64_t{2}}, {"strides", Ints{3, 1}}, {"dilations", Ints{2, 3}}, {"pads", Ints{2, 1, 1, 2}}});
+  convolution("each channel alone", "1 6 7 5", "6 1 3 3", "6", {{"group", int64_t{6}}, {"pads", Ints{1, 1, 1, 1}}});
+  convolution("a symbolic length", "1 2 s", "3 2 3", "1", {{"pads", Ints{1, 1}}});
+  list.add("ConvInteger", "a zero point in a list of one, and none of the weight",
+           [](Builder& b) -> Operands {
+             return {b.input("2 2 6", Fill::small, DType::uint8), b.weight("3 2 3", Fill::small, DType::uint8),
+                     b.input("1", Fill::small, DType::uint8)};
+           },
+           {{"pads", Ints{1, 1}}});
 }
 
 }  // namespace
@@ -69,6 +122,7 @@ std::vector<Subject> quantized_cases() {
   CaseList list;
   add_integer_products(list);
   add_block_products(list);
+  add_integer_convolutions(list);
   return list.take();
 }
 

@@ -219,6 +219,62 @@ TEST(Groups, ConvolutionsOfEveryKindInBlocks) {
   }
 }
 
+// Sums of integers become codes again before they are stored, and images between lie with their channels last.
+TEST(Groups, ConvolutionsOfIntegersKeepTheirChannelsLast) {
+  for (const DType type : {DType::uint8, DType::int8}) {
+    Builder b(fmt::format("a quantized residual block of {}", name_of(type)));
+    const auto number = [&](double value) { return b.constant(Tensor::of<float>(DType::float32, {}, {float(value)})); };
+    Value* zero = b.input("", Fill::small, type);
+    const auto convolved = [&](Value* x, std::string_view weight, std::string_view channels, int64_t group,
+                               int64_t pad) {
+      Value* sums = b.node("ConvInteger", {x, b.weight(weight, Fill::small, DType::int8), zero},
+                           {{"group", group}, {"pads", Ints(4, pad)}});
+      Value* y = b.node("Mul", {b.node("Cast", {sums}, {{"to", int64_t{1}}}), b.weight(channels, Fill::positive)});
+      return b.node("QuantizeLinear", {b.node("Add", {y, b.weight(channels)}), number(64), zero});
+    };
+    Value* first = convolved(b.input("2 3 9 8", Fill::small, type), "70 3 3 3", "70 1 1", 1, 1);
+    Value* pooled = b.node("MaxPool", {first}, {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{1, 0, 0, 1}}});
+    Value* alone = convolved(pooled, "70 1 3 3", "70 1 1", 70, 1);
+    Value* pairs = convolved(alone, "70 2 1 1", "70 1 1", 35, 0);
+    const auto floats = [&](Value* x) { return b.node("DequantizeLinear", {x, number(0.5), zero}); };
+    Value* sum = b.node("QuantizeLinear", {b.node("Add", {floats(pairs), floats(pooled)}), number(2), zero});
+    Value* last = convolved(sum, "6 70 2 2", "6 1 1", 1, 0);
+    Subject subject = b.output(b.node("DequantizeLinear", {last, number(0.5), zero})).done();
+    const std::string convolution = "ConvInteger+Cast+Mul+Add+QuantizeLinear";
+    EXPECT_THAT(steps_of(subject),
+                ElementsAre(convolution, "MaxPool", convolution, convolution,
+                            "DequantizeLinear+DequantizeLinear+Add+QuantizeLinear", convolution, "DequantizeLinear"));
+    EXPECT_EQ(grouping_of(subject).blocked.size(), 5u) << "values with channels last";
+  }
+}
+
+TEST(Groups, ProductsOfIntegersFinishTheirSums) {
+  Builder b("MatMulInteger, Add, Cast, Mul, Relu");
+  Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);
+  Value* sums = b.node("MatMulInteger", {x, b.weight("70 66", Fill::small, DType::int8)});
+  Value* floats =
+      b.node("Cast", {b.node("Add", {sums, b.weight("66", Fill::small, DType::int32)})}, {{"to", int64_t{1}}});
+  Subject subject = b.output(b.node("Relu", {b.node("Mul", {b.input("", Fill::positive), floats})})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger+Add+Cast+Mul+Relu"));
+}
+
+TEST(Groups, ProductsOfIntegersReadATurnedWeightItself) {
+  Builder b("MatMulInteger by a Transpose");
+  Value* turned = b.node("Transpose", {b.weight("66 70", Fill::small, DType::int8)}, {{"perm", Ints{1, 0}}});
+  Subject subject = b.output(b.node("MatMulInteger", {b.input("5 70", Fill::small, DType::uint8), turned})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger"));
+}
+
+// What is not one number or a list along the columns does not go with the sums.
+TEST(Groups, ProductsOfIntegersLeaveWhatDoesNotFitTheirColumns) {
+  Builder b("MatMulInteger, Cast, Mul by rows");
+  Value* sums =
+      b.node("MatMulInteger", {b.input("6 70", Fill::small, DType::uint8), b.weight("70 6", Fill::small, DType::int8)});
+  Value* floats = b.node("Cast", {sums}, {{"to", int64_t{1}}});
+  Subject subject = b.output(b.node("Mul", {floats, b.input("6 1", Fill::positive)})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger+Cast", "Mul"));
+}
+
 // The residual is read later too, so the result cannot take its memory over.
 TEST(Groups, ResidualThatLivesOnIsKept) {
   Builder b("a residual that is an output of a later node");

@@ -56,10 +56,73 @@ TEST_F(RaiseQuantized, a_scale_per_row_of_the_weight_stays_outside) {
   EXPECT_EQ(raised(node(graph, "MatMul", {activation(), w})), (Histogram{{"DequantizeLinear", 2}, {"MatMul", 1}}));
 }
 
-TEST_F(RaiseQuantized, a_float_operand_keeps_the_product) {
-  Value* w = dequantized(weight("w", DType::int8, {64, 8}), number(graph, 0.25));
+TEST_F(RaiseQuantized, a_float_operand_multiplies_codes_with_one_scale) {
+  Value* w = dequantized(weight("w", DType::uint8, {64, 8}), number(graph, 0.25));
+  EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), w})), (Histogram{{"MatMulBlocks", 1}}));
+  const Node& product = *graph.outputs[0]->producer;
+  EXPECT_EQ(product.find_attribute("transB"), nullptr);
+  EXPECT_EQ(product.input(3)->dtype(), DType::uint8);  // codes without a sign get the zero point that they mean
+}
+
+TEST_F(RaiseQuantized, a_float_operand_multiplies_codes_with_a_scale_per_column) {
+  Value* w = dequantized(weight("w", DType::int4, {64, 8}), state(graph, "s", {8}));
+  EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), w})), (Histogram{{"MatMulBlocks", 1}}));
+}
+
+TEST_F(RaiseQuantized, a_float_operand_keeps_codes_with_a_scale_per_row) {
+  Value* w = dequantized(weight("w", DType::int8, {64, 8}), state(graph, "s", {64}), nullptr, {{"axis", int64_t{0}}});
   EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), w})),
             (Histogram{{"DequantizeLinear", 1}, {"MatMul", 1}}));
+}
+
+TEST_F(RaiseQuantized, a_tied_table_is_read_as_codes_turned_and_by_rows) {
+  Value* table = weight("w", DType::int8, {80, 16});
+  Value* rows = node(graph, "Gather", {dequantized(table, number(graph, 0.5)), input(graph, "i", {"n"}, DType::int64)});
+  rows = node(graph, "Relu", {rows});
+  Value* turned = node(graph, "Transpose", {table}, "", {{"perm", std::vector<int64_t>{1, 0}}});
+  EXPECT_EQ(raised(node(graph, "MatMul", {rows, dequantized(turned, number(graph, 0.5))})),
+            (Histogram{{"DequantizeLinear", 1}, {"Gather", 1}, {"MatMulBlocks", 1}, {"Relu", 1}}));
+  EXPECT_EQ(chain_to(graph.outputs[0]),
+            (std::vector<std::string>{"MatMulBlocks", "Relu", "DequantizeLinear", "Gather"}));
+  EXPECT_EQ(graph.outputs[0]->producer->input(1), table);
+  EXPECT_EQ(graph.outputs[0]->producer->get_int("transB", 0), 1);
+}
+
+TEST_F(RaiseQuantized, a_turned_weight_has_its_scales_beside_its_columns) {
+  Value* w = dequantized(weight("w", DType::int8, {8, 64}), state(graph, "s", {8}), nullptr, {{"axis", int64_t{0}}});
+  Value* turned = node(graph, "Transpose", {w}, "", {{"perm", std::vector<int64_t>{1, 0}}});
+  EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), turned})),
+            (Histogram{{"MatMulBlocks", 1}}));
+}
+
+TEST_F(RaiseQuantized, scales_along_the_gathered_dimension_are_gathered) {
+  Value* w = dequantized(weight("w", DType::uint8, {80, 16}), state(graph, "s", {80}), weight("z", DType::uint8, {80}),
+                         {{"axis", int64_t{0}}});
+  EXPECT_EQ(raised(node(graph, "Gather", {w, input(graph, "i", {"a", "b"}, DType::int64)})),
+            (Histogram{{"DequantizeLinear", 1}, {"Gather", 3}, {"Reshape", 2}}));
+}
+
+TEST_F(RaiseQuantized, scales_along_other_dimensions_move_with_them) {
+  Value* w = dequantized(weight("w", DType::int8, {80, 32}), state(graph, "s", {32}));
+  Value* y = node(graph, "Gather", {w, input(graph, "i", {"a", "b"}, DType::int64)});
+  EXPECT_EQ(raised(y), (Histogram{{"DequantizeLinear", 1}, {"Gather", 1}}));
+  EXPECT_EQ(graph.outputs[0]->producer->get_int("axis", 1), 2);
+}
+
+TEST_F(RaiseQuantized, blocks_are_gathered_with_their_rows) {
+  Value* w = dequantized(weight("w", DType::int8, {80, 32}), state(graph, "s", {80, 2}), nullptr,
+                         {{"axis", int64_t{1}}, {"block_size", int64_t{16}}});
+  Value* y = node(graph, "Gather", {w, input(graph, "i", {"a", "b"}, DType::int64)});
+  EXPECT_EQ(raised(y), (Histogram{{"DequantizeLinear", 1}, {"Gather", 2}}));
+  EXPECT_EQ(graph.outputs[0]->producer->get_int("axis", 1), 2);
+}
+
+TEST_F(RaiseQuantized, blocks_along_the_gathered_dimension_stay) {
+  Value* w = dequantized(weight("w", DType::int8, {80, 32}), state(graph, "s", {5, 32}), nullptr,
+                         {{"axis", int64_t{0}}, {"block_size", int64_t{16}}});
+  Value* y = node(graph, "Gather", {w, input(graph, "i", {"a", "b"}, DType::int64)});
+  EXPECT_EQ(raised(y), (Histogram{{"DequantizeLinear", 1}, {"Gather", 1}}));
+  EXPECT_EQ(graph.outputs[0]->producer->op_type, "Gather");
 }
 
 // 33025 · 255 · 255 is below 2^31, and 33026 · 255 · 255 is not.
@@ -103,6 +166,49 @@ TEST_F(RaiseQuantized, blocks_of_codes_without_a_sign_and_zero_points_stay) {
                          {{"axis", int64_t{0}}, {"block_size", int64_t{32}}});
   EXPECT_EQ(raised(node(graph, "MatMul", {input(graph, "x", {"batch", "64"}), w})),
             (Histogram{{"DequantizeLinear", 1}, {"MatMul", 1}}));
+}
+
+TEST_F(RaiseQuantized, convolution_of_bytes) {
+  Value* x = dequantized(input(graph, "x", {"n", "3", "8", "8"}, DType::uint8), number(graph, 0.5),
+                         graph.constant_scalar(DType::uint8, 128));
+  Value* w =
+      dequantized(weight("w", DType::int8, {4, 3, 3, 3}), state(graph, "s", {4}), nullptr, {{"axis", int64_t{0}}});
+  EXPECT_EQ(raised(node(graph, "Conv", {x, w, state(graph, "bias", {4})})),
+            (Histogram{{"Add", 1}, {"Cast", 1}, {"ConvInteger", 1}, {"Mul", 2}, {"Reshape", 2}}));
+}
+
+TEST_F(RaiseQuantized, a_scale_per_input_channel_keeps_the_convolution) {
+  Value* x = dequantized(input(graph, "x", {"n", "3", "8", "8"}, DType::uint8), number(graph, 0.5));
+  Value* w =
+      dequantized(weight("w", DType::int8, {4, 3, 3, 3}), state(graph, "s", {3}), nullptr, {{"axis", int64_t{1}}});
+  EXPECT_EQ(raised(node(graph, "Conv", {x, w})), (Histogram{{"Conv", 1}, {"DequantizeLinear", 2}}));
+}
+
+// The largest number has the largest code, and movements keep codes, so that codes need not become floats between.
+TEST_F(RaiseQuantized, maxima_and_movements_of_codes) {
+  for (const bool equal : {true, false}) {
+    OnnxModel pooling;
+    Graph& g = *pooling.graph;
+    Value *scale = number(g, 0.5), *zero = g.constant_scalar(DType::uint8, 3);
+    Value* x = node(g, "DequantizeLinear", {input(g, "x", {"n", "3", "8", "8"}, DType::uint8), scale, zero});
+    Value* most = node(g, "MaxPool", {x}, "", {{"kernel_shape", std::vector<int64_t>{2, 2}}});
+    Value* turned = node(g, "Transpose", {most}, "", {{"perm", std::vector<int64_t>{0, 2, 3, 1}}});
+    g.outputs = {node(g, "QuantizeLinear", {turned, number(g, equal ? 0.5 : 0.25), zero})};
+    fold(pooling);
+    raise_quantized(pooling);
+    g.verify("test");
+    Histogram left{{"MaxPool", 1}, {"Transpose", 1}};
+    if (!equal) left["DequantizeLinear"] = left["QuantizeLinear"] = 1;
+    EXPECT_EQ(histogram(g), left);
+    EXPECT_EQ(g.outputs[0]->dtype(), DType::uint8);
+  }
+}
+
+TEST_F(RaiseQuantized, maxima_stay_of_floats_if_the_scale_may_be_negative) {
+  Value* x = dequantized(input(graph, "x", {"n", "3", "8", "8"}, DType::uint8), input(graph, "s", {}));
+  Value* most = node(graph, "MaxPool", {x}, "", {{"kernel_shape", std::vector<int64_t>{2, 2}}});
+  EXPECT_EQ(raised(most), (Histogram{{"DequantizeLinear", 1}, {"MaxPool", 1}}));
+  EXPECT_EQ(graph.outputs[0]->producer->op_type, "MaxPool");
 }
 
 TEST_F(RaiseQuantized, nodes_without_results_are_passed_by) {

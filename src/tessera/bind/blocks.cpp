@@ -10,7 +10,7 @@ using kernels::Library;
 using kernels::TensorDesc;
 
 /// The role of a group for blocks.
-enum class Role : uint8_t { none, convolution, pooling, global_pooling, elementwise };
+enum class Role : uint8_t { none, convolution, integer_convolution, pooling, global_pooling, elementwise };
 
 class Assignment {
  public:
@@ -36,19 +36,29 @@ class Assignment {
       }
     }
     std::map<const Value*, int64_t> blocks;
-    for (const Value* value : blocked_) blocks[value] = library_.channel_block(value->dtype());
+    for (const Value* value : blocked_) blocks[value] = block_of(desc_of_(value));
     return blocks;
   }
 
  private:
+  int64_t block_of(const TensorDesc& desc) const {
+    const int64_t block = library_.channel_block(desc.dtype);
+    return block == kernels::all_channels ? desc.dims[1] : block;
+  }
+
   bool has_blocks(const TensorDesc& desc) const {
-    return desc.rank() >= 3 && desc.rank() <= 5 && desc.count() > 0 && library_.channel_block(desc.dtype) > 0;
+    return desc.rank() >= 3 && desc.rank() <= 5 && desc.count() > 0 && block_of(desc) > 0;
+  }
+
+  bool has_channels_last(const TensorDesc& desc) const {
+    return has_blocks(desc) && library_.channel_block(desc.dtype) == kernels::all_channels;
   }
 
   bool is_elementwise(const Node& node) const { return library_.can_follow(node) && library_.keeps_zero(node); }
 
   Role role_of(const NodeGroup& group) const {
     if (is_convolution(group)) return Role::convolution;
+    if (is_integer_convolution(group)) return Role::integer_convolution;
     if (is_pooling(group)) return Role::pooling;
     if (is_global_pooling(group)) return Role::global_pooling;
     return is_elementwise_group(group) ? Role::elementwise : Role::none;
@@ -68,6 +78,12 @@ class Assignment {
     return depthwise || (x.dims[1] / groups % block == 0 && y.dims[1] / groups % block == 0);
   }
 
+  bool is_integer_convolution(const NodeGroup& group) const {
+    const Node& node = *group.root;
+    if (!node.is("ConvInteger") || !node.domain.empty() || !has_blocks(desc_of_(node.inputs[0]))) return false;
+    return has_channels_last(desc_of_(group.outputs[0]));
+  }
+
   bool is_pooling(const NodeGroup& group) const {
     const Node& node = *group.root;
     if ((!node.is("MaxPool") && !node.is("AveragePool")) || node.output(1)) return false;
@@ -82,7 +98,25 @@ class Assignment {
     return has_blocks(x) && x.dims[1] % library_.channel_block(x.dtype) == 0;
   }
 
+  // Without blocks that are filled with zeros, any node will do.
+  bool is_byte_group(const NodeGroup& group) const {
+    const auto is_one_of_group = [&](const Node* node) { return library_.can_group(*node); };
+    const Value* made = group.outputs.empty() ? nullptr : group.outputs[0];
+    const bool alone =
+        std::count_if(group.outputs.begin(), group.outputs.end(), [](auto* value) { return value; }) == 1;
+    if (!made || !alone || !is_one_of_group(group.root)) return false;
+    if (!std::all_of(group.followers.begin(), group.followers.end(),
+                     [&](const Follower& follower) { return is_one_of_group(follower.node); }))
+      return false;
+    const TensorDesc y = desc_of_(made);
+    return has_channels_last(y) && std::all_of(group.inputs.begin(), group.inputs.end(), [&](const Value* input) {
+             const TensorDesc x = input ? desc_of_(input) : TensorDesc{};
+             return x.dims == y.dims ? has_channels_last(x) : x.count() == 1;
+           });
+  }
+
   bool is_elementwise_group(const NodeGroup& group) const {
+    if (is_byte_group(group)) return true;
     const auto keeps_padding = [this](const Follower& follower) { return is_elementwise(*follower.node); };
     if (!is_elementwise(*group.root) || !std::all_of(group.followers.begin(), group.followers.end(), keeps_padding))
       return false;
@@ -93,9 +127,7 @@ class Assignment {
            });
   }
 
-  static bool gives(Role role) {
-    return role == Role::convolution || role == Role::pooling || role == Role::elementwise;
-  }
+  static bool gives(Role role) { return role != Role::none && role != Role::global_pooling; }
 
   bool takes(size_t g, size_t input) const {
     if (roles_[g] == Role::elementwise || input == 0) return roles_[g] != Role::none;
@@ -109,7 +141,9 @@ class Assignment {
   bool level(size_t g) {
     const NodeGroup& group = groups_[g];
     std::vector<const Value*> alike;
-    if (roles_[g] == Role::elementwise) alike.assign(group.inputs.begin(), group.inputs.end());
+    if (roles_[g] == Role::elementwise)
+      for (const Value* input : group.inputs)
+        if (input && desc_of_(input).dims == desc_of_(group.outputs[0]).dims) alike.push_back(input);
     if (roles_[g] == Role::pooling) alike.push_back(group.inputs[0]);
     if (roles_[g] == Role::convolution)
       for (const Follower& follower : group.followers)

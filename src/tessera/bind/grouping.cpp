@@ -11,6 +11,7 @@ namespace tessera::bind {
 namespace {
 
 constexpr size_t kMostFollowers = 4;     // of a product
+constexpr size_t kMostAfterSums = 8;     // followers of a product of integers
 constexpr size_t kMostElementwise = 24;  // nodes of an element-wise group
 constexpr size_t kNear = 32;             // nodes; a node farther away would keep its operands for long
 
@@ -67,7 +68,10 @@ class Grouper : public Regrouping {
       if (is_taken(*node)) continue;
       NodeGroup group = rooted_at(*node);
       const Node* place = node.get();
-      if (is_root(group)) place = add_followers(group, *node);
+      if (sums_integers(group))
+        place = add_followers_of_sums(group, *node);
+      else if (is_root(group))
+        place = add_followers(group, *node);
       at.emplace(place, std::move(group));
     }
     for (size_t n = graph_.nodes().size(); n-- > 0;) {
@@ -160,7 +164,8 @@ class Grouper : public Regrouping {
   // A product with the transpose of a weight reads the weight itself, if it can be packed in its own layout.
   NodeGroup product_of_stored(const Node& node) {
     NodeGroup group = single(node, desc_of_, library_);
-    if (!node.is("MatMul") || !node.input(1)) return group;
+    const bool integers = node.is("MatMulInteger") && node.domain.empty();
+    if (!(node.is("MatMul") || integers) || !node.input(1)) return group;
     const Node* transpose = node.input(1)->producer;
     if (!transpose || !transpose->is("Transpose") || !is_weight(transpose->input(0))) return group;
     if (transpose->get_ints("perm", {1, 0}) != std::vector<int64_t>{1, 0} || transpose->input(0)->rank() != 2)
@@ -192,6 +197,49 @@ class Grouper : public Regrouping {
     if (node.is("Conv")) return node.outputs[0]->rank() >= 3;
     if (node.is("Gemm") && (node.input(2) || node.get_float("alpha", 1) != 1)) return false;
     return (node.is("Gemm") || node.is("MatMul")) && node.inputs[0]->rank() >= 2 && node.inputs[1]->rank() == 2;
+  }
+
+  static bool sums_integers(const NodeGroup& group) {
+    const Node& node = *group.root;
+    return node.domain.empty() && (node.is("MatMulInteger") || node.is("ConvInteger"));
+  }
+
+  // The same for a product of integers, whose sums become floats, and perhaps integers again.
+  const Node* add_followers_of_sums(NodeGroup& group, const Node& root) {
+    constexpr size_t kOwnOperands = 4;
+    const Node* last = &root;
+    const TensorDesc desc = desc_of_(last->outputs[0]);
+    const bool channels = root.is("ConvInteger");
+    while (desc.count() > 0 && group.followers.size() < kMostAfterSums) {
+      const Value* value = last->outputs[0];
+      if (value->uses.size() != 1 || kept_.contains(value)) break;
+      const auto [user, index] = value->uses[0];
+      const Node& node = *user;
+      if (!library_.can_follow_sums(node, index) || is_taken(node) || !run_together(root, node)) break;
+      if (desc_of_(node.outputs[0]).dims != desc.dims) break;
+      const auto goes_along = [&](size_t i) {
+        if (i == index || !node.inputs[i]) return true;
+        const TensorDesc other = desc_of_(node.inputs[i]);
+        const TensorDesc alike{other.dtype, desc.dims};
+        return other.count() == 1 ? other.rank() <= desc.rank()
+                                  : other.dims != desc.dims && fits(other, alike, channels);
+      };
+      bool all = true;
+      for (size_t i = 0; i < node.inputs.size(); ++i) all = all && goes_along(i);
+      if (!all) break;
+      group.inputs.resize(std::max(group.inputs.size(), kOwnOperands));
+      Follower follower{&node, std::vector<int>(node.inputs.size(), ~static_cast<int>(group.followers.size()))};
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (i == index) continue;
+        follower.operands[i] = static_cast<int>(group.inputs.size());
+        group.inputs.push_back(node.inputs[i]);
+      }
+      group.followers.push_back(std::move(follower));
+      taken_.emplace(&node, kAll);
+      last = &node;
+    }
+    group.outputs = last->outputs;
+    return last;
   }
 
   // Appends the followers of the node, one after the other; returns the last one.

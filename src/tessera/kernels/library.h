@@ -11,6 +11,9 @@ constexpr size_t result_of_member(size_t member, size_t members) {
   return member + 1 == members ? 0 : member + 1;
 }
 
+/// What Library::channel_block() gives for a block of as many channels as there are.
+constexpr int64_t all_channels = -1;
+
 /// A device's kernels, as the passes see them that bind a program to the device: what there is, and which nodes one
 /// kernel can take together. An answer depends on the arguments alone.
 class Library {
@@ -35,12 +38,17 @@ class Library {
   /// Whether the follower maps zeros to zero, so that padding stays padding.
   virtual bool keeps_zero(const Node& follower) const = 0;
 
+  /// Whether the node can follow a product of integers, or another such follower, whose result it reads as operand
+  /// `index`. Its other operands must be one number each, or a list along the product's columns or channels.
+  virtual bool can_follow_sums(const Node& node, size_t index) const = 0;
+
   /// Whether the node can go through memory together with other element-wise nodes.
   virtual bool can_group(const Node& node) const = 0;
   /// Whether this pays: for nodes whose result has extents `result`, and which read operands of these types.
   virtual bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) const = 0;
 
-  /// TensorDesc::block that convolutions of the type want; 0 if they want none.
+  /// TensorDesc::block that convolutions of the type want; 0 if they want none, all_channels if their channels come
+  /// last.
   virtual int64_t channel_block(DType dtype) const = 0;
   /// Whether the pooling takes and gives tensors in blocks.
   virtual bool pools_in_blocks(const Node& node, const TensorDesc& operand, const TensorDesc& result) const = 0;

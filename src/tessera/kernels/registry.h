@@ -25,8 +25,9 @@ std::vector<KernelEntry> experts_kernels();        // cpu/experts.cpp: mixtures 
 std::vector<KernelEntry> flow_kernels();           // cpu/flow.cpp: where branches and loops begin and end
 std::vector<KernelEntry> quantization_kernels();   // cpu/quantization.cpp: QuantizeLinear, DequantizeLinear
 std::vector<KernelEntry> quantized_kernels();      // cpu/quantized_product.cpp: MatMulInteger, MatMulNBits
-std::vector<KernelEntry> sampling_kernels();       // cpu/sampling.cpp: GridSample, RoiAlign, DeformConv, Det
-std::vector<KernelEntry> random_kernels();         // cpu/random.cpp: keyed Dropout, RandomUniform, RandomNormal
-std::vector<KernelEntry> cache_kernels();          // cpu/cache.cpp: TensorScatter
+std::vector<KernelEntry> integer_convolution_kernels();  // cpu/integer_convolution.cpp: ConvInteger
+std::vector<KernelEntry> sampling_kernels();             // cpu/sampling.cpp: GridSample, RoiAlign, DeformConv, Det
+std::vector<KernelEntry> random_kernels();               // cpu/random.cpp: keyed Dropout, RandomUniform, RandomNormal
+std::vector<KernelEntry> cache_kernels();                // cpu/cache.cpp: TensorScatter
 
 }  // namespace tessera::kernels

@@ -1,7 +1,9 @@
+#include "tessera/ops/codes.h"
 #include "tessera/ops/dims.h"
 #include "tessera/ops/finite.h"
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/node_builder.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/require.h"
 #include "tessera/ops/window.h"
@@ -26,8 +28,20 @@ Expr pieces(const Node& node, const Expr& extent, int64_t groups, std::string_vi
   return *each;
 }
 
+// ConvInteger has zero points of data and weight where a Conv has its bias.
+bool of_integers(const Node& node) {
+  return node.op_type == "ConvInteger";
+}
+bool has_bias(const Node& node) {
+  return !of_integers(node) && node.input(2);
+}
+
 // In our own domain, where ranks differ in how many groups they have, that number is an operand.
-constexpr size_t kGroups = 3;
+constexpr size_t kGroups = 3, kGroupsOfIntegers = 4;
+
+size_t groups_operand(const Node& node) {
+  return of_integers(node) ? kGroupsOfIntegers : kGroups;
+}
 
 ConvDims conv_dims(const Node& node) {
   bool transposed = node.op_type == "ConvTranspose";
@@ -42,8 +56,8 @@ ConvDims conv_dims(const Node& node) {
   ConvDims dims;
   dims.n = data[0];
   if (transposed) require_equal(node, data[1], weight[0], "the data's channels", "the weight's first dimension");
-  if (node.input(kGroups)) {
-    dims.g = content_operand(node, kGroups, "groups").front();
+  if (node.input(groups_operand(node))) {
+    dims.g = content_operand(node, groups_operand(node), "groups").front();
     dims.channels = transposed ? dims.g * weight[1] : weight[0];
     if (!transposed) require_equal(node, data[1], dims.g * weight[1], "the data's channels", "those of all groups");
   } else {
@@ -60,7 +74,7 @@ ConvDims conv_dims(const Node& node) {
     }
     dims.channels = dims.g * dims.m;
   }
-  if (node.input(2))
+  if (has_bias(node))
     require_equal(node, require_rank(node, 2, "the bias", 1)[0], dims.channels, "the bias's elements",
                   "the output channels");
   dims.windows = windows_of(node, *kernel);
@@ -91,6 +105,17 @@ void infer_conv(Node& node) {
   set_result(node, 0, sum_dtype(node, dtype), std::move(shape));
 }
 
+void infer_conv_integer(Node& node) {
+  require_bytes(node, 0);
+  require_bytes(node, 1);
+  const ConvDims dims = conv_dims(node);
+  require_zero_point(node, 2, 0, 1);
+  require_zero_point(node, 3, 1, dims.channels);
+  Shape shape{dims.n, dims.channels};
+  shape.insert(shape.end(), dims.out.begin(), dims.out.end());
+  set_result(node, 0, DType::int32, std::move(shape));
+}
+
 // The halo of a transposed convolution along spatial dimension `d`: result element j is a sum over the elements i whose
 // windows i·stride - begin … i·stride - begin + reach - 1 cover it. Nullopt if no single form of the node serves all
 // ranks.
@@ -111,9 +136,9 @@ bool may_meet_padding(const Value* weights) {
 
 Rule conv_rule(const Node& node) {
   ConvDims dims = conv_dims(node);
-  bool transposed = node.op_type == "ConvTranspose", biased = node.input(2);
+  const bool transposed = node.op_type == "ConvTranspose", integers = of_integers(node);
   Rule rule = blank_rule(node);
-  if (node.input(kGroups)) return rule;  // a rank's own node, which is not split again
+  if (node.input(groups_operand(node))) return rule;  // a rank's own node, which is not split again
   DimFactors n{rule.add("n", dims.n)}, g, c, m;
   if (!dims.g.is(1)) g = {rule.add("g", dims.g)};
   if (g.empty() || !dims.c.is(1)) c = {rule.add("c", dims.c, FactorKind::reduction)};  // depthwise: nothing to sum
@@ -128,7 +153,7 @@ Rule conv_rule(const Node& node) {
   rule.operands[1][1] = transposed ? m : c;
   rule.results[0][1] = both(g, m);
   const auto paddings = paddings_of(dims.windows, dims.in);
-  const bool may_pad = may_meet_padding(node.input(1));
+  const bool may_pad = integers || may_meet_padding(node.input(1));
   for (size_t d = 0; d < dims.in.size(); ++d) {
     const bool passes = dims.windows.pointwise(d) && dims.in[d] == dims.out[d];
     const bool pads = transposed || (paddings && !((*paddings)[d].begin == 0 && (*paddings)[d].end == 0));
@@ -140,7 +165,11 @@ Rule conv_rule(const Node& node) {
       rule.operands[0][2 + d] = rule.results[0][2 + d] =
           add_window_factor(rule, dims.windows, d, paddings ? (*paddings)[d] : Padding{}, dims.in[d], dims.out[d]);
   }
-  if (!biased) return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
+  if (integers) {
+    if (is_list_of_zero_points(node, 3)) rule.operands[3] = {both(g, m)};
+    return rule;
+  }
+  if (!has_bias(node)) return rule.partial(Reduction::sum, {0}, {1}).partial(Reduction::sum, {1}, {0});
   rule.operands[2][0] = both(g, m);
   return rule.partial(Reduction::sum, {0, 2}, {1}).partial(Reduction::sum, {1, 2}, {0});
 }
@@ -183,12 +212,21 @@ Node* maker_of(const Value* result) {
   return node->is("Slice") ? node->input(0)->producer : node;
 }
 
+// Padding stands for zeros, as the zero point of the data does.
+std::vector<Value*> same_integer_windows(Localizer& local, const Windows& windows) {
+  Value* zero = local.inputs.size() > 2 ? local.inputs[2] : nullptr;
+  if (!zero) return same_windows(local, windows, 0);
+  return windows_filled_with(
+      local, windows, zero->rank() == 0 ? zero : NodeBuilder(local.graph, zero->name, nullptr).reshape(zero, {}));
+}
+
 std::vector<Value*> localize_conv(Localizer& local) {
   int g = local.factor("g"), c = local.factor("c");
-  if (c >= 0 && local.split[c] && local.node.input(2)) local.inputs[2] = local.on_first_shard(local.inputs[2], c);
+  if (c >= 0 && local.split[c] && has_bias(local.node)) local.inputs[2] = local.on_first_shard(local.inputs[2], c);
   const Windows windows = conv_dims(local.node).windows;
-  std::vector<Value*> results =
-      local.node.is("ConvTranspose") ? localize_transposed(local, windows) : same_windows(local, windows, 0);
+  std::vector<Value*> results = local.node.is("ConvTranspose") ? localize_transposed(local, windows)
+                                : of_integers(local.node)      ? same_integer_windows(local, windows)
+                                                               : same_windows(local, windows, 0);
   if (g < 0 || !local.split[g]) return results;
   Node* conv = maker_of(results[0]);
   if (auto groups = local.extents[g].constant()) {
@@ -196,7 +234,7 @@ std::vector<Value*> localize_conv(Localizer& local) {
   } else {
     conv->domain = "tessera";
     conv->remove_attribute("group");
-    local.graph.set_input(conv, kGroups,
+    local.graph.set_input(conv, groups_operand(local.node),
                           local.graph.add_expression(results[0]->name + ".groups", {local.extents[g]}, true));
   }
   return results;
@@ -241,7 +279,21 @@ std::vector<OpDef> convolution_ops() {
            .rule = conv_rule,
            .flops = conv_flops,
            .localize = localize_conv,
-           .values = {kGroups}}};
+           .values = {kGroups}},
+          {.type = "ConvInteger",
+           .infer = infer_conv_integer,
+           .rule = conv_rule,
+           .flops = conv_flops,
+           .localize = localize_conv,
+           .windows = true},
+          {.type = "ConvInteger",
+           .domain = "tessera",
+           .infer = infer_conv_integer,
+           .rule = conv_rule,
+           .flops = conv_flops,
+           .localize = localize_conv,
+           .values = {kGroupsOfIntegers},
+           .windows = true}};
 }
 
 }  // namespace tessera::ops

@@ -1,3 +1,4 @@
+#include "tessera/ops/codes.h"
 #include "tessera/ops/dims.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/matmul.h"
@@ -9,32 +10,14 @@
 namespace tessera::ops {
 namespace {
 
-void require_bytes(const Node& node, size_t index) {
-  const DType dtype = operand(node, index).dtype();
-  if (dtype != DType::uint8 && dtype != DType::int8)
-    fail_node(node, "operand {} is {}; it multiplies uint8 and int8", index, name_of(dtype));
-}
-
-/// A zero point is one number, or a list along the dimension of operand `of` that is `from_end` from the last.
-void require_zero_point(const Node& node, size_t index, size_t of, size_t from_end) {
-  if (!has_operand(node, index)) return;
-  const Value& zero = operand(node, index);
-  if (zero.dtype() != operand(node, of).dtype())
-    fail_node(node, "its zero point '{}' is {}, but its operand {} {}; they must have one type", zero.name,
-              name_of(zero.dtype()), of, name_of(operand(node, of).dtype()));
-  const Shape& whole = shape_of(node, of);
-  const Expr& along = whole[whole.size() - 1 - from_end];
-  if (zero.rank() > 1 || (zero.rank() == 1 && !zero.shape()[0].is(1) && !same_extent(zero.shape()[0], along)))
-    fail_node(node, "its zero point {} must be one number or a list of {}", to_string(zero.shape()), along.str());
-}
-
 void infer_matmul_integer(Node& node) {
   for (const size_t index : {0, 1}) {
     require_bytes(node, index);
     if (shape_of(node, index).size() < 2) fail_node(node, "operand {} is no matrix", index);
   }
-  require_zero_point(node, 2, 0, 1);
-  require_zero_point(node, 3, 1, 0);
+  const Shape &a = shape_of(node, 0), &b = shape_of(node, 1);
+  require_zero_point(node, 2, 0, a[a.size() - 2]);
+  require_zero_point(node, 3, 1, b.back());
   set_result(node, 0, DType::int32, matmul_shape(node));
 }
 
@@ -42,8 +25,7 @@ void infer_matmul_integer(Node& node) {
 Rule matmul_integer_rule(const Node& node) {
   Rule rule = matmul_factors(node);
   const auto beside = [&](size_t index, const DimFactors& along) {
-    if (has_operand(node, index) && shape_of(node, index).size() == 1 && !shape_of(node, index)[0].is(1))
-      rule.operands[index] = {along};
+    if (is_list_of_zero_points(node, index)) rule.operands[index] = {along};
   };
   beside(2, rule.operands[0][rule.operands[0].size() - 2]);
   beside(3, rule.operands[1].back());
@@ -78,7 +60,7 @@ BlockFactors add_block_factors(Rule& rule, const Node& node, const Expr& block, 
       factors.k.push_back(pair);
       factors.blocks.push_back(pair);
     }
-    factors.k.push_back(rule.add("k_in", block, FactorKind::whole));
+    if (!block.is(1)) factors.k.push_back(rule.add("k_in", block, FactorKind::whole));
   }
   if (columns_together == 1) {
     factors.n = {rule.add("n", n)};
@@ -173,42 +155,90 @@ std::vector<Value*> localize_matmul_nbits(Localizer& local) {
   return results;
 }
 
-// Our own product with a matrix that DequantizeLinear would make: codes [k, n], scales and zero points [k / block, n].
+// Our own product with a matrix that DequantizeLinear would make: codes [k, n] with scales and zero points
+// [k / block, n]; or, without blocks, one scale and zero point, or one for each of n columns. With transB, the matrix
+// lies turned: codes [n, k], scales [n, k / block].
+struct CodeMatrix {
+  bool turned;
+  int64_t block;  // 0: none
+  Expr k, n;
+
+  explicit CodeMatrix(const Node& node)
+      : turned(node.get_int("transB", 0) != 0),
+        block(node.get_int("block_size", 0) == 0 ? 0 : weight_block(node)),
+        k(shape_of(node, 1).at(turned ? 1 : 0)),
+        n(shape_of(node, 1).at(turned ? 0 : 1)) {}
+
+  /// Something of rows and columns, as the matrix lies.
+  template <typename T>
+  std::vector<T> placed(T row, T column) const {
+    return turned ? std::vector<T>{column, row} : std::vector<T>{row, column};
+  }
+};
+
 bool in_half_bytes(const Node& node) {
   return bits_of(operand(node, 1).dtype()) == 4;
 }
 
+bool is_one_number(const Node& node, size_t index) {
+  return product(shape_of(node, index)).is(1) && shape_of(node, index).size() <= 1;
+}
+
+void require_scales(const Node& node, size_t index, std::string_view what, const CodeMatrix& matrix) {
+  if (matrix.block > 0)
+    return require_shape(node, index, what, matrix.placed(ceildiv(matrix.k, matrix.block), matrix.n));
+  const Shape& has = shape_of(node, index);
+  if (!is_one_number(node, index) && (has.size() != 1 || !same_extent(has[0], matrix.n)))
+    fail_node(node, "its {} are {}; without blocks they must be one number, or a list of {}", what, to_string(has),
+              matrix.n.str());
+}
+
 void infer_matmul_blocks(Node& node) {
-  const int64_t block = weight_block(node);
-  const Shape &a = rows_of_activation(node), &codes = require_rank(node, 1, "its matrix of codes", 2);
-  require_equal(node, a.back(), codes[0], "the left operand's columns", "the codes' rows");
+  const Shape& a = rows_of_activation(node);
+  require_rank(node, 1, "its matrix of codes", 2);
+  const CodeMatrix matrix(node);
+  require_equal(node, a.back(), matrix.k, "the left operand's columns", "the codes' rows");
   const DType type = operand(node, 1).dtype();
   const bool has_sign = type == DType::int8 || type == DType::int4;
   if (!has_sign && type != DType::uint8 && type != DType::uint4)
     fail_node(node, "its codes are {}; they must be int8, uint8, int4 or uint4", name_of(type));
   if (has_operand(node, 3) ? operand(node, 3).dtype() != type : !has_sign)
     fail_node(node, "its {} codes need zero points of the same type", name_of(type));
-  require_shape(node, 2, "scales", {ceildiv(codes[0], block), codes[1]});
-  if (has_operand(node, 3)) require_shape(node, 3, "zero points", {ceildiv(codes[0], block), codes[1]});
-  set_product(node, codes[1]);
+  require_scales(node, 2, "scales", matrix);
+  if (has_operand(node, 3)) require_scales(node, 3, "zero points", matrix);
+  if (has_operand(node, 3) && is_one_number(node, 2) != is_one_number(node, 3))
+    fail_node(node, "its zero points {} and its scales {} must have one shape", to_string(shape_of(node, 3)),
+              to_string(shape_of(node, 2)));
+  set_product(node, matrix.n);
 }
 
+/// "b m (k k_in), (k k_in) n, k n, k n -> b m n | k: sum"; without blocks "b m k, k n, n, n -> b m n | k: sum".
 Rule matmul_blocks_rule(const Node& node) {
-  const int64_t block = weight_block(node);
-  const Shape& codes = shape_of(node, 1);
+  const CodeMatrix matrix(node);
+  const bool pairs = in_half_bytes(node);
+  const int64_t together = pairs && matrix.block == 0 && matrix.turned ? 2 : 1,
+                unit = std::max<int64_t>(matrix.block, 1);
   Rule rule;
-  const BlockFactors factors = add_block_factors(rule, node, block, Expr::exact_divide(codes[0], block), 1, codes[1],
-                                                 in_half_bytes(node) ? 2 : 1);
-  rule.operands[1] = {factors.k, factors.n};
-  for (const size_t index : {2, 3})
-    if (has_operand(node, index)) rule.operands[index] = {factors.blocks, factors.n};
+  const BlockFactors factors = add_block_factors(rule, node, unit, Expr::exact_divide(matrix.k, unit * together),
+                                                 together, matrix.n, pairs && !matrix.turned ? 2 : 1);
+  rule.operands[1] = matrix.placed(factors.k, factors.n);
+  for (const size_t index : {2, 3}) {
+    if (!has_operand(node, index)) continue;
+    if (matrix.block > 0)
+      rule.operands[index] = matrix.placed(factors.blocks, factors.n);
+    else if (!is_one_number(node, index))
+      rule.operands[index] = {factors.n};
+  }
   return rule;
 }
 
 std::vector<Value*> matmul_blocks_body(NodeBuilder& b, const Node& node) {
-  Value* matrix = b.emit("DequantizeLinear", {node.input(1), node.input(2), node.input(3)},
-                         {{"axis", int64_t{0}, {}}, {"block_size", weight_block(node), {}}});
-  return {b.emit("MatMul", {node.input(0), matrix})};
+  const CodeMatrix matrix(node);
+  const bool blocks = matrix.block > 0;
+  std::vector<Attribute> attributes = {{"axis", int64_t{blocks == matrix.turned}, {}}};
+  if (blocks) attributes.push_back({"block_size", matrix.block, {}});
+  Value* codes = b.emit("DequantizeLinear", {node.input(1), node.input(2), node.input(3)}, std::move(attributes));
+  return {b.emit("MatMul", {node.input(0), matrix.turned ? b.turn(codes) : codes})};
 }
 
 Expr block_flops(const Node& node) {

@@ -100,14 +100,17 @@ bool splits_windows(const Localizer& local, size_t d) {
 }
 
 std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill) {
+  return windows_filled_with(local, windows, local.graph.constant_scalar(local.inputs[0]->dtype(), fill));
+}
+
+std::vector<Value*> windows_filled_with(Localizer& local, const Windows& windows, Value* fill) {
   const Shape& data = local.node.input(0)->shape();
   const Shape spatial(data.begin() + 2, data.end());
   std::vector<Padding> paddings;
   for (size_t d = 0; d < spatial.size(); ++d) {
     if (!splits_windows(local, d)) continue;
     if (paddings.empty()) paddings = *paddings_of(windows, spatial);
-    Value* filling = local.graph.constant_scalar(local.inputs[0]->dtype(), fill);
-    local.inputs[0] = local.widen(local.inputs[0], 0, 2 + d, filling).value;
+    local.inputs[0] = local.widen(local.inputs[0], 0, 2 + d, fill).value;
     paddings[d] = {};
   }
   std::vector<Value*> results = local.same();

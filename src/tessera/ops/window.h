@@ -49,7 +49,9 @@ DimFactors add_window_factor(Rule& rule, const Windows& windows, size_t d, const
 bool splits_windows(const Localizer& local, size_t d);
 
 /// Of a local form: gives operand 0 what its windows read along the split spatial dimensions, with padding of
-/// `fill` there. Appends the node itself, whose padding is that of the other dimensions, and returns its results.
+/// `fill` there, a number or a local scalar. Appends the node itself, whose padding is that of the other dimensions,
+/// and returns its results.
 std::vector<Value*> same_windows(Localizer& local, const Windows& windows, double fill);
+std::vector<Value*> windows_filled_with(Localizer& local, const Windows& windows, Value* fill);
 
 }  // namespace tessera::ops

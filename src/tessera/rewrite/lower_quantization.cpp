@@ -78,24 +78,17 @@ Values qlinear_matmul(Lowerer& l) {
   return {quantized(l, l.b.mul(sums, scale), 6, 7)};
 }
 
-// Sums of products of 8-bit integers are exact in float64.
-Value* integer_convolution(Lowerer& l, size_t x, size_t x_zero, size_t w, size_t w_zero) {
-  return l.b.emit("Conv", {centered(l, x, x_zero, 1, DType::float64), centered(l, w, w_zero, 0, DType::float64)},
-                  l.node.attributes);
-}
-
-Values conv_integer(Lowerer& l) {
-  return {l.b.cast(integer_convolution(l, 0, 2, 1, 3), DType::int32)};
+// Along the channels of an image of that rank.
+Value* beside_channels(Lowerer& l, Value* list, size_t rank) {
+  Shape shape(rank, Expr(1));
+  shape.at(1) = list->shape().at(0);
+  return l.b.reshape(list, shape);
 }
 
 Values qlinear_conv(Lowerer& l) {
-  Value* sums = integer_convolution(l, 0, 2, 3, 5);
+  Value* sums = l.b.emit("ConvInteger", {l.in(0), l.in(3), l.in(2), l.in(5)}, l.node.attributes);
   const size_t rank = sums->rank();
-  if (l.has(8)) {
-    Shape shape(rank, Expr(1));
-    shape.at(1) = l.in(8)->shape().at(0);
-    sums = l.b.add(sums, l.b.reshape(l.b.cast(l.in(8), sums->dtype()), shape));
-  }
+  if (l.has(8)) sums = l.b.add(sums, beside_channels(l, l.in(8), rank));
   Value* scale = l.b.mul(scale_along(l, 1, rank, 1), scale_along(l, 4, rank, 1));
   return {quantized(l, l.b.mul(l.b.cast(sums, DType::float32), scale), 6, 7)};
 }
@@ -150,7 +143,6 @@ std::vector<Lowering> quantization_lowerings() {
   return {
       {"DynamicQuantizeLinear", 1, dynamic_quantize},
       {.op_type = "MatMulInteger", .operands = 2, .lower = matmul_integer, .applies = is_unusual_product},
-      {"ConvInteger", 2, conv_integer},
       {.op_type = "MatMulNBits",
        .operands = 3,
        .lower = matmul_nbits,

@@ -1,5 +1,7 @@
 #include "tessera/kernels/cpu/block_form.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
@@ -27,31 +29,42 @@ BlockForm by_columns(const TensorDesc& weight, int64_t block, int bits, DType ze
   return form;
 }
 
-// Codes [k, n], scales and zero points [k / block, n].
-BlockForm by_rows(const TensorDesc& weight, int64_t block, DType zero_type) {
-  const int64_t n = weight.dims.at(1);
-  BlockForm form{.weight = {.k = weight.dims.at(0),
-                            .n = n,
-                            .block = block,
-                            .bits = bits_of(weight.dtype),
-                            .zeros = zero_kind(zero_type)},
+// Codes [k, n], scales and zero points [k / block, n]; without blocks, one of them for each column or for all. Turned:
+// each the other way around.
+BlockForm of_matrix(const TensorDesc& weight, int64_t block, bool turned, const BlockScales& scales) {
+  constexpr int64_t kRowsPacked = 128;  // of a matrix without blocks, which share copies of their scale
+  const int64_t k = weight.dims.at(turned ? 1 : 0), n = weight.dims.at(turned ? 0 : 1);
+  const int bits = bits_of(weight.dtype);
+  BlockForm form{.weight = {.k = k, .n = n, .block = block, .bits = bits, .zeros = zero_kind(scales.zero_type)},
                  .source = {.has_sign = is_signed_code(weight.dtype)}};
-  form.source.code_row = form.source.scale_row = form.source.zero_row = n;
+  BlockSource& source = form.source;
+  source.code_row = turned ? 1 : n;
+  source.code_column = turned ? k : 1;
+  if (block > 0) {
+    source.scale_row = source.zero_row = turned ? 1 : n;
+    source.scale_column = source.zero_column = turned ? (k + block - 1) / block : 1;
+  } else {
+    const int64_t group = form.weight.group();
+    form.weight.block = std::clamp((k + group - 1) / group * group, group, kRowsPacked);
+    source.scale_row = source.zero_row = 0;
+    source.scale_column = source.zero_column = scales.single ? 0 : 1;
+  }
   return form;
 }
 
 }  // namespace
 
 std::optional<BlockForm> block_form(const Node& node, std::string_view op_type, const TensorDesc& weight,
-                                    DType scale_type, DType zero_type) {
+                                    const BlockScales& scales) {
   const int64_t block = node.get_int("block_size", 0);
   std::optional<BlockForm> form;
   if (op_type == "MatMulNBits" && weight.rank() == 3 && block > 0)
-    form = by_columns(weight, block, static_cast<int>(node.get_int("bits", 4)), zero_type);
-  if (op_type == "MatMulBlocks" && weight.rank() == 2 && block > 0) form = by_rows(weight, block, zero_type);
+    form = by_columns(weight, block, static_cast<int>(node.get_int("bits", 4)), scales.zero_type);
+  if (op_type == "MatMulBlocks" && weight.rank() == 2)
+    form = of_matrix(weight, block, node.get_int("transB", 0) != 0, scales);
   if (!form) return std::nullopt;
-  form->source.scale_type = scale_type;
-  form->source.zero_type = zero_type;
+  form->source.scale_type = scales.scale_type;
+  form->source.zero_type = scales.zero_type;
   // A packed group of rows fills 32 bits.
   return form->weight.block % form->weight.group() == 0 ? form : std::nullopt;
 }

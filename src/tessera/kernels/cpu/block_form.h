@@ -14,10 +14,15 @@ struct BlockForm {
   BlockSource source;
 };
 
-/// Of operand 1, of type `weight`, with scales and zero points (undefined: none) of these types. `node` has the
-/// attributes of `op_type`. Nullopt for other operators.
+/// What goes with operand 1: scales, and zero points (undefined: none).
+struct BlockScales {
+  DType scale_type = DType::float32, zero_type = DType::undefined;
+  bool single = false;  ///< one of each belongs to the whole matrix
+};
+
+/// Of operand 1, of type `weight`. `node` has the attributes of `op_type`. Nullopt for other operators.
 std::optional<BlockForm> block_form(const Node& node, std::string_view op_type, const TensorDesc& weight,
-                                    DType scale_type, DType zero_type);
+                                    const BlockScales& scales);
 
 /// The PackWeight kernel of such an operand: inputs the codes, scales and zero points.
 std::unique_ptr<Kernel> prepare_pack_blocks(const PrepareContext& context, const BlockForm& form);

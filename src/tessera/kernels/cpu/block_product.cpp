@@ -168,7 +168,8 @@ std::unique_ptr<Kernel> prepare_block_product(const PrepareContext& context) {
   const TensorDesc codes = is_packed ? packed_weight_desc(node) : context.inputs.at(1);
   const std::string_view op_type = is_packed ? std::string_view(node.op_type).substr(6) : node.op_type;
   const DType zero_type = context.has_input(3) ? context.inputs[3].dtype : DType::undefined;
-  const auto form = block_form(node, op_type, codes, context.inputs.at(2).dtype, zero_type);
+  const TensorDesc& scales = context.inputs.at(2);
+  const auto form = block_form(node, op_type, codes, {scales.dtype, zero_type, scales.count() == 1});
   if (!form)
     fail("kernel", "{}: its blocks of {} {} codes are not supported; use blocks of 16 rows or more", node.label(),
          node.get_int("block_size", 0), name_of(codes.dtype));

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tessera/kernels/cpu/convolution_layout.h"
+#include "tessera/kernels/library.h"
 
 namespace tessera::kernels {
 namespace {
@@ -36,6 +37,7 @@ int64_t channel_block(DType dtype) {
     return 0;
   };
   static const int64_t of_float32 = wanted(DType::float32), of_bfloat16 = wanted(DType::bfloat16);
+  if (dtype == DType::uint8 || dtype == DType::int8) return all_channels;  // by our own kernels
   return dtype == DType::float32 ? of_float32 : dtype == DType::bfloat16 ? of_bfloat16 : 0;
 }
 

@@ -6,10 +6,11 @@
 /// Blocks of channels: the layout in which oneDNN's convolutions and poolings are fastest.
 namespace tessera::kernels {
 
-/// TensorDesc::block that this machine's convolutions of the type want; 0 if they want none.
+/// TensorDesc::block that this machine's convolutions of the type want; 0 if they want none, all_channels (library.h)
+/// if their channels come last.
 int64_t channel_block(DType dtype);
 
-/// oneDNN's layout of a tensor: row-major, or in the desc's blocks.
+/// oneDNN's layout of a tensor of floats: row-major, or in the desc's blocks.
 onednn::Md layout_of(const TensorDesc& desc);
 
 }  // namespace tessera::kernels

@@ -216,13 +216,23 @@ class ElementwiseGroup : public Kernel {
   Kernels whole_, last_;
 };
 
+// QuantizeLinear and DequantizeLinear have a scale for all elements, or lists that do not broadcast as numpy's do.
+bool has_one_scale(const Node& node) {
+  if (!node.domain.empty() || (!node.is("QuantizeLinear") && !node.is("DequantizeLinear"))) return true;
+  const auto is_one = [](const Value* value) {
+    return !value || (value->rank() <= 1 && product(value->shape()).is(1));
+  };
+  return is_one(node.inputs[1]) && is_one(node.input(2)) && node.outputs[0]->rank() > 1;
+}
+
 }  // namespace
 
 bool can_group(const Node& node) {
   const KernelEntry* entry = find_kernel(node.op_type, node.domain);
   const auto in_bytes = [](const Value* value) { return !value || bits_of(value->dtype()) % 8 == 0; };
   return entry && entry->elementwise && node.outputs.size() == 1 && node.inputs.size() <= Broadcast::max_operands &&
-         in_bytes(node.outputs[0]) && std::all_of(node.inputs.begin(), node.inputs.end(), in_bytes);
+         has_one_scale(node) && in_bytes(node.outputs[0]) &&
+         std::all_of(node.inputs.begin(), node.inputs.end(), in_bytes);
 }
 
 bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) {

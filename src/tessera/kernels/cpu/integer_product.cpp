@@ -73,11 +73,11 @@ std::unique_ptr<onednn::Primitive> library_product(int64_t m, int64_t a_stride, 
 
 class StripProduct : public IntegerProduct {
  public:
-  StripProduct(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type, int threads)
-      : m_(m), weight_(weight), a_type_(a_type), b_type_(b_type), threads_(threads), strip_(integer_strip()) {
-    const int64_t k = weight.k, groups = (k + 3) / 4 * 4;
-    copies_ = a_type != DType::uint8 || k != groups;
-    a_stride_ = copies_ ? groups : k;
+  StripProduct(const IntegerRows& a, const IntegerWeight& weight, DType b_type, int threads)
+      : m_(a.m), weight_(weight), a_type_(a.type), b_type_(b_type), threads_(threads), strip_(integer_strip()) {
+    const int64_t m = a.m, k = weight.k, groups = (k + 3) / 4 * 4;
+    copies_ = a.ready_stride == 0 && (a.type != DType::uint8 || k != groups);
+    a_stride_ = copies_ ? groups : a.ready_stride != 0 ? a.ready_stride : k;
     copy_at_ = plan_.add(copies_ ? static_cast<size_t>(m * groups) : 0);
     sums_at_ = plan_.add(static_cast<size_t>(m + weight.n) * sizeof(uint32_t));
     library_ = library_product(m, a_stride_, weight, threads);
@@ -86,8 +86,7 @@ class StripProduct : public IntegerProduct {
 
   size_t scratch_bytes() const override { return plan_.bytes(); }
 
-  void run(const void* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, int32_t* c,
-           void* scratch) override {
+  void run(const void* a, ZeroPoints a_zero, PackedColumns b, ZeroPoints b_zero, int32_t* c, void* scratch) override {
     if (m_ == 0 || weight_.n == 0) return;
     if (weight_.k == 0) {
       std::fill_n(c, m_ * weight_.n, 0);
@@ -95,15 +94,15 @@ class StripProduct : public IntegerProduct {
     }
     const auto* rows = static_cast<const uint8_t*>(a);
     if (copies_) rows = copied(rows, scratch_at<uint8_t>(scratch, copy_at_));
-    const Corrections corrections(*this, rows, a_zero, packed, b_zero, scratch_at<uint32_t>(scratch, sums_at_));
+    const Corrections corrections(*this, rows, a_zero, b.sums, b_zero, scratch_at<uint32_t>(scratch, sums_at_));
     if (library_) {
-      library_->run(std::array<const void*, 3>{rows, packed, c}, scratch_at(scratch, library_at_));
+      library_->run(std::array<const void*, 3>{rows, b.strips, c}, scratch_at(scratch, library_at_));
       for_ranges(m_, m_ * weight_.n, threads_, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) corrections.add(i, 0, weight_.n, c + i * weight_.n, c + i * weight_.n);
       });
       return;
     }
-    const auto* strips = reinterpret_cast<const int8_t*>(packed);
+    const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
 #pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
       const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
@@ -126,9 +125,9 @@ class StripProduct : public IntegerProduct {
     const uint32_t* column_zeros = nullptr;  ///< null: all are zero
     const uint32_t* row_sums = nullptr;      ///< less k times the row's zero point; only beside column_zeros
 
-    Corrections(const StripProduct& of, const uint8_t* rows, ZeroPoints a, const std::byte* packed, ZeroPoints b,
+    Corrections(const StripProduct& of, const uint8_t* rows, ZeroPoints a, const std::byte* b_sums, ZeroPoints b,
                 uint32_t* sums)
-        : product(of), a_zero(a), column_sums(reinterpret_cast<const uint32_t*>(packed + of.weight_.packed_bytes())) {
+        : product(of), a_zero(a), column_sums(reinterpret_cast<const uint32_t*>(b_sums)) {
       const auto zero_of = [&](int64_t j) { return shifted(of.b_type_, b.data, j, DType::int8); };
       bool any = false;
       for (int64_t j = 0; j < b.count; ++j) any = any || zero_of(j) != 0;
@@ -201,9 +200,9 @@ void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std:
   }
 }
 
-std::unique_ptr<IntegerProduct> make_integer_product(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type,
+std::unique_ptr<IntegerProduct> make_integer_product(const IntegerRows& a, const IntegerWeight& weight, DType b_type,
                                                      int threads) {
-  return std::make_unique<StripProduct>(m, a_type, weight, b_type, threads);
+  return std::make_unique<StripProduct>(a, weight, b_type, threads);
 }
 
 }  // namespace tessera::kernels

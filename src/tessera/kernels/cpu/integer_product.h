@@ -8,6 +8,12 @@
 /// Products of 8-bit integers, summed in int32 without rounding or saturation: c = (a - zero point) · (b - zero point).
 namespace tessera::kernels {
 
+/// Columns of a packed matrix.
+struct PackedColumns {
+  const std::byte* strips;
+  const std::byte* sums;
+};
+
 /// How a matrix b [k, n] of uint8 or int8 is packed: as int8 (uint8 less 128) in strips of 64 columns, with the sums of
 /// its columns behind it. The form is the same on every machine.
 struct IntegerWeight {
@@ -17,6 +23,10 @@ struct IntegerWeight {
   int64_t strips() const { return (n + 63) / 64; }                  ///< of 64 columns
   int64_t packed_bytes() const { return strips() * 64 * depth(); }  ///< without the sums
   int64_t bytes() const { return packed_bytes() + strips() * 64 * 4; }
+  /// Those from strip `strip` on.
+  PackedColumns columns(const std::byte* packed, int64_t strip = 0) const {
+    return {packed + strip * 64 * depth(), packed + packed_bytes() + strip * 64 * 4};
+  }
 };
 
 /// Packs a row-major b.
@@ -32,13 +42,20 @@ class IntegerProduct {
  public:
   virtual ~IntegerProduct() = default;
   virtual size_t scratch_bytes() const = 0;
-  /// `a` is row-major [m, k]; there are as many zero points of `a` as divide m, and they repeat.
-  virtual void run(const void* a, ZeroPoints a_zero, const std::byte* packed, ZeroPoints b_zero, int32_t* c,
-                   void* scratch) = 0;
+  /// There are as many zero points of `a` as divide m, and they repeat. c is row-major [m, n].
+  virtual void run(const void* a, ZeroPoints a_zero, PackedColumns b, ZeroPoints b_zero, int32_t* c, void* scratch) = 0;
 };
 
-/// a [m, k] of type `a_type` by a packed weight whose elements were of type `b_type`.
-std::unique_ptr<IntegerProduct> make_integer_product(int64_t m, DType a_type, const IntegerWeight& weight, DType b_type,
+/// The rows of a product's left operand [m, k]. By default they lie one after the other, in the operand's type.
+struct IntegerRows {
+  int64_t m = 0;
+  DType type = DType::uint8;  ///< of the operand, and of its zero points
+  /// Not 0: the distance of rows that are uint8 already (int8 plus 128), with k rounded up to 4 elements to read.
+  int64_t ready_stride = 0;
+};
+
+/// a by a packed weight whose elements were of type `b_type`.
+std::unique_ptr<IntegerProduct> make_integer_product(const IntegerRows& a, const IntegerWeight& weight, DType b_type,
                                                      int threads);
 
 }  // namespace tessera::kernels

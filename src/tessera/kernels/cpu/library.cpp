@@ -4,6 +4,7 @@
 #include "tessera/kernels/cpu/elementwise_group.h"
 #include "tessera/kernels/cpu/followers.h"
 #include "tessera/kernels/cpu/pooling.h"
+#include "tessera/kernels/cpu/sums_epilogue.h"
 
 namespace tessera::kernels {
 namespace {
@@ -25,12 +26,14 @@ class CpuLibrary : public Library {
   bool can_follow(const Node& node) const override { return kernels::can_follow(node); }
   bool takes_operand(const Node& follower) const override { return kernels::takes_operand(follower); }
   bool keeps_zero(const Node& follower) const override { return kernels::keeps_zero(follower); }
+  bool can_follow_sums(const Node& node, size_t index) const override { return kernels::can_follow_sums(node, index); }
   bool can_group(const Node& node) const override { return kernels::can_group(node); }
   bool has_long_rows(const Node& root, const Dims& result, const std::vector<TensorDesc>& operands) const override {
     return kernels::has_long_rows(root, result, operands);
   }
   int64_t channel_block(DType dtype) const override { return kernels::channel_block(dtype); }
   bool pools_in_blocks(const Node& node, const TensorDesc& operand, const TensorDesc& result) const override {
+    if (kernels::channel_block(operand.dtype) == all_channels) return node.is("MaxPool");
     return library_pools(node, operand, result);
   }
 };

@@ -4,7 +4,7 @@
 #include "tessera/kernels/cpu/block_form.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
-#include "tessera/kernels/cpu/integer_product.h"
+#include "tessera/kernels/cpu/integer_form.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 #include "tessera/kernels/cpu/weight_layout.h"
@@ -17,27 +17,18 @@ namespace {
 std::vector<std::string_view> layout_attributes(std::string_view op_type) {
   if (op_type == "MatMul" || op_type == "Gemm") return {"transB"};
   if (op_type == "Conv") return {"group", "strides", "pads", "auto_pad", "dilations", "kernel_shape"};
+  if (op_type == "MatMulInteger") return {"transB"};
+  if (op_type == "ConvInteger") return {"group"};
   if (op_type == "MatMulNBits") return {"bits", "block_size"};
-  if (op_type == "MatMulBlocks") return {"block_size"};
+  if (op_type == "MatMulBlocks") return {"block_size", "transB"};
   return {};
-}
-
-/// The packed form of a matrix of integers; nullopt for other weights.
-std::optional<IntegerWeight> integer_weight(std::string_view op_type, const TensorDesc& weight) {
-  if (op_type != "MatMulInteger" || weight.rank() != 2) return std::nullopt;
-  return IntegerWeight{weight.dims[0], weight.dims[1]};
 }
 
 /// How a node's operand 1 lies in blocks, if its scales and zero points are known, too, and can be packed with it.
 std::optional<BlockForm> fixed_blocks(const Node& node, const TensorDesc& weight) {
   const Value *scales = node.input(2), *zeros = node.input(3);
   if (!scales || !scales->is_fixed() || (zeros && !zeros->is_fixed())) return std::nullopt;
-  return block_form(node, node.op_type, weight, scales->dtype(), zeros ? zeros->dtype() : DType::undefined);
-}
-
-std::unique_ptr<Kernel> prepare_pack_integers(const IntegerWeight& weight, DType dtype, int threads) {
-  return make_kernel(
-      [=](const KernelArgs& args) { pack_integers(weight, dtype, args.inputs[0], args.out<std::byte>(), threads); });
+  return block_form(node, node.op_type, weight, {scales->dtype(), zeros ? zeros->dtype() : DType::undefined});
 }
 
 std::string key_of(const Attribute& attribute) {
@@ -58,8 +49,8 @@ std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& we
   PackedLayout packed;
   // In our domain: the operators that sum in float32, without the convolutions whose groups are an operand.
   const bool ours = node.domain == "tessera" && !node.input(3);
-  if (const auto integers = integer_weight(node.op_type, weight)) {
-    packed.bytes = static_cast<size_t>(integers->bytes());
+  if (const auto integers = node.domain.empty() ? integer_form(node, node.op_type, weight) : std::nullopt) {
+    packed.bytes = integers->bytes();
   } else if (const auto blocks = fixed_blocks(node, weight)) {
     packed.bytes = static_cast<size_t>(blocks->weight.bytes());
     packed.beside = {2, 3};
@@ -83,12 +74,13 @@ std::optional<PackedLayout> packed_layout(const Node& node, const TensorDesc& we
 std::unique_ptr<Kernel> prepare_pack_weight(const PrepareContext& context) {
   const TensorDesc& weight = context.inputs.at(0);
   const std::string packs = context.node.get_string("packs", "");
-  if (const auto integers = integer_weight(packs, weight))
+  if (const auto integers = integer_form(context.node, packs, weight))
     return prepare_pack_integers(*integers, weight.dtype, context.threads);
   const auto type_of = [&](size_t index) {
     return context.has_input(index) ? context.inputs[index].dtype : DType::undefined;
   };
-  if (const auto blocks = block_form(context.node, packs, weight, type_of(1), type_of(2)))
+  if (const auto blocks = block_form(context.node, packs, weight,
+                                     {type_of(1), type_of(2), context.has_input(1) && context.inputs[1].count() == 1}))
     return prepare_pack_blocks(context, *blocks);
   const auto layout = weight_layout(context.node, packs, weight);
   if (!layout || layout->bytes() != context.outputs.at(0).bytes())

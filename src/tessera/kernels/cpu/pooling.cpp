@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/channel_blocks.h"
+#include "tessera/kernels/cpu/channels_last.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/windows.h"
@@ -207,6 +208,7 @@ std::unique_ptr<Kernel> prepare_lp_pool(const PrepareContext& context) {
 
 std::unique_ptr<Kernel> prepare_max_pool(const PrepareContext& context) {
   const Pooling pooling = pooling_of(context);
+  if (auto kernel = max_pool_channels_last(context)) return kernel;
   if (auto kernel = library_pooling(context, dnnl::algorithm::pooling_max)) return kernel;
   check(context.inputs[0].block == 0, "only what oneDNN pools lies in blocks");
   const IndexOrder order(pooling.loop, context.node.get_int("storage_order", 0) != 0);

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/base/multiversion.h"
 #include "tessera/kernels/axes.h"
 #include "tessera/kernels/cpu/narrow.h"
 #include "tessera/kernels/cpu/parallel.h"
+#include "tessera/kernels/cpu/quantize_row.h"
 #include "tessera/kernels/registry.h"
 
 // QuantizeLinear and DequantizeLinear: y = round (x / scale) + zero point, and back. Results of 4 and 2 bits are
@@ -104,35 +104,6 @@ void require_scale(const PrepareContext& context) {
          context.inputs[1].count());
 }
 
-// Rows of float32 and 8-bit integers with one scale; the same numbers as by the general way.
-template <typename To>
-[[gnu::always_inline]] inline void quantize_bytes(const float* x, float scale, int zero, To* out, int64_t n) {
-  constexpr float kRounds = 12582912;  // 1.5·2²³: what is added to it is rounded to an integer, half to even
-  const auto least = static_cast<float>(std::numeric_limits<To>::min() - zero);
-  const auto most = static_cast<float>(std::numeric_limits<To>::max() - zero);
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const float ratio = x[i] / scale;
-    const float low = ratio > least ? ratio : least, cut = low < most ? low : most;
-    const int code = static_cast<int>((cut + kRounds) - kRounds) + zero;
-    out[i] = static_cast<To>(ratio == ratio ? code : 0);
-  }
-}
-TESSERA_MULTIVERSION void quantize_row(const float* x, float scale, int zero, uint8_t* out, int64_t n) {
-  quantize_bytes(x, scale, zero, out, n);
-}
-TESSERA_MULTIVERSION void quantize_signed_row(const float* x, float scale, int zero, int8_t* out, int64_t n) {
-  quantize_bytes(x, scale, zero, out, n);
-}
-TESSERA_MULTIVERSION void dequantize_row(const uint8_t* x, float scale, int zero, float* out, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] - zero) * scale;
-}
-TESSERA_MULTIVERSION void dequantize_signed_row(const int8_t* x, float scale, int zero, float* out, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i] - zero) * scale;
-}
-
 bool is_bytes(DType dtype) {
   return dtype == DType::uint8 || dtype == DType::int8;
 }
@@ -149,7 +120,7 @@ std::unique_ptr<Kernel> with_one_scale(const PrepareContext& context, DType byte
   return make_kernel([=, count = context.outputs[0].count(), has_zero = context.has_input(2),
                       threads = context.threads](const KernelArgs& args) {
     const float scale = *args.in<float>(1);
-    const int zero = !has_zero ? 0 : bytes == DType::uint8 ? *args.in<uint8_t>(2) : *args.in<int8_t>(2);
+    const int zero = has_zero ? byte_at(bytes, args.inputs[2], 0) : 0;
     for_ranges(count, count, threads, [&](int64_t begin, int64_t end) { row(args, begin, end, scale, zero); });
   });
 }
@@ -157,22 +128,14 @@ std::unique_ptr<Kernel> with_one_scale(const PrepareContext& context, DType byte
 std::unique_ptr<Kernel> dequantize_bytes(const PrepareContext& context) {
   const DType from = context.inputs[0].dtype;
   return with_one_scale(context, from, [=](const KernelArgs& args, int64_t begin, int64_t end, float scale, int zero) {
-    float* out = args.out<float>() + begin;
-    if (from == DType::uint8)
-      dequantize_row(args.in<uint8_t>(0) + begin, scale, zero, out, end - begin);
-    else
-      dequantize_signed_row(args.in<int8_t>(0) + begin, scale, zero, out, end - begin);
+    dequantize_row(from, args.in<std::byte>(0) + begin, scale, zero, args.out<float>() + begin, end - begin);
   });
 }
 
 std::unique_ptr<Kernel> quantize_to_bytes(const PrepareContext& context) {
   const DType to = context.outputs[0].dtype;
   return with_one_scale(context, to, [=](const KernelArgs& args, int64_t begin, int64_t end, float scale, int zero) {
-    const float* x = args.in<float>(0) + begin;
-    if (to == DType::uint8)
-      quantize_row(x, scale, zero, args.out<uint8_t>() + begin, end - begin);
-    else
-      quantize_signed_row(x, scale, zero, args.out<int8_t>() + begin, end - begin);
+    quantize_row(to, args.in<float>(0) + begin, scale, zero, args.out<std::byte>() + begin, end - begin);
   });
 }
 
@@ -278,8 +241,8 @@ std::unique_ptr<Kernel> prepare_quantize(const PrepareContext& context) {
 
 std::vector<KernelEntry> quantization_kernels() {
   return {
-      {"QuantizeLinear", "", prepare_quantize, {}},
-      {"DequantizeLinear", "", prepare_dequantize, {}},
+      {.op_type = "QuantizeLinear", .domain = "", .prepare = prepare_quantize, .elementwise = true},
+      {.op_type = "DequantizeLinear", .domain = "", .prepare = prepare_dequantize, .elementwise = true},
   };
 }
 

@@ -1,9 +1,11 @@
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/block_form.h"
 #include "tessera/kernels/cpu/dispatch.h"
-#include "tessera/kernels/cpu/integer_product.h"
+#include "tessera/kernels/cpu/integer_form.h"
 #include "tessera/kernels/cpu/matmul_shape.h"
+#include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/sums_epilogue.h"
 #include "tessera/kernels/cpu/weight_layout.h"
 #include "tessera/kernels/registry.h"
 
@@ -38,7 +40,9 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   const TensorDesc b = is_packed ? packed_weight_desc(context.node) : context.inputs.at(1);
   for (const TensorDesc* operand : {&a, &b})
     if (operand->dtype != DType::uint8 && operand->dtype != DType::int8) fail_dtype(context.node, operand->dtype);
-  const MatmulShape shape = matmul_shape(view_of(a), view_of(b), context.node.label());
+  View lies = view_of(b);
+  if (context.node.get_int("transB", 0) != 0) lies = permuted(lies, {1, 0});  // only of packed forms
+  const MatmulShape shape = matmul_shape(view_of(a), lies, context.node.label());
   const IntegerWeight weight{shape.k, shape.n};
   if (is_packed && static_cast<size_t>(weight.bytes()) != context.inputs[1].bytes())
     fail("kernel", "{}: its packed weight has {} bytes instead of {}; rewrite the program", context.node.label(),
@@ -48,12 +52,14 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   if ((a_zeros != 1 && a_zeros != rows) || (b_zeros != 1 && b_zeros != shape.n))
     fail("kernel", "{}: {} and {} zero points do not fit {} rows and {} columns", context.node.label(), a_zeros,
          b_zeros, rows, shape.n);
-  std::shared_ptr<IntegerProduct> product = make_integer_product(shape.m, a.dtype, weight, b.dtype, context.threads);
+  std::shared_ptr<IntegerProduct> product = make_integer_product({shape.m, a.dtype}, weight, b.dtype, context.threads);
+  const SumsEpilogue epilogue(context);
   ScratchPlan plan;
   const size_t inner_at = plan.add(product->scratch_bytes());
   const size_t packed_at = plan.add(is_packed ? 0 : static_cast<size_t>(weight.bytes()));
+  const size_t sums_at = plan.add(epilogue.is_empty() ? 0 : bytes_of(DType::int32, shape.m * shape.n));
   return make_kernel(
-      [=, places = places_of(shape), type = b.dtype, threads = context.threads](const KernelArgs& args) {
+      [=, m = shape.m, places = places_of(shape), type = b.dtype, threads = context.threads](const KernelArgs& args) {
         const auto zeros = [&](size_t index, int64_t number) {
           return ZeroPoints{index < args.inputs.size() ? args.inputs[index] : nullptr, number};
         };
@@ -64,8 +70,15 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
             pack_integers(weight, type, packed + place.b, target, threads);
             packed = target;
           }
-          product->run(args.in<std::byte>(0) + place.a, zeros(2, a_zeros), packed, zeros(3, b_zeros),
-                       args.out<int32_t>() + place.c, scratch_at(args.scratch, inner_at));
+          auto* sums = epilogue.is_empty() ? args.out<int32_t>() + place.c : scratch_at<int32_t>(args.scratch, sums_at);
+          product->run(args.in<std::byte>(0) + place.a, zeros(2, a_zeros), weight.columns(packed), zeros(3, b_zeros),
+                       sums, scratch_at(args.scratch, inner_at));
+          if (epilogue.is_empty()) continue;
+          std::byte* out = args.out<std::byte>() + place.c * epilogue.element_bytes();
+          for_ranges(m, m * weight.n, threads, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i)
+              epilogue.run(args, sums + i * weight.n, 0, weight.n, out + i * weight.n * epilogue.element_bytes());
+          });
         }
       },
       plan.bytes());

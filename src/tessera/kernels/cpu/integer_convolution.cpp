@@ -1,0 +1,336 @@
+#include <omp.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/error.h"
+#include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/channels_last.h"
+#include "tessera/kernels/cpu/convolution_layout.h"
+#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/integer_form.h"
+#include "tessera/kernels/cpu/quantize_row.h"
+#include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/sums_epilogue.h"
+#include "tessera/kernels/cpu/window_rows.h"
+#include "tessera/kernels/registry.h"
+
+// A convolution of 8-bit integers is a product of its windows, as rows, by its weight. The zero point stands where
+// windows reach beyond the image, so zero points come in as for any product. A thread gathers the windows of a tile of
+// the result, multiplies them, and finishes and stores the sums, all in its cache. Images lie with their channels last;
+// others are turned first.
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kTileBytes = 192 * 1024;  // of gathered windows
+constexpr int64_t kMostTileRows = 256, kFewestTileRows = 16;
+constexpr int64_t kStripColumns = 64;
+
+/// The extents of a ConvInteger, or of its form with a packed weight or with the number of groups as operand 4.
+struct IntegerConvolution {
+  Node node;  // of domain "", with the number of groups as an attribute
+  TensorDesc x, weight, y;
+  int64_t images, channels, results, groups;
+  SpatialLoop loop;
+
+  explicit IntegerConvolution(const PrepareContext& context)
+      : node(context.node), x(context.inputs.at(0)), weight(context.inputs.at(1)), y(context.outputs.at(0)) {
+    constexpr size_t kGroups = 4;
+    if (node.domain == "tessera.cpu") weight = packed_weight_desc(node);
+    if (node.domain == "tessera" && context.has_input(kGroups)) node.set("group", context.known_ints(kGroups).at(0));
+    node.domain = "";
+    for (const TensorDesc* operand : {&x, &weight})
+      if (operand->dtype != DType::uint8 && operand->dtype != DType::int8) fail_dtype(node, operand->dtype);
+    groups = node.get_int("group", 1);
+    images = x.dims[0];
+    channels = x.dims[1];
+    results = y.dims[1];
+    if (y.count() == 0) return;
+    const ConvolutionShape shape = convolution_shape(node, x.dims, weight.dims, y.dims);
+    loop = spatial_loop(node, shape.windows, std::span(x.dims).subspan(2), std::span(y.dims).subspan(2));
+  }
+
+  bool x_last() const { return x.block != 0 || channels == 1; }
+  bool y_last() const { return y.block != 0 || results == 1; }
+};
+
+/// The zero points of a convolution's operands, as operands 2 and 3 hold them.
+struct OperandZeros {
+  DType x, weight;
+  bool has_x, has_weight;
+  int64_t weight_count;
+
+  OperandZeros(const PrepareContext& context, const IntegerConvolution& shape)
+      : x(shape.x.dtype),
+        weight(shape.weight.dtype),
+        has_x(context.has_input(2)),
+        has_weight(context.has_input(3)),
+        weight_count(has_weight ? context.inputs[3].count() : 1) {
+    if ((has_x && context.inputs[2].count() != 1) || (weight_count != 1 && weight_count != shape.results))
+      fail("kernel", "{}: its zero points do not fit {} channels", context.node.label(), shape.results);
+  }
+  const void* of_x(const KernelArgs& args) const { return has_x ? args.inputs[2] : nullptr; }
+  int x_value(const KernelArgs& args) const { return has_x ? byte_at(x, args.inputs[2], 0) : 0; }
+  /// Of channels `first` and the following.
+  ZeroPoints of_weight(const KernelArgs& args, int64_t first) const {
+    if (!has_weight) return {};
+    return {args.in<std::byte>(3) + (weight_count == 1 ? 0 : first), weight_count == 1 ? 1 : weight_count - first};
+  }
+};
+
+/// What both kernels share: turned images, and results that are finished and stored in the result's layout.
+class ImageKernel : public Kernel {
+ public:
+  ImageKernel(const PrepareContext& context, IntegerConvolution shape)
+      : shape_(std::move(shape)), zeros_(context, shape_), epilogue_(context), threads_(context.threads) {
+    turned_at_ = plan_.add(shape_.x_last() ? 0 : shape_.x.bytes());
+  }
+  size_t scratch_bytes() const override { return plan_.bytes(); }
+
+ protected:
+  /// The images with their channels last.
+  const uint8_t* images(const KernelArgs& args) const {
+    if (shape_.x_last()) return args.in<uint8_t>(0);
+    auto* turned = scratch_at(args.scratch, turned_at_);
+    const int64_t bytes = shape_.channels * shape_.loop.in_count();
+    for (int64_t i = 0; i < shape_.images; ++i)
+      turn_bytes(args.in<std::byte>(0) + i * bytes, shape_.channels, shape_.loop.in_count(), turned + i * bytes,
+                 threads_);
+    return reinterpret_cast<const uint8_t*>(turned);
+  }
+
+  /// Stores sums [rows][columns] of places from `place` on and channels from `first` on. `row`: room for a row.
+  void store(const KernelArgs& args, const int32_t* sums, int64_t image, int64_t place, int64_t rows, int64_t first,
+             int64_t columns, std::byte* row) const {
+    const int64_t element = epilogue_.element_bytes(), places = shape_.loop.out_count();
+    std::byte* y = args.out<std::byte>() + image * places * shape_.results * element;
+    for (int64_t i = 0; i < rows; ++i) {
+      const bool last = shape_.y_last();
+      std::byte* to = last ? y + ((place + i) * shape_.results + first) * element : row;
+      epilogue_.run(args, sums + i * columns, first, columns, to);
+      for (int64_t j = 0; !last && j < columns; ++j)
+        std::copy_n(row + j * element, element, y + ((first + j) * places + place + i) * element);
+    }
+  }
+
+  IntegerConvolution shape_;
+  OperandZeros zeros_;
+  SumsEpilogue epilogue_;
+  int threads_;
+  ScratchPlan plan_;
+
+ private:
+  size_t turned_at_ = 0;
+};
+
+class WindowProducts : public ImageKernel {
+ public:
+  WindowProducts(const PrepareContext& context, IntegerConvolution shape, const IntegerForm& form)
+      : ImageKernel(context, std::move(shape)), form_(form), is_packed_(context.node.domain == "tessera.cpu") {
+    if (is_packed_ && form.bytes() != context.inputs[1].bytes())
+      fail("kernel", "{}: its packed weight has {} bytes instead of {}; rewrite the program", context.node.label(),
+           context.inputs[1].bytes(), form.bytes());
+    windows_ = {.loop = shape_.loop, .channels = shape_.channels, .count = shape_.channels / form.groups};
+    windows_.flip = shape_.x.dtype == DType::int8 ? 0x80 : 0;
+    stride_ = (form.weight.k + 3) / 4 * 4;
+    lies_ready_ = windows_.lies_ready() && stride_ == form.weight.k;
+    divide();
+    packed_at_ = plan_.add(is_packed_ ? 0 : form.bytes());
+    pack_at_ = plan_.add(is_packed_ ? 0 : integer_form_scratch(form));
+    size_t inner = 0;
+    products_.resize(threads_);
+    for (auto& products : products_)
+      for (const int64_t rows : {tile_, places() % tile_})
+        for (const int64_t columns : {columns_, form.weight.n % columns_})
+          if (rows > 0 && columns > 0) {
+            const IntegerRows a{rows, shape_.x.dtype, stride_};
+            auto& product = products[{rows, columns}];
+            if (!product) product = make_integer_product(a, {form.weight.k, columns}, shape_.weight.dtype, 1);
+            inner = std::max(inner, product->scratch_bytes());
+          }
+    for (int t = 0; t < threads_; ++t)
+      own_at_.push_back({plan_.add(lies_ready_ ? 0 : tile_ * stride_), plan_.add(tile_ * columns_ * sizeof(int32_t)),
+                         plan_.add(columns_ * sizeof(int32_t)), plan_.add(inner)});
+  }
+
+  void run(const KernelArgs& args) override {
+    const uint8_t* x = images(args);
+    const std::byte* packed = args.in<std::byte>(1);
+    if (!is_packed_) {
+      auto* target = scratch_at(args.scratch, packed_at_);
+      pack_integer_form(form_, shape_.weight.dtype, packed, target, scratch_at(args.scratch, pack_at_), threads_);
+      packed = target;
+    }
+    const int64_t tiles = (places() + tile_ - 1) / tile_, chunks = (form_.weight.n + columns_ - 1) / columns_;
+    const int64_t tasks = shape_.images * tiles * form_.groups * chunks;
+    const int team = team_for(tasks * tile_ * columns_ * form_.weight.k, threads_);
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+    for (int64_t task = 0; task < tasks; ++task) {
+      const int64_t chunk = task % chunks, group = task / chunks % form_.groups;
+      const int64_t tile = task / chunks / form_.groups % tiles, image = task / chunks / form_.groups / tiles;
+      run_tile(args, x, packed, {image, tile * tile_, group, chunk});
+    }
+  }
+
+ private:
+  struct Task {
+    int64_t image, place, group, chunk;
+  };
+  struct OwnScratch {
+    size_t rows, sums, row, inner;
+  };
+
+  int64_t places() const {
+    return shape_.loop.out_count();
+  }
+
+  // Tiles of a size that fits the cache, as many as keep all threads busy; few places share out columns, too.
+  void divide() {
+    const int64_t n = form_.weight.n, strips = form_.weight.strips(), wanted = 2 * static_cast<int64_t>(threads_);
+    const int64_t fit = std::clamp(kTileBytes / std::max<int64_t>(stride_, 1), kFewestTileRows, kMostTileRows);
+    const int64_t tiles = (places() + fit - 1) / fit;
+    tile_ = std::min(places(), ((places() + tiles - 1) / tiles + 3) / 4 * 4);
+    const int64_t tasks = std::max<int64_t>(1, shape_.images * form_.groups * ((places() + tile_ - 1) / tile_));
+    const int64_t chunks = threads_ == 1 ? 1 : std::clamp<int64_t>((wanted + tasks - 1) / tasks, 1, strips);
+    columns_ = std::min(n, (strips + chunks - 1) / chunks * kStripColumns);
+  }
+
+  void run_tile(const KernelArgs& args, const uint8_t* x, const std::byte* packed, const Task& at) {
+    const auto thread = static_cast<size_t>(omp_get_thread_num());
+    const OwnScratch& own = own_at_[thread];
+    const int64_t rows = std::min(tile_, places() - at.place), first = at.chunk * columns_;
+    const int64_t columns = std::min(columns_, form_.weight.n - first), channel = at.group * form_.weight.n + first;
+    const uint8_t* image = x + at.image * shape_.loop.in_count() * shape_.channels;
+    const uint8_t* a = image + at.place * stride_;
+    if (!lies_ready_) {
+      WindowRows windows = windows_;
+      windows.first = at.group * windows.count;
+      auto* gathered = scratch_at<uint8_t>(args.scratch, own.rows);
+      windows.gather(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)), gathered, stride_);
+      a = gathered;
+    }
+    auto* sums = scratch_at<int32_t>(args.scratch, own.sums);
+    ZeroPoints weight_zeros = zeros_.of_weight(args, channel);
+    if (weight_zeros.count != 1) weight_zeros.count = columns;
+    products_[thread]
+        .at({rows, columns})
+        ->run(a, {zeros_.of_x(args), 1},
+              form_.weight.columns(packed + at.group * form_.weight.bytes(), first / kStripColumns), weight_zeros, sums,
+              scratch_at(args.scratch, own.inner));
+    store(args, sums, at.image, at.place, rows, channel, columns, scratch_at(args.scratch, own.row));
+  }
+
+  IntegerForm form_;
+  bool is_packed_, lies_ready_ = false;
+  WindowRows windows_;
+  int64_t stride_ = 0, tile_ = 1, columns_ = 1;
+  std::vector<std::map<std::pair<int64_t, int64_t>, std::unique_ptr<IntegerProduct>>> products_;  // of each thread
+  std::vector<OwnScratch> own_at_;
+  size_t packed_at_ = 0, pack_at_ = 0;
+};
+
+/// sums[j] += (x[j] - zero) · weights[j]
+template <typename T>
+[[gnu::always_inline]] inline void add_products(const T* x, int32_t zero, const int32_t* weights, int32_t* sums,
+                                                int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) sums[j] += (static_cast<int32_t>(x[j]) - zero) * weights[j];
+}
+TESSERA_MULTIVERSION void add_unsigned_products(const uint8_t* x, int32_t zero, const int32_t* weights, int32_t* sums,
+                                                int64_t n) {
+  add_products(x, zero, weights, sums, n);
+}
+TESSERA_MULTIVERSION void add_signed_products(const int8_t* x, int32_t zero, const int32_t* weights, int32_t* sums,
+                                              int64_t n) {
+  add_products(x, zero, weights, sums, n);
+}
+
+/// A convolution of each channel alone, perhaps to several results: element-wise along the channels.
+class ChannelSums : public ImageKernel {
+ public:
+  ChannelSums(const PrepareContext& context, IntegerConvolution shape) : ImageKernel(context, std::move(shape)) {
+    weights_at_ = plan_.add(sizeof(int32_t) * shape_.loop.kernel_count() * shape_.results);
+    for (int t = 0; t < threads_; ++t)
+      own_at_.push_back({plan_.add(shape_.results), plan_.add(shape_.results * sizeof(int32_t)),
+                         plan_.add(shape_.results * sizeof(int32_t))});
+  }
+
+  void run(const KernelArgs& args) override {
+    const uint8_t* x = images(args);
+    const SpatialLoop& loop = shape_.loop;
+    const int64_t n = shape_.results, taps = loop.kernel_count(), each = n / shape_.channels;
+    auto* weights = scratch_at<int32_t>(args.scratch, weights_at_);  // [taps][results], less their zero points
+    for (int64_t j = 0; j < n; ++j) {
+      const ZeroPoints zero = zeros_.of_weight(args, j);
+      for (int64_t t = 0; t < taps; ++t)
+        weights[t * n + j] = byte_at(shape_.weight.dtype, args.inputs[1], j * taps + t) -
+                             (zero.data ? byte_at(shape_.weight.dtype, zero.data, 0) : 0);
+    }
+    const int64_t lines = shape_.images * loop.out[0] * loop.out[1];
+#pragma omp parallel for num_threads(team_for(lines* loop.out[2] * taps * n, threads_)) schedule(static)
+    for (int64_t line = 0; line < lines; ++line) {
+      const OwnScratch& own = own_at_[static_cast<size_t>(omp_get_thread_num())];
+      const int64_t image = line / (loop.out[0] * loop.out[1]), place = line % (loop.out[0] * loop.out[1]);
+      auto* sums = scratch_at<int32_t>(args.scratch, own.sums);
+      for (int64_t at = 0; at < loop.out[2]; ++at) {
+        std::fill_n(sums, n, 0);
+        add_window(args, x + image * loop.in_count() * shape_.channels, {place / loop.out[1], place % loop.out[1], at},
+                   each, weights, scratch_at<uint8_t>(args.scratch, own.repeated), sums);
+        store(args, sums, image, place * loop.out[2] + at, 1, 0, n, scratch_at(args.scratch, own.row));
+      }
+    }
+  }
+
+ private:
+  struct OwnScratch {
+    size_t repeated, sums, row;
+  };
+
+  void add_window(const KernelArgs& args, const uint8_t* image, const std::array<int64_t, 3>& at, int64_t each,
+                  const int32_t* weights, uint8_t* repeated, int32_t* sums) const {
+    const SpatialLoop& loop = shape_.loop;
+    const int64_t n = shape_.results;
+    const int32_t zero = zeros_.x_value(args);
+    const WindowRange r0 = loop.range(0, at[0]), r1 = loop.range(1, at[1]), r2 = loop.range(2, at[2]);
+    for (int64_t k0 = r0.begin; k0 < r0.end; ++k0)
+      for (int64_t k1 = r1.begin; k1 < r1.end; ++k1)
+        for (int64_t k2 = r2.begin; k2 < r2.end; ++k2) {
+          const int64_t i0 = r0.first + (k0 - r0.begin) * loop.dilation[0],
+                        i1 = r1.first + (k1 - r1.begin) * loop.dilation[1],
+                        i2 = r2.first + (k2 - r2.begin) * loop.dilation[2];
+          const uint8_t* from = image + ((i0 * loop.in[1] + i1) * loop.in[2] + i2) * shape_.channels;
+          if (each > 1) {
+            for (int64_t j = 0; j < n; ++j) repeated[j] = from[j / each];
+            from = repeated;
+          }
+          const int32_t* of_tap = weights + ((k0 * loop.kernel[1] + k1) * loop.kernel[2] + k2) * n;
+          if (shape_.x.dtype == DType::uint8)
+            add_unsigned_products(from, zero, of_tap, sums, n);
+          else
+            add_signed_products(reinterpret_cast<const int8_t*>(from), zero, of_tap, sums, n);
+        }
+  }
+
+  size_t weights_at_ = 0;
+  std::vector<OwnScratch> own_at_;
+};
+
+std::unique_ptr<Kernel> prepare_integer_convolution(const PrepareContext& context) {
+  IntegerConvolution shape(context);
+  if (shape.y.count() == 0) return make_kernel([](const KernelArgs&) {});
+  if (const auto form = integer_form(shape.node, "ConvInteger", shape.weight))
+    return std::make_unique<WindowProducts>(context, std::move(shape), *form);
+  return std::make_unique<ChannelSums>(context, std::move(shape));
+}
+
+}  // namespace
+
+std::vector<KernelEntry> integer_convolution_kernels() {
+  return {
+      {"ConvInteger", "", prepare_integer_convolution, {}, false, true},
+      {"PackedConvInteger", "tessera.cpu", prepare_integer_convolution, {}, false, true},
+      {"ConvInteger", "tessera", prepare_integer_convolution, {}},
+  };
+}
+
+}  // namespace tessera::kernels

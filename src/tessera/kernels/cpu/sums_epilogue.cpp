@@ -1,0 +1,123 @@
+#include "tessera/kernels/cpu/sums_epilogue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/base/error.h"
+#include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/activations.h"
+#include "tessera/kernels/cpu/quantize_row.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kColumns = 512;  // that go through all stages together, in the first cache
+
+TESSERA_MULTIVERSION void sums_to_floats(const int32_t* sums, float* out, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) out[j] = static_cast<float>(sums[j]);
+}
+TESSERA_MULTIVERSION void add_to_sums(int32_t* sums, const int32_t* list, int64_t step, int64_t n) {
+  for (int64_t j = 0; j < n; ++j)
+    sums[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) + static_cast<uint32_t>(list[j * step]));
+}
+TESSERA_MULTIVERSION void add_list(float* x, const float* list, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) x[j] += list[j];
+}
+TESSERA_MULTIVERSION void add_number(float* x, float number, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) x[j] += number;
+}
+TESSERA_MULTIVERSION void multiply_by_list(float* x, const float* list, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) x[j] *= list[j];
+}
+TESSERA_MULTIVERSION void multiply_by_number(float* x, float number, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) x[j] *= number;
+}
+TESSERA_MULTIVERSION void cut_below_zero(float* x, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) x[j] = Relu()(x[j]);
+}
+
+bool is_one(const Value* value) {
+  return value && value->has_shape() && value->rank() <= 1 && product(value->shape()).is(1);
+}
+
+}  // namespace
+
+bool can_follow_sums(const Node& node, size_t index) {
+  if (!node.domain.empty() || node.outputs.size() != 1) return false;
+  const DType from = node.inputs[index]->dtype(), to = node.outputs[0]->dtype();
+  if (node.is("Cast")) return from == DType::int32 && to == DType::float32;
+  if (node.is("Add")) return from == DType::int32 || from == DType::float32;
+  if (from != DType::float32) return false;
+  if (node.is("Mul") || node.is("Relu")) return true;
+  if (!node.is("QuantizeLinear") || index != 0 || node.get_int("precision", 0) != 0) return false;
+  if (to != DType::uint8 && to != DType::int8) return false;
+  return node.inputs[1]->dtype() == DType::float32 && is_one(node.inputs[1]) &&
+         (!node.input(2) || is_one(node.input(2)));
+}
+
+SumsEpilogue::SumsEpilogue(const PrepareContext& context) : result_(context.outputs.at(0).dtype) {
+  element_bytes_ = static_cast<int64_t>(bytes_of(result_, 1));
+  bool integers = true;
+  for (const Follower& follower : context.followers) {
+    const Node& node = *follower.node;
+    Stage stage{Kind::relu};
+    if (node.is("Cast")) stage.kind = Kind::to_float;
+    if (node.is("Add")) stage.kind = integers ? Kind::add_integers : Kind::add;
+    if (node.is("Mul")) stage.kind = Kind::mul;
+    if (node.is("QuantizeLinear")) stage.kind = Kind::quantize;
+    stage.operand = follower.other();
+    if (stage.operand >= 0) stage.is_list = context.inputs.at(stage.operand).count() > 1;
+    if (stage.kind == Kind::quantize && follower.operands.size() > 2 && context.has_input(follower.operands[2]))
+      stage.zero = follower.operands[2];
+    integers = integers && stage.kind != Kind::to_float;
+    stages_.push_back(stage);
+  }
+}
+
+void SumsEpilogue::run(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count,
+                       std::byte* out) const {
+  alignas(64) int32_t integers[kColumns];
+  alignas(64) float floats[kColumns];
+  for (int64_t from = 0; from < count; from += kColumns) {
+    const int64_t n = std::min(kColumns, count - from);
+    const int32_t* whole = sums + from;
+    std::byte* to = out + from * element_bytes_;
+    for (const Stage& stage : stages_) {
+      const auto* list =
+          stage.operand < 0 ? nullptr : args.in<float>(stage.operand) + (stage.is_list ? first + from : 0);
+      switch (stage.kind) {
+        case Kind::add_integers:
+          if (whole != integers) std::copy_n(whole, n, integers);
+          whole = integers;
+          add_to_sums(integers, reinterpret_cast<const int32_t*>(list), stage.is_list ? 1 : 0, n);
+          break;
+        case Kind::to_float:
+          sums_to_floats(whole, floats, n);
+          break;
+        case Kind::add:
+          stage.is_list ? add_list(floats, list, n) : add_number(floats, *list, n);
+          break;
+        case Kind::mul:
+          stage.is_list ? multiply_by_list(floats, list, n) : multiply_by_number(floats, *list, n);
+          break;
+        case Kind::relu:
+          cut_below_zero(floats, n);
+          break;
+        case Kind::quantize:
+          quantize_row(result_, floats, *list, stage.zero < 0 ? 0 : byte_at(result_, args.inputs[stage.zero], 0), to,
+                       n);
+          break;
+      }
+    }
+    if (result_ == DType::int32) std::memcpy(to, whole, static_cast<size_t>(n) * sizeof(int32_t));
+    if (result_ == DType::float32) std::memcpy(to, floats, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,28 @@
+#include "tessera/ops/codes.h"
+
+#include "tessera/ops/dims.h"
+#include "tessera/ops/infer.h"
+
+namespace tessera::ops {
+
+void require_bytes(const Node& node, size_t index) {
+  const DType dtype = operand(node, index).dtype();
+  if (dtype != DType::uint8 && dtype != DType::int8)
+    fail_node(node, "operand {} is {}; it multiplies uint8 and int8", index, name_of(dtype));
+}
+
+void require_zero_point(const Node& node, size_t index, size_t of, const Expr& along) {
+  if (!has_operand(node, index)) return;
+  const Value& zero = operand(node, index);
+  if (zero.dtype() != operand(node, of).dtype())
+    fail_node(node, "its zero point '{}' is {}, but its operand {} {}; they must have one type", zero.name,
+              name_of(zero.dtype()), of, name_of(operand(node, of).dtype()));
+  if (zero.rank() > 1 || (zero.rank() == 1 && !zero.shape()[0].is(1) && !same_extent(zero.shape()[0], along)))
+    fail_node(node, "its zero point {} must be one number or a list of {}", to_string(zero.shape()), along.str());
+}
+
+bool is_list_of_zero_points(const Node& node, size_t index) {
+  return has_operand(node, index) && shape_of(node, index).size() == 1 && !shape_of(node, index)[0].is(1);
+}
+
+}  // namespace tessera::ops
