@@ -256,6 +256,24 @@ TEST(MatMulNBits, TakesWhatIsNotFinite) {
   }
 }
 
+// Texts of one batch do not share more than the weight.
+TEST(MatMulNBits, GivesARowTheSameBitsBesideOneThatIsNotFinite) {
+  constexpr int64_t kDepth = 64, kColumns = 40;
+  const Tensor codes = random_bytes(DType::uint8, {kColumns, 4, 8}, kBytesSeed);
+  const Tensor scales = floats({kColumns, 4}, std::vector<float>(kColumns * 4, 0.37F));
+  const RunOptions options{.attributes = {{"bits", int64_t{4}}, {"block_size", int64_t{16}}},
+                           .domain = "com.microsoft"};
+  std::vector<float> both(2 * kDepth);
+  for (size_t i = 0; i < both.size(); ++i) both[i] = std::sin(static_cast<float>(i + 1));
+  const std::vector<float> second(both.begin() + kDepth, both.end());
+  both[3] = infinity;
+  const auto y = values_of<float>(run_kernel_one("MatMulNBits", {floats({2, kDepth}, both), codes, scales},
+                                                 DType::float32, {2, kColumns}, options));
+  const auto alone = values_of<float>(run_kernel_one("MatMulNBits", {floats({1, kDepth}, second), codes, scales},
+                                                     DType::float32, {1, kColumns}, options));
+  EXPECT_EQ(std::vector<float>(y.begin() + kColumns, y.end()), alone);
+}
+
 TEST(MatMulNBits, ComputesFloat16InFloat32) {
   const Tensor codes = random_bytes(DType::uint8, {3, 2, 8}, kBytesSeed);
   const std::vector<float> a = {1, 2, -1, 0.5F}, s = {1, 2, 0.5F, 1, 2, 1};

@@ -46,6 +46,8 @@ std::optional<Expr> uniform_element(const Value* value) {
     const auto count = element ? count_summed(*node) : std::nullopt;
     return count ? std::optional(*element * *count) : std::nullopt;
   }
+  const bool narrows = node->is("Cast") && value->dtype() != DType::int64 && value->dtype() != DType::int32;
+  if (narrows) return std::nullopt;
   for (const char* moves : {"Cast", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice"})
     if (node->is(moves)) return uniform_element(node->input(0));
   return std::nullopt;

@@ -103,7 +103,9 @@ class FewQueries {
     std::fill_n(results, block.rows * value_width_, 0.0F);
     const AttentionLanes<Mask> lanes =
         blocks_.lanes_of(block, attention_operand<Mask>(args, 3), attention_operand<int64_t>(args, 6));
-    const int64_t begin = std::max(lanes.first_key, task.part * part_keys);
+    // At a multiple of the lanes of sums, wherever other rows of the block begin; what a row does not see is hidden.
+    const int64_t begin =
+        std::max(lanes.first_key / attention_row_vector * attention_row_vector, task.part * part_keys);
     const int64_t end = std::min(lanes.end_key, (task.part + 1) * part_keys);
     if (begin >= end) return;
     load_queries(block, args.in<T>(0), scratch_at<float>(own, queries_at_));

@@ -9,8 +9,8 @@
 ///     x[l] ≈ unit · (65536·d₂[l] + 256·d₁[l] + d₀[l]),   -128 ≤ d ≤ 127,
 ///
 /// with the unit a power of two, from 2^-22 to 2^-21 of the block's largest |x| (and no less than float32's smallest
-/// normal number), so that an x is off by no more than float32 rounds that largest one. Sums of digits by codes are
-/// exact; a block's sum, which is made of three of them, is float32.
+/// normal number), so that an x is off by at most 2^-22 of that largest one; small elements beside large ones lose
+/// digits. Sums of digits by codes are exact; a block's sum, which is made of three of them, is float32.
 namespace tessera::kernels {
 
 /// A row of digits: for each block its head, then its digits as the codes of the weight lie: of 4 bits, for 8 rows of

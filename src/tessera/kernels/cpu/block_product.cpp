@@ -13,8 +13,8 @@
 #include "tessera/kernels/cpu/via_float32.h"
 
 // A few rows stream through the packed weight: as digits, whose products by codes are of integers, or, where the CPU
-// has no instructions for those, as floats, to which codes become in registers. For more rows, a thread unpacks a part
-// of a strip that fits its cache, and multiplies by it with the library; no float matrix is ever whole.
+// has no instructions for those, as floats, into which codes are turned in registers. For more rows, a thread unpacks a
+// part of a strip that fits its cache, and multiplies by it with the library; no float matrix is ever whole.
 namespace tessera::kernels {
 namespace {
 
@@ -93,18 +93,28 @@ class BlockProduct {
 
   void run_rows(const float* a, const std::byte* packed, float* c, void* scratch) const {
     auto* digits = scratch_at<std::byte>(scratch, digits_at_);
-    bool as_digits = digits_.sum != nullptr;
-    for (int64_t i = 0; as_digits && i < m_; ++i)
-      as_digits = digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_));
+    std::array<bool, most_block_rows> has_digits = {};
+    for (int64_t i = 0; digits_.sum && i < m_; ++i)
+      has_digits[i] = digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_));
+    const bool all = std::all_of(has_digits.begin(), has_digits.begin() + m_, [](bool has) { return has; });
+    const bool none = std::none_of(has_digits.begin(), has_digits.begin() + m_, [](bool has) { return has; });
     auto* a_sums = scratch_at<float>(scratch, sums_at_);
-    if (!as_digits && weight_.zeros != BlockWeight::Zeros::none) sum_blocks(a, a_sums);
+    if (!all && weight_.zeros != BlockWeight::Zeros::none) sum_blocks(a, a_sums);
+    const auto sum_row = [&](int64_t i, const std::byte* strip, float* sums) {  // as it has the same bits by itself
+      if (has_digits[i])
+        digits_.sum(weight_, 1, digits + i * digit_row_bytes(weight_), strip, sums);
+      else
+        sum_block_strip(weight_, 1, a + i * depth_, depth_, a_sums + i * weight_.blocks(), strip, sums);
+    };
 #pragma omp parallel for num_threads(team_for(weight_.n* k_, threads_)) schedule(dynamic, 1)
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
       alignas(64) float sums[most_block_rows * BlockWeight::strip];
-      if (as_digits)
+      if (all)
         digits_.sum(weight_, m_, digits, strip_of(packed, strip), sums);
-      else
+      else if (none)
         sum_block_strip(weight_, m_, a, depth_, a_sums, strip_of(packed, strip), sums);
+      else
+        for (int64_t i = 0; i < m_; ++i) sum_row(i, strip_of(packed, strip), sums + i * BlockWeight::strip);
       const int64_t first = strip * BlockWeight::strip, columns = std::min(BlockWeight::strip, weight_.n - first);
       for (int64_t i = 0; i < m_; ++i) std::copy_n(sums + i * BlockWeight::strip, columns, c + i * weight_.n + first);
     }
