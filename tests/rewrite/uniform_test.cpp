@@ -26,6 +26,8 @@ TEST(UniformElement, follows_moves_sums_and_differences) {
   EXPECT_EQ(element_of("y = ReduceSum (mask, first)"), "past + sequence");
   EXPECT_EQ(element_of("y = ReduceSum (mask)"), "batch*past + batch*sequence");
   EXPECT_EQ(element_of("s = ReduceSum (mask, first) m = Sub (s, first) y = Cast <to = 6> (m)"), "past + sequence - 1");
+  EXPECT_EQ(element_of("s = ReduceSum (mask) b = Cast <to = 9> (s) y = Cast <to = 7> (b)"), "unknown");
+  EXPECT_EQ(element_of("s = ReduceSum (mask) y = Cast <to = 3> (s)"), "unknown");
   EXPECT_EQ(element_of("y = Mul (mask, both)"), "unknown");
   EXPECT_EQ(element_of("c = CumSum (mask, one) y = Identity (c)"), "unknown");
   EXPECT_EQ(element_of("y = Expand (both, both)"), "unknown");
