@@ -125,3 +125,6 @@ $venv/bin/python tests/conformance/decoders.py build/tessera
 
 echo "Models that ONNX Runtime has quantized:"
 $venv/bin/python tests/conformance/quantized_models.py build/tessera tests/models/mlp examples/tiny
+
+echo "Quantized experts beside ONNX Runtime's:"
+$venv/bin/python tests/conformance/quantized_experts.py build/tessera

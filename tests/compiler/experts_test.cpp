@@ -24,11 +24,15 @@ std::string text_of(std::string name) {
   return name;
 }
 
+int mixtures_in(const std::string& model) {
+  return model == "moe" ? 2 : 1;
+}
+
 class Experts : public testing::TestWithParam<std::string> {};
 
 TEST_P(Experts, AreRaisedFromWhatExportersWrite) {
   const Compiled compiled = compile_on(GetParam(), "tp=1", "");
-  EXPECT_EQ(operators(*compiled.model->graph, "tessera"), (Counts{{"Experts", GetParam() == "moe" ? 2 : 1}}));
+  EXPECT_EQ(operators(*compiled.model->graph, "tessera"), (Counts{{"Experts", mixtures_in(GetParam())}}));
   for (const auto& node : compiled.model->graph->nodes()) EXPECT_NE(node->op_type, "NonZero");
 }
 
@@ -43,15 +47,15 @@ TEST_P(Experts, GiveTheExportersAnswers) {
 }
 
 TEST_P(Experts, AddUpOnceForEachMixture) {
-  const int mixtures = GetParam() == "moe" ? 2 : 1;
   for (const std::string mesh : {"ep=2", "ep=3"})
     EXPECT_EQ(operators(*compile_on(GetParam(), mesh, "").program->graph, spmd::kCommDomain),
-              (Counts{{"AllReduce", mixtures}}))
+              (Counts{{"AllReduce", mixtures_in(GetParam())}}))
         << mesh;
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, Experts,
-                         testing::Values("moe", "moe-gpt-oss", "moe-nonzero", "moe-masks", "moe-einsum", "moe-batch"),
+                         testing::Values("moe", "moe-gpt-oss", "moe-nonzero", "moe-masks", "moe-einsum", "moe-batch",
+                                         "qmoe", "qmoe-columns"),
                          [](const auto& info) { return text_of(info.param); });
 
 // A rank of ep=3 holds two of six experts, and the third part of the bytes of their matrices.
@@ -68,6 +72,28 @@ TEST(ExpertStates, LieOnTheRanksOfTheirExperts) {
     }
     EXPECT_GE(split, 2) << model;
   }
+}
+
+// No rank makes floats of codes, and each holds the bytes of its experts or hidden elements only.
+TEST(ExpertCodes, AreSplitAsTheyLie) {
+  for (const std::string model : {"qmoe", "qmoe-columns"})
+    for (const std::string mesh : {"ep=2", "tp=2"}) {
+      SCOPED_TRACE(model + " on " + mesh);
+      const Compiled compiled = compile_on(model, mesh, "");
+      int split = 0;
+      for (const auto& [state, data] : compiled.program->initial) {
+        const auto& placed = compiled.program->placement(state);
+        if (placed.global.dtype != DType::uint8 || placed.global.shape->size() != 3) continue;
+        const std::vector<DimSharding>& dims = placed.sharding.dims;
+        if ((*placed.global.shape)[2].constant().value_or(0) >= 16) {
+          EXPECT_TRUE(std::any_of(dims.begin(), dims.end(), [](const DimSharding& dim) { return dim.is_split(); }))
+              << placed.name;
+          ++split;
+        }
+      }
+      EXPECT_EQ(split, 2);
+      EXPECT_EQ(operators(*compiled.program->graph, spmd::kCommDomain), (Counts{{"AllReduce", 1}}));
+    }
 }
 
 // A choice may fall otherwise in 16 bits, and then the result is another one; but not because of the mesh.

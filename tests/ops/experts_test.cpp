@@ -56,6 +56,39 @@ TEST(Experts, OfOurOwnSumInFloat32) {
   EXPECT_EQ(node.type(), "float32 [t, 64]");
 }
 
+/// The same of 4-bit codes in blocks of 32: up to the scales of what is given last.
+struct CodedExpertsNode : OneNode {
+  explicit CodedExpertsNode(std::string_view gate = "8 256 32", std::string_view scales = "8 64 4")
+      : OneNode("Experts", kExpertsDomain) {
+    operand("t 64").operand("t 2", DType::int64).operand("t 2");
+    operand(gate, DType::uint8).operand("8 64 64", DType::uint8);
+    for (size_t index = ExpertsOperand::gate_bias; index < ExpertsOperand::gate_scales; ++index) absent();
+    operand("8 256 2").operand("8 256 2", DType::uint8).operand(scales);
+    set("gated", std::string("interleaved")).set("block_size", int64_t{32});
+  }
+};
+
+TEST(Experts, OfCodesAreSplitBetweenBlocks) {
+  CodedExpertsNode node;
+  EXPECT_EQ(node.type(), "float32 [t, 64]");
+  EXPECT_EQ(node.rule(),
+            "t i, t c, t c, e (f f_in two) 1, e o (f f_bytes), , , , , , , e (f f_in two) 1, e (f f_in two) 1, e o f "
+            "-> t o | c: sum, i: whole, f: sum, e: lookup, f_in: whole, two: whole, f_bytes: whole");
+  EXPECT_EQ(node.flops(), "98304*t");
+  EXPECT_EQ(CodedExpertsNode("8 256 32", "8 64 1").set("block_size", int64_t{32}).type(), "float32 [t, 64]");
+}
+
+TEST(Experts, OfCodesNameWhatDoesNotFit) {
+  EXPECT_THAT(CodedExpertsNode("8 256 48").error(), HasSubstr("the scales or zero points of a column"));
+  EXPECT_THAT(CodedExpertsNode("8 256 32", "8 64 3").error(), HasSubstr("the scales or zero points of a column"));
+  EXPECT_THAT(CodedExpertsNode().set("gate_bits", int64_t{2}).error(), HasSubstr("codes of 4 and 8 bits"));
+  EXPECT_THAT(CodedExpertsNode().set("block_size", int64_t{0}).error(), HasSubstr("its block_size is 0"));
+  EXPECT_THAT(CodedExpertsNode().operand("8 64 5", DType::uint8).error(), HasSubstr("zero points"));
+  ExpertsNode plain;
+  for (size_t index = ExpertsOperand::gate_bias; index < ExpertsOperand::down_scales; ++index) plain.absent();
+  EXPECT_THAT(plain.operand("8 64 4").error(), HasSubstr("no matrix of codes"));
+}
+
 TEST(Experts, NameWhatDoesNotFit) {
   EXPECT_THAT(ExpertsNode("7 64 128").error(), HasSubstr("the experts of the first matrix"));
   EXPECT_THAT(ExpertsNode("8 32 128").error(), HasSubstr("the rows of the first matrix"));

@@ -46,6 +46,55 @@ CaseList::Make operands(const Form& form) {
   };
 }
 
+// Matrices of codes: of a gate by columns of 32 rows in two blocks, and of four blocks of hidden elements.
+struct CodedForm {
+  std::string_view what;
+  std::string gated = "interleaved";
+  int64_t bits = 4;
+  bool zeros = false, whole_columns = false;
+};
+
+CaseList::Make coded_operands(const CodedForm& form) {
+  return [form](Builder& b) -> Operands {
+    constexpr int64_t kExperts = 3, kIn = 32, kHidden = 64, kOut = 3;
+    const bool fused = form.gated == "halves" || form.gated == "interleaved";
+    Operands all(ExpertsOperand::count);
+    all[ExpertsOperand::tokens] = b.input(extents({2, kIn}), Fill::small);
+    all[ExpertsOperand::choices] = b.indices("2 2", -1, kExperts);
+    all[ExpertsOperand::weights] = b.input("2 2", Fill::small);
+    const auto set = [&](const ExpertsCodes& place, int64_t rows, int64_t columns) {
+      const std::string beside = extents({kExperts, columns, form.whole_columns ? 1 : rows / 16});
+      all[place.codes] = b.weight(extents({kExperts, columns, rows * form.bits / 8}), Fill::small, DType::uint8);
+      all[place.scales] = b.weight(beside, Fill::positive);
+      if (form.zeros) all[place.zeros] = b.weight(beside, Fill::small, DType::uint8);
+    };
+    set(kGateCodes, kIn, fused ? 2 * kHidden : kHidden);
+    set(kDownCodes, kHidden, kOut);
+    if (form.gated == "apart") set(kUpCodes, kIn, kHidden);
+    all[ExpertsOperand::down_bias] = b.weight(extents({kExperts, kOut}));
+    while (!all.back()) all.pop_back();
+    return all;
+  };
+}
+
+void add_coded_cases(CaseList& list) {
+  for (const CodedForm& form : std::vector<CodedForm>{
+           {.what = "codes of 4 bits"},
+           {.what = "codes of 8 bits, in halves, with zero points", .gated = "halves", .bits = 8, .zeros = true},
+           {.what = "codes of 4 bits, apart, with zero points", .gated = "apart", .zeros = true},
+           {.what = "codes of 4 bits, scales of whole columns", .gated = "no", .zeros = true, .whole_columns = true},
+       })
+    list.add("Experts", form.what, coded_operands(form),
+             {{"activation", std::string("relu")},
+              {"gated", form.gated},
+              {"limit", 2.0F},  // so that sums are exact
+              {"block_size", int64_t{form.whole_columns ? 2 : 16}},
+              {"gate_bits", form.bits},
+              {"down_bits", form.bits},
+              {"up_bits", form.bits}},
+             kExact, 1, kExpertsDomain);
+}
+
 }  // namespace
 
 std::vector<Subject> experts_cases() {
@@ -84,6 +133,7 @@ std::vector<Subject> experts_cases() {
         return all;
       },
       {{"activation", std::string("relu")}}, kExact, 1, kExpertsDomain);
+  add_coded_cases(list);
   return list.take();
 }
 

@@ -14,6 +14,15 @@
 /// It computes tokens · choices rows, whatever the number of experts. In a shard, of which two more operands say where
 /// it begins and how many experts there are in all, choices of other experts add nothing.
 ///
+/// Matrices may be codes instead, of 4 or 8 bits (`gate_bits`, `down_bits`, `up_bits`: 4 if they are not given), in
+/// bytes of which each holds one code or two, the first in its low half. They lie by columns: gate and up
+/// [experts, columns, bytes of `in` codes], down [experts, out, bytes of `hidden` codes]. A scale, and perhaps a zero
+/// point, belongs to each block of `block_size` codes, or to a whole column:
+///
+///     matrix[e][l, j] = (code[e, j, l] - zero[e, j, l / block_size]) · scale[e, j, l / block_size]
+///
+/// Without zero points, zero is half the range of codes (8 or 128). A sum over hidden elements is split between blocks.
+///
 /// Attributes: `activation` ("identity", "relu", "gelu", "gelu_tanh", "swish") with `alpha` (of swish: g · σ(alpha·g));
 /// `gated` (below); `beta`; `limit`, if given: g is at most this, and u within ± this.
 namespace tessera {
@@ -33,6 +42,14 @@ struct ExpertsOperand {
     up_bias,    ///< [experts, hidden], optional
     offset,     ///< of a shard: its first expert
     all,        ///< of a shard: the number of experts
+    // Of codes; [experts, columns, blocks], or [experts, columns, 1] if they belong to whole columns.
+    gate_scales,  ///< float32; there exactly if matrices are codes
+    gate_zeros,   ///< uint8, optional
+    down_scales,
+    down_zeros,
+    up_scales,
+    up_zeros,
+    count,
   };
 };
 
@@ -51,5 +68,22 @@ std::string_view name_of(Gated gated);
 inline bool is_fused(Gated gated) {
   return gated == Gated::halves || gated == Gated::interleaved;
 }
+
+/// Whether its matrices are codes.
+inline bool has_codes(const Node& node) {
+  return node.input(ExpertsOperand::gate_scales) != nullptr;
+}
+
+/// Where a matrix of codes is, and what belongs to it.
+struct ExpertsCodes {
+  size_t codes, scales, zeros;
+  std::string_view bits;  ///< the attribute
+};
+inline constexpr ExpertsCodes kGateCodes{ExpertsOperand::gate, ExpertsOperand::gate_scales, ExpertsOperand::gate_zeros,
+                                         "gate_bits"};
+inline constexpr ExpertsCodes kDownCodes{ExpertsOperand::down, ExpertsOperand::down_scales, ExpertsOperand::down_zeros,
+                                         "down_bits"};
+inline constexpr ExpertsCodes kUpCodes{ExpertsOperand::up, ExpertsOperand::up_scales, ExpertsOperand::up_zeros,
+                                       "up_bits"};
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/activations.h"
+#include "tessera/kernels/cpu/expert_matrices.h"
 #include "tessera/kernels/cpu/indexing.h"
 #include "tessera/kernels/cpu/matrix_product.h"
 #include "tessera/kernels/cpu/parallel.h"
@@ -19,7 +20,8 @@
 ///
 ///     choices  3 1 | 1 0 | 1 3      expert 0: token 1;  1: tokens 0 1, then 2;  3: tokens 0 2
 ///
-/// 16-bit operands are computed in float32; a matrix is widened when its expert has rows.
+/// 16-bit operands are computed in float32; a matrix is widened when its expert has rows. Matrices of codes are read as
+/// they lie.
 namespace tessera::kernels {
 namespace {
 
@@ -68,52 +70,16 @@ struct Identity {
   }
 };
 
-/// A matrix per expert, as the operand of a product with `tile` rows.
-template <typename T, typename C>
-class Matrices {
- public:
-  Matrices(const PrepareContext& context, size_t operand, int64_t tile, ScratchPlan& plan)
-      : operand_(operand), threads_(context.threads) {
-    const TensorDesc& desc = context.inputs[operand];
-    const View all = view_of(desc);
-    const View one{{all.dims[1], all.dims[2]}, {all.strides[1], all.strides[2]}, 0};
-    stride_ = all.strides[0];
-    count_ = count_of(one.dims);
-    if constexpr (!std::is_same_v<T, C>) wide_at_ = plan.add(bytes_of(dtype_of<C>(), count_));
-    const ProductSpec spec{.shape = matmul_shape(View::dense({tile, one.dims[0]}), one, context.node.label()),
-                           .operands = dtype_of<C>(),
-                           .result = dtype_of<C>(),
-                           .threads = context.threads,
-                           .label = context.node.label()};
-    product_ = make_product(spec);
-    check(product_ != nullptr, "there are products of every type in which experts are computed");
-  }
-
-  size_t scratch_bytes() const { return product_->scratch_bytes(); }
-
-  /// That of one expert, until the next call.
-  const C* of(int64_t expert, const KernelArgs& args) const {
-    const T* matrix = args.in<T>(operand_) + expert * stride_;
-    if constexpr (std::is_same_v<T, C>) {
-      return matrix;
-    } else {
-      C* wide = scratch_at<C>(args.scratch, wide_at_);
-      widen(dtype_of<T>(), matrix, wide, count_, threads_);
-      return wide;
-    }
-  }
-
-  void multiply(const C* rows, const C* matrix, C* result, void* scratch) const {
-    product_->run(rows, matrix, nullptr, result, scratch);
-  }
-
- private:
-  size_t operand_;
-  int threads_;
-  int64_t stride_ = 0, count_ = 0;
-  size_t wide_at_ = 0;
-  std::shared_ptr<MatrixProduct> product_;
-};
+template <typename T>
+std::unique_ptr<ExpertMatrices<Compute<T>>> make_matrices(const PrepareContext& context, const ExpertsCodes& operands,
+                                                          int64_t tile, ScratchPlan& plan) {
+  if (!context.has_input(operands.scales))
+    return std::make_unique<PlainMatrices<T, Compute<T>>>(context, operands.codes, tile, plan);
+  if constexpr (std::is_same_v<Compute<T>, float>)
+    return std::make_unique<CodedMatrices>(context, operands, tile);
+  else
+    fail_dtype(context.node, dtype_of<T>());
+}
 
 template <typename T, typename Act, typename Part>
 class Experts : public Kernel {
@@ -128,8 +94,8 @@ class Experts : public Kernel {
         label_(context.node.label()),
         choice_type_(context.inputs[Operand::choices].dtype),
         adds_in_place_(context.outputs[0].dtype == dtype_of<C>()),
-        gate_(context, Operand::gate, shape.tile, plan_),
-        down_(context, Operand::down, shape.tile, plan_) {
+        gate_(make_matrices<T>(context, kGateCodes, shape.tile, plan_)),
+        down_(make_matrices<T>(context, kDownCodes, shape.tile, plan_)) {
     const Gated gated = gated_of(context.node);
     unit_.gated = gated != Gated::no;
     unit_.hidden = shape.hidden;
@@ -137,7 +103,7 @@ class Experts : public Kernel {
     unit_.beta = static_cast<C>(context.node.get_float("beta", 0));
     if (context.node.find_attribute("limit")) unit_.limit = static_cast<C>(context.node.get_float("limit", 0));
     u_begins_ = gated == Gated::halves ? shape.hidden : 1;
-    if (gated == Gated::apart) up_.emplace(context, Operand::up, shape.tile, plan_);
+    if (gated == Gated::apart) up_ = make_matrices<T>(context, kUpCodes, shape.tile, plan_);
     for (size_t operand : {size_t{Operand::gate_bias}, size_t{Operand::up_bias}, size_t{Operand::down_bias}})
       has_bias_[operand] = context.has_input(operand);
     const auto room = [&](int64_t columns) { return plan_.add(bytes_of(dtype_of<C>(), shape.tile * columns)); };
@@ -150,7 +116,7 @@ class Experts : public Kernel {
     sums_at_ = adds_in_place_ ? 0 : plan_.add(bytes_of(dtype_of<C>(), shape.tokens * shape.out));
     begins_at_ = plan_.add(bytes_of(DType::int64, shape.experts + 1));
     order_at_ = plan_.add(bytes_of(DType::int64, shape.rows()));
-    size_t inner = std::max(gate_.scratch_bytes(), down_.scratch_bytes());
+    size_t inner = std::max(gate_->scratch_bytes(), down_->scratch_bytes());
     if (up_) inner = std::max(inner, up_->scratch_bytes());
     inner_at_ = plan_.add(inner);
   }
@@ -186,9 +152,8 @@ class Experts : public Kernel {
   }
 
   void run_expert(const KernelArgs& args, int64_t e, int64_t begin, int64_t end, C* sums) const {
-    const C* gate = gate_.of(e, args);
-    const C* up = up_ ? up_->of(e, args) : nullptr;
-    const C* down = down_.of(e, args);
+    for (ExpertMatrices<C>* matrices : {gate_.get(), up_.get(), down_.get()})
+      if (matrices) matrices->choose(e, args);
     void* inner = scratch_at(args.scratch, inner_at_);
     C *x = scratch_at<C>(args.scratch, rows_at_), *g = scratch_at<C>(args.scratch, g_at_),
       *h = scratch_at<C>(args.scratch, h_at_), *y = scratch_at<C>(args.scratch, y_at_);
@@ -198,8 +163,8 @@ class Experts : public Kernel {
       const int64_t rows = std::min(shape_.tile, end - at);
       const int64_t* order = scratch_at<int64_t>(args.scratch, order_at_) + at;
       gather(args, order, rows, x);
-      gate_.multiply(x, gate, g, inner);
-      if (up_) up_->multiply(x, up, u, inner);
+      gate_->multiply(x, g, inner);
+      if (up_) up_->multiply(x, u, inner);
       add_bias(args, Operand::gate_bias, e, g, shape_.columns, rows);
       if (up_) add_bias(args, Operand::up_bias, e, u, shape_.hidden, rows);
       const T* weights = args.in<T>(Operand::weights);
@@ -207,7 +172,7 @@ class Experts : public Kernel {
         unit_row(unit_, g + r * shape_.columns, u + r * u_row, load(weights[order[r]]), h + r * shape_.hidden, act_);
       });
       std::fill_n(h + rows * shape_.hidden, (shape_.tile - rows) * shape_.hidden, C(0));
-      down_.multiply(h, down, y, inner);
+      down_->multiply(h, y, inner);
       const C* bias = bias_of(args, Operand::down_bias, e, shape_.out);
       // One after the other, since a token may choose an expert twice.
       for (int64_t r = 0; r < rows; ++r) {
@@ -263,11 +228,10 @@ class Experts : public Kernel {
   DType choice_type_;
   bool adds_in_place_;
   ScratchPlan plan_;
-  Matrices<T, C> gate_, down_;
-  std::optional<Matrices<T, C>> up_;
+  std::unique_ptr<ExpertMatrices<C>> gate_, down_, up_;  // up_: null if it is not apart
   Unit<C> unit_;
   int64_t u_begins_ = 0;
-  std::array<bool, Operand::all + 1> has_bias_{};
+  std::array<bool, Operand::all> has_bias_{};
   size_t rows_at_ = 0, g_at_ = 0, u_at_ = 0, h_at_ = 0, y_at_ = 0, bias_at_ = 0, sums_at_ = 0, begins_at_ = 0,
          order_at_ = 0, inner_at_ = 0;
 };
@@ -283,6 +247,13 @@ int64_t tile_for(const ExpertsShape& shape) {
   return tile;
 }
 
+/// [experts, rows, columns], of numbers or codes.
+Dims matrix_dims(const PrepareContext& context, const ExpertsCodes& operands) {
+  const Dims& dims = context.inputs.at(operands.codes).dims;
+  if (!context.has_input(operands.scales)) return dims;
+  return {dims.at(0), dims.at(2) * 8 / context.node.get_int(operands.bits, 4), dims.at(1)};
+}
+
 ExpertsShape experts_shape(const PrepareContext& context) {
   const auto dims = [&](size_t operand) { return context.inputs.at(operand).dims; };
   ExpertsShape shape{};
@@ -290,19 +261,20 @@ ExpertsShape experts_shape(const PrepareContext& context) {
   shape.in = dims(Operand::tokens).at(1);
   shape.choices = dims(Operand::choices).at(1);
   shape.experts = dims(Operand::gate).at(0);
-  shape.columns = dims(Operand::gate).at(2);
-  shape.hidden = dims(Operand::down).at(1);
-  shape.out = dims(Operand::down).at(2);
+  const Dims gate = matrix_dims(context, kGateCodes), down = matrix_dims(context, kDownCodes);
+  shape.columns = gate.at(2);
+  shape.hidden = down.at(1);
+  shape.out = down.at(2);
   shape.tile = tile_for(shape);
   bool fits = dims(Operand::choices) == Dims{shape.tokens, shape.choices} &&
-              dims(Operand::weights) == dims(Operand::choices) && dims(Operand::gate)[1] == shape.in &&
-              dims(Operand::down)[0] == shape.experts &&
+              dims(Operand::weights) == dims(Operand::choices) && gate[1] == shape.in && down[0] == shape.experts &&
               shape.columns == (is_fused(gated_of(context.node)) ? 2 : 1) * shape.hidden &&
               context.outputs.at(0).dims == Dims{shape.tokens, shape.out};
   const auto fits_if_there = [&](size_t operand, const Dims& wanted) {
     fits &= !context.has_input(operand) || dims(operand) == wanted;
   };
-  fits_if_there(Operand::up, {shape.experts, shape.in, shape.hidden});
+  fits &=
+      !context.has_input(Operand::up) || matrix_dims(context, kUpCodes) == Dims{shape.experts, shape.in, shape.hidden};
   fits_if_there(Operand::gate_bias, {shape.experts, shape.columns});
   fits_if_there(Operand::up_bias, {shape.experts, shape.hidden});
   fits_if_there(Operand::down_bias, {shape.experts, shape.out});
@@ -338,9 +310,9 @@ std::unique_ptr<Kernel> prepare_experts_shard(const PrepareContext& context) {
   return prepare_part(context, Shard(context, Operand::offset, 1));
 }
 
-/// Products read matrices by rows or by columns; a 16-bit matrix is widened as it lies, from dense memory.
+/// Products read matrices of numbers by rows or by columns; a 16-bit matrix is widened as it lies, from dense memory.
 bool takes_matrices(const Node& node, int operand, const View& view) {
-  if (view.dims.size() != 3 || !is_product_operand(view)) return false;
+  if (has_codes(node) || view.dims.size() != 3 || !is_product_operand(view)) return false;
   const DType dtype = node.input(operand)->dtype();
   if (dtype == DType::float32 || dtype == DType::float64) return true;
   const View one{{view.dims[1], view.dims[2]}, {view.strides[1], view.strides[2]}, 0};

@@ -19,6 +19,16 @@ bool comes_from_input(const Value* value) {
   return value && value->kind == ValueKind::input;
 }
 
+// Values that follow from the model's inputs; all others are made of weights alone.
+std::set<const Value*> values_of_inputs(const Graph& graph) {
+  std::set<const Value*> found(graph.inputs.begin(), graph.inputs.end());
+  for (const auto& node : graph.nodes())
+    if (std::any_of(node->inputs.begin(), node->inputs.end(),
+                    [&](const Value* operand) { return found.contains(operand); }))
+      found.insert(node->outputs.begin(), node->outputs.end());
+  return found;
+}
+
 // A node that multiplies an activation (operand 0) by a weight (operand 1).
 struct Product {
   const NodeLayout* node;
@@ -29,7 +39,8 @@ struct Product {
 
 class Finder {
  public:
-  explicit Finder(const PresetContext& context) : context_(context), layout_(context.layout) {}
+  explicit Finder(const PresetContext& context)
+      : context_(context), layout_(context.layout), of_inputs_(values_of_inputs(context.graph)) {}
 
   MegatronPlan run() {
     for (const NodeLayout& node : layout_.nodes) {
@@ -96,8 +107,8 @@ class Finder {
   // A node whose own weights make a pair: it sums over a factor that runs along weights alone, while it has
   // activations, too. A mixture of experts has such hidden elements.
   void find_pair_within(const NodeLayout& node) {
-    const auto is_weight = [&](const Place& place) {
-      return !place.result && weight_of(node.node->inputs[place.tensor]) != nullptr;
+    const auto is_made_of_weights = [&](const Place& place) {
+      return !place.result && !of_inputs_.contains(node.node->inputs[place.tensor]);
     };
     if (std::all_of(node.node->inputs.begin(), node.node->inputs.end(),
                     [](const Value* operand) { return !operand || weight_of(operand); }))
@@ -105,11 +116,15 @@ class Finder {
     for (const SubFactor& sub : node.subfactors) {
       const ops::Factor& factor = node.rule.factors[sub.factor];
       if (factor.kind != ops::FactorKind::reduction || factor.reduction != Reduction::sum || !sub.splittable ||
-          sub.size.is(1) || !std::all_of(sub.places.begin(), sub.places.end(), is_weight))
+          sub.size.is(1) || !std::all_of(sub.places.begin(), sub.places.end(), is_made_of_weights))
         continue;
-      // Where it is a whole dimension, which parts it has is no question.
+      // Where it is a whole dimension, which parts it has is no question; nor is it where it is what a dimension's
+      // equal parts are parts of.
+      const bool is_even = Expr::exact_divide(factor.size, context_.axis.size).has_value();
       const auto place = std::find_if(sub.places.begin(), sub.places.end(), [&](const Place& at) {
-        return node.rule.operands[at.tensor][at.dim].size() == 1 && !layout_.blocked[component(at)];
+        if (!weight_of(node.node->inputs[at.tensor])) return false;
+        const ops::DimFactors& dim = node.rule.operands[at.tensor][at.dim];
+        return dim.front() == sub.factor && (dim.size() == 1 || is_even) && !layout_.blocked[component(at)];
       });
       if (place == sub.places.end()) continue;
       split_.insert(component(*place));
@@ -220,6 +235,7 @@ class Finder {
 
   const PresetContext& context_;
   const Layout& layout_;
+  const std::set<const Value*> of_inputs_;
   std::vector<Product> products_;
   std::set<int> split_;
   MegatronPlan plan_;
