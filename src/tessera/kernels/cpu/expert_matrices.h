@@ -5,6 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/experts.h"
 #include "tessera/kernels/cpu/coded_product.h"
+#include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
 /// The matrices of a mixture of experts, one per expert, by which its kernel multiplies tiles of `tile` rows.
