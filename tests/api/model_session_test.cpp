@@ -166,7 +166,9 @@ TEST(ModelSession, knows_the_other_extents_of_what_depends_on_data) {
 // As detectors are exported, which look for boxes only if there are any: within branches, sizes depend on data, too.
 TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
   TemporaryFolder folder;
-  const Model model = model_of(folder, R"(g (float[a] x, float least) => (float[c] y, float[d] best) <float four = {4}, float two = {2}, int64[1] one = {1}> {
+  const Model model = model_of(
+      folder,
+      R"(g (float[a] x, float least) => (float[c] y, float[d] best) <float four = {4}, float two = {2}, int64[1] one = {1}> {
     most = ReduceMax <keepdims = 0> (x)
     any = Greater (most, least)
     y = If (any) <
