@@ -24,6 +24,7 @@ const std::map<Key, std::string>& excused() {
       {{"tessera", "ScatterNDShard"}, "likewise, from ScatterND"},
       {{"tessera", "Conv"}, "likewise, from Conv"},
       {{"tessera", "ConvTranspose"}, "likewise, from ConvTranspose"},
+      {{"tessera", "ConvInteger"}, "likewise, from ConvInteger"},
       {{"tessera", "MaxPool"}, "likewise, from MaxPool with indices"},
       {{"tessera", "AveragePool"}, "likewise, from AveragePool"},
       {{"", "Constant"}, "importing makes it a value of the graph, so that no kernel computes it"},

@@ -540,7 +540,7 @@ const std::map<OperatorKey, std::string>& without_gradient() {
         "results are booleans");
     add("", {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}, "of integers alone");
     add("", {"BitCast", "QuantizeLinear"}, "results are integers, or bits");
-    add("", {"DequantizeLinear", "MatMulInteger"}, "its operands are integers");
+    add("", {"ConvInteger", "DequantizeLinear", "MatMulInteger"}, "its operands are integers");
     add("tessera", {"MatMulBlocks"}, "its weights are codes");
     add("com.microsoft", {"MatMulNBits"}, "its weights are codes");
     add("", {"CumProd", "Det", "GridSample", "RoiAlign", "DeformConv"}, "not taken yet");
@@ -550,9 +550,9 @@ const std::map<OperatorKey, std::string>& without_gradient() {
     add("tessera", {"RandomNormal", "RandomUniform"}, "it reads no element that trains");
     add("tessera", {"AttentionGradient"}, "second derivatives are not taken");
     add("tessera",
-        {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare",
-         "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard", "ExpertsShard",
-         "AttentionShard", "AveragePool", "MaxPool", "Resize"},
+        {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "ReduceL1", "ReduceMean", "ReduceSum",
+         "ReduceSumSquare", "GatherShard", "GatherElementsShard", "ScatterElementsShard", "ScatterNDShard",
+         "ExpertsShard", "AttentionShard", "AveragePool", "MaxPool", "Resize"},
         "only the partitioner makes it, after differentiation");
     add(flow::kDomain, {"Loop", "Carry", "Item", "Next", "Again", "Last", "Stack", "Branch", "Bring", "Join", "Choose"},
         "gradients of loops and branches are not taken");

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/kernels/cpu/block_digits.h"
@@ -93,30 +95,44 @@ class BlockProduct {
 
   void run_rows(const float* a, const std::byte* packed, float* c, void* scratch) const {
     auto* digits = scratch_at<std::byte>(scratch, digits_at_);
-    std::array<bool, most_block_rows> has_digits = {};
-    for (int64_t i = 0; digits_.sum && i < m_; ++i)
-      has_digits[i] = digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_));
-    const bool all = std::all_of(has_digits.begin(), has_digits.begin() + m_, [](bool has) { return has; });
-    const bool none = std::none_of(has_digits.begin(), has_digits.begin() + m_, [](bool has) { return has; });
+    std::array<bool, most_block_rows> is_finite = {};
+    for (int64_t i = 0; i < m_; ++i)
+      is_finite[i] = digits_.split
+                         ? digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_))
+                         : std::all_of(a + i * depth_, a + (i + 1) * depth_, [](float x) { return std::isfinite(x); });
+    const bool all = std::all_of(is_finite.begin(), is_finite.begin() + m_, [](bool finite) { return finite; });
     auto* a_sums = scratch_at<float>(scratch, sums_at_);
-    if (!all && weight_.zeros != BlockWeight::Zeros::none) sum_blocks(a, a_sums);
-    const auto sum_row = [&](int64_t i, const std::byte* strip, float* sums) {  // as it has the same bits by itself
-      if (has_digits[i])
-        digits_.sum(weight_, 1, digits + i * digit_row_bytes(weight_), strip, sums);
+    if (!digits_.sum && weight_.zeros != BlockWeight::Zeros::none) sum_blocks(a, a_sums);
+    const auto sum_rows = [&](int64_t first, int64_t rows, const std::byte* strip, float* sums) {
+      if (digits_.sum)
+        digits_.sum(weight_, rows, digits + first * digit_row_bytes(weight_), strip, sums);
       else
-        sum_block_strip(weight_, 1, a + i * depth_, depth_, a_sums + i * weight_.blocks(), strip, sums);
+        sum_block_strip(weight_, rows, a + first * depth_, depth_, a_sums + first * weight_.blocks(), strip, sums);
     };
 #pragma omp parallel for num_threads(team_for(weight_.n* k_, threads_)) schedule(dynamic, 1)
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
       alignas(64) float sums[most_block_rows * BlockWeight::strip];
-      if (all)
-        digits_.sum(weight_, m_, digits, strip_of(packed, strip), sums);
-      else if (none)
-        sum_block_strip(weight_, m_, a, depth_, a_sums, strip_of(packed, strip), sums);
-      else
-        for (int64_t i = 0; i < m_; ++i) sum_row(i, strip_of(packed, strip), sums + i * BlockWeight::strip);
+      if (all) sum_rows(0, m_, strip_of(packed, strip), sums);
+      for (int64_t i = 0; !all && i < m_; ++i) {  // each as it has the same bits by itself
+        float* own = sums + i * BlockWeight::strip;
+        is_finite[i] ? sum_rows(i, 1, strip_of(packed, strip), own)
+                     : sum_row_of_floats(a + i * depth_, strip_of(packed, strip), own);
+      }
       const int64_t first = strip * BlockWeight::strip, columns = std::min(BlockWeight::strip, weight_.n - first);
       for (int64_t i = 0; i < m_; ++i) std::copy_n(sums + i * BlockWeight::strip, columns, c + i * weight_.n + first);
+    }
+  }
+
+  /// A row that is not finite, as many rows are summed: each code becomes a float before it is multiplied, so that
+  /// infinities meet the same numbers.
+  void sum_row_of_floats(const float* a, const std::byte* strip, float* sums) const {
+    std::vector<float> floats(static_cast<size_t>(weight_.block * BlockWeight::strip));
+    std::fill_n(sums, BlockWeight::strip, 0.0F);
+    for (int64_t b = 0; b < weight_.blocks(); ++b) {
+      unpack_block_strip(weight_, strip, b, 1, floats.data());
+      for (int64_t l = 0; l < weight_.block; ++l)
+        for (int64_t column = 0; column < BlockWeight::strip; ++column)
+          sums[column] += a[b * weight_.block + l] * floats[static_cast<size_t>(l * BlockWeight::strip + column)];
     }
   }
 
