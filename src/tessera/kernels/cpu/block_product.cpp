@@ -97,9 +97,8 @@ class BlockProduct {
     auto* digits = scratch_at<std::byte>(scratch, digits_at_);
     std::array<bool, most_block_rows> is_finite = {};
     for (int64_t i = 0; i < m_; ++i)
-      is_finite[i] = digits_.split
-                         ? digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_))
-                         : std::all_of(a + i * depth_, a + (i + 1) * depth_, [](float x) { return std::isfinite(x); });
+      is_finite[i] = digits_.split ? digits_.split(weight_, a + i * depth_, digits + i * digit_row_bytes(weight_))
+                                   : are_finite(a + i * depth_, depth_);
     const bool all = std::all_of(is_finite.begin(), is_finite.begin() + m_, [](bool finite) { return finite; });
     auto* a_sums = scratch_at<float>(scratch, sums_at_);
     if (!digits_.sum && weight_.zeros != BlockWeight::Zeros::none) sum_blocks(a, a_sums);
@@ -113,18 +112,23 @@ class BlockProduct {
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
       alignas(64) float sums[most_block_rows * BlockWeight::strip];
       if (all) sum_rows(0, m_, strip_of(packed, strip), sums);
-      for (int64_t i = 0; !all && i < m_; ++i) {  // each as it has the same bits by itself
+      for (int64_t i = 0; i < m_; ++i) {  // each as it has the same bits by itself
         float* own = sums + i * BlockWeight::strip;
-        is_finite[i] ? sum_rows(i, 1, strip_of(packed, strip), own)
-                     : sum_row_of_floats(a + i * depth_, strip_of(packed, strip), own);
+        if (!all && is_finite[i]) sum_rows(i, 1, strip_of(packed, strip), own);
+        if (!is_finite[i] || !are_finite(own, BlockWeight::strip))  // or a scale, or a zero point
+          sum_row_of_floats(a + i * depth_, strip_of(packed, strip), own);
       }
       const int64_t first = strip * BlockWeight::strip, columns = std::min(BlockWeight::strip, weight_.n - first);
       for (int64_t i = 0; i < m_; ++i) std::copy_n(sums + i * BlockWeight::strip, columns, c + i * weight_.n + first);
     }
   }
 
-  /// A row that is not finite, as many rows are summed: each code becomes a float before it is multiplied, so that
-  /// infinities meet the same numbers.
+  static bool are_finite(const float* numbers, int64_t count) {
+    return std::all_of(numbers, numbers + count, [](float number) { return std::isfinite(number); });
+  }
+
+  /// A row that is not finite, or whose sums are not, as many rows are summed: each code becomes a float before it is
+  /// multiplied, so that infinities meet the same numbers.
   void sum_row_of_floats(const float* a, const std::byte* strip, float* sums) const {
     std::vector<float> floats(static_cast<size_t>(weight_.block * BlockWeight::strip));
     std::fill_n(sums, BlockWeight::strip, 0.0F);
