@@ -104,7 +104,8 @@ class Assignment {
     const Value* made = group.outputs.empty() ? nullptr : group.outputs[0];
     const bool alone =
         std::count_if(group.outputs.begin(), group.outputs.end(), [](auto* value) { return value; }) == 1;
-    if (!made || !alone || !is_one_of_group(group.root)) return false;
+    if (!made || library_.channel_block(made->dtype()) != kernels::all_channels) return false;  // whatever the sizes
+    if (!alone || !is_one_of_group(group.root)) return false;
     if (!std::all_of(group.followers.begin(), group.followers.end(),
                      [&](const Follower& follower) { return is_one_of_group(follower.node); }))
       return false;
