@@ -34,5 +34,20 @@ TEST(Rnn, WeightsMustFit) {
   EXPECT_THAT(node.error(), HasSubstr("the weights' width (9)"));
 }
 
+// Before it is known whether units are split: both forms must refuse the same.
+TEST(Rnn, RefusesWhatNoFormComputes) {
+  const auto error_of = [](const char* attribute, AttributeValue value) {
+    OneNode node("RNN");
+    node.operand("t n 8").operand("1 16 8").operand("1 16 16").set(attribute, std::move(value));
+    return node.error();
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_THAT(error_of("activations", Names{"LeakyRelu"}), HasSubstr("the activation LeakyRelu is not supported"));
+  EXPECT_THAT(error_of("activations", Names{"Tanh", "Tanh"}), HasSubstr("it has 2 activations; 1 are needed"));
+  EXPECT_THAT(error_of("direction", std::string("backward")), HasSubstr("its direction is 'backward'"));
+  EXPECT_THAT(error_of("clip", 0.0F), HasSubstr("its clip is 0; it must be above 0"));
+  EXPECT_EQ(error_of("activations", Names{"Relu"}), "no error");
+}
+
 }  // namespace
 }  // namespace tessera::ops

@@ -38,6 +38,18 @@ TEST(Resize, IsSplitByAnyFactor) {
   EXPECT_EQ(symbolic.rule(), "1, , , 1 -> 1") << "what a rank reads is not known";
 }
 
+TEST(Resize, SumsThatMeetANumberBeyondTheRegionAreWholeFirst) {
+  const auto partials = [](float beyond) {
+    OneNode node("Resize");
+    node.operand("4 8").operand("4").absent().ints({4, 6}).set("coordinate_transformation_mode",
+                                                               std::string("tf_crop_and_resize"));
+    node.set("extrapolation_value", beyond);
+    return node.partials();
+  };
+  EXPECT_EQ(partials(9), "");
+  EXPECT_NE(partials(0), "");
+}
+
 TEST(Resize, APartStatesItsExtents) {
   OneNode node("Resize", "tessera");
   node.operand("4 n").absent().absent().absent().ints({2, 3, 7, 1, 5, 0, 6, 6, 0, 6});

@@ -45,7 +45,25 @@ Shape state_shape(const RecurrentDims& dims) {
   return dims.batch_first ? Shape{dims.n, dims.d, dims.h} : Shape{dims.d, dims.n, dims.h};
 }
 
+/// Whole or split over units, a recurrence must mean the same: what one form lacks, both refuse.
+void require_known_form(const Node& node) {
+  const std::string direction = node.get_string("direction", "forward");
+  if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
+    fail_node(node, "its direction is '{}'; it can be forward, reverse or bidirectional", direction);
+  if (const float* clip = node.get<float>("clip"); clip && !(*clip > 0))
+    fail_node(node, "its clip is {}; it must be above 0, or be left out", *clip);
+  const auto* activations = node.get<std::vector<std::string>>("activations");
+  if (!activations || activations->empty()) return;
+  const size_t needed = (node.is("LSTM") ? 3U : node.is("GRU") ? 2U : 1U) * RecurrentCell::backwards_of(node).size();
+  if (activations->size() != needed)
+    fail_node(node, "it has {} activations; {} are needed", activations->size(), needed);
+  for (const std::string& name : *activations)
+    if (name != "Sigmoid" && name != "Tanh" && name != "Relu")
+      fail_node(node, "the activation {} is not supported; use Sigmoid, Tanh or Relu", name);
+}
+
 void infer_recurrent(Node& node) {
+  require_known_form(node);
   DType dtype = require_same_dtype(node, {0, 1, 2, 3, kHidden, kCell, kPeepholes});
   RecurrentDims dims = recurrent_dims(node);
   set_result(node, 0, dtype,

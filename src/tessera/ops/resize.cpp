@@ -170,7 +170,9 @@ Rule resize_rule(const Node& node) {
     }
     if (window) rule.operands[0][d] = rule.results[0][d] = {rule.add_halo(factor_name(d), to[d], *window)};
   }
-  rule.partial(Reduction::sum, {0});
+  // Beyond the region that is cropped stands a number that partial sums would have several times.
+  const bool crops = node.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize";
+  if (!crops || node.get_float("extrapolation_value", 0) == 0) rule.partial(Reduction::sum, {0});
   return rule;
 }
 

@@ -185,12 +185,6 @@ Recurrence recurrence_of(const PrepareContext& context) {
   if (const auto* named = node.get<std::vector<std::string>>("activations")) r.activations = *named;
   if (r.activations.empty())
     for (int64_t d = 0; d < r.directions; ++d) r.activations.insert(r.activations.end(), usual.begin(), usual.end());
-  if (r.activations.size() != usual.size() * r.backwards.size())
-    fail("kernel", "{}: it has {} activations; {} are needed", node.label(), r.activations.size(),
-         usual.size() * r.backwards.size());
-  for (const std::string& name : r.activations)
-    if (name != "Sigmoid" && name != "Tanh" && name != "Relu")
-      fail("kernel", "{}: the activation {} is not supported; use Sigmoid, Tanh or Relu", node.label(), name);
   r.with_bias = context.has_input(3);
   r.with_lengths = context.has_input(4);
   r.with_hidden = context.has_input(5);
