@@ -104,11 +104,5 @@ TEST(Recurrent, BatchFirstIsTheSameTransposed) {
           EXPECT_EQ(plain[((a * 2 + d) * n + b) * h + c], turned[((b * t + a) * 2 + d) * h + c]);
 }
 
-TEST(Recurrent, RefusesActivationsThatItDoesNotKnow) {
-  EXPECT_THROW(states_of("RNN", {kSequence, floats({1, 1, 1}, {1}), floats({1, 1, 1}, {1})},
-                         {{"activations", std::vector<std::string>{"Elu"}}}),
-               Error);
-}
-
 }  // namespace
 }  // namespace tessera::kernels
