@@ -54,7 +54,8 @@ struct GeneratorOptions {
   int64_t batch = 1;       ///< texts that run together
   int64_t capacity = 256;  ///< tokens that a text may have, its prompt included; up to 2^31 - 1
   /// Caches that are held and full get twice the capacity, instead of refusing texts that may become longer. The
-  /// program is compiled and loaded anew each time. Not with a connection.
+  /// program is compiled and loaded anew each time, which counts as time of the run that needs it. Growth that fails
+  /// throws, and leaves caches as they were. Not with a connection.
   bool grows = false;
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.
@@ -63,7 +64,7 @@ struct GeneratorOptions {
   Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
 };
 
-/// The same for a Generator with these settings: also if caches have no room for a text, where they are to be held.
+/// The same for a Generator with these settings; also throws if caches that are to be held have no room for a text.
 void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                    const GeneratorOptions& generator);
 

@@ -82,7 +82,13 @@ TEST(Generation, hands_on_caches_that_forget) {
   Generator generator(forgetful, Mesh::parse(""), {}, {.capacity = 24, .caches = {"past=present"}});
   EXPECT_EQ(generator.form(), CacheForm::handed);
   EXPECT_THAT(generator.reason(), HasSubstr("the cache 'past' keeps 3 tokens"));
-  EXPECT_EQ(generator.generate({{1, 2, 3, 4, 5}}, {.max_new = 5}).texts[0].ids.size(), 5u);
+  const Prompts prompts = {{1, 2, 3, 4, 5}};
+  const Prompts made = ids_of(generator.generate(prompts, {.max_new = 5}));
+  Generator split(forgetful, Mesh::parse("tp=2"), {}, {.capacity = 24, .caches = {"past=present"}});
+  EXPECT_EQ(ids_of(split.generate(prompts, {.max_new = 5})), made);
+  // The first token needs no cache.
+  Generator without(forgetful, Mesh::parse(""), {}, {.caches = {"past=present"}, .best = CacheForm::none});
+  EXPECT_EQ(ids_of(without.generate(prompts, {.max_new = 1}))[0][0], made.at(0).at(0));
 }
 
 // The forms in which other tools write caches.
@@ -162,6 +168,25 @@ TEST(Generation, goes_on_when_caches_have_grown) {
                 require_asked({{1, 2}}, {.max_new = 100}, {.capacity = 5});
               }),
               HasSubstr("but caches hold 5; give them a larger capacity"));
+}
+
+// Caches that would be too large stay as they are, and so does what texts they can hold.
+TEST(Generation, goes_on_when_caches_could_not_grow) {
+  const auto peak = [](int64_t capacity) {
+    return Generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = capacity})
+        .program()
+        .peak_bytes(0, {{"sequence", 1}});
+  };
+  CompileOptions compiled;
+  compiled.memory_limit = static_cast<size_t>((peak(64) + peak(128)) / 2);
+  Generator generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = 64, .grows = true}, compiled);
+  const std::vector<int64_t> prompt(58, 5);
+  EXPECT_THAT(error_of([&] { generator.generate({prompt}, {.max_new = 10}); }), HasSubstr("memory"));
+  EXPECT_EQ(generator.capacity(), 64);
+  EXPECT_EQ(
+      ids_of(generator.generate({prompt}, {.max_new = 5})),
+      ids_of(
+          Generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = 64}).generate({prompt}, {.max_new = 5})));
 }
 
 TEST(Generation, runs_in_bfloat16) {

@@ -78,14 +78,19 @@ TEST_F(GenerateCommand, writes_the_model_that_holds_caches) {
 }
 
 TEST_F(GenerateCommand, lets_caches_grow) {
-  const json grown = parsed(cached_ + "--ids 5,7,42,3 --max-new 20 --capacity 6 --grow --mesh tp=2");
+  const json grown = parsed(cached_ + "--ids 5,7,42,3 --max-new 20 --capacity 7 --grow --mesh tp=2");
   const json whole = parsed(cached_ + "--ids 5,7,42,3 --max-new 20");
   EXPECT_EQ(grown["texts"], whole["texts"]);
-  EXPECT_EQ(grown["capacity"], 24);
+  EXPECT_EQ(grown["capacity"], 28);
   EXPECT_EQ(whole["capacity"], 24);
   EXPECT_THAT(mistake(cached_ + "--ids 5,7 --max-new 20 --capacity 6"), HasSubstr("but caches hold 6"));
-  EXPECT_THAT(mistake(cached_ + "--ids 5,7 --grow --mesh tp=2 --spawn 2"),
+  // Told before any model is loaded.
+  const std::string missing = "generate " + (folder_ / "missing.onnx").string() + " --grow ";
+  EXPECT_THAT(mistake(missing + "--ids 5,7 --mesh tp=2 --spawn 2"),
               HasSubstr("caches of ranks that are processes do not grow"));
+  EXPECT_THAT(mistake(missing + "--ids 5,7 --cache none"), HasSubstr("only caches that are held grow"));
+  EXPECT_THAT(mistake(missing + "--ids 5,7 --cache handed"), HasSubstr("only caches that are held grow"));
+  EXPECT_THAT(mistake(missing + "--emit step.onnx --batch 1 --capacity 8"), HasSubstr("leave --grow out"));
 }
 
 TEST_F(GenerateCommand, draws_by_the_seed) {

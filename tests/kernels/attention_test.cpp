@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -259,10 +260,12 @@ TEST(Attention, GivesAHeadTheSameBitsBesideAnyOthers) {
 TEST(Attention, OfFewQueriesReadsKeysInParts) {
   const std::vector<int64_t> lengths{3, 700, 257};
   for (const auto& [width, value_width] : {std::pair<int64_t, int64_t>{16, 16}, {20, 7}})
-    for (const int64_t queries : {1, 2})
+    // In the last case, the rows of one key head fill several blocks, each with windows of its own.
+    for (const auto& [q_heads, kv_heads, queries] : {std::array<int64_t, 3>{10, 2, 1}, {10, 2, 2}, {22, 1, 3}})
       for (const int64_t window : {-1, 5, 300}) {
-        SCOPED_TRACE(fmt::format("widths {} and {}, {} queries, window {}", width, value_width, queries, window));
-        const Extents e{3, 10, 2, queries, 700, width, value_width};
+        SCOPED_TRACE(fmt::format("widths {} and {}, {} heads, {} queries, window {}", width, value_width, q_heads,
+                                 queries, window));
+        const Extents e{3, q_heads, kv_heads, queries, 700, width, value_width};
         const auto [q, k, v] = random_operands(e, 53);
         const std::vector<float> added = RandomTensors(54).normal(e.keys);
         Attributes attributes = {{"is_causal", int64_t{1}}};

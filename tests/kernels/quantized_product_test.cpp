@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 #include "kernels/random_tensors.h"
@@ -186,7 +187,15 @@ TEST(MatMulNBits, UnpacksBlocks) {
 std::vector<std::byte> random_strip(const BlockWeight& weight) {
   const Tensor codes = random_bytes(DType::uint8, {weight.n, weight.k * weight.bits / 8}, kBytesSeed);
   const auto scales = normal_floats(weight.n * weight.blocks(), kBytesSeed + 1);
+  const auto zeros = normal_floats(weight.n * weight.blocks(), kBytesSeed + 2);
   BlockSource source{.codes = codes.data, .scales = scales.data()};
+  if (weight.zeros == BlockWeight::Zeros::floats) {
+    source.zeros = zeros.data();
+    source.zero_type = DType::float32;
+  } else if (weight.zeros == BlockWeight::Zeros::integers) {
+    source.zeros = codes.data;
+  }
+  source.zero_column = weight.blocks();
   source.code_column = weight.k;
   source.scale_column = weight.blocks();
   std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
@@ -203,8 +212,13 @@ struct alignas(64) DigitLine {
 TEST(MatMulNBits, SumsByDigitsAsExactlyAsByFloats) {
   for (const int bits : {4, 8})
     for (const int64_t block : {8, 16, 24, 32, 256})
-      for (const float size : {1.0F, 1e-30F, 1e-37F, 1e30F}) {
-        const BlockWeight weight{block * 5, BlockWeight::strip, block, bits, BlockWeight::Zeros::none};
+      for (const auto& [size, zeros] : {std::pair{1.0F, BlockWeight::Zeros::none},
+                                        {1.0F, BlockWeight::Zeros::integers},
+                                        {1.0F, BlockWeight::Zeros::floats},
+                                        {1e-30F, BlockWeight::Zeros::none},
+                                        {1e-37F, BlockWeight::Zeros::none},
+                                        {1e30F, BlockWeight::Zeros::integers}}) {
+        const BlockWeight weight{block * 5, BlockWeight::strip, block, bits, zeros};
         const DigitProduct digits = digit_product(weight);
         if (!digits.sum) GTEST_SKIP() << "this CPU has no dot products of bytes";
         const std::vector<std::byte> packed = random_strip(weight);
@@ -213,6 +227,8 @@ TEST(MatMulNBits, SumsByDigitsAsExactlyAsByFloats) {
         auto a = normal_floats(most_block_rows * weight.k, kBytesSeed + 3);
         for (size_t i = 0; i < a.size(); ++i) a[i] *= size * (i % 7 == 0 ? 100.0F : i % 3 == 0 ? 0.01F : 1.0F);
         std::fill_n(a.begin() + weight.k, block, 0.0F);
+        std::vector<float> a_sums;
+        for (auto at = a.begin(); at != a.end(); at += block) a_sums.push_back(std::accumulate(at, at + block, 0.0F));
         for (int64_t rows = 1; rows <= most_block_rows; ++rows) {
           const auto lines = static_cast<size_t>(digit_row_bytes(weight)) / sizeof(DigitLine);
           std::vector<DigitLine> memory(rows * lines);
@@ -220,7 +236,7 @@ TEST(MatMulNBits, SumsByDigitsAsExactlyAsByFloats) {
             ASSERT_TRUE(digits.split(weight, a.data() + i * weight.k, memory[i * lines].bytes));
           std::vector<float> sums(rows * weight.n), by_floats(rows * weight.n);
           digits.sum(weight, rows, memory[0].bytes, packed.data(), sums.data());
-          sum_block_strip(weight, rows, a.data(), weight.k, nullptr, packed.data(), by_floats.data());
+          sum_block_strip(weight, rows, a.data(), weight.k, a_sums.data(), packed.data(), by_floats.data());
           for (int64_t i = 0; i < rows; ++i)
             for (int64_t j = 0; j < weight.n; ++j) {
               double exact = 0, bound = 0, most = 0, sizes = 0;

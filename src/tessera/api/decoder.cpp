@@ -79,10 +79,11 @@ Plan for_decoding(const DecoderSource& source) {
   return plan;
 }
 
-/// [batch, heads, capacity, width] as the same with more capacity, zeros behind.
+/// [batch, heads, capacity, width] as the same with more capacity, zeros behind. Itself if it has that capacity.
 Tensor with_capacity(const Tensor& cache, int64_t capacity) {
+  if (cache.dims.at(2) == capacity) return cache;
   Dims dims = cache.dims;
-  dims.at(2) = capacity;
+  dims[2] = capacity;
   Tensor larger = Tensor::zeros(cache.dtype, dims);
   const int64_t heads = dims[0] * dims[1];
   const size_t from = heads == 0 ? 0 : cache.bytes / static_cast<size_t>(heads);
@@ -154,9 +155,8 @@ class HeldDecoder : public LoadedDecoder {
 
   HeldTexts leave() override { return {session_.states(), held_}; }
   void resume(const HeldTexts& texts) override {
-    Tensors larger;
-    for (const auto& [name, cache] : texts.caches) larger[name] = with_capacity(cache, capacity_);
-    session_.set_states(larger);
+    // One by one, so that a second copy of one cache exists only.
+    for (const auto& [name, cache] : texts.caches) session_.set_states({{name, with_capacity(cache, capacity_)}});
     held_ = texts.held;
   }
 

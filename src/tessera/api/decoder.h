@@ -26,8 +26,8 @@ class Decoder {
   /// One more token for each text; gives the logits of what follows it.
   virtual std::vector<std::vector<float>> next(const std::vector<int64_t>& tokens) = 0;
 
-  /// What its caches have, for a decoder of the same model with caches of a larger capacity, which goes on with the
-  /// texts; where caches are held in this process.
+  /// What its caches have, for a decoder of the same model, which goes on with the texts in caches of its own capacity;
+  /// where caches are held in this process.
   virtual HeldTexts leave() { return {}; }
   virtual void resume(const HeldTexts&) {}
 

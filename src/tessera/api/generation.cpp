@@ -29,16 +29,12 @@ void require_options(const GeneratorOptions& options) {
     fail("generate", "a capacity of {} tokens is too large; give {} at most", options.capacity, kMostTokens);
 }
 
-void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_new, int64_t capacity) {
+void require_room(const std::vector<std::vector<int64_t>>& prompts, int64_t max_new, const GeneratorOptions& options) {
+  const int64_t most = options.grows ? kMostTokens : options.capacity;
   for (size_t i = 0; i < prompts.size(); ++i)
-    if (const auto length = static_cast<int64_t>(prompts[i].size()); length > capacity - max_new)
-      fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}; give them a larger capacity", i,
-           length, max_new, capacity);
-}
-
-/// That a text may have.
-int64_t most_tokens(const GeneratorOptions& options) {
-  return options.grows ? kMostTokens : options.capacity;
+    if (const auto length = static_cast<int64_t>(prompts[i].size()); length > most - max_new)
+      fail("generate", "prompt {} has {} tokens and may gain {}, but caches hold {}{}", i, length, max_new, most,
+           options.grows ? " at most; ask for fewer new tokens" : "; give them a larger capacity");
 }
 
 double milliseconds_since(Clock::time_point start) {
@@ -60,10 +56,15 @@ void require_asked(const std::vector<std::vector<int64_t>>& prompts, const Gener
                    const GeneratorOptions& generator) {
   require_asked(prompts, options);
   require_options(generator);
-  if (generator.best == CacheForm::held) require_room(prompts, options.max_new, most_tokens(generator));
+  if (generator.best == CacheForm::held) require_room(prompts, options.max_new, generator);
 }
 
 struct Generator::Impl {
+  /// Why a model's caches cannot be held.
+  struct NotHeld {
+    std::string reason;
+  };
+
   Model model;
   Mesh mesh;
   Plan plan;
@@ -78,37 +79,50 @@ struct Generator::Impl {
   bool given = false;
   int64_t vocabulary = -1, cache_bytes = 0;
 
+  api::DecoderSource source() const { return {model, mesh, plan, options, compile_options, session, ports}; }
+
   void make() {
-    const api::DecoderSource source{model, mesh, plan, options, compile_options, session, ports};
     if (options.best == CacheForm::held) {
-      if (std::optional<rewrite::HeldDecoder> held = hold(source)) {
-        given = held->given;
-        decoder = api::held_decoder(source, std::move(*held));
-        cache_bytes = 0;
-        for (const StateInfo& state : decoder->program().states())
-          if (state.changes) cache_bytes += state.bytes;
+      try {
+        load(hold());
         return;
+      } catch (const NotHeld& why) {
+        reason = why.reason;
       }
     }
-    form = options.best == CacheForm::none || source.ports.caches.empty() ? CacheForm::none : CacheForm::handed;
+    form = options.best == CacheForm::none || ports.caches.empty() ? CacheForm::none : CacheForm::handed;
     if (connection && form == CacheForm::handed)
       fail("generate",
            "caches that go from run to run are in rank 0's process only; leave ranks threads of one process, or run "
            "over the whole text for each token{}{}",
            reason.empty() ? "" : ". They are not held since: ", reason);
-    decoder = form == CacheForm::none ? api::uncached_decoder(source) : api::handed_decoder(source);
+    decoder = form == CacheForm::none ? api::uncached_decoder(source()) : api::handed_decoder(source());
   }
 
-  std::optional<rewrite::HeldDecoder> hold(const api::DecoderSource& source) {
+  /// The model with caches of the capacity in them. Throws NotHeld if it is none that can have them.
+  rewrite::HeldDecoder hold() const {
     try {
-      return rewrite::hold_caches(source.model.impl().model, source.ports, options.batch, options.capacity);
+      return rewrite::hold_caches(model.impl().model, ports, options.batch, options.capacity);
     } catch (const Error& error) {
       // Caches too large for any memory are no trait of the model: the caller is told.
       const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
       if (error.kind() != ErrorKind::user || is_too_large) throw;
-      reason = error.what();
-      return std::nullopt;
+      throw NotHeld{error.what()};
     }
+  }
+
+  void load(rewrite::HeldDecoder held) {
+    given = held.given;
+    decoder = api::held_decoder(source(), std::move(held));
+    cache_bytes = 0;
+    for (const StateInfo& state : decoder->program().states())
+      if (state.changes) cache_bytes += state.bytes;
+  }
+
+  const api::Decoder& loaded() const {
+    if (!decoder)
+      fail("generate", "caches could neither grow nor become what they were; make the generator anew, with more memory");
+    return *decoder;
   }
 
   /// The prompts that run together, by number: as many as the batch, of one length unless the decoder takes several.
@@ -132,23 +146,44 @@ struct Generator::Impl {
   std::string tokens_text() const { return vocabulary < 0 ? "0 or more" : fmt::format("0 to {}", vocabulary - 1); }
 
   void require_prompts(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& asked) const {
+    loaded();
     require_asked(prompts, asked);
     for (int64_t id : asked.stop)
       if (!is_token(id)) fail("generate", "the stop token {} is none of the model's, which are {}", id, tokens_text());
-    if (form == CacheForm::held) require_room(prompts, asked.max_new, most_tokens(options));
+    if (form == CacheForm::held) require_room(prompts, asked.max_new, options);
     for (size_t i = 0; i < prompts.size(); ++i)
       for (int64_t id : prompts[i])
         if (!is_token(id)) fail("generate", "prompt {} has the token {}, but the model's are {}", i, id, tokens_text());
   }
 
-  /// Sees to it that caches have room for so many tokens of a text.
-  void make_room(int64_t tokens) {
+  /// Sees to it that caches have room for so many tokens of a text; keeps what they have, if it `goes_on`. If that
+  /// fails, they are as they were.
+  void make_room(int64_t tokens, bool goes_on) {
     if (form != CacheForm::held || tokens <= options.capacity) return;
-    const api::HeldTexts texts = decoder->leave();
-    decoder.reset();  // its weights go before they come again
-    options.capacity = std::max(tokens, std::min(kMostTokens, 2 * options.capacity));
-    make();
-    decoder->resume(texts);
+    const int64_t before = options.capacity;
+    const auto with = [&](int64_t capacity) {
+      options.capacity = capacity;
+      return hold();
+    };
+    try {
+      rewrite::HeldDecoder larger = with(std::max(tokens, std::min(kMostTokens, 2 * before)));
+      const api::HeldTexts texts = goes_on ? decoder->leave() : api::HeldTexts();
+      decoder.reset();  // its weights go before they come again
+      try {
+        load(std::move(larger));
+      } catch (...) {
+        load(with(before));
+        decoder->resume(texts);
+        throw;
+      }
+      decoder->resume(texts);
+    } catch (const NotHeld& why) {
+      options.capacity = before;
+      fail("generate", "caches of {} tokens cannot grow: {}", before, why.reason);
+    } catch (...) {
+      options.capacity = before;
+      throw;
+    }
   }
 
   /// The tokens that rank 0's process has chosen, since logits are in no other.
@@ -176,8 +211,8 @@ struct Generator::Impl {
       texts.push_back(texts.front());
     int64_t longest = 0;
     for (const std::vector<int64_t>& text : texts) longest = std::max(longest, static_cast<int64_t>(text.size()));
-    make_room(longest);
     Clock::time_point start = Clock::now();
+    make_room(longest, false);
     auto logits = decoder->start(texts);
     made.prefill_ms += milliseconds_since(start);
     for (size_t i : group) made.prefill_tokens += static_cast<int64_t>(prompts[i].size());
@@ -199,8 +234,8 @@ struct Generator::Impl {
         goes_on |= !text.stopped;
       }
       if (!goes_on || step + 1 == asked.max_new) return;
-      make_room(longest + step + 1);
       start = Clock::now();
+      make_room(longest + step + 1, true);
       logits = decoder->next(tokens);
       made.decode_ms.push_back(milliseconds_since(start));
     }
@@ -256,7 +291,7 @@ Model held_decoder(const Model& model, const GeneratorOptions& options) {
 }
 
 const Program& Generator::program() const {
-  return impl_->decoder->program();
+  return impl_->loaded().program();
 }
 CacheForm Generator::form() const {
   return impl_->form;
@@ -277,7 +312,7 @@ int64_t Generator::cache_bytes() const {
   return impl_->cache_bytes;
 }
 int Generator::threads_per_rank() const {
-  return impl_->decoder->session().threads_per_rank();
+  return impl_->loaded().session().threads_per_rank();
 }
 
 }  // namespace v1

@@ -85,6 +85,18 @@ struct ModelSession::Impl {
   std::vector<Program> ran;
   mutable std::mutex running;
 
+  static std::unique_ptr<Impl> begun(const Model& model, const Mesh& mesh, const Plan& plan,
+                                     const CompileOptions& options, const SessionOptions& session) {
+    auto impl = std::make_unique<Impl>();
+    impl->model = model;
+    impl->mesh = mesh;
+    impl->plan = plan;
+    impl->options = options;
+    impl->session = session;
+    impl->begin();
+    return impl;
+  }
+
   void begin() {
     if (!plan.states.empty()) {
       model = model.with_states(plan.states);
@@ -100,8 +112,7 @@ struct ModelSession::Impl {
       if (session.connection)
         fail("run",
              "'{}' has shapes that depend on computed data, so that it runs in parts, which processes cannot do yet; "
-             "run "
-             "it on ranks of one process",
+             "run it on ranks of one process",
              model.path().string());
       if (!plan.places.empty())
         fail("place", "'{}' runs in parts, whose nodes cannot be placed yet; leave out the places",
@@ -155,16 +166,8 @@ struct ModelSession::Impl {
       OnnxModel sized = part.segment->model.clone();
       for (const auto& [name, type] : types) sized.graph->find(name)->type = type;
       const Model own = model_of(model, compiler::with_values(sized, values));
-      if (own.runs_in_parts()) {
-        auto inner = std::make_unique<Impl>();
-        inner->model = own;
-        inner->mesh = mesh;
-        inner->plan = plan_for(own);
-        inner->options = options;
-        inner->session = session;
-        inner->begin();
-        return {values, types, std::nullopt, std::nullopt, std::move(inner)};
-      }
+      if (part.segment->may_have_parts && own.runs_in_parts())
+        return {values, types, std::nullopt, std::nullopt, begun(own, mesh, plan_for(own), options, session)};
       Program program = compile(own, mesh, plan_for(own), options);
       SessionOptions asked = session;
       const std::vector<StateInfo> states = program.states();
@@ -297,14 +300,7 @@ struct ModelSession::Impl {
 
 ModelSession::ModelSession(const Model& model, const Mesh& mesh, const Plan& plan, const CompileOptions& options,
                            const SessionOptions& session)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->model = model;
-  impl_->mesh = mesh;
-  impl_->plan = plan;
-  impl_->options = options;
-  impl_->session = session;
-  impl_->begin();
-}
+    : impl_(Impl::begun(model, mesh, plan, options, session)) {}
 ModelSession::~ModelSession() = default;
 ModelSession::ModelSession(ModelSession&&) noexcept = default;
 ModelSession& ModelSession::operator=(ModelSession&&) noexcept = default;

@@ -83,6 +83,7 @@ class Generate : public Command {
 
   int run(Console& console) override {
     if (std::optional<int> ended = run_.begin(console, "generate")) return *ended;
+    if (grows_) require_growing(console);
     if (!outputs_.empty() && console.speaks()) require_writable(outputs_);
     if (!emit_.empty()) return emit_model(console);
     const std::vector<std::vector<int64_t>> prompts = given_prompts();
@@ -168,6 +169,13 @@ class Generate : public Command {
     else
       console.note("wrote " + emit_);
     return kGood;
+  }
+
+  void require_growing(const Console& console) const {
+    if (!emit_.empty()) fail_asked("--emit writes caches of --capacity tokens; leave --grow out");
+    if (best() != CacheForm::held) fail_asked("only caches that are held grow; leave --grow or --cache out");
+    if (console.connection)
+      fail_asked("caches of ranks that are processes do not grow; give them --capacity, the tokens that texts may have");
   }
 
   std::vector<std::vector<int64_t>> given_prompts() const {

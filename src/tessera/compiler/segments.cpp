@@ -159,6 +159,7 @@ class Segmenter {
       }
       if (!computed_here) continue;
       for_values(*node, [&](const Value* value) { is_known(value, part, &values); });
+      segment.may_have_parts |= is_decided_between_parts(*node);
     }
     for (const Value* output : graph_.outputs)
       if (made_in(output, part)) exported.insert(output);

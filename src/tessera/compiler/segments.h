@@ -12,6 +12,7 @@ namespace tessera::compiler {
 struct Segment {
   OnnxModel model;                  ///< its inputs are the whole model's, and results of parts before it
   std::vector<std::string> values;  ///< inputs whose elements must be known to compile it
+  bool may_have_parts = false;      ///< once these are known; see segments_of()
   /// Results whose sizes depend on data, which are computed from `model`'s outputs and all that is known before it, in
   /// this order (kernels/data_sized.h). Names of operands and results are those of tensors.
   std::vector<Node> data_sized;
@@ -25,7 +26,7 @@ struct Segment {
 /// their newest forms, outside of functions.
 ///
 /// An If in whose branches such operators are is in a part after the one that computes its condition, which is among
-/// that part's values; with that value, the part is a model that has parts of its own.
+/// that part's values; with that value, the part is a model that may have parts of its own.
 ///
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)
 ///     → part 0: nothing, then n;  part 1: y and k;  part 2, whose values are k: z

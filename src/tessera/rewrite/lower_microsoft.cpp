@@ -310,7 +310,7 @@ class GroupQueryAttention {
     parts_ = {b_.slice(query, 2, 0, q), b_.slice(query, 2, q, q + k), b_.slice(query, 2, q + k, q + k + k)};
   }
 
-  // Where it is known that no sample has room left, as if masks are all ones.
+  // Where it is known that no sample has room left, as if all masks were ones.
   bool past_is_full() const {
     const auto last = uniform_element(l_.in(kLengths));
     return last && l_.has(kPastKey) && l_.has(kPastValue) && *last + 1 - fresh_ == l_.in(kPastKey)->shape().at(2);

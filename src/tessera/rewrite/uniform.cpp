@@ -1,6 +1,7 @@
 #include "tessera/rewrite/uniform.h"
 
 #include <algorithm>
+#include <map>
 
 #include "tessera/rewrite/edit.h"
 
@@ -22,35 +23,51 @@ std::optional<Expr> count_summed(const Node& node) {
   return count;
 }
 
-std::optional<Expr> combined(const Node& node) {
-  const auto a = uniform_element(node.input(0)), b = uniform_element(node.input(1));
-  if (!a || !b) return std::nullopt;
-  if (node.is("Add")) return *a + *b;
-  if (node.is("Sub")) return *a - *b;
-  return *a * *b;
-}
+class Uniform {
+ public:
+  std::optional<Expr> element(const Value* value) {
+    if (!value || !value->has_shape() || is_float(value->dtype())) return std::nullopt;
+    const auto [found, is_new] = found_.try_emplace(value);  // nodes of a map stay where they are
+    if (is_new) found->second = derived(*value);
+    return found->second;
+  }
+
+ private:
+  std::optional<Expr> derived(const Value& value) {
+    if (const auto known = contents(&value); known && !known->empty())
+      return std::all_of(known->begin(), known->end(), [&](const Expr& element) { return element == known->front(); })
+                 ? std::optional(known->front())
+                 : std::nullopt;
+    const Node* node = value.producer;
+    if (!node) return std::nullopt;
+    if (node->is("Add") || node->is("Sub") || node->is("Mul")) return combined(*node);
+    if (node->is("ReduceSum")) {
+      const auto summed = element(node->input(0));
+      const auto count = summed ? count_summed(*node) : std::nullopt;
+      return count ? std::optional(*summed * *count) : std::nullopt;
+    }
+    const bool narrows = node->is("Cast") && value.dtype() != DType::int64 && value.dtype() != DType::int32;
+    if (narrows) return std::nullopt;
+    for (const char* moves : {"Cast", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice"})
+      if (node->is(moves)) return element(node->input(0));
+    return std::nullopt;
+  }
+
+  std::optional<Expr> combined(const Node& node) {
+    const auto a = element(node.input(0)), b = element(node.input(1));
+    if (!a || !b) return std::nullopt;
+    if (node.is("Add")) return *a + *b;
+    if (node.is("Sub")) return *a - *b;
+    return *a * *b;
+  }
+
+  std::map<const Value*, std::optional<Expr>> found_;
+};
 
 }  // namespace
 
 std::optional<Expr> uniform_element(const Value* value) {
-  if (!value || !value->has_shape() || is_float(value->dtype())) return std::nullopt;
-  if (const auto known = contents(value); known && !known->empty())
-    return std::all_of(known->begin(), known->end(), [&](const Expr& element) { return element == known->front(); })
-               ? std::optional(known->front())
-               : std::nullopt;
-  const Node* node = value->producer;
-  if (!node) return std::nullopt;
-  if (node->is("Add") || node->is("Sub") || node->is("Mul")) return combined(*node);
-  if (node->is("ReduceSum")) {
-    const auto element = uniform_element(node->input(0));
-    const auto count = element ? count_summed(*node) : std::nullopt;
-    return count ? std::optional(*element * *count) : std::nullopt;
-  }
-  const bool narrows = node->is("Cast") && value->dtype() != DType::int64 && value->dtype() != DType::int32;
-  if (narrows) return std::nullopt;
-  for (const char* moves : {"Cast", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice"})
-    if (node->is(moves)) return uniform_element(node->input(0));
-  return std::nullopt;
+  return Uniform().element(value);
 }
 
 }  // namespace tessera::rewrite

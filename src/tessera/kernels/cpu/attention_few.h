@@ -16,7 +16,7 @@
 ///
 ///     m = max m[p]    s = Σ s[p]·exp(m[p] - m)    r = Σ r[p]·exp(m[p] - m)
 ///
-/// where the parts are cut depends on nothing but the keys' numbers.
+/// Where the parts are cut depends on nothing but the keys' numbers.
 namespace tessera::kernels {
 
 template <typename T, typename Mask>
