@@ -88,6 +88,29 @@ g (int64 m, float[b, 8] x) => (float[b, 8] y, float[40, b, 8] rows) <float[8, 8]
   }> (n, "", x)
 })");
 
+// Split over its units, the RNN is a loop in a branch in a loop.
+const std::string kRecurrenceInside = model_of(R"(
+g (int64 n, float[2, b, 8] x) => (float[2, b, 8] y) <float[1, 8, 8] w, float[1, 8, 8] r> {
+  y = Loop <body = body (int64 i, bool c, float[2, b, 8] v) => (bool c2, float[2, b, 8] v2) {
+    two = Constant <value = int64 {2}> ()
+    odd = Mod (i, two)
+    is_odd = Cast <to = 9> (odd)
+    s = If <then_branch = a () => (float[2, b, 8] d) {
+      all = RNN <hidden_size = 8, activations = ["Relu"]> (v, w, r)
+      one = Constant <value_ints = [1]> ()
+      d = Squeeze (all, one)
+    }, else_branch = o () => (float[2, b, 8] e) {
+      back = RNN <hidden_size = 8, direction = "reverse", activations = ["Relu"]> (x, w, r)
+      direction = Constant <value_ints = [1]> ()
+      f = Squeeze (back, direction)
+      e = Add (f, v)
+    }> (is_odd)
+    five = Constant <value = float {5}> ()
+    v2 = Mod <fmod = 1> (s, five)
+    c2 = Identity (c)
+  }> (n, "", x)
+})");
+
 struct Case {
   const char* name;
   const std::string* text;
@@ -122,6 +145,10 @@ std::vector<Case> cases() {
        &kScan,
        {{"start", integers({6, 8}, 5)}, {"x", integers({11, 6, 8}, 4)}},
        {"x=[-,tp,-]", "w=[tp,-]", "all=[-,-,tp]", "x=[tp,-,-]"}},
+      {"RecurrenceInside",
+       &kRecurrenceInside,
+       {{"n", number(4)}, {"x", integers({2, 6, 8}, 5)}},
+       {"w=[-,tp,-]", "r=[-,tp,-]", "x=[-,tp,-]"}},
       {"Nested", &kNested, {{"m", number(3)}, {"x", integers({6, 8}, 3)}}, {"x=[tp,-]", "w=[tp,-]", "w=[-,tp]"}},
   };
 }

@@ -57,6 +57,8 @@ class Localizer {
   /// as its elements; null: it is left out. If other dimensions of `value` have been widened before, so are those of
   /// the pieces that come from others.
   std::function<Widened(Value* value, size_t operand, size_t dim, Value* fill)> widen;
+  Value* around =
+      nullptr;  ///< the iteration or branch of the local program that the node is in (ir/flow.h); null: none
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
@@ -126,8 +128,8 @@ struct OpDef {
   LocalizeFn localize = nullptr;
   /// Null: it has none.
   GradientFn gradient = nullptr;
-  /// Appends the same as nodes of operators of the opset that we write, and gives their results; none if the node is
-  /// one of these itself. Null: it has no such form, or is always one of these.
+  /// Spells the node out in operators of the opset that we write, and gives their results; none if the node needs no
+  /// spelling out. Null: it never does, or cannot be.
   std::vector<Value*> (*body)(NodeBuilder&, const Node&) = nullptr;
   /// Operands that hold what is measured or laid down, and never trained: stored statistics, the tables of a rotary
   /// embedding. A gradient ends at them.

@@ -90,6 +90,7 @@ class SplitRecurrence {
     Value* projected = cell.projected(operands_[RecurrentCell::kSequence]);
     const RecurrentCell::State initial = cell.initial(sequences_);
     Value* iteration = flow("Loop", {local_.graph.add_expression("times", {times_}, true)})[0];
+    if (local_.around) local_.graph.set_input(iteration->producer, 2, local_.around);
     const auto carry = [&](Value* value) { return value ? flow("Carry", {value, iteration})[0] : nullptr; };
     const RecurrentCell::State before{carry(initial.hidden), carry(initial.cell)};
     Value* item = flow("Item", {projected, iteration}, order)[0];

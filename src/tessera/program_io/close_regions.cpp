@@ -114,11 +114,13 @@ class RegionCloser {
     body.graph->adopt_node(std::move(twin));
   }
 
-  // A branch uses the outer value; graphs inside the branch that use the value need its name.
+  // A branch uses the outer value; graphs inside the branch that use the value need its name, and so do
+  // communications and the functions that they may have become, which say what they move.
   static void bring(Body& body, const Node& node, Node& holder) {
     Value *outer = inside(body, node.input(0), holder), *inner = node.outputs[0];
-    const bool needs_name = std::any_of(inner->uses.begin(), inner->uses.end(),
-                                        [](const Use& use) { return use.index >= use.node->operand_count(); });
+    const bool needs_name = std::any_of(inner->uses.begin(), inner->uses.end(), [](const Use& use) {
+      return use.index >= use.node->operand_count() || !use.node->domain.empty();
+    });
     if (!needs_name) {
       body.known[inner] = outer;
       return;

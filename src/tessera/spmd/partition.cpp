@@ -24,7 +24,7 @@ class Partitioner {
  public:
   Partitioner(const Graph& graph, const Layout& layout, const Decisions& decisions, const Mesh& mesh,
               const Hints& hints)
-      : source_(graph), layout_(layout), decisions_(decisions) {
+      : source_(graph), layout_(layout), decisions_(decisions), flow_(flow::flow_of(graph)) {
     program_.mesh = mesh;
     program_.hints = hints;
     program_.graph = std::make_unique<Graph>();
@@ -306,6 +306,8 @@ class Partitioner {
     const Node& node = *layout.node;
     require_equal_extents(layout);
     ops::Localizer localizer{.node = node, .rule = layout.rule, .graph = local()};
+    if (const int region = flow_.of(&node); region >= 0 && flow_.regions[region].begin != &node)
+      localizer.around = versions_.at(flow_.regions[region].begin->outputs[0]).values.front();
     localizer.widen = [&](Value* value, size_t operand, size_t dim, Value* fill) {
       return widened_along(value, layout, decision, operand, dim, fill);
     };
@@ -382,6 +384,7 @@ class Partitioner {
   const Graph& source_;
   const Layout& layout_;
   const Decisions& decisions_;
+  const flow::Flow flow_;  ///< of the global graph
   Program program_;
   std::map<const Value*, Versions> versions_;
   int fetches_ = 0;  // from storage, so far
