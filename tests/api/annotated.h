@@ -44,11 +44,15 @@ class DeviceAnnotations : public testing::Test {
     for (Value* state : model.graph->values_of(ValueKind::state)) state->data = ramp(state->data.dims);
     set_device_configurations(model, configurations);
     size_t found = 0;
-    for (const auto& node : model.graph->nodes())
-      if (const auto own = said.find(node->outputs[0]->name); own != said.end()) {
-        set_device_annotations(*node, own->second);
-        ++found;
-      }
+    const auto annotate = [&](const Graph& graph) {
+      for (const auto& node : graph.nodes())
+        if (const auto own = said.find(node->outputs[0]->name); own != said.end()) {
+          set_device_annotations(*node, own->second);
+          ++found;
+        }
+    };
+    annotate(*model.graph);
+    for (const Function& function : model.functions) annotate(*function.body);
     EXPECT_EQ(found, said.size());
     const std::filesystem::path path = folder_.path() / fmt::format("model{}.onnx", count_++);
     export_model(model, path);

@@ -302,11 +302,56 @@ TEST_F(DeviceAnnotations, InBodiesAreCheckedAndNotFollowed) {
     return Model::load(folder_ / "if.onnx");
   };
   EXPECT_THAT(write(spec("a", "S")).configured("c").warnings,
-              Contains(HasSubstr("bodies of control flow and functions are not followed (1 node)")));
+              Contains(HasSubstr("bodies of control flow and of Tessera's own operators are not followed (1 node)")));
   EXPECT_THAT(faults(write(spec("b", "S"))), ElementsAre(HasSubstr("'b': it is neither")));
   ShardingSpec far = spec("x", "S");
   far.axes[0].axis = 7;
   EXPECT_THAT(faults(write(far)), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
+}
+
+// A function is called twice, and calls another; each call has the layouts of its nodes.
+TEST_F(DeviceAnnotations, InFunctionsAreFollowedInEachCall) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x) => (float[4, 8] z) <float[8, 16] up, float[16, 8] down> {
+      y = local.Block (x, up, down)
+      z = local.Block (y, up, down)
+    }
+    <domain: "local", opset_import: ["" : 21, "local" : 1]>
+    Block (a, u, d) => (c) {
+      h = local.Half (a, u)
+      c = MatMul (h, d)
+    }
+    <domain: "local", opset_import: ["" : 21]>
+    Half (p, w) => (r) {
+      q = MatMul (p, w)
+      r = Relu (q)
+    })";
+  const Program columns = expect_followed(model(text, 2, {{"q", {spec("w", "RS")}}}));
+  EXPECT_EQ(columns.mesh().str(), "d=2");
+  EXPECT_EQ(layout_of(columns, "up"), "[-, 16{d}]");
+  ASSERT_EQ(columns.summary().collectives.size(), 1u);
+  EXPECT_EQ(columns.summary().collectives[0].count, 2) << "the partial sums of each call";
+  // A call's own words are of its operands and results, wherever its nodes put them.
+  const Program rows =
+      expect_followed(model(text, 2, {{"y", {spec("x", "SR"), spec("y", "RR")}}, {"h", {spec("h", "SR")}}}));
+  EXPECT_EQ(layout_of(rows, "x"), "[4{d}, -]");
+  EXPECT_EQ(layout_of(rows, "y"), "[-, -]");
+  EXPECT_EQ(layout_of(rows, "z"), "[4{d}, -]") << "the second call says nothing of its own";
+  EXPECT_EQ(layout_of(expect_followed(model(text, 2, {{"z", {spec("z", "RS")}}, {"q", {spec("q", "SR")}}})), "z"),
+            "[-, 8{d}]");
+}
+
+TEST_F(DeviceAnnotations, OfCallsMayPlaceAFunction) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x) => (float[4, 8] z) { y = local.F (x)  z = local.F (y) }
+    <domain: "local", opset_import: ["" : 21]>
+    F (a) => (c) { b = Neg (a)  c = Relu (b) })";
+  Said said;
+  for (const int64_t stage : {0, 1}) said[stage == 0 ? "y" : "z"] = {{"c", {}, stage}};
+  said["b"] = {{"c", {}, std::nullopt}};
+  const Program staged = expect_followed(model(text, {{"c", 2, {}}}, said));
+  EXPECT_EQ(staged.mesh().str(), "d=2");
+  EXPECT_EQ(staged.summary().collectives.size(), 1u) << "from stage to stage";
 }
 
 class WrittenAnnotations : public DeviceAnnotations,

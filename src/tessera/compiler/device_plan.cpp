@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/inline_annotated.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/text.h"
 #include "tessera/mesh/device_lists.h"
@@ -130,6 +131,7 @@ class Follower {
   Follower(const OnnxModel& model, DeviceConfiguration configuration)
       : configuration_(std::move(configuration)), by_(fmt::format("device configuration '{}'", configuration_.name)) {
     plan_.model = model.clone();
+    calls_copies_ = inline_annotated(plan_.model, configuration_.name);
     for (const auto& node : graph().nodes()) {
       position_.emplace(node.get(), nodes_.size());
       nodes_.push_back(node.get());
@@ -143,6 +145,7 @@ class Follower {
     lay_out_values();
     request_places();
     if (plan_.annotations.empty() && plan_.places.empty() && plan_.mesh.size() > 1) run_on_one();
+    plan_.copies.merge(calls_copies_);
     return std::move(plan_);
   }
 
@@ -166,8 +169,10 @@ class Follower {
     shapes_ = shapes_of(plan_.model, names);
     const size_t inner = strip(graph(), true) + strip_functions();
     if (inner > 0)
-      warn("annotations in bodies of control flow and functions are not followed ({}); propagation decides there",
-           inner == 1 ? "1 node" : fmt::format("{} nodes", inner));
+      warn(
+          "annotations in bodies of control flow and of Tessera's own operators are not followed ({}); propagation "
+          "decides there",
+          inner == 1 ? "1 node" : fmt::format("{} nodes", inner));
   }
 
   // The number of annotated nodes, those of `outer` itself not counted.
@@ -328,7 +333,11 @@ class Follower {
 
   std::vector<PlacedAxis> place_for(const Node* node, const NodeDevices* said) {
     if (!node->regions().empty()) {
-      if (said && (said->stage || !said->specs.empty()))
+      const auto wanted = forms_.find(node);
+      const bool is_placed =
+          wanted != forms_.end() && std::any_of(wanted->second.begin(), wanted->second.end(),
+                                                [](const auto& form) { return !form.second.at.empty(); });
+      if (said && (said->stage || is_placed))
         warn("{}: all devices run it, since all take part in control flow", node->label());
       return {};
     }
@@ -479,6 +488,7 @@ class Follower {
   std::map<const Node*, std::vector<PlacedAxis>> places_;
   std::set<const Value*> annotated_;
   std::map<std::tuple<const Value*, std::string, std::string>, Value*> copies_;
+  std::map<std::string, std::string> calls_copies_;  // at the operands of calls that were opened, and what they copy
 };
 
 }  // namespace

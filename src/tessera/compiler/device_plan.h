@@ -15,8 +15,8 @@ std::string mesh_key(const std::string& name);
 
 /// A model's annotations for one of its device configurations, as a plan over a mesh.
 struct DevicePlan {
-  /// Without annotations; with an Identity node wherever a node wants an operand in another layout, or a result at
-  /// another place, than the tensor has by itself.
+  /// Without annotations, and with annotated functions in the place of their calls; with an Identity node wherever a
+  /// node wants an operand in another layout, or a result at another place, than the tensor has by itself.
   OnnxModel model;
   Mesh mesh;
   std::vector<int64_t> devices;  ///< by rank

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -18,6 +19,11 @@ using Key = std::tuple<std::string, std::string, std::string>;
 
 Key key_of(const std::string& domain, const std::string& name, const std::string& overload) {
   return {domain == "ai.onnx" ? "" : domain, name, overload};
+}
+
+/// Whether we know the operator, whatever a function says about it.
+bool is_our_own(const Node& node) {
+  return ops::find_op(node.op_type, node.domain == "ai.onnx" ? "" : node.domain) != nullptr;
 }
 
 const Attribute* named(const std::vector<Attribute>& attributes, std::string_view name) {
@@ -83,9 +89,8 @@ class Inliner {
 
  private:
   Function* called(const Node& node) const {
-    Key key = key_of(node.domain, node.op_type, node.overload);
-    auto found = functions_.find(key);
-    return found == functions_.end() || ops::find_op(node.op_type, std::get<0>(key)) ? nullptr : found->second;
+    const auto found = functions_.find(key_of(node.domain, node.op_type, node.overload));
+    return found == functions_.end() || is_our_own(node) ? nullptr : found->second;
   }
 
   /// Counts the nodes of the graph with every call inlined, and of every function on the way; at most kMostNodes in
@@ -160,6 +165,14 @@ class Inliner {
 };
 
 }  // namespace
+
+const Function* inlined_function(const OnnxModel& model, const Node& node) {
+  const auto is_of = [key = key_of(node.domain, node.op_type, node.overload)](const Function& function) {
+    return key_of(function.domain, function.name, function.overload) == key;
+  };
+  const auto found = std::find_if(model.functions.begin(), model.functions.end(), is_of);
+  return found == model.functions.end() || is_our_own(node) ? nullptr : &*found;
+}
 
 void inline_functions(OnnxModel& model) {
   if (model.functions.empty()) return;

@@ -14,6 +14,8 @@ inline constexpr std::string_view kOpsetStamp = "tessera.opset";
 /// Replaces calls of model-local functions by the functions' bodies, except for operators that we know ourselves. Comes
 /// first, because until then attributes may be references whose values only the calls know.
 void inline_functions(OnnxModel& model);
+/// The function whose body inline_functions() puts in the place of the node; null: none.
+const Function* inlined_function(const OnnxModel& model, const Node& node);
 /// Brings every operator to its newest form, from the version of its stamp, else the model's.
 void upgrade(OnnxModel& model);
 /// Decomposes NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss.
