@@ -8,7 +8,7 @@ DIR holds NAME/model.onnx, as for bench/peers.py, which says how to make them. O
 model: dynamically (8-bit weights and activations), and to weights of 4 bits in blocks of 32; networks of images
 statically, with QuantizeLinear and DequantizeLinear around operators, or with QLinear operators. The first rows are the
 models in float32. Of each engine, the median over all rounds counts; a ratio above 1 says that tessera is faster. The
-floor is the time in which the memory brings what a run reads.
+floor is that of tessera bench: operators at the speed of floats, or the memory bringing what a run reads.
 """
 import argparse
 import logging

@@ -64,7 +64,8 @@ struct GeneratorOptions {
   Tensors constants = {};            ///< for inputs that a generator cannot make, the same in every run
 };
 
-/// The same for a Generator with these settings; also throws if caches that are to be held have no room for a text.
+/// As require_asked() above, for a Generator with these settings; also throws if caches that are to be held have no
+/// room for a text.
 void require_asked(const std::vector<std::vector<int64_t>>& prompts, const GenerationOptions& options,
                    const GeneratorOptions& generator);
 

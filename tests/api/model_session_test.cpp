@@ -207,6 +207,29 @@ TEST(ModelSession, takes_branches_in_which_sizes_depend_on_data) {
   }
 }
 
+// The condition follows from constants, so that each part could compute it.
+TEST(ModelSession, takes_such_branches_whose_conditions_are_constants) {
+  TemporaryFolder folder;
+  for (const std::string condition :
+       {"c = Constant <value = bool {1}> ()", "c = Equal (two, two)", "c = Identity (yes)"}) {
+    const Model model =
+        model_of(folder, "g (float[a] x) => (float[b] y) <float two = {2}, bool yes = {1}> {" + condition + R"(
+      y = If (c) <
+        then_branch = some () => (float[e] kept) {
+          n = NonZero (x)
+          row = Squeeze (n)
+          kept = Gather (x, row)
+        },
+        else_branch = all () => (float[f] same) { same = Identity (x) }
+      >
+    })");
+    for (const char* mesh : {"tp=1", "tp=2"}) {
+      ModelSession session(model, Mesh::parse(mesh));
+      EXPECT_THAT(elements_of(session.run({{"x", floats({4}, {0, 3, 0, 4})}}).at("y")), ElementsAre(3, 4)) << condition;
+    }
+  }
+}
+
 TEST(ModelSession, refuses_what_it_cannot_run_in_parts) {
   TemporaryFolder folder;
   Plan placed;

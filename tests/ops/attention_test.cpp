@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "ops/one_node.h"
 
 namespace tessera::ops {
@@ -43,6 +45,20 @@ TEST(Attention, InWindowsHasItsKeysWithItsQueries) {
   EXPECT_EQ(rule("b 6 s 16", 4, 0), "b kv s d, b kv s d, b kv s w -> b kv s w | s: halo, d: whole");
   EXPECT_THAT(rule("b 6 s 16", 4, -1), HasSubstr("s: position")) << "a query sees all keys behind it";
   EXPECT_THAT(rule("b 6 t 16", 4, 0), HasSubstr("s: position")) << "keys do not stand where queries do";
+  constexpr int64_t endless = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(rule("b 6 s 16", 4, endless), HasSubstr("s: position"));
+  EXPECT_THAT(rule("b 6 s 16", endless, endless), HasSubstr("-> b kv s w | d: whole")) << "no query's place matters";
+}
+
+TEST(Attention, InWindowsCostsTheKeysThatItSees) {
+  const auto flops = [](const char* extents, int64_t left) {
+    OneNode node("Attention");
+    node.operand(extents).operand(extents).operand(extents).set("left_window_size", left).set("is_causal", int64_t{1});
+    return node.flops();
+  };
+  EXPECT_EQ(flops("1 1 100 8", -1), "320000");
+  EXPECT_EQ(flops("1 1 100 8", 9), "32000");
+  EXPECT_EQ(flops("1 1 100 8", 500), "320000");
 }
 
 TEST(Attention, BroadcastsItsMask) {
@@ -61,6 +77,9 @@ TEST(Attention, BroadcastsItsMask) {
   OneNode wrong("Attention");
   wrong.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("b 3 s t");
   EXPECT_THAT(wrong.error(), HasSubstr("the mask"));
+  OneNode scalar("Attention");
+  scalar.operand("b 12 s 16").operand("b 4 t 16").operand("b 4 t 16").operand("");
+  EXPECT_THAT(scalar.error(), HasSubstr("its mask is a scalar; it needs a dimension of keys"));
 }
 
 TEST(Attention, AppendsToThePast) {

@@ -20,5 +20,15 @@ TEST(DequantizeLinear, refuses_lists_of_other_lengths) {
   EXPECT_THAT(node.error(), testing::HasSubstr("it has 4 scales for dimension 0, which is 5"));
 }
 
+TEST(DequantizeLinear, wants_a_scale_for_each_block_of_a_list) {
+  const auto error_of = [](const char* scales) {
+    OneNode node("DequantizeLinear");
+    node.operand("64", DType::int8).operand(scales).set("axis", int64_t{0}).set("block_size", int64_t{16});
+    return node.error();
+  };
+  EXPECT_EQ(error_of("4"), "no error");
+  EXPECT_THAT(error_of("1"), testing::HasSubstr("in blocks of 16 along dimension 0"));
+}
+
 }  // namespace
 }  // namespace tessera::ops

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "ops/one_node.h"
+#include "tessera/ops/recurrent_cell.h"
 
 namespace tessera::ops {
 namespace {
@@ -47,6 +48,26 @@ TEST(Rnn, RefusesWhatNoFormComputes) {
   EXPECT_THAT(error_of("direction", std::string("backward")), HasSubstr("its direction is 'backward'"));
   EXPECT_THAT(error_of("clip", 0.0F), HasSubstr("its clip is 0; it must be above 0"));
   EXPECT_EQ(error_of("activations", Names{"Relu"}), "no error");
+}
+
+TEST(Lstm, NamesWhichOperandDoesNotFit) {
+  const std::vector<const char*> fitting = {"t n 8", "2 64 8", "2 64 16", "2 128", "n", "2 n 16", "2 n 16", "2 48"};
+  const auto error_of = [&](size_t which, const char* extents, DType lengths = DType::int32) {
+    OneNode node("LSTM");
+    for (size_t i = 0; i < fitting.size(); ++i)
+      node.operand(i == which ? extents : fitting[i], i == RecurrentCell::kLengths ? lengths : DType::float32);
+    node.set("direction", std::string("bidirectional"));
+    return node.error();
+  };
+  EXPECT_EQ(error_of(0, "t n 8"), "no error");
+  EXPECT_THAT(error_of(RecurrentCell::kWeights, "1 64 8"), HasSubstr("dimension 0 of the weights (1)"));
+  EXPECT_THAT(error_of(RecurrentCell::kRecurrence, "2 48 16"), HasSubstr("dimension 1 of the recurrence (48)"));
+  EXPECT_THAT(error_of(RecurrentCell::kBias, "1 128"), HasSubstr("dimension 0 of the bias (1)"));
+  EXPECT_THAT(error_of(RecurrentCell::kHidden, "2 n 15"), HasSubstr("dimension 2 of the initial state (15)"));
+  EXPECT_THAT(error_of(RecurrentCell::kCell, "1 n 16"), HasSubstr("dimension 0 of the initial cell state (1)"));
+  EXPECT_THAT(error_of(RecurrentCell::kPeepholes, "2 64"), HasSubstr("dimension 1 of the peepholes (64)"));
+  EXPECT_THAT(error_of(RecurrentCell::kLengths, "n 1"), HasSubstr("the lengths"));
+  EXPECT_THAT(error_of(0, "t n 8", DType::int64), HasSubstr("its lengths are int64; they must be int32"));
 }
 
 }  // namespace

@@ -282,6 +282,19 @@ TEST(Fold, short_lists_of_floats_are_computed) {
   EXPECT_THAT(folded("Cast", {floats({2.9F, -1.2F})}, {to(DType::int64)}).to_int64(), ElementsAre(2, -1));
 }
 
+// Without elements, nothing would say that an operator is one of those that are known.
+TEST(Fold, empty_lists_are_only_cast_and_joined) {
+  const Tensor empty = floats({}), two = floats({1, 2}), one_number = one(DType::float32, 1.0F);
+  for (const char* type : {"Equal", "Add", "Mul"})
+    for (const auto& operands : {std::vector{empty, empty}, {empty, one_number}, {one_number, empty}})
+      EXPECT_EQ(folded(type, operands).dtype, DType::undefined) << type;
+  EXPECT_EQ(folded("MatMul", {empty, empty}).dtype, DType::undefined);
+  for (const char* type : {"IsNaN", "ReduceMean", "ReduceMax", "Neg"})
+    EXPECT_EQ(folded(type, {empty}).dtype, DType::undefined) << type;
+  EXPECT_EQ(folded("Concat", {empty, two}, {{"axis", int64_t{0}, ""}}).dims, Dims{2});
+  EXPECT_EQ(folded("Cast", {empty}, {to(DType::int64)}).dims, Dims{0});
+}
+
 TEST(Fold, large_integers_are_cast_exactly_or_not_at_all) {
   Tensor large = folded("Cast", {one<uint64_t>(DType::uint64, uint64_t{1} << 63)}, {to(DType::float32)});
   EXPECT_TRUE(large.dtype == DType::undefined || large.as<float>()[0] == 0x1p63f);

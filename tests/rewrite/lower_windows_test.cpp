@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "rewrite/build.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
@@ -55,6 +57,28 @@ TEST(LowerAttention, keeps_windows_where_keys_lie_with_queries) {
     EXPECT_FALSE(masked->find_attribute("left_window_size"));
     EXPECT_TRUE(masked->input(3));
   }
+}
+
+// The standard adds columns to a mask that has too few, also to one with a single one, and hides their keys.
+TEST(LowerAttention, hides_keys_behind_a_mask_of_one_column) {
+  OnnxModel model;
+  Graph& graph = *model.graph;
+  Value* q = input(graph, "q", {"1", "1", "2", "4"});
+  Value* k = input(graph, "k", {"1", "1", "3", "4"});
+  graph.outputs = {
+      node(graph, "Attention", {q, k, k, input(graph, "m", {"2", "1"})}, "y", {{"left_window_size", int64_t{5}}})};
+  rewrite_model(model);
+  EXPECT_EQ(histogram(graph)["Pad"], 1);
+}
+
+TEST(LowerAttention, leaves_out_windows_that_bound_nothing) {
+  for (const int64_t all : {int64_t{-1}, int64_t{-7}, int64_t{1} << 31, std::numeric_limits<int64_t>::max()})
+    for (const char* side : {"left_window_size", "right_window_size"}) {
+      OnnxModel model;
+      const Node* made = attention_in_windows(model, "t", {{side, all}});
+      EXPECT_FALSE(made->find_attribute(side)) << all;
+      EXPECT_FALSE(made->input(3)) << all;
+    }
 }
 
 }  // namespace

@@ -132,6 +132,26 @@ TEST_P(ConstantTriangle, is_causal_only_if_no_element_differs) {
   EXPECT_EQ(attention->get_int("is_causal", -1), row < 0);
 }
 
+// What is added to scores, in any type of floats.
+TEST_F(RaiseAttention, constant_triangles_of_floats_are_causal) {
+  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
+    OnnxModel own;
+    Graph& g = *own.graph;
+    Tensor triangle = Tensor::zeros(dtype, {1, 1, 5, 5});
+    const Tensor hidden = g.constant_scalar(dtype, -std::numeric_limits<double>::infinity())->data;
+    for (int64_t i = 0; i < 5; ++i)
+      for (int64_t j = i + 1; j < 5; ++j)
+        std::copy_n(hidden.data, hidden.bytes, triangle.mutable_data() + (i * 5 + j) * hidden.bytes);
+    Value* x = input(g, "x", {"b", "6", "5", "16"}, dtype);
+    g.outputs = {node(g, "Attention", {x, x, x, g.add_constant("triangle", triangle)}, "y")};
+    fold(own);
+    raise_attention(own);
+    const Node* attention = g.outputs[0]->producer;
+    EXPECT_EQ(attention->get_int("is_causal", 0), 1) << name_of(dtype);
+    EXPECT_FALSE(attention->input(3)) << name_of(dtype);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Flips, ConstantTriangle,
                          testing::Values(std::pair<int64_t, int64_t>{-1, -1}, std::pair<int64_t, int64_t>{2, 3},
                                          std::pair<int64_t, int64_t>{4, 0}));

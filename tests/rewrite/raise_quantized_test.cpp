@@ -204,6 +204,23 @@ TEST_F(RaiseQuantized, maxima_and_movements_of_codes) {
   }
 }
 
+// Steps in another type round otherwise, and may overflow.
+TEST_F(RaiseQuantized, steps_in_another_type_than_their_scale_stay) {
+  const std::vector<Attribute> half = {{"output_dtype", static_cast<int64_t>(DType::float16)}};
+  const auto of = [&](const char* name, std::vector<std::string> dims) {
+    return dequantized(input(graph, name, std::move(dims), DType::uint8), number(graph, 0.5), nullptr, half);
+  };
+  graph.outputs = {node(graph, "Transpose", {of("t", {"4", "8"})}),
+                   node(graph, "MatMul", {of("a", {"4", "8"}), of("b", {"8", "4"})}),
+                   node(graph, "Conv", {of("x", {"1", "3", "8", "8"}), of("w", {"2", "3", "3", "3"})}),
+                   node(graph, "QuantizeLinear", {of("q", {"4", "8"}), number(graph, 0.5)})};
+  fold(model);
+  raise_quantized(model);
+  graph.verify("test");
+  EXPECT_EQ(histogram(graph),
+            (Histogram{{"DequantizeLinear", 6}, {"Transpose", 1}, {"MatMul", 1}, {"Conv", 1}, {"QuantizeLinear", 1}}));
+}
+
 TEST_F(RaiseQuantized, maxima_stay_of_floats_if_the_scale_may_be_negative) {
   Value* x = dequantized(input(graph, "x", {"n", "3", "8", "8"}, DType::uint8), input(graph, "s", {}));
   Value* most = node(graph, "MaxPool", {x}, "", {{"kernel_shape", std::vector<int64_t>{2, 2}}});

@@ -1,5 +1,6 @@
 #include "tessera/rewrite/uniform.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tessera/ir/text.h"
@@ -31,6 +32,13 @@ TEST(UniformElement, follows_moves_sums_and_differences) {
   EXPECT_EQ(element_of("y = Mul (mask, both)"), "unknown");
   EXPECT_EQ(element_of("c = CumSum (mask, one) y = Identity (c)"), "unknown");
   EXPECT_EQ(element_of("y = Expand (both, both)"), "unknown");
+  EXPECT_EQ(element_of("b = Cast <to = 2> (mask) y = Add (b, b)"), "unknown") << "bytes may wrap around";
+}
+
+TEST(UniformElement, asks_each_value_once) {
+  std::string nodes = "x0 = Sub (mask, mask)\n";
+  for (int i = 1; i < 60; ++i) nodes += fmt::format("x{0} = Add (x{1}, x{1})\n", i, i - 1);
+  EXPECT_EQ(element_of(nodes + "y = Identity (x59)"), "0");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tessera/spmd/decide.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -148,6 +149,26 @@ TEST(Decisions, APartialSumIsAskedOfWhatMakesIt) {
       "m (float[8, 6] x) => (float[8, 4] y) <float[6, 4] w, float c = {2}> { h = MatMul (x, w) y = Mul (h, c) }",
       "tp=2", {{"y", "[-, -] partial(sum:tp)"}});
   EXPECT_EQ(handed_on.produced("y"), "[-, -] partial(sum:tp)");
+}
+
+TEST(Decisions, APartialSumIsAskedOfNothingTwice) {
+  // One of the products may be a sum over tp already.
+  using Annotated = std::vector<std::pair<std::string, std::string>>;
+  for (const Annotated& also : {Annotated{}, {{"w", "[tp, -]"}}, {{"u", "[tp, -]"}}}) {
+    Annotated all = also;
+    all.emplace_back("y", "[-, -] partial(sum:tp)");
+    const Compiled sums(
+        "m (float[8, 6] x) => (float[8, 4] y) <float[6, 4] w, float[6, 4] u> "
+        "{ h = MatMul (x, w) g = MatMul (x, u) y = Add (h, g) }",
+        "tp=2", all);
+    for (const char* product : {"h", "g", "y"}) EXPECT_EQ(sums.produced(product), "[-, -] partial(sum:tp)") << product;
+  }
+  // As many ways lead from here to x as two to the power of forty.
+  std::string nodes = "x0 = Neg (x)";
+  for (int i = 1; i <= 40; ++i) nodes += fmt::format(" n{0} = Neg (x{1}) x{0} = Add (n{0}, x{1})", i, i - 1);
+  EXPECT_THROW(
+      Compiled("m (float[8, 4] x) => (float[8, 4] x40) {" + nodes + "}", "tp=2", {{"x40", "[-, -] partial(sum:tp)"}}),
+      Error);
 }
 
 TEST(Decisions, AWrongClaimAboutAPartialSumIsAnError) {

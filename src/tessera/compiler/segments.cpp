@@ -48,6 +48,8 @@ class Segmenter {
   }
 
   std::vector<Segment> run() {
+    for (const auto& node : graph_.nodes())
+      if (is_decided_between_parts(*node)) deciding_.insert(node->input(0));
     for (const auto& node : graph_.nodes()) place(*node);
     if (parts_ > 1)
       for (const Value* state : graph_.values_of(ValueKind::state))
@@ -107,7 +109,8 @@ class Segmenter {
 
   void place(const Node& node) {
     if (ops::find_op(node.op_type, node.domain) ? follows_from_constants(node) : node.is("Constant"))
-      for (const Value* result : node.outputs) constant_.insert(result);
+      for (const Value* result : node.outputs)
+        if (!deciding_.contains(result)) constant_.insert(result);
     int part = 0;
     for (const Value* operand : node.inputs)
       if (operand) part = std::max(part, available(operand));
@@ -201,7 +204,8 @@ class Segmenter {
   Graph& graph_;
   int parts_ = 1;
   std::map<const Node*, int> part_;
-  std::set<const Value*> constant_;        ///< results that follow from constants alone
+  std::set<const Value*> deciding_;        ///< conditions that decide between parts
+  std::set<const Value*> constant_;        ///< results that follow from constants alone, and each part computes anew
   std::map<const Value*, int> available_;  ///< the first part that can use a value, if not 0
 };
 

@@ -25,7 +25,7 @@ struct Segment {
 /// elements (NonZero) is in a part after that operator. A model without either is one part. The parts' operators are in
 /// their newest forms, outside of functions.
 ///
-/// An If in whose branches such operators are is in a part after the one that computes its condition, which is among
+/// An If whose branches hold such operators goes in a part after the one that computes its condition, which is among
 /// that part's values; with that value, the part is a model that may have parts of its own.
 ///
 ///     n = NonZero (x);  y = Gather (x, n);  k = ReduceMax (y);  z = TopK (y, k)

@@ -33,8 +33,8 @@ FactorKind kind_of_queries(const Node& node) {
 int add_queries(Rule& rule, const Node& node, const AttentionDims& dims) {
   if (!sees_neighbours(node)) return rule.add("s", dims.queries, kind_of_queries(node));
   Window window;
-  window.first = -node.get_int("left_window_size", 0);
-  window.last = node.get_int("is_causal", 0) != 0 ? 0 : node.get_int("right_window_size", 0);
+  window.first = -window_of(node, "left_window_size");
+  window.last = node.get_int("is_causal", 0) != 0 ? 0 : window_of(node, "right_window_size");
   const int s = rule.add("s", dims.queries, FactorKind::halo);
   for (size_t operand : {kKey, kValue}) rule.factors[s].windows[static_cast<int>(operand)] = window;
   return s;

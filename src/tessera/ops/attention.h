@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tessera/ir/attention_window.h"
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
 
@@ -56,6 +57,8 @@ void require_mask(const Node& node, const AttentionDims& dims);
 bool mask_has_all_keys(const Node& node, const AttentionDims& dims);
 /// The types of the results that Attention and AttentionShard share.
 void set_attention_results(Node& node, const AttentionDims& dims, DType output);
+/// Whether a query sees only keys within some distance of its own place.
+bool has_windows(const Node& node);
 /// Whether the keys that a query sees depend on its position among all queries.
 bool is_positional(const Node& node);
 /// Whether a query sees keys of its own neighbourhood only: keys stand where queries do, and windows bound them on

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "tessera/ops/attention.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/require.h"
@@ -63,16 +65,15 @@ AttentionDims attention_dims(const Node& node) {
 
 void require_mask(const Node& node, const AttentionDims& dims) {
   if (!has_operand(node, kMask)) return;
-  Shape allowed = dims.scores();
   const Shape& mask = shape_of(node, kMask);
-  if (!mask.empty()) allowed.back() = mask.back();
+  if (mask.empty()) fail_node(node, "its mask is a scalar; it needs a dimension of keys");
+  Shape allowed = dims.scores();
+  allowed.back() = mask.back();
   require_broadcast_to(node, kMask, "the mask", allowed);
 }
 
 bool mask_has_all_keys(const Node& node, const AttentionDims& dims) {
-  if (!has_operand(node, kMask)) return true;
-  const Shape& mask = shape_of(node, kMask);
-  return !mask.empty() && mask.back() == dims.total();
+  return !has_operand(node, kMask) || shape_of(node, kMask).back() == dims.total();
 }
 
 void set_attention_results(Node& node, const AttentionDims& dims, DType output) {
@@ -84,24 +85,38 @@ void set_attention_results(Node& node, const AttentionDims& dims, DType output) 
              {dims.batch, dims.kv_heads, dims.total(), dims.value_width});
 }
 
-bool is_positional(const Node& node) {
-  return node.get_int("is_causal", 0) != 0 || node.get_int("left_window_size", -1) >= 0 ||
-         node.get_int("right_window_size", -1) >= 0;
+bool has_windows(const Node& node) {
+  return window_of(node, "left_window_size") >= 0 || window_of(node, "right_window_size") >= 0;
 }
+
+bool is_positional(const Node& node) {
+  return node.get_int("is_causal", 0) != 0 || has_windows(node);
+}
+
+namespace {
+
+/// How many keys a query sees at most where windows bound them on either side.
+std::optional<int64_t> keys_in_windows(const Node& node) {
+  const int64_t before = window_of(node, "left_window_size");
+  const int64_t after = node.get_int("is_causal", 0) != 0 ? 0 : window_of(node, "right_window_size");
+  return before < 0 || after < 0 ? std::nullopt : std::optional(before + 1 + after);
+}
+
+}  // namespace
 
 bool sees_neighbours(const Node& node) {
   const AttentionDims dims = attention_dims(node);
-  const bool bounded = node.get_int("left_window_size", -1) >= 0 &&
-                       (node.get_int("right_window_size", -1) >= 0 || node.get_int("is_causal", 0) != 0);
   for (size_t r = 1; r < node.outputs.size(); ++r)
     if (node.output(r)) return false;
-  return bounded && dims.queries == dims.keys && !has_operand(node, kPastKey) && !has_operand(node, kKeyLengths) &&
-         mask_has_all_keys(node, dims);
+  return keys_in_windows(node) && dims.queries == dims.keys && !has_operand(node, kPastKey) &&
+         !has_operand(node, kKeyLengths) && mask_has_all_keys(node, dims);
 }
 
 Expr attention_flops(const Node& node) {
   const AttentionDims dims = attention_dims(node);
-  return 2 * dims.batch * dims.heads * dims.queries * dims.total() * (dims.width + dims.value_width);
+  const auto bound = keys_in_windows(node);
+  const Expr keys = bound ? min(dims.total(), Expr(*bound)) : dims.total();
+  return 2 * dims.batch * dims.heads * dims.queries * keys * (dims.width + dims.value_width);
 }
 
 }  // namespace tessera::ops

@@ -19,7 +19,7 @@ Value* with_heads_together(NodeBuilder& b, Value* value, const Value* like) {
 }
 
 Value* seen_by_position(NodeBuilder& b, const Node& node, Value* ahead) {
-  const int64_t left = node.get_int("left_window_size", -1), right = node.get_int("right_window_size", -1);
+  const int64_t left = window_of(node, "left_window_size"), right = window_of(node, "right_window_size");
   const auto at_most = [&](int64_t most) {
     return b.emit("LessOrEqual", {ahead, b.graph.constant_int64({most}, true)});
   };

@@ -169,14 +169,6 @@ Value* share_of_rows(Localizer& local, const std::vector<Value*>& part, int keys
   return local.emit("Mul", {part[kOutput], share}, wide);
 }
 
-}  // namespace
-
-namespace {
-
-bool has_windows(const Node& node) {
-  return node.get_int("left_window_size", -1) >= 0 || node.get_int("right_window_size", -1) >= 0;
-}
-
 // Gives this rank's operands the keys that its queries see, and the mask those columns; the place of the first one.
 Expr fetch_keys(Localizer& local, const AttentionDims& dims) {
   const size_t along = dims.packed ? 1 : 2;

@@ -18,7 +18,18 @@ void require_zero_point(const Node& node, size_t index, size_t of, const Expr& a
     fail_node(node, "its zero point '{}' is {}, but its operand {} {}; they must have one type", zero.name,
               name_of(zero.dtype()), of, name_of(operand(node, of).dtype()));
   if (zero.rank() > 1 || (zero.rank() == 1 && !zero.shape()[0].is(1) && !same_extent(zero.shape()[0], along)))
-    fail_node(node, "its zero point {} must be one number or a list of {}", to_string(zero.shape()), along.str());
+    fail_node(node, "its zero point {} must be one number or a list of {}; else subtract it before, with Cast and Sub",
+              to_string(zero.shape()), along.str());
+}
+
+Value* halves_of_bytes(NodeBuilder& b, Value* bytes) {
+  Shape apart = bytes->shape(), flat = bytes->shape();
+  apart.push_back(1);
+  flat.back() = flat.back() * 2;
+  Value* low = b.emit("BitwiseAnd", {bytes, b.number(bytes, 15)});
+  Value* high = b.emit("BitShift", {bytes, b.number(bytes, 4)}, {{"direction", std::string("RIGHT"), ""}});
+  return b.reshape(b.emit("Concat", {b.reshape(low, apart), b.reshape(high, apart)}, {{"axis", int64_t{-1}, ""}}),
+                   flat);
 }
 
 bool is_list_of_zero_points(const Node& node, size_t index) {

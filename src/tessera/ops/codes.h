@@ -1,8 +1,8 @@
 #pragma once
 
-#include "tessera/ir/graph.h"
+#include "tessera/ops/node_builder.h"
 
-/// What products of 8-bit integers ask of their operands.
+/// What operators ask of 8-bit codes, and do with them.
 namespace tessera::ops {
 
 /// Throws a user error unless operand `index` is uint8 or int8.
@@ -11,6 +11,9 @@ void require_bytes(const Node& node, size_t index);
 /// Throws a user error unless operand `index` is absent, or is zero points of operand `of`, in its type: one number, or
 /// a list of `along`.
 void require_zero_point(const Node& node, size_t index, size_t of, const Expr& along);
+
+/// Bytes of two 4-bit codes each as twice as many bytes along the last dimension, each with one; the lower half first.
+Value* halves_of_bytes(NodeBuilder& b, Value* bytes);
 
 /// Whether operand `index` is a list of zero points, which is split with its dimension.
 bool is_list_of_zero_points(const Node& node, size_t index);

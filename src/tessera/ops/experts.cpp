@@ -118,7 +118,9 @@ Rule experts_rule(const Node& node) {
   const DimFactors t{rule.add("t", dims.tokens)};
   const DimFactors c{rule.add("c", dims.choices, FactorKind::reduction)};
   const DimFactors i{rule.add("i", dims.in, FactorKind::whole)};
-  const int64_t block = codes ? block_of(node) : 1;
+  // Where scales belong to whole columns, hidden elements are cut between bytes.
+  const bool of_columns = codes && shape_of(node, ExpertsOperand::down_scales)[2].is(1);
+  const int64_t block = of_columns ? 8 / code_bits(node, kDownCodes) : codes ? block_of(node) : 1;
   const auto blocks = Expr::exact_divide(dims.hidden, block);
   if (!blocks) fail_node(node, "{} hidden elements are not whole blocks of {}", dims.hidden.str(), block);
   const DimFactors f{rule.add("f", *blocks, FactorKind::reduction)};

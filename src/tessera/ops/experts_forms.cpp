@@ -1,3 +1,4 @@
+#include "tessera/ops/codes.h"
 #include "tessera/ops/experts.h"
 #include "tessera/ops/infer.h"
 
@@ -63,13 +64,7 @@ Value* decoded(NodeBuilder& b, const Node& node, const ExpertsCodes& matrix, Val
   const int64_t bits = code_bits(node, matrix);
   Shape shape = codes->shape();
   const Expr rows = shape.back() * (8 / bits);
-  if (bits == 4) {
-    Shape apart = shape;
-    apart.push_back(1);
-    Value* low = b.emit("BitwiseAnd", {codes, b.number(codes, 15)});
-    Value* high = b.emit("BitShift", {codes, b.number(codes, 4)}, {{"direction", std::string("RIGHT"), ""}});
-    codes = b.emit("Concat", {b.reshape(low, apart), b.reshape(high, apart)}, {{"axis", int64_t{-1}, ""}});
-  }
+  if (bits == 4) codes = halves_of_bytes(b, codes);
   // [..., columns, blocks, rows of a block].
   const bool whole_columns = scales->shape().back().is(1);
   shape.back() = scales->shape().back();
@@ -150,17 +145,12 @@ Value* every_expert(NodeBuilder& b, const Node& node) {
     Value* bias = node.input(operand);
     return bias ? b.reshape(bias, {bias->shape()[0], 1, bias->shape()[1]}) : nullptr;
   };
-  const auto matrix = [&](const ExpertsCodes& of) -> Value* {
-    Value* table = node.input(of.codes);
-    if (!table || !has_codes(node)) return table;
-    Value* numbers = decoded(b, node, of, table, node.input(of.scales), node.input(of.zeros));
-    return b.cast(numbers, node.input(ExpertsOperand::tokens)->dtype());
-  };
   const Network network(b, node);
   Value* x = b.reshape(node.input(ExpertsOperand::tokens), {1, dims.tokens, dims.in});
-  Value* h = network.hidden(x, matrix(kGateCodes), per_row(ExpertsOperand::gate_bias), matrix(kUpCodes),
-                            per_row(ExpertsOperand::up_bias));
-  Value* y = network.with_bias(b.emit("MatMul", {h, matrix(kDownCodes)}), per_row(ExpertsOperand::down_bias));
+  Value* h = network.hidden(x, node.input(ExpertsOperand::gate), per_row(ExpertsOperand::gate_bias),
+                            node.input(ExpertsOperand::up), per_row(ExpertsOperand::up_bias));
+  Value* y =
+      network.with_bias(b.emit("MatMul", {h, node.input(ExpertsOperand::down)}), per_row(ExpertsOperand::down_bias));
   // How much of each expert a token takes, [experts, tokens, 1].
   Value* numbers = b.reshape(b.range(dims.experts), {dims.experts, 1, 1});
   Value* choices = b.reshape(b.cast(node.input(ExpertsOperand::choices), DType::int64), {1, dims.tokens, dims.choices});

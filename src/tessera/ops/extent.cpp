@@ -3,6 +3,7 @@
 
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/pads.h"
 #include "tessera/ops/registry.h"
 #include "tessera/ops/slice.h"
 
@@ -111,7 +112,8 @@ std::vector<Value*> localize_slice(Localizer& local) {
 
 // --- Pad
 
-// Elements added before and after each dimension; nullopt if that depends on data.
+}  // namespace
+
 std::optional<std::vector<std::pair<Expr, Expr>>> paddings(const Node& node) {
   size_t rank = shape_of(node, 0).size();
   auto pads = content_of(&operand(node, 1));
@@ -127,6 +129,8 @@ std::optional<std::vector<std::pair<Expr, Expr>>> paddings(const Node& node) {
   return result;
 }
 
+namespace {
+
 void infer_pad(Node& node) {
   const Value& data = operand(node, 0);
   auto pads = paddings(node);
@@ -141,7 +145,7 @@ void infer_pad(Node& node) {
   set_result(node, 0, data.dtype(), std::move(shape));
 }
 
-// How a padded dimension is read; nullopt if a rank's results may read from several places of it.
+// How a padded dimension is read; nullopt if what a rank's results read may not be one interval of it.
 std::optional<Window> pad_window(const Node& node, size_t d, const std::pair<Expr, Expr>& pads) {
   const std::string mode = node.get_string("mode", "constant");
   Window window{1, 1, 0 - pads.first, 0 - pads.first};

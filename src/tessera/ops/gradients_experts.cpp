@@ -8,8 +8,7 @@ namespace tessera::ops {
 // Those of the form in which every expert computes all tokens. Its experts are a dimension like any other, so that it
 // is split as the matrices are, but a token costs as much as if it had chosen all experts.
 void experts_gradient(GradientBuilder& b) {
-  for (const Value* operand : b.node.inputs)
-    if (operand && operand->dtype() == DType::uint8) b.refuse("its matrices are codes; train a model of floats");
+  if (has_codes(b.node)) b.refuse("its matrices are codes; train a model of floats");
   const size_t before = b.graph.nodes().size();
   NodeBuilder forward(b.graph, "every." + b.y()->name);
   Value* y = every_expert(forward, b.node);

@@ -2,6 +2,7 @@
 
 #include "tessera/ops/gradients.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/pads.h"
 
 /// Gradients of operators that move elements, or give them another shape.
 namespace tessera::ops {
@@ -119,19 +120,16 @@ void slice_gradient(GradientBuilder& b) {
 
 void pad_gradient(GradientBuilder& b) {
   const Shape& from = b.x()->shape();
-  const std::vector<Expr> pads = content_operand(b.node, 1, "pads");
-  std::vector<size_t> axes;
-  if (auto given = axes_operand(b.node, 3, from.size()))
-    axes = *given;
-  else
-    for (size_t d = 0; d < from.size(); ++d) axes.push_back(d);
+  const auto known = paddings(b.node);
+  if (!known) b.refuse("its pads are not known before the run");
+  const std::vector<std::pair<Expr, Expr>>& pads = *known;
   const std::string mode = b.node.get_string("mode", "constant");
   Value* gradient = b.g();
   if (mode == "constant") {
     Shape inverse(2 * from.size(), 0);
-    for (size_t i = 0; i < axes.size(); ++i) {
-      inverse[axes[i]] = Expr(0) - pads[i];
-      inverse[from.size() + axes[i]] = Expr(0) - pads[axes.size() + i];
+    for (size_t d = 0; d < from.size(); ++d) {
+      inverse[d] = Expr(0) - pads[d].first;
+      inverse[from.size() + d] = Expr(0) - pads[d].second;
     }
     Value* kept = b.emit("Pad", {gradient, b.shape_operand(inverse)});
     b.give(0, kept);
@@ -142,9 +140,8 @@ void pad_gradient(GradientBuilder& b) {
     }
     return;
   }
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const size_t d = axes[i];
-    const auto extent = from[d].constant(), begin = pads[i].constant(), end = pads[axes.size() + i].constant();
+  for (size_t d = 0; d < from.size(); ++d) {
+    const auto extent = from[d].constant(), begin = pads[d].first.constant(), end = pads[d].second.constant();
     if (begin == 0 && end == 0) continue;
     if (!extent || !begin || !end) b.refuse("it repeats elements of a symbolic extent; fix the extent with --shapes");
     // Negative pads take elements away first; what is left is repeated.

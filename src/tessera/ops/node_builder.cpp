@@ -51,6 +51,10 @@ Value* NodeBuilder::reshape(Value* a, const Shape& shape) {
   return emit("Reshape", {a, shape_operand(shape)}, {{"allowzero", int64_t{1}, ""}});
 }
 
+Value* NodeBuilder::as_number(Value* a) {
+  return a && a->rank() == 1 && a->shape()[0].is(1) ? reshape(a, {}) : a;
+}
+
 Value* NodeBuilder::expand(Value* a, const Shape& shape) {
   return a->shape() == shape ? a : emit("Expand", {a, shape_operand(shape)});
 }

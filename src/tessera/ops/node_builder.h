@@ -43,6 +43,8 @@ class NodeBuilder {
   // Shapes.
   Value* shape_operand(const Shape& shape);
   Value* reshape(Value* a, const Shape& shape);
+  /// A list of one as a number; all else as it is, null for null.
+  Value* as_number(Value* a);
   Value* expand(Value* a, const Shape& shape);
   Value* transpose(Value* a, const std::vector<int64_t>& permutation);
   /// The last two dimensions exchanged.

@@ -17,7 +17,8 @@ Scales scales_of(const Node& node) {
   if (has_operand(node, 2) && shape_of(node, 2) != scale && !(product(shape_of(node, 2)).is(1) && product(scale).is(1)))
     fail_node(node, "its zero point {} and its scale {} must have one shape", to_string(shape_of(node, 2)),
               to_string(scale));
-  if (scale.size() <= 1 && product(scale).is(1)) return {};  // as quantizers write it, whatever the axis
+  // As quantizers write it, whatever the axis; a list of one scale per block is one only if a block holds all.
+  if (scale.empty() || (scale.size() == 1 && scale[0].is(1) && (x.size() != 1 || block == 0))) return {};
   const size_t axis = normalize_axis(node, node.get_int("axis", 1), x.size());
   if (scale.size() == 1 && block == 0) {
     if (!same_extent(scale[0], x[axis]))

@@ -198,6 +198,7 @@ void infer_matmul_blocks(Node& node) {
   require_rank(node, 1, "its matrix of codes", 2);
   const CodeMatrix matrix(node);
   require_equal(node, a.back(), matrix.k, "the left operand's columns", "the codes' rows");
+  require_same_dtype(node, {0, 2});
   const DType type = operand(node, 1).dtype();
   const bool has_sign = type == DType::int8 || type == DType::int4;
   if (!has_sign && type != DType::uint8 && type != DType::uint4)

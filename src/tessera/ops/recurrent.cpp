@@ -12,37 +12,44 @@ namespace {
 // An RNN, GRU or LSTM over x [t, n, i] with weights [d, gates·h, i], recurrence [d, gates·h, h], biases
 // [d, 2·gates·h]; optionally lengths [n], states [d, n, h] and peepholes [d, 3·h]. Gives the states at all times
 // [t, d, n, h] and the last ones [d, n, h]. With layout = 1, n comes first everywhere.
-constexpr size_t kLengths = 4, kHidden = 5, kCell = 6, kPeepholes = 7;
+using enum RecurrentCell::At;
 
 struct RecurrentDims {
   Expr t, n, i, d, h;
   bool batch_first = false;
 };
 
-RecurrentDims recurrent_dims(const Node& node) {
-  const Shape &x = require_rank(node, 0, "the sequence", 3), &weights = require_rank(node, 1, "the weights", 3),
-              &recurrence = require_rank(node, 2, "the recurrence", 3);
-  RecurrentDims dims;
-  dims.batch_first = node.get_int("layout", 0) != 0;
-  dims.t = x[dims.batch_first ? 1 : 0];
-  dims.n = x[dims.batch_first ? 0 : 1];
-  dims.i = require_equal(node, x[2], weights[2], "the sequence's width", "the weights' width");
-  dims.d = node.get_string("direction", "forward") == "bidirectional" ? 2 : 1;
-  dims.h = recurrence[2];
-  require_equal(node, weights[0], dims.d, "the weights' first dimension", "the number of directions");
-  require_equal(node, recurrence[0], dims.d, "the recurrence's first dimension", "the number of directions");
-  for (const Shape* rows : {&weights, &recurrence})
-    require_equal(node, (*rows)[1], RecurrentCell::gates_of(node) * dims.h, "the rows of its weights",
-                  "gates times hidden size");
-  if (node.input(3))
-    require_equal(node, require_rank(node, 3, "the bias", 2)[1], 2 * RecurrentCell::gates_of(node) * dims.h,
-                  "the bias's elements", "twice gates times hidden size");
-  return dims;
+void require_shape(const Node& node, size_t operand, const char* name, const Shape& wanted) {
+  if (!node.input(operand)) return;
+  const Shape& shape = require_rank(node, operand, name, wanted.size());
+  for (size_t d = 0; d < wanted.size(); ++d)
+    require_equal(node, shape[d], wanted[d], fmt::format("dimension {} of {}", d, name), "what the others say");
 }
 
 /// [d, n, h], or [n, d, h].
 Shape state_shape(const RecurrentDims& dims) {
   return dims.batch_first ? Shape{dims.n, dims.d, dims.h} : Shape{dims.d, dims.n, dims.h};
+}
+
+RecurrentDims recurrent_dims(const Node& node) {
+  const Shape& x = require_rank(node, kSequence, "the sequence", 3);
+  RecurrentDims dims;
+  dims.batch_first = node.get_int("layout", 0) != 0;
+  dims.t = x[dims.batch_first ? 1 : 0];
+  dims.n = x[dims.batch_first ? 0 : 1];
+  dims.i = require_equal(node, x[2], require_rank(node, kWeights, "the weights", 3)[2], "the sequence's width",
+                         "the weights' width");
+  dims.d = node.get_string("direction", "forward") == "bidirectional" ? 2 : 1;
+  dims.h = require_rank(node, kRecurrence, "the recurrence", 3)[2];
+  const Expr rows = RecurrentCell::gates_of(node) * dims.h;
+  require_shape(node, kWeights, "the weights", {dims.d, rows, dims.i});
+  require_shape(node, kRecurrence, "the recurrence", {dims.d, rows, dims.h});
+  require_shape(node, kBias, "the bias", {dims.d, 2 * rows});
+  require_shape(node, kLengths, "the lengths", {dims.n});
+  require_shape(node, kHidden, "the initial state", state_shape(dims));
+  require_shape(node, kCell, "the initial cell state", state_shape(dims));
+  require_shape(node, kPeepholes, "the peepholes", {dims.d, 3 * dims.h});
+  return dims;
 }
 
 /// Whole or split over units, a recurrence must mean the same: what one form lacks, both refuse.
@@ -54,7 +61,7 @@ void require_known_form(const Node& node) {
     fail_node(node, "its clip is {}; it must be above 0, or be left out", *clip);
   const auto* activations = node.get<std::vector<std::string>>("activations");
   if (!activations || activations->empty()) return;
-  const size_t needed = (node.is("LSTM") ? 3U : node.is("GRU") ? 2U : 1U) * RecurrentCell::backwards_of(node).size();
+  const size_t needed = RecurrentCell::usual_activations(node).size() * RecurrentCell::backwards_of(node).size();
   if (activations->size() != needed)
     fail_node(node, "it has {} activations; {} are needed", activations->size(), needed);
   for (const std::string& name : *activations)
@@ -64,7 +71,9 @@ void require_known_form(const Node& node) {
 
 void infer_recurrent(Node& node) {
   require_known_form(node);
-  DType dtype = require_same_dtype(node, {0, 1, 2, 3, kHidden, kCell, kPeepholes});
+  DType dtype = require_same_dtype(node, {kSequence, kWeights, kRecurrence, kBias, kHidden, kCell, kPeepholes});
+  if (node.input(kLengths) && node.input(kLengths)->dtype() != DType::int32)
+    fail_node(node, "its lengths are {}; they must be int32", name_of(node.input(kLengths)->dtype()));
   RecurrentDims dims = recurrent_dims(node);
   set_result(node, 0, dtype,
              dims.batch_first ? Shape{dims.n, dims.t, dims.d, dims.h} : Shape{dims.t, dims.d, dims.n, dims.h});
@@ -86,9 +95,9 @@ Rule recurrent_rule(const Node& node) {
     return gates == 1 ? h : DimFactors{rule.add(std::move(name), gates, FactorKind::whole), h[0]};
   };
   const std::vector<DimFactors> state = dims.batch_first ? std::vector{n, d, h} : std::vector{d, n, h};
-  rule.operands[0][dims.batch_first ? 0 : 1] = n;
-  rule.operands[1][1] = rule.operands[2][1] = of_gates("g", RecurrentCell::gates_of(node));
-  if (node.input(3)) rule.operands[3][1] = of_gates("biases", 2 * RecurrentCell::gates_of(node));
+  rule.operands[kSequence][dims.batch_first ? 0 : 1] = n;
+  rule.operands[kWeights][1] = rule.operands[kRecurrence][1] = of_gates("g", RecurrentCell::gates_of(node));
+  if (node.input(kBias)) rule.operands[kBias][1] = of_gates("biases", 2 * RecurrentCell::gates_of(node));
   if (node.input(kLengths)) rule.operands[kLengths][0] = n;
   for (size_t initial : {kHidden, kCell})
     if (node.input(initial)) rule.operands[initial] = state;

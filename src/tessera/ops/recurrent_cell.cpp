@@ -80,10 +80,14 @@ RecurrentCell::State RecurrentCell::initial(const Expr& n) {
   return states;
 }
 
-Value* RecurrentCell::activated(size_t which, Value* x, bool clips) {
+const std::vector<std::string>& RecurrentCell::usual_activations(const Node& node) {
   static const std::vector<std::string> of_lstm = {"Sigmoid", "Tanh", "Tanh"}, of_gru = {"Sigmoid", "Tanh"},
                                         of_rnn = {"Tanh"};
-  const std::vector<std::string>& usual = is_lstm() ? of_lstm : is_gru() ? of_gru : of_rnn;
+  return node.is("LSTM") ? of_lstm : node.is("GRU") ? of_gru : of_rnn;
+}
+
+Value* RecurrentCell::activated(size_t which, Value* x, bool clips) {
+  const std::vector<std::string>& usual = usual_activations(node_);
   const auto* named = node_.get<std::vector<std::string>>("activations");
   const std::string type = named && !named->empty() ? named->at(direction_ * usual.size() + which) : usual[which];
   if (clips && clip_ > 0) x = b_.emit("Clip", {x, b_.number(x, -clip_), b_.number(x, clip_)});

@@ -39,6 +39,8 @@ class RecurrentCell {
   Step kept(const State& after, const State& before, Value* runs);
 
   static int64_t gates_of(const Node& node);
+  /// The activations of each direction where the node names none.
+  static const std::vector<std::string>& usual_activations(const Node& node);
   /// Of each direction: whether it begins at the end.
   static std::vector<bool> backwards_of(const Node& node);
   /// Equal parts along a dimension, all by one node.

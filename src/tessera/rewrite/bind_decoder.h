@@ -8,7 +8,7 @@
 namespace tessera::rewrite {
 
 /// Binds a decoder, before it is rewritten, to what all its runs have in common: the number of texts, a mask of ones,
-/// and the branch that continues caches, which does so with empty ones, too. Returns the symbols of a run's tokens and,
+/// and the branch that continues caches, which also continues empty ones. Returns the symbols of a run's tokens and,
 /// if there are caches, of those that these have (else ""). Throws a user error for inputs of other extents.
 std::pair<std::string, std::string> bind_decoder(Graph& graph, const DecoderPorts& ports, int64_t batch);
 

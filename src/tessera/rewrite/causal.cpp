@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "tessera/base/float16.h"
 #include "tessera/rewrite/edit.h"
 
 namespace tessera::rewrite {
@@ -108,24 +109,45 @@ class BandsReader {
   static Banded table(const Value& value) {
     if (value.rank() < 2 || value.data.count() == 0) return std::nullopt;
     const int64_t columns = value.data.dims.back(), rows = value.data.dims[value.rank() - 2];
-    if (value.dtype() == DType::boolean) return table(value.data.as<uint8_t>(), rows, columns);
-    if (value.dtype() == DType::float32) return table(value.data.as<float>(), rows, columns);
-    return std::nullopt;
+    switch (value.dtype()) {
+      case DType::boolean:
+        return table(value.data.as<uint8_t>(), rows, columns);
+      case DType::float32:
+        return table(value.data.as<float>(), rows, columns);
+      case DType::float64:
+        return table(value.data.as<double>(), rows, columns);
+      case DType::float16:
+        return table(value.data.as<Float16>(), rows, columns);
+      case DType::bfloat16:
+        return table(value.data.as<BFloat16>(), rows, columns);
+      default:
+        return std::nullopt;
+    }
   }
 
   template <typename T>
   static Banded table(std::span<const T> elements, int64_t rows, int64_t columns) {
-    const auto at = [&](int64_t i, int64_t j) { return static_cast<double>(elements[i * columns + j]); };
+    const auto number = [](T element) {
+      if constexpr (std::is_same_v<T, double>)
+        return element;
+      else
+        return static_cast<double>(static_cast<float>(element));
+    };
+    const auto at = [&](int64_t i, int64_t j) { return number(elements[i * columns + j]); };
     Bands bands(at(rows - 1, 0));
     for (int64_t ahead = 2 - rows; ahead < columns; ++ahead) {
       const int64_t row = std::max<int64_t>(0, -ahead);
       bands.add(ahead, at(row, row + ahead));
       if (bands.steps().size() > kMostSteps) return std::nullopt;
     }
+    std::vector<double> ahead;  // from the last row's first column on
+    for (int64_t j = 1 - rows; j < columns; ++j) ahead.push_back(bands.at(j));
     const int64_t all_rows = std::ssize(elements) / columns;
-    for (int64_t i = 0; i < all_rows; ++i)
-      for (int64_t j = 0; j < columns; ++j)
-        if (at(i, j) != bands.at(j - i % rows)) return std::nullopt;
+    for (int64_t i = 0; i < all_rows; ++i) {
+      const auto row = elements.subspan(i * columns, columns);
+      const auto is_band = [&](T element, double wanted) { return number(element) == wanted; };
+      if (!std::equal(row.begin(), row.end(), ahead.begin() + (rows - 1 - i % rows), is_band)) return std::nullopt;
+    }
     return bands;
   }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/attention.h"
 #include "tessera/ops/infer.h"
 #include "tessera/ops/node_builder.h"
 #include "tessera/ops/op.h"
@@ -73,8 +74,6 @@ class CacheHolder {
   }
 
  private:
-  enum AttentionOperand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
-
   Graph& graph() { return *held_.model.graph; }
   Value* find(const std::string& name) {
     Value* value = graph().find(name);
@@ -115,30 +114,30 @@ class CacheHolder {
 
   void take_caches() {
     for (Node* node : nodes_of(graph()))
-      if (node->is("Attention") && node->input(kPastKey)) with_heads_apart(graph(), node);
+      if (node->is("Attention") && node->input(ops::kPastKey)) with_heads_apart(graph(), node);
     const AffineAnalysis analysis(graph());
     const LaterKeys later(analysis, Expr::symbol(past_));
     std::set<const Node*> causal;
     for (const auto& node : graph().nodes())
-      if (node->is("Attention") && node->input(kMask) && later.alone_hidden_by(node->input(kMask)))
+      if (node->is("Attention") && node->input(ops::kMask) && later.alone_hidden_by(node->input(ops::kMask)))
         causal.insert(node.get());
     for (Node* node : nodes_of(graph()))
-      if (node->is("Attention") && node->input(kPastKey)) join_past(node);
+      if (node->is("Attention") && node->input(ops::kPastKey)) join_past(node);
     for (const DecoderPorts::Cache& cache : ports_.caches) take(cache);
     size_t readers = 0;
     for (Node* node : nodes_of(graph())) {
       if (!node->is("Attention")) continue;
-      if (!reads_cache(node->input(kKey))) {
+      if (!reads_cache(node->input(ops::kKey))) {
         if (node->get_int("is_causal", 0) == 0) held_.ragged = batch_ == 1;
         continue;
       }
       if (causal.contains(node)) {
-        graph().set_input(node, kMask, nullptr);
+        graph().set_input(node, ops::kMask, nullptr);
         node->set("is_causal", int64_t{1});
       }
       // A mask that we do not know may show a text what fills it up.
       if (node->get_int("is_causal", 0) == 0) held_.ragged = batch_ == 1;
-      graph().set_input(node, kLengths, lengths_);
+      graph().set_input(node, ops::kKeyLengths, lengths_);
       ++readers;
     }
     if (2 * readers < ports_.caches.size())
@@ -148,7 +147,8 @@ class CacheHolder {
 
   // Attention's own form of a cache, spelt out.
   void join_past(Node* node) {
-    for (const auto& [fresh, past, present] : {std::tuple(kKey, kPastKey, 1), std::tuple(kValue, kPastValue, 2)}) {
+    for (const auto& [fresh, past, present] :
+         {std::tuple(ops::kKey, ops::kPastKey, 1), std::tuple(ops::kValue, ops::kPastValue, 2)}) {
       Value* all =
           emit(graph(), "Concat", {node->inputs[past], node->inputs[fresh]}, node, {attribute("axis", int64_t{2})});
       if (Value* old = node->output(static_cast<size_t>(present));
@@ -217,16 +217,16 @@ class CacheHolder {
     const Expr sequence = Expr::symbol(sequence_);
     for (Node* node : nodes_of(graph())) {
       if (!node->is("Attention")) continue;
-      if (node->input(kMask) || node->get_int("is_causal", 0) == 0)
+      if (node->input(ops::kMask) || node->get_int("is_causal", 0) == 0)
         fail("generate", "{} has a mask of its own, or sees later tokens", node->label());
-      const Shape &query = ops::shape_of(*node, kQuery), &key = ops::shape_of(*node, kKey);
-      if (query.size() != 4 || node->input(kPastKey) || node->input(kLengths) || query[2] != sequence ||
+      const Shape &query = ops::shape_of(*node, ops::kQuery), &key = ops::shape_of(*node, ops::kKey);
+      if (query.size() != 4 || node->input(ops::kPastKey) || node->input(ops::kKeyLengths) || query[2] != sequence ||
           key[2] != sequence)
         fail("generate", "{}: queries {} and keys {} are not of the same tokens", node->label(), to_string(query),
              to_string(key));
-      for (const auto& [operand, what] : {std::pair(kKey, "key"), std::pair(kValue, "value")})
+      for (const auto& [operand, what] : {std::pair(ops::kKey, "key"), std::pair(ops::kValue, "value")})
         graph().set_input(node, operand, hold(node->inputs[operand], fmt::format("cache.{}.{}", count, what), node));
-      graph().set_input(node, kLengths, lengths_);
+      graph().set_input(node, ops::kKeyLengths, lengths_);
       ++count;
     }
     if (count == 0) fail("generate", "the model has no Attention, and so nothing that a cache could hold");

@@ -12,8 +12,8 @@ class LaterKeys {
   LaterKeys(const AffineAnalysis& analysis, Expr past) : analysis_(analysis), past_(std::move(past)) {}
 
   bool alone_hidden_by(const Value* mask) const;
-  /// Whether a mask hides from every query at q all keys j < q - `kept`, and of the others hides some by their distance
-  /// from it alone.
+  /// Whether a mask hides from every query at q all keys j < q - `kept`, and which others it hides depends on nothing
+  /// but their distance from q.
   bool hides_before(const Value* mask, int64_t kept) const;
 
  private:

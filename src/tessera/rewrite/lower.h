@@ -36,6 +36,10 @@ struct Lowering {
 
 /// DynamicQuantizeLinear: x as uint8 by the range of its elements, 0 included; its scale, and its zero point.
 std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x);
+/// MatMulInteger of operands of any rank, with zero points of any form that the standard has; null: none. `node` is
+/// named in errors.
+Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
+                       Value* right_zero);
 
 std::vector<Lowering> attention_lowerings();  // lower_attention.cpp: Attention with windows or with its scores
 std::vector<Lowering> experts_lowerings();    // lower_experts.cpp: com.microsoft's MoE

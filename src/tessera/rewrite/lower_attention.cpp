@@ -12,31 +12,19 @@
 namespace tessera::rewrite {
 namespace {
 
-using ops::fail_node;
+using namespace ops;
 using Values = std::vector<Value*>;
-
-enum Operand : size_t { kQuery, kKey, kValue, kMask, kPastKey, kPastValue, kLengths };
-enum Result : size_t { kOutput, kPresentKey, kPresentValue, kScores };
-
-bool has_windows(const Node& node) {
-  return node.get_int("left_window_size", -1) >= 0 || node.get_int("right_window_size", -1) >= 0;
-}
 
 bool needs_lowering(const Node& node) {
   const bool known = std::all_of(node.inputs.begin(), node.inputs.end(),
                                  [](const Value* operand) { return !operand || operand->has_shape(); });
-  return node.output(kScores) || (has_windows(node) && !(known && ops::sees_neighbours(node)));
+  return node.output(kScores) || (has_windows(node) && !(known && sees_neighbours(node)));
 }
 
 class AttentionLowering {
  public:
-  explicit AttentionLowering(Lowerer& l) : l_(l), b_(l.b) {
-    packed_ = l.in(kQuery)->rank() == 3;
-    const Shape &q = l.in(kQuery)->shape(), &k = l.in(kKey)->shape();
-    batch_ = q.at(0);
-    queries_ = q.at(packed_ ? 1 : 2);
-    past_ = l.has(kPastKey) ? l.in(kPastKey)->shape().at(2) : Expr(0);
-    keys_ = past_ + k.at(packed_ ? 1 : 2);
+  explicit AttentionLowering(Lowerer& l) : l_(l), b_(l.b), dims_(attention_dims(l.node)) {
+    require_mask(l.node, dims_);
   }
 
   // The mask does what the windows would.
@@ -51,21 +39,18 @@ class AttentionLowering {
 
   Values spelt_out() {
     const DType dtype = l_.in(kQuery)->dtype();
-    const int64_t given_heads = l_.node.get_int("q_num_heads", 0), given_kv = l_.node.get_int("kv_num_heads", 0);
-    Value* q = by_heads(l_.in(kQuery), given_heads);
-    Value* k = by_heads(l_.in(kKey), given_kv);
-    Value* v = by_heads(l_.in(kValue), given_kv);
+    Value* q = with_heads_apart(b_, l_.in(kQuery), dims_.heads);
+    Value* k = with_heads_apart(b_, l_.in(kKey), dims_.kv_heads);
+    Value* v = with_heads_apart(b_, l_.in(kValue), dims_.kv_heads);
     if (l_.has(kPastKey)) k = b_.emit("Concat", {l_.in(kPastKey), k}, {attribute("axis", int64_t{2})});
     if (l_.has(kPastValue)) v = b_.emit("Concat", {l_.in(kPastValue), v}, {attribute("axis", int64_t{2})});
-    const Expr heads = q->shape().at(1), kv_heads = k->shape().at(1), width = q->shape().at(3);
-    const auto group = Expr::exact_divide(heads, kv_heads);
-    if (!group) fail_node(l_.node, "{} heads cannot share {} of keys evenly", heads.str(), kv_heads.str());
+    const Expr sharing = heads_per_key(l_.node, dims_) * dims_.queries;
     const float* scale = l_.node.get<float>("scale");
     Value* factor = scale && *scale != 0 ? b_.number(q, *scale)
-                                         : b_.div(b_.number(q, 1), b_.unary("Sqrt", b_.scalar(dtype, width)));
+                                         : b_.div(b_.number(q, 1), b_.unary("Sqrt", b_.scalar(dtype, dims_.width)));
     // The query heads that share a key head are rows of one product.
-    Value* rows = b_.reshape(b_.mul(q, factor), {batch_, kv_heads, *group * queries_, width});
-    Value* scores = b_.reshape(b_.emit("MatMul", {rows, b_.turn(k)}), {batch_, heads, queries_, keys_});
+    Value* rows = b_.reshape(b_.mul(q, factor), {dims_.batch, dims_.kv_heads, sharing, dims_.width});
+    Value* scores = b_.reshape(b_.emit("MatMul", {rows, b_.turn(k)}), dims_.scores());
     Values stages = {scores};
     const float cap = l_.node.get_float("softcap", 0);
     if (cap > 0) scores = b_.mul(b_.unary("Tanh", b_.div(scores, b_.number(scores, cap))), cap);
@@ -84,41 +69,33 @@ class AttentionLowering {
     stages.push_back(weights);
     const int64_t mode = l_.node.get_int("qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3) fail_node(l_.node, "its qk_matmul_output_mode {} must be 0 to 3", mode);
-    Value* y = b_.emit("MatMul", {b_.reshape(weights, {batch_, kv_heads, *group * queries_, keys_}), v});
-    y = b_.reshape(y, {batch_, heads, queries_, v->shape().at(3)});
-    if (packed_) y = b_.reshape(b_.transpose(y, {0, 2, 1, 3}), {batch_, queries_, heads * v->shape().at(3)});
+    Value* y = b_.emit("MatMul", {b_.reshape(weights, {dims_.batch, dims_.kv_heads, sharing, dims_.total()}), v});
+    y = b_.reshape(y, {dims_.batch, dims_.heads, dims_.queries, dims_.value_width});
+    if (dims_.packed)
+      y = b_.reshape(b_.transpose(y, {0, 2, 1, 3}), {dims_.batch, dims_.queries, dims_.heads * dims_.value_width});
     return {y, k, v, stages[static_cast<size_t>(mode)]};
   }
 
  private:
-  // [batch, sequence, heads · width] as [batch, heads, sequence, width].
-  Value* by_heads(Value* x, int64_t heads) {
-    if (!packed_) return x;
-    const Shape& shape = x->shape();
-    const auto width = heads > 0 ? Expr::exact_divide(shape.at(2), Expr(heads)) : std::nullopt;
-    if (!width) fail_node(l_.node, "{} elements do not divide into {} heads", shape.at(2).str(), heads);
-    return b_.transpose(b_.reshape(x, {shape[0], shape[1], Expr(heads), *width}), {0, 2, 1, 3});
-  }
-
-  Value* key_places() { return b_.reshape(b_.range(keys_), {1, 1, 1, keys_}); }
+  Value* key_places() { return b_.reshape(b_.range(dims_.total()), {1, 1, 1, dims_.total()}); }
 
   // How many valid keys each sample has: [batch, 1, 1, 1].
-  Value* lengths() { return b_.reshape(b_.cast(l_.in(kLengths), DType::int64), {batch_, 1, 1, 1}); }
+  Value* lengths() { return b_.reshape(b_.cast(l_.in(kKeyLengths), DType::int64), {dims_.batch, 1, 1, 1}); }
 
   // The place of each query among the keys: [batch or 1, 1, queries, 1].
   Value* query_places() {
-    Value* own = b_.reshape(b_.range(queries_), {1, 1, queries_, 1});
-    if (!l_.has(kLengths)) return b_.add(own, b_.scalar(DType::int64, past_));
-    return b_.add(own, b_.sub(lengths(), b_.scalar(DType::int64, queries_)));
+    Value* own = b_.reshape(b_.range(dims_.queries), {1, 1, dims_.queries, 1});
+    if (!l_.has(kKeyLengths)) return b_.add(own, b_.scalar(DType::int64, dims_.past));
+    return b_.add(own, b_.sub(lengths(), b_.scalar(DType::int64, dims_.queries)));
   }
 
-  static Value* both(ops::NodeBuilder& b, Value* one, Value* other) {
+  static Value* both(NodeBuilder& b, Value* one, Value* other) {
     return one && other ? b.emit("And", {one, other}) : one ? one : other;
   }
 
   // Whether a query may see a key, by the windows.
   Value* in_windows() {
-    const int64_t left = l_.node.get_int("left_window_size", -1), right = l_.node.get_int("right_window_size", -1);
+    const int64_t left = window_of(l_.node, "left_window_size"), right = window_of(l_.node, "right_window_size");
     Value* seen = nullptr;
     if (left >= 0) {
       Value* first = b_.sub(query_places(), b_.graph.constant_scalar(DType::int64, static_cast<double>(left)));
@@ -136,7 +113,7 @@ class AttentionLowering {
     Value* seen = in_windows();
     if (l_.node.get_int("is_causal", 0) != 0)
       seen = both(b_, seen, b_.emit("LessOrEqual", {key_places(), query_places()}));
-    if (l_.has(kLengths)) seen = both(b_, seen, b_.emit("Less", {key_places(), lengths()}));
+    if (l_.has(kKeyLengths)) seen = both(b_, seen, b_.emit("Less", {key_places(), lengths()}));
     return seen;
   }
 
@@ -147,26 +124,15 @@ class AttentionLowering {
   // The node's mask where a query may see a key, as far as `seen` says so. Null: all are seen.
   Value* masked(Value* seen) {
     if (!l_.has(kMask)) return seen;
-    Value* mask = l_.in(kMask);
-    const bool is_boolean = mask->dtype() == DType::boolean;
-    const Expr covered = mask->rank() == 0 ? Expr(1) : mask->shape().back();
-    if (!covered.is(1) && covered != keys_) {
-      // It may end before the keys do; those are not seen.
-      std::vector<Expr> around(2 * mask->rank(), 0);
-      around.back() = keys_ - covered;
-      Value* nothing = is_boolean ? b_.graph.constant_scalar(DType::boolean, 0)
-                                  : b_.number(mask, -std::numeric_limits<double>::infinity());
-      mask = b_.emit("Pad", {mask, b_.shape_operand(around), nothing});
-    }
+    Value* mask = mask_over_keys(b_, l_.in(kMask), dims_.total());
     if (!seen) return mask;
-    if (is_boolean) return b_.emit("And", {mask, seen});
+    if (mask->dtype() == DType::boolean) return b_.emit("And", {mask, seen});
     return b_.where(seen, mask, -std::numeric_limits<double>::infinity());
   }
 
   Lowerer& l_;
-  ops::NodeBuilder& b_;
-  bool packed_ = false;
-  Expr batch_, queries_, past_, keys_;
+  NodeBuilder& b_;
+  const AttentionDims dims_;
 };
 
 Values attention(Lowerer& l) {

@@ -1,5 +1,6 @@
 #include "tessera/base/error.h"
 #include "tessera/ir/experts.h"
+#include "tessera/ops/codes.h"
 #include "tessera/ops/infer.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
@@ -130,21 +131,12 @@ constexpr size_t kRouterWeights = 14, kQMoeOperands = 15;
 /// The first `count` codes of bytes along the last dimension, a byte each.
 Value* unpacked(Lowerer& l, Value* bytes, int64_t bits, const Expr& count) {
   if (bits == 8) return bytes;
-  Shape apart = bytes->shape(), flat = bytes->shape();
-  apart.push_back(1);
-  flat.back() = flat.back() * 2;
-  const auto half = [&](std::string_view type, int64_t by, std::vector<Attribute> attributes) {
-    return l.b.reshape(l.b.emit(type, {bytes, l.b.number(bytes, static_cast<double>(by))}, std::move(attributes)),
-                       apart);
-  };
-  Value* low = half("BitwiseAnd", 15, {});
-  Value* high = half("BitShift", 4, {attribute("direction", std::string("RIGHT"))});
-  Value* all = l.b.reshape(l.b.emit("Concat", {low, high}, {attribute("axis", int64_t{-1})}), flat);
-  return flat.back() == count ? all : l.b.slice(all, static_cast<int64_t>(flat.size()) - 1, 0, count);
+  Value* all = ops::halves_of_bytes(l.b, bytes);
+  return all->shape().back() == count ? all : l.b.slice(all, static_cast<int64_t>(all->rank()) - 1, 0, count);
 }
 
-// Scales [experts, columns, blocks], or [experts, columns] for whole columns; zero points so, too, packed along the
-// last dimension. Experts takes zero points a byte each, so that any block may be on any rank.
+// Scales are [experts, columns, blocks], or [experts, columns] for whole columns. Zero points have the same shape,
+// packed along the last dimension. Experts takes zero points a byte each, so that any block may be on any rank.
 Matrix codes_at(Lowerer& l, const CodesPlace& place) {
   if (!l.has(place.codes)) {
     for (const size_t operand : {place.scales, place.bias, place.zeros})

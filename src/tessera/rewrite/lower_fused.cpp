@@ -79,21 +79,22 @@ Values fused_gemm(Lowerer& l) {
   })};
 }
 
-/// A zero point without the dimension that a list of one has.
-Value* zero_point(Lowerer& l, size_t operand) {
-  Value* zero = l.in(operand);
-  return zero && zero->rank() == 1 && zero->shape()[0].is(1) ? l.b.reshape(zero, {}) : zero;
-}
-
-/// The integers' product times both scales, of which b's may be a list along its columns, and the bias.
+/// The integers' product times both scales, of which b's may be a list along its columns, and the bias. In float32, as
+/// sums may be larger than what 16 bits hold.
 Values scaled_product(Lowerer& l, Value* a, Value* a_scale, Value* a_zero, size_t b_scale, size_t b_zero, size_t bias) {
-  Value* sums = l.b.emit("MatMulInteger", {a, l.in(1), a_zero, zero_point(l, b_zero)});
-  Value* y = l.b.mul(l.b.cast(sums, a_scale->dtype()), l.b.mul(a_scale, l.in(b_scale)));
+  const DType dtype = a_scale->dtype();
+  const auto wide = [&](Value* value) { return l.b.cast(value, DType::float32); };
+  Value* sums = integer_product(l.b, l.node, a, a_zero, l.in(1), l.in(b_zero));
+  Value* y = l.b.cast(l.b.mul(wide(sums), l.b.mul(wide(a_scale), wide(l.b.as_number(l.in(b_scale))))), dtype);
   return {l.has(bias) ? l.b.add(y, l.in(bias)) : y};
 }
 
 Values matmul_integer_to_float(Lowerer& l) {
-  return scaled_product(l, l.in(0), l.in(2), zero_point(l, 4), 3, 5, 6);
+  for (const size_t of_a : {2, 4})
+    if (l.has(of_a) && !product(l.in(of_a)->shape()).is(1))
+      fail_node(l.node, "operand {} has the shape {}; its left matrix can have one scale and one zero point", of_a,
+                to_string(l.in(of_a)->shape()));
+  return scaled_product(l, l.in(0), l.b.as_number(l.in(2)), l.b.as_number(l.in(4)), 3, 5, 6);
 }
 
 Values dynamic_quantize_matmul(Lowerer& l) {

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ops/infer.h"
+#include "tessera/ops/pads.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
 
@@ -219,19 +220,14 @@ Values resize_in_ratio(Lowerer& l) {
 
 // Elements that a Pad adds before and after each dimension; nullopt if that is not known.
 std::optional<std::vector<std::pair<int64_t, int64_t>>> known_pads(const Node& node) {
-  const auto pads = numbers(node.input(1));
-  if (!pads || !node.inputs[0]->has_shape()) return std::nullopt;
-  const size_t rank = node.inputs[0]->rank();
-  std::vector<size_t> axes(rank);
-  std::iota(axes.begin(), axes.end(), size_t{0});
-  if (node.input(3)) {
-    const auto given = numbers(node.input(3));
-    if (!given) return std::nullopt;
-    axes = ops::normalize_axes(node, *given, rank);
+  const bool has_axes = !node.input(3) || numbers(node.input(3));
+  const auto pads = has_axes && node.inputs[0]->has_shape() ? ops::paddings(node) : std::nullopt;
+  if (!pads) return std::nullopt;
+  std::vector<std::pair<int64_t, int64_t>> all;
+  for (const auto& [before, after] : *pads) {
+    if (!before.is_constant() || !after.is_constant()) return std::nullopt;
+    all.emplace_back(*before.constant(), *after.constant());
   }
-  if (pads->size() != 2 * axes.size()) return std::nullopt;
-  std::vector<std::pair<int64_t, int64_t>> all(rank, {0, 0});
-  for (size_t i = 0; i < axes.size(); ++i) all[axes[i]] = {(*pads)[i], (*pads)[i + axes.size()]};
   return all;
 }
 

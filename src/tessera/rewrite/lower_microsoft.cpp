@@ -265,6 +265,10 @@ class GroupQueryAttention {
   Values run() {
     if (l_.node.get_int("smooth_softmax", 0) == 1 || l_.node.get_int("qk_output", 0) != 0)
       fail_node(l_.node, "smooth_softmax and qk_output are not supported; export without them");
+    for (size_t operand = kScores + 1; operand < l_.node.inputs.size(); ++operand)
+      if (l_.has(operand))
+        fail_node(l_.node, "operand {} (head_sink, or a scale of caches of codes) is not supported; export without it",
+                  operand);
     require_operand(l_, kLengths);
     split_operands();
     batch_ = parts_.query->shape().at(0);

@@ -11,18 +11,12 @@ namespace {
 using ops::fail_node;
 using Values = std::vector<Value*>;
 
-// A scale or zero point without the dimension that older files give it; lists stay.
-Value* without_dimension(Lowerer& l, Value* value) {
-  return value && value->rank() == 1 && value->shape()[0].is(1) ? l.b.reshape(value, {}) : value;
-}
-
 // Operand `x` as floats; its scale and zero point follow it. A list of scales lies along `axis`.
 Value* dequantized_operand(Lowerer& l, size_t x, int64_t axis = 1) {
   if (!l.has(x) || !l.has(x + 1)) fail_node(l.node, "its operand {} and the scale after it must be given", x);
   std::vector<Attribute> attributes;
   if (l.in(x + 1)->rank() == 1) attributes.push_back(attribute("axis", axis));
-  return l.b.emit("DequantizeLinear", {l.in(x), without_dimension(l, l.in(x + 1)), without_dimension(l, l.in(x + 2))},
-                  attributes);
+  return l.b.emit("DequantizeLinear", {l.in(x), l.b.as_number(l.in(x + 1)), l.b.as_number(l.in(x + 2))}, attributes);
 }
 
 // `y` by the scale at operand `scale`, and the zero point after it. Without one, codes are of the type of operand
@@ -31,8 +25,7 @@ Values quantized_result(Lowerer& l, Value* y, size_t scale, size_t like) {
   if (!l.has(scale)) fail_node(l.node, "its operand {}, the scale of its result, must be given", scale);
   std::vector<Attribute> attributes;
   if (!l.has(scale + 1)) attributes.push_back(attribute("output_dtype", static_cast<int64_t>(l.in(like)->dtype())));
-  return {l.b.emit("QuantizeLinear", {y, without_dimension(l, l.in(scale)), without_dimension(l, l.in(scale + 1))},
-                   attributes)};
+  return {l.b.emit("QuantizeLinear", {y, l.b.as_number(l.in(scale)), l.b.as_number(l.in(scale + 1))}, attributes)};
 }
 
 template <const std::string_view& Type>
@@ -55,7 +48,8 @@ Values softmax(Lowerer& l) {
   const size_t rank = l.in(0)->rank();
   const bool is_old = l.node.get_int("opset", kOneDimension) < kOneDimension;
   const int64_t axis = axis_of(l.node, "axis", is_old ? 1 : -1, rank);
-  if (is_old && axis + 1 != static_cast<int64_t>(rank))
+  const Shape& x = l.in(0)->shape();
+  if (is_old && !product(Shape(x.begin() + axis + 1, x.end())).is(1))
     fail_node(l.node, "it takes several dimensions as one, which is not supported; convert the model to opset 13");
   return quantized_result(l, l.b.emit("Softmax", {dequantized_operand(l, 0)}, {attribute("axis", axis)}), 3, 0);
 }
@@ -71,8 +65,9 @@ Values gemm(Lowerer& l) {
   const bool turned = l.node.get_int("transB", 0) != 0;
   std::vector<Value*> operands = {dequantized_operand(l, 0), dequantized_operand(l, kB, turned ? 0 : 1)};
   if (l.has(kC)) {
-    // Its codes have the scale of the products.
-    Value* scale = l.b.mul(without_dimension(l, l.in(1)), without_dimension(l, l.in(kB + 1)));
+    // Its codes have the scale of what it is added to.
+    Value* scale = l.b.mul(l.b.as_number(l.in(1)), l.b.as_number(l.in(kB + 1)));
+    scale = l.b.mul(scale, static_cast<double>(l.node.get_float("alpha", 1)));
     operands.push_back(l.b.mul(l.b.cast(l.in(kC), DType::float32), scale));
   }
   Value* y = l.b.emit("Gemm", operands, l.node.attributes);

@@ -14,65 +14,47 @@ Values dynamic_quantize(Lowerer& l) {
   return quantize_dynamically(l.b, l.in(0));
 }
 
-// x - zero point in `type`. A list of zero points is along dimension `axis`.
-Value* centered(Lowerer& l, size_t x, size_t zero_point, int64_t axis, DType type) {
-  Value* wide = l.b.cast(l.in(x), type);
-  if (!l.has(zero_point)) return wide;
-  Value* zero = l.b.cast(l.in(zero_point), type);
-  if (zero->rank() == 1 && !zero->shape().at(0).is(1)) {
-    Shape shape(wide->rank(), Expr(1));
-    shape.at(static_cast<size_t>(axis)) = zero->shape().at(0);
-    zero = l.b.reshape(zero, shape);
-  } else if (zero->rank() == 1) {
-    zero = l.b.reshape(zero, {});
-  }
-  return l.b.sub(wide, zero);
+// A list as one of [rank] dimensions, along `axis`; a number as it is.
+Value* along(ops::NodeBuilder& b, Value* list, size_t rank, size_t axis) {
+  list = b.as_number(list);
+  if (list->rank() != 1) return list;
+  Shape shape(rank, Expr(1));
+  shape.at(axis) = list->shape().at(0);
+  return b.reshape(list, shape);
+}
+
+// x - zero point, as int32. A list of zero points is along dimension `axis`.
+Value* centered(ops::NodeBuilder& b, Value* x, Value* zero_point, size_t axis) {
+  Value* wide = b.cast(x, DType::int32);
+  return zero_point ? b.sub(wide, along(b, b.cast(zero_point, DType::int32), wide->rank(), axis)) : wide;
 }
 
 // Whether the product is one of matrices whose zero points are numbers or lists, as MatMulInteger's record has it.
-bool is_plain(const Node& node, size_t a, size_t a_zero, size_t b, size_t b_zero) {
-  const auto is_list = [&](size_t zero) { return !node.input(zero) || node.input(zero)->rank() <= 1; };
-  return node.input(a)->rank() >= 2 && node.input(b)->rank() >= 2 && is_list(a_zero) && is_list(b_zero);
-}
-
-Value* integer_product(Lowerer& l, size_t a, size_t a_zero, size_t b, size_t b_zero) {
-  if (is_plain(l.node, a, a_zero, b, b_zero))
-    return l.b.emit("MatMulInteger", {l.in(a), l.in(b), l.in(a_zero), l.in(b_zero)});
-  const size_t a_rank = l.in(a)->rank(), b_rank = l.in(b)->rank();
-  if (a_rank < 1 || b_rank < 1) fail_node(l.node, "its operands must have dimensions");
-  return l.b.emit("MatMul", {centered(l, a, a_zero, a_rank > 1 ? static_cast<int64_t>(a_rank) - 2 : 0, DType::int32),
-                             centered(l, b, b_zero, static_cast<int64_t>(b_rank) - 1, DType::int32)});
+bool is_plain(const Value* a, const Value* a_zero, const Value* b, const Value* b_zero) {
+  const auto is_list = [](const Value* zero) { return !zero || zero->rank() <= 1; };
+  return a->rank() >= 2 && b->rank() >= 2 && is_list(a_zero) && is_list(b_zero);
 }
 
 bool is_unusual_product(const Node& node) {
   return node.input(0) && node.input(1) && node.input(0)->has_shape() && node.input(1)->has_shape() &&
-         !is_plain(node, 0, 2, 1, 3);
+         !is_plain(node.input(0), node.input(2), node.input(1), node.input(3));
 }
 
 Values matmul_integer(Lowerer& l) {
-  return {integer_product(l, 0, 2, 1, 3)};
+  return {integer_product(l.b, l.node, l.in(0), l.in(2), l.in(1), l.in(3))};
 }
 
-// A list of scales as one of [rank] dimensions, along `axis`; float32.
 Value* scale_along(Lowerer& l, size_t operand, size_t rank, size_t axis) {
-  Value* scale = l.b.cast(l.in(operand), DType::float32);
-  if (scale->rank() != 1) return scale;
-  if (scale->shape().at(0).is(1)) return l.b.reshape(scale, {});
-  Shape shape(rank, Expr(1));
-  shape.at(axis) = scale->shape().at(0);
-  return l.b.reshape(scale, shape);
+  return along(l.b, l.b.cast(l.in(operand), DType::float32), rank, axis);
 }
 
 Value* quantized(Lowerer& l, Value* y, size_t scale, size_t zero_point) {
-  Value* by = l.b.cast(l.in(scale), DType::float32);
-  if (by->rank() == 1 && by->shape().at(0).is(1)) by = l.b.reshape(by, {});
-  Value* zero = l.in(zero_point);
-  if (zero->rank() == 1 && zero->shape().at(0).is(1)) zero = l.b.reshape(zero, {});
-  return l.b.emit("QuantizeLinear", {y, by, zero});
+  return l.b.emit("QuantizeLinear",
+                  {y, l.b.as_number(l.b.cast(l.in(scale), DType::float32)), l.b.as_number(l.in(zero_point))});
 }
 
 Values qlinear_matmul(Lowerer& l) {
-  Value* sums = l.b.cast(integer_product(l, 0, 2, 3, 5), DType::float32);
+  Value* sums = l.b.cast(integer_product(l.b, l.node, l.in(0), l.in(2), l.in(3), l.in(5)), DType::float32);
   const size_t rank = sums->rank();
   Value* scale = l.b.mul(scale_along(l, 1, rank, rank > 1 ? rank - 2 : 0), scale_along(l, 4, rank, rank - 1));
   return {quantized(l, l.b.mul(sums, scale), 6, 7)};
@@ -123,6 +105,15 @@ Values matmul_nbits(Lowerer& l) {
 }
 
 }  // namespace
+
+Value* integer_product(ops::NodeBuilder& b, const Node& node, Value* left, Value* left_zero, Value* right,
+                       Value* right_zero) {
+  if (is_plain(left, left_zero, right, right_zero))
+    return b.emit("MatMulInteger", {left, right, left_zero, right_zero});
+  if (left->rank() < 1 || right->rank() < 1) fail_node(node, "its operands must have dimensions");
+  return b.emit("MatMul", {centered(b, left, left_zero, left->rank() > 1 ? left->rank() - 2 : 0),
+                           centered(b, right, right_zero, right->rank() - 1)});
+}
 
 std::vector<Value*> quantize_dynamically(ops::NodeBuilder& b, Value* x) {
   Value* zero = b.number(x, 0);

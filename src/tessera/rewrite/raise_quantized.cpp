@@ -33,7 +33,7 @@
 namespace tessera::rewrite {
 namespace {
 
-/// What a DequantizeLinear made of codes.
+/// What a DequantizeLinear made of codes, in its scale's type.
 struct Dequantized {
   Value* codes = nullptr;
   Value* scale = nullptr;
@@ -48,6 +48,7 @@ std::optional<Dequantized> dequantized(const Value* value) {
   const Node* node = made_by(value, "DequantizeLinear");
   if (!node || !node->domain.empty()) return std::nullopt;
   Dequantized made{.codes = node->input(0), .scale = node->input(1), .zero = node->input(2)};
+  if (value->dtype() != made.scale->dtype()) return std::nullopt;
   made.block = node->get_int("block_size", 0);
   if (made.codes->rank() > 0 && (made.block > 0 || made.is_list()))
     made.axis = axis_of(*node, "axis", 1, made.codes->rank());
@@ -97,10 +98,6 @@ std::optional<Dequantized> with_one_scale(const Value* value) {
   return fits && x->scale->dtype() == DType::float32 ? x : std::nullopt;
 }
 
-Value* as_scalar(ops::NodeBuilder& b, Value* value) {
-  return value && value->rank() == 1 ? b.reshape(value, {}) : value;
-}
-
 bool raise_integers(Graph& graph, Node* node) {
   const auto product = product_at(*node, {DType::float32});
   if (!product) return false;
@@ -114,7 +111,7 @@ bool raise_integers(Graph& graph, Node* node) {
   if (!sums_fit(*x, *w, product->turned)) return false;
 
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
-  const auto scalar = [&](Value* value) { return as_scalar(b, value); };
+  const auto scalar = [&](Value* value) { return b.as_number(value); };
   const auto beside_columns = [&](Value* value) { return w->is_list() ? value : scalar(value); };
   Value* codes = product->turned ? b.turn(w->codes) : w->codes;
   Value* sums = b.emit("MatMulInteger", {x->codes, codes, scalar(x->zero), beside_columns(w->zero)});
@@ -124,7 +121,7 @@ bool raise_integers(Graph& graph, Node* node) {
 }
 
 bool raise_convolution(Graph& graph, Node* node) {
-  if (!node->is("Conv") || !node->domain.empty()) return false;
+  if (!node->is("Conv") || !node->domain.empty() || node->outputs[0]->dtype() != DType::float32) return false;
   const auto x = with_one_scale(node->inputs[0]), w = dequantized(node->inputs[1]);
   if (!x || !w || !w->in_bytes() || w->block > 0 || w->scale->rank() > 1 || w->scale->dtype() != DType::float32)
     return false;
@@ -135,9 +132,9 @@ bool raise_convolution(Graph& graph, Node* node) {
   ops::NodeBuilder b(graph, node->outputs[0]->name, node);
   Shape channels(weight.size() - 1, Expr(1));  // lists are aligned at the right
   channels[0] = weight[0];
-  Value* zero = w->is_list() ? w->zero : as_scalar(b, w->zero);
-  Value* sums = b.emit("ConvInteger", {x->codes, w->codes, as_scalar(b, x->zero), zero}, node->attributes);
-  Value* scale = b.mul(as_scalar(b, x->scale), w->is_list() ? w->scale : as_scalar(b, w->scale));
+  Value* zero = w->is_list() ? w->zero : b.as_number(w->zero);
+  Value* sums = b.emit("ConvInteger", {x->codes, w->codes, b.as_number(x->zero), zero}, node->attributes);
+  Value* scale = b.mul(b.as_number(x->scale), w->is_list() ? w->scale : b.as_number(w->scale));
   Value* y = b.mul(b.cast(sums, DType::float32), w->is_list() ? b.reshape(scale, channels) : scale);
   if (node->input(2)) y = b.add(y, b.reshape(node->input(2), channels));
   return replace(graph, node->outputs[0], y);
@@ -214,7 +211,7 @@ bool dequantize_later(Graph& graph, Node* node) {
   operands[0] = x->codes;
   Value* codes = b.emit(node->op_type, std::move(operands), node->attributes);
   return replace(graph, node->outputs[0],
-                 b.emit("DequantizeLinear", {codes, as_scalar(b, x->scale), as_scalar(b, x->zero)}));
+                 b.emit("DequantizeLinear", {codes, b.as_number(x->scale), b.as_number(x->zero)}));
 }
 
 /// Codes that become floats and codes again are the same codes, if the scale is no extreme number.

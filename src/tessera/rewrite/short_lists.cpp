@@ -172,13 +172,15 @@ std::optional<ShortList> made_by_node(const Node& node) {
   if (!first) return std::nullopt;
   if (node.is("Cast") || node.is("CastLike")) return cast(node, *first);
   if (!is_float(first->dtype) || !is_computable(first->dtype)) return std::nullopt;
+  // Without elements, nothing says what the operator makes of them.
+  if (first->elements.empty() && !node.is("Concat")) return std::nullopt;
   if (node.is("Unsqueeze") || node.is("Squeeze") || node.is("Reshape")) return reshaped(node, *first);
   for (const char* type : {"ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"})
     if (node.is(type)) return reduced(node, *first);
   std::vector<ShortList> operands;
   for (const Value* operand : node.inputs) {
     auto list = short_list(operand);
-    if (!list || list->dtype != first->dtype) return std::nullopt;
+    if (!list || list->dtype != first->dtype || (list->elements.empty() && !node.is("Concat"))) return std::nullopt;
     operands.push_back(std::move(*list));
   }
   return node.is("Concat") ? joined(operands) : computed(node.op_type, operands);

@@ -39,15 +39,14 @@ class Uniform {
                  ? std::optional(known->front())
                  : std::nullopt;
     const Node* node = value.producer;
-    if (!node) return std::nullopt;
+    // What is computed in narrow integers may wrap around.
+    if (!node || (value.dtype() != DType::int64 && value.dtype() != DType::int32)) return std::nullopt;
     if (node->is("Add") || node->is("Sub") || node->is("Mul")) return combined(*node);
     if (node->is("ReduceSum")) {
       const auto summed = element(node->input(0));
       const auto count = summed ? count_summed(*node) : std::nullopt;
       return count ? std::optional(*summed * *count) : std::nullopt;
     }
-    const bool narrows = node->is("Cast") && value.dtype() != DType::int64 && value.dtype() != DType::int32;
-    if (narrows) return std::nullopt;
     for (const char* moves : {"Cast", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice"})
       if (node->is(moves)) return element(node->input(0));
     return std::nullopt;

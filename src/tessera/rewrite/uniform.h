@@ -6,10 +6,10 @@
 
 namespace tessera::rewrite {
 
-/// The number that every element of an integer value is, where that follows from how it is made: of constants by moves
-/// of elements, casts, sums, differences and products, and by sums along dimensions. So the sum of a mask of ones along
-/// `past + sequence` is `past + sequence`. Nullopt if it is not known. The types of all values that it is made of must
-/// be known.
+/// The one number that all elements of an integer value equal, if that follows from how it is made: from constants, by
+/// moves of elements, casts, sums, differences and products, and by sums along dimensions. So the sum of a mask of ones
+/// along `past + sequence` is `past + sequence`. Nullopt if it is not known. The types of all values that it is made of
+/// must be known.
 std::optional<Expr> uniform_element(const Value* value);
 
 }  // namespace tessera::rewrite

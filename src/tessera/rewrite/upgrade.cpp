@@ -2,6 +2,7 @@
 #include <map>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/attention_window.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/lower.h"
 #include "tessera/rewrite/passes.h"
@@ -56,6 +57,7 @@ void drop_newer_attributes(Node* node) {
             return false;
         },
         candidate.neutral);
+    neutral |= candidate.name.ends_with("_window_size") && window_of(*node, candidate.name) < 0;
     if (!neutral && (candidate.understood || lowering_of(*node))) continue;
     if (!neutral)
       fail("upgrade", "{}: {} is newer than opset {} and not supported; export with its default", node->label(),

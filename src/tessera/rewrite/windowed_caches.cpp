@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/ops/attention.h"
 #include "tessera/ops/op.h"
 #include "tessera/rewrite/affine.h"
 #include "tessera/rewrite/edit.h"
@@ -19,8 +20,6 @@
 // keys with those of queries, and does not change if both are counted from an earlier token on.
 namespace tessera::rewrite {
 namespace {
-
-constexpr size_t kWindowMask = 3;  // Attention's operand
 
 /// How many tokens the Slice keeps, if it takes the last ones along the third dimension of four.
 std::optional<int64_t> last_tokens(const Node& slice) {
@@ -88,7 +87,7 @@ class WindowOpener {
         require_hidden(node.outputs[0], cache, kept, keys);
         continue;
       }
-      if (!node.is("Attention") || !node.input(kWindowMask) || !keys.hides_before(node.input(kWindowMask), kept))
+      if (!node.is("Attention") || !node.input(ops::kMask) || !keys.hides_before(node.input(ops::kMask), kept))
         fail("generate", "the cache '{}' keeps {} tokens, and {} may see others", cache.past, kept, node.label());
     }
   }
@@ -115,7 +114,7 @@ class WindowOpener {
              "{} computes with the number of tokens that caches keep, which is not that of all earlier ones",
              node->label());
       for (const Use& use : node->outputs[0]->uses)
-        if (!use.node->is("Attention") || use.index != kWindowMask) next.push_back(use.node);
+        if (!use.node->is("Attention") || use.index != ops::kMask) next.push_back(use.node);
     }
   }
 

@@ -1,6 +1,7 @@
 #include "tessera/spmd/attach.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/base/error.h"
 
@@ -57,12 +58,12 @@ bool sums_up(const NodeLayout& node, const SubFactor& sub, int result, Reduction
 }
 
 /// Splits what makes the value a sum over the axis: a dimension that its node reduces, or what makes the node's
-/// operands where these may be sums instead. False if neither can be, or a dimension that is reduced is split over the
-/// axis already.
-bool attach_sum(Layout& layout, const Value* value, const PartialAxis& wanted, const std::string& by) {
-  const auto node = std::find_if(layout.nodes.begin(), layout.nodes.end(),
-                                 [&](const NodeLayout& other) { return other.node == value->producer; });
-  if (!value->producer || node == layout.nodes.end()) return false;
+/// operands where these may be sums instead, unless a dimension that is reduced is split over the axis already. False
+/// if neither can be. `seen`: values that have been asked.
+bool attach_sum(Layout& layout, const Value* value, const PartialAxis& wanted, const std::string& by,
+                std::set<const Value*>& seen) {
+  if (!value->producer || !seen.insert(value).second) return false;
+  const NodeLayout* node = &layout.of(value->producer);
   const auto& results = node->node->outputs;
   const auto result = static_cast<int>(std::find(results.begin(), results.end(), value) - results.begin());
   const auto is_split = [&](const Place& place) {
@@ -73,7 +74,7 @@ bool attach_sum(Layout& layout, const Value* value, const PartialAxis& wanted, c
   const SubFactor* free = nullptr;
   for (const SubFactor& sub : node->subfactors) {
     if (!sums_up(*node, sub, result, wanted.reduction)) continue;
-    if (std::any_of(sub.places.begin(), sub.places.end(), is_split)) return false;
+    if (std::any_of(sub.places.begin(), sub.places.end(), is_split)) return true;
     if (!free && std::all_of(sub.places.begin(), sub.places.end(), is_free)) free = &sub;
   }
   if (free) {
@@ -85,10 +86,11 @@ bool attach_sum(Layout& layout, const Value* value, const PartialAxis& wanted, c
     return true;
   }
   bool any = false;
-  for (const ops::PartialSet& set : node->rule.partials)
-    for (int operand : set.operands)
-      if (set.reduction == wanted.reduction && !any && node->node->input(operand))
-        any = attach_sum(layout, node->node->input(operand), wanted, by);
+  for (const ops::PartialSet& set : node->rule.partials) {
+    if (set.reduction != wanted.reduction || any) continue;
+    for (int operand : set.operands)  // which must be sums together
+      if (const Value* input = node->node->input(operand)) any |= attach_sum(layout, input, wanted, by, seen);
+  }
   return any;
 }
 
@@ -151,8 +153,10 @@ void attach(Layout& layout, const Annotation& annotation, const Mesh& mesh, std:
 }
 
 void attach_sums(Layout& layout, const Annotation& annotation) {
-  for (const PartialAxis& wanted : annotation.sharding.partial)
-    if (wanted.axis.size > 1) attach_sum(layout, annotation.value, wanted, annotation.by);
+  for (const PartialAxis& wanted : annotation.sharding.partial) {
+    std::set<const Value*> seen;
+    if (wanted.axis.size > 1) attach_sum(layout, annotation.value, wanted, annotation.by, seen);
+  }
 }
 
 }  // namespace tessera::spmd

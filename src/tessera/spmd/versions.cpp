@@ -56,6 +56,11 @@ double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::v
   return sum;
 }
 
+// In which local forms compute, and so exchange, what they give as this value.
+DType wide_dtype(const Value& result) {
+  return bits_of(result.dtype()) < 32 ? DType::float32 : result.dtype();
+}
+
 // To gather the first result along a factor, as often as its local form does.
 double bytes_regathered(const Layout& layout, const NodeLayout& node, const std::vector<std::vector<AxisRef>>& axes,
                         int factor, const Mesh& mesh, const Hints& hints) {
@@ -66,7 +71,7 @@ double bytes_regathered(const Layout& layout, const NodeLayout& node, const std:
   double sum = 0;
   for (const ReshardStep& step :
        plan_reshard(laid_out(layout, node, axes, true, result), laid_out(layout, node, without, true, result)))
-    sum += hinted(bytes_received(step, node.node->outputs[result]->dtype(), mesh), hints);
+    sum += hinted(bytes_received(step, wide_dtype(*node.node->outputs[result]), mesh), hints);
   return sum * hinted(node.rule.factors[factor].rounds, hints);
 }
 
@@ -93,7 +98,7 @@ double bytes_within(const Layout& layout, const NodeLayout& node, const std::vec
   const std::vector<AxisRef> over = axes_along(node, axes, factors);
   for (const AxisRef& axis : over)
     if (axis.size > 1) before.partial.push_back({axis, Reduction::sum});
-  const DType own = node.node->outputs[result]->dtype(), dtype = bits_of(own) < 32 ? DType::float32 : own;
+  const DType dtype = wide_dtype(*node.node->outputs[result]);
   for (const ReshardStep& step : plan_reshard(before, after))
     sum += reductions * hinted(bytes_received(step, dtype, mesh), hints);
   const double part = hinted(largest_shard(after, mesh), hints) * bits_of(dtype) / 8;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/attention_window.h"
 #include "tessera/kernels/cpu/extents.h"
 #include "tessera/kernels/cpu/require.h"
 #include "tessera/kernels/view.h"
@@ -131,8 +132,8 @@ AttentionShape attention_shape(const PrepareContext& context) {
   shape.scale = node.get_float("scale", by_width);
   shape.softcap = node.get_float("softcap", 0);
   shape.causal = node.get_int("is_causal", 0) != 0;
-  shape.left_window = node.get_int("left_window_size", -1);
-  shape.right_window = node.get_int("right_window_size", -1);
+  shape.left_window = window_of(node, "left_window_size");
+  shape.right_window = window_of(node, "right_window_size");
   shape.threads = context.threads;
   read_mask(context, shape);
   return shape;

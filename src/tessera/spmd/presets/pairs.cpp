@@ -24,7 +24,7 @@ std::set<const Value*> values_of_inputs(const Graph& graph) {
   std::set<const Value*> found(graph.inputs.begin(), graph.inputs.end());
   for (const auto& node : graph.nodes())
     if (std::any_of(node->inputs.begin(), node->inputs.end(),
-                    [&](const Value* operand) { return found.contains(operand); }))
+                    [&](const Value* operand) { return operand && found.contains(operand); }))
       found.insert(node->outputs.begin(), node->outputs.end());
   return found;
 }
@@ -118,8 +118,7 @@ class Finder {
       if (factor.kind != ops::FactorKind::reduction || factor.reduction != Reduction::sum || !sub.splittable ||
           sub.size.is(1) || !std::all_of(sub.places.begin(), sub.places.end(), is_made_of_weights))
         continue;
-      // Where it is a whole dimension, which parts it has is no question; nor is it where it is what a dimension's
-      // equal parts are parts of.
+      // It is a whole dimension, or the major part of one and divides evenly, so that it is clear who has which part.
       const bool is_even = Expr::exact_divide(factor.size, context_.axis.size).has_value();
       const auto place = std::find_if(sub.places.begin(), sub.places.end(), [&](const Place& at) {
         if (!weight_of(node.node->inputs[at.tensor])) return false;
