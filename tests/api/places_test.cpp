@@ -203,6 +203,22 @@ TEST(Places, SumsAreTakenThereByMessagesToo) {
               Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
 }
 
+// Pieces change ranks among those that stay; the others let go of theirs.
+TEST(Places, MayBeReachedWhilePiecesAreReordered) {
+  TemporaryFolder folder;
+  const Model model = Model::load(write_model(
+      folder, "<ir_version: 10, opset_import: [\"\" : 24]> m (float[12] x) => (float[12] y) { y = Neg (x) }", 3));
+  Plan plan;
+  plan.annotations = {{"x=[12{a:(1)2,a:(2)3}]"}, {"y=[12{a:(2)3,a:(1)2}]"}};
+  plan.places = {{"y=b:1"}};
+  const Program program = compile(model, Mesh::parse("a=6,b=2"), plan);
+  ASSERT_NE(program.text().find("Permute"), std::string::npos);
+  const CheckReport report = check_program(program);
+  EXPECT_TRUE(report.good()) << report.findings.front().message;
+  const Tensors inputs = {{"x", ramp({12})}};
+  expect_same(Session(program, one_thread()).run(inputs), Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
+}
+
 TEST(Places, AreExplained) {
   TemporaryFolder folder;
   Model model = Model::load(write_model(folder, "<ir_version: 10, opset_import: [\"\" : 24]>" + std::string(kPair)));
