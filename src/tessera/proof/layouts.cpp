@@ -257,10 +257,12 @@ class LayoutCheck {
         return report("layout", node,
                       fmt::format("{} says that it moves '{}', but its {} is a part of '{}'", node.label(),
                                   communication.value, placed == &before ? "operand" : "result", placed->name));
-    if (communication.kind == comm::Kind::permute && reorders(communication, before.sharding, after.sharding)) return;
+    if (communication.kind == comm::Kind::permute &&
+        reorders(communication, without_ones(before.sharding), without_ones(after.sharding)))
+      return;
     auto expected = moved(communication, before.sharding);
     if (!expected) return;
-    Sharding stated = after.sharding;
+    Sharding stated = without_ones(after.sharding);
     bool fits = same_partials(expected->partial, stated.partial);
     expected->partial.clear();
     stated.partial.clear();
@@ -301,15 +303,19 @@ class LayoutCheck {
       for (const Expr& cut : boundaries(after.dims[d])) cuts.push_back(cut);
       auto from = refine(before.dims[d], cuts), to = refine(after.dims[d], cuts);
       if (!from || !to || from->parts.size() != to->parts.size()) return false;
-      // An axis of one rank splits nothing.
-      for (DimSharding* side : {&*from, &*to})
-        for (Part& part : side->parts) std::erase_if(part.axes, [](const AxisRef& axis) { return axis.size == 1; });
       for (size_t p = 0; p < from->parts.size(); ++p)
         if (!(from->parts[p].size == to->parts[p].size) ||
             !reorders(communication.targets, group, from->parts[p], to->parts[p].axes))
           return false;
     }
     return true;
+  }
+
+  // An axis of one rank splits nothing.
+  static Sharding without_ones(Sharding sharding) {
+    for (DimSharding& dim : sharding.dims)
+      for (Part& part : dim.parts) std::erase_if(part.axes, [](const AxisRef& axis) { return axis.size == 1; });
+    return sharding;
   }
 
   static bool reorders(const std::vector<int64_t>& targets, const std::vector<AxisRef>& group, const Part& before,
@@ -354,7 +360,7 @@ class LayoutCheck {
   // The layout after the communication; reports a finding and returns nullopt if the communication does not fit the
   // layout.
   std::optional<Sharding> moved(const Communication& communication, const Sharding& before) {
-    Sharding result = before;
+    Sharding result = without_ones(before);
     std::vector<AxisRef> axes = axes_of(communication);
     if (reduces(communication)) {
       for (const AxisRef& axis : axes)
@@ -378,6 +384,7 @@ class LayoutCheck {
         }
     }
     bool good = move_place(communication, axes, result.at);
+    std::erase_if(axes, [](const AxisRef& axis) { return axis.size == 1; });
     switch (traits_of(communication.kind).block) {
       case BlockSide::operand:
         good = good && gather(result, communication.dim, axes);
