@@ -258,6 +258,29 @@ TEST(Groups, ProductsOfIntegersFinishTheirSums) {
   EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger+Add+Cast+Mul+Relu"));
 }
 
+// In one loop from sums to codes; not where the scale is below zero, or stages come in another order.
+TEST(Groups, ProductsOfIntegersBecomeCodes) {
+  for (const DType type : {DType::uint8, DType::int8})
+    for (const double scale : {0.5, -0.5})
+      for (const bool reluctant : {false, true})
+        for (const int64_t columns : {1, 15, 66}) {
+          SCOPED_TRACE(fmt::format("{}, scale {}, {} columns, Relu {}", name_of(type), scale, columns,
+                                   reluctant ? "before Mul" : "last"));
+          Builder b("MatMulInteger, Add, Cast, Mul, Add, Relu, QuantizeLinear");
+          const std::string list = std::to_string(columns);
+          Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);
+          Value* sums = b.node("MatMulInteger", {x, b.weight("70 " + list, Fill::small, DType::int8)});
+          Value* y =
+              b.node("Cast", {b.node("Add", {sums, b.weight(list, Fill::small, DType::int32)})}, {{"to", int64_t{1}}});
+          if (reluctant) y = b.node("Relu", {y});
+          y = b.node("Add", {b.node("Mul", {y, b.weight(list)}), b.weight(list)});
+          if (!reluctant) y = b.node("Relu", {y});
+          Value* by = b.constant(Tensor::of<float>(DType::float32, {}, {static_cast<float>(scale)}));
+          Subject subject = b.output(b.node("QuantizeLinear", {y, by, b.input("", Fill::small, type)})).done();
+          EXPECT_EQ(steps_of(subject).size(), 1u);
+        }
+}
+
 TEST(Groups, ProductsOfIntegersReadATurnedWeightItself) {
   Builder b("MatMulInteger by a Transpose");
   Value* turned = b.node("Transpose", {b.weight("66 70", Fill::small, DType::int8)}, {{"perm", Ints{1, 0}}});

@@ -84,6 +84,7 @@ class ImageKernel : public Kernel {
   ImageKernel(const PrepareContext& context, IntegerConvolution shape)
       : shape_(std::move(shape)), zeros_(context, shape_), epilogue_(context), threads_(context.threads) {
     turned_at_ = plan_.add(shape_.x_last() ? 0 : shape_.x.bytes());
+    columns_at_ = plan_.add(epilogue_.scratch_bytes(shape_.results));
   }
   size_t scratch_bytes() const override { return plan_.bytes(); }
 
@@ -99,15 +100,19 @@ class ImageKernel : public Kernel {
     return reinterpret_cast<const uint8_t*>(turned);
   }
 
+  SumsEpilogue::Columns columns_of_results(const KernelArgs& args, const int32_t* corrections) const {
+    return epilogue_.columns(args, shape_.results, corrections, scratch_at(args.scratch, columns_at_));
+  }
+
   /// Stores sums [rows][columns] of places from `place` on and channels from `first` on. `row`: room for a row.
-  void store(const KernelArgs& args, const int32_t* sums, int64_t image, int64_t place, int64_t rows, int64_t first,
-             int64_t columns, std::byte* row) const {
+  void store(const KernelArgs& args, const SumsEpilogue::Columns& of_results, const int32_t* sums, int64_t image,
+             int64_t place, int64_t rows, int64_t first, int64_t columns, std::byte* row) const {
     const int64_t element = epilogue_.element_bytes(), places = shape_.loop.out_count();
     std::byte* y = args.out<std::byte>() + image * places * shape_.results * element;
     for (int64_t i = 0; i < rows; ++i) {
       const bool last = shape_.y_last();
       std::byte* to = last ? y + ((place + i) * shape_.results + first) * element : row;
-      epilogue_.run(args, sums + i * columns, first, columns, to);
+      epilogue_.run(args, of_results, sums + i * columns, first, columns, to);
       for (int64_t j = 0; !last && j < columns; ++j)
         std::copy_n(row + j * element, element, y + ((first + j) * places + place + i) * element);
     }
@@ -120,7 +125,7 @@ class ImageKernel : public Kernel {
   ScratchPlan plan_;
 
  private:
-  size_t turned_at_ = 0;
+  size_t turned_at_ = 0, columns_at_ = 0;
 };
 
 class WindowProducts : public ImageKernel {
@@ -135,6 +140,7 @@ class WindowProducts : public ImageKernel {
     stride_ = (form.weight.k + 3) / 4 * 4;
     lies_ready_ = windows_.lies_ready() && stride_ == form.weight.k;
     divide();
+    corrections_at_ = plan_.add(epilogue_.has_columns() ? shape_.results * sizeof(int32_t) : 0);
     packed_at_ = plan_.add(is_packed_ ? 0 : form.bytes());
     pack_at_ = plan_.add(is_packed_ ? 0 : integer_form_scratch(form));
     size_t inner = 0;
@@ -161,6 +167,7 @@ class WindowProducts : public ImageKernel {
       pack_integer_form(form_, shape_.weight.dtype, packed, target, scratch_at(args.scratch, pack_at_), threads_);
       packed = target;
     }
+    const Run run = begun(args, x, packed);
     const int64_t tiles = (places() + tile_ - 1) / tile_, chunks = (form_.weight.n + columns_ - 1) / columns_;
     const int64_t tasks = shape_.images * tiles * form_.groups * chunks;
     const int team = team_for(tasks * tile_ * columns_ * form_.weight.k, threads_);
@@ -168,7 +175,7 @@ class WindowProducts : public ImageKernel {
     for (int64_t task = 0; task < tasks; ++task) {
       const int64_t chunk = task % chunks, group = task / chunks % form_.groups;
       const int64_t tile = task / chunks / form_.groups % tiles, image = task / chunks / form_.groups / tiles;
-      run_tile(args, x, packed, {image, tile * tile_, group, chunk});
+      run_tile(args, run, {image, tile * tile_, group, chunk});
     }
   }
 
@@ -179,6 +186,30 @@ class WindowProducts : public ImageKernel {
   struct OwnScratch {
     size_t rows, sums, row, inner;
   };
+
+  /// What all tiles of a run share.
+  struct Run {
+    const uint8_t* x;
+    const std::byte* packed;
+    bool plain;  ///< what zero points change about sums is in the columns
+    SumsEpilogue::Columns columns;
+  };
+
+  Run begun(const KernelArgs& args, const uint8_t* x, const std::byte* packed) const {
+    const int64_t n = form_.weight.n;
+    auto* corrections = scratch_at<int32_t>(args.scratch, corrections_at_);
+    bool plain = epilogue_.has_columns();
+    for (int64_t group = 0; plain && group < form_.groups; ++group) {
+      ZeroPoints weight_zeros = zeros_.of_weight(args, group * n);
+      if (weight_zeros.count != 1) weight_zeros.count = n;
+      const PackedColumns columns = form_.weight.columns(packed + group * form_.weight.bytes());
+      plain = plain_correction(shape_.x.dtype, {zeros_.of_x(args), 1}, shape_.weight.dtype, weight_zeros, columns, n,
+                               corrections + group * n);
+    }
+    Run run{x, packed, plain, columns_of_results(args, plain ? corrections : nullptr)};
+    run.plain = plain && run.columns.addend;
+    return run;
+  }
 
   int64_t places() const {
     return shape_.loop.out_count();
@@ -195,12 +226,12 @@ class WindowProducts : public ImageKernel {
     columns_ = std::min(n, (strips + chunks - 1) / chunks * kStripColumns);
   }
 
-  void run_tile(const KernelArgs& args, const uint8_t* x, const std::byte* packed, const Task& at) {
+  void run_tile(const KernelArgs& args, const Run& run, const Task& at) {
     const auto thread = static_cast<size_t>(omp_get_thread_num());
     const OwnScratch& own = own_at_[thread];
     const int64_t rows = std::min(tile_, places() - at.place), first = at.chunk * columns_;
     const int64_t columns = std::min(columns_, form_.weight.n - first), channel = at.group * form_.weight.n + first;
-    const uint8_t* image = x + at.image * shape_.loop.in_count() * shape_.channels;
+    const uint8_t* image = run.x + at.image * shape_.loop.in_count() * shape_.channels;
     const uint8_t* a = image + at.place * stride_;
     if (!lies_ready_) {
       WindowRows windows = windows_;
@@ -210,14 +241,17 @@ class WindowProducts : public ImageKernel {
       a = gathered;
     }
     auto* sums = scratch_at<int32_t>(args.scratch, own.sums);
+    void* inner = scratch_at(args.scratch, own.inner);
+    IntegerProduct& product = *products_[thread].at({rows, columns});
+    const PackedColumns weight =
+        form_.weight.columns(run.packed + at.group * form_.weight.bytes(), first / kStripColumns);
     ZeroPoints weight_zeros = zeros_.of_weight(args, channel);
     if (weight_zeros.count != 1) weight_zeros.count = columns;
-    products_[thread]
-        .at({rows, columns})
-        ->run(a, {zeros_.of_x(args), 1},
-              form_.weight.columns(packed + at.group * form_.weight.bytes(), first / kStripColumns), weight_zeros, sums,
-              scratch_at(args.scratch, own.inner));
-    store(args, sums, at.image, at.place, rows, channel, columns, scratch_at(args.scratch, own.row));
+    if (run.plain)
+      product.run_plain(a, weight, sums, inner);
+    else
+      product.run(a, {zeros_.of_x(args), 1}, weight, weight_zeros, sums, inner);
+    store(args, run.columns, sums, at.image, at.place, rows, channel, columns, scratch_at(args.scratch, own.row));
   }
 
   IntegerForm form_;
@@ -226,7 +260,7 @@ class WindowProducts : public ImageKernel {
   int64_t stride_ = 0, tile_ = 1, columns_ = 1;
   std::vector<std::map<std::pair<int64_t, int64_t>, std::unique_ptr<IntegerProduct>>> products_;  // of each thread
   std::vector<OwnScratch> own_at_;
-  size_t packed_at_ = 0, pack_at_ = 0;
+  size_t packed_at_ = 0, pack_at_ = 0, corrections_at_ = 0;
 };
 
 /// sums[j] += (x[j] - zero) · weights[j]
@@ -266,6 +300,7 @@ class ChannelSums : public ImageKernel {
         weights[t * n + j] = byte_at(shape_.weight.dtype, args.inputs[1], j * taps + t) -
                              (zero.data ? byte_at(shape_.weight.dtype, zero.data, 0) : 0);
     }
+    const SumsEpilogue::Columns of_results = columns_of_results(args, nullptr);
     const int64_t lines = shape_.images * loop.out[0] * loop.out[1];
 #pragma omp parallel for num_threads(team_for(lines* loop.out[2] * taps * n, threads_)) schedule(static)
     for (int64_t line = 0; line < lines; ++line) {
@@ -276,7 +311,7 @@ class ChannelSums : public ImageKernel {
         std::fill_n(sums, n, 0);
         add_window(args, x + image * loop.in_count() * shape_.channels, {place / loop.out[1], place % loop.out[1], at},
                    each, weights, scratch_at<uint8_t>(args.scratch, own.repeated), sums);
-        store(args, sums, image, place * loop.out[2] + at, 1, 0, n, scratch_at(args.scratch, own.row));
+        store(args, of_results, sums, image, place * loop.out[2] + at, 1, 0, n, scratch_at(args.scratch, own.row));
       }
     }
   }

@@ -49,6 +49,19 @@ TESSERA_MULTIVERSION uint32_t sum_of_row(const uint8_t* row, int64_t n) {
   return sum;
 }
 
+TESSERA_MULTIVERSION bool any_differs(const uint8_t* bytes, uint8_t from, int64_t n) {
+  uint8_t bits = 0;
+#pragma omp simd reduction(| : bits)
+  for (int64_t j = 0; j < n; ++j) bits |= bytes[j] ^ from;
+  return bits != 0;
+}
+
+/// Whether zero points are all what the packed form takes for zero.
+bool are_packed_zeros(DType type, ZeroPoints zeros) {
+  const uint8_t zero = type == DType::uint8 ? 0x80 : 0;
+  return zeros.data ? !any_differs(static_cast<const uint8_t*>(zeros.data), zero, zeros.count) : zero == 0;
+}
+
 TESSERA_MULTIVERSION void flip_row(const uint8_t* from, uint8_t flip, uint8_t* to, int64_t n) {
 #pragma omp simd
   for (int64_t l = 0; l < n; ++l) to[l] = from[l] ^ flip;
@@ -92,28 +105,31 @@ class StripProduct : public IntegerProduct {
       std::fill_n(c, m_ * weight_.n, 0);
       return;
     }
-    const auto* rows = static_cast<const uint8_t*>(a);
-    if (copies_) rows = copied(rows, scratch_at<uint8_t>(scratch, copy_at_));
+    const uint8_t* rows = ready(a, scratch);
     const Corrections corrections(*this, rows, a_zero, b.sums, b_zero, scratch_at<uint32_t>(scratch, sums_at_));
     if (library_) {
-      library_->run(std::array<const void*, 3>{rows, b.strips, c}, scratch_at(scratch, library_at_));
+      run_library(rows, b, c, scratch);
       for_ranges(m_, m_ * weight_.n, threads_, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) corrections.add(i, 0, weight_.n, c + i * weight_.n, c + i * weight_.n);
       });
       return;
     }
-    const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
-#pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
-    for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
-      const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
-      for (int64_t row = 0; row < m_; row += most_integer_rows) {
-        alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
-        const int64_t count = std::min(most_integer_rows, m_ - row);
-        strip_(count, rows + row * a_stride_, a_stride_, strips + first * weight_.depth(), weight_.k, sums);
-        for (int64_t i = 0; i < count; ++i)
-          corrections.add(row + i, first, columns, sums + i * kIntegerStrip, c + (row + i) * weight_.n + first);
-      }
+    for_strips(rows, b, [&](int64_t row, int64_t first, int64_t columns, const int32_t* sums) {
+      corrections.add(row, first, columns, sums, c + row * weight_.n + first);
+    });
+  }
+
+  void run_plain(const void* a, PackedColumns b, int32_t* c, void* scratch) override {
+    if (m_ == 0 || weight_.n == 0) return;
+    if (weight_.k == 0) {
+      std::fill_n(c, m_ * weight_.n, 0);
+      return;
     }
+    const uint8_t* rows = ready(a, scratch);
+    if (library_) return run_library(rows, b, c, scratch);
+    for_strips(rows, b, [&](int64_t row, int64_t first, int64_t columns, const int32_t* sums) {
+      std::copy_n(sums, columns, c + row * weight_.n + first);
+    });
   }
 
  private:
@@ -128,10 +144,8 @@ class StripProduct : public IntegerProduct {
     Corrections(const StripProduct& of, const uint8_t* rows, ZeroPoints a, const std::byte* b_sums, ZeroPoints b,
                 uint32_t* sums)
         : product(of), a_zero(a), column_sums(reinterpret_cast<const uint32_t*>(b_sums)) {
+      if (are_packed_zeros(of.b_type_, b)) return;
       const auto zero_of = [&](int64_t j) { return shifted(of.b_type_, b.data, j, DType::int8); };
-      bool any = false;
-      for (int64_t j = 0; j < b.count; ++j) any = any || zero_of(j) != 0;
-      if (!any) return;
       const int64_t k = of.weight_.k;
       for_ranges(of.m_, of.m_ * k, of.threads_, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
@@ -151,6 +165,31 @@ class StripProduct : public IntegerProduct {
                   column_zeros ? column_zeros + first : nullptr, c, columns);
     }
   };
+
+  const uint8_t* ready(const void* a, void* scratch) const {
+    const auto* rows = static_cast<const uint8_t*>(a);
+    return copies_ ? copied(rows, scratch_at<uint8_t>(scratch, copy_at_)) : rows;
+  }
+
+  void run_library(const uint8_t* rows, PackedColumns b, int32_t* c, void* scratch) const {
+    library_->run(std::array<const void*, 3>{rows, b.strips, c}, scratch_at(scratch, library_at_));
+  }
+
+  /// Calls take(row, first column, columns, sums) for all pieces of rows.
+  template <typename Take>
+  void for_strips(const uint8_t* rows, PackedColumns b, Take take) const {
+    const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
+#pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
+    for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
+      const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
+      for (int64_t row = 0; row < m_; row += most_integer_rows) {
+        alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
+        const int64_t count = std::min(most_integer_rows, m_ - row);
+        strip_(count, rows + row * a_stride_, a_stride_, strips + first * weight_.depth(), weight_.k, sums);
+        for (int64_t i = 0; i < count; ++i) take(row + i, first, columns, sums + i * kIntegerStrip);
+      }
+    }
+  }
 
   const uint8_t* copied(const uint8_t* a, uint8_t* copy) const {
     const uint8_t flip = a_type_ == DType::uint8 ? 0 : 0x80;
@@ -198,6 +237,15 @@ void pack_integers(const IntegerWeight& weight, DType dtype, const void* b, std:
       }
     }
   }
+}
+
+bool plain_correction(DType a_type, ZeroPoints a_zero, DType b_type, ZeroPoints b_zero, PackedColumns b,
+                      int64_t columns, int32_t* addend) {
+  if (a_zero.count != 1 || !are_packed_zeros(b_type, b_zero)) return false;
+  const uint32_t zero = shifted(a_type, a_zero.data, 0, DType::uint8);
+  const auto* sums = reinterpret_cast<const uint32_t*>(b.sums);
+  for (int64_t j = 0; j < columns; ++j) addend[j] = static_cast<int32_t>(0U - zero * sums[j]);
+  return true;
 }
 
 std::unique_ptr<IntegerProduct> make_integer_product(const IntegerRows& a, const IntegerWeight& weight, DType b_type,

@@ -44,7 +44,14 @@ class IntegerProduct {
   virtual size_t scratch_bytes() const = 0;
   /// There are as many zero points of `a` as divide m, and they repeat. c is row-major [m, n].
   virtual void run(const void* a, ZeroPoints a_zero, PackedColumns b, ZeroPoints b_zero, int32_t* c, void* scratch) = 0;
+  /// The same but for what zero points change: c = Σ a·b of a as uint8 (int8 plus 128) and b as int8 (uint8 less 128).
+  virtual void run_plain(const void* a, PackedColumns b, int32_t* c, void* scratch) = 0;
 };
+
+/// What is to be added to run_plain()'s sums of `columns` columns, if that is the same for all rows: a has one zero
+/// point, and those of b are all what its packed form takes for zero. False if it is not.
+bool plain_correction(DType a_type, ZeroPoints a_zero, DType b_type, ZeroPoints b_zero, PackedColumns b,
+                      int64_t columns, int32_t* addend);
 
 /// The rows of a product's left operand [m, k]. By default they lie one after the other, in the operand's type.
 struct IntegerRows {

@@ -58,11 +58,14 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
   const size_t inner_at = plan.add(product->scratch_bytes());
   const size_t packed_at = plan.add(is_packed ? 0 : static_cast<size_t>(weight.bytes()));
   const size_t sums_at = plan.add(epilogue.is_empty() ? 0 : bytes_of(DType::int32, shape.m * shape.n));
+  const size_t columns_at = plan.add(epilogue.scratch_bytes(shape.n));
   return make_kernel(
       [=, m = shape.m, places = places_of(shape), type = b.dtype, threads = context.threads](const KernelArgs& args) {
         const auto zeros = [&](size_t index, int64_t number) {
           return ZeroPoints{index < args.inputs.size() ? args.inputs[index] : nullptr, number};
         };
+        const SumsEpilogue::Columns columns =
+            epilogue.columns(args, weight.n, nullptr, scratch_at(args.scratch, columns_at));
         for (const MatrixPlace& place : places) {
           const auto* packed = args.in<std::byte>(1);
           if (!is_packed) {
@@ -77,7 +80,8 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
           std::byte* out = args.out<std::byte>() + place.c * epilogue.element_bytes();
           for_ranges(m, m * weight.n, threads, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)
-              epilogue.run(args, sums + i * weight.n, 0, weight.n, out + i * weight.n * epilogue.element_bytes());
+              epilogue.run(args, columns, sums + i * weight.n, 0, weight.n,
+                           out + i * weight.n * epilogue.element_bytes());
           });
         }
       },

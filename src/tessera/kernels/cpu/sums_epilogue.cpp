@@ -6,6 +6,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/multiversion.h"
 #include "tessera/kernels/cpu/activations.h"
+#include "tessera/kernels/cpu/code_lanes.h"
 #include "tessera/kernels/cpu/quantize_row.h"
 
 namespace tessera::kernels {
@@ -40,6 +41,42 @@ TESSERA_MULTIVERSION void multiply_by_number(float* x, float number, int64_t n) 
 TESSERA_MULTIVERSION void cut_below_zero(float* x, int64_t n) {
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) x[j] = Relu()(x[j]);
+}
+
+template <typename To>
+[[gnu::always_inline]] inline void finish(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
+                                          To* out, int64_t n) {
+  const CodeLanes<To> codes(columns.zero, columns.cuts);
+  const int32_t* addends = columns.addend + first;
+  const float *factors = columns.factor + first, *biases = columns.bias + first;
+  const float scale = columns.scale;
+  IntLanes sum, addend;
+  FloatLanes factor, bias;
+  for (int64_t j = 0; j < n; j += code_lanes) {
+    const int64_t count = std::min(code_lanes, n - j);
+    load_lanes(sums + j, count, sum);
+    load_lanes(addends + j, count, addend);
+    load_lanes(factors + j, count, factor);
+    load_lanes(biases + j, count, bias);
+    codes.store((__builtin_convertvector(sum + addend, FloatLanes) * factor + bias) / scale, count, out + j);
+  }
+}
+TESSERA_MULTIVERSION void finish_unsigned(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
+                                          uint8_t* out, int64_t n) {
+  finish(columns, first, sums, out, n);
+}
+TESSERA_MULTIVERSION void finish_signed(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
+                                        int8_t* out, int64_t n) {
+  finish(columns, first, sums, out, n);
+}
+
+/// An operand for each column: the list itself, or the number again and again.
+template <typename T>
+const T* for_columns(const void* operand, bool is_list, T otherwise, int64_t count, T* scratch) {
+  const auto* list = static_cast<const T*>(operand);
+  if (list && is_list) return list;
+  std::fill_n(scratch, count, list ? *list : otherwise);
+  return scratch;
 }
 
 bool is_one(const Value* value) {
@@ -78,10 +115,56 @@ SumsEpilogue::SumsEpilogue(const PrepareContext& context) : result_(context.outp
     integers = integers && stage.kind != Kind::to_float;
     stages_.push_back(stage);
   }
+  const auto is_late = [](const Stage& a, const Stage& b) { return a.kind >= b.kind; };
+  in_one_loop_ = stage(Kind::to_float) && stage(Kind::quantize) &&
+                 std::adjacent_find(stages_.begin(), stages_.end(), is_late) == stages_.end();
 }
 
-void SumsEpilogue::run(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count,
-                       std::byte* out) const {
+const SumsEpilogue::Stage* SumsEpilogue::stage(Kind kind) const {
+  const auto found = std::find_if(stages_.begin(), stages_.end(), [&](const Stage& s) { return s.kind == kind; });
+  return found == stages_.end() ? nullptr : &*found;
+}
+
+size_t SumsEpilogue::scratch_bytes(int64_t columns) const {
+  return in_one_loop_ ? 3 * bytes_of(DType::float32, columns) : 0;
+}
+
+SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t count, const int32_t* corrections,
+                                            std::byte* scratch) const {
+  if (!in_one_loop_) return {};
+  const Stage& quantize = *stage(Kind::quantize);
+  Columns columns{.scale = *args.in<float>(quantize.operand),
+                  .zero = quantize.zero < 0 ? 0 : byte_at(result_, args.inputs[quantize.zero], 0),
+                  .cuts = stage(Kind::relu) != nullptr};
+  if (!(columns.scale > 0)) return {};  // zero would not stay zero
+  const auto list_of = [&]<typename T>(Kind kind, T otherwise, int64_t place) {
+    const Stage* found = stage(kind);
+    return for_columns<T>(found ? args.inputs[found->operand] : nullptr, found && found->is_list, otherwise, count,
+                          reinterpret_cast<T*>(scratch) + place * count);
+  };
+  columns.addend = list_of(Kind::add_integers, int32_t{0}, 0);
+  columns.factor = list_of(Kind::mul, 1.0F, 1);
+  columns.bias = list_of(Kind::add, 0.0F, 2);
+  if (!corrections) return columns;
+  auto* own = reinterpret_cast<int32_t*>(scratch);
+  for (int64_t j = 0; j < count; ++j)
+    own[j] = static_cast<int32_t>(static_cast<uint32_t>(columns.addend[j]) + static_cast<uint32_t>(corrections[j]));
+  columns.addend = own;
+  return columns;
+}
+
+void SumsEpilogue::run(const KernelArgs& args, const Columns& columns, const int32_t* sums, int64_t first,
+                       int64_t count, std::byte* out) const {
+  if (!columns.addend)
+    run_stages(args, sums, first, count, out);
+  else if (result_ == DType::uint8)
+    finish_unsigned(columns, first, sums, reinterpret_cast<uint8_t*>(out), count);
+  else
+    finish_signed(columns, first, sums, reinterpret_cast<int8_t*>(out), count);
+}
+
+void SumsEpilogue::run_stages(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count,
+                              std::byte* out) const {
   alignas(64) int32_t integers[kColumns];
   alignas(64) float floats[kColumns];
   for (int64_t from = 0; from < count; from += kColumns) {

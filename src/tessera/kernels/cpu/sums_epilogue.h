@@ -17,22 +17,43 @@ class SumsEpilogue {
   explicit SumsEpilogue(const PrepareContext& context);
 
   bool is_empty() const { return stages_.empty(); }
+  /// Whether what it does is of the form that columns() describes: from sums to codes, each stage once at most.
+  bool has_columns() const { return in_one_loop_; }
+  /// Of scratch memory for columns() of a result of so many columns.
+  size_t scratch_bytes(int64_t columns) const;
   /// Bytes of an element of the result.
   int64_t element_bytes() const { return element_bytes_; }
 
+  /// Codes of ((sum + addend) · factor + bias) / scale, of one run; `cuts`: those below zero are zero. Without lists:
+  /// it is of another form.
+  struct Columns {
+    const int32_t* addend = nullptr;
+    const float *factor = nullptr, *bias = nullptr;
+    float scale = 1;
+    int zero = 0;
+    bool cuts = false;
+  };
+  /// `corrections`: what is to be added to the sums of each column before; null: nothing.
+  Columns columns(const KernelArgs& args, int64_t count, const int32_t* corrections, std::byte* scratch) const;
+
   /// Sums of columns first … first + count - 1, to results side by side from `out` on. The same bits as by the nodes'
   /// own kernels.
-  void run(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count, std::byte* out) const;
+  void run(const KernelArgs& args, const Columns& columns, const int32_t* sums, int64_t first, int64_t count,
+           std::byte* out) const;
 
  private:
-  enum class Kind : uint8_t { to_float, add_integers, add, mul, relu, quantize };
+  enum class Kind : uint8_t { add_integers, to_float, mul, add, relu, quantize };  // as has_columns() has their order
   struct Stage {
     Kind kind;
     int operand = -1, zero = -1;  ///< of the kernel
     bool is_list = false;
   };
 
+  const Stage* stage(Kind kind) const;
+  void run_stages(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count, std::byte* out) const;
+
   std::vector<Stage> stages_;
+  bool in_one_loop_ = false;
   DType result_ = DType::int32;
   int64_t element_bytes_ = 4;
 };
