@@ -109,6 +109,23 @@ TEST(Layouts, APermutationGivesEveryRankThePieceThatItStates) {
   }
 }
 
+TEST(Layouts, AnAxisOfOneRankSplitsNothing) {
+  Spoilt gathered("m (int32[6] t) => (int32[6] y) <int64 a = {0}> { y = CumSum (t, a) }\n", "x=1,y=2",
+                  {{"y", "[2{y,x}*3]"}});
+  ASSERT_NE(gathered.find("AllGather"), nullptr);
+  EXPECT_TRUE(gathered.report().good());
+}
+
+// Other operators see the image's columns as two by two.
+TEST(Layouts, WindowsMayReadWhatLiesInSeveralParts) {
+  Spoilt pooled(
+      "m () => (float[3, 3, 1, 2] y, float[3, 4] z) <float[3, 3, 2, 4] t, int64[2] a = {1, 2}> {"
+      " y = AveragePool <kernel_shape = [2, 1], strides = [1, 2]> (t) z = ReduceSum <keepdims = 0> (t, a) }\n",
+      "tp=2", {{"t", "[-, -, -, 4{tp}?]"}, {"z", "[-, 2*2{tp}?]"}});
+  ASSERT_NE(pooled.find("AveragePool"), nullptr);
+  EXPECT_TRUE(pooled.report().good());
+}
+
 TEST(Types, ResultsAreOfTheStatedExtents) {
   Spoilt spoilt(kRowParallel, "tp=2", {{"w", "[-, tp]"}});
   Node* product = spoilt.find("MatMul");
