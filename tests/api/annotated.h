@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -44,12 +45,14 @@ class DeviceAnnotations : public testing::Test {
     for (Value* state : model.graph->values_of(ValueKind::state)) state->data = ramp(state->data.dims);
     set_device_configurations(model, configurations);
     size_t found = 0;
-    const auto annotate = [&](const Graph& graph) {
-      for (const auto& node : graph.nodes())
+    const std::function<void(const Graph&)> annotate = [&](const Graph& graph) {
+      for (const auto& node : graph.nodes()) {
+        for (const Graph* region : node->regions()) annotate(*region);
         if (const auto own = said.find(node->outputs[0]->name); own != said.end()) {
           set_device_annotations(*node, own->second);
           ++found;
         }
+      }
     };
     annotate(*model.graph);
     for (const Function& function : model.functions) annotate(*function.body);

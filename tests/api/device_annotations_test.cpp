@@ -1,5 +1,7 @@
 // ONNX's device annotations (IR version 11) are carried out: the answers are one device's, tensors lie as their lists
 // say, and what cannot be is named.
+#include <sstream>
+
 #include "api/annotated.h"
 #include "tessera/inspect.h"
 
@@ -287,26 +289,81 @@ TEST_F(DeviceAnnotations, NameOperatorsThatCannotBeSoSplit) {
 }
 
 // Bodies are compiled as propagation decides; what is said there is checked, and said not to be followed.
-TEST_F(DeviceAnnotations, InBodiesAreCheckedAndNotFollowed) {
-  OnnxModel chosen = parse_text(R"(
+TEST_F(DeviceAnnotations, InBodiesAreChecked) {
+  const std::string text = R"(
     g (float[4] x, bool c) => (float[4] y) {
       y = If (c) <then_branch = t () => (float[4] a) { a = Relu (x) },
                   else_branch = e () => (float[4] b) { b = Neg (x) }>
-    })");
-  chosen.ir_version = 11;
-  set_device_configurations(chosen, {{"c", 2, {}}});
-  Node& relu = *chosen.graph->nodes()[0]->regions()[0]->nodes()[0];
-  auto write = [&](const ShardingSpec& said) {
-    set_device_annotations(relu, {{"c", {said}, std::nullopt}});
-    export_model(chosen, folder_ / "if.onnx");
-    return Model::load(folder_ / "if.onnx");
-  };
-  EXPECT_THAT(write(spec("a", "S")).configured("c").warnings,
-              Contains(HasSubstr("bodies of control flow and of Tessera's own operators are not followed (1 node)")));
-  EXPECT_THAT(faults(write(spec("b", "S"))), ElementsAre(HasSubstr("'b': it is neither")));
+    })";
+  EXPECT_THAT(faults(model(text, 2, {{"a", {spec("a", "S")}}})), IsEmpty());
+  EXPECT_THAT(faults(model(text, 2, {{"a", {spec("b", "S")}}})), ElementsAre(HasSubstr("'b': it is neither")));
   ShardingSpec far = spec("x", "S");
   far.axes[0].axis = 7;
-  EXPECT_THAT(faults(write(far)), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
+  EXPECT_THAT(faults(model(text, 2, {{"a", {far}}})), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
+}
+
+// Whether a program lays out some value so.
+bool has_layout(const Program& program, const std::string& value, const std::string& layout) {
+  std::istringstream lines(program.text());
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(value) != std::string::npos && line.find(": " + layout) != std::string::npos) return true;
+  return false;
+}
+
+// A loop that stays one, a branch in it that the run decides, a scan, and a loop that is written out.
+TEST_F(DeviceAnnotations, InBodiesAreFollowed) {
+  const std::string text = R"(
+    g (float[4, 8] x, float[3, 4, 8] rows) => (float[4, 8] y, float[4, 8] z, float[3, 4, 8] all)
+      <float[8, 8] w, int64 many = {100}, int64 two = {2}> {
+      yes = Constant <value = bool {1}> ()
+      y = Loop <body = often (int64 i, bool c, float[4, 8] v) => (bool c2, float[4, 8] v2) {
+        p = MatMul (v, w)
+        size = ReduceSum <keepdims = 0> (p)
+        limit = Constant <value = float {1}> ()
+        large = Greater (size, limit)
+        r = If (large) <then_branch = t () => (float[4, 8] a) { a = Sign (p) },
+                        else_branch = e () => (float[4, 8] b) { b = Neg (v) }>
+        v2 = Identity (r)
+        c2 = Identity (c)
+      }> (many, yes, x)
+      z = Loop <body = twice (int64 j, bool d, float[4, 8] u) => (bool d2, float[4, 8] u2) {
+        q = Add (u, u)
+        u2 = Identity (q)
+        d2 = Identity (d)
+      }> (two, "", x)
+      last, all = Scan <num_scan_inputs = 1, body = each (float[4, 8] h, float[4, 8] row) =>
+          (float[4, 8] h2, float[4, 8] out) { h2 = Add (h, row)  out = Abs (h2) }> (x, rows)
+    })";
+  // The weight that the body multiplies by is split by columns, and so is the product.
+  const Program columns = expect_followed(model(text, 2, {{"p", {spec("w", "RS")}}}));
+  EXPECT_EQ(columns.mesh().str(), "d=2") << "no other node names a device";
+  EXPECT_TRUE(has_layout(columns, "y/p\" = MatMul", "[-, 8{d}]")) << columns.text();
+  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"p", {spec("p", "SR")}}})), "y/p.as", "[4{d}, -]"));
+  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"a", {spec("p", "RS")}}})), "a\" = Sign", "[-, 8{d}]"));
+  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"out", {spec("h2", "SR"), spec("out", "SR")}}})), "= Abs",
+                         "[4{d}, -]"));
+  ShardingSpec from_the_end = spec("q", "RS");
+  from_the_end.axes[0].axis = -1;
+  const Program both = expect_followed(model(text, 2, {{"q", {from_the_end}}}));
+  for (const char* iteration : {"z/0/q.as", "z/1/q.as"})
+    EXPECT_TRUE(has_layout(both, iteration, "[-, 8{d}]")) << iteration << both.text();
+  // One node's result is the next one's operand, and both say how it lies.
+  expect_followed(model(text, 2, {{"p", {spec("p", "SR")}}, {"size", {spec("p", "RS")}}, {"b", {spec("b", "RS")}}}));
+}
+
+TEST_F(DeviceAnnotations, InBodiesPlaceNothing) {
+  const std::string text = R"(
+    g (float[4] x) => (float[4] y) <float zero = {0}> {
+      sum = ReduceSum <keepdims = 0> (x)
+      c = Greater (sum, zero)
+      y = If (c) <then_branch = t () => (float[4] a) { n = Neg (x)  a = Relu (n) },
+                  else_branch = e () => (float[4] b) { b = Neg (x) }>
+    })";
+  const ConfiguredModel placed =
+      model(text, 2, {{"y", {spec("y", "S")}}, {"n", {spec("n", "R@1")}}, {"b", {spec("b", "R@0")}}}).configured("c");
+  EXPECT_THAT(placed.warnings,
+              ElementsAre(AllOf(HasSubstr("all devices run it"), HasSubstr("2 nodes in its bodies say"))));
+  expect_followed(model(text, 2, {{"y", {spec("y", "S")}}}));
 }
 
 // A function is called twice, and calls another; each call has the layouts of its nodes.

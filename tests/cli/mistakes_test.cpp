@@ -55,12 +55,21 @@ TEST_F(CommandLine, mistakes_in_values_that_decide_shapes) {
   const std::string axes = (folder_ / "axes.onnxtxt").string(), parts = (folder_ / "parts.onnxtxt").string();
   EXPECT_THAT(mistake("run " + axes), AllOf(HasSubstr("elements of its input axes"), HasSubstr("--inputs")));
   EXPECT_THAT(mistake("shard " + axes + " --mesh dp=2 --dry-run"), HasSubstr("'axes'"));
-  for (const char* command : {"verify ", "bench "})
-    EXPECT_THAT(mistake(command + parts + " --mesh dp=2"), HasSubstr("only tessera run")) << command;
+  EXPECT_THAT(mistake("bench " + parts + " --mesh dp=2"), HasSubstr("only tessera run and verify do that"));
+  EXPECT_THAT(mistake("verify " + parts + " --mesh dp=2 --first-diverging"), HasSubstr("leave out --first-diverging"));
   EXPECT_THAT(mistake("shard " + parts + " --mesh dp=2 --dry-run"), HasSubstr("compiles it in parts"));
   EXPECT_THAT(mistake("run " + parts + " --dump=fold"), HasSubstr("leave out --dump"));
   EXPECT_EQ(tessera("run " + parts + " --mesh dp=2").code, 0);
   EXPECT_THAT(tessera("inspect " + parts).out, HasSubstr("in parts while it runs"));
+  const std::string sizes = " --shapes a=3,b=4 ";
+  EXPECT_THAT(tessera("verify " + parts + sizes + "--mesh dp=2").out, testing::EndsWith("pass\n"));
+  const std::string answer = (folder_ / "at.npz").string(), in = (folder_ / "x.npz").string();
+  write_npz(folder_ / "x.npz", {{"x", Tensor::of<float>(DType::float32, {2, 2}, {0, 1, 2, 0})}});
+  EXPECT_EQ(tessera("run " + parts + " --inputs " + in + " --outputs " + answer).code, 0);
+  const std::string compared = "verify " + parts + " --mesh dp=2 --inputs " + in + " --expected " + answer;
+  EXPECT_EQ(parsed(compared)["pass"], true);
+  write_npz(folder_ / "at.npz", {{"at", Tensor::of<int64_t>(DType::int64, {2, 2}, {0, 1, 0, 0})}});
+  EXPECT_EQ(tessera(compared).code, 1) << "another answer is wrong";
   EXPECT_THAT(tessera("inspect " + axes).out, HasSubstr("the elements of axes"));
 }
 

@@ -32,11 +32,15 @@ std::vector<Model> load_models(const std::string& path) {
   }
 }
 
-Program one_device(const Model& model, const Plan& plan) {
+Plan one_device_plan(const Plan& plan) {
   Plan alone;
   alone.shapes = plan.shapes;
   alone.dtype = plan.dtype;
-  return compile(model, Mesh(), alone);
+  return alone;
+}
+
+Program one_device(const Model& model, const Plan& plan) {
+  return compile(model, Mesh(), one_device_plan(plan));
 }
 
 std::optional<Program> join_split(const std::vector<Model>& models, const std::string& path, const PlanOptions& plan,

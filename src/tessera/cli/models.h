@@ -18,6 +18,8 @@ inline constexpr const char* kModelHelp =
 /// if there is none.
 std::vector<Model> load_models(const std::string& path);
 
+/// The plan's sizes and precision alone.
+Plan one_device_plan(const Plan& plan);
 /// The same model on one rank, with the plan's sizes and precision, for comparison with a mesh.
 Program one_device(const Model& model, const Plan& plan);
 

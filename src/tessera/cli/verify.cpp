@@ -54,17 +54,11 @@ class Verify : public Command {
       throw Error(ErrorKind::user, "verify",
                   "name a --mesh to compare with one device, --expected outputs, or --against onnxruntime");
     Tensors inputs = inputs_.given(asked.inputs());
+    if (asked.runs_in_parts()) return verify_parts(console, whole, asked, mesh, plan, std::move(inputs));
     const Tensors all_inputs = inputs;
     const Model model = with_given_values(asked, inputs_, inputs);
     plan_.add_sizes(plan, model.inputs(), inputs);
-    std::vector<TensorInfo> ports = whole.outputs();
-    for (const TensorInfo& port : model.outputs()) ports.push_back(port);
-    Tensors expected = expected_.empty() ? Tensors{} : read_tensors(expected_, "output", ports, inputs_.memory_limit);
-    if (!expected_.empty()) require_all(expected, model.outputs());
-    if (!outputs_.empty())
-      std::erase_if(expected, [&](const auto& entry) {
-        return std::find(outputs_.begin(), outputs_.end(), entry.first) == outputs_.end();
-      });
+    Tensors expected = expected_outputs(whole, model);
     Program program = [&] {
       Progress progress(console, "compiling");
       return compile(model, mesh, plan, {{}, nullptr, plan_.topology()});
@@ -80,8 +74,7 @@ class Verify : public Command {
       else if (expected_.empty())
         expected = answers(one_device(model, plan), alone(console), inputs, steps);
       differences = in_order(compare(expected, actual, tolerance(plan)), answered(program, steps));
-      if (lowers(plan) && expected_.empty() && against_.empty() && !rtol_option_->count() && !atol_option_->count() &&
-          !all_pass(differences))
+      if (may_lose(plan) && !all_pass(differences))
         judge_by_own_loss(differences, answers(one_device(model, in_own_type(plan)), alone(console), inputs, steps),
                           expected, actual);
     }
@@ -90,14 +83,68 @@ class Verify : public Command {
     std::optional<Difference> first;
     if (!pass || always_) first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan));
     if (!console.speaks()) return kGood;
-    if (console.json)
-      emit(console, program, differences, pass, first);
-    else
-      print(console, program, differences, pass, first);
+    const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, first};
+    console.json ? emit(console, verdict) : print(console, verdict);
     return pass ? kGood : kNo;
   }
 
  private:
+  struct Verdict {
+    Mesh mesh;
+    std::vector<ProgramSummary> programs;
+    std::vector<Difference> differences;
+    bool pass;
+    std::optional<Difference> first;
+  };
+
+  // A model whose shapes depend on what it computes: its parts are programs of their own.
+  int verify_parts(const Console& console, const Model& whole, const Model& model, const Mesh& mesh, const Plan& plan,
+                   Tensors inputs) {
+    if (always_)
+      throw Error(ErrorKind::user, "verify",
+                  model_ +
+                      " runs in parts, whose tensors are not compared one by one; leave out --first-diverging, and "
+                      "name tensors with --outputs");
+    Tensors expected = expected_outputs(whole, model);
+    if (!inputs_.from_file()) inputs = inputs_.random(model, plan.shapes, console);
+    Progress progress(console, "verifying");
+    const auto alone_by = [&](const Plan& of) {
+      return ModelSession(model, Mesh(), one_device_plan(of), {}, alone(console)).run(inputs);
+    };
+    ModelSession session(model, mesh, plan, {{}, nullptr, plan_.topology()}, run_.session(console));
+    const Tensors actual = session.run(inputs);
+    if (!against_.empty())
+      expected = run_onnxruntime(whole, inputs, names_of(model.outputs()));
+    else if (expected_.empty())
+      expected = alone_by(plan);
+    Verdict verdict{mesh, {}, in_order(compare(expected, actual, tolerance(plan)), model.outputs()), false, {}};
+    if (may_lose(plan) && !all_pass(verdict.differences))
+      judge_by_own_loss(verdict.differences, alone_by(in_own_type(plan)), expected, actual);
+    verdict.pass = all_pass(verdict.differences);
+    for (const Program& program : session.programs()) verdict.programs.push_back(program.summary());
+    console.json ? emit(console, verdict) : print(console, verdict);
+    return verdict.pass ? kGood : kNo;
+  }
+
+  // What --expected holds of the outputs that are compared.
+  Tensors expected_outputs(const Model& whole, const Model& asked) const {
+    if (expected_.empty()) return {};
+    std::vector<TensorInfo> ports = whole.outputs();
+    for (const TensorInfo& port : asked.outputs()) ports.push_back(port);
+    Tensors expected = read_tensors(expected_, "output", ports, inputs_.memory_limit);
+    require_all(expected, asked.outputs());
+    if (!outputs_.empty())
+      std::erase_if(expected, [&](const auto& entry) {
+        return std::find(outputs_.begin(), outputs_.end(), entry.first) == outputs_.end();
+      });
+    return expected;
+  }
+
+  // Whether the answer is narrower than the one that it is compared with says, and no bound is given.
+  bool may_lose(const Plan& plan) const {
+    return lowers(plan) && expected_.empty() && against_.empty() && !rtol_option_->count() && !atol_option_->count();
+  }
+
   // The outputs, and the states that the step leaves if `states`.
   static Tensors answers(const Program& program, const SessionOptions& options, const Tensors& inputs, bool states) {
     Session session(program, options);
@@ -206,10 +253,10 @@ class Verify : public Command {
     return lines;
   }
 
-  void print(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
-             const std::optional<Difference>& first) const {
-    console.note(program.summary());
-    console.say("mesh " + mesh_text(program.mesh()) + " against " + reference());
+  void print(const Console& console, const Verdict& verdict) const {
+    const auto& [mesh, programs, differences, pass, first] = verdict;
+    for (const ProgramSummary& program : programs) console.note(program);
+    console.say("mesh " + mesh_text(mesh) + " against " + reference());
     Table table({"output", "max abs", "max rel", ""});
     for (const Difference& entry : differences) {
       bool known = entry.problem.empty();
@@ -222,16 +269,15 @@ class Verify : public Command {
     if (first)
       console.say("first diverging tensor: '" + first->name + "', max abs " + small_text(first->max_abs) +
                   ", max rel " + small_text(first->max_rel));
-    else if (!pass || always_)
+    else if ((!pass || always_) && programs.size() == 1)
       console.say("no tensor of " + (against_.empty() ? "one device" : against_) +
                   " and of the mesh differs by more than the tolerance");
     console.say(pass ? "pass" : "FAIL");
   }
 
-  void emit(const Console& console, const Program& program, const std::vector<Difference>& differences, bool pass,
-            const std::optional<Difference>& first) const {
+  void emit(const Console& console, const Verdict& verdict) const {
     Json outputs = Json::array();
-    for (const Difference& entry : differences) {
+    for (const Difference& entry : verdict.differences) {
       Json output = {{"name", entry.name},         {"max_abs", entry.max_abs},       {"max_rel", entry.max_rel},
                      {"elements", entry.elements}, {"not_finite", entry.not_finite}, {"misplaced", entry.misplaced},
                      {"pass", entry.pass}};
@@ -239,13 +285,18 @@ class Verify : public Command {
       if (!entry.problem.empty()) output["problem"] = entry.problem;
       outputs.push_back(std::move(output));
     }
-    console.emit({{"pass", pass},
-                  {"mesh", mesh_json(program.mesh())},
+    std::vector<std::string> notes, warnings;
+    for (const ProgramSummary& program : verdict.programs) {
+      notes.insert(notes.end(), program.notes.begin(), program.notes.end());
+      warnings.insert(warnings.end(), program.warnings.begin(), program.warnings.end());
+    }
+    console.emit({{"pass", verdict.pass},
+                  {"mesh", mesh_json(verdict.mesh)},
                   {"against", reference()},
                   {"outputs", outputs},
-                  {"first_diverging", first ? Json(first->name) : Json()},
-                  {"notes", program.summary().notes},
-                  {"warnings", program.summary().warnings}});
+                  {"first_diverging", verdict.first ? Json(verdict.first->name) : Json()},
+                  {"notes", notes},
+                  {"warnings", warnings}});
   }
 
   std::string model_, expected_, against_;

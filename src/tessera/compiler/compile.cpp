@@ -14,6 +14,7 @@
 #include "tessera/ir/text.h"
 #include "tessera/onnx/file_facts.h"
 #include "tessera/passes/pipeline.h"
+#include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 #include "tessera/rewrite/precision.h"
 #include "tessera/spmd/finer.h"
@@ -74,6 +75,10 @@ size_t AnnotationRequest::entries() const {
   return all.size() - static_cast<size_t>(std::count(all.begin(), all.end(), kEllipsis));
 }
 
+bool AnnotationRequest::is_labelled() const {
+  return pattern.starts_with(rewrite::kLabelPrefix);
+}
+
 bool AnnotationRequest::fits(size_t rank) const {
   return has_ellipsis() ? rank >= entries() : rank == entries();
 }
@@ -110,7 +115,9 @@ std::vector<std::vector<std::string>> expand(const OnnxModel& model, const std::
   std::vector<std::vector<std::string>> names;
   for (const AnnotationRequest& request : requests) {
     names.emplace_back();
-    if (request.pattern.find('*') == std::string::npos) {
+    if (request.is_labelled()) {
+      names.back().push_back(request.pattern);  // a branch that is not taken has none
+    } else if (request.pattern.find('*') == std::string::npos) {
       if (model.graph->find(request.pattern)) names.back().push_back(request.pattern);
     } else {
       for (const auto& value : model.graph->values())
@@ -145,6 +152,7 @@ class Compiler {
     hints_ = symbol_values(read_, &graph(), options_.shapes, &result_.notes);
     note_device_annotations();
     auto annotations = read_annotations(names);
+    drop_labels();
     std::multimap<const Value*, Sharding> cuts;
     for (const spmd::Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
     const spmd::Places places = asked.in(graph());
@@ -299,11 +307,32 @@ class Compiler {
     }
   }
 
+  // The results of that label, of each iteration of a loop that is written out.
+  std::vector<const Value*> labelled(std::string_view label) const {
+    std::vector<const Value*> values;
+    for (const auto& node : graph().nodes())
+      if (const std::string* own = node->output() ? rewrite::label_of(*node->output()) : nullptr; own && *own == label)
+        values.push_back(node->output());
+    return values;
+  }
+
+  void drop_labels() {
+    for (const auto& node : graph().nodes())
+      if (node->is("Identity")) node->remove_attribute(rewrite::kLabel);
+  }
+
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {
     std::vector<spmd::Annotation> annotations;
     for (size_t r = 0; r < names.size(); ++r) {
       const AnnotationRequest& request = options_.annotations[r];
       const size_t before = annotations.size();
+      if (request.is_labelled()) {
+        for (const Value* value : labelled(request.pattern))
+          annotations.push_back(
+              {value, parse_sharding(request.for_rank(value->rank()), value->shape(), options_.mesh, value->name),
+               request.by, request.optional});
+        continue;
+      }
       for (const std::string& name : names[r]) {
         const Value* value = graph().find(name);
         bool exact = request.pattern == name;

@@ -29,6 +29,8 @@ struct AnnotationRequest {
   /// Entries that are written, "..." not counted.
   size_t entries() const;
   bool has_ellipsis() const;
+  /// Whether it means results by their label (rewrite/passes.h).
+  bool is_labelled() const;
 };
 
 /// "NAME=pp:1": where the nodes run whose name, a result's, or that of a module that they come from, matches.

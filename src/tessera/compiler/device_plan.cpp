@@ -10,6 +10,8 @@
 #include "tessera/ir/text.h"
 #include "tessera/mesh/device_lists.h"
 #include "tessera/onnx/metadata.h"
+#include "tessera/rewrite/edit.h"
+#include "tessera/rewrite/passes.h"
 
 namespace tessera::compiler {
 namespace {
@@ -135,6 +137,7 @@ class Follower {
     for (const auto& node : graph().nodes()) {
       position_.emplace(node.get(), nodes_.size());
       nodes_.push_back(node.get());
+      for (Graph* region : node->regions()) enter(*region, node.get());
     }
   }
 
@@ -143,6 +146,7 @@ class Follower {
     find_mesh();
     place_nodes();
     lay_out_values();
+    lay_out_bodies();
     request_places();
     if (plan_.annotations.empty() && plan_.places.empty() && plan_.mesh.size() > 1) run_on_one();
     plan_.copies.merge(calls_copies_);
@@ -150,6 +154,14 @@ class Follower {
   }
 
  private:
+  // An annotated node in a body.
+  struct Inner {
+    Graph* body;
+    Node* node;
+    const Node* holder;  // of the main graph
+    NodeDevices said;
+  };
+
   Graph& graph() const { return *plan_.model.graph; }
 
   template <typename... Args>
@@ -167,29 +179,36 @@ class Follower {
     for (const auto& [node, annotation] : said_)
       for (const ShardingSpec& spec : annotation.specs) names.insert(spec.tensor);
     shapes_ = shapes_of(plan_.model, names);
-    const size_t inner = strip(graph(), true) + strip_functions();
+    strip(graph());
+    size_t inner = 0;
+    for (Function& function : plan_.model.functions) inner += strip(*function.body);
     if (inner > 0)
       warn(
-          "annotations in bodies of control flow and of Tessera's own operators are not followed ({}); propagation "
-          "decides there",
+          "annotations in functions that are operators of Tessera's own are not followed ({}); propagation decides "
+          "there",
           inner == 1 ? "1 node" : fmt::format("{} nodes", inner));
   }
 
-  // The number of annotated nodes, those of `outer` itself not counted.
-  static size_t strip(const Graph& outer, bool main) {
-    size_t inner = 0;
-    for (const auto& node : outer.nodes()) {
-      for (const Graph* region : node->regions()) inner += strip(*region, false);
+  // The number of nodes that were annotated.
+  static size_t strip(const Graph& graph) {
+    size_t annotated = 0;
+    for (const auto& node : graph.nodes()) {
+      for (const Graph* region : node->regions()) annotated += strip(*region);
       if (device_annotations(*node).empty()) continue;
-      if (!main) ++inner;
+      ++annotated;
       set_device_annotations(*node, {});
     }
-    return inner;
+    return annotated;
   }
-  size_t strip_functions() {
-    size_t inner = 0;
-    for (Function& function : plan_.model.functions) inner += strip(*function.body, false);
-    return inner;
+
+  // The annotated nodes of a body, or of one in it, of the main graph's node `holder`.
+  void enter(Graph& body, const Node* holder) {
+    for (const auto& node : body.nodes()) {
+      for (Graph* region : node->regions()) enter(*region, holder);
+      for (NodeDevices& annotation : device_annotations(*node))
+        if (annotation.configuration == configuration_.name)
+          inner_.push_back({&body, node.get(), holder, std::move(annotation)});
+    }
   }
 
   DeviceList list_of(const ShardingSpec& spec, const NodeDevices& annotation) const {
@@ -214,6 +233,8 @@ class Follower {
       for (const ShardingSpec& spec : annotation.specs) lists.insert(list_of(spec, annotation));
       if (annotation.stage) lists.insert(whole_on(defaults_->of(annotation)));
     }
+    for (const Inner& inner : inner_)
+      for (const ShardingSpec& spec : inner.said.specs) lists.insert(list_of(spec, inner.said));
     std::set<int64_t> devices;
     for (const DeviceList& list : lists)
       for (const auto& holders : list.holders) devices.insert(holders.begin(), holders.end());
@@ -409,6 +430,76 @@ class Follower {
       }
   }
 
+  // In bodies, operands and results get copies, whose labels annotations name: names come about when bodies are opened.
+  void lay_out_bodies() {
+    std::map<const Node*, size_t> elsewhere;  // nodes that would be at a place, by what holds them
+    for (const Inner& inner : inner_) {
+      bool placed = inner.said.stage.has_value();
+      for (const ShardingSpec& spec : inner.said.specs) {
+        const DeviceList list = list_of(spec, inner.said);
+        const auto& found = layouts_.at(list);
+        const ListedLayout layout = found ? *found : nearest(list, plan_.mesh, plan_.devices);
+        placed = placed || !layout.at.empty();
+        const auto text = inner_layout(inner, spec, layout);
+        if (!text || plan_.mesh.axes().empty()) continue;
+        for (size_t i = 0; i < inner.node->operand_count(); ++i)
+          if (Value* operand = inner.node->inputs[i]; operand && name_in_body(*operand) == spec.tensor)
+            inner.body->set_input(inner.node, i, labelled_copy(inner, operand, inner.node, *text));
+        for (Value* result : std::vector<Value*>(inner.node->outputs)) {
+          if (!result || result->name != spec.tensor) continue;
+          Value* copy = labelled_copy(inner, result, rewrite::node_after(*inner.body, inner.node), *text);
+          inner.body->replace_uses(result, copy);
+          inner.body->set_input(copy->producer, 0, result);
+        }
+      }
+      if (placed) ++elsewhere[inner.holder];
+    }
+    for (const auto& [holder, count] : elsewhere)
+      warn("{}: all devices run it, since all take part in control flow; {} in its bodies {} otherwise",
+           holder->label(), count == 1 ? "1 node" : fmt::format("{} nodes", count), count == 1 ? "says" : "say");
+  }
+
+  // The layout of a tensor in a body, whose rank need not be known. Nullopt, with a warning, if axes count from both
+  // ends.
+  std::optional<std::string> inner_layout(const Inner& inner, const ShardingSpec& spec, const ListedLayout& layout) {
+    std::map<int64_t, std::string> entries;
+    size_t factor = 0;
+    for (const ShardedAxis& axis : spec.axes) {
+      const auto begin = layout.factors.begin() + static_cast<int64_t>(factor);
+      factor += axis.factors.size();
+      entries[axis.axis] = block({begin, begin + static_cast<int64_t>(axis.factors.size())});
+    }
+    if (entries.empty()) return "[...]";
+    const int64_t first = entries.begin()->first, last = entries.rbegin()->first;
+    if (first < 0 && last >= 0) {
+      warn("{}: '{}' has axes that count from both ends, so that its layout in a body is left to propagation",
+           inner.node->label(), spec.tensor);
+      return std::nullopt;
+    }
+    std::vector<std::string> texts;
+    if (first < 0) texts.push_back("...");
+    for (int64_t d = std::min<int64_t>(first, 0); d <= (first < 0 ? -1 : last); ++d)
+      texts.push_back(entries.contains(d) ? entries.at(d) : "-");
+    if (first >= 0) texts.push_back("...");
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  }
+
+  Value* labelled_copy(const Inner& inner, Value* value, const Node* before, const std::string& layout) {
+    const std::string label = fmt::format("{}{}", rewrite::kLabelPrefix, labels_++);
+    Node* copy = inner.body->add_node("Identity", {value}, {value->name + ".as"}, "", before);
+    copy->set(rewrite::kLabel, label);
+    copy->outputs[0]->type = value->type;
+    plan_.annotations.push_back({label, layout, by_, true});
+    inner_names_.emplace(copy->outputs[0], value->name);
+    return copy->outputs[0];
+  }
+
+  // As annotations know it, where it is a copy already.
+  const std::string& name_in_body(const Value& value) const {
+    const auto copied = inner_names_.find(&value);
+    return copied == inner_names_.end() ? value.name : copied->second;
+  }
+
   // That in which all want it who use it; null if there is none, or if it is not one for where the value is.
   const std::string* common_layout(const Value& value) const {
     const std::string* common = nullptr;
@@ -481,6 +572,9 @@ class Follower {
   std::map<const Node*, size_t> position_;  // in nodes_
   std::vector<Node*> made_;
   std::map<const Node*, NodeDevices> said_;
+  std::vector<Inner> inner_;
+  std::map<const Value*, std::string> inner_names_;  // of copies in bodies
+  int labels_ = 0;
   std::optional<DefaultDevices> defaults_;
   std::map<std::string, Shape> shapes_;
   std::map<DeviceList, std::optional<ListedLayout>> layouts_;

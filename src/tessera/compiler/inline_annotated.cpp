@@ -110,10 +110,7 @@ class AnnotatedInliner {
     Value* result = call->outputs[index];
     const std::string name = result->name;
     graph.rename(result, name + ".made");
-    auto next =
-        std::find_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& n) { return n.get() == call; });
-    ++next;
-    Node* copy = graph.add_node("Identity", {result}, {name}, "", next == graph.nodes().end() ? nullptr : next->get());
+    Node* copy = graph.add_node("Identity", {result}, {name}, "", rewrite::node_after(graph, call));
     Value* given = copy->outputs[0];
     given->type = result->type;
     given->extra = std::exchange(result->extra, "");

@@ -70,6 +70,12 @@ std::vector<Node*> splice(Graph& graph, const Graph& body, std::map<const Value*
   return made;
 }
 
+Node* node_after(const Graph& graph, const Node* node) {
+  const auto found =
+      std::find_if(graph.nodes().begin(), graph.nodes().end(), [&](const auto& other) { return other.get() == node; });
+  return found == graph.nodes().end() || found + 1 == graph.nodes().end() ? nullptr : (found + 1)->get();
+}
+
 std::vector<Node*> nodes_of(const Graph& graph) {
   std::vector<Node*> nodes;
   nodes.reserve(graph.nodes().size());

@@ -32,6 +32,8 @@ std::vector<Node*> splice(Graph& graph, const Graph& body, std::map<const Value*
 
 /// The current nodes, in order; passes add nodes while they walk.
 std::vector<Node*> nodes_of(const Graph& graph);
+/// The node that follows in their order; null: it is the last one.
+Node* node_after(const Graph& graph, const Node* node);
 
 /// A one-dimensional int64 operand: a constant if all extents are numbers, else an expression.
 Value* shape_operand(Graph& graph, const Shape& shape);

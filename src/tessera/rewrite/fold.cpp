@@ -163,7 +163,8 @@ void fold(OnnxModel& model, const std::function<void(Node&)>& infer_other) {
       if (becomes(node, constant)) return;
     }
     if (Value* constant = fold_short_lists(graph, *node); constant && becomes(node, constant)) return;
-    if (node->is("Identity") && node->input(0) && becomes(node, node->input(0))) return;
+    const bool moves_nothing = node->is("Identity") && node->input(0) && !node->find_attribute(kLabel);
+    if (moves_nothing && becomes(node, node->input(0))) return;
     if (sequences.handles(node) || regions.open(node)) return;
     settle_values(graph, node);
     if (lower_operator(graph, node, visit)) return;

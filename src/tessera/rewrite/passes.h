@@ -11,6 +11,14 @@ namespace tessera::rewrite {
 /// ONNX's own operators that the function imports.
 inline constexpr std::string_view kOpsetStamp = "tessera.opset";
 
+/// An Identity in a body of control flow may have this string attribute: the name by which annotations mean its result,
+/// whose own name comes about when the body is opened. Where no annotation asks for it, the node vanishes.
+inline constexpr std::string_view kLabel = "tessera.label";
+/// Names of that kind begin so.
+inline constexpr std::string_view kLabelPrefix = "tessera.label:";
+/// The label of the node that makes the value; null: none.
+const std::string* label_of(const Value& value);
+
 /// Replaces calls of model-local functions by the functions' bodies, except for operators that we know ourselves. Comes
 /// first, because until then attributes may be references whose values only the calls know.
 void inline_functions(OnnxModel& model);

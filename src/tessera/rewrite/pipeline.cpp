@@ -37,13 +37,21 @@ const std::vector<Pass>& passes() {
   return all;
 }
 
+const std::string* label_of(const Value& value) {
+  const Node* node = value.producer;
+  return node && node->is("Identity") ? node->get<std::string>(kLabel) : nullptr;
+}
+
 void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   Graph& graph = *model.graph;
   // While passes run, a barrier is an output, since passes keep outputs' names, and never absorb them.
   const size_t real_outputs = graph.outputs.size();
   std::set<std::string> waiting = options.barriers;
   waiting.insert(options.candidates.begin(), options.candidates.end());
-  auto is_candidate = [&](const Value* value) { return !options.barriers.contains(value->name); };
+  auto is_candidate = [&](const Value* value) {
+    const std::string* label = label_of(*value);
+    return !options.barriers.contains(label ? *label : value->name);
+  };
   auto is_no_barrier = [&](const Value* value) {
     return is_candidate(value) && value->has_shape() && !options.is_barrier(*value);
   };
@@ -59,6 +67,11 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
       if (may_vanish && !graph.is_output(value) && !is_no_barrier(value)) graph.outputs.push_back(value);
       return value != nullptr;
     });
+    for (const auto& node : graph.nodes()) {
+      const std::string* label = node->output() ? label_of(*node->output()) : nullptr;
+      if (label && options.barriers.contains(*label) && !graph.is_output(node->output()))
+        graph.outputs.push_back(node->output());
+    }
   };
   raise_barriers();
   for (const Pass& pass : passes()) {
