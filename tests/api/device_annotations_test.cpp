@@ -297,6 +297,8 @@ TEST_F(DeviceAnnotations, InBodiesAreChecked) {
     })";
   EXPECT_THAT(faults(model(text, 2, {{"a", {spec("a", "S")}}})), IsEmpty());
   EXPECT_THAT(faults(model(text, 2, {{"a", {spec("b", "S")}}})), ElementsAre(HasSubstr("'b': it is neither")));
+  const Model undeclared = model(text, std::vector<DeviceConfiguration>{}, {{"a", {{"c", {spec("a", "S")}, {}}}}});
+  EXPECT_FALSE(check_annotations(undeclared).empty()) << "no configuration is declared";
   ShardingSpec far = spec("x", "S");
   far.axes[0].axis = 7;
   EXPECT_THAT(faults(model(text, 2, {{"a", {far}}})), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));

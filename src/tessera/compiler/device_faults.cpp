@@ -96,7 +96,7 @@ class FaultFinder {
       : model_(model), only_(only), configurations_(device_configurations(model)) {}
 
   std::vector<DeviceFault> run() {
-    if (configurations_.empty() && !any(*model_.graph)) return {};
+    if (configurations_.empty() && count_annotated(model_) == 0) return {};
     look_at_configurations();
     find_shapes();
     look_at(*model_.graph, true);
@@ -109,11 +109,6 @@ class FaultFinder {
 
   static bool is_possible(const DeviceConfiguration& configuration) {
     return configuration.num_devices >= 1 && configuration.num_devices <= kMostDevices;
-  }
-
-  static bool any(const Graph& graph) {
-    return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                       [](const auto& node) { return !device_annotations(*node).empty(); });
   }
 
   template <typename... Args>

@@ -82,6 +82,25 @@ std::vector<NodeDevices> device_annotations(const Node& node) {
   return annotations;
 }
 
+namespace {
+
+size_t count_annotated(const Graph& graph) {
+  size_t count = 0;
+  for (const auto& node : graph.nodes()) {
+    count += device_annotations(*node).empty() ? 0 : 1;
+    for (const Graph* region : node->regions()) count += count_annotated(*region);
+  }
+  return count;
+}
+
+}  // namespace
+
+size_t count_annotated(const OnnxModel& model) {
+  size_t count = count_annotated(*model.graph);
+  for (const Function& function : model.functions) count += count_annotated(*function.body);
+  return count;
+}
+
 void set_device_configurations(OnnxModel& model, const std::vector<DeviceConfiguration>& configurations) {
   auto message = message_in<onnx::ModelProto>(model.extra);
   message.clear_configuration();

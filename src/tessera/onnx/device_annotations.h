@@ -59,6 +59,8 @@ struct NodeDevices {
 
 std::vector<DeviceConfiguration> device_configurations(const OnnxModel& model);
 std::vector<NodeDevices> device_annotations(const Node& node);
+/// Nodes of the model, its bodies and functions that say something for any configuration.
+size_t count_annotated(const OnnxModel& model);
 
 /// Replace what is there; everything else in the element's `extra` stays. A model with configurations has an IR version
 /// of at least 11.

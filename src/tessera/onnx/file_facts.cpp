@@ -12,7 +12,7 @@ FileFacts file_facts(const OnnxModel& model) {
   check(rest.ParseFromString(model.extra), "what was kept of a model can be read back");
   facts.producer = rest.producer_name();
   if (!rest.producer_version().empty()) facts.producer += " " + rest.producer_version();
-  for (const auto& node : model.graph->nodes()) facts.annotated_nodes += !device_annotations(*node).empty();
+  facts.annotated_nodes = count_annotated(model);
   return facts;
 }
 
