@@ -55,7 +55,7 @@ struct GeneratorOptions {
   int64_t capacity = 256;  ///< tokens that a text may have, its prompt included; up to 2^31 - 1
   /// Caches that are held and full get twice the capacity, instead of refusing texts that may become longer. The
   /// program is compiled and loaded anew each time, which counts as time of the run that needs it. Growth that fails
-  /// throws, and leaves caches as they were. Not with a connection.
+  /// throws, and leaves caches with the room that they had. Not with a connection.
   bool grows = false;
   /// "past_key_values.*=present.*": inputs that take the values of outputs. Empty: found by the names that transformers
   /// and Optimum give them.

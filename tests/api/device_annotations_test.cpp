@@ -288,7 +288,7 @@ TEST_F(DeviceAnnotations, NameOperatorsThatCannotBeSoSplit) {
               ElementsAre(HasSubstr("the operator needs axis 2 of 'x' whole, but it is split into 2")));
 }
 
-// Bodies are compiled as propagation decides; what is said there is checked, and said not to be followed.
+// What nodes in bodies say is checked, too.
 TEST_F(DeviceAnnotations, InBodiesAreChecked) {
   const std::string text = R"(
     g (float[4] x, bool c) => (float[4] y) {
@@ -304,11 +304,11 @@ TEST_F(DeviceAnnotations, InBodiesAreChecked) {
   EXPECT_THAT(faults(model(text, 2, {{"a", {far}}})), ElementsAre(HasSubstr("'x': it has no axis 7: it is [4]")));
 }
 
-// Whether a program lays out some value so.
+// Whether a program makes a value of that name, and lays it out so.
 bool has_layout(const Program& program, const std::string& value, const std::string& layout) {
   std::istringstream lines(program.text());
   for (std::string line; std::getline(lines, line);)
-    if (line.find(value) != std::string::npos && line.find(": " + layout) != std::string::npos) return true;
+    if (line.find("\"" + value + "\" = ") != std::string::npos && line.ends_with(": " + layout)) return true;
   return false;
 }
 
@@ -339,18 +339,45 @@ TEST_F(DeviceAnnotations, InBodiesAreFollowed) {
   // The weight that the body multiplies by is split by columns, and so is the product.
   const Program columns = expect_followed(model(text, 2, {{"p", {spec("w", "RS")}}}));
   EXPECT_EQ(columns.mesh().str(), "d=2") << "no other node names a device";
-  EXPECT_TRUE(has_layout(columns, "y/p\" = MatMul", "[-, 8{d}]")) << columns.text();
+  EXPECT_TRUE(has_layout(columns, "y/w.as", "[-, 8{d}]")) << columns.text();
   EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"p", {spec("p", "SR")}}})), "y/p.as", "[4{d}, -]"));
-  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"a", {spec("p", "RS")}}})), "a\" = Sign", "[-, 8{d}]"));
-  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"out", {spec("h2", "SR"), spec("out", "SR")}}})), "= Abs",
-                         "[4{d}, -]"));
+  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"a", {spec("p", "RS")}}})), "y/r/then/p.as", "[-, 8{d}]"));
+  EXPECT_TRUE(has_layout(expect_followed(model(text, 2, {{"out", {spec("h2", "SR"), spec("out", "SR")}}})),
+                         "last/1/out.as", "[4{d}, -]"));
   ShardingSpec from_the_end = spec("q", "RS");
   from_the_end.axes[0].axis = -1;
   const Program both = expect_followed(model(text, 2, {{"q", {from_the_end}}}));
   for (const char* iteration : {"z/0/q.as", "z/1/q.as"})
     EXPECT_TRUE(has_layout(both, iteration, "[-, 8{d}]")) << iteration << both.text();
+  EXPECT_FALSE(has_layout(both, "z/1/q.as", "[4{d}, -]"));
   // One node's result is the next one's operand, and both say how it lies.
   expect_followed(model(text, 2, {{"p", {spec("p", "SR")}}, {"size", {spec("p", "RS")}}, {"b", {spec("b", "RS")}}}));
+}
+
+// As nearly as can be, and with a word.
+TEST_F(DeviceAnnotations, InBodiesSayWhatTheyCannotFollow) {
+  const std::string text = R"(
+    g (float[4, 4] x) => (float[4, 4] y, float[4, 4] z) <float zero = {0}> {
+      z = Abs (x)
+      sum = ReduceSum <keepdims = 0> (x)
+      c = Greater (sum, zero)
+      y = If (c) <then_branch = t () => (float[4, 4] a) { k = ReduceSum <keepdims = 0> (x)  a = Add (x, k) },
+                  else_branch = e () => (float[4, 4] b) { b = Neg (x) }>
+    })";
+  const auto warnings = [&](const std::map<std::string, std::vector<ShardingSpec>>& specs) {
+    const ConfiguredModel configured = model(text, 2, specs).configured("c");
+    const Program program = compile(configured.model, Mesh::parse(configured.plan.mesh), configured.plan);
+    std::vector<std::string> all = configured.warnings;
+    all.insert(all.end(), program.summary().warnings.begin(), program.summary().warnings.end());
+    return all;
+  };
+  EXPECT_THAT(warnings({{"z", {spec("x", "SR@01")}}, {"b", {spec("x", "SR@10")}}}),
+              ElementsAre(AllOf(HasSubstr("'x' in 2 shards on devices 1,0 has no layout of its own"))));
+  EXPECT_THAT(warnings({{"z", {spec("x", "SR@01")}}, {"k", {spec("k", "RS")}}}),
+              ElementsAre(AllOf(HasSubstr("k' has 0 dimensions"), HasSubstr("propagation decides there"))));
+  ShardingSpec from_both = spec("x", "SS@0011");
+  from_both.axes[1].axis = -1;
+  EXPECT_THAT(warnings({{"b", {from_both}}}), Contains(HasSubstr("axes that count from both ends")));
 }
 
 TEST_F(DeviceAnnotations, InBodiesPlaceNothing) {
@@ -398,6 +425,42 @@ TEST_F(DeviceAnnotations, InFunctionsAreFollowedInEachCall) {
   EXPECT_EQ(layout_of(rows, "z"), "[4{d}, -]") << "the second call says nothing of its own";
   EXPECT_EQ(layout_of(expect_followed(model(text, 2, {{"z", {spec("z", "RS")}}, {"q", {spec("q", "SR")}}})), "z"),
             "[-, 8{d}]");
+}
+
+// A call in a branch; a function whose branch is annotated, called with one value twice; and one that is an operator of
+// Tessera's own.
+TEST_F(DeviceAnnotations, InFunctionsAreFollowedWhereverTheyAreCalled) {
+  const std::string functions = R"(
+    <domain: "local", opset_import: ["" : 21]>
+    F (p, v) => (r) { q = MatMul (p, v)  r = Relu (q) }
+    <domain: "local", opset_import: ["" : 21]>
+    G (s, t) => (u) {
+      m = ReduceSum <keepdims = 0> (s)
+      none = Constant <value = float {0}> ()
+      d = Greater (m, none)
+      u = If (d) <then_branch = t1 () => (f) { f = Add (s, t) }, else_branch = e1 () => (h) { h = Sub (s, t) }>
+    }
+    <domain: "", opset_import: ["" : 21]>
+    Gelu (i) => (j) { j = Sigmoid (i) }
+  )";
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, float zero = {0}> {
+      sum = ReduceSum <keepdims = 0> (x)
+      c = Greater (sum, zero)
+      y = If (c) <then_branch = t () => (float[4, 8] a) { a = local.F (x, w) },
+                  else_branch = e () => (float[4, 8] b) { b = Neg (x) }>
+      o = Gelu (x)
+      z = local.G (x, x)
+    })" + functions;
+  EXPECT_EQ(layout_of(expect_followed(model(text, 2, {{"q", {spec("v", "RS")}}})), "w"), "[-, 8{d}]");
+  const Program branch = expect_followed(model(text, 2, {{"f", {spec("s", "SR")}}}));
+  EXPECT_EQ(branch.mesh().str(), "d=2") << "only a branch of a function is annotated";
+  const Program twice = expect_followed(model(text, 2, {{"z", {spec("x", "SR")}}, {"m", {spec("s", "SR")}}}));
+  EXPECT_EQ(twice.text().find("AllGather"), std::string::npos) << "both operands lie so";
+  EXPECT_THAT(model(text, 2, {{"y", {spec("y", "SR")}}, {"j", {spec("j", "SR")}}}).configured("c").warnings,
+              ElementsAre(AllOf(HasSubstr("functions that are operators of Tessera's own"), HasSubstr("(1 node)"))));
+  Said said = {{"q", {{"other", {spec("v", "RS")}, {}}}}, {"y", {{"c", {spec("y", "SR")}, {}}}}};
+  EXPECT_THAT(model(text, {{"c", 2, {}}, {"other", 2, {}}}, said).configured("c").warnings, IsEmpty());
 }
 
 TEST_F(DeviceAnnotations, OfCallsMayPlaceAFunction) {

@@ -170,7 +170,7 @@ TEST(Generation, goes_on_when_caches_have_grown) {
               HasSubstr("but caches hold 5; give them a larger capacity"));
 }
 
-// Caches that would be too large stay as they are, and so does what texts they can hold.
+// Caches that would be too large keep the room that they have, for other texts.
 TEST(Generation, goes_on_when_caches_could_not_grow) {
   const auto peak = [](int64_t capacity) {
     return Generator(model("llama-cache"), Mesh::parse(""), {}, {.capacity = capacity})

@@ -258,6 +258,34 @@ TEST(Groups, ProductsOfIntegersFinishTheirSums) {
   EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger+Add+Cast+Mul+Relu"));
 }
 
+// What zero points change about sums is added with their columns, or before, if it depends on rows or on groups.
+TEST(Groups, ConvolutionsOfIntegersCorrectTheirSums) {
+  for (const DType image : {DType::uint8, DType::int8})
+    for (const DType weight : {DType::uint8, DType::int8})
+      for (const int64_t group : {1, 2})
+        for (const double scale : {0.5, -0.5})
+          for (const char* zeros : {"none", "neutral", "some"}) {
+            SCOPED_TRACE(fmt::format("{} by {}, {} groups, scale {}, zero points {}", name_of(image), name_of(weight),
+                                     group, scale, zeros));
+            Builder b("ConvInteger, Add, Cast, Mul, QuantizeLinear");
+            std::vector<uint8_t> bytes(6, weight == DType::uint8 ? 0x80 : 0);
+            if (zeros == std::string("some")) bytes[4] = 3;
+            Value* of_weight =
+                zeros == std::string("none") ? nullptr : b.constant(Tensor::of<uint8_t>(weight, {6}, bytes));
+            Value* of_image = zeros == std::string("none") ? nullptr : b.input("", Fill::small, image);
+            Value* sums =
+                b.node("ConvInteger",
+                       {b.input("2 4 7 6", Fill::small, image),
+                        b.weight(fmt::format("6 {} 3 3", 4 / group), Fill::small, weight), of_image, of_weight},
+                       {{"group", group}, {"pads", Ints(4, 1)}});
+            Value* y = b.node("Cast", {b.node("Add", {sums, b.weight("6 1 1", Fill::small, DType::int32)})},
+                              {{"to", int64_t{1}}});
+            Value* by = b.constant(Tensor::of<float>(DType::float32, {}, {static_cast<float>(scale)}));
+            y = b.node("QuantizeLinear", {b.node("Mul", {y, b.weight("6 1 1")}), by, b.input("", Fill::small, image)});
+            EXPECT_EQ(steps_of(b.output(y).done()).size(), 1u);
+          }
+}
+
 // In one loop from sums to codes; not where the scale is below zero, or stages come in another order.
 TEST(Groups, ProductsOfIntegersBecomeCodes) {
   for (const DType type : {DType::uint8, DType::int8})

@@ -132,6 +132,21 @@ TEST_P(ConstantTriangle, is_causal_only_if_no_element_differs) {
   EXPECT_EQ(attention->get_int("is_causal", -1), row < 0);
 }
 
+// A mask of one column hides the other keys, also if it is a constant that changes nothing about the first.
+TEST_F(RaiseAttention, masks_of_fewer_keys_stay) {
+  for (const bool is_boolean : {false, true}) {
+    OnnxModel own;
+    Graph& g = *own.graph;
+    Value* x = input(g, "x", {"b", "6", "5", "16"});
+    const Tensor mask =
+        is_boolean ? Tensor::of<uint8_t>(DType::boolean, {1, 1}, {1}) : Tensor::of<float>(DType::float32, {1, 1}, {0});
+    g.outputs = {node(g, "Attention", {x, x, x, g.add_constant("mask", mask)}, "y")};
+    fold(own);
+    raise_attention(own);
+    EXPECT_TRUE(g.outputs[0]->producer->input(3));
+  }
+}
+
 // What is added to scores, in any type of floats.
 TEST_F(RaiseAttention, constant_triangles_of_floats_are_causal) {
   for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {

@@ -155,7 +155,7 @@ class HeldDecoder : public LoadedDecoder {
 
   HeldTexts leave() override { return {session_.states(), held_}; }
   void resume(const HeldTexts& texts) override {
-    // One by one, so that a second copy of one cache exists only.
+    // One by one, so that at most one cache exists twice.
     for (const auto& [name, cache] : texts.caches) session_.set_states({{name, with_capacity(cache, capacity_)}});
     held_ = texts.held;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -121,7 +122,8 @@ struct Generator::Impl {
 
   const api::Decoder& loaded() const {
     if (!decoder)
-      fail("generate", "caches could neither grow nor become what they were; make the generator anew, with more memory");
+      fail("generate",
+           "caches could neither grow nor become what they were; make the generator anew, with more memory");
     return *decoder;
   }
 
@@ -157,32 +159,35 @@ struct Generator::Impl {
   }
 
   /// Sees to it that caches have room for so many tokens of a text; keeps what they have, if it `goes_on`. If that
-  /// fails, they are as they were.
+  /// fails, they have the room that they had before.
   void make_room(int64_t tokens, bool goes_on) {
     if (form != CacheForm::held || tokens <= options.capacity) return;
     const int64_t before = options.capacity;
-    const auto with = [&](int64_t capacity) {
-      options.capacity = capacity;
-      return hold();
-    };
     try {
-      rewrite::HeldDecoder larger = with(std::max(tokens, std::min(kMostTokens, 2 * before)));
+      options.capacity = std::max(tokens, std::min(kMostTokens, 2 * before));
+      rewrite::HeldDecoder larger = hold();
       const api::HeldTexts texts = goes_on ? decoder->leave() : api::HeldTexts();
       decoder.reset();  // its weights go before they come again
-      try {
-        load(std::move(larger));
-      } catch (...) {
-        load(with(before));
-        decoder->resume(texts);
-        throw;
-      }
+      load(std::move(larger));
       decoder->resume(texts);
     } catch (const NotHeld& why) {
       options.capacity = before;
       fail("generate", "caches of {} tokens cannot grow: {}", before, why.reason);
     } catch (...) {
+      const std::exception_ptr why = std::current_exception();
       options.capacity = before;
-      throw;
+      restore();
+      std::rethrow_exception(why);
+    }
+  }
+
+  /// Caches of the capacity that they had; none, which loaded() says, if not even that can be.
+  void restore() {
+    decoder.reset();
+    try {
+      load(hold());
+    } catch (...) {
+      decoder.reset();
     }
   }
 

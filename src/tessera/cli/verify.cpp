@@ -83,7 +83,7 @@ class Verify : public Command {
     std::optional<Difference> first;
     if (!pass || always_) first = find_first(console, whole, one_device(model, plan), program, inputs, tolerance(plan));
     if (!console.speaks()) return kGood;
-    const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, first};
+    const Verdict verdict{program.mesh(), {program.summary()}, differences, pass, !pass || always_, first};
     console.json ? emit(console, verdict) : print(console, verdict);
     return pass ? kGood : kNo;
   }
@@ -94,6 +94,7 @@ class Verify : public Command {
     std::vector<ProgramSummary> programs;
     std::vector<Difference> differences;
     bool pass;
+    bool searched;  ///< for the first tensor that differs, also beside outputs
     std::optional<Difference> first;
   };
 
@@ -117,7 +118,7 @@ class Verify : public Command {
       expected = run_onnxruntime(whole, inputs, names_of(model.outputs()));
     else if (expected_.empty())
       expected = alone_by(plan);
-    Verdict verdict{mesh, {}, in_order(compare(expected, actual, tolerance(plan)), model.outputs()), false, {}};
+    Verdict verdict{mesh, {}, in_order(compare(expected, actual, tolerance(plan)), model.outputs()), false, false, {}};
     if (may_lose(plan) && !all_pass(verdict.differences))
       judge_by_own_loss(verdict.differences, alone_by(in_own_type(plan)), expected, actual);
     verdict.pass = all_pass(verdict.differences);
@@ -140,7 +141,7 @@ class Verify : public Command {
     return expected;
   }
 
-  // Whether the answer is narrower than the one that it is compared with says, and no bound is given.
+  // Whether both answers are computed in a narrower type than the model's, and no bound is given.
   bool may_lose(const Plan& plan) const {
     return lowers(plan) && expected_.empty() && against_.empty() && !rtol_option_->count() && !atol_option_->count();
   }
@@ -254,7 +255,7 @@ class Verify : public Command {
   }
 
   void print(const Console& console, const Verdict& verdict) const {
-    const auto& [mesh, programs, differences, pass, first] = verdict;
+    const auto& [mesh, programs, differences, pass, searched, first] = verdict;
     for (const ProgramSummary& program : programs) console.note(program);
     console.say("mesh " + mesh_text(mesh) + " against " + reference());
     Table table({"output", "max abs", "max rel", ""});
@@ -269,7 +270,7 @@ class Verify : public Command {
     if (first)
       console.say("first diverging tensor: '" + first->name + "', max abs " + small_text(first->max_abs) +
                   ", max rel " + small_text(first->max_rel));
-    else if ((!pass || always_) && programs.size() == 1)
+    else if (searched)
       console.say("no tensor of " + (against_.empty() ? "one device" : against_) +
                   " and of the mesh differs by more than the tolerance");
     console.say(pass ? "pass" : "FAIL");

@@ -307,18 +307,29 @@ class Compiler {
     }
   }
 
-  // The results of that label, of each iteration of a loop that is written out.
-  std::vector<const Value*> labelled(std::string_view label) const {
-    std::vector<const Value*> values;
-    for (const auto& node : graph().nodes())
-      if (const std::string* own = node->output() ? rewrite::label_of(*node->output()) : nullptr; own && *own == label)
-        values.push_back(node->output());
-    return values;
+  // A copy in a body, of each iteration if the loop is written out.
+  void read_labelled(const Value& value, const AnnotationRequest& request, std::vector<spmd::Annotation>& annotations) {
+    const std::string& name = value.producer->input(0)->name;
+    if (!request.fits(value.rank())) {
+      result_.warnings.push_back(
+          fmt::format("{}: '{}' has {} dimensions, so that it cannot lie as {}; propagation "
+                      "decides there",
+                      request.by, name, value.rank(), request.sharding));
+      return;
+    }
+    Sharding sharding = parse_sharding(request.for_rank(value.rank()), value.shape(), options_.mesh, name);
+    if (is_in_bytes(value) || sharding.is_replicated())
+      annotations.push_back({&value, std::move(sharding), request.by, request.optional});
+    else
+      result_.warnings.push_back(
+          fmt::format("{}: '{}' has elements of {} bits, several in a byte, so that it stays whole", request.by, name,
+                      bits_of(value.dtype())));
   }
 
+  static bool is_in_bytes(const Value& value) { return bits_of(value.dtype()) % 8 == 0; }
+
   void drop_labels() {
-    for (const auto& node : graph().nodes())
-      if (node->is("Identity")) node->remove_attribute(rewrite::kLabel);
+    for (const Value* value : rewrite::labelled_results(graph())) value->producer->remove_attribute(rewrite::kLabel);
   }
 
   std::vector<spmd::Annotation> read_annotations(const std::vector<std::vector<std::string>>& names) {
@@ -327,10 +338,8 @@ class Compiler {
       const AnnotationRequest& request = options_.annotations[r];
       const size_t before = annotations.size();
       if (request.is_labelled()) {
-        for (const Value* value : labelled(request.pattern))
-          annotations.push_back(
-              {value, parse_sharding(request.for_rank(value->rank()), value->shape(), options_.mesh, value->name),
-               request.by, request.optional});
+        for (const Value* value : rewrite::labelled_results(graph()))
+          if (*rewrite::label_of(*value) == request.pattern) read_labelled(*value, request, annotations);
         continue;
       }
       for (const std::string& name : names[r]) {
@@ -354,7 +363,7 @@ class Compiler {
           fail("annotate",
                "'{}': a tensor lives where its node runs; leave out at({}), and place the node: --place '{}={}'", name,
                print_place(sharding.at, options_.mesh), name, request_of(sharding.at, options_.mesh));
-        if (bits_of(value->dtype()) % 8 != 0 && !sharding.is_replicated())
+        if (!is_in_bytes(*value) && !sharding.is_replicated())
           fail("annotate",
                "'{}' has elements of {} bits, several in a byte, so that it cannot be split; leave it whole", name,
                bits_of(value->dtype()));

@@ -133,7 +133,7 @@ class Follower {
   Follower(const OnnxModel& model, DeviceConfiguration configuration)
       : configuration_(std::move(configuration)), by_(fmt::format("device configuration '{}'", configuration_.name)) {
     plan_.model = model.clone();
-    calls_copies_ = inline_annotated(plan_.model, configuration_.name);
+    inlined_ = inline_annotated(plan_.model, configuration_.name);
     for (const auto& node : graph().nodes()) {
       position_.emplace(node.get(), nodes_.size());
       nodes_.push_back(node.get());
@@ -149,7 +149,7 @@ class Follower {
     lay_out_bodies();
     request_places();
     if (plan_.annotations.empty() && plan_.places.empty() && plan_.mesh.size() > 1) run_on_one();
-    plan_.copies.merge(calls_copies_);
+    plan_.copies.merge(inlined_.copies);
     return std::move(plan_);
   }
 
@@ -180,25 +180,19 @@ class Follower {
       for (const ShardingSpec& spec : annotation.specs) names.insert(spec.tensor);
     shapes_ = shapes_of(plan_.model, names);
     strip(graph());
-    size_t inner = 0;
-    for (Function& function : plan_.model.functions) inner += strip(*function.body);
-    if (inner > 0)
+    for (Function& function : plan_.model.functions) strip(*function.body);
+    if (inlined_.ignored > 0)
       warn(
           "annotations in functions that are operators of Tessera's own are not followed ({}); propagation decides "
           "there",
-          inner == 1 ? "1 node" : fmt::format("{} nodes", inner));
+          inlined_.ignored == 1 ? "1 node" : fmt::format("{} nodes", inlined_.ignored));
   }
 
-  // The number of nodes that were annotated.
-  static size_t strip(const Graph& graph) {
-    size_t annotated = 0;
+  static void strip(const Graph& graph) {
     for (const auto& node : graph.nodes()) {
-      for (const Graph* region : node->regions()) annotated += strip(*region);
-      if (device_annotations(*node).empty()) continue;
-      ++annotated;
-      set_device_annotations(*node, {});
+      for (const Graph* region : node->regions()) strip(*region);
+      if (!device_annotations(*node).empty()) set_device_annotations(*node, {});
     }
-    return annotated;
   }
 
   // The annotated nodes of a body, or of one in it, of the main graph's node `holder`.
@@ -291,14 +285,16 @@ class Follower {
       entries[d] = *entry;
     }
     form.layout = fmt::format("[{}]", fmt::join(entries, ", "));
-    if (!exact) {
-      std::vector<std::string> holders;
-      for (const auto& shard : list.holders) holders.push_back(fmt::format("{}", fmt::join(shard, "+")));
-      warn("{}: '{}' {} in {} shards on devices {} has no layout of its own; it lies as {} over {}", node.label(),
-           spec.tensor, to_string(shape->second), shards_of(spec), fmt::join(holders, ","), form.layout,
-           plan_.mesh.str());
-    }
+    if (!exact) warn_of_nearest(node, spec, " " + to_string(shape->second), list, form.layout);
     return form;
+  }
+
+  void warn_of_nearest(const Node& node, const ShardingSpec& spec, const std::string& shape, const DeviceList& list,
+                       const std::string& layout) {
+    std::vector<std::string> holders;
+    for (const auto& shard : list.holders) holders.push_back(fmt::format("{}", fmt::join(shard, "+")));
+    warn("{}: '{}'{} in {} shards on devices {} has no layout of its own; it lies as {} over {}", node.label(),
+         spec.tensor, shape, shards_of(spec), fmt::join(holders, ","), layout, plan_.mesh.str());
   }
 
   // Blocks, where shards cannot be dealt out in turn.
@@ -442,6 +438,7 @@ class Follower {
         placed = placed || !layout.at.empty();
         const auto text = inner_layout(inner, spec, layout);
         if (!text || plan_.mesh.axes().empty()) continue;
+        if (!found || !lies_in_blocks(spec, layout)) warn_of_nearest(*inner.node, spec, "", list, *text);
         for (size_t i = 0; i < inner.node->operand_count(); ++i)
           if (Value* operand = inner.node->inputs[i]; operand && name_in_body(*operand) == spec.tensor)
             inner.body->set_input(inner.node, i, labelled_copy(inner, operand, inner.node, *text));
@@ -484,13 +481,33 @@ class Follower {
     return fmt::format("[{}]", fmt::join(texts, ", "));
   }
 
+  // Whether each axis is one factor, whose shards are one block for each device.
+  static bool lies_in_blocks(const ShardingSpec& spec, const ListedLayout& layout) {
+    return std::all_of(spec.axes.begin(), spec.axes.end(),
+                       [](const ShardedAxis& axis) { return axis.factors.size() == 1; }) &&
+           std::all_of(layout.factors.begin(), layout.factors.end(), [](const std::vector<ShardDigit>& digits) {
+             const auto shared =
+                 std::find_if(digits.begin(), digits.end(), [](const ShardDigit& d) { return !d.axis; });
+             return std::all_of(shared, digits.end(), [](const ShardDigit& d) { return !d.axis; });
+           });
+  }
+
+  // One that all share which want it so.
   Value* labelled_copy(const Inner& inner, Value* value, const Node* before, const std::string& layout) {
+    if (const auto own = inner_layouts_.find(value); own != inner_layouts_.end() && own->second == layout) return value;
+    Value*& shared = inner_copies_[{inner.body, value, layout}];
+    if (!shared) shared = new_labelled_copy(inner, value, before, layout);
+    return shared;
+  }
+
+  Value* new_labelled_copy(const Inner& inner, Value* value, const Node* before, const std::string& layout) {
     const std::string label = fmt::format("{}{}", rewrite::kLabelPrefix, labels_++);
     Node* copy = inner.body->add_node("Identity", {value}, {value->name + ".as"}, "", before);
     copy->set(rewrite::kLabel, label);
     copy->outputs[0]->type = value->type;
     plan_.annotations.push_back({label, layout, by_, true});
-    inner_names_.emplace(copy->outputs[0], value->name);
+    inner_names_.emplace(copy->outputs[0], name_in_body(*value));
+    inner_layouts_.emplace(copy->outputs[0], layout);
     return copy->outputs[0];
   }
 
@@ -573,7 +590,8 @@ class Follower {
   std::vector<Node*> made_;
   std::map<const Node*, NodeDevices> said_;
   std::vector<Inner> inner_;
-  std::map<const Value*, std::string> inner_names_;  // of copies in bodies
+  std::map<const Value*, std::string> inner_names_, inner_layouts_;  // of copies in bodies
+  std::map<std::tuple<const Graph*, const Value*, std::string>, Value*> inner_copies_;
   int labels_ = 0;
   std::optional<DefaultDevices> defaults_;
   std::map<std::string, Shape> shapes_;
@@ -582,7 +600,7 @@ class Follower {
   std::map<const Node*, std::vector<PlacedAxis>> places_;
   std::set<const Value*> annotated_;
   std::map<std::tuple<const Value*, std::string, std::string>, Value*> copies_;
-  std::map<std::string, std::string> calls_copies_;  // at the operands of calls that were opened, and what they copy
+  InlinedAnnotations inlined_;
 };
 
 }  // namespace

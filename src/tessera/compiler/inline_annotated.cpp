@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/onnx/device_annotations.h"
+#include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 
@@ -18,27 +19,37 @@ class AnnotatedInliner {
  public:
   AnnotatedInliner(OnnxModel& model, const std::string& name) : model_(model), name_(name) {}
 
-  std::map<std::string, std::string> run() {
-    const bool any = std::any_of(model_.functions.begin(), model_.functions.end(),
-                                 [&](const Function& function) { return says_something(*function.body); });
-    if (!any) return {};
+  InlinedAnnotations run() {
+    size_t followed = 0;
+    for (const Function& function : model_.functions)
+      (ops::find_op(function.name, function.domain) ? inlined_.ignored : followed) += count_said(*function.body);
+    if (followed == 0) return inlined_;
     each_graph([&](Graph& graph) { rewrite_tensors(graph, by_position); });
     each_graph([&](Graph& graph) { wrap_calls(graph); });
     rewrite::inline_functions(model_);
     each_graph([&](Graph& graph) { rewrite_tensors(graph, by_name); });
-    return std::move(copies_);
+    return inlined_;
   }
 
  private:
   template <typename Visit>
-  void each_graph(Visit visit) {
-    visit(*model_.graph);
-    for (Function& function : model_.functions) visit(*function.body);
+  static void each_graph_in(Graph& graph, const Visit& visit) {
+    visit(graph);
+    for (const auto& node : graph.nodes())
+      for (Graph* region : node->regions()) each_graph_in(*region, visit);
+  }
+  template <typename Visit>
+  void each_graph(const Visit& visit) {
+    each_graph_in(*model_.graph, visit);
+    for (Function& function : model_.functions) each_graph_in(*function.body, visit);
   }
 
-  bool says_something(const Graph& graph) const {
-    return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                       [&](const auto& node) { return said(*node) != nullptr; });
+  size_t count_said(Graph& graph) const {
+    size_t count = 0;
+    each_graph_in(graph, [&](Graph& inner) {
+      for (const auto& node : inner.nodes()) count += said(*node) ? 1 : 0;
+    });
+    return count;
   }
 
   // What a node says for this configuration; valid until the next call.
@@ -86,26 +97,30 @@ class AnnotatedInliner {
       if (!annotation) continue;
       const NodeDevices of_call = *annotation;
       set_device_annotations(*call, {});
-      for (size_t i = 0; i < call->operand_count(); ++i)
-        if (Value* operand = call->input(i)) wrap_operand(graph, call, i, operand, of_call);
+      const std::vector<Value*> operands(call->inputs.begin(),
+                                         call->inputs.begin() + static_cast<int64_t>(call->operand_count()));
+      for (size_t i = 0; i < operands.size(); ++i) {
+        // What is said of an operand is said of all that are the same value.
+        const auto first = std::find(operands.begin(), operands.end(), operands[i]) - operands.begin();
+        if (operands[i]) wrap_operand(graph, call, i, annotation_of(of_call, kOperand, static_cast<size_t>(first)));
+      }
       for (size_t i = 0; i < call->outputs.size(); ++i)
-        if (call->outputs[i]) wrap_result(graph, call, i, of_call);
+        if (call->outputs[i]) wrap_result(graph, call, i, annotation_of(of_call, kResult, i));
     }
   }
 
-  void wrap_operand(Graph& graph, Node* call, size_t index, Value* operand, const NodeDevices& of_call) {
-    const auto annotation = annotation_of(of_call, kOperand, index);
+  void wrap_operand(Graph& graph, Node* call, size_t index, const std::optional<NodeDevices>& annotation) {
     if (!annotation) return;
-    Node* copy = graph.add_node("Identity", {operand}, {""}, "", call);
+    Value* operand = call->inputs[index];
+    Node* copy = graph.add_node("Identity", {operand}, {operand->name + ".as"}, "", call);
     copy->outputs[0]->type = operand->type;
     set_device_annotations(*copy, {*annotation});
     graph.set_input(call, index, copy->outputs[0]);
-    if (&graph == model_.graph.get()) copies_.emplace(copy->outputs[0]->name, operand->name);
+    if (&graph == model_.graph.get()) inlined_.copies.emplace(copy->outputs[0]->name, operand->name);
   }
 
   // The result keeps its name, which others know.
-  void wrap_result(Graph& graph, Node* call, size_t index, const NodeDevices& of_call) {
-    const auto annotation = annotation_of(of_call, kResult, index);
+  void wrap_result(Graph& graph, Node* call, size_t index, const std::optional<NodeDevices>& annotation) {
     if (!annotation) return;
     Value* result = call->outputs[index];
     const std::string name = result->name;
@@ -134,13 +149,13 @@ class AnnotatedInliner {
 
   OnnxModel& model_;
   const std::string& name_;
-  std::map<std::string, std::string> copies_;
+  InlinedAnnotations inlined_;
   mutable std::vector<NodeDevices> said_;
 };
 
 }  // namespace
 
-std::map<std::string, std::string> inline_annotated(OnnxModel& model, const std::string& name) {
+InlinedAnnotations inline_annotated(OnnxModel& model, const std::string& name) {
   return AnnotatedInliner(model, name).run();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 
@@ -7,13 +8,17 @@
 
 namespace tessera::compiler {
 
+struct InlinedAnnotations {
+  std::map<std::string, std::string> copies;  ///< results of Identity nodes at operands of the main graph's calls
+  size_t ignored = 0;                         ///< annotated nodes of functions that are operators of Tessera's own
+};
+
 /// Puts functions in the place of their calls if some node in one is annotated for device configuration `name`. What a
 /// node says of an operand or result it then says by the name that this has there. What a call says, of its operands,
 /// its results and its stage, is said by Identity nodes at these.
 ///
 ///     y = F <configuration c: x = [{d}]> (x)  →  x_1 = Identity <c: x = x_1 = [{d}]> (x);  y = … (x_1)
 ///
-/// Gives the results of the Identity nodes at operands of the main graph's calls, and what they copy.
-std::map<std::string, std::string> inline_annotated(OnnxModel& model, const std::string& name);
+InlinedAnnotations inline_annotated(OnnxModel& model, const std::string& name);
 
 }  // namespace tessera::compiler

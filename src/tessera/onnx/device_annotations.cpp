@@ -82,9 +82,7 @@ std::vector<NodeDevices> device_annotations(const Node& node) {
   return annotations;
 }
 
-namespace {
-
-size_t count_annotated(const Graph& graph) {
+static size_t count_annotated(const Graph& graph) {
   size_t count = 0;
   for (const auto& node : graph.nodes()) {
     count += device_annotations(*node).empty() ? 0 : 1;
@@ -92,8 +90,6 @@ size_t count_annotated(const Graph& graph) {
   }
   return count;
 }
-
-}  // namespace
 
 size_t count_annotated(const OnnxModel& model) {
   size_t count = count_annotated(*model.graph);

@@ -18,6 +18,7 @@ inline constexpr std::string_view kLabel = "tessera.label";
 inline constexpr std::string_view kLabelPrefix = "tessera.label:";
 /// The label of the node that makes the value; null: none.
 const std::string* label_of(const Value& value);
+std::vector<Value*> labelled_results(const Graph& graph);
 
 /// Replaces calls of model-local functions by the functions' bodies, except for operators that we know ourselves. Comes
 /// first, because until then attributes may be references whose values only the calls know.

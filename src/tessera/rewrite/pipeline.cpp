@@ -42,6 +42,13 @@ const std::string* label_of(const Value& value) {
   return node && node->is("Identity") ? node->get<std::string>(kLabel) : nullptr;
 }
 
+std::vector<Value*> labelled_results(const Graph& graph) {
+  std::vector<Value*> values;
+  for (const auto& node : graph.nodes())
+    if (Value* value = node->output(); value && label_of(*value)) values.push_back(value);
+  return values;
+}
+
 void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
   Graph& graph = *model.graph;
   // While passes run, a barrier is an output, since passes keep outputs' names, and never absorb them.
@@ -67,11 +74,8 @@ void rewrite_model(OnnxModel& model, const RewriteOptions& options) {
       if (may_vanish && !graph.is_output(value) && !is_no_barrier(value)) graph.outputs.push_back(value);
       return value != nullptr;
     });
-    for (const auto& node : graph.nodes()) {
-      const std::string* label = node->output() ? label_of(*node->output()) : nullptr;
-      if (label && options.barriers.contains(*label) && !graph.is_output(node->output()))
-        graph.outputs.push_back(node->output());
-    }
+    for (Value* value : labelled_results(graph))
+      if (options.barriers.contains(*label_of(*value)) && !graph.is_output(value)) graph.outputs.push_back(value);
   };
   raise_barriers();
   for (const Pass& pass : passes()) {

@@ -211,6 +211,8 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
   graph.set_input(node, 1, key);
   graph.set_input(node, 2, value);
   if (!node->input(3)) return;
+  // A mask of fewer keys hides the rest, whatever it says of its own.
+  if (const Shape& of_mask = node->inputs[3]->shape(); !of_mask.empty() && of_mask.back() != key->shape()[2]) return;
   Shape scores = {node->inputs[0]->shape()[0], node->inputs[0]->shape()[1], node->inputs[0]->shape()[2],
                   key->shape()[2]};
   Mask mask = simplified(analysis, node->inputs[3], scores);

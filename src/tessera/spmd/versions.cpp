@@ -58,7 +58,7 @@ double bytes_of_halos(const Layout& layout, const NodeLayout& node, const std::v
 
 // In which local forms compute, and so exchange, what they give as this value.
 DType wide_dtype(const Value& result) {
-  return bits_of(result.dtype()) < 32 ? DType::float32 : result.dtype();
+  return is_float(result.dtype()) && bits_of(result.dtype()) < 32 ? DType::float32 : result.dtype();
 }
 
 // To gather the first result along a factor, as often as its local form does.

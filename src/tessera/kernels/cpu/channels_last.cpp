@@ -76,15 +76,9 @@ std::unique_ptr<Kernel> max_pool_channels_last(const PrepareContext& context) {
       std::byte* to = args.out<std::byte>() + line * loop.out[2] * channels;
       std::fill_n(to, loop.out[2] * channels, lowest);
       for (int64_t at = 0; at < loop.out[2]; ++at, to += channels) {
-        const WindowRange r2 = loop.range(2, at);
-        for (int64_t k0 = r0.begin; k0 < r0.end; ++k0)
-          for (int64_t k1 = r1.begin; k1 < r1.end; ++k1)
-            for (int64_t k2 = r2.begin; k2 < r2.end; ++k2) {
-              const int64_t i0 = r0.first + (k0 - r0.begin) * loop.dilation[0],
-                            i1 = r1.first + (k1 - r1.begin) * loop.dilation[1],
-                            i2 = r2.first + (k2 - r2.begin) * loop.dilation[2];
-              keep_most_bytes(dtype, from + ((i0 * loop.in[1] + i1) * loop.in[2] + i2) * channels, to, channels);
-            }
+        loop.for_taps(r0, r1, loop.range(2, at), [&](int64_t, int64_t element) {
+          keep_most_bytes(dtype, from + element * channels, to, channels);
+        });
       }
     }
   });

@@ -7,15 +7,16 @@
 /// Sixteen floats at once as codes of 8 bits, in vectors as wide as the CPU has them.
 namespace tessera::kernels {
 
-constexpr int64_t code_lanes = 16;
+constexpr int64_t kCodeLanes = 16;
 
 typedef float FloatLanes __attribute__((vector_size(64)));
 typedef int32_t IntLanes __attribute__((vector_size(64)));
+typedef uint32_t WordLanes __attribute__((vector_size(64)));
 
 /// Elements 0 … count - 1, zeros behind.
 template <typename Lanes, typename T>
 [[gnu::always_inline]] inline void load_lanes(const T* from, int64_t count, Lanes& lanes) {
-  if (count == code_lanes) {
+  if (count == kCodeLanes) {
     std::memcpy(&lanes, from, sizeof lanes);
     return;
   }
@@ -41,8 +42,8 @@ class CodeLanes {
     const IntLanes codes = __builtin_convertvector((cut + kRounds) - kRounds, IntLanes) + zero_;
     typedef To Bytes __attribute__((vector_size(16)));
     const auto bytes = __builtin_convertvector(ratio == ratio ? codes : IntLanes{}, Bytes);
-    if (count == code_lanes)
-      std::memcpy(out, &bytes, code_lanes);
+    if (count == kCodeLanes)
+      std::memcpy(out, &bytes, kCodeLanes);
     else
       std::memcpy(out, &bytes, static_cast<size_t>(count));
   }

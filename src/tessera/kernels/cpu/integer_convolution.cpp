@@ -326,24 +326,17 @@ class ChannelSums : public ImageKernel {
     const SpatialLoop& loop = shape_.loop;
     const int64_t n = shape_.results;
     const int32_t zero = zeros_.x_value(args);
-    const WindowRange r0 = loop.range(0, at[0]), r1 = loop.range(1, at[1]), r2 = loop.range(2, at[2]);
-    for (int64_t k0 = r0.begin; k0 < r0.end; ++k0)
-      for (int64_t k1 = r1.begin; k1 < r1.end; ++k1)
-        for (int64_t k2 = r2.begin; k2 < r2.end; ++k2) {
-          const int64_t i0 = r0.first + (k0 - r0.begin) * loop.dilation[0],
-                        i1 = r1.first + (k1 - r1.begin) * loop.dilation[1],
-                        i2 = r2.first + (k2 - r2.begin) * loop.dilation[2];
-          const uint8_t* from = image + ((i0 * loop.in[1] + i1) * loop.in[2] + i2) * shape_.channels;
-          if (each > 1) {
-            for (int64_t j = 0; j < n; ++j) repeated[j] = from[j / each];
-            from = repeated;
-          }
-          const int32_t* of_tap = weights + ((k0 * loop.kernel[1] + k1) * loop.kernel[2] + k2) * n;
-          if (shape_.x.dtype == DType::uint8)
-            add_unsigned_products(from, zero, of_tap, sums, n);
-          else
-            add_signed_products(reinterpret_cast<const int8_t*>(from), zero, of_tap, sums, n);
-        }
+    loop.for_taps(loop.range(0, at[0]), loop.range(1, at[1]), loop.range(2, at[2]), [&](int64_t tap, int64_t element) {
+      const uint8_t* from = image + element * shape_.channels;
+      if (each > 1) {
+        for (int64_t j = 0; j < n; ++j) repeated[j] = from[j / each];
+        from = repeated;
+      }
+      if (shape_.x.dtype == DType::uint8)
+        add_unsigned_products(from, zero, weights + tap * n, sums, n);
+      else
+        add_signed_products(reinterpret_cast<const int8_t*>(from), zero, weights + tap * n, sums, n);
+    });
   }
 
   size_t weights_at_ = 0;

@@ -50,15 +50,16 @@ template <typename To>
   const int32_t* addends = columns.addend + first;
   const float *factors = columns.factor + first, *biases = columns.bias + first;
   const float scale = columns.scale;
-  IntLanes sum, addend;
+  WordLanes sum, addend;  // which wrap around
   FloatLanes factor, bias;
-  for (int64_t j = 0; j < n; j += code_lanes) {
-    const int64_t count = std::min(code_lanes, n - j);
-    load_lanes(sums + j, count, sum);
-    load_lanes(addends + j, count, addend);
+  for (int64_t j = 0; j < n; j += kCodeLanes) {
+    const int64_t count = std::min(kCodeLanes, n - j);
+    load_lanes(reinterpret_cast<const uint32_t*>(sums + j), count, sum);
+    load_lanes(reinterpret_cast<const uint32_t*>(addends + j), count, addend);
     load_lanes(factors + j, count, factor);
     load_lanes(biases + j, count, bias);
-    codes.store((__builtin_convertvector(sum + addend, FloatLanes) * factor + bias) / scale, count, out + j);
+    codes.store((__builtin_convertvector(reinterpret_cast<IntLanes>(sum + addend), FloatLanes) * factor + bias) / scale,
+                count, out + j);
   }
 }
 TESSERA_MULTIVERSION void finish_unsigned(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
@@ -136,7 +137,7 @@ SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t coun
   Columns columns{.scale = *args.in<float>(quantize.operand),
                   .zero = quantize.zero < 0 ? 0 : byte_at(result_, args.inputs[quantize.zero], 0),
                   .cuts = stage(Kind::relu) != nullptr};
-  if (!(columns.scale > 0)) return {};  // zero would not stay zero
+  if (!(columns.scale > 0)) return {};  // Relu and a scale below zero do not change places
   const auto list_of = [&]<typename T>(Kind kind, T otherwise, int64_t place) {
     const Stage* found = stage(kind);
     return for_columns<T>(found ? args.inputs[found->operand] : nullptr, found && found->is_list, otherwise, count,

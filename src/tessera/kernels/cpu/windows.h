@@ -41,6 +41,15 @@ struct SpatialLoop {
     const int64_t end = start >= in[dim] ? 0 : std::min(kernel[dim], (in[dim] - 1 - start) / step + 1);
     return {begin, std::max(begin, end), start + begin * step};
   }
+  /// Calls visit(tap, element) for what a window of these ranges has inside the image: numbers in the kernel, and in
+  /// the image.
+  template <typename Visit>
+  void for_taps(const WindowRange& r0, const WindowRange& r1, const WindowRange& r2, Visit visit) const {
+    for (int64_t k0 = r0.begin, at0 = r0.first; k0 < r0.end; ++k0, at0 += dilation[0])
+      for (int64_t k1 = r1.begin, at1 = r1.first; k1 < r1.end; ++k1, at1 += dilation[1])
+        for (int64_t k2 = r2.begin, at2 = r2.first; k2 < r2.end; ++k2, at2 += dilation[2])
+          visit((k0 * kernel[1] + k1) * kernel[2] + k2, (at0 * in[1] + at1) * in[2] + at2);
+  }
 };
 
 /// `in` and `out` are the spatial extents. A user error naming the node if there are more than three.
