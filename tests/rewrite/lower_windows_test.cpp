@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "rewrite/build.h"
+#include "tessera/base/error.h"
 #include "tessera/rewrite/passes.h"
 #include "tessera/rewrite/pipeline.h"
 
@@ -69,6 +70,24 @@ TEST(LowerAttention, hides_keys_behind_a_mask_of_one_column) {
       node(graph, "Attention", {q, k, k, input(graph, "m", {"2", "1"})}, "y", {{"left_window_size", int64_t{5}}})};
   rewrite_model(model);
   EXPECT_EQ(histogram(graph)["Pad"], 1);
+}
+
+TEST(LowerAttention, refuses_a_mask_without_keys) {
+  const Attribute left{"left_window_size", int64_t{3}}, right{"right_window_size", int64_t{1}};
+  for (const std::vector<Attribute>& windows : {std::vector<Attribute>{}, {left}, {right}, {left, right}}) {
+    OnnxModel model;
+    Graph& graph = *model.graph;
+    Value* q = input(graph, "q", {"b", "4", "s", "8"});
+    Node* attention = graph.add_node("Attention", {q, q, q, input(graph, "m", {})}, {"y"});
+    for (const Attribute& window : windows) attention->set(window.name, window.value);
+    graph.outputs = {attention->outputs[0]};
+    try {
+      rewrite_model(model);
+      ADD_FAILURE() << windows.size() << " windows";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("its mask is a scalar; it needs a dimension of keys"));
+    }
+  }
 }
 
 TEST(LowerAttention, leaves_out_windows_that_bound_nothing) {

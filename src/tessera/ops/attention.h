@@ -71,10 +71,14 @@ Expr attention_flops(const Node& node);
 Value* with_heads_apart(NodeBuilder& b, Value* value, const Expr& heads);
 /// Back, to the shape of `like`.
 Value* with_heads_together(NodeBuilder& b, Value* value, const Value* like);
-/// Which keys a query sees by its position, of the keys that are so far `ahead` of it; null: all.
-Value* seen_by_position(NodeBuilder& b, const Node& node, Value* ahead);
+/// Which keys a query sees by its windows, from the places of the keys and of the queries, which broadcast; null: all.
+Value* seen_in_windows(NodeBuilder& b, const Node& node, Value* keys, Value* queries);
+/// The same by its windows and by is_causal.
+Value* seen_by_position(NodeBuilder& b, const Node& node, Value* keys, Value* queries);
 /// The mask with all keys; those behind its last are not seen.
 Value* mask_over_keys(NodeBuilder& b, Value* mask, const Expr& keys);
+/// That mask where a query sees a key, as far as `seen` says so. Either may be null, and null stands for all.
+Value* mask_where_seen(NodeBuilder& b, Value* mask, Value* seen, const Expr& keys);
 /// The factor of scores.
 double attention_scale(const Node& node, const Expr& width);
 

@@ -5,6 +5,16 @@
 #include "tessera/ops/require.h"
 
 namespace tessera::ops {
+namespace {
+
+/// How many keys a query sees at most where windows bound them on either side.
+std::optional<int64_t> keys_in_windows(const Node& node) {
+  const int64_t before = window_of(node, "left_window_size");
+  const int64_t after = node.get_int("is_causal", 0) != 0 ? 0 : window_of(node, "right_window_size");
+  return before < 0 || after < 0 ? std::nullopt : std::optional(before + 1 + after);
+}
+
+}  // namespace
 
 Expr per_head(const Node& node, const Expr& hidden, const Expr& heads, std::string_view what) {
   auto width = Expr::exact_divide(hidden, heads);
@@ -73,7 +83,9 @@ void require_mask(const Node& node, const AttentionDims& dims) {
 }
 
 bool mask_has_all_keys(const Node& node, const AttentionDims& dims) {
-  return !has_operand(node, kMask) || shape_of(node, kMask).back() == dims.total();
+  if (!has_operand(node, kMask)) return true;
+  const Shape& mask = shape_of(node, kMask);
+  return !mask.empty() && mask.back() == dims.total();
 }
 
 void set_attention_results(Node& node, const AttentionDims& dims, DType output) {
@@ -92,17 +104,6 @@ bool has_windows(const Node& node) {
 bool is_positional(const Node& node) {
   return node.get_int("is_causal", 0) != 0 || has_windows(node);
 }
-
-namespace {
-
-/// How many keys a query sees at most where windows bound them on either side.
-std::optional<int64_t> keys_in_windows(const Node& node) {
-  const int64_t before = window_of(node, "left_window_size");
-  const int64_t after = node.get_int("is_causal", 0) != 0 ? 0 : window_of(node, "right_window_size");
-  return before < 0 || after < 0 ? std::nullopt : std::optional(before + 1 + after);
-}
-
-}  // namespace
 
 bool sees_neighbours(const Node& node) {
   const AttentionDims dims = attention_dims(node);

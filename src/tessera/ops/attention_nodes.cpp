@@ -18,17 +18,17 @@ Value* with_heads_together(NodeBuilder& b, Value* value, const Value* like) {
   return like->rank() == 4 ? value : b.reshape(b.transpose(value, {0, 2, 1, 3}), like->shape());
 }
 
-Value* seen_by_position(NodeBuilder& b, const Node& node, Value* ahead) {
+Value* seen_in_windows(NodeBuilder& b, const Node& node, Value* keys, Value* queries) {
   const int64_t left = window_of(node, "left_window_size"), right = window_of(node, "right_window_size");
-  const auto at_most = [&](int64_t most) {
-    return b.emit("LessOrEqual", {ahead, b.graph.constant_int64({most}, true)});
-  };
   Value* seen = nullptr;
-  const auto both = [&](Value* also) { seen = seen ? b.emit("And", {seen, also}) : also; };
-  if (node.get_int("is_causal", 0) != 0) both(at_most(0));
-  if (right >= 0) both(at_most(right));
-  if (left >= 0) both(b.emit("GreaterOrEqual", {ahead, b.graph.constant_int64({-left}, true)}));
+  if (left >= 0) seen = b.emit("GreaterOrEqual", {keys, b.add(queries, static_cast<double>(-left))});
+  if (right >= 0) seen = b.both(seen, b.emit("LessOrEqual", {keys, b.add(queries, static_cast<double>(right))}));
   return seen;
+}
+
+Value* seen_by_position(NodeBuilder& b, const Node& node, Value* keys, Value* queries) {
+  Value* seen = seen_in_windows(b, node, keys, queries);
+  return node.get_int("is_causal", 0) == 0 ? seen : b.both(seen, b.emit("LessOrEqual", {keys, queries}));
 }
 
 Value* mask_over_keys(NodeBuilder& b, Value* mask, const Expr& keys) {
@@ -37,6 +37,13 @@ Value* mask_over_keys(NodeBuilder& b, Value* mask, const Expr& keys) {
   Value* pads = b.shape_operand({0, keys - known});
   Value* hidden = b.number(mask, mask->dtype() == DType::boolean ? 0 : -std::numeric_limits<double>::infinity());
   return b.emit("Pad", {mask, pads, hidden, b.graph.constant_int64({-1})});
+}
+
+Value* mask_where_seen(NodeBuilder& b, Value* mask, Value* seen, const Expr& keys) {
+  if (!mask) return seen;
+  mask = mask_over_keys(b, mask, keys);
+  if (!seen || mask->dtype() == DType::boolean) return b.both(mask, seen);
+  return b.where(seen, mask, -std::numeric_limits<double>::infinity());
 }
 
 double attention_scale(const Node& node, const Expr& width) {

@@ -98,20 +98,12 @@ class AttentionShardBody {
       length = b_.reshape(b_.cast(length, DType::int64), {dims_.batch, 1, 1, 1});
       query = b_.add(query, b_.sub(length, b_.scalar(DType::int64, place_.queries)));
     }
-    Value* seen = seen_by_position(b_, node_, b_.sub(key, query));
-    if (!length) return seen;
-    Value* valid = b_.emit("Less", {key, length});
-    return seen ? b_.emit("And", {seen, valid}) : valid;
+    Value* seen = seen_by_position(b_, node_, key, query);
+    return length ? b_.both(seen, b_.emit("Less", {key, length})) : seen;
   }
 
   // What is added to scores, or says which count; null: nothing.
-  Value* mask() {
-    Value* seen_keys = seen();
-    if (!node_.input(kMask)) return seen_keys;
-    Value* mask = mask_over_keys(b_, node_.input(kMask), dims_.total());
-    if (!seen_keys) return mask;
-    return mask->dtype() == DType::boolean ? b_.emit("And", {mask, seen_keys}) : b_.where(seen_keys, mask, kUnseen);
-  }
+  Value* mask() { return mask_where_seen(b_, node_.input(kMask), seen(), dims_.total()); }
 
   std::vector<Value*> whole(Value* q, Value* k, Value* v) {
     std::vector<Attribute> attributes;

@@ -67,7 +67,7 @@ AttentionGradients attention_gradients(NodeBuilder& b, const Node& node, const A
     scores = b.mul(capped, cap);
   }
   Value* seen =
-      seen_by_position(b, node, b.sub(b.reshape(b.range(keys), {1, keys}), b.reshape(b.range(queries), {queries, 1})));
+      seen_by_position(b, node, b.reshape(b.range(keys), {1, keys}), b.reshape(b.range(queries), {queries, 1}));
   if (forward.mask) {
     Value* mask = mask_over_keys(b, forward.mask, keys);
     Shape shape = mask->shape();

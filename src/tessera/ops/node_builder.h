@@ -38,6 +38,8 @@ class NodeBuilder {
   Value* greater(Value* a, double b) { return emit("Greater", {a, number(a, b)}); }
   Value* where(Value* condition, Value* a, Value* b) { return emit("Where", {condition, a, b}); }
   Value* where(Value* condition, Value* a, double b) { return where(condition, a, number(a, b)); }
+  /// Both of two conditions; null stands for true.
+  Value* both(Value* a, Value* b) { return a && b ? emit("And", {a, b}) : a ? a : b; }
   Value* cast(Value* a, DType to);
 
   // Shapes.

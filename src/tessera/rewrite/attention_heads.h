@@ -5,8 +5,7 @@
 namespace tessera::rewrite {
 
 /// An Attention as one that takes queries, keys and values as [batch, heads, positions, width], and gives its result
-/// so, where they are [batch, positions, heads·width]; the node itself if they are not. Throws a user error if an
-/// output of the graph would have two names.
+/// so, where they are [batch, positions, heads·width]; the node itself if they are not.
 Node* with_heads_apart(Graph& graph, Node* attention);
 
 }  // namespace tessera::rewrite

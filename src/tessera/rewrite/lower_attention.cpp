@@ -31,7 +31,7 @@ class AttentionLowering {
   Values with_mask() {
     Values operands = l_.node.inputs;
     operands.resize(std::max<size_t>(operands.size(), kMask + 1));
-    operands[kMask] = masked(in_windows());
+    operands[kMask] = masked(seen_in_windows(b_, l_.node, key_places(), query_places()));
     std::vector<Attribute> attributes = l_.node.attributes;
     std::erase_if(attributes, [](const Attribute& a) { return a.name.ends_with("_window_size"); });
     return b_.emit_all("", "Attention", operands, attributes, l_.node.outputs.size());
@@ -89,46 +89,17 @@ class AttentionLowering {
     return b_.add(own, b_.sub(lengths(), b_.scalar(DType::int64, dims_.queries)));
   }
 
-  static Value* both(NodeBuilder& b, Value* one, Value* other) {
-    return one && other ? b.emit("And", {one, other}) : one ? one : other;
-  }
-
-  // Whether a query may see a key, by the windows.
-  Value* in_windows() {
-    const int64_t left = window_of(l_.node, "left_window_size"), right = window_of(l_.node, "right_window_size");
-    Value* seen = nullptr;
-    if (left >= 0) {
-      Value* first = b_.sub(query_places(), b_.graph.constant_scalar(DType::int64, static_cast<double>(left)));
-      seen = b_.emit("GreaterOrEqual", {key_places(), first});
-    }
-    if (right >= 0) {
-      Value* last = b_.add(query_places(), static_cast<double>(right));
-      seen = both(b_, seen, b_.emit("LessOrEqual", {key_places(), last}));
-    }
-    return seen;
-  }
-
-  // The same by all that restricts it but the mask.
+  // Whether a query may see a key, by all that restricts it but the mask.
   Value* allowed() {
-    Value* seen = in_windows();
-    if (l_.node.get_int("is_causal", 0) != 0)
-      seen = both(b_, seen, b_.emit("LessOrEqual", {key_places(), query_places()}));
-    if (l_.has(kKeyLengths)) seen = both(b_, seen, b_.emit("Less", {key_places(), lengths()}));
-    return seen;
+    Value* seen = seen_by_position(b_, l_.node, key_places(), query_places());
+    return l_.has(kKeyLengths) ? b_.both(seen, b_.emit("Less", {key_places(), lengths()})) : seen;
   }
 
   Value* as_bias(Value* seen, const Value* like) {
     return b_.where(seen, b_.number(like, 0), b_.number(like, -std::numeric_limits<double>::infinity()));
   }
 
-  // The node's mask where a query may see a key, as far as `seen` says so. Null: all are seen.
-  Value* masked(Value* seen) {
-    if (!l_.has(kMask)) return seen;
-    Value* mask = mask_over_keys(b_, l_.in(kMask), dims_.total());
-    if (!seen) return mask;
-    if (mask->dtype() == DType::boolean) return b_.emit("And", {mask, seen});
-    return b_.where(seen, mask, -std::numeric_limits<double>::infinity());
-  }
+  Value* masked(Value* seen) { return mask_where_seen(b_, l_.in(kMask), seen, dims_.total()); }
 
   Lowerer& l_;
   NodeBuilder& b_;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tessera/rewrite/affine.h"
+#include "tessera/rewrite/attention_heads.h"
 #include "tessera/rewrite/causal.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/match.h"
@@ -178,33 +179,10 @@ bool raise_spelt_out(Graph& graph, const AffineAnalysis& analysis, Node* node) {
   return replace(graph, node->outputs[0], raised);
 }
 
-/// [batch, length, heads·width] → [batch, heads, length, width]
-Value* split_heads(Graph& graph, Value* x, int64_t heads, const Node* before) {
-  const Shape& shape = x->shape();
-  Value* split = reshaped(graph, x, {shape[0], shape[1], Expr(heads), floordiv(shape[2], heads)}, before);
-  return transposed(graph, split, {0, 2, 1, 3}, before);
-}
-
 /// Simplifies an exporter's own Attention: operands of rank 3 become rank 4; repeated heads and needless masks go.
 void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node) {
-  Value* first = node->outputs[0];
-  if (node->inputs[0]->rank() == 3) {
-    int64_t heads = node->get_int("q_num_heads", 1), key_heads = node->get_int("kv_num_heads", 1);
-    node->remove_attribute("q_num_heads");
-    node->remove_attribute("kv_num_heads");
-    for (size_t i : {0, 1, 2})
-      graph.set_input(node, i, split_heads(graph, node->inputs[i], i == 0 ? heads : key_heads, node));
-    std::vector<std::string> names;
-    for (const Value* result : node->outputs) names.push_back(result ? result->name : "");
-    Node* whole = emit_node(graph, "Attention", node->inputs, node, node->attributes, first->name, names.size());
-    Value* merged = transposed(graph, whole->outputs[0], {0, 2, 1, 3}, node);
-    replace(graph, first, reshaped(graph, merged, first->shape(), node));
-    for (size_t i = 1; i < names.size(); ++i)
-      if (node->outputs[i]) replace(graph, node->outputs[i], whole->outputs[i]);
-    node = whole;
-  }
-  if (node->inputs[0]->rank() != 4 || node->input(4) || node->input(6))
-    return;  // with a cache, K does not hold all keys
+  node = with_heads_apart(graph, node);
+  if (node->input(4) || node->input(6)) return;  // with a cache, K does not hold all keys
   Value* key = node->inputs[1];
   Value* value = node->inputs[2];
   drop_repetition(graph, key, value, node);
@@ -212,15 +190,14 @@ void simplify_attention(Graph& graph, const AffineAnalysis& analysis, Node* node
   graph.set_input(node, 2, value);
   if (!node->input(3)) return;
   // A mask of fewer keys hides the rest, whatever it says of its own.
-  if (const Shape& of_mask = node->inputs[3]->shape(); !of_mask.empty() && of_mask.back() != key->shape()[2]) return;
+  if (node->inputs[3]->shape().back() != key->shape()[2]) return;
   Shape scores = {node->inputs[0]->shape()[0], node->inputs[0]->shape()[1], node->inputs[0]->shape()[2],
                   key->shape()[2]};
   Mask mask = simplified(analysis, node->inputs[3], scores);
   const bool keeps_windows = node->outputs.size() == 1 && !node->find_attribute("left_window_size") &&
                              !node->find_attribute("right_window_size") && node->get_int("is_causal", 0) == 0;
   if (mask.left >= 0 && !keeps_windows) mask = {node->inputs[3]};
-  if (mask.operand && node->inputs[3]->rank() > 0)
-    mask.operand = over_keys(graph, mask.operand, node->inputs[3]->shape().back(), node);
+  if (mask.operand) mask.operand = over_keys(graph, mask.operand, node->inputs[3]->shape().back(), node);
   graph.set_input(node, 3, mask.operand);
   for (const Attribute& given : mask.attributes())
     if (given.name != "is_causal" || mask.causal) node->set(given.name, given.value);
