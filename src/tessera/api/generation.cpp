@@ -61,11 +61,6 @@ void require_asked(const std::vector<std::vector<int64_t>>& prompts, const Gener
 }
 
 struct Generator::Impl {
-  /// Why a model's caches cannot be held.
-  struct NotHeld {
-    std::string reason;
-  };
-
   Model model;
   Mesh mesh;
   Plan plan;
@@ -83,14 +78,8 @@ struct Generator::Impl {
   api::DecoderSource source() const { return {model, mesh, plan, options, compile_options, session, ports}; }
 
   void make() {
-    if (options.best == CacheForm::held) {
-      try {
-        load(hold());
-        return;
-      } catch (const NotHeld& why) {
-        reason = why.reason;
-      }
-    }
+    if (options.best == CacheForm::held)
+      if (auto held = hold(options.capacity, reason)) return load(std::move(*held));
     form = options.best == CacheForm::none || ports.caches.empty() ? CacheForm::none : CacheForm::handed;
     if (connection && form == CacheForm::handed)
       fail("generate",
@@ -100,15 +89,16 @@ struct Generator::Impl {
     decoder = form == CacheForm::none ? api::uncached_decoder(source()) : api::handed_decoder(source());
   }
 
-  /// The model with caches of the capacity in them. Throws NotHeld if it is none that can have them.
-  rewrite::HeldDecoder hold() const {
+  /// The model with caches of that capacity in them; nullopt, and why, if it is none that can have them.
+  std::optional<rewrite::HeldDecoder> hold(int64_t capacity, std::string& why_not) const {
     try {
-      return rewrite::hold_caches(model.impl().model, ports, options.batch, options.capacity);
+      return rewrite::hold_caches(model.impl().model, ports, options.batch, capacity);
     } catch (const Error& error) {
       // Caches too large for any memory are no trait of the model: the caller is told.
       const bool is_too_large = std::string_view(error.what()).starts_with("[memory]");
       if (error.kind() != ErrorKind::user || is_too_large) throw;
-      throw NotHeld{error.what()};
+      why_not = error.what();
+      return std::nullopt;
     }
   }
 
@@ -162,17 +152,16 @@ struct Generator::Impl {
   /// fails, they have the room that they had before.
   void make_room(int64_t tokens, bool goes_on) {
     if (form != CacheForm::held || tokens <= options.capacity) return;
-    const int64_t before = options.capacity;
+    const int64_t before = options.capacity, wanted = std::max(tokens, std::min(kMostTokens, 2 * before));
+    std::string why_not;
+    std::optional<rewrite::HeldDecoder> larger = hold(wanted, why_not);
+    if (!larger) fail("generate", "caches of {} tokens cannot grow: {}", before, why_not);
+    const api::HeldTexts texts = goes_on ? decoder->leave() : api::HeldTexts();
+    decoder.reset();  // its weights go before they come again
+    options.capacity = wanted;
     try {
-      options.capacity = std::max(tokens, std::min(kMostTokens, 2 * before));
-      rewrite::HeldDecoder larger = hold();
-      const api::HeldTexts texts = goes_on ? decoder->leave() : api::HeldTexts();
-      decoder.reset();  // its weights go before they come again
-      load(std::move(larger));
+      load(std::move(*larger));
       decoder->resume(texts);
-    } catch (const NotHeld& why) {
-      options.capacity = before;
-      fail("generate", "caches of {} tokens cannot grow: {}", before, why.reason);
     } catch (...) {
       const std::exception_ptr why = std::current_exception();
       options.capacity = before;
@@ -185,7 +174,8 @@ struct Generator::Impl {
   void restore() {
     decoder.reset();
     try {
-      load(hold());
+      std::string why_not;
+      load(hold(options.capacity, why_not).value());
     } catch (...) {
       decoder.reset();
     }
