@@ -440,9 +440,10 @@ TEST_F(DeviceAnnotations, InFunctionsAreFollowedWhereverTheyAreCalled) {
       d = Greater (m, none)
       u = If (d) <then_branch = t1 () => (f) { f = Add (s, t) }, else_branch = e1 () => (h) { h = Sub (s, t) }>
     }
-    <domain: "", opset_import: ["" : 21]>
-    Gelu (i) => (j) { j = Sigmoid (i) }
   )";
+  const auto own = [](const std::string& domain) {
+    return "<domain: \"" + domain + R"(", opset_import: ["" : 21]> Gelu (i) => (j) { j = Sigmoid (i) })";
+  };
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
     g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) <float[8, 8] w, float zero = {0}> {
       sum = ReduceSum <keepdims = 0> (x)
@@ -457,8 +458,11 @@ TEST_F(DeviceAnnotations, InFunctionsAreFollowedWhereverTheyAreCalled) {
   EXPECT_EQ(branch.mesh().str(), "d=2") << "only a branch of a function is annotated";
   const Program twice = expect_followed(model(text, 2, {{"z", {spec("x", "SR")}}, {"m", {spec("s", "SR")}}}));
   EXPECT_EQ(twice.text().find("AllGather"), std::string::npos) << "both operands lie so";
-  EXPECT_THAT(model(text, 2, {{"y", {spec("y", "SR")}}, {"j", {spec("j", "SR")}}}).configured("c").warnings,
-              ElementsAre(AllOf(HasSubstr("functions that are operators of Tessera's own"), HasSubstr("(1 node)"))));
+  for (const char* domain : {"", "ai.onnx"})
+    EXPECT_THAT(
+        model(text + own(domain), 2, {{"y", {spec("y", "SR")}}, {"j", {spec("j", "SR")}}}).configured("c").warnings,
+        ElementsAre(AllOf(HasSubstr("functions that are operators of Tessera's own"), HasSubstr("(1 node)"))))
+        << domain;
   Said said = {{"q", {{"other", {spec("v", "RS")}, {}}}}, {"y", {{"c", {spec("y", "SR")}, {}}}}};
   EXPECT_THAT(model(text, {{"c", 2, {}}, {"other", 2, {}}}, said).configured("c").warnings, IsEmpty());
 }

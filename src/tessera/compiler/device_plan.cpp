@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/compiler/device_layouts.h"
 #include "tessera/compiler/inline_annotated.h"
 #include "tessera/compiler/places.h"
 #include "tessera/ir/text.h"
-#include "tessera/mesh/device_lists.h"
 #include "tessera/onnx/metadata.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
@@ -17,82 +17,6 @@ namespace tessera::compiler {
 namespace {
 
 constexpr std::string_view kStage = "devices";  // of errors
-
-// The entry of an annotation for an axis whose factors have these digits; nullopt if shards that a device holds in turn
-// are not equal, so that there is none.
-std::optional<std::string> entry_of(const ShardedAxis& axis, const std::vector<std::vector<ShardDigit>>& digits,
-                                    const Expr& extent, const Mesh& mesh) {
-  struct Piece {
-    std::optional<Expr> size;  // nullopt: whatever the others leave
-    std::vector<std::string> axes;
-  };
-  std::vector<Piece> pieces;
-  for (size_t f = 0; f < axis.factors.size(); ++f) {
-    std::optional<Expr> size;
-    if (axis.factors.size() == 1)
-      size = extent;
-    else
-      size = size_of(axis.factors[f], extent);
-    std::vector<ShardDigit> run = digits[f];
-    while (!run.empty() && !run.back().axis) run.pop_back();  // neighbours on one device are one shard
-    const size_t first = pieces.size();
-    int64_t before = 1;  // shards of the pieces of this factor, without its last
-    for (size_t i = 0; i < run.size(); ++i) {
-      if (pieces.size() == first || run[i].axis.has_value() != run[i - 1].axis.has_value()) {
-        if (pieces.size() > first) before *= *pieces.back().size->constant();
-        pieces.push_back({Expr(1), {}});
-      }
-      pieces.back().size = *pieces.back().size * Expr(run[i].size);
-      if (run[i].axis) pieces.back().axes.push_back(run[i].axis->str(mesh));
-    }
-    if (pieces.size() == first) pieces.push_back({size, {}});
-    if (size && pieces.size() > first) {
-      pieces.back().size = Expr::exact_divide(*size, Expr(before));
-      if (!pieces.back().size && before > 1) return std::nullopt;
-    }
-    if (!size) pieces.back().size.reset();
-  }
-  if (std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.axes.empty(); })) return "-";
-  std::erase_if(pieces, [](const Piece& piece) { return piece.axes.empty() && piece.size && piece.size->is(1); });
-  std::vector<std::string> texts;
-  for (const Piece& piece : pieces) {
-    std::string text = piece.size && pieces.size() > 1 ? piece.size->str() : "";
-    if (!piece.axes.empty()) text += fmt::format("{{{}}}", fmt::join(piece.axes, ","));
-    texts.push_back(text);
-  }
-  return fmt::format("{}", fmt::join(texts, "*"));
-}
-
-// As many shards of each factor as the list says, over axes of the mesh that have as many devices; else none.
-// It is where its holders have a common place.
-ListedLayout nearest(const DeviceList& list, const Mesh& mesh, const std::vector<int64_t>& devices) {
-  ListedLayout layout;
-  std::vector<bool> used(mesh.axes().size(), false);
-  for (int64_t count : list.counts) {
-    layout.factors.emplace_back();
-    for (size_t first = 0; first < used.size() && count > 1 && layout.factors.back().empty(); ++first) {
-      int64_t product = 1;
-      size_t end = first;
-      while (end < used.size() && !used[end] && product < count) product *= mesh.axes()[end++].size;
-      if (product != count) continue;
-      for (size_t a = first; a < end; ++a) {
-        used[a] = true;
-        layout.factors.back().push_back({mesh.axes()[a].size, AxisRef::whole(mesh.axes()[a])});
-      }
-    }
-  }
-  for (size_t a = 0; a < used.size(); ++a) {
-    std::set<int64_t> indices;
-    for (const auto& holders : list.holders)
-      for (int64_t device : holders) {
-        const auto rank = std::find(devices.begin(), devices.end(), device) - devices.begin();
-        indices.insert(mesh.coordinates(rank)[a]);
-      }
-    if (!used[a] && indices.size() == 1 && mesh.axes()[a].size > 1)
-      layout.at.push_back({AxisRef::whole(mesh.axes()[a]), *indices.begin()});
-  }
-  return layout;
-}
 
 // What a node wants of an operand or result.
 struct Form {
@@ -172,8 +96,7 @@ class Follower {
   // Takes the annotations out of the nodes.
   void gather() {
     for (Node* node : nodes_)
-      for (NodeDevices& annotation : device_annotations(*node))
-        if (annotation.configuration == configuration_.name) said_.emplace(node, std::move(annotation));
+      if (auto annotation = device_annotation(*node, configuration_.name)) said_.emplace(node, std::move(*annotation));
     defaults_.emplace(graph(), configuration_);
     std::set<std::string> names;
     for (const auto& [node, annotation] : said_)
@@ -199,36 +122,19 @@ class Follower {
   void enter(Graph& body, const Node* holder) {
     for (const auto& node : body.nodes()) {
       for (Graph* region : node->regions()) enter(*region, holder);
-      for (NodeDevices& annotation : device_annotations(*node))
-        if (annotation.configuration == configuration_.name)
-          inner_.push_back({&body, node.get(), holder, std::move(annotation)});
+      if (auto annotation = device_annotation(*node, configuration_.name))
+        inner_.push_back({&body, node.get(), holder, std::move(*annotation)});
     }
   }
-
-  DeviceList list_of(const ShardingSpec& spec, const NodeDevices& annotation) const {
-    DeviceList list;
-    for (const ShardedAxis& axis : spec.axes)
-      for (const ShardedFactor& factor : axis.factors) list.counts.push_back(factor.shards);
-    list.holders = holders_of(spec, defaults_->of(annotation));
-    if (shards_of(spec) == 1) {  // whoever is listed has all of it
-      std::set<int64_t> all;
-      for (const auto& holders : list.holders) all.insert(holders.begin(), holders.end());
-      list.holders = {{all.begin(), all.end()}};
-    }
-    return list;
-  }
-
-  // Those of a stage hold what its nodes make.
-  static DeviceList whole_on(const std::vector<int64_t>& devices) { return {{}, {devices}}; }
 
   void find_mesh() {
     std::set<DeviceList> lists;
     for (const auto& [node, annotation] : said_) {
-      for (const ShardingSpec& spec : annotation.specs) lists.insert(list_of(spec, annotation));
+      for (const ShardingSpec& spec : annotation.specs) lists.insert(list_of(spec, defaults_->of(annotation)));
       if (annotation.stage) lists.insert(whole_on(defaults_->of(annotation)));
     }
     for (const Inner& inner : inner_)
-      for (const ShardingSpec& spec : inner.said.specs) lists.insert(list_of(spec, inner.said));
+      for (const ShardingSpec& spec : inner.said.specs) lists.insert(list_of(spec, defaults_->of(inner.said)));
     std::set<int64_t> devices;
     for (const DeviceList& list : lists)
       for (const auto& holders : list.holders) devices.insert(holders.begin(), holders.end());
@@ -247,16 +153,24 @@ class Follower {
     ListedMesh found = mesh_of_lists({devices.begin(), devices.end()}, all, named);
     plan_.mesh = std::move(found.mesh);
     plan_.devices = std::move(found.devices);
-    for (size_t i = 0; i < all.size(); ++i) layouts_.emplace(all[i], std::move(found.layouts[i]));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool exact = found.layouts[i].has_value();
+      layouts_.emplace(
+          all[i],
+          MeshLayout{exact ? std::move(*found.layouts[i]) : nearest_layout(all[i], plan_.mesh, plan_.devices), exact});
+    }
+  }
+
+  // That of the devices that a spec lists.
+  const MeshLayout& layout_of(const ShardingSpec& spec, const NodeDevices& annotation) const {
+    return layouts_.at(list_of(spec, defaults_->of(annotation)));
   }
 
   Form form_of(const Node& node, const NodeDevices& annotation, const ShardingSpec& spec) {
-    const DeviceList list = list_of(spec, annotation);
-    const auto& found = layouts_.at(list);
-    const ListedLayout layout = found ? *found : nearest(list, plan_.mesh, plan_.devices);
+    const MeshLayout& found = layout_of(spec, annotation);
     Form form;
-    form.at = layout.at;
-    for (const auto& digits : layout.factors)
+    form.at = found.layout.at;
+    for (const auto& digits : found.layout.factors)
       for (const ShardDigit& digit : digits)
         if (digit.axis) form.axes.push_back(*digit.axis);
     const auto shape = shapes_.find(spec.tensor);
@@ -268,42 +182,19 @@ class Follower {
             node.label(), spec.tensor);
       return form;
     }
-    std::vector<std::string> entries(shape->second.size(), "-");
-    bool exact = found.has_value();
-    size_t factor = 0;
-    for (const ShardedAxis& axis : spec.axes) {
-      const auto begin = layout.factors.begin() + static_cast<int64_t>(factor);
-      const std::vector<std::vector<ShardDigit>> digits(begin, begin + static_cast<int64_t>(axis.factors.size()));
-      factor += axis.factors.size();
-      const auto rank = static_cast<int64_t>(entries.size());
-      const auto d = static_cast<size_t>(axis.axis < 0 ? axis.axis + rank : axis.axis);
-      std::optional<std::string> entry = entry_of(axis, digits, shape->second[d], plan_.mesh);
-      if (!entry) {
-        exact = false;
-        entry = block(digits);
-      }
-      entries[d] = *entry;
-    }
-    form.layout = fmt::format("[{}]", fmt::join(entries, ", "));
-    if (!exact) warn_of_nearest(node, spec, " " + to_string(shape->second), list, form.layout);
+    const LayoutText text = layout_text(spec, found.layout, shape->second, plan_.mesh);
+    form.layout = text.text;
+    if (!found.exact || !text.exact) warn_of_nearest(node, annotation, spec, " " + to_string(shape->second), text.text);
     return form;
   }
 
-  void warn_of_nearest(const Node& node, const ShardingSpec& spec, const std::string& shape, const DeviceList& list,
-                       const std::string& layout) {
+  void warn_of_nearest(const Node& node, const NodeDevices& annotation, const ShardingSpec& spec,
+                       const std::string& shape, const std::string& layout) {
     std::vector<std::string> holders;
-    for (const auto& shard : list.holders) holders.push_back(fmt::format("{}", fmt::join(shard, "+")));
+    for (const auto& shard : list_of(spec, defaults_->of(annotation)).holders)
+      holders.push_back(fmt::format("{}", fmt::join(shard, "+")));
     warn("{}: '{}'{} in {} shards on devices {} has no layout of its own; it lies as {} over {}", node.label(),
          spec.tensor, shape, shards_of(spec), fmt::join(holders, ","), layout, plan_.mesh.str());
-  }
-
-  // Blocks, where shards cannot be dealt out in turn.
-  std::string block(const std::vector<std::vector<ShardDigit>>& digits) const {
-    std::vector<std::string> axes;
-    for (const auto& run : digits)
-      for (const ShardDigit& digit : run)
-        if (digit.axis) axes.push_back(digit.axis->str(plan_.mesh));
-    return axes.empty() ? "-" : fmt::format("{{{}}}", fmt::join(axes, ","));
   }
 
   const Form* form(const Node* node, const Value* tensor) const {
@@ -376,8 +267,8 @@ class Follower {
     add(node->inputs);
     if (!any) add(node->outputs);
     if (!any && said && said->stage) {
-      const auto& layout = layouts_.at(whole_on(defaults_->of(*said)));
-      if (layout) return layout->at;
+      const MeshLayout& found = layouts_.at(whole_on(defaults_->of(*said)));
+      if (found.exact) return found.layout.at;
       warn("{}: the devices {} of its stage are no place in the mesh {}; it runs on all", node->label(),
            fmt::join(defaults_->of(*said), ","), plan_.mesh.str());
       return {};
@@ -432,19 +323,20 @@ class Follower {
     for (const Inner& inner : inner_) {
       bool placed = inner.said.stage.has_value();
       for (const ShardingSpec& spec : inner.said.specs) {
-        const DeviceList list = list_of(spec, inner.said);
-        const auto& found = layouts_.at(list);
-        const ListedLayout layout = found ? *found : nearest(list, plan_.mesh, plan_.devices);
-        placed = placed || !layout.at.empty();
-        const auto text = inner_layout(inner, spec, layout);
+        const MeshLayout& found = layout_of(spec, inner.said);
+        placed = placed || !found.layout.at.empty();
+        const auto text = layout_text_for_any_rank(spec, found.layout, plan_.mesh);
+        if (!text)
+          warn("{}: '{}' has axes that count from both ends, so that its layout in a body is left to propagation",
+               inner.node->label(), spec.tensor);
         if (!text || plan_.mesh.axes().empty()) continue;
-        if (!found || !lies_in_blocks(spec, layout)) warn_of_nearest(*inner.node, spec, "", list, *text);
+        if (!found.exact || !text->exact) warn_of_nearest(*inner.node, inner.said, spec, "", text->text);
         for (size_t i = 0; i < inner.node->operand_count(); ++i)
           if (Value* operand = inner.node->inputs[i]; operand && name_in_body(*operand) == spec.tensor)
-            inner.body->set_input(inner.node, i, labelled_copy(inner, operand, inner.node, *text));
+            inner.body->set_input(inner.node, i, labelled_copy(inner, operand, inner.node, text->text));
         for (Value* result : std::vector<Value*>(inner.node->outputs)) {
           if (!result || result->name != spec.tensor) continue;
-          Value* copy = labelled_copy(inner, result, rewrite::node_after(*inner.body, inner.node), *text);
+          Value* copy = labelled_copy(inner, result, rewrite::node_after(*inner.body, inner.node), text->text);
           inner.body->replace_uses(result, copy);
           inner.body->set_input(copy->producer, 0, result);
         }
@@ -454,42 +346,6 @@ class Follower {
     for (const auto& [holder, count] : elsewhere)
       warn("{}: all devices run it, since all take part in control flow; {} in its bodies {} otherwise",
            holder->label(), count == 1 ? "1 node" : fmt::format("{} nodes", count), count == 1 ? "says" : "say");
-  }
-
-  // The layout of a tensor in a body, whose rank need not be known. Nullopt, with a warning, if axes count from both
-  // ends.
-  std::optional<std::string> inner_layout(const Inner& inner, const ShardingSpec& spec, const ListedLayout& layout) {
-    std::map<int64_t, std::string> entries;
-    size_t factor = 0;
-    for (const ShardedAxis& axis : spec.axes) {
-      const auto begin = layout.factors.begin() + static_cast<int64_t>(factor);
-      factor += axis.factors.size();
-      entries[axis.axis] = block({begin, begin + static_cast<int64_t>(axis.factors.size())});
-    }
-    if (entries.empty()) return "[...]";
-    const int64_t first = entries.begin()->first, last = entries.rbegin()->first;
-    if (first < 0 && last >= 0) {
-      warn("{}: '{}' has axes that count from both ends, so that its layout in a body is left to propagation",
-           inner.node->label(), spec.tensor);
-      return std::nullopt;
-    }
-    std::vector<std::string> texts;
-    if (first < 0) texts.push_back("...");
-    for (int64_t d = std::min<int64_t>(first, 0); d <= (first < 0 ? -1 : last); ++d)
-      texts.push_back(entries.contains(d) ? entries.at(d) : "-");
-    if (first >= 0) texts.push_back("...");
-    return fmt::format("[{}]", fmt::join(texts, ", "));
-  }
-
-  // Whether each axis is one factor, whose shards are one block for each device.
-  static bool lies_in_blocks(const ShardingSpec& spec, const ListedLayout& layout) {
-    return std::all_of(spec.axes.begin(), spec.axes.end(),
-                       [](const ShardedAxis& axis) { return axis.factors.size() == 1; }) &&
-           std::all_of(layout.factors.begin(), layout.factors.end(), [](const std::vector<ShardDigit>& digits) {
-             const auto shared =
-                 std::find_if(digits.begin(), digits.end(), [](const ShardDigit& d) { return !d.axis; });
-             return std::all_of(shared, digits.end(), [](const ShardDigit& d) { return !d.axis; });
-           });
   }
 
   // One that all share which want it so.
@@ -595,7 +451,7 @@ class Follower {
   int labels_ = 0;
   std::optional<DefaultDevices> defaults_;
   std::map<std::string, Shape> shapes_;
-  std::map<DeviceList, std::optional<ListedLayout>> layouts_;
+  std::map<DeviceList, MeshLayout> layouts_;
   std::map<const Node*, std::map<std::string, Form>> forms_;
   std::map<const Node*, std::vector<PlacedAxis>> places_;
   std::set<const Value*> annotated_;

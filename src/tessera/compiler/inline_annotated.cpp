@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "tessera/onnx/device_annotations.h"
-#include "tessera/ops/op.h"
 #include "tessera/rewrite/edit.h"
 #include "tessera/rewrite/passes.h"
 
@@ -22,7 +21,7 @@ class AnnotatedInliner {
   InlinedAnnotations run() {
     size_t followed = 0;
     for (const Function& function : model_.functions)
-      (ops::find_op(function.name, function.domain) ? inlined_.ignored : followed) += count_said(*function.body);
+      (rewrite::is_our_own(function) ? inlined_.ignored : followed) += count_annotated(*function.body, name_);
     if (followed == 0) return inlined_;
     each_graph([&](Graph& graph) { rewrite_tensors(graph, by_position); });
     each_graph([&](Graph& graph) { wrap_calls(graph); });
@@ -42,22 +41,6 @@ class AnnotatedInliner {
   void each_graph(const Visit& visit) {
     each_graph_in(*model_.graph, visit);
     for (Function& function : model_.functions) each_graph_in(*function.body, visit);
-  }
-
-  size_t count_said(Graph& graph) const {
-    size_t count = 0;
-    each_graph_in(graph, [&](Graph& inner) {
-      for (const auto& node : inner.nodes()) count += said(*node) ? 1 : 0;
-    });
-    return count;
-  }
-
-  // What a node says for this configuration; valid until the next call.
-  const NodeDevices* said(const Node& node) const {
-    said_ = device_annotations(node);
-    const auto found = std::find_if(said_.begin(), said_.end(),
-                                    [&](const NodeDevices& entry) { return entry.configuration == name_; });
-    return found == said_.end() ? nullptr : &*found;
   }
 
   // Renames tensors in all annotations by `name_of`, and leaves out what it has no name for.
@@ -93,19 +76,19 @@ class AnnotatedInliner {
 
   void wrap_calls(Graph& graph) {
     for (Node* call : rewrite::nodes_of(graph)) {
-      const NodeDevices* annotation = rewrite::inlined_function(model_, *call) ? said(*call) : nullptr;
-      if (!annotation) continue;
-      const NodeDevices of_call = *annotation;
+      if (!rewrite::inlined_function(model_, *call)) continue;
+      const std::optional<NodeDevices> of_call = device_annotation(*call, name_);
+      if (!of_call) continue;
       set_device_annotations(*call, {});
       const std::vector<Value*> operands(call->inputs.begin(),
                                          call->inputs.begin() + static_cast<int64_t>(call->operand_count()));
       for (size_t i = 0; i < operands.size(); ++i) {
         // What is said of an operand is said of all that are the same value.
         const auto first = std::find(operands.begin(), operands.end(), operands[i]) - operands.begin();
-        if (operands[i]) wrap_operand(graph, call, i, annotation_of(of_call, kOperand, static_cast<size_t>(first)));
+        if (operands[i]) wrap_operand(graph, call, i, annotation_of(*of_call, kOperand, static_cast<size_t>(first)));
       }
       for (size_t i = 0; i < call->outputs.size(); ++i)
-        if (call->outputs[i]) wrap_result(graph, call, i, annotation_of(of_call, kResult, i));
+        if (call->outputs[i]) wrap_result(graph, call, i, annotation_of(*of_call, kResult, i));
     }
   }
 
@@ -150,7 +133,6 @@ class AnnotatedInliner {
   OnnxModel& model_;
   const std::string& name_;
   InlinedAnnotations inlined_;
-  mutable std::vector<NodeDevices> said_;
 };
 
 }  // namespace

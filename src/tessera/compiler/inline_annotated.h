@@ -17,8 +17,9 @@ struct InlinedAnnotations {
 /// node says of an operand or result it then says by the name that this has there. What a call says, of its operands,
 /// its results and its stage, is said by Identity nodes at these.
 ///
-///     y = F <configuration c: x = [{d}]> (x)  →  x_1 = Identity <c: x = x_1 = [{d}]> (x);  y = … (x_1)
+///     y = F <c: x = [{d}]> (x)  →  x.as = Identity <c: x = x.as = [{d}]> (x);  y = … (x.as)
 ///
+/// Without such a node, the model stays as it is.
 InlinedAnnotations inline_annotated(OnnxModel& model, const std::string& name);
 
 }  // namespace tessera::compiler

@@ -58,6 +58,17 @@ void write(const ShardingSpec& spec, onnx::ShardingSpecProto& message) {
   }
 }
 
+/// Of the graph and its bodies.
+template <typename Predicate>
+size_t count_nodes(const Graph& graph, const Predicate& predicate) {
+  size_t count = 0;
+  for (const auto& node : graph.nodes()) {
+    if (predicate(*node)) ++count;
+    for (const Graph* region : node->regions()) count += count_nodes(*region, predicate);
+  }
+  return count;
+}
+
 }  // namespace
 
 std::vector<DeviceConfiguration> device_configurations(const OnnxModel& model) {
@@ -82,18 +93,20 @@ std::vector<NodeDevices> device_annotations(const Node& node) {
   return annotations;
 }
 
-static size_t count_annotated(const Graph& graph) {
-  size_t count = 0;
-  for (const auto& node : graph.nodes()) {
-    count += device_annotations(*node).empty() ? 0 : 1;
-    for (const Graph* region : node->regions()) count += count_annotated(*region);
-  }
-  return count;
+std::optional<NodeDevices> device_annotation(const Node& node, std::string_view configuration) {
+  for (NodeDevices& annotation : device_annotations(node))
+    if (annotation.configuration == configuration) return std::move(annotation);
+  return std::nullopt;
+}
+
+size_t count_annotated(const Graph& graph, std::string_view configuration) {
+  return count_nodes(graph, [&](const Node& node) { return device_annotation(node, configuration).has_value(); });
 }
 
 size_t count_annotated(const OnnxModel& model) {
-  size_t count = count_annotated(*model.graph);
-  for (const Function& function : model.functions) count += count_annotated(*function.body);
+  const auto is_annotated = [](const Node& node) { return !device_annotations(node).empty(); };
+  size_t count = count_nodes(*model.graph, is_annotated);
+  for (const Function& function : model.functions) count += count_nodes(*function.body, is_annotated);
   return count;
 }
 

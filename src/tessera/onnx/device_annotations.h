@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/ir/graph.h"
@@ -59,7 +60,11 @@ struct NodeDevices {
 
 std::vector<DeviceConfiguration> device_configurations(const OnnxModel& model);
 std::vector<NodeDevices> device_annotations(const Node& node);
-/// Nodes of the model, its bodies and functions that say something for any configuration.
+/// What the node says for that configuration; nullopt: nothing.
+std::optional<NodeDevices> device_annotation(const Node& node, std::string_view configuration);
+/// Nodes of the graph and its bodies that say something for that configuration.
+size_t count_annotated(const Graph& graph, std::string_view configuration);
+/// Nodes of the model, its bodies and functions that say something for any.
 size_t count_annotated(const OnnxModel& model);
 
 /// Replace what is there; everything else in the element's `extra` stays. A model with configurations has an IR version

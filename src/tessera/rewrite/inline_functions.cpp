@@ -21,11 +21,6 @@ Key key_of(const std::string& domain, const std::string& name, const std::string
   return {domain == "ai.onnx" ? "" : domain, name, overload};
 }
 
-/// Whether we know the operator, whatever a function says about it.
-bool is_our_own(const Node& node) {
-  return ops::find_op(node.op_type, node.domain == "ai.onnx" ? "" : node.domain) != nullptr;
-}
-
 const Attribute* named(const std::vector<Attribute>& attributes, std::string_view name) {
   for (const Attribute& candidate : attributes)
     if (candidate.name == name) return &candidate;
@@ -90,7 +85,7 @@ class Inliner {
  private:
   Function* called(const Node& node) const {
     const auto found = functions_.find(key_of(node.domain, node.op_type, node.overload));
-    return found == functions_.end() || is_our_own(node) ? nullptr : found->second;
+    return found == functions_.end() || is_our_own(*found->second) ? nullptr : found->second;
   }
 
   /// Counts the nodes of the graph with every call inlined, and of every function on the way; at most kMostNodes in
@@ -166,12 +161,16 @@ class Inliner {
 
 }  // namespace
 
+bool is_our_own(const Function& function) {
+  return ops::find_op(function.name, function.domain == "ai.onnx" ? "" : function.domain) != nullptr;
+}
+
 const Function* inlined_function(const OnnxModel& model, const Node& node) {
   const auto is_of = [key = key_of(node.domain, node.op_type, node.overload)](const Function& function) {
     return key_of(function.domain, function.name, function.overload) == key;
   };
   const auto found = std::find_if(model.functions.begin(), model.functions.end(), is_of);
-  return found == model.functions.end() || is_our_own(node) ? nullptr : &*found;
+  return found == model.functions.end() || is_our_own(*found) ? nullptr : &*found;
 }
 
 void inline_functions(OnnxModel& model) {

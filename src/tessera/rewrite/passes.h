@@ -23,6 +23,8 @@ std::vector<Value*> labelled_results(const Graph& graph);
 /// Replaces calls of model-local functions by the functions' bodies, except for operators that we know ourselves. Comes
 /// first, because until then attributes may be references whose values only the calls know.
 void inline_functions(OnnxModel& model);
+/// Whether the function is an operator that we know, whatever its body says: its calls stay.
+bool is_our_own(const Function& function);
 /// The function whose body inline_functions() puts in the place of the node; null: none.
 const Function* inlined_function(const OnnxModel& model, const Node& node);
 /// Brings every operator to its newest form, from the version of its stamp, else the model's.
