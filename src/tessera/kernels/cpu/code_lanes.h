@@ -4,14 +4,14 @@
 #include <cstring>
 #include <limits>
 
-/// Sixteen floats at once as codes of 8 bits, in vectors as wide as the CPU has them.
+/// Floats as codes of 8 bits, one by one or sixteen at once, in vectors as wide as the CPU has them.
 namespace tessera::kernels {
 
 constexpr int64_t kCodeLanes = 16;
 
-typedef float FloatLanes __attribute__((vector_size(64)));
-typedef int32_t IntLanes __attribute__((vector_size(64)));
-typedef uint32_t WordLanes __attribute__((vector_size(64)));
+typedef float LaneFloats __attribute__((vector_size(64)));
+typedef int32_t LaneInts __attribute__((vector_size(64)));
+typedef uint32_t LaneWords __attribute__((vector_size(64)));
 
 /// Elements 0 … count - 1, zeros behind.
 template <typename Lanes, typename T>
@@ -27,21 +27,27 @@ template <typename Lanes, typename T>
 /// Ratios as codes of type To, uint8 or int8: round(ratio) + zero, half to even, cut to the codes' range; NaN becomes
 /// 0.
 template <typename To>
-class CodeLanes {
+class Coder {
  public:
   /// `cuts`: as if ratios below zero were zero.
-  explicit CodeLanes(int zero, bool cuts = false)
+  explicit Coder(int zero, bool cuts = false)
       : least_(cuts ? 0 : static_cast<float>(std::numeric_limits<To>::min() - zero)),
         most_(static_cast<float>(std::numeric_limits<To>::max() - zero)),
         zero_(zero) {}
 
-  [[gnu::always_inline]] void store(const FloatLanes& ratio, int64_t count, To* out) const {
-    const FloatLanes low = ratio > least_ ? ratio : FloatLanes{} + least_,
-                     cut = low < most_ ? low : FloatLanes{} + most_;
-    constexpr float kRounds = 12582912;  // 1.5·2²³: what is added to it is rounded to an integer
-    const IntLanes codes = __builtin_convertvector((cut + kRounds) - kRounds, IntLanes) + zero_;
+  [[gnu::always_inline]] To code(float ratio) const {
+    float rounded;
+    round(ratio, rounded);
+    return static_cast<To>(ratio == ratio ? static_cast<int>(rounded) + zero_ : 0);
+  }
+
+  /// The first `count` of them.
+  [[gnu::always_inline]] void store(const LaneFloats& ratio, int64_t count, To* out) const {
+    LaneFloats rounded;
+    round(ratio, rounded);
+    const LaneInts codes = __builtin_convertvector(rounded, LaneInts) + zero_;
     typedef To Bytes __attribute__((vector_size(16)));
-    const auto bytes = __builtin_convertvector(ratio == ratio ? codes : IntLanes{}, Bytes);
+    const auto bytes = __builtin_convertvector(ratio == ratio ? codes : LaneInts{}, Bytes);
     if (count == kCodeLanes)
       std::memcpy(out, &bytes, kCodeLanes);
     else
@@ -49,6 +55,14 @@ class CodeLanes {
   }
 
  private:
+  /// Of a float or of lanes; NaN is any number.
+  template <typename Floats>
+  [[gnu::always_inline]] void round(const Floats& ratio, Floats& rounded) const {
+    const Floats low = ratio > least_ ? ratio : Floats{} + least_, cut = low < most_ ? low : Floats{} + most_;
+    constexpr float kRounds = 12582912;  // 1.5·2²³: what is added to it is rounded to an integer
+    rounded = (cut + kRounds) - kRounds;
+  }
+
   float least_, most_;
   int zero_;
 };

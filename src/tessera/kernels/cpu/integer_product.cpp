@@ -32,11 +32,11 @@ uint32_t shifted(DType dtype, const void* data, int64_t i, DType to) {
   return static_cast<uint32_t>(value + shift);
 }
 
-/// c = sums - zero · column_sums - row_sum · column_zeros, the last only where there are some; c may be `sums`.
-TESSERA_MULTIVERSION void correct_row(const int32_t* sums, uint32_t zero, const uint32_t* column_sums, uint32_t row_sum,
-                                      const uint32_t* column_zeros, int32_t* c, int64_t n) {
+/// Takes zero · column_sums + row_sum · column_zeros from c, the last only where there are some.
+TESSERA_MULTIVERSION void correct_row(int32_t* c, uint32_t zero, const uint32_t* column_sums, uint32_t row_sum,
+                                      const uint32_t* column_zeros, int64_t n) {
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) - zero * column_sums[j]);
+  for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(c[j]) - zero * column_sums[j]);
   if (!column_zeros) return;
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) c[j] = static_cast<int32_t>(static_cast<uint32_t>(c[j]) - column_zeros[j] * row_sum);
@@ -100,22 +100,12 @@ class StripProduct : public IntegerProduct {
   size_t scratch_bytes() const override { return plan_.bytes(); }
 
   void run(const void* a, ZeroPoints a_zero, PackedColumns b, ZeroPoints b_zero, int32_t* c, void* scratch) override {
-    if (m_ == 0 || weight_.n == 0) return;
-    if (weight_.k == 0) {
-      std::fill_n(c, m_ * weight_.n, 0);
-      return;
-    }
-    const uint8_t* rows = ready(a, scratch);
-    const Corrections corrections(*this, rows, a_zero, b.sums, b_zero, scratch_at<uint32_t>(scratch, sums_at_));
-    if (library_) {
-      run_library(rows, b, c, scratch);
-      for_ranges(m_, m_ * weight_.n, threads_, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) corrections.add(i, 0, weight_.n, c + i * weight_.n, c + i * weight_.n);
-      });
-      return;
-    }
-    for_strips(rows, b, [&](int64_t row, int64_t first, int64_t columns, const int32_t* sums) {
-      corrections.add(row, first, columns, sums, c + row * weight_.n + first);
+    run_plain(a, b, c, scratch);
+    if (m_ == 0 || weight_.n == 0 || weight_.k == 0) return;
+    const Corrections corrections(*this, ready_rows(a, scratch), a_zero, b.sums, b_zero,
+                                  scratch_at<uint32_t>(scratch, sums_at_));
+    for_ranges(m_, m_ * weight_.n, threads_, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) corrections.add_to(c + i * weight_.n, i);
     });
   }
 
@@ -125,11 +115,12 @@ class StripProduct : public IntegerProduct {
       std::fill_n(c, m_ * weight_.n, 0);
       return;
     }
-    const uint8_t* rows = ready(a, scratch);
-    if (library_) return run_library(rows, b, c, scratch);
-    for_strips(rows, b, [&](int64_t row, int64_t first, int64_t columns, const int32_t* sums) {
-      std::copy_n(sums, columns, c + row * weight_.n + first);
-    });
+    const uint8_t* rows = ready_rows(a, scratch);
+    if (copies_) copy_rows(static_cast<const uint8_t*>(a), scratch_at<uint8_t>(scratch, copy_at_));
+    if (library_)
+      library_->run(std::array<const void*, 3>{rows, b.strips, c}, scratch_at(scratch, library_at_));
+    else
+      run_strips(rows, b, c);
   }
 
  private:
@@ -159,25 +150,17 @@ class StripProduct : public IntegerProduct {
 
     uint32_t row_zero(int64_t i) const { return shifted(product.a_type_, a_zero.data, i % a_zero.count, DType::uint8); }
 
-    /// Row `i`, columns first … first + columns - 1.
-    void add(int64_t i, int64_t first, int64_t columns, const int32_t* sums, int32_t* c) const {
-      correct_row(sums, row_zero(i), column_sums + first, row_sums ? row_sums[i] : 0,
-                  column_zeros ? column_zeros + first : nullptr, c, columns);
+    void add_to(int32_t* row, int64_t i) const {
+      correct_row(row, row_zero(i), column_sums, row_sums ? row_sums[i] : 0, column_zeros, product.weight_.n);
     }
   };
 
-  const uint8_t* ready(const void* a, void* scratch) const {
-    const auto* rows = static_cast<const uint8_t*>(a);
-    return copies_ ? copied(rows, scratch_at<uint8_t>(scratch, copy_at_)) : rows;
+  /// Where rows are that a product reads: those of `a`, or their copies.
+  const uint8_t* ready_rows(const void* a, void* scratch) const {
+    return copies_ ? scratch_at<uint8_t>(scratch, copy_at_) : static_cast<const uint8_t*>(a);
   }
 
-  void run_library(const uint8_t* rows, PackedColumns b, int32_t* c, void* scratch) const {
-    library_->run(std::array<const void*, 3>{rows, b.strips, c}, scratch_at(scratch, library_at_));
-  }
-
-  /// Calls take(row, first column, columns, sums) for all pieces of rows.
-  template <typename Take>
-  void for_strips(const uint8_t* rows, PackedColumns b, Take take) const {
+  void run_strips(const uint8_t* rows, PackedColumns b, int32_t* c) const {
     const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
 #pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
     for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
@@ -186,12 +169,13 @@ class StripProduct : public IntegerProduct {
         alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
         const int64_t count = std::min(most_integer_rows, m_ - row);
         strip_(count, rows + row * a_stride_, a_stride_, strips + first * weight_.depth(), weight_.k, sums);
-        for (int64_t i = 0; i < count; ++i) take(row + i, first, columns, sums + i * kIntegerStrip);
+        for (int64_t i = 0; i < count; ++i)
+          std::copy_n(sums + i * kIntegerStrip, columns, c + (row + i) * weight_.n + first);
       }
     }
   }
 
-  const uint8_t* copied(const uint8_t* a, uint8_t* copy) const {
+  void copy_rows(const uint8_t* a, uint8_t* copy) const {
     const uint8_t flip = a_type_ == DType::uint8 ? 0 : 0x80;
     for_ranges(m_, m_ * weight_.k, threads_, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -199,7 +183,6 @@ class StripProduct : public IntegerProduct {
         std::fill(copy + i * a_stride_ + weight_.k, copy + (i + 1) * a_stride_, uint8_t{0});
       }
     });
-    return copy;
   }
 
   int64_t m_;

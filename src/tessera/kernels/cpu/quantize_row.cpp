@@ -1,24 +1,16 @@
 #include "tessera/kernels/cpu/quantize_row.h"
 
-#include <limits>
-
 #include "tessera/base/multiversion.h"
+#include "tessera/kernels/cpu/code_lanes.h"
 
 namespace tessera::kernels {
 namespace {
 
 template <typename To>
 [[gnu::always_inline]] inline void quantize_bytes(const float* x, float scale, int zero, To* out, int64_t n) {
-  constexpr float kRounds = 12582912;  // 1.5·2²³: what is added to it is rounded to an integer, half to even
-  const auto least = static_cast<float>(std::numeric_limits<To>::min() - zero);
-  const auto most = static_cast<float>(std::numeric_limits<To>::max() - zero);
+  const Coder<To> coder(zero);
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const float ratio = x[i] / scale;
-    const float low = ratio > least ? ratio : least, cut = low < most ? low : most;
-    const int code = static_cast<int>((cut + kRounds) - kRounds) + zero;
-    out[i] = static_cast<To>(ratio == ratio ? code : 0);
-  }
+  for (int64_t i = 0; i < n; ++i) out[i] = coder.code(x[i] / scale);
 }
 TESSERA_MULTIVERSION void quantize_unsigned_row(const float* x, float scale, int zero, uint8_t* out, int64_t n) {
   quantize_bytes(x, scale, zero, out, n);

@@ -46,19 +46,19 @@ TESSERA_MULTIVERSION void cut_below_zero(float* x, int64_t n) {
 template <typename To>
 [[gnu::always_inline]] inline void finish(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
                                           To* out, int64_t n) {
-  const CodeLanes<To> codes(columns.zero, columns.cuts);
+  const Coder<To> coder(columns.zero, columns.cuts);
   const int32_t* addends = columns.addend + first;
   const float *factors = columns.factor + first, *biases = columns.bias + first;
   const float scale = columns.scale;
-  WordLanes sum, addend;  // which wrap around
-  FloatLanes factor, bias;
+  LaneWords sum, addend;  // which wrap around
+  LaneFloats factor, bias;
   for (int64_t j = 0; j < n; j += kCodeLanes) {
     const int64_t count = std::min(kCodeLanes, n - j);
     load_lanes(reinterpret_cast<const uint32_t*>(sums + j), count, sum);
     load_lanes(reinterpret_cast<const uint32_t*>(addends + j), count, addend);
     load_lanes(factors + j, count, factor);
     load_lanes(biases + j, count, bias);
-    codes.store((__builtin_convertvector(reinterpret_cast<IntLanes>(sum + addend), FloatLanes) * factor + bias) / scale,
+    coder.store((__builtin_convertvector(reinterpret_cast<LaneInts>(sum + addend), LaneFloats) * factor + bias) / scale,
                 count, out + j);
   }
 }
