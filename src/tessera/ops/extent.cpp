@@ -112,25 +112,6 @@ std::vector<Value*> localize_slice(Localizer& local) {
 
 // --- Pad
 
-}  // namespace
-
-std::optional<std::vector<std::pair<Expr, Expr>>> paddings(const Node& node) {
-  size_t rank = shape_of(node, 0).size();
-  auto pads = content_of(&operand(node, 1));
-  if (!pads) return std::nullopt;
-  std::vector<size_t> axes(rank);
-  std::iota(axes.begin(), axes.end(), size_t{0});
-  if (auto given = axes_operand(node, 3, rank)) axes = *given;
-  if (pads->size() != 2 * axes.size())
-    fail_node(node, "pads has {} entries for {} dimensions; give one before and one after each", pads->size(),
-              axes.size());
-  std::vector<std::pair<Expr, Expr>> result(rank);
-  for (size_t i = 0; i < axes.size(); ++i) result[axes[i]] = {(*pads)[i], (*pads)[i + axes.size()]};
-  return result;
-}
-
-namespace {
-
 void infer_pad(Node& node) {
   const Value& data = operand(node, 0);
   auto pads = paddings(node);
@@ -264,6 +245,21 @@ std::vector<Value*> localize_tile(Localizer& local) {
 }
 
 }  // namespace
+
+std::optional<std::vector<std::pair<Expr, Expr>>> paddings(const Node& node) {
+  size_t rank = shape_of(node, 0).size();
+  auto pads = content_of(&operand(node, 1));
+  if (!pads) return std::nullopt;
+  std::vector<size_t> axes(rank);
+  std::iota(axes.begin(), axes.end(), size_t{0});
+  if (auto given = axes_operand(node, 3, rank)) axes = *given;
+  if (pads->size() != 2 * axes.size())
+    fail_node(node, "pads has {} entries for {} dimensions; give one before and one after each", pads->size(),
+              axes.size());
+  std::vector<std::pair<Expr, Expr>> result(rank);
+  for (size_t i = 0; i < axes.size(); ++i) result[axes[i]] = {(*pads)[i], (*pads)[i + axes.size()]};
+  return result;
+}
 
 std::vector<OpDef> extent_ops() {
   return {

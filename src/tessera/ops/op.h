@@ -57,8 +57,8 @@ class Localizer {
   /// as its elements; null: it is left out. If other dimensions of `value` have been widened before, so are those of
   /// the pieces that come from others.
   std::function<Widened(Value* value, size_t operand, size_t dim, Value* fill)> widen;
-  Value* around =
-      nullptr;  ///< the iteration or branch of the local program that the node is in (ir/flow.h); null: none
+  /// The iteration or branch of the local program that the node is in (ir/flow.h); null: none.
+  Value* around = nullptr;
 
   /// Appends a node with one result of that type, named after the global result (a fresh name if there are several).
   Value* emit(std::string_view op_type, std::vector<Value*> operands, TensorType type,
