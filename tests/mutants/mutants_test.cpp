@@ -16,8 +16,8 @@
 namespace tessera::mutants {
 namespace {
 
-constexpr uint64_t kMutants = 200;
-constexpr uint64_t kSubjects = 110;
+constexpr uint64_t kMutants = 300;
+constexpr uint64_t kSubjects = 160;
 constexpr uint64_t kMutantShares = 2;  // so that tests run side by side
 constexpr size_t kMostEscapes = 10;    // that a share prints
 

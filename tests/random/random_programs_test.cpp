@@ -11,7 +11,7 @@
 namespace tessera::random {
 namespace {
 
-constexpr uint64_t kPrograms = 1400;
+constexpr uint64_t kPrograms = 2000;
 constexpr uint64_t kProgramShares = 4;  // so that tests run side by side
 constexpr int kMostFailures = 3;        // of a share: each is shrunk, which takes a while
 
