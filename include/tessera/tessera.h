@@ -142,6 +142,9 @@ struct Plan {
   ///   "auto"          the least work that fits into CompileOptions::memory_limit ("auto:2e9": that frees as many
   ///   bytes); "h.*.gelu,…"    results of these names; '*' matches any characters.
   std::string recompute;
+  /// When keys and values of attention, whose queries are split, go around a ring of ranks in blocks instead of being
+  /// gathered: "" or "auto" where that takes less time, "always", "never".
+  std::string ring_attention;
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB if nothing is known.
   std::optional<int64_t> bucket_bytes;
@@ -160,8 +163,8 @@ struct Plan {
 
   /// Reads {"mesh": "tp=2", "presets": "megatron", "annotations": ["w=[-,tp]"], "places": ["h.1.*=pp:1"],
   /// "states": ["*=next.*"], "store": ["*=[dp,...]"], "keep_gathered": ["head*"], "shapes": {"batch": 8}, "recompute":
-  /// "full", "bucket_bytes": 65536, "max_reshard_bytes": 1048576, "dtype": "bfloat16"}, each key optional. Throws a
-  /// user error naming `source` for anything else.
+  /// "full", "ring_attention": "always", "bucket_bytes": 65536, "max_reshard_bytes": 1048576, "dtype": "bfloat16"},
+  /// each key optional. Throws a user error naming `source` for anything else.
   static Plan from_json(std::string_view text, std::string_view source = "plan");
   std::string to_json() const;
   /// What `dtype` is called wherever a person names it: "float32" or "fp32", "bfloat16" or "bf16", "float16" or "fp16".

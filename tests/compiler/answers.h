@@ -33,10 +33,9 @@ inline Compiled compile_on(const std::string& model, const std::string& mesh, co
 }
 
 /// Compares the outputs with those that came with the model, for all of its inputs.
-inline void expect_answers(const std::string& model, const std::string& mesh, const std::string& preset,
+inline void expect_answers(const std::string& model, const Compiled& compiled, const std::string& mesh,
                            DType compute = DType::float32) {
   const double bound = tolerance_of(compute).relative;
-  Compiled compiled = compile_on(model, mesh, preset, compute);
   runtime::Executor executor(compiled.program, {});
   int cases = 0;
   for (;; ++cases) {
@@ -57,6 +56,11 @@ inline void expect_answers(const std::string& model, const std::string& mesh, co
     }
   }
   EXPECT_GT(cases, 0) << "no inputs in " << folder_of(model);
+}
+
+inline void expect_answers(const std::string& model, const std::string& mesh, const std::string& preset,
+                           DType compute = DType::float32) {
+  expect_answers(model, compile_on(model, mesh, preset, compute), mesh, compute);
 }
 
 }  // namespace tessera::compiler

@@ -79,5 +79,28 @@ TEST(Order, leaves_what_a_state_takes_over_behind_those_that_read_the_state) {
   EXPECT_THAT(ordered(compiled.program()), ElementsAre("Exp", "Mul", "MatMul"));
 }
 
+// Values are ready before keys, which are sent first; but a rank gets messages in the order in which others send.
+TEST(Order, keeps_messages_in_order) {
+  const Compiled compiled(
+      "m (float[1, 1, 8, 4] q, float[1, 1, 8, 4] x, float[1, 1, 8, 4] w) => (float[1, 1, 8, 4] y) {\n"
+      "  v = Neg (w)\n"
+      "  k = Exp (x)\n"
+      "  y = Attention (q, k, v)\n"
+      "}\n",
+      "sp=2", {{"q", "[-, -, sp, -]"}, {"x", "[-, -, sp, -]"}, {"w", "[-, -, sp, -]"}, {"y", "[-, -, sp, -]"}});
+  spmd::Program program = compiled.program();
+  const Topology none;
+  std::vector<std::string> notes;
+  Context context{none, notes};
+  context.ring_attention = RingAttention::always;
+  ring_attention(program, context);
+  order(program, context);
+  std::map<std::string, std::vector<std::string>> messages;
+  for (const auto& node : program.graph->nodes())
+    if (node->domain == spmd::kCommDomain) messages[node->op_type].push_back(node->get_string("value", ""));
+  EXPECT_THAT(messages["Send"], ElementsAre("k", "v"));
+  EXPECT_THAT(messages["Recv"], ElementsAre("k", "v"));
+}
+
 }  // namespace
 }  // namespace tessera::passes

@@ -96,6 +96,23 @@ void add_attentions(CaseList& list) {
       window(3, 1));
   add("more queries and keys than tiles have", [](Builder& b) { return qkv(b, "1 2 70 8", "1 2 131 8", "1 2 131 8"); },
       {causal});
+  // So many queries that keys come to them.
+  add("self", along("1 4 13 4", "1 2 13 4"));
+  add("self, causal", along("2 3 11 4", "2 3 11 4"), {causal, {"softcap", 2.0f}});
+  add("more queries than keys", along("1 2 17 4", "1 1 6 4"), {causal});
+  const auto with = [&](std::string_view keys, size_t operand, std::string_view mask, DType dtype) {
+    return [=](Builder& b) {
+      Operands operands = qkv(b.bind("s", 9), "2 4 9 4", keys, keys);
+      operands.resize(operand + 1);
+      operands[operand] = operand == 6 ? b.indices(mask, 0, 10)
+                                       : b.input(mask, dtype == DType::boolean ? Fill::integers : Fill::reals, dtype);
+      return operands;
+    };
+  };
+  add("self with a mask", with("2 2 9 4", 3, "2 4 9 9", DType::float32), {causal});
+  add("self with a boolean mask", with("2 1 9 4", 3, "2 1 1 9", DType::boolean));
+  add("self with lengths", with("2 4 9 4", 6, "2", DType::int64));
+  add("self with lengths, causal", with("2 2 9 4", 6, "2", DType::int64), {causal});
   // So few queries that keys stay where they are.
   add("one query", [](Builder& b) { return qkv(b, "2 6 1 4", "2 2 37 4", "2 2 37 4"); });
   add("the last query", [](Builder& b) { return qkv(b, "1 4 2 4", "1 4 150 4", "1 4 150 3"); },
@@ -131,6 +148,14 @@ void add_attentions(CaseList& list) {
         },
         {{"scale", 0.05f}}, kBFloat16);
   };
+  list.add(
+      "Attention", "self, bfloat16",
+      [](Builder& b) {
+        return Operands{b.input("1 4 9 4", Fill::integers, DType::bfloat16),
+                        b.input("1 2 9 4", Fill::integers, DType::bfloat16),
+                        b.input("1 2 9 4", Fill::integers, DType::bfloat16)};
+      },
+      {{"scale", 0.05f}, causal}, kBFloat16);
   narrow("bfloat16", DType::bfloat16);
   narrow("float16", DType::float16);
   auto packed = [](Builder& b) { return qkv(b, "2 3 24", "2 5 8", "2 5 8"); };

@@ -10,6 +10,7 @@
 #include "property/shardings.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
+#include "tessera/passes/pipeline.h"
 #include "tessera/proof/prove.h"
 #include "tessera/spmd/partition.h"
 
@@ -91,6 +92,16 @@ std::string disobeyed(const spmd::Program& program, const Annotation& annotation
   return "";
 }
 
+// Whether keys and values go around rings now.
+bool put_in_rings(spmd::Program& program) {
+  const Topology none;
+  std::vector<std::string> notes;
+  passes::Context context{none, notes};
+  context.ring_attention = passes::RingAttention::always;
+  passes::ring_attention(program, context);
+  return !notes.empty();
+}
+
 }  // namespace
 
 std::string difference(const Tensor& actual, const Tensor& expected, Bound bound) {
@@ -111,9 +122,8 @@ std::string difference(const Tensor& actual, const Tensor& expected, Bound bound
   return "";
 }
 
-std::shared_ptr<const spmd::Program> compile(const Subject& subject, const Mesh& mesh,
-                                             const std::vector<Annotation>& annotations,
-                                             const std::set<const Node*>& finer) {
+std::shared_ptr<spmd::Program> compile(const Subject& subject, const Mesh& mesh,
+                                       const std::vector<Annotation>& annotations, const std::set<const Node*>& finer) {
   spmd::Hints hints(subject.symbols.begin(), subject.symbols.end());
   std::multimap<const Value*, Sharding> cuts;
   for (const Annotation& annotation : annotations) cuts.emplace(annotation.value, annotation.sharding);
@@ -157,11 +167,12 @@ void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations, c
     for (const Annotation& annotation : annotations)
       if (std::string what = disobeyed(*program, annotation); !what.empty())
         return fail(mesh, annotations, annotation.value->name + " is not laid out as it should be: " + what);
-    auto actual = execute(subject_, program);
-    for (const auto& [name, expected] : expected_)
-      if (std::string what = difference(actual.at(name), expected, subject_.bound); !what.empty())
-        return fail(mesh, annotations, name + ": " + what);
+    compare(mesh, annotations, program);
     ++right_;
+    auto in_rings = compile(subject_, mesh, annotations, finer);
+    if (!put_in_rings(*in_rings)) return;
+    compare(mesh, annotations, in_rings);
+    ++in_rings_;
   } catch (const Error& error) {
     bool expected = std::any_of(refusals().begin(), refusals().end(), [&](const Refusal& refusal) {
       return std::string_view(error.what()).find(refusal.message) != std::string_view::npos;
@@ -174,6 +185,14 @@ void Trials::run(const Mesh& mesh, const std::vector<Annotation>& annotations, c
     if (!expected || error.kind() != ErrorKind::user) return fail(mesh, annotations, error.what());
     ++refused_;
   }
+}
+
+void Trials::compare(const Mesh& mesh, const std::vector<Annotation>& annotations,
+                     std::shared_ptr<const spmd::Program> program) {
+  const auto actual = execute(subject_, std::move(program));
+  for (const auto& [name, expected] : expected_)
+    if (std::string what = difference(actual.at(name), expected, subject_.bound); !what.empty())
+      return fail(mesh, annotations, name + ": " + what);
 }
 
 void Trials::run_single(size_t factorings) {

@@ -42,6 +42,7 @@ Tensors run_sharded(const Program& program) {
     compile.annotations.push_back({order.name, order.sharding.str(program.mesh), "annotation"});
   for (const Placing& placing : program.places)
     compile.places.push_back({placing.name, print_place(placing.place, program.mesh), "place"});
+  if (program.rings) compile.ring_attention = passes::RingAttention::always;
   if (program.orders.empty() && program.mesh.size() > 1) compile.presets = "dp:" + program.mesh.axes().front().name;
   auto programs = runtime::RankPrograms::same(compiler::compile(program.model, compile).program);
   proof::Report proof = proof::prove(*programs);
@@ -195,6 +196,7 @@ std::string describe(const Program& program) {
   text += fmt::format("\n--mesh {}", program.mesh.str());
   for (const Order& order : program.orders)
     text += fmt::format("\n--annotate '{}={}'", order.name, order.sharding.str(program.mesh));
+  if (program.rings) text += "\n--ring-attention always";
   for (const Placing& placing : program.places)
     text += fmt::format("\n--place '{}={}'", placing.name, compiler::request_of(placing.place, program.mesh));
   return text;

@@ -138,7 +138,7 @@ const std::vector<Addition>& additions(Operators operators) {
 }
 
 Program Program::clone() const {
-  return {model.clone(), inputs, symbols, facts, mesh, orders, places};
+  return {model.clone(), inputs, symbols, facts, mesh, orders, places, rings};
 }
 
 void tidy(Program& program) {
@@ -187,6 +187,7 @@ Program generate(uint64_t seed, Operators operators) {
   order_layouts(program, w);
   if (any) claim_partial_sums(program, w);
   place_nodes(program, w);
+  program.rings = w.one_in(2);
   return program;
 }
 

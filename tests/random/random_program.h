@@ -41,6 +41,7 @@ struct Program {
   Mesh mesh;
   std::vector<Order> orders;
   std::vector<Placing> places;
+  bool rings = false;  ///< keys of attention go around rings wherever they would be gathered
 
   Program clone() const;
 };

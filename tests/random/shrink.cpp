@@ -22,9 +22,9 @@ std::string kind_of(const std::string& message) {
   return words.substr(0, kWords);
 }
 
-/// Nodes, outputs, places, orders, ranks, and parts and axes in orders: every step makes this smaller.
+/// Nodes, outputs, places, orders, ranks, and parts and axes in orders, with rings: every step makes this smaller.
 std::array<size_t, 6> size_of(const Program& program) {
-  size_t details = 0;
+  size_t details = program.rings ? 1 : 0;
   for (const Order& order : program.orders)
     for (const DimSharding& dim : order.sharding.dims) {
       details += dim.parts.size() + dim.open;
@@ -52,6 +52,7 @@ class Shrinker {
       smaller |= drop_orders();
       smaller |= shrink_mesh();
       smaller |= simplify_orders();
+      smaller |= leave_out_rings();
     }
     return std::move(best_);
   }
@@ -151,6 +152,12 @@ class Shrinker {
       any |= keep_if_failing(std::move(candidate));
     }
     return any;
+  }
+
+  bool leave_out_rings() {
+    Program candidate = best_.clone();
+    candidate.rings = false;
+    return keep_if_failing(std::move(candidate));
   }
 
   bool drop_orders() {

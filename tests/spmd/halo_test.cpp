@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/spmd/messages.h"
+
 namespace tessera::spmd {
 namespace {
 

@@ -100,6 +100,8 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
         plan.keep_gathered.push_back(text_of(entry, source, key, R"(["head*"])"));
     else if (key == "recompute")
       plan.recompute = text_of(value, source, key, R"("full")");
+    else if (key == "ring_attention")
+      plan.ring_attention = text_of(value, source, key, R"("always")");
     else if (key == "bucket_bytes")
       plan.bucket_bytes = bytes_of(value, source, key);
     else if (key == "max_reshard_bytes")
@@ -111,7 +113,7 @@ Plan Plan::from_json(std::string_view text, std::string_view source) {
     else
       fail("plan",
            "{}: a plan has no key '{}'; its keys are: mesh, presets, annotations, places, states, "
-           "store, keep_gathered, recompute, bucket_bytes, max_reshard_bytes, shapes, dtype",
+           "store, keep_gathered, recompute, ring_attention, bucket_bytes, max_reshard_bytes, shapes, dtype",
            source, key);
   }
   return plan;
@@ -135,6 +137,7 @@ std::string Plan::to_json() const {
   for (const Annotation& store : storage) json["store"].push_back(store.text);
   if (!keep_gathered.empty()) json["keep_gathered"] = keep_gathered;
   if (!recompute.empty()) json["recompute"] = recompute;
+  if (!ring_attention.empty()) json["ring_attention"] = ring_attention;
   if (bucket_bytes) json["bucket_bytes"] = *bucket_bytes;
   if (max_reshard_bytes) json["max_reshard_bytes"] = *max_reshard_bytes;
   for (const auto& [symbol, size] : shapes) json["shapes"][symbol] = size;
@@ -151,6 +154,7 @@ Plan Plan::over(const Plan& weaker) const {
   if (!mesh.empty() && compiler::has_open_sizes(weaker.mesh)) require_fits(mesh, weaker.mesh);
   if (both.presets.empty()) both.presets = weaker.presets;
   if (both.recompute.empty()) both.recompute = weaker.recompute;
+  if (both.ring_attention.empty()) both.ring_attention = weaker.ring_attention;
   if (!both.bucket_bytes) both.bucket_bytes = weaker.bucket_bytes;
   if (!both.max_reshard_bytes) both.max_reshard_bytes = weaker.max_reshard_bytes;
   if (!both.dtype) both.dtype = weaker.dtype;

@@ -56,6 +56,7 @@ std::shared_ptr<Program::Impl> compiled(const Model& model, const Mesh& mesh, co
   asked.keep_gathered = plan.keep_gathered;
   asked.recompute = passes::Recompute::parse(plan.recompute);
   asked.recompute.keep_gathered = plan.keep_gathered;
+  asked.ring_attention = passes::parse_ring_attention(plan.ring_attention);
   if (plan.bucket_bytes.value_or(0) < 0)
     fail("buckets", "a bucket of {} bytes is none; give 0 or more", *plan.bucket_bytes);
   asked.bucket_bytes = plan.bucket_bytes;

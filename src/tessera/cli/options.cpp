@@ -150,6 +150,10 @@ void PlanOptions::declare(CLI::App& app) {
                  "what a training step's backward pass computes again instead of holding it: none; selective: all but "
                  "products with parameters, convolutions and attention; full: all but what lies between blocks; auto: "
                  "the least work that fits into --memory-limit; or names of results, as 'h.*.gelu,h.*.ln'");
+  app.add_option("--ring-attention", ring_attention,
+                 "when keys and values go around a ring of ranks instead of being gathered, where queries are split: "
+                 "auto, where that takes less time; always; never")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}));
   app.add_option(
       "--bucket-bytes", bucket_bytes,
       "small collectives of one kind and group start as one, up to so many bytes (64K, 1M) together; 0: each "
@@ -160,7 +164,7 @@ void PlanOptions::declare(CLI::App& app) {
       "name the tensor, what needs it, and both layouts");
   app.add_option("--plan", plan_path,
                  "JSON file with mesh, presets, annotations, places, states, store, keep_gathered, recompute, "
-                 "bucket_bytes, max_reshard_bytes, shapes, "
+                 "ring_attention, bucket_bytes, max_reshard_bytes, shapes, "
                  "dtype; options come before it");
   app.add_option("--shapes", shapes, "sizes of symbolic dimensions, as batch=8,sequence=128");
   app.add_option("--dtype", dtype,
@@ -185,6 +189,7 @@ Plan PlanOptions::plan() const {
   for (const std::string& store : storage) plan.storage.push_back({store, "store"});
   plan.keep_gathered = keep_gathered;
   plan.recompute = recompute;
+  plan.ring_attention = ring_attention;
   if (!bucket_bytes.empty()) plan.bucket_bytes = parse_bucket(bucket_bytes);
   if (!max_reshard_bytes.empty()) plan.max_reshard_bytes = parse_reshard(max_reshard_bytes);
   plan.shapes = parse_shapes(shapes);
@@ -256,8 +261,8 @@ void PlanOptions::add_sizes(Plan& plan, const std::vector<TensorInfo>& ports, co
 bool PlanOptions::any() const {
   return !mesh_text.empty() || !configuration.empty() || !topology_path.empty() || !preset.empty() ||
          !annotations.empty() || !places.empty() || !states.empty() || !storage.empty() || !keep_gathered.empty() ||
-         !recompute.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() || !plan_path.empty() ||
-         !dtype.empty() || !shapes.empty() || !own.empty();
+         !recompute.empty() || !ring_attention.empty() || !bucket_bytes.empty() || !max_reshard_bytes.empty() ||
+         !plan_path.empty() || !dtype.empty() || !shapes.empty() || !own.empty();
 }
 
 void PlanOptions::refuse_for_written(const std::string& path) const {
@@ -267,7 +272,7 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
                     " is a written program, whose mesh and layouts are fixed and whose sizes are its inputs'; leave "
                     "out --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, "
                     "--keep-gathered, "
-                    "--recompute, --bucket-bytes, --max-reshard-bytes, --plan, "
+                    "--recompute, --ring-attention, --bucket-bytes, --max-reshard-bytes, --plan, "
                     "--shapes, --own "
                     "and --dtype, or run the "
                     "model itself");
@@ -275,13 +280,13 @@ void PlanOptions::refuse_for_written(const std::string& path) const {
 
 void PlanOptions::refuse_for_split(const std::string& path) const {
   if (!configuration.empty() || !topology_path.empty() || !preset.empty() || !annotations.empty() || !places.empty() ||
-      !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !bucket_bytes.empty() ||
-      !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty())
+      !states.empty() || !storage.empty() || !keep_gathered.empty() || !recompute.empty() || !ring_attention.empty() ||
+      !bucket_bytes.empty() || !max_reshard_bytes.empty() || !plan_path.empty() || !dtype.empty())
     mistake("join",
             path +
                 " is split already, so that its layouts are fixed; leave out --configuration, --topology, --preset, "
-                "--annotate, --place, --state, --store, --keep-gathered, --recompute, --bucket-bytes, "
-                "--max-reshard-bytes, --plan and --dtype");
+                "--annotate, --place, --state, --store, --keep-gathered, --recompute, --ring-attention, "
+                "--bucket-bytes, --max-reshard-bytes, --plan and --dtype");
 }
 
 void FormOptions::declare(CLI::App& app) {

@@ -33,7 +33,8 @@ struct MemoryOption {
   std::string text;
 };
 
-/// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --bucket-bytes,
+/// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --ring-attention,
+/// --bucket-bytes,
 /// --max-reshard-bytes, --plan, --shapes,
 /// --dtype
 struct PlanOptions {
@@ -59,7 +60,7 @@ struct PlanOptions {
 
   std::string mesh_text, configuration, topology_path, preset, plan_path, shapes, dtype;
   std::vector<std::string> annotations, places, states, storage, keep_gathered, own;
-  std::string recompute, bucket_bytes, max_reshard_bytes;
+  std::string recompute, ring_attention, bucket_bytes, max_reshard_bytes;
 };
 
 /// The form of a written program: --form, --dialect, --lower, --order, --rank-id, --rank-type.

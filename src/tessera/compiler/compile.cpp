@@ -168,9 +168,11 @@ class Compiler {
     result_.program = std::make_shared<spmd::Program>(
         spmd::partition(graph(), *result_.layout, result_.decisions, options_.mesh, hints_));
     observe("partition", [this] { return spmd::print_program(*result_.program); });
-    passes::Context context{options_.topology, result_.notes, options_.recompute, options_.bucket_bytes};
+    passes::Context context{options_.topology, result_.notes, options_.recompute, options_.bucket_bytes,
+                            options_.ring_attention};
     for (const passes::Pass& pass : passes::passes()) {
       pass.run(*result_.program, context);
+      spmd::verify(*result_.program, pass.name);
       observe(pass.name, [this] { return spmd::print_program(*result_.program); });
     }
     return std::move(result_);

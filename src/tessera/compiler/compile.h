@@ -7,6 +7,7 @@
 
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
+#include "tessera/passes/ring_attention.h"
 #include "tessera/spmd/decide.h"
 #include "tessera/spmd/presets/presets.h"
 #include "tessera/spmd/program.h"
@@ -58,7 +59,8 @@ struct CompileOptions {
   std::vector<std::string> keep;        ///< values that must survive rewriting by name (a question is about them)
   passes::Recompute recompute;          ///< results of the forward pass that the backward pass computes again
   std::optional<int64_t> bucket_bytes;  ///< of collectives that start as one (passes/buckets.h)
-  Topology topology;                    ///< fits the mesh; empty: nothing is known of its links
+  passes::RingAttention ring_attention = passes::RingAttention::by_cost;
+  Topology topology;  ///< fits the mesh; empty: nothing is known of its links
   /// Called after each stage with its name and the text form.
   std::function<void(std::string_view stage, const std::function<std::string()>& text)> observe;
 };

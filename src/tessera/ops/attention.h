@@ -34,6 +34,11 @@ struct AttentionPlace {
   static constexpr int64_t count = 5;
 };
 
+/// What AttentionShard gives of a row's keys, or of some of them: see above.
+struct AttentionPart {
+  Value *mean = nullptr, *most = nullptr, *sums = nullptr;
+};
+
 /// An Attention's extents: queries [batch, heads, queries, width], keys [batch, kv_heads, keys, width], values
 /// [batch, kv_heads, keys, value_width]; in the 3-D form [batch, queries, heads·width], and so on.
 struct AttentionDims {
@@ -84,6 +89,11 @@ double attention_scale(const Node& node, const Expr& width);
 
 /// Attention with windows, which opset 24 does not have, as one with a mask; nothing for a node without windows.
 std::vector<Value*> attention_body(NodeBuilder& b, const Node& node);
+
+/// The place of an AttentionShard.
+AttentionPlace place_of(const Node& node);
+/// What two parts of the same rows' keys come to.
+AttentionPart joined(NodeBuilder& b, const AttentionPart& one, const AttentionPart& other);
 
 /// The local form of Attention: the operator itself, or AttentionShard.
 std::vector<Value*> localize_attention(Localizer& local);

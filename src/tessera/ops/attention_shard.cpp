@@ -11,13 +11,6 @@ namespace {
 constexpr std::string_view kShardDomain = "tessera";
 constexpr double kUnseen = -std::numeric_limits<double>::infinity();
 
-AttentionPlace place_of(const Node& node) {
-  const std::vector<Expr> place = content_operand(node, kPlace, "the place of its part");
-  if (std::ssize(place) != AttentionPlace::count)
-    fail_node(node, "its place has {} numbers; it must have {}", place.size(), AttentionPlace::count);
-  return {place[0], place[1], place[2], place[3], place[4]};
-}
-
 // Whether the node has a part of the keys only.
 bool is_of_part(const Node& node) {
   return node.output(kRowMost) != nullptr;
@@ -177,6 +170,26 @@ Expr fetch_keys(Localizer& local, const AttentionDims& dims) {
 }
 
 }  // namespace
+
+AttentionPlace place_of(const Node& node) {
+  const std::vector<Expr> place = content_operand(node, kPlace, "the place of its part");
+  if (std::ssize(place) != AttentionPlace::count)
+    fail_node(node, "its place has {} numbers; it must have {}", place.size(), AttentionPlace::count);
+  return {place[0], place[1], place[2], place[3], place[4]};
+}
+
+AttentionPart joined(NodeBuilder& b, const AttentionPart& one, const AttentionPart& other) {
+  Value* most = b.emit("Max", {one.most, other.most});
+  // The same infinity twice differs by 0, not by NaN: a row that sees no key, or one with an infinite score.
+  const auto weight = [&](const AttentionPart& part) {
+    Value* below = b.unary("Exp", b.sub(part.most, most));
+    return b.mul(part.sums, b.where(b.emit("Equal", {part.most, most}), b.number(most, 1), below));
+  };
+  Value *first = weight(one), *second = weight(other), *sums = b.add(first, second);
+  Value* all = b.where(b.emit("Equal", {sums, b.number(sums, 0)}), b.number(sums, 1), sums);
+  Value* mean = b.add(b.mul(one.mean, b.div(first, all)), b.mul(other.mean, b.div(second, all)));
+  return {mean, most, sums};
+}
 
 std::vector<Value*> attention_body(NodeBuilder& b, const Node& node) {
   if (!has_windows(node)) return {};

@@ -1,5 +1,7 @@
 #include "tessera/passes/dependences.h"
 
+#include "tessera/spmd/program.h"
+
 namespace tessera::passes {
 
 Dependences::Dependences(const Graph& graph) {
@@ -12,6 +14,18 @@ Dependences::Dependences(const Graph& graph) {
     for (const Value* operand : nodes[node]->inputs)
       if (operand && operand->producer) after[index.at(operand->producer)].push_back(static_cast<int>(node));
   keep_behind_readers(graph);
+  keep_messages_in_order();
+}
+
+void Dependences::keep_messages_in_order() {
+  int sent = -1, received = -1;  // the last of them
+  for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {
+    const bool sends = nodes[node]->is("Send", spmd::kCommDomain);
+    if (!sends && !nodes[node]->is("Recv", spmd::kCommDomain)) continue;
+    if (sent >= 0) after[sent].push_back(node);
+    if (!sends && received >= 0) after[received].push_back(node);
+    (sends ? sent : received) = node;
+  }
 }
 
 void Dependences::keep_behind_readers(const Graph& graph) {

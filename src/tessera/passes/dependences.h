@@ -15,10 +15,13 @@ struct Dependences {
   std::unordered_map<const Node*, int> index;
   /// By node: those that read its results. What a state takes over after a step waits for all that read the state
   /// before it in the graph, so that it can be written over. A node that reads two results of another is there twice.
+  /// Messages between two ranks arrive in the order in which they are sent, so that sends wait for earlier sends, and
+  /// receives for earlier messages of both kinds.
   std::vector<std::vector<int>> after;
 
  private:
   void keep_behind_readers(const Graph& graph);
+  void keep_messages_in_order();
 };
 
 }  // namespace tessera::passes

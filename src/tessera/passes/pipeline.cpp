@@ -9,7 +9,12 @@ namespace tessera::passes {
 
 const std::vector<Pass>& passes() {
   static const std::vector<Pass> all = {
-      {"hierarchical", hierarchical}, {"init", init}, {"recompute", recompute}, {"order", order}, {"buckets", buckets},
+      {"ring_attention", ring_attention},
+      {"hierarchical", hierarchical},
+      {"init", init},
+      {"recompute", recompute},
+      {"order", order},
+      {"buckets", buckets},
   };
   return all;
 }

@@ -7,6 +7,7 @@
 
 #include "tessera/mesh/topology.h"
 #include "tessera/passes/recompute.h"
+#include "tessera/passes/ring_attention.h"
 #include "tessera/spmd/program.h"
 
 /// Rewrites of a Program that change how ranks communicate and when they compute, but not what they compute.
@@ -17,6 +18,7 @@ struct Context {
   std::vector<std::string>& notes;  ///< receives a line about each change
   Recompute recompute = {};
   std::optional<int64_t> bucket_bytes = {};  ///< of collectives that start as one (buckets.h); 0: each starts alone
+  RingAttention ring_attention = RingAttention::by_cost;
 };
 
 struct Pass {

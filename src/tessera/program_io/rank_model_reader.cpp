@@ -53,9 +53,9 @@ class RankModelReader {
   spmd::Program run() {
     settle_kinds();
     forget_foreign_sizes();
-    for (const auto& value : graph().values()) place(*value);
     fold_expression_nodes(graph(), manifest_.mesh, rank_, ranks_);
     drop_unread_operands();
+    for (const auto& value : graph().values()) place(*value);
     std::vector<Value*> listed = graph().inputs;
     for (const Manifest::Tensor& input : manifest_.inputs) {
       Value* value = take_port(input, program_.inputs);
@@ -74,7 +74,7 @@ class RankModelReader {
         if (result && (result->dtype() == DType::undefined || !result->has_shape()))
           wrong("the type of '{}' is not stated", result->name);
     flow::arrange_regions(graph());
-    graph().verify("program");
+    spmd::verify(program_, "program");
     return std::move(program_);
   }
 

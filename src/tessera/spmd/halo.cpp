@@ -6,6 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/ir/graph.h"
+#include "tessera/spmd/messages.h"
 
 namespace tessera::spmd {
 
@@ -21,12 +22,6 @@ Expr clamped(const Expr& at, const Expr& least, const Expr& most) {
 Interval common(const Interval& a, const Interval& b) {
   const Expr begin = clamped(b.begin, a.begin, a.end);
   return {begin, max(begin, min(a.end, b.end))};
-}
-
-std::vector<std::string> texts_of(const std::vector<AxisRef>& axes, const Mesh& mesh) {
-  std::vector<std::string> texts;
-  for (const AxisRef& axis : join_axes(axes)) texts.push_back(axis.str(mesh));
-  return texts;
 }
 
 }  // namespace
@@ -95,30 +90,6 @@ Expr Halo::after(int64_t member) const {
   return max(all.end, size) - max(all.begin, size);
 }
 
-// Steps at the members where the values depart from a straight line: 4 4 3 is 4 - step(2), 0 4 8 11 is 4·me - step(3),
-// where step(m) is 1 from member m on. Exact for every member, and short if there are few departures.
-Expr by_member(const Expr& me, const std::vector<Expr>& values) {
-  std::map<int64_t, int> slopes;
-  for (size_t m = 1; m < values.size(); ++m)
-    if (const auto slope = (values[m] - values[m - 1]).constant()) ++slopes[*slope];
-  int64_t slope = 0;
-  int most = slopes.contains(0) ? slopes[0] : 0;
-  for (const auto& [each, times] : slopes)
-    if (times > most) slope = each, most = times;
-  Expr result = values.front() + me * slope;
-  for (size_t m = 1; m < values.size(); ++m) {
-    const Expr departure = values[m] - values[m - 1] - slope;
-    if (!departure.is(0)) result = result + departure * min(1, max(0, me - (static_cast<int64_t>(m) - 1)));
-  }
-  return result;
-}
-
-Expr member_along(const std::vector<AxisRef>& axes, const Mesh& mesh) {
-  Expr me = 0;
-  for (const AxisRef& axis : axes) me = me * axis.size + index_along(axis, mesh);
-  return me;
-}
-
 Expr halo_elements(const Halo& halo, const Sharding& sharding, size_t dim, const Mesh& mesh) {
   Expr most = 0;
   for (int64_t member = 0; member < halo.members(); ++member) most = max(most, halo.received(member));
@@ -137,7 +108,7 @@ class Exchange {
         value_(value),
         halo_(halo),
         place_(place),
-        axes_(texts_of(place.axes, program.mesh)),
+        messages_(program, {place.name, "halo", place.axes}),
         me_(member_along(place.axes, program.mesh)) {}
 
   Value* run() {
@@ -180,27 +151,12 @@ class Exchange {
 
   bool is_member(int64_t m) const { return m >= 0 && m < halo_.members(); }
 
-  // The rank of the member at that distance; -1, nobody, for members that have no message.
-  Value* peer(int64_t distance, const std::vector<Expr>& counts) {
-    Expr first = 0;  // the group's
-    for (const MeshAxis& axis : program_.mesh.axes()) first = first * axis.size + Expr::axis_index(axis.name);
-    first = first - by_member(me_, each([&](int64_t m) { return Expr(rank_of(m)); }));
-    const auto has = [&](int64_t m) { return !counts[static_cast<size_t>(m)].is(0); };
-    Expr peer = by_member(me_, each([&](int64_t m) { return Expr(has(m) ? rank_of(m + distance) : -1); }));
-    if (!first.is(0)) peer = peer + first * by_member(me_, each([&](int64_t m) { return Expr(has(m) ? 1 : 0); }));
-    return graph_.add_expression(place_.name + ".peer", {peer}, true);
-  }
-
-  // The number of a member's rank, as far as it depends on the member.
-  int64_t rank_of(int64_t member) const {
-    int64_t number = 0, minor = program_.mesh.size();
-    for (const MeshAxis& axis : program_.mesh.axes()) {
-      minor /= axis.size;
-      for (const AxisRef& own : place_.axes)
-        if (own.axis == axis.name)
-          number += digit_of(member, place_.axes, own) * (axis.size / (own.pre * own.size)) * minor;
-    }
-    return number;
+  // The members at that distance from each; nobody for those that have no message.
+  std::vector<int64_t> peers(int64_t distance, const std::vector<Expr>& counts) const {
+    std::vector<int64_t> peers;
+    for (int64_t m = 0; m < halo_.members(); ++m)
+      peers.push_back(counts[static_cast<size_t>(m)].is(0) ? Messages::nobody : m + distance);
+    return peers;
   }
 
   // Where nothing is taken, anything may be the begin: what another member begins at makes the expression short.
@@ -225,12 +181,6 @@ class Exchange {
     return shape;
   }
 
-  void name_message(Node* node) {
-    node->set("axes", axes_);
-    node->set("value", place_.name);
-    node->set("step", std::string("halo"));
-  }
-
   Interval message(int64_t reader, int64_t holder) const {
     return is_member(reader) && is_member(holder) ? halo_.taken(reader, holder) : Interval{0, 0};
   }
@@ -241,20 +191,13 @@ class Exchange {
     if (all(counts, 0)) return;
     const std::vector<Expr> begins =
         each([&](int64_t m) { return message(m + distance, m).begin - halo_.held[static_cast<size_t>(m)].begin; });
-    Value* piece = slice(begins, counts);
-    name_message(graph_.add_node("Send", {piece, peer(distance, counts)}, {}, kCommDomain));
+    messages_.send(slice(begins, counts), peers(distance, counts));
   }
 
   void receive(int64_t distance) {
     const std::vector<Expr> counts = each([&](int64_t m) { return message(m, m + distance).count(); });
-    Value* from = peer(distance, counts);
-    const Shape shape = with_extent(by_member(me_, counts));
-    Value* extents = graph_.add_expression(place_.name + ".halo_shape", shape);
-    Node* node = graph_.add_node("Recv", {from, extents}, {place_.name + ".halo"}, kCommDomain);
-    name_message(node);
-    node->set("dtype", static_cast<int64_t>(value_->dtype()));
-    node->outputs[0]->type = {value_->dtype(), shape};
-    pieces_.push_back(node->outputs[0]);
+    pieces_.push_back(
+        messages_.receive({value_->dtype(), with_extent(by_member(me_, counts))}, peers(distance, counts)));
   }
 
   void keep() {
@@ -283,7 +226,7 @@ class Exchange {
   Value* value_;
   const Halo& halo_;
   const HaloPlace& place_;
-  std::vector<std::string> axes_;
+  Messages messages_;
   Expr me_;
   std::vector<Value*> pieces_;
 };

@@ -38,9 +38,6 @@ struct Halo {
   Expr after(int64_t member) const;   ///< and behind it
 };
 
-/// An expression over this rank's axis indices that has `values[m]` on member m. `me` is the member's number.
-Expr by_member(const Expr& me, const std::vector<Expr>& values);
-
 /// A dimension of an operand's local part, and where it comes from.
 struct HaloPlace {
   std::string name;           ///< of the global value
@@ -52,9 +49,6 @@ struct HaloPlace {
 /// Appends to the program what gives each rank the elements that it reads: messages from those that hold them, as far
 /// apart as need be, and the pieces joined in order. Returns the value itself if each rank has what it reads.
 Value* widened(Program& program, Value* value, const Halo& halo, const HaloPlace& place);
-
-/// The member's number in its group over these axes.
-Expr member_along(const std::vector<AxisRef>& axes, const Mesh& mesh);
 
 /// Elements that a rank receives along a halo factor of an operator's operands, if it is split over these axes: those
 /// of the rank that receives most. `sharding` is the operand's, whose dimension `dim` runs along the factor.

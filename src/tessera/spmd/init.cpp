@@ -124,7 +124,7 @@ Program in_one_graph(const Program& program) {
   }
   for (const auto& [value, placement] : program.placements)
     if (auto own = map.find(value); own != map.end()) one.placements[own->second] = placement;
-  one.graph->verify("in one graph");
+  verify(one, "in one graph");
   return one;
 }
 

@@ -10,6 +10,7 @@
 #include "tessera/ir/flow.h"
 #include "tessera/spmd/equal_extents.h"
 #include "tessera/spmd/halo.h"
+#include "tessera/spmd/messages.h"
 #include "tessera/spmd/reshard.h"
 #include "tessera/spmd/versions.h"
 #include "tessera/spmd/why.h"
@@ -41,7 +42,7 @@ class Partitioner {
     add_other_pieces();
     erase_dead(program_);
     flow::arrange_regions(local());
-    local().verify("partition");
+    verify(program_, "partition");
     return std::move(program_);
   }
 

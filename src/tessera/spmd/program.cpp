@@ -1,7 +1,11 @@
 #include "tessera/spmd/program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_set>
+
+#include "tessera/base/error.h"
 
 namespace tessera::spmd {
 
@@ -35,12 +39,32 @@ std::map<std::string, std::vector<std::string>> layouts_in_use(const Program& pr
   return layouts;
 }
 
-void erase_dead(Program& program, bool states) {
-  program.graph->erase_dead(states);
+namespace {
+
+std::unordered_set<const Value*> values_of(const Program& program) {
   std::unordered_set<const Value*> alive;
   for (const Graph* graph : {program.graph.get(), program.init.get()})
     if (graph)
       for (const auto& value : graph->values()) alive.insert(value.get());
+  return alive;
+}
+
+}  // namespace
+
+void verify(const Program& program, std::string_view stage) {
+  for (const Graph* graph : {program.graph.get(), program.init.get()})
+    if (graph) graph->verify(stage);
+  const std::unordered_set<const Value*> alive = values_of(program);
+  for (const auto& [value, placement] : program.placements)
+    check(alive.contains(value),
+          fmt::format("{}: '{}' has a placement of a value that is gone", stage, placement.name));
+  for (const auto& [state, data] : program.initial)
+    check(alive.contains(state), fmt::format("{}: there are initial data of a state that is gone", stage));
+}
+
+void erase_dead(Program& program, bool states) {
+  program.graph->erase_dead(states);
+  const std::unordered_set<const Value*> alive = values_of(program);
   // A later value may get the address of one that is gone.
   std::erase_if(program.placements, [&](const auto& entry) { return !alive.contains(entry.first); });
   std::erase_if(program.initial, [&](const auto& entry) { return !alive.contains(entry.first); });

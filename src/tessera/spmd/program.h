@@ -110,6 +110,9 @@ struct Program {
 /// By global value: the layouts in which nodes and outputs take it, in order of first use. Layout changes do not count.
 std::map<std::string, std::vector<std::string>> layouts_in_use(const Program& program);
 
+/// Graph::verify of both graphs; an internal error, too, if there is a record of a value that is in neither.
+void verify(const Program& program, std::string_view stage);
+
 /// Removes nodes whose results are not used, with `states` also unused states, and the records of values that are gone.
 void erase_dead(Program& program, bool states = false);
 

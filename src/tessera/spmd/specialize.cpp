@@ -40,7 +40,7 @@ class Specializer {
       if (value) result_.graph->outputs.push_back(value);
       result_.outputs.push_back({port.name, value});
     }
-    result_.graph->verify("specialize");
+    verify(result_, "specialize");
     return std::move(result_);
   }
 

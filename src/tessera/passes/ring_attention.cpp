@@ -1,0 +1,323 @@
+#include "tessera/passes/ring_attention.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.h"
+#include "tessera/cost/links.h"
+#include "tessera/ir/flow.h"
+#include "tessera/mesh/group.h"
+#include "tessera/ops/attention.h"
+#include "tessera/passes/pipeline.h"
+#include "tessera/spmd/finer.h"
+#include "tessera/spmd/halo.h"
+#include "tessera/spmd/messages.h"
+
+namespace tessera::passes {
+namespace {
+
+using ops::AttentionDims;
+using ops::AttentionPlace;
+using ops::Interval;
+using spmd::Messages;
+using spmd::Program;
+
+// The dimension of keys in the form with heads apart, the only one whose keys ranks split.
+constexpr size_t kAlong = 2;
+
+// Operations of a few cores of a server in a second, and in the time in which they read or write a byte of memory.
+constexpr double kFlopsPerSecond = 1e11, kFlopsPerLocalByte = 10;
+
+// Keys or values of which each member of a group has a block, and which the group gathers.
+struct Gathered {
+  Value* block = nullptr;
+  std::vector<AxisRef> axes;      // of the group, major first
+  std::vector<Interval> members;  // the elements of each member's block, counted in the gathered dimension
+  std::string name;               // of the global value
+};
+
+struct Site {
+  Node* node = nullptr;
+  AttentionDims dims;
+  AttentionPlace place;
+  Gathered keys, values;
+  bool descends = false;  // whether no query sees a block of a later member than its own
+
+  int64_t members() const { return std::ssize(keys.members); }
+};
+
+// What communication of a group costs, as a number of floating-point operations of one rank.
+class Work {
+ public:
+  Work(const std::vector<AxisRef>& axes, const Mesh& mesh, const Topology& topology) : members_(ranks_of(axes)) {
+    if (topology.empty()) return;
+    for (const cost::GroupLevel& level : cost::levels_of(axes, mesh, topology)) levels_.push_back(level.cost);
+  }
+
+  // `bytes` as cost::ring() counts them.
+  double of(Collective kind, double bytes) const {
+    if (!levels_.empty()) return kFlopsPerSecond * cost::flat_time(kind, levels_, bytes);
+    return spmd::kFlopsPerCollective + spmd::kFlopsPerByte * cost::ring(kind, members_, bytes).bytes;
+  }
+
+ private:
+  int64_t members_;
+  std::vector<cost::Level> levels_;
+};
+
+class Rings {
+ public:
+  Rings(Program& program, Context& context)
+      : program_(program), graph_(*program.graph), context_(context), flow_(flow::flow_of(graph_)) {}
+
+  void run() {
+    std::vector<Node*> nodes;
+    for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
+    for (Node* node : nodes)
+      if (const auto site = site_of(node); site && pays(*site)) rewrite(*site);
+    spmd::erase_dead(program_);
+    for (const auto& [value, name] : renames_) graph_.rename(value, name);
+    for (const auto& [axes, count] : counts_)
+      context_.notes.push_back(fmt::format("keys and values of {} go around a ring of {}, instead of being gathered",
+                                           count == 1 ? "an Attention" : fmt::format("{} Attentions", count), axes));
+  }
+
+ private:
+  std::optional<Gathered> gathered(Value* whole) const {
+    if (!whole->producer || whole->uses.size() != 1 || is_port(whole)) return std::nullopt;
+    const Node& gather = *whole->producer;
+    const auto* axes = gather.get<std::vector<std::string>>("axes");
+    if (gather.domain != spmd::kCommDomain || collective_of_op(gather.op_type) != Collective::all_gather || !axes ||
+        gather.get_int("dim", -1) != static_cast<int64_t>(kAlong) || gather.inputs.size() != 1)
+      return std::nullopt;
+    const auto piece = program_.placements.find(gather.inputs[0]), all = program_.placements.find(whole);
+    if (piece == program_.placements.end() || all == program_.placements.end()) return std::nullopt;
+    const Sharding &before = piece->second.sharding, &after = all->second.sharding;
+    if (!before.at.empty() || before.dims[kAlong].parts.size() != 1 || after.dims[kAlong].parts.size() != 1)
+      return std::nullopt;
+    Gathered result{gather.inputs[0], parse_axes(*axes, program_.mesh), {}, piece->second.name};
+    // What ranks split further than the group does is a part of that.
+    std::vector<AxisRef> nested = after.dims[kAlong].parts[0].axes;
+    nested.insert(nested.end(), result.axes.begin(), result.axes.end());
+    if (join_axes(nested) != join_axes(before.dims[kAlong].parts[0].axes)) return std::nullopt;
+    result.members = spmd::shards_of(whole->shape()[kAlong], result.axes);
+    return result;
+  }
+
+  bool is_port(const Value* value) const {
+    return std::any_of(program_.outputs.begin(), program_.outputs.end(),
+                       [&](const spmd::Port& port) { return port.value == value; });
+  }
+
+  std::optional<Site> site_of(Node* node) const {
+    const bool of_part = node->is("AttentionShard", spmd::kLocalDomain);
+    if ((!of_part && !node->is("Attention")) || flow_.of(node) >= 0 || node->input(ops::kKey)->rank() != 4)
+      return std::nullopt;
+    if (node->output(ops::kPresentKey) || node->output(ops::kPresentValue) || (!of_part && node->output(ops::kScores)))
+      return std::nullopt;
+    const auto placed = program_.placements.find(node->outputs[0]);
+    const AttentionDims dims = ops::attention_dims(*node);
+    if ((placed != program_.placements.end() && !placed->second.sharding.at.empty()) || node->input(ops::kPastKey) ||
+        !ops::mask_has_all_keys(*node, dims))
+      return std::nullopt;
+    const auto keys = gathered(node->input(ops::kKey)), values = gathered(node->input(ops::kValue));
+    if (!keys || !values || keys->axes != values->axes) return std::nullopt;
+    Site site{node, dims, {}, *keys, *values};
+    if (of_part) {
+      site.place = ops::place_of(*node);
+    } else {
+      const auto shared = Expr::exact_divide(dims.heads, dims.kv_heads);
+      if (!shared) return std::nullopt;
+      site.place = {0, dims.queries, 0, 0, *shared};
+    }
+    site.descends = node->get_int("is_causal", 0) != 0 && !node->input(ops::kKeyLengths) && stand_with_keys(site);
+    return site;
+  }
+
+  // Whether the queries of each rank are those of its own block's keys.
+  bool stand_with_keys(const Site& site) const {
+    const Mesh& mesh = program_.mesh;
+    const Expr me = spmd::member_along(site.keys.axes, mesh);
+    for (int64_t rank = 0; rank < mesh.size(); ++rank) {
+      const auto here = [&](const Expr& of) { return bind_rank(of, mesh, mesh.coordinates(rank)); };
+      const Interval& block = site.keys.members[static_cast<size_t>(*here(me).constant())];
+      if (here(site.place.first_query) != here(site.place.first_key + block.begin) ||
+          here(site.dims.queries) != here(block.count()))
+        return false;
+    }
+    return true;
+  }
+
+  // The member whose block a member has after so many steps; nobody: it has none.
+  static int64_t holder(const Site& site, int64_t member, int64_t step) {
+    if (member >= step) return member - step;
+    return site.descends ? Messages::nobody : member - step + site.members();
+  }
+
+  // By member: some property of the block that it has after so many steps.
+  template <typename Of>
+  static std::vector<Expr> each(const Site& site, int64_t step, Of of) {
+    std::vector<Expr> all;
+    for (int64_t m = 0; m < site.members(); ++m) {
+      const int64_t from = holder(site, m, step);
+      all.push_back(from == Messages::nobody ? Expr(0) : of(site.keys.members[static_cast<size_t>(from)]));
+    }
+    return all;
+  }
+
+  static Expr begin_of(const Site& site, const Expr& me, int64_t step) {
+    return spmd::by_member(me, each(site, step, [](const Interval& block) { return block.begin; }));
+  }
+
+  static Expr extent_of(const Site& site, const Expr& me, int64_t step) {
+    return spmd::by_member(me, each(site, step, [](const Interval& block) { return block.count(); }));
+  }
+
+  double bytes_of(const Value* value) const {
+    return spmd::hinted(product(value->shape()), program_.hints) * bits_of(value->dtype()) / 8;
+  }
+
+  // A message hides behind the products of the block before it; what remains of it, and joining results, is what a
+  // ring costs.
+  bool pays(const Site& site) const {
+    if (context_.ring_attention != RingAttention::by_cost) return context_.ring_attention == RingAttention::always;
+    const Work work(site.keys.axes, program_.mesh, context_.topology);
+    const double members = static_cast<double>(site.members());
+    const double result = spmd::hinted(product(site.node->outputs[0]->shape()), program_.hints) * sizeof(float);
+    double gathers = 0, messages = 0;
+    for (const Value* block : {site.keys.block, site.values.block}) {
+      gathers += work.of(Collective::all_gather, members * bytes_of(block));
+      messages += work.of(Collective::permute, bytes_of(block));
+    }
+    const double products = spmd::hinted(ops::flops_of(*site.node), program_.hints) / members;
+    const double joining = 4 * result * kFlopsPerLocalByte;  // written once, read twice, and written again
+    return (members - 1) * (std::max(0.0, messages - products) + joining) < gathers;
+  }
+
+  // The attention of all queries here over a block.
+  ops::AttentionPart part(const Site& site, Value* keys, Value* values, const Expr& begin) {
+    auto shard = std::make_unique<Node>(*site.node);
+    ops::NodeBuilder b(graph_, site.node->outputs[0]->name, site.node);
+    shard->op_type = "AttentionShard";
+    shard->domain = spmd::kLocalDomain;
+    shard->extra.clear();
+    shard->inputs.resize(ops::kPlace + 1, nullptr);
+    shard->inputs[ops::kKey] = keys;
+    shard->inputs[ops::kValue] = values;
+    if (Value*& mask = shard->inputs[ops::kMask])
+      mask = b.slice(mask, static_cast<int64_t>(mask->rank()) - 1, begin, begin + keys->shape()[kAlong]);
+    const AttentionPlace& place = site.place;
+    shard->inputs[ops::kPlace] = graph_.add_expression(
+        site.node->outputs[0]->name + ".place",
+        {place.first_query, place.queries, place.first_key + begin, place.first_head, place.heads_per_key});
+    Shape rows = site.node->outputs[0]->shape();
+    shard->outputs.assign(ops::kRowSums + 1, nullptr);
+    const auto result = [&](size_t r, std::string_view suffix, const Shape& shape) {
+      shard->outputs[r] = graph_.add_value(fmt::format("{}.{}", site.node->outputs[0]->name, suffix), ValueKind::result,
+                                           {DType::float32, shape});
+    };
+    result(ops::kOutput, "part", rows);
+    rows.back() = 1;
+    result(ops::kRowMost, "most", rows);
+    result(ops::kRowSums, "sums", rows);
+    const Node* added = graph_.adopt_node(std::move(shard), site.node);
+    return {added->outputs[ops::kOutput], added->outputs[ops::kRowMost], added->outputs[ops::kRowSums]};
+  }
+
+  void rewrite(const Site& site) {
+    const Expr me = spmd::member_along(site.keys.axes, program_.mesh);
+    ops::NodeBuilder b(graph_, site.node->outputs[0]->name, site.node);
+    Value *keys = site.keys.block, *values = site.values.block;
+    std::optional<ops::AttentionPart> all;
+    Expr received = 0;
+    for (int64_t step = 0; step < site.members(); ++step) {
+      Value *next_keys = nullptr, *next_values = nullptr;
+      if (step + 1 < site.members()) {
+        const Expr extent = extent_of(site, me, step + 1);
+        received = received + extent;
+        next_keys = passed_on(site, site.keys, keys, step, extent);
+        next_values = passed_on(site, site.values, values, step, extent);
+      }
+      const ops::AttentionPart own = part(site, keys, values, begin_of(site, me, step));
+      all = all ? ops::joined(b, *all, own) : own;
+      keys = next_keys;
+      values = next_values;
+    }
+    if (site.node->is("AttentionShard") && site.node->output(ops::kRowMost)) {
+      replace(site.node->outputs[ops::kRowMost], all->most);
+      replace(site.node->outputs[ops::kRowSums], all->sums);
+    }
+    replace(site.node->outputs[0], b.cast(all->mean, site.node->outputs[0]->dtype()));
+    std::vector<std::string> axes;
+    for (const AxisRef& axis : join_axes(site.keys.axes)) axes.push_back(axis.str(program_.mesh));
+    const std::string names = fmt::format("{}", fmt::join(axes, ","));
+    ++counts_[names];
+    for (const Gathered* passed : {&site.keys, &site.values}) record(*passed, names, received);
+  }
+
+  // Each member sends the block that it has to the next member, and gets one from the member before.
+  Value* passed_on(const Site& site, const Gathered& passed, Value* block, int64_t step, const Expr& extent) {
+    const int64_t members = site.members();
+    std::vector<int64_t> to(static_cast<size_t>(members), Messages::nobody), from = to;
+    for (int64_t m = 0; m < members; ++m)
+      if (holder(site, m, step + 1) != Messages::nobody) {
+        const int64_t before = (m + members - 1) % members;
+        from[static_cast<size_t>(m)] = before;
+        to[static_cast<size_t>(before)] = m;
+      }
+    Messages messages(program_, {passed.name, "ring", passed.axes}, site.node);
+    messages.send(block, to);
+    Shape shape = block->shape();
+    shape[kAlong] = extent;
+    return messages.receive({block->dtype(), shape}, from);
+  }
+
+  void replace(Value* old, Value* value) {
+    graph_.replace_uses(old, value);
+    for (spmd::Port& port : program_.outputs)
+      if (port.value == old) port.value = value;
+    if (const auto placed = program_.placements.find(old); placed != program_.placements.end())
+      program_.placements[value] = placed->second;
+    value->extra = old->extra;
+    renames_.emplace_back(value, old->name);
+  }
+
+  // Records of layout changes must name the steps actually taken.
+  void record(const Gathered& passed, const std::string& axes, const Expr& received) {
+    const std::string gather = "AllGather " + axes;
+    for (spmd::ReshardRecord& record : program_.reshards) {
+      const auto found = std::find(record.steps.begin(), record.steps.end(), gather);
+      if (record.value != passed.name || found == record.steps.end()) continue;
+      *found = "Ring " + axes;
+      if (record.steps.size() == 1) {
+        Shape shape = passed.block->shape();
+        shape[kAlong] = received;
+        record.bytes = ceildiv(product(shape) * bits_of(passed.block->dtype()), 8);
+      }
+      return;
+    }
+  }
+
+  Program& program_;
+  Graph& graph_;
+  Context& context_;
+  const flow::Flow flow_;
+  std::map<std::string, int> counts_;  // of sites, by the axes of their rings
+  std::vector<std::pair<Value*, std::string>> renames_;
+};
+
+}  // namespace
+
+RingAttention parse_ring_attention(std::string_view text) {
+  if (text.empty() || text == "auto") return RingAttention::by_cost;
+  if (text == "always") return RingAttention::always;
+  if (text == "never") return RingAttention::never;
+  fail("ring attention", "'{}' says not when keys go around a ring of ranks; it is auto, always or never", text);
+}
+
+void ring_attention(Program& program, Context& context) {
+  if (context.ring_attention != RingAttention::never) Rings(program, context).run();
+}
+
+}  // namespace tessera::passes

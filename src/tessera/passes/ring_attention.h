@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string_view>
+
+#include "tessera/spmd/program.h"
+
+namespace tessera::passes {
+
+struct Context;
+
+/// When keys go around a ring of ranks instead of being gathered.
+enum class RingAttention { by_cost, always, never };
+
+/// "auto" or nothing, "always", "never". A user error for anything else.
+RingAttention parse_ring_attention(std::string_view text);
+
+/// Takes apart attention whose keys and values are gathered for its queries, if they are gathered for it alone: each
+/// rank begins with the block of keys that it has, and passes blocks on to the next member of the group while it
+/// computes (Liu, Zaharia and Abbeel 2023, "Ring Attention with Blockwise Transformers"). So a rank holds two or three
+/// blocks of keys at a time and not all of them, and messages travel during the products. For 3 members:
+///
+///     k = AllGather (k0), v = AllGather (v0), y = Attention (q, k, v)
+///
+///     Send k0, v0; k1, v1 = Recv;  y0, most0, sums0 = AttentionShard (q, k0, v0)
+///     Send k1, v1; k2, v2 = Recv;  y1, … = joined (y0, …; AttentionShard (q, k1, v1))
+///                                  y = joined (y1, …; AttentionShard (q, k2, v2))
+///
+/// Where queries are causal and lie as keys do, no block goes from the last member to the first: nobody there sees it.
+///
+/// By cost, that is done where what cannot hide behind products, and joining results, take less time than the gathers,
+/// at the program's hints. Attention inside of loops and branches is left alone.
+void ring_attention(spmd::Program& program, Context& context);
+
+}  // namespace tessera::passes

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/spmd/program.h"
+
+namespace tessera::spmd {
+
+/// The member's number in its group over these axes.
+Expr member_along(const std::vector<AxisRef>& axes, const Mesh& mesh);
+
+/// An expression over this rank's axis indices that has `values[m]` on member m. `me` is the member's number.
+Expr by_member(const Expr& me, const std::vector<Expr>& values);
+
+/// What messages of a group are about.
+struct MessageTopic {
+  std::string name;           ///< of the global value whose elements they carry
+  std::string step;           ///< what they are part of, in reports
+  std::vector<AxisRef> axes;  ///< of the group, major first
+};
+
+/// Appends messages between the members of a group to a program. Each member sends one or none, and so it receives.
+class Messages {
+ public:
+  static constexpr int64_t nobody = -1;
+
+  /// Nodes come at the end, or before `before`.
+  Messages(Program& program, MessageTopic topic, const Node* before = nullptr);
+
+  /// Member m sends its `piece` to member to[m].
+  void send(Value* piece, const std::vector<int64_t>& to);
+  /// Member m receives a tensor of this type (over axis indices) from member from[m]; one without elements from nobody.
+  Value* receive(TensorType type, const std::vector<int64_t>& from);
+
+ private:
+  int64_t rank_of(int64_t member) const;
+  Value* ranks_of_peers(const std::vector<int64_t>& peers);
+  void describe(Node* node) const;
+
+  Program& program_;
+  Graph& graph_;
+  const MessageTopic topic_;
+  const Node* before_;
+  const Expr me_;
+};
+
+}  // namespace tessera::spmd

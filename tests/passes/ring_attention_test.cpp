@@ -1,0 +1,125 @@
+#include "tessera/passes/ring_attention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spmd/compiled.h"
+#include "tessera/base/error.h"
+#include "tessera/passes/pipeline.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Compiled;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// The attention of so many positions with themselves.
+std::string self_attention(std::string_view positions, std::string_view attributes = "", int heads = 2) {
+  const std::string type = fmt::format("float[1, {}, {}, 8]", heads, positions);
+  return fmt::format("m ({0} q, {0} k, {0} v) => ({0} y) {{ y = Attention {1} (q, k, v) }}", type, attributes);
+}
+
+const Compiled::Orders kAlong = {
+    {"q", "[-, -, x, -]"}, {"k", "[-, -, x, -]"}, {"v", "[-, -, x, -]"}, {"y", "[-, -, x, -]"}};
+
+struct Ringed {
+  spmd::Program program;
+  std::vector<std::string> notes;
+};
+
+Ringed ringed(std::string_view text, std::string_view mesh, RingAttention when = RingAttention::always,
+              std::string_view topology = "") {
+  Ringed result{Compiled(text, mesh, kAlong).program(), {}};
+  const Topology links = topology.empty() ? Topology() : Topology::from_json(topology, "test");
+  Context context{links, result.notes};
+  context.ring_attention = when;
+  ring_attention(result.program, context);
+  return result;
+}
+
+std::vector<std::string> steps_of(const spmd::Program& program) {
+  std::vector<std::string> steps;
+  for (const spmd::ReshardRecord& record : program.reshards)
+    for (const std::string& step : record.steps) steps.push_back(record.value + ": " + step);
+  return steps;
+}
+
+// To whom each rank's messages of keys go, in order; -1: to nobody.
+std::vector<std::vector<int64_t>> receivers(const spmd::Program& program) {
+  std::vector<std::vector<int64_t>> all;
+  for (int64_t rank = 0; rank < program.mesh.size(); ++rank) {
+    all.emplace_back();
+    for (const auto& node : program.graph->nodes())
+      if (node->is("Send", spmd::kCommDomain) && node->get_string("value", "") == "k")
+        all.back().push_back(
+            *bind_rank((*node->inputs[1]->content)[0], program.mesh, program.mesh.coordinates(rank)).constant());
+  }
+  return all;
+}
+
+TEST(RingAttention, passes_blocks_on_to_the_next_rank) {
+  const Ringed result = ringed(self_attention("9"), "x=3");
+  EXPECT_THAT(result.notes,
+              ElementsAre("keys and values of an Attention go around a ring of x, instead of being gathered"));
+  EXPECT_THAT(steps_of(result.program), ElementsAre("k: Ring x", "v: Ring x"));
+  EXPECT_THAT(receivers(result.program), ElementsAre(ElementsAre(1, 1), ElementsAre(2, 2), ElementsAre(0, 0)));
+  for (const auto& node : result.program.graph->nodes()) EXPECT_NE(node->op_type, "AllGather");
+}
+
+// Rank 0 sees its own keys only, and rank 2 all keys.
+TEST(RingAttention, of_causal_queries_passes_blocks_downwards_only) {
+  for (const char* positions : {"9", "10", "s"}) {
+    const Ringed result = ringed(self_attention(positions, "<is_causal = 1>"), "x=3");
+    EXPECT_THAT(receivers(result.program), ElementsAre(ElementsAre(1, -1), ElementsAre(2, 2), ElementsAre(-1, -1)))
+        << positions;
+  }
+}
+
+TEST(RingAttention, counts_what_a_rank_receives) {
+  const Ringed result = ringed(self_attention("9", "<is_causal = 1>"), "x=3");
+  const Expr bytes = result.program.reshards.front().bytes;
+  for (int64_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(bind_rank(bytes, result.program.mesh, {rank}), Expr(rank * 2 * 3 * 8 * 4)) << rank;
+}
+
+TEST(RingAttention, stays_within_the_groups_of_an_axis) {
+  EXPECT_THAT(receivers(ringed(self_attention("9"), "a=2,x=2").program),
+              ElementsAre(ElementsAre(1), ElementsAre(0), ElementsAre(3), ElementsAre(2)));
+  EXPECT_THAT(receivers(ringed(self_attention("9"), "x=2,a=2").program),
+              ElementsAre(ElementsAre(2), ElementsAre(3), ElementsAre(0), ElementsAre(1)));
+}
+
+// The present keys are whole in any case.
+TEST(RingAttention, leaves_keys_that_others_read) {
+  EXPECT_THAT(ringed("m (float[1, 2, 9, 8] q, float[1, 2, 9, 8] k, float[1, 2, 9, 8] v) =>\n"
+                     "  (float[1, 2, 9, 8] y, float[1, 2, 9, 8] keys, float[1, 2, 9, 8] values) {\n"
+                     "  y, keys, values = Attention (q, k, v)\n"
+                     "}",
+                     "x=3")
+                  .notes,
+              IsEmpty());
+}
+
+// Messages of few bytes cost more than one gather; those of many positions hide behind products.
+TEST(RingAttention, is_chosen_where_it_takes_less_time) {
+  EXPECT_THAT(ringed(self_attention("64"), "x=4", RingAttention::by_cost).notes, IsEmpty());
+  EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=4", RingAttention::by_cost).notes, testing::SizeIs(1));
+  EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=4", RingAttention::never).notes, IsEmpty());
+}
+
+TEST(RingAttention, says_which_words_it_knows) {
+  EXPECT_EQ(parse_ring_attention(""), RingAttention::by_cost);
+  EXPECT_EQ(parse_ring_attention("never"), RingAttention::never);
+  try {
+    parse_ring_attention("sometimes");
+    FAIL() << "'sometimes' is refused";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("'sometimes'"), HasSubstr("auto, always or never")));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::passes
