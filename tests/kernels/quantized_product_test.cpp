@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -84,6 +87,49 @@ TEST(MatMulInteger, HasOneSumWithAndWithoutInstructionsForDotProducts) {
     integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, fast.data());
     plain_integer_strip()(rows, a.as<uint8_t>().data(), k, strip, k, plain.data());
     EXPECT_EQ(fast, plain);
+  }
+}
+
+// Rows in three pieces; the first column's factor is no number, and the second's sums are beyond all codes.
+TEST(IntegerTile, GivesTheSumsOfStripsAndTheirCodes) {
+  const IntegerTile* tile = integer_tile();
+  if (!tile) GTEST_SKIP() << "the library has faster products here, or there are no dot products of vectors";
+  constexpr int64_t kPieces = 3, kBytes = 20, k = kPieces * kBytes;
+  const IntegerWeight weight{k, 64};
+  const Tensor a = random_bytes(DType::uint8, {most_tile_rows, k}, kBytesSeed),
+               b = random_bytes(DType::int8, {k, 64}, kBytesSeed + 1);
+  std::vector<std::byte> packed(static_cast<size_t>(weight.bytes()));
+  pack_integers(weight, DType::int8, b.data, packed.data(), 1);
+  const auto* strip = reinterpret_cast<const int8_t*>(packed.data());
+  std::vector<const uint8_t*> pieces(kPieces * most_tile_rows);
+  for (int64_t p = 0; p < kPieces; ++p)
+    for (int64_t i = 0; i < most_tile_rows; ++i)
+      pieces[p * most_tile_rows + i] = a.as<uint8_t>().data() + i * k + p * kBytes;
+  const IntegerPieces rows{pieces.data(), most_tile_rows, kPieces, kBytes};
+  std::vector<int32_t> addend(64, -700);
+  std::vector<float> factor(64, 0.0021F), bias(64, 1.5F);
+  factor[0] = std::numeric_limits<float>::quiet_NaN();
+  factor[1] = 1e30F;
+  for (int64_t count = 1; count <= most_tile_rows; ++count) {
+    std::vector<int32_t> sums(count * 64), expected(count * 64);
+    tile->sums(count, rows, strip, sums.data());
+    for (int64_t i = 0; i < count; ++i)
+      plain_integer_strip()(1, a.as<uint8_t>().data() + i * k, k, strip, k, expected.data() + i * 64);
+    EXPECT_EQ(sums, expected);
+    for (const auto& [least, most, zero] : {std::tuple(-9.0F, 246.0F, 9), {0.0F, 246.0F, 9}, {-131.0F, 124.0F, 3}}) {
+      constexpr int64_t kStride = 70;
+      std::vector<std::byte> codes(count * kStride, std::byte{0xAB});
+      tile->codes(count, rows, strip,
+                  {addend.data(), factor.data(), bias.data(), 0.37F, least, most, zero, codes.data(), kStride});
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t j = 0; j < kStride; ++j) {
+          const float ratio =
+              j < 64 ? (static_cast<float>(sums[i * 64 + j] + addend[j]) * factor[j] + bias[j]) / 0.37F : 0;
+          const int code =
+              std::isnan(ratio) ? 0 : static_cast<int>(std::nearbyint(std::clamp(ratio, least, most))) + zero;
+          EXPECT_EQ(codes[i * kStride + j], j < 64 ? static_cast<std::byte>(code) : std::byte{0xAB}) << i << " " << j;
+        }
+    }
   }
 }
 

@@ -286,6 +286,38 @@ TEST(Groups, ConvolutionsOfIntegersCorrectTheirSums) {
           }
 }
 
+// Windows of all kinds, in tiles that do not come out even, are read where they lie, or gathered where they do not.
+TEST(Groups, ConvolutionsOfIntegersReadAllKindsOfWindows) {
+  struct Windows {
+    const char *image, *weight;
+    int64_t group;
+    Ints strides, dilations, pads;
+  };
+  for (const Windows& windows : {Windows{"1 8 13 11", "134 8 3 3", 1, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+                                 Windows{"2 16 9 9", "128 8 3 2", 2, {2, 1}, {1, 2}, {2, 0, 1, 3}},
+                                 Windows{"1 64 7 7", "70 64 1 1", 1, {1, 1}, {1, 1}, {0, 0, 0, 0}},
+                                 Windows{"2 4 6 5", "64 4 1 1", 1, {2, 2}, {1, 1}, {3, 0, 0, 0}},
+                                 Windows{"1 3 15 14", "66 3 7 7", 1, {2, 2}, {1, 1}, {3, 3, 3, 3}},
+                                 Windows{"1 4 5 6 7", "65 4 2 3 2", 1, {1, 2, 1}, {2, 1, 1}, {1, 1, 0, 0, 2, 1}}})
+    for (const DType type : {DType::uint8, DType::int8}) {
+      SCOPED_TRACE(fmt::format("{} of {} by {}", name_of(type), windows.image, windows.weight));
+      Builder b("ConvInteger, Cast, Mul, Relu, QuantizeLinear");
+      Value* zero = b.input("", Fill::small, type);
+      Value* sums =
+          b.node("ConvInteger",
+                 {b.input(windows.image, Fill::small, type), b.weight(windows.weight, Fill::small, DType::int8), zero},
+                 {{"group", windows.group},
+                  {"strides", windows.strides},
+                  {"dilations", windows.dilations},
+                  {"pads", windows.pads}});
+      const std::string weight = windows.weight, results = weight.substr(0, weight.find(' '));
+      Value* y = b.node("Cast", {sums}, {{"to", int64_t{1}}});
+      y = b.node("Relu", {b.node("Mul", {y, b.weight(results + (windows.strides.size() == 2 ? " 1 1" : " 1 1 1"))})});
+      Value* by = b.constant(Tensor::of<float>(DType::float32, {}, {0.5F}));
+      EXPECT_EQ(steps_of(b.output(b.node("QuantizeLinear", {y, by, zero})).done()).size(), 1u);
+    }
+}
+
 // In one loop from sums to codes; not where the scale is below zero, or stages come in another order.
 TEST(Groups, ProductsOfIntegersBecomeCodes) {
   for (const DType type : {DType::uint8, DType::int8})

@@ -35,6 +35,10 @@ class Coder {
         most_(static_cast<float>(std::numeric_limits<To>::max() - zero)),
         zero_(zero) {}
 
+  /// What ratios are cut to.
+  float least() const { return least_; }
+  float most() const { return most_; }
+
   [[gnu::always_inline]] To code(float ratio) const {
     float rounded;
     round(ratio, rounded);

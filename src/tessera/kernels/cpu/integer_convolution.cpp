@@ -9,6 +9,7 @@
 #include "tessera/kernels/cpu/convolution_layout.h"
 #include "tessera/kernels/cpu/dispatch.h"
 #include "tessera/kernels/cpu/integer_form.h"
+#include "tessera/kernels/cpu/integer_strip.h"
 #include "tessera/kernels/cpu/quantize_row.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/sums_epilogue.h"
@@ -16,9 +17,12 @@
 #include "tessera/kernels/registry.h"
 
 // A convolution of 8-bit integers is a product of its windows, as rows, by its weight. The zero point stands where
-// windows reach beyond the image, so zero points come in as for any product. A thread gathers the windows of a tile of
-// the result, multiplies them, and finishes and stores the sums, all in its cache. Images lie with their channels last;
+// windows reach beyond the image, so zero points come in as for any product. Images lie with their channels last;
 // others are turned first.
+//
+// Where vectors multiply, a thread takes six windows and 64 channels at a time, reads the windows where they lie,
+// keeps the sums in registers, and finishes and stores them. Elsewhere it gathers the windows of a tile of the result,
+// and the library multiplies them.
 namespace tessera::kernels {
 namespace {
 
@@ -104,18 +108,28 @@ class ImageKernel : public Kernel {
     return epilogue_.columns(args, shape_.results, corrections, scratch_at(args.scratch, columns_at_));
   }
 
-  /// Stores sums [rows][columns] of places from `place` on and channels from `first` on. `row`: room for a row.
-  void store(const KernelArgs& args, const SumsEpilogue::Columns& of_results, const int32_t* sums, int64_t image,
-             int64_t place, int64_t rows, int64_t first, int64_t columns, std::byte* row) const {
+  /// Stores sums of `columns` channels from `first` on, `stride` apart for each of some places from `place` on. `row`:
+  /// room for a row.
+  void store(const KernelArgs& args, const SumsEpilogue::Columns& of_results, const int32_t* sums, int64_t stride,
+             int64_t image, int64_t place, int64_t rows, int64_t first, int64_t columns, std::byte* row) const {
     const int64_t element = epilogue_.element_bytes(), places = shape_.loop.out_count();
     std::byte* y = args.out<std::byte>() + image * places * shape_.results * element;
+    if (shape_.y_last()) {
+      epilogue_.run(args, of_results, {rows, stride, shape_.results}, sums, first, columns,
+                    results_at(args, image, place, first));
+      return;
+    }
     for (int64_t i = 0; i < rows; ++i) {
-      const bool last = shape_.y_last();
-      std::byte* to = last ? y + ((place + i) * shape_.results + first) * element : row;
-      epilogue_.run(args, of_results, sums + i * columns, first, columns, to);
-      for (int64_t j = 0; !last && j < columns; ++j)
+      epilogue_.run(args, of_results, {}, sums + i * stride, first, columns, row);
+      for (int64_t j = 0; j < columns; ++j)
         std::copy_n(row + j * element, element, y + ((first + j) * places + place + i) * element);
     }
+  }
+
+  /// The results of a place from channel `first` on, where channels lie last.
+  std::byte* results_at(const KernelArgs& args, int64_t image, int64_t place, int64_t first) const {
+    const int64_t at = (image * shape_.loop.out_count() + place) * shape_.results + first;
+    return args.out<std::byte>() + at * epilogue_.element_bytes();
   }
 
   IntegerConvolution shape_;
@@ -139,6 +153,7 @@ class WindowProducts : public ImageKernel {
     windows_.flip = shape_.x.dtype == DType::int8 ? 0x80 : 0;
     stride_ = (form.weight.k + 3) / 4 * 4;
     lies_ready_ = windows_.lies_ready() && stride_ == form.weight.k;
+    lie_in_pieces_ = windows_.flip == 0 && windows_.count % 4 == 0;
     divide();
     corrections_at_ = plan_.add(epilogue_.has_columns() ? shape_.results * sizeof(int32_t) : 0);
     packed_at_ = plan_.add(is_packed_ ? 0 : form.bytes());
@@ -154,9 +169,11 @@ class WindowProducts : public ImageKernel {
             if (!product) product = make_integer_product(a, {form.weight.k, columns}, shape_.weight.dtype, 1);
             inner = std::max(inner, product->scratch_bytes());
           }
+    zeros_at_ = plan_.add(windows_.count);
     for (int t = 0; t < threads_; ++t)
       own_at_.push_back({plan_.add(lies_ready_ ? 0 : tile_ * stride_), plan_.add(tile_ * columns_ * sizeof(int32_t)),
-                         plan_.add(columns_ * sizeof(int32_t)), plan_.add(inner)});
+                         plan_.add(columns_ * sizeof(int32_t)), plan_.add(inner),
+                         plan_.add(tile_sums_ ? pieces_of_window() * tile_ * sizeof(const uint8_t*) : 0)});
   }
 
   void run(const KernelArgs& args) override {
@@ -184,7 +201,7 @@ class WindowProducts : public ImageKernel {
     int64_t image, place, group, chunk;
   };
   struct OwnScratch {
-    size_t rows, sums, row, inner;
+    size_t rows, sums, row, inner, pieces;
   };
 
   /// What all tiles of a run share.
@@ -208,6 +225,8 @@ class WindowProducts : public ImageKernel {
     }
     Run run{x, packed, plain, columns_of_results(args, plain ? corrections : nullptr)};
     run.plain = plain && run.columns.addend;
+    std::fill_n(scratch_at<uint8_t>(args.scratch, zeros_at_), windows_.count,
+                static_cast<uint8_t>(zeros_.x_value(args)));
     return run;
   }
 
@@ -226,41 +245,89 @@ class WindowProducts : public ImageKernel {
     columns_ = std::min(n, (strips + chunks - 1) / chunks * kStripColumns);
   }
 
+  int64_t pieces_of_window() const {
+    return lie_in_pieces_ ? form_.taps : 1;
+  }
+
+  CodesOfSums codes_of(const KernelArgs& args, const SumsEpilogue::Columns& of, int64_t image, int64_t place,
+                       int64_t first) const {
+    return {of.addend + first, of.factor + first, of.bias + first, of.scale,
+            of.least,          of.most,           of.zero,         results_at(args, image, place, first),
+            shape_.results};
+  }
+
+  // Sums, finished and stored, of so many windows and channels.
+  void store_tiles(const KernelArgs& args, const Run& run, const Task& at, IntegerPieces pieces, PackedColumns weight,
+                   int64_t rows, int64_t channel, int64_t columns) const {
+    const OwnScratch& own = own_at_[static_cast<size_t>(omp_get_thread_num())];
+    const auto* strip = reinterpret_cast<const int8_t*>(weight.strips);
+    alignas(64) int32_t sums[most_tile_rows * kStripColumns];
+    for (int64_t first = 0; first < columns; first += kStripColumns, strip += kStripColumns * form_.weight.depth())
+      for (int64_t row = 0; row < rows; row += most_tile_rows) {
+        const int64_t count = std::min(most_tile_rows, rows - row);
+        IntegerPieces these = pieces;
+        these.at += row;
+        if (shape_.y_last() && columns - first >= kStripColumns) {
+          tile_sums_->codes(count, these, strip,
+                            codes_of(args, run.columns, at.image, at.place + row, channel + first));
+          continue;
+        }
+        tile_sums_->sums(count, these, strip, sums);
+        store(args, run.columns, sums, kStripColumns, at.image, at.place + row, count, channel + first,
+              std::min(kStripColumns, columns - first), scratch_at(args.scratch, own.row));
+      }
+  }
+
   void run_tile(const KernelArgs& args, const Run& run, const Task& at) {
     const auto thread = static_cast<size_t>(omp_get_thread_num());
     const OwnScratch& own = own_at_[thread];
     const int64_t rows = std::min(tile_, places() - at.place), first = at.chunk * columns_;
     const int64_t columns = std::min(columns_, form_.weight.n - first), channel = at.group * form_.weight.n + first;
     const uint8_t* image = run.x + at.image * shape_.loop.in_count() * shape_.channels;
-    const uint8_t* a = image + at.place * stride_;
-    if (!lies_ready_) {
-      WindowRows windows = windows_;
-      windows.first = at.group * windows.count;
-      auto* gathered = scratch_at<uint8_t>(args.scratch, own.rows);
-      windows.gather(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)), gathered, stride_);
-      a = gathered;
+    WindowRows windows = windows_;
+    windows.first = at.group * windows.count;
+    const auto gathered = [&] {
+      auto* to = scratch_at<uint8_t>(args.scratch, own.rows);
+      windows.gather(image, at.place, at.place + rows, static_cast<uint8_t>(zeros_.x_value(args)), to, stride_);
+      return to;
+    };
+    const PackedColumns weight =
+        form_.weight.columns(run.packed + at.group * form_.weight.bytes(), first / kStripColumns);
+    if (run.plain && tile_sums_) {
+      auto** pieces = scratch_at<const uint8_t*>(args.scratch, own.pieces);
+      if (lie_in_pieces_) {
+        windows.point(image, at.place, at.place + rows, scratch_at<uint8_t>(args.scratch, zeros_at_), pieces, tile_);
+      } else {
+        const uint8_t* row = gathered();
+        for (int64_t i = 0; i < rows; ++i) pieces[i] = row + i * stride_;
+      }
+      store_tiles(args, run, at, {pieces, tile_, pieces_of_window(), lie_in_pieces_ ? windows_.count : stride_}, weight,
+                  rows, channel, columns);
+      return;
     }
+    const uint8_t* a = lies_ready_ ? image + at.place * stride_ : gathered();
     auto* sums = scratch_at<int32_t>(args.scratch, own.sums);
     void* inner = scratch_at(args.scratch, own.inner);
     IntegerProduct& product = *products_[thread].at({rows, columns});
-    const PackedColumns weight =
-        form_.weight.columns(run.packed + at.group * form_.weight.bytes(), first / kStripColumns);
     ZeroPoints weight_zeros = zeros_.of_weight(args, channel);
     if (weight_zeros.count != 1) weight_zeros.count = columns;
     if (run.plain)
       product.run_plain(a, weight, sums, inner);
     else
       product.run(a, {zeros_.of_x(args), 1}, weight, weight_zeros, sums, inner);
-    store(args, run.columns, sums, at.image, at.place, rows, channel, columns, scratch_at(args.scratch, own.row));
+    store(args, run.columns, sums, columns, at.image, at.place, rows, channel, columns,
+          scratch_at(args.scratch, own.row));
   }
 
   IntegerForm form_;
   bool is_packed_, lies_ready_ = false;
+  bool lie_in_pieces_ = false;  // each tap of a window lies in the image as its product reads it
+  const IntegerTile* const tile_sums_ = integer_tile();
   WindowRows windows_;
   int64_t stride_ = 0, tile_ = 1, columns_ = 1;
   std::vector<std::map<std::pair<int64_t, int64_t>, std::unique_ptr<IntegerProduct>>> products_;  // of each thread
   std::vector<OwnScratch> own_at_;
-  size_t packed_at_ = 0, pack_at_ = 0, corrections_at_ = 0;
+  size_t packed_at_ = 0, pack_at_ = 0, corrections_at_ = 0, zeros_at_ = 0;
 };
 
 /// sums[j] += (x[j] - zero) · weights[j]
@@ -311,7 +378,7 @@ class ChannelSums : public ImageKernel {
         std::fill_n(sums, n, 0);
         add_window(args, x + image * loop.in_count() * shape_.channels, {place / loop.out[1], place % loop.out[1], at},
                    each, weights, scratch_at<uint8_t>(args.scratch, own.repeated), sums);
-        store(args, of_results, sums, image, place * loop.out[2] + at, 1, 0, n, scratch_at(args.scratch, own.row));
+        store(args, of_results, sums, n, image, place * loop.out[2] + at, 1, 0, n, scratch_at(args.scratch, own.row));
       }
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tessera::kernels {
@@ -14,6 +15,36 @@ using IntegerStrip = void (*)(int64_t rows, const uint8_t* a, int64_t a_stride, 
 
 /// The fastest one that this machine has. All give the same sums.
 IntegerStrip integer_strip();
+
+/// Rows of a, each in pieces of `bytes` bytes (a multiple of 4), which need not lie side by side: piece p of row i is
+/// at at[p · step + i].
+struct IntegerPieces {
+  const uint8_t* const* at;
+  int64_t step, count, bytes;
+};
+
+/// The most rows of one call of an IntegerTile.
+constexpr int64_t most_tile_rows = 6;
+
+/// What becomes of a strip's sums: bytes round(((sum + addend) · factor + bias) / scale), cut to least … most, plus
+/// zero; 0 for NaN. Rows of them are `stride` apart.
+struct CodesOfSums {
+  const int32_t* addend;
+  const float *factor, *bias;
+  float scale, least, most;
+  int32_t zero;
+  std::byte* out;
+  int64_t stride;
+};
+
+/// The same sums as an IntegerStrip's, of rows in pieces, or codes of them. All sums stay in registers.
+struct IntegerTile {
+  void (*sums)(int64_t rows, const IntegerPieces& a, const int8_t* strip, int32_t* sums);
+  void (*codes)(int64_t rows, const IntegerPieces& a, const int8_t* strip, const CodesOfSums& codes);
+};
+
+/// Null where the library has faster products: it multiplies by tiles of AMX, and this by vectors of AVX-512 VNNI.
+const IntegerTile* integer_tile();
 
 /// The one without instructions for dot products, for tests.
 IntegerStrip plain_integer_strip();

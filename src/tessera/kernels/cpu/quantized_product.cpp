@@ -80,7 +80,7 @@ std::unique_ptr<Kernel> prepare_matmul_integer(const PrepareContext& context) {
           std::byte* out = args.out<std::byte>() + place.c * epilogue.element_bytes();
           for_ranges(m, m * weight.n, threads, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)
-              epilogue.run(args, columns, sums + i * weight.n, 0, weight.n,
+              epilogue.run(args, columns, {}, sums + i * weight.n, 0, weight.n,
                            out + i * weight.n * epilogue.element_bytes());
           });
         }

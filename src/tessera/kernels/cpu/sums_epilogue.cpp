@@ -44,8 +44,8 @@ TESSERA_MULTIVERSION void cut_below_zero(float* x, int64_t n) {
 }
 
 template <typename To>
-[[gnu::always_inline]] inline void finish(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
-                                          To* out, int64_t n) {
+[[gnu::always_inline]] inline void finish(const SumsEpilogue::Columns& columns, const SumsEpilogue::Rows& rows,
+                                          int64_t first, const int32_t* sums, To* out, int64_t n) {
   const Coder<To> coder(columns.zero, columns.cuts);
   const int32_t* addends = columns.addend + first;
   const float *factors = columns.factor + first, *biases = columns.bias + first;
@@ -54,21 +54,24 @@ template <typename To>
   LaneFloats factor, bias;
   for (int64_t j = 0; j < n; j += kCodeLanes) {
     const int64_t count = std::min(kCodeLanes, n - j);
-    load_lanes(reinterpret_cast<const uint32_t*>(sums + j), count, sum);
     load_lanes(reinterpret_cast<const uint32_t*>(addends + j), count, addend);
     load_lanes(factors + j, count, factor);
     load_lanes(biases + j, count, bias);
-    coder.store((__builtin_convertvector(reinterpret_cast<LaneInts>(sum + addend), LaneFloats) * factor + bias) / scale,
-                count, out + j);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      load_lanes(reinterpret_cast<const uint32_t*>(sums + i * rows.sums_stride + j), count, sum);
+      coder.store(
+          (__builtin_convertvector(reinterpret_cast<LaneInts>(sum + addend), LaneFloats) * factor + bias) / scale,
+          count, out + i * rows.out_stride + j);
+    }
   }
 }
-TESSERA_MULTIVERSION void finish_unsigned(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
-                                          uint8_t* out, int64_t n) {
-  finish(columns, first, sums, out, n);
+TESSERA_MULTIVERSION void finish_unsigned(const SumsEpilogue::Columns& columns, const SumsEpilogue::Rows& rows,
+                                          int64_t first, const int32_t* sums, uint8_t* out, int64_t n) {
+  finish(columns, rows, first, sums, out, n);
 }
-TESSERA_MULTIVERSION void finish_signed(const SumsEpilogue::Columns& columns, int64_t first, const int32_t* sums,
-                                        int8_t* out, int64_t n) {
-  finish(columns, first, sums, out, n);
+TESSERA_MULTIVERSION void finish_signed(const SumsEpilogue::Columns& columns, const SumsEpilogue::Rows& rows,
+                                        int64_t first, const int32_t* sums, int8_t* out, int64_t n) {
+  finish(columns, rows, first, sums, out, n);
 }
 
 /// An operand for each column: the list itself, or the number again and again.
@@ -138,6 +141,11 @@ SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t coun
                   .zero = quantize.zero < 0 ? 0 : byte_at(result_, args.inputs[quantize.zero], 0),
                   .cuts = stage(Kind::relu) != nullptr};
   if (!(columns.scale > 0)) return {};  // Relu and a scale below zero do not change places
+  const auto cut_by = [&](const auto& coder) { columns.least = coder.least(), columns.most = coder.most(); };
+  if (result_ == DType::uint8)
+    cut_by(Coder<uint8_t>(columns.zero, columns.cuts));
+  else
+    cut_by(Coder<int8_t>(columns.zero, columns.cuts));
   const auto list_of = [&]<typename T>(Kind kind, T otherwise, int64_t place) {
     const Stage* found = stage(kind);
     return for_columns<T>(found ? args.inputs[found->operand] : nullptr, found && found->is_list, otherwise, count,
@@ -154,14 +162,15 @@ SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t coun
   return columns;
 }
 
-void SumsEpilogue::run(const KernelArgs& args, const Columns& columns, const int32_t* sums, int64_t first,
-                       int64_t count, std::byte* out) const {
+void SumsEpilogue::run(const KernelArgs& args, const Columns& columns, const Rows& rows, const int32_t* sums,
+                       int64_t first, int64_t count, std::byte* out) const {
   if (!columns.addend)
-    run_stages(args, sums, first, count, out);
+    for (int64_t i = 0; i < rows.count; ++i)
+      run_stages(args, sums + i * rows.sums_stride, first, count, out + i * rows.out_stride * element_bytes_);
   else if (result_ == DType::uint8)
-    finish_unsigned(columns, first, sums, reinterpret_cast<uint8_t*>(out), count);
+    finish_unsigned(columns, rows, first, sums, reinterpret_cast<uint8_t*>(out), count);
   else
-    finish_signed(columns, first, sums, reinterpret_cast<int8_t*>(out), count);
+    finish_signed(columns, rows, first, sums, reinterpret_cast<int8_t*>(out), count);
 }
 
 void SumsEpilogue::run_stages(const KernelArgs& args, const int32_t* sums, int64_t first, int64_t count,

@@ -32,14 +32,19 @@ class SumsEpilogue {
     float scale = 1;
     int zero = 0;
     bool cuts = false;
+    float least = 0, most = 0;  ///< to which ratios are cut before they are codes
   };
   /// `corrections`: what is to be added to the sums of each column before; null: nothing.
   Columns columns(const KernelArgs& args, int64_t count, const int32_t* corrections, std::byte* scratch) const;
 
-  /// Sums of columns first … first + count - 1, to results side by side from `out` on. The same bits as by the nodes'
+  /// Rows of sums, and of results, so many elements apart.
+  struct Rows {
+    int64_t count = 1, sums_stride = 0, out_stride = 0;
+  };
+  /// Sums of columns first … first + count - 1 of some rows, to results from `out` on. The same bits as by the nodes'
   /// own kernels.
-  void run(const KernelArgs& args, const Columns& columns, const int32_t* sums, int64_t first, int64_t count,
-           std::byte* out) const;
+  void run(const KernelArgs& args, const Columns& columns, const Rows& rows, const int32_t* sums, int64_t first,
+           int64_t count, std::byte* out) const;
 
  private:
   enum class Kind : uint8_t { add_integers, to_float, mul, add, relu, quantize };  // as has_columns() has their order

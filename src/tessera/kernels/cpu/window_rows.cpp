@@ -68,4 +68,31 @@ void WindowRows::gather(const uint8_t* image, int64_t begin, int64_t end, uint8_
   }
 }
 
+void WindowRows::point(const uint8_t* image, int64_t begin, int64_t end, const uint8_t* zeros, const uint8_t** at,
+                       int64_t step) const {
+  const int64_t taps = loop.kernel_count();
+  WindowRange r0{}, r1{};
+  int64_t left = 0;     // places of a line that are still to come
+  bool inside = false;  // whether the window before is, all of it
+  for (int64_t place = begin; place < end; ++place, --left, ++at) {
+    if (left == 0) {
+      left = loop.out[2] - place % loop.out[2];
+      r0 = loop.range(0, place / (loop.out[1] * loop.out[2]));
+      r1 = loop.range(1, place / loop.out[2] % loop.out[1]);
+      inside = false;
+    }
+    const WindowRange r2 = loop.range(2, loop.out[2] - left);
+    const bool was_inside = inside;
+    inside = r0.end - r0.begin == loop.kernel[0] && r1.end - r1.begin == loop.kernel[1] &&
+             r2.end - r2.begin == loop.kernel[2];
+    if (inside && was_inside) {
+      for (int64_t tap = 0; tap < taps; ++tap) at[tap * step] = at[tap * step - 1] + loop.stride[2] * channels;
+      continue;
+    }
+    for (int64_t tap = 0; !inside && tap < taps; ++tap) at[tap * step] = zeros;
+    loop.for_taps(r0, r1, r2,
+                  [&](int64_t tap, int64_t element) { at[tap * step] = image + element * channels + first; });
+  }
+}
+
 }  // namespace tessera::kernels
