@@ -1,6 +1,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "tessera/base/error.h"
@@ -124,6 +125,15 @@ class ImageKernel : public Kernel {
       for (int64_t j = 0; j < columns; ++j)
         std::copy_n(row + j * element, element, y + ((first + j) * places + place + i) * element);
     }
+  }
+
+  /// Stores codes of a byte, `stride` apart for each of some places, where channels do not lie last.
+  void turn(const KernelArgs& args, const std::byte* codes, int64_t stride, int64_t image, int64_t place, int64_t rows,
+            int64_t first, int64_t columns) const {
+    const int64_t places = shape_.loop.out_count();
+    std::byte* y = args.out<std::byte>() + (image * shape_.results + first) * places + place;
+    for (int64_t j = 0; j < columns; ++j)
+      for (int64_t i = 0; i < rows; ++i) y[j * places + i] = codes[i * stride + j];
   }
 
   /// The results of a place from channel `first` on, where channels lie last.
@@ -262,14 +272,18 @@ class WindowProducts : public ImageKernel {
     const OwnScratch& own = own_at_[static_cast<size_t>(omp_get_thread_num())];
     const auto* strip = reinterpret_cast<const int8_t*>(weight.strips);
     alignas(64) int32_t sums[most_tile_rows * kStripColumns];
+    std::array<std::byte, most_tile_rows * kStripColumns> turned;
     for (int64_t first = 0; first < columns; first += kStripColumns, strip += kStripColumns * form_.weight.depth())
       for (int64_t row = 0; row < rows; row += most_tile_rows) {
         const int64_t count = std::min(most_tile_rows, rows - row);
         IntegerPieces these = pieces;
         these.at += row;
-        if (shape_.y_last() && columns - first >= kStripColumns) {
-          tile_sums_->codes(count, these, strip,
-                            codes_of(args, run.columns, at.image, at.place + row, channel + first));
+        if (columns - first >= kStripColumns) {
+          CodesOfSums codes = codes_of(args, run.columns, at.image, at.place + row, channel + first);
+          if (!shape_.y_last()) codes.out = turned.data(), codes.stride = kStripColumns;
+          tile_sums_->codes(count, these, strip, codes);
+          if (!shape_.y_last())
+            turn(args, codes.out, codes.stride, at.image, at.place + row, count, channel + first, kStripColumns);
           continue;
         }
         tile_sums_->sums(count, these, strip, sums);
