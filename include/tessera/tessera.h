@@ -307,7 +307,8 @@ struct WriteOptions {
   RankIdentity rank_id = RankIdentity::op;
   RankType rank_type = RankType::integer;
   Form form = Form::mpmd;
-  Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives
+  Dialect dialect = Dialect::tessera;  ///< others: by position, the rank folded in, of collectives only: their programs
+                                       ///< are compiled with Plan::ring_attention "never"
 
   /// {"lower": "primitives", "rank_id": "op"}, as the command line and manifests have it; what is left out keeps its
   /// default. Throws a user error for a word that is none.

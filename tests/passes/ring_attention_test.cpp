@@ -31,8 +31,8 @@ struct Ringed {
 };
 
 Ringed ringed(std::string_view text, std::string_view mesh, RingAttention when = RingAttention::always,
-              std::string_view topology = "") {
-  Ringed result{Compiled(text, mesh, kAlong).program(), {}};
+              std::string_view topology = "", const Compiled::Orders& orders = kAlong) {
+  Ringed result{Compiled(text, mesh, orders).program(), {}};
   const Topology links = topology.empty() ? Topology() : Topology::from_json(topology, "test");
   Context context{links, result.notes};
   context.ring_attention = when;
@@ -78,11 +78,38 @@ TEST(RingAttention, of_causal_queries_passes_blocks_downwards_only) {
   }
 }
 
-TEST(RingAttention, counts_what_a_rank_receives) {
-  const Ringed result = ringed(self_attention("9", "<is_causal = 1>"), "x=3");
-  const Expr bytes = result.program.reshards.front().bytes;
-  for (int64_t rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(bind_rank(bytes, result.program.mesh, {rank}), Expr(rank * 2 * 3 * 8 * 4)) << rank;
+// The last rank, in either form.
+TEST(RingAttention, counts_what_the_busiest_rank_receives) {
+  for (const char* attributes : {"", "<is_causal = 1>"})
+    EXPECT_EQ(ringed(self_attention("10", attributes), "x=3").program.reshards.front().bytes, Expr(2 * 7 * 8 * 4));
+}
+
+// Ranks with the same queries would begin with different blocks, and round differently.
+TEST(RingAttention, needs_ranks_with_queries_of_their_own) {
+  const std::string text = self_attention("24");
+  const auto is_taken = [&](const char* mesh, const char* queries, const char* keys) {
+    const Compiled::Orders orders = {{"q", queries}, {"k", keys}, {"v", keys}, {"y", queries}};
+    return !ringed(text, mesh, RingAttention::always, "", orders).notes.front().starts_with("no keys");
+  };
+  EXPECT_FALSE(is_taken("a=2,b=3", "[-, -, a, -]", "[-, -, {a,b}, -]"));
+  EXPECT_FALSE(is_taken("a=4", "[-, -, a:(1)2, -]", "[-, -, a, -]"));
+  EXPECT_FALSE(is_taken("a=3", "[-, -, -, -]", "[-, -, a, -]"));
+  EXPECT_TRUE(is_taken("a=2,b=3", "[-, -, {a,b}, -]", "[-, -, {a,b}, -]"));
+  EXPECT_TRUE(is_taken("a=2,b=2", "[-, a, b, -]", "[-, a, b, -]"));
+}
+
+// Keys that stay split over one axis, and go around a ring of another.
+TEST(RingAttention, leaves_no_gather_behind) {
+  const Compiled::Orders orders = {
+      {"q", "[-, -, a, -]"}, {"k", "[-, -, {b,a}, -]"}, {"v", "[-, -, {b,a}, -]"}, {"y", "[-, -, a, -]"}};
+  const Ringed result = ringed(self_attention("24"), "a=2,b=3", RingAttention::always, "", orders);
+  ASSERT_THAT(result.notes.front(), HasSubstr("a ring of a"));
+  int shards = 0;
+  for (const auto& node : result.program.graph->nodes()) {
+    EXPECT_NE(node->op_type, "AllGather");
+    shards += node->op_type == "AttentionShard";
+  }
+  EXPECT_EQ(shards, 2);
 }
 
 TEST(RingAttention, stays_within_the_groups_of_an_axis) {
@@ -100,7 +127,7 @@ TEST(RingAttention, leaves_keys_that_others_read) {
                      "}",
                      "x=3")
                   .notes,
-              IsEmpty());
+              ElementsAre("no keys go around a ring: none are gathered for one Attention alone"));
 }
 
 // Messages of few bytes cost more than one gather; those of many positions hide behind products.
@@ -108,6 +135,13 @@ TEST(RingAttention, is_chosen_where_it_takes_less_time) {
   EXPECT_THAT(ringed(self_attention("64"), "x=4", RingAttention::by_cost).notes, IsEmpty());
   EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=4", RingAttention::by_cost).notes, testing::SizeIs(1));
   EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=4", RingAttention::never).notes, IsEmpty());
+  EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=128", RingAttention::by_cost).notes, IsEmpty());
+  const auto over = [](const char* latency) {
+    return fmt::format(R"({{"axes": {{"x": [{{"size": 4, "alpha": {}, "bandwidth": 1e9}}]}}}})", latency);
+  };
+  EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=4", RingAttention::by_cost, over("1e-6")).notes,
+              testing::SizeIs(1));
+  EXPECT_THAT(ringed(self_attention("16384", "", 16), "x=4", RingAttention::by_cost, over("1")).notes, IsEmpty());
 }
 
 TEST(RingAttention, says_which_words_it_knows) {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/spmd/messages.h"
-
 namespace tessera::spmd {
 namespace {
 
@@ -100,16 +98,21 @@ TEST(Halo, HoldsForEverySizeOfASymbol) {
   }
 }
 
-TEST(ByMember, IsShortAndExact) {
-  const Expr me = Expr::axis_index("x");
-  EXPECT_EQ(by_member(me, {4, 4, 4}), Expr(4));
-  EXPECT_EQ(by_member(me, {0, 3, 6}), 3 * me);
-  for (const std::vector<Expr>& values : std::vector<std::vector<Expr>>{
-           {4, 4, 3}, {0, 4, 8, 11}, {1, 0, 0, 5, 5}, {Expr::symbol("s"), 0, Expr::symbol("s") * 2}, {7}}) {
-    const Expr all = by_member(me, values);
-    for (size_t m = 0; m < values.size(); ++m)
-      EXPECT_EQ(bind_rank(all, Mesh({{"x", 8}}), {static_cast<int64_t>(m)}), values[m]);
-  }
+// The same by the member's number as an expression.
+TEST(Halo, ShardsHaveAClosedForm) {
+  for (const std::vector<AxisRef>& axes : std::vector<std::vector<AxisRef>>{
+           {{"a", 1, 3}}, {{"a", 1, 2}, {"b", 1, 2}}, {{"b", 1, 2}, {"c", 1, 3}, {"a", 1, 2}}})
+    for (const Expr& size : {Expr(7), Expr::symbol("s")}) {
+      const std::vector<Interval> shards = shards_of(size, axes);
+      const Interval any = shard_of(size, axes, Expr::axis_index("m"));
+      const Mesh numbers({{"m", std::ssize(shards)}});
+      for (int64_t m = 0; m < std::ssize(shards); ++m)
+        for (int64_t s = 0; s < 9; ++s) {
+          const Symbols sizes = {{"s", s}};
+          EXPECT_EQ(bind_rank(any.begin, numbers, {m}).evaluate(sizes), shards[m].begin.evaluate(sizes));
+          EXPECT_EQ(bind_rank(any.end, numbers, {m}).evaluate(sizes), shards[m].end.evaluate(sizes));
+        }
+    }
 }
 
 }  // namespace

@@ -175,7 +175,8 @@ class Generate : public Command {
     if (!emit_.empty()) fail_asked("--emit writes caches of --capacity tokens; leave --grow out");
     if (best() != CacheForm::held) fail_asked("only caches that are held grow; leave --grow or --cache out");
     if (console.connection)
-      fail_asked("caches of ranks that are processes do not grow; give them --capacity, the tokens that texts may have");
+      fail_asked(
+          "caches of ranks that are processes do not grow; give them --capacity, the tokens that texts may have");
   }
 
   std::vector<std::vector<int64_t>> given_prompts() const {

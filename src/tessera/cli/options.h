@@ -34,9 +34,7 @@ struct MemoryOption {
 };
 
 /// --mesh, --configuration, --topology, --preset, --annotate, --place, --state, --store, --recompute, --ring-attention,
-/// --bucket-bytes,
-/// --max-reshard-bytes, --plan, --shapes,
-/// --dtype
+/// --bucket-bytes, --max-reshard-bytes, --plan, --shapes, --dtype
 struct PlanOptions {
   void declare(CLI::App& app);
   /// --own, of commands that take models that arrive split.

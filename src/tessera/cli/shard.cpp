@@ -41,7 +41,7 @@ class Shard : public Command {
     if (form_.options().dialect != Dialect::tessera) {  // their blocks must be known to be equal
       model = model.with_sizes(plan.shapes);
       plan.shapes.clear();
-      if (plan.ring_attention.empty()) plan.ring_attention = "never";  // they have no messages
+      if (plan.ring_attention != "always") plan.ring_attention = "never";  // they have no messages
     }
     if (plan.mesh.find('?') != std::string::npos) return annotate(console, model, plan);
     Program program = [&] {

@@ -57,6 +57,11 @@ std::string types_of(const Operator& op) {
 void write(const Outgoing& out) {
   Node& node = out.node;
   const Operator* op = find(node.op_type);
+  if (!op && (node.op_type == "Send" || node.op_type == "Recv"))
+    out.refuse(
+        "{} has no messages between two ranks; leave the dimension whole whose parts ranks exchange, compile "
+        "with ring_attention \"never\" (--ring-attention=never), or use another --dialect",
+        kName);
   if (!op)
     out.refuse(
         "{} has AllReduce, AllGather and AllToAll, and no {}; choose layouts that need none, or another --dialect",

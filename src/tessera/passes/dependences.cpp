@@ -18,13 +18,11 @@ Dependences::Dependences(const Graph& graph) {
 }
 
 void Dependences::keep_messages_in_order() {
-  int sent = -1, received = -1;  // the last of them
+  int last = -1;
   for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {
-    const bool sends = nodes[node]->is("Send", spmd::kCommDomain);
-    if (!sends && !nodes[node]->is("Recv", spmd::kCommDomain)) continue;
-    if (sent >= 0) after[sent].push_back(node);
-    if (!sends && received >= 0) after[received].push_back(node);
-    (sends ? sent : received) = node;
+    if (!nodes[node]->is("Send", spmd::kCommDomain) && !nodes[node]->is("Recv", spmd::kCommDomain)) continue;
+    if (last >= 0) after[last].push_back(node);
+    last = node;
   }
 }
 

@@ -15,8 +15,8 @@ struct Dependences {
   std::unordered_map<const Node*, int> index;
   /// By node: those that read its results. What a state takes over after a step waits for all that read the state
   /// before it in the graph, so that it can be written over. A node that reads two results of another is there twice.
-  /// Messages between two ranks arrive in the order in which they are sent, so that sends wait for earlier sends, and
-  /// receives for earlier messages of both kinds.
+  /// A Send or Recv waits for the one before it: messages between two ranks arrive in the order in which they are sent,
+  /// and communications start in order, so that one which comes early may hold up others.
   std::vector<std::vector<int>> after;
 
  private:

@@ -21,6 +21,9 @@ Forward::Forward(const Program& program, const LiveBytes& live) {
   const Graph& graph = *program.graph;
   if (graph.outputs.empty()) return;
   nodes_ = makers_of(graph, {graph.outputs.front()});
+  for (const auto& node : graph.nodes())
+    if (node->is("Send", spmd::kCommDomain) && node->input(0) && contains(node->inputs[0]->producer))
+      nodes_.insert(node.get());
   find_dependences(graph);
   find_segments(program, live);
 }
@@ -28,11 +31,17 @@ Forward::Forward(const Program& program, const LiveBytes& live) {
 void Forward::find_dependences(const Graph& graph) {
   of_inputs_.insert(graph.inputs.begin(), graph.inputs.end());
   for (const Value* state : graph.values_of(ValueKind::state)) of_states_.insert(state);
+  // What messages of a value bring depends on what they send of it.
+  std::set<std::pair<const std::set<const Value*>*, std::string>> sent;
   for (const auto& node : graph.nodes())
-    for (auto* values : {&of_inputs_, &of_states_})
-      if (any_in(*node, *values))
+    for (auto* values : {&of_inputs_, &of_states_}) {
+      const std::pair message(values, node->domain == spmd::kCommDomain ? node->get_string("value", "") : "");
+      const bool depends = any_in(*node, *values);
+      if (depends && node->is("Send", spmd::kCommDomain)) sent.insert(message);
+      if (depends || (node->is("Recv", spmd::kCommDomain) && sent.contains(message)))
         for (const Value* result : node->outputs)
           if (result) values->insert(result);
+    }
 }
 
 void Forward::find_segments(const Program& program, const LiveBytes& live) {

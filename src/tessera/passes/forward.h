@@ -7,8 +7,8 @@
 
 namespace tessera::passes {
 
-/// The forward pass of a program that trains: the nodes that its first output, the loss, depends on. What later nodes
-/// read of it is held from the forward pass to the backward pass.
+/// The forward pass of a program that trains: the nodes that its first output, the loss, depends on, and those that
+/// send what they make. What later nodes read of it is held from the forward pass to the backward pass.
 ///
 /// The forward pass falls into segments, at the points where the fewest bytes of activations are alive: for a
 /// transformer, the ends of its blocks, where only the residual stream is. An activation is a result that depends on

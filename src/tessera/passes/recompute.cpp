@@ -152,6 +152,7 @@ class Recomputation {
   bool is_held(const Value* value, const std::vector<Kind>& kinds) const {
     const Node* maker = value->producer;
     if (kinds.empty() || !maker || !forward_.contains(maker)) return true;
+    if (maker->is("Recv", spmd::kCommDomain)) return true;  // a message comes once
     if (kept_gathered_.contains(value) || maker->domain == flow::kDomain || in_regions_.contains(maker)) return true;
     if (which_.kind == Kind::by_name) return !is_named(*value);
     const auto segment = segment_of_.find(maker);

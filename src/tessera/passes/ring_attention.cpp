@@ -3,6 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/cost/links.h"
@@ -26,15 +30,22 @@ using spmd::Program;
 // The dimension of keys in the form with heads apart, the only one whose keys ranks split.
 constexpr size_t kAlong = 2;
 
+// The largest ring that is chosen by cost: programs, and the time that they take to compile, grow with it.
+constexpr int64_t kMostMembers = 64;
+
 // Operations of a few cores of a server in a second, and in the time in which they read or write a byte of memory.
 constexpr double kFlopsPerSecond = 1e11, kFlopsPerLocalByte = 10;
 
 // Keys or values of which each member of a group has a block, and which the group gathers.
 struct Gathered {
   Value* block = nullptr;
-  std::vector<AxisRef> axes;      // of the group, major first
-  std::vector<Interval> members;  // the elements of each member's block, counted in the gathered dimension
-  std::string name;               // of the global value
+  std::vector<AxisRef> axes;  // of the group, major first
+  Expr size;                  // of the gathered dimension
+  std::string name;           // of the global value
+
+  int64_t members() const { return ranks_of(axes); }
+  // What all members but the last have, and so the last receives: no other receives more.
+  Expr received() const { return size - spmd::shard_of(size, axes, members() - 1).count(); }
 };
 
 struct Site {
@@ -44,7 +55,7 @@ struct Site {
   Gathered keys, values;
   bool descends = false;  // whether no query sees a block of a later member than its own
 
-  int64_t members() const { return std::ssize(keys.members); }
+  int64_t members() const { return keys.members(); }
 };
 
 // What communication of a group costs, as a number of floating-point operations of one rank.
@@ -75,7 +86,12 @@ class Rings {
     std::vector<Node*> nodes;
     for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
     for (Node* node : nodes)
-      if (const auto site = site_of(node); site && pays(*site)) rewrite(*site);
+      if (auto site = site_of(node); site && pays(*site)) {
+        site->descends = node->get_int("is_causal", 0) != 0 && !node->input(ops::kKeyLengths) && stand_with_keys(*site);
+        rewrite(*site);
+      }
+    if (counts_.empty() && context_.ring_attention == RingAttention::always)
+      context_.notes.push_back("no keys go around a ring: none are gathered for one Attention alone");
     spmd::erase_dead(program_);
     for (const auto& [value, name] : renames_) graph_.rename(value, name);
     for (const auto& [axes, count] : counts_)
@@ -96,12 +112,11 @@ class Rings {
     const Sharding &before = piece->second.sharding, &after = all->second.sharding;
     if (!before.at.empty() || before.dims[kAlong].parts.size() != 1 || after.dims[kAlong].parts.size() != 1)
       return std::nullopt;
-    Gathered result{gather.inputs[0], parse_axes(*axes, program_.mesh), {}, piece->second.name};
+    Gathered result{gather.inputs[0], parse_axes(*axes, program_.mesh), whole->shape()[kAlong], piece->second.name};
     // What ranks split further than the group does is a part of that.
     std::vector<AxisRef> nested = after.dims[kAlong].parts[0].axes;
     nested.insert(nested.end(), result.axes.begin(), result.axes.end());
     if (join_axes(nested) != join_axes(before.dims[kAlong].parts[0].axes)) return std::nullopt;
-    result.members = spmd::shards_of(whole->shape()[kAlong], result.axes);
     return result;
   }
 
@@ -116,13 +131,11 @@ class Rings {
       return std::nullopt;
     if (node->output(ops::kPresentKey) || node->output(ops::kPresentValue) || (!of_part && node->output(ops::kScores)))
       return std::nullopt;
-    const auto placed = program_.placements.find(node->outputs[0]);
     const AttentionDims dims = ops::attention_dims(*node);
-    if ((placed != program_.placements.end() && !placed->second.sharding.at.empty()) || node->input(ops::kPastKey) ||
-        !ops::mask_has_all_keys(*node, dims))
-      return std::nullopt;
+    if (node->input(ops::kPastKey) || !ops::mask_has_all_keys(*node, dims)) return std::nullopt;
     const auto keys = gathered(node->input(ops::kKey)), values = gathered(node->input(ops::kValue));
-    if (!keys || !values || keys->axes != values->axes) return std::nullopt;
+    if (!keys || !values || keys->axes != values->axes || !differs_on(node->input(ops::kQuery), keys->axes))
+      return std::nullopt;
     Site site{node, dims, {}, *keys, *values};
     if (of_part) {
       site.place = ops::place_of(*node);
@@ -131,23 +144,52 @@ class Rings {
       if (!shared) return std::nullopt;
       site.place = {0, dims.queries, 0, 0, *shared};
     }
-    site.descends = node->get_int("is_causal", 0) != 0 && !node->input(ops::kKeyLengths) && stand_with_keys(site);
     return site;
+  }
+
+  // Whether no two members of a group have the same part of the queries. Each begins with a block of its own, so that
+  // the same queries would give them results of different roundings.
+  bool differs_on(const Value* queries, const std::vector<AxisRef>& axes) const {
+    const auto placed = program_.placements.find(queries);
+    if (placed == program_.placements.end()) return false;
+    std::set<std::vector<int64_t>> parts;
+    for (const int rank : group_of(0, axes, program_.mesh)) {
+      std::vector<int64_t> part;
+      for (const DimSharding& dim : placed->second.sharding.dims)
+        for (const Part& own : dim.parts)
+          for (const AxisRef& axis : own.axes)
+            part.push_back(digit_along(axis, program_.mesh, program_.mesh.coordinates(rank)));
+      if (!parts.insert(std::move(part)).second) return false;
+    }
+    return true;
   }
 
   // Whether the queries of each rank are those of its own block's keys.
   bool stand_with_keys(const Site& site) const {
-    const Mesh& mesh = program_.mesh;
-    const Expr me = spmd::member_along(site.keys.axes, mesh);
-    for (int64_t rank = 0; rank < mesh.size(); ++rank) {
-      const auto here = [&](const Expr& of) { return bind_rank(of, mesh, mesh.coordinates(rank)); };
-      const Interval& block = site.keys.members[static_cast<size_t>(*here(me).constant())];
-      if (here(site.place.first_query) != here(site.place.first_key + block.begin) ||
-          here(site.dims.queries) != here(block.count()))
-        return false;
+    const Interval block = spmd::shard_of(site.keys.size, site.keys.axes, me(site));
+    const std::array<Expr, 2> apart = {site.place.first_query - site.place.first_key - block.begin,
+                                       site.dims.queries - block.count()};
+    std::set<std::string> symbols;
+    for (const Expr& difference : apart) difference.collect_symbols(symbols);
+    // All indices of the axes that they depend on.
+    std::vector<std::vector<int64_t>> indices = {{}};
+    for (const MeshAxis& axis : program_.mesh.axes()) {
+      const int64_t count = symbols.contains("@" + axis.name) ? axis.size : 1;
+      std::vector<std::vector<int64_t>> more;
+      for (const std::vector<int64_t>& before : indices)
+        for (int64_t index = 0; index < count; ++index) {
+          more.push_back(before);
+          more.back().push_back(index);
+        }
+      indices = std::move(more);
     }
-    return true;
+    return std::all_of(indices.begin(), indices.end(), [&](const std::vector<int64_t>& rank) {
+      return std::all_of(apart.begin(), apart.end(),
+                         [&](const Expr& difference) { return bind_rank(difference, program_.mesh, rank).is(0); });
+    });
   }
+
+  Expr me(const Site& site) const { return spmd::member_along(site.keys.axes, program_.mesh); }
 
   // The member whose block a member has after so many steps; nobody: it has none.
   static int64_t holder(const Site& site, int64_t member, int64_t step) {
@@ -155,23 +197,13 @@ class Rings {
     return site.descends ? Messages::nobody : member - step + site.members();
   }
 
-  // By member: some property of the block that it has after so many steps.
-  template <typename Of>
-  static std::vector<Expr> each(const Site& site, int64_t step, Of of) {
-    std::vector<Expr> all;
-    for (int64_t m = 0; m < site.members(); ++m) {
-      const int64_t from = holder(site, m, step);
-      all.push_back(from == Messages::nobody ? Expr(0) : of(site.keys.members[static_cast<size_t>(from)]));
-    }
-    return all;
-  }
-
-  static Expr begin_of(const Site& site, const Expr& me, int64_t step) {
-    return spmd::by_member(me, each(site, step, [](const Interval& block) { return block.begin; }));
-  }
-
-  static Expr extent_of(const Site& site, const Expr& me, int64_t step) {
-    return spmd::by_member(me, each(site, step, [](const Interval& block) { return block.count(); }));
+  // That block, on this rank: elements of the gathered dimension.
+  Interval block_after(const Site& site, int64_t step) const {
+    const Expr from = me(site) - step;
+    if (!site.descends)
+      return spmd::shard_of(site.keys.size, site.keys.axes, step == 0 ? me(site) : mod(from, site.members()));
+    const Interval block = spmd::shard_of(site.keys.size, site.keys.axes, step == 0 ? from : max(0, from));
+    return {block.begin, block.begin + block.count() * (step == 0 ? Expr(1) : min(1, max(0, from + 1)))};
   }
 
   double bytes_of(const Value* value) const {
@@ -183,6 +215,7 @@ class Rings {
   bool pays(const Site& site) const {
     if (context_.ring_attention != RingAttention::by_cost) return context_.ring_attention == RingAttention::always;
     const Work work(site.keys.axes, program_.mesh, context_.topology);
+    if (site.members() > kMostMembers) return false;
     const double members = static_cast<double>(site.members());
     const double result = spmd::hinted(product(site.node->outputs[0]->shape()), program_.hints) * sizeof(float);
     double gathers = 0, messages = 0;
@@ -205,8 +238,12 @@ class Rings {
     shard->inputs.resize(ops::kPlace + 1, nullptr);
     shard->inputs[ops::kKey] = keys;
     shard->inputs[ops::kValue] = values;
-    if (Value*& mask = shard->inputs[ops::kMask])
+    if (Value*& mask = shard->inputs[ops::kMask]) {
+      Shape shape = mask->shape();
       mask = b.slice(mask, static_cast<int64_t>(mask->rank()) - 1, begin, begin + keys->shape()[kAlong]);
+      shape.back() = keys->shape()[kAlong];
+      mask->type.shape = std::move(shape);
+    }
     const AttentionPlace& place = site.place;
     shard->inputs[ops::kPlace] = graph_.add_expression(
         site.node->outputs[0]->name + ".place",
@@ -226,25 +263,22 @@ class Rings {
   }
 
   void rewrite(const Site& site) {
-    const Expr me = spmd::member_along(site.keys.axes, program_.mesh);
     ops::NodeBuilder b(graph_, site.node->outputs[0]->name, site.node);
     Value *keys = site.keys.block, *values = site.values.block;
     std::optional<ops::AttentionPart> all;
-    Expr received = 0;
     for (int64_t step = 0; step < site.members(); ++step) {
       Value *next_keys = nullptr, *next_values = nullptr;
       if (step + 1 < site.members()) {
-        const Expr extent = extent_of(site, me, step + 1);
-        received = received + extent;
+        const Expr extent = block_after(site, step + 1).count();
         next_keys = passed_on(site, site.keys, keys, step, extent);
         next_values = passed_on(site, site.values, values, step, extent);
       }
-      const ops::AttentionPart own = part(site, keys, values, begin_of(site, me, step));
+      const ops::AttentionPart own = part(site, keys, values, block_after(site, step).begin);
       all = all ? ops::joined(b, *all, own) : own;
       keys = next_keys;
       values = next_values;
     }
-    if (site.node->is("AttentionShard") && site.node->output(ops::kRowMost)) {
+    if (site.node->is("AttentionShard", spmd::kLocalDomain) && site.node->output(ops::kRowMost)) {
       replace(site.node->outputs[ops::kRowMost], all->most);
       replace(site.node->outputs[ops::kRowSums], all->sums);
     }
@@ -253,7 +287,7 @@ class Rings {
     for (const AxisRef& axis : join_axes(site.keys.axes)) axes.push_back(axis.str(program_.mesh));
     const std::string names = fmt::format("{}", fmt::join(axes, ","));
     ++counts_[names];
-    for (const Gathered* passed : {&site.keys, &site.values}) record(*passed, names, received);
+    for (const Gathered* passed : {&site.keys, &site.values}) record(*passed, names);
   }
 
   // Each member sends the block that it has to the next member, and gets one from the member before.
@@ -266,7 +300,7 @@ class Rings {
         from[static_cast<size_t>(m)] = before;
         to[static_cast<size_t>(before)] = m;
       }
-    Messages messages(program_, {passed.name, "ring", passed.axes}, site.node);
+    Messages messages(program_, {passed.name, fmt::format("ring_{}", step + 1), passed.axes}, site.node);
     messages.send(block, to);
     Shape shape = block->shape();
     shape[kAlong] = extent;
@@ -284,7 +318,7 @@ class Rings {
   }
 
   // Records of layout changes must name the steps actually taken.
-  void record(const Gathered& passed, const std::string& axes, const Expr& received) {
+  void record(const Gathered& passed, const std::string& axes) {
     const std::string gather = "AllGather " + axes;
     for (spmd::ReshardRecord& record : program_.reshards) {
       const auto found = std::find(record.steps.begin(), record.steps.end(), gather);
@@ -292,7 +326,7 @@ class Rings {
       *found = "Ring " + axes;
       if (record.steps.size() == 1) {
         Shape shape = passed.block->shape();
-        shape[kAlong] = received;
+        shape[kAlong] = passed.received();
         record.bytes = ceildiv(product(shape) * bits_of(passed.block->dtype()), 8);
       }
       return;
@@ -313,7 +347,7 @@ RingAttention parse_ring_attention(std::string_view text) {
   if (text.empty() || text == "auto") return RingAttention::by_cost;
   if (text == "always") return RingAttention::always;
   if (text == "never") return RingAttention::never;
-  fail("ring attention", "'{}' says not when keys go around a ring of ranks; it is auto, always or never", text);
+  fail("ring attention", "'{}' does not say when keys go around a ring of ranks; write auto, always or never", text);
 }
 
 void ring_attention(Program& program, Context& context) {

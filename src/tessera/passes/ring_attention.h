@@ -27,8 +27,9 @@ RingAttention parse_ring_attention(std::string_view text);
 ///
 /// Where queries are causal and lie as keys do, no block goes from the last member to the first: nobody there sees it.
 ///
-/// By cost, that is done where what cannot hide behind products, and joining results, take less time than the gathers,
-/// at the program's hints. Attention inside of loops and branches is left alone.
+/// By cost, that is done where it is faster than the gathers, at the program's hints. A ring costs the time of its
+/// messages that products do not hide, and the time of joining results. All members of the group must have queries of
+/// their own. Attention inside of loops and branches is left alone.
 void ring_attention(spmd::Program& program, Context& context);
 
 }  // namespace tessera::passes

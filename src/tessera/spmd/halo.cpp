@@ -1,7 +1,6 @@
 #include "tessera/spmd/halo.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "tessera/base/error.h"
@@ -38,6 +37,23 @@ std::vector<Interval> shards_of(const Expr& size, const std::vector<AxisRef>& ax
     shards.push_back({offset, offset + extent});
   }
   return shards;
+}
+
+Interval shard_of(const Expr& size, const std::vector<AxisRef>& axes, const Expr& member) {
+  std::vector<Expr> digits;  // the minor-most first
+  Expr left = member;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const bool major = std::next(axis) == axes.rend();
+    digits.push_back(major ? left : mod(left, axis->size));
+    left = major ? Expr(0) : floordiv(left, axis->size);
+  }
+  Expr offset = 0, extent = size;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const Expr& digit = digits[axes.size() - 1 - a];
+    offset = offset + split_offset(extent, digit, axes[a].size);
+    extent = split_extent(extent, digit, axes[a].size);
+  }
+  return {offset, offset + extent};
 }
 
 Halo::Halo(const ops::Window& window, Expr operand_size, const Expr& result_size, const std::vector<AxisRef>& axes)

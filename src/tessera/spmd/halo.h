@@ -14,6 +14,9 @@ namespace tessera::spmd {
 /// members.
 std::vector<ops::Interval> shards_of(const Expr& size, const std::vector<AxisRef>& axes);
 
+/// The same of one member, whose number is an expression.
+ops::Interval shard_of(const Expr& size, const std::vector<AxisRef>& axes, const Expr& member);
+
 /// What ranks hold of an operand's dimension and what they read of it, if an operator whose results read it in windows
 /// (ops::Window) is split over some axes. By member of the group; expressions are over symbols.
 ///

@@ -20,7 +20,8 @@ struct MessageTopic {
   std::vector<AxisRef> axes;  ///< of the group, major first
 };
 
-/// Appends messages between the members of a group to a program. Each member sends one or none, and so it receives.
+/// Appends messages between the members of a group to a program. In each call a member sends one message at most, or
+/// receives one at most.
 class Messages {
  public:
   static constexpr int64_t nobody = -1;
@@ -30,7 +31,8 @@ class Messages {
 
   /// Member m sends its `piece` to member to[m].
   void send(Value* piece, const std::vector<int64_t>& to);
-  /// Member m receives a tensor of this type (over axis indices) from member from[m]; one without elements from nobody.
+  /// Member m receives a tensor from member from[m]. Its type is an expression over axis indices; a member that
+  /// receives from nobody has no elements.
   Value* receive(TensorType type, const std::vector<int64_t>& from);
 
  private:

@@ -1,0 +1,85 @@
+#include "tessera/passes/recompute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spmd/compiled.h"
+#include "tessera/passes/forward.h"
+#include "tessera/passes/pipeline.h"
+
+namespace tessera::passes {
+namespace {
+
+using spmd::Compiled;
+
+// A forward pass whose keys go around a ring, and something later that reads what it makes.
+spmd::Program with_ring(std::vector<std::string>& notes) {
+  const Compiled compiled(
+      "m (float[1, 2, 64, 8] x, float[1, 2, 64, 8] g) => (float[] loss, float[1, 2, 64, 8] dx)\n"
+      "<float[8] w, float[8] u, float[8] v> {\n"
+      "  q = Mul (x, w)\n"
+      "  k = Mul (q, u)\n"
+      "  values = Mul (q, v)\n"
+      "  y = Attention (q, k, values)\n"
+      "  z = Exp (y)\n"
+      "  a = Tanh (z)\n"
+      "  loss = ReduceSum <keepdims = 0> (a)\n"
+      "  dy = Mul (g, y)\n"
+      "  dz = Mul (dy, z)\n"
+      "  dx = Mul (dz, k)\n"
+      "}\n",
+      "sp=2", {{"x", "[-, -, sp, -]"}, {"g", "[-, -, sp, -]"}, {"dx", "[-, -, sp, -]"}});
+  spmd::Program program = compiled.program();
+  const Topology none;
+  Context context{none, notes};
+  context.ring_attention = RingAttention::always;
+  ring_attention(program, context);
+  return program;
+}
+
+std::map<std::string, int> messages_of(const spmd::Program& program) {
+  std::map<std::string, int> counts;
+  for (const auto& node : program.graph->nodes())
+    if (node->domain == spmd::kCommDomain) ++counts[node->op_type];
+  return counts;
+}
+
+// A message comes once: what brought it cannot run again.
+TEST(Recompute, leaves_messages_alone) {
+  for (const char* what : {"*", "full", "selective"}) {
+    SCOPED_TRACE(what);
+    std::vector<std::string> notes;
+    spmd::Program program = with_ring(notes);
+    ASSERT_THAT(notes, testing::ElementsAre(testing::HasSubstr("a ring of sp")));
+    const std::map<std::string, int> before = messages_of(program);
+    const Topology none;
+    Context context{none, notes};
+    context.recompute = Recompute::parse(what);
+    recompute(program, context);
+    EXPECT_EQ(messages_of(program), before);
+    program.graph->verify("recompute");
+  }
+}
+
+// What is sent is not read by a later pass.
+TEST(Recompute, needs_a_backward_pass_beside_messages) {
+  const Compiled compiled(
+      "m (float[1, 2, 64, 8] x) => (float[1, 2, 64, 8] y) <float[8] w, float[8] u, float[8] v> {\n"
+      "  q = Mul (x, w)\n  k = Mul (x, u)\n  values = Mul (x, v)\n  y = Attention (q, k, values)\n}\n",
+      "sp=2", {{"x", "[-, -, sp, -]"}, {"y", "[-, -, sp, -]"}});
+  spmd::Program program = compiled.program();
+  const Topology none;
+  std::vector<std::string> notes;
+  Context context{none, notes};
+  context.ring_attention = RingAttention::always;
+  ring_attention(program, context);
+  const LiveBytes live(program);
+  const Forward forward(program, live);
+  for (const auto& node : program.graph->nodes()) {
+    EXPECT_TRUE(forward.contains(node.get())) << node->label();
+    for (const Value* result : node->outputs) EXPECT_TRUE(!result || forward.is_activation(result)) << node->label();
+  }
+}
+
+}  // namespace
+}  // namespace tessera::passes
