@@ -248,6 +248,33 @@ TEST(Groups, ConvolutionsOfIntegersKeepTheirChannelsLast) {
   }
 }
 
+// Of any number of codes, with and without zero points, Relu, and results between that are read elsewhere.
+TEST(Groups, SumsOfCodesAreOneLoop) {
+  for (const DType type : {DType::uint8, DType::int8})
+    for (const char* dims : {"3 5", "1 16", "2 70"})
+      for (const double scale : {0.75, -0.75})
+        for (const bool with_zero : {false, true})
+          for (const bool with_relu : {false, true})
+            for (const bool stores_between : {false, true}) {
+              SCOPED_TRACE(fmt::format("{} [{}], scale {}, zero points {}, Relu {}, stores {}", name_of(type), dims,
+                                       scale, with_zero, with_relu, stores_between));
+              Builder b("DequantizeLinear, DequantizeLinear, Add, Relu, QuantizeLinear");
+              const auto number = [&](double value) {
+                return b.constant(Tensor::of<float>(DType::float32, {}, {float(value)}));
+              };
+              const auto scaled = [&](const char* op, Value* x, double by) {
+                std::vector<Value*> operands = {x, number(by)};
+                if (with_zero || type == DType::int8) operands.push_back(b.input("", Fill::small, type));
+                return b.node(op, operands);
+              };
+              Value* sum = b.node("Add", {scaled("DequantizeLinear", b.input(dims, Fill::small, type), 0.3),
+                                          scaled("DequantizeLinear", b.input(dims, Fill::small, type), 0.7)});
+              if (stores_between) b.output(sum);
+              if (with_relu) sum = b.node("Relu", {sum});
+              EXPECT_EQ(steps_of(b.output(scaled("QuantizeLinear", sum, scale)).done()).size(), 1u);
+            }
+}
+
 TEST(Groups, ProductsOfIntegersFinishTheirSums) {
   Builder b("MatMulInteger, Add, Cast, Mul, Relu");
   Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);

@@ -10,6 +10,7 @@
 #include "tessera/kernels/cpu/broadcast.h"
 #include "tessera/kernels/cpu/elementwise_parts.h"
 #include "tessera/kernels/cpu/scratch.h"
+#include "tessera/kernels/cpu/sum_of_codes.h"
 #include "tessera/kernels/library.h"
 
 namespace tessera::kernels {
@@ -242,6 +243,7 @@ bool has_long_rows(const Node& root, const Dims& result, const std::vector<Tenso
 }
 
 std::unique_ptr<Kernel> elementwise_group(const PrepareContext& context) {
+  if (auto sum = sum_of_codes(context)) return sum;
   return std::make_unique<ElementwiseGroup>(context);
 }
 
