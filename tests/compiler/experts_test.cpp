@@ -55,7 +55,7 @@ TEST_P(Experts, AddUpOnceForEachMixture) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, Experts,
                          testing::Values("moe", "moe-gpt-oss", "moe-nonzero", "moe-masks", "moe-einsum", "moe-batch",
-                                         "qmoe", "qmoe-columns"),
+                                         "moe-apart", "qmoe", "qmoe-columns"),
                          [](const auto& info) { return text_of(info.param); });
 
 // A rank of ep=3 holds two of six experts, and the third part of the bytes of their matrices.

@@ -9,6 +9,7 @@
     moe-masks    a loop over experts, each of which computes all tokens, with a shared expert beside them
     moe-einsum   all experts and all tokens as Einsums
     moe-batch    the same as batches of products
+    moe-apart    moe-masks whose router and experts keep batch and sequence apart
 """
 import pathlib
 import sys
@@ -106,6 +107,18 @@ class Masks(Loop):
         return result
 
 
+class Apart(Loop):
+    def forward(self, x):
+        return self.mixed(x, *routed(self.gate(x)))
+
+    def mixed(self, x, probabilities, weights, choices):
+        matrix = torch.zeros_like(probabilities).scatter(-1, choices, weights)
+        result = self.shared(x)
+        for number, expert in enumerate(self.experts):
+            result = result + expert(x) * matrix[..., number:number + 1]
+        return result
+
+
 class Stacked(nn.Module):
     def __init__(self):
         super().__init__()
@@ -165,7 +178,8 @@ def main(folder):
     warnings.filterwarnings("ignore")
     torch.manual_seed(3)
     export(folder, "moe", Mixtral(), torch.randint(0, 96, (2, 7)), "input_ids", "logits")
-    forms = {"moe-gpt-oss": GptOss, "moe-nonzero": NonZero, "moe-masks": Masks, "moe-einsum": Einsum, "moe-batch": Batch}
+    forms = {"moe-gpt-oss": GptOss, "moe-nonzero": NonZero, "moe-masks": Masks, "moe-einsum": Einsum, "moe-batch": Batch,
+             "moe-apart": Apart}
     for seed, (name, form) in enumerate(forms.items()):
         torch.manual_seed(seed)
         export(folder, name, randomized(form()), torch.randn(2, 5, HIDDEN), "x", "y")

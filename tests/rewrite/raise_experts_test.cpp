@@ -181,6 +181,35 @@ TEST(RaiseExpertSums, stacks_their_parameters) {
   EXPECT_EQ(histogram(*source.graph)["Gemm"], 0);
 }
 
+// Batch and sequence apart, for experts and router alike.
+std::string apart(std::string_view from = "", std::string_view to = "") {
+  std::string text = summed();
+  const auto exchange = [&](std::string_view old, std::string_view with) {
+    for (size_t at = text.find(old); at != std::string::npos; at = text.find(old, at + with.size()))
+      text.replace(at, old.size(), with);
+  };
+  exchange("float[t, ", "float[b, s, ");
+  for (int e : {0, 1, 2}) {
+    const std::string n = std::to_string(e);
+    exchange("Gemm <transB = 1> (x, \"e." + n + ".up\")", "MatMul (x, \"e." + n + ".up\")");
+    exchange("Gemm <transB = 1> (h" + n + ", \"e." + n + ".down\")", "MatMul (h" + n + ", \"e." + n + ".down\")");
+    exchange("float[5, 4] \"e." + n + ".up\"", "float[4, 5] \"e." + n + ".up\"");
+    exchange("float[4, 5] \"e." + n + ".down\"", "float[5, 4] \"e." + n + ".down\"");
+  }
+  if (!from.empty()) exchange(from, to);
+  return text;
+}
+
+TEST(RaiseExpertSums, of_tokens_in_several_dimensions) {
+  const Raised raised(apart());
+  ASSERT_TRUE(raised.experts) << raised.text;
+  EXPECT_EQ(to_string(raised.experts->input(ExpertsOperand::tokens)->shape()), "[b*s, 4]");
+  EXPECT_EQ(to_string(raised.experts->input(ExpertsOperand::choices)->shape()), "[b*s, 2]");
+  EXPECT_EQ(to_string(raised.model.graph->find("y")->shape()), "[b, s, 4]");
+  // The router's tokens turned: the same number, in another order.
+  EXPECT_FALSE(Raised(apart("p = Softmax (r)", "rt = Transpose <perm = [1, 0, 2]> (r)\n  p = Softmax (rt)")).experts);
+}
+
 TEST(RaiseExpertSums, leaves_what_is_not_a_choice_of_all) {
   std::string two_alike = summed();
   two_alike.replace(two_alike.find("Equal (i, n2)"), 13, "Equal (i, n1)");

@@ -113,6 +113,10 @@ std::optional<HiddenUnit> gated_unit(Value* active, Value* other) {
   return unit(g, u, Gated::apart, attributes);
 }
 
+bool is_last(int64_t dim, const Value* value) {
+  return dim + 1 == static_cast<int64_t>(value->rank());
+}
+
 /// Indices that a TopK along the last dimension gave, and the extent of that; casts and changes of shape may lie
 /// between.
 std::optional<std::pair<Value*, int64_t>> choices_of(Value* value) {
@@ -124,9 +128,9 @@ std::optional<std::pair<Value*, int64_t>> choices_of(Value* value) {
     at = cast->inputs[0];
   }
   const Node* top = made_by(at, "TopK");
-  if (!top || top->output(1) != at || at->rank() != 2) return std::nullopt;
-  if (axis_of(*top, "axis", -1, 2) != 1) return std::nullopt;
-  const auto experts = top->inputs[0]->shape()[1].constant();
+  if (!top || top->output(1) != at || at->rank() < 2 || !is_last(axis_of(*top, "axis", -1, at->rank()), at))
+    return std::nullopt;
+  const auto experts = top->inputs[0]->shape().back().constant();
   return experts ? std::optional(std::pair(at, *experts)) : std::nullopt;
 }
 
@@ -187,7 +191,7 @@ std::optional<HiddenUnit> hidden_unit(const Graph& graph, Value* hidden) {
 
 std::optional<Routing> routing_of_matrix(Value* matrix) {
   const Node* node = matrix->producer;
-  if (!node || matrix->rank() != 2) return std::nullopt;
+  if (!node || matrix->rank() < 2) return std::nullopt;
   if (node->is("ScatterElements")) {
     // TopK's indices differ from each other, so that no place is written twice.
     const std::string reduction = node->get_string("reduction", "none");
@@ -199,15 +203,16 @@ std::optional<Routing> routing_of_matrix(Value* matrix) {
         is_scalar(zeros, 0) ||
         (zeros->producer && zeros->producer->is("ConstantOfShape") &&
          (!zeros->producer->get<Tensor>("value") || scalar_of(*zeros->producer->get<Tensor>("value")) == 0));
-    if (!choices || !nothing || axis_of(*node, "axis", 0, 2) != 1 || (reduction != "none" && reduction != "add"))
+    if (!choices || !nothing || !is_last(axis_of(*node, "axis", 0, matrix->rank()), matrix) ||
+        (reduction != "none" && reduction != "add"))
       return std::nullopt;
     if (node->inputs[1]->shape() != choices->first->shape()) return std::nullopt;
-    if (matrix->shape()[1].constant() != choices->second) return std::nullopt;
+    if (matrix->shape().back().constant() != choices->second) return std::nullopt;
     return Routing{choices->first, node->inputs[2], choices->second};
   }
-  // Σc [choices = expert] · weights, over [tokens, choices, experts].
+  // Σc [choices = expert] · weights, over [tokens…, choices, experts].
   const auto summed = summed_dim(*node);
-  if (summed != 1 || node->get_int("keepdims", 1) != 0) return std::nullopt;
+  if (!summed || !is_last(*summed, matrix) || node->get_int("keepdims", 1) != 0) return std::nullopt;
   const Node* product = made_by(node->inputs[0], "Mul");
   if (!product) return std::nullopt;
   for (size_t i : {0, 1}) {
@@ -220,10 +225,11 @@ std::optional<Routing> routing_of_matrix(Value* matrix) {
       Shape column = choices->first->shape();
       column.push_back(1);
       if (chosen->shape() != column || weights->shape() != column ||
-          equal->inputs[1 - j]->shape().back().constant() != choices->second || equal->inputs[1 - j]->rank() > 3)
+          equal->inputs[1 - j]->shape().back().constant() != choices->second ||
+          equal->inputs[1 - j]->rank() > column.size())
         continue;
       Value* flat = in_shape_of(weights, choices->first);
-      if (flat && matrix->shape()[1].constant() == choices->second)
+      if (flat && matrix->shape().back().constant() == choices->second)
         return Routing{choices->first, flat, choices->second};
     }
   }
@@ -231,25 +237,28 @@ std::optional<Routing> routing_of_matrix(Value* matrix) {
 }
 
 std::optional<RoutingColumn> routing_of_column(Value* column) {
-  if (column->rank() != 2 || !column->shape()[1].is(1)) return std::nullopt;
+  if (column->rank() < 2 || !column->shape().back().is(1)) return std::nullopt;
   const Node* node = column->producer;
   if (!node) return std::nullopt;
   if (node->is("Slice")) {
     const auto range = slice_of(*node);
     const auto routing = routing_of_matrix(node->inputs[0]);
-    if (!range || !routing || range->axis != 1 || range->end != range->start + 1) return std::nullopt;
+    if (!range || !routing || !is_last(static_cast<int64_t>(range->axis), column) || range->end != range->start + 1)
+      return std::nullopt;
     return RoutingColumn{*routing, range->start};
   }
   if (const Node* gather = made_by(without_reshapes(column), "Gather")) {
     const auto routing = routing_of_matrix(gather->inputs[0]);
     const auto at = numbers(gather->inputs[1]);
-    if (!routing || !at || at->size() != 1 || axis_of(*gather, "axis", 0, 2) != 1) return std::nullopt;
+    const Value* matrix = gather->inputs[0];
+    if (!routing || !at || at->size() != 1 || !is_last(axis_of(*gather, "axis", 0, matrix->rank()), matrix))
+      return std::nullopt;
     return RoutingColumn{*routing, at->front() < 0 ? at->front() + routing->experts : at->front()};
   }
   node = without_reshapes(column)->producer;
-  if (!node || summed_dim(*node) != 1) return std::nullopt;
-  const Node* product = made_by(node->inputs[0], "Mul");
-  if (!product || product->outputs[0]->rank() != 2) return std::nullopt;
+  const auto summed = node ? summed_dim(*node) : std::nullopt;
+  const Node* product = summed ? made_by(node->inputs[0], "Mul") : nullptr;
+  if (!product || product->outputs[0]->rank() < 2 || !is_last(*summed, product->outputs[0])) return std::nullopt;
   for (size_t i : {0, 1}) {
     const Node* equal = equality(product->inputs[i]);
     if (!equal) continue;

@@ -19,15 +19,15 @@ std::optional<HiddenUnit> hidden_unit(const Graph& graph, Value* hidden);
 
 /// Which experts each token takes, and how much of each.
 struct Routing {
-  Value* choices = nullptr;  ///< [tokens, choices], indices that TopK gave
-  Value* weights = nullptr;  ///< [tokens, choices]
+  Value* choices = nullptr;  ///< [tokens…, choices], indices that TopK gave; tokens may have several dimensions
+  Value* weights = nullptr;  ///< [tokens…, choices]
   int64_t experts = 0;       ///< all choices are below it
 
   bool operator==(const Routing&) const = default;
 };
-/// The routing behind a matrix [tokens, experts] that holds the weights of what is chosen, and zeros.
+/// The routing behind a matrix [tokens…, experts] that holds the weights of what is chosen, and zeros.
 std::optional<Routing> routing_of_matrix(Value* matrix);
-/// The routing of which `column`, [tokens, 1], is that of one expert, and its number.
+/// The routing of which `column`, [tokens…, 1], is that of one expert, and its number.
 struct RoutingColumn {
   Routing routing;
   int64_t expert = 0;

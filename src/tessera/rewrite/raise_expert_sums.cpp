@@ -11,7 +11,7 @@
 
 // A sum over experts, each with parameters of its own, which computes all tokens and is multiplied by its weights:
 //
-//   Σe  w2_e (act (w1_e (x))) · [tokens, 1]      with the weights of Slice (matrix, e), or Σc [choices = e] · weights
+//   Σe  w2_e (act (w1_e (x))) · [tokens…, 1]     with the weights of Slice (matrix, e), or Σc [choices = e] · weights
 //   → Experts (x, choices, weights, stack of w1_e, stack of w2_e)
 //
 // A stack is one state. Its elements stay where they are, in the parameters, until a rank takes its part of them, so
@@ -57,7 +57,7 @@ std::optional<Linear> linear(const Graph& graph, Value* value) {
     found.matrix = transpose->inputs[0];
     found.turned = true;
   }
-  if (found.matrix->rank() != 2 || found.x->rank() != 2 || !is_stackable(graph, found.matrix)) return std::nullopt;
+  if (found.matrix->rank() != 2 || found.x->rank() < 2 || !is_stackable(graph, found.matrix)) return std::nullopt;
   if (found.bias && found.bias->shape()[0] != found.matrix->shape()[found.turned ? 0 : 1]) return std::nullopt;
   return found;
 }
@@ -87,6 +87,11 @@ struct Expert {
   }
 };
 
+/// The extents of all dimensions but the last.
+Shape tokens_of(const Value& value) {
+  return {value.shape().begin(), value.shape().end() - 1};
+}
+
 std::optional<Expert> expert(const Graph& graph, Value* term) {
   const Node* product = used_once(graph, term) ? made_by(term, "Mul") : nullptr;
   if (!product) return std::nullopt;
@@ -101,7 +106,8 @@ std::optional<Expert> expert(const Graph& graph, Value* term) {
       found.up = linear(graph, unit->up);
       if (!found.up || found.up->x != gate->x) continue;
     }
-    if (gate->x->shape()[0] != at->routing.choices->shape()[0]) continue;
+    const Shape tokens = tokens_of(*at->routing.choices);
+    if (tokens_of(*gate->x) != tokens || tokens_of(*product->inputs[1 - i]) != tokens) continue;
     return found;
   }
   return std::nullopt;
@@ -189,10 +195,14 @@ Value* mixture(Graph& graph, const std::vector<Expert>& experts, const Node* bef
   const auto down = [](const Expert& each) -> const Linear& { return each.down; };
   const auto up = [](const Expert& each) -> const Linear& { return *each.up; };
   const Expert& first = experts.front();
+  const Shape tokens = tokens_of(*first.gate.x);
+  const auto flat = [&](Value* value) {
+    return reshaped(graph, value, {product(tokens), value->shape().back()}, before);
+  };
   std::vector<Value*> operands(ExpertsOperand::offset);
-  operands[ExpertsOperand::tokens] = first.gate.x;
-  operands[ExpertsOperand::choices] = first.at.routing.choices;
-  operands[ExpertsOperand::weights] = first.at.routing.weights;
+  operands[ExpertsOperand::tokens] = flat(first.gate.x);
+  operands[ExpertsOperand::choices] = flat(first.at.routing.choices);
+  operands[ExpertsOperand::weights] = flat(first.at.routing.weights);
   operands[ExpertsOperand::gate] = matrices(gate);
   operands[ExpertsOperand::gate_bias] = biases(gate);
   operands[ExpertsOperand::down] = matrices(down);
@@ -201,7 +211,10 @@ Value* mixture(Graph& graph, const std::vector<Expert>& experts, const Node* bef
     operands[ExpertsOperand::up] = matrices(up);
     operands[ExpertsOperand::up_bias] = biases(up);
   }
-  return emit_experts(graph, operands, first.unit.attributes, before, name);
+  Value* y = emit_experts(graph, operands, first.unit.attributes, before, name);
+  Shape shape = tokens;
+  if (y) shape.push_back(y->shape().back());
+  return y ? reshaped(graph, y, shape, before) : nullptr;
 }
 
 bool raise_sum(Graph& graph, Node* sum) {
