@@ -282,6 +282,9 @@ TEST(MatMul, TakesOnlyMatricesThatLieByRowsOrByColumns) {
   EXPECT_FALSE(takes(by_matrix, {{5, 4}, {-4, 1}}));       // backwards
   EXPECT_FALSE(takes(by_matrix, {{2, 5, 4}, {4, 8, 1}}));  // two batches of rows that are not one
   EXPECT_TRUE(takes(by_batch, {{2, 5, 4}, {4, 8, 1}}));
+  // A rank may have no elements of the sum, or no rows.
+  for (const Dims& dims : {Dims{2, 5, 0}, Dims{2, 0, 4}, Dims{0, 5, 4}, Dims{2, 0}, Dims{0, 4}})
+    (void)takes(by_matrix, View::dense(dims));
 }
 
 TEST(MatMul, WrapsIntegersAround) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "kernels/random_tensors.h"
 #include "kernels/run_kernel.h"

@@ -63,5 +63,15 @@ TEST(View, RepetitionStandsStill) {
   EXPECT_THROW(expanded(node_of("Expand"), View::dense({3, 2}), {3, 4}), Error);
 }
 
+// Whatever the strides, as of a rank without elements.
+TEST(View, WithoutElementsTakesAnyExtentsWithoutElements) {
+  const View empty{{2, 0, 3}, {1, 7, 9}, 0};
+  for (const Dims& dims : {Dims{0}, Dims{6, 0}, Dims{0, 5}, Dims{3, 0, 2}}) {
+    const auto view = reshaped(empty, dims);
+    ASSERT_TRUE(view);
+    EXPECT_EQ(view->dims, dims);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels

@@ -127,7 +127,7 @@ TEST(RingAttention, leaves_keys_that_others_read) {
                      "}",
                      "x=3")
                   .notes,
-              ElementsAre("no keys go around a ring: none are gathered for one Attention alone"));
+              ElementsAre("no keys go around a ring; docs/attention.md says when they can"));
 }
 
 // Messages of few bytes cost more than one gather; those of many positions hide behind products.

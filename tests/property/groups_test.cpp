@@ -275,6 +275,42 @@ TEST(Groups, SumsOfCodesAreOneLoop) {
             }
 }
 
+// In another precision between, with zero points that are left out by name, and with scales that are no constants.
+TEST(Groups, SumsOfCodesRoundAsTheirNodesDo) {
+  struct Form {
+    DType between;
+    int64_t precision;  ///< of QuantizeLinear; 0: its scale's
+    bool relu, constant;
+    double scale;
+  };
+  for (const Form& form : {Form{DType::float32, 0, false, true, 1.01}, Form{DType::float32, 0, true, false, 1.01},
+                           Form{DType::float32, 0, true, false, -1.01}, Form{DType::float16, 0, false, true, 1.01},
+                           Form{DType::float32, 10, false, true, 1.01},
+                           Form{DType::float32, 0, false, true, std::numeric_limits<double>::quiet_NaN()}}) {
+    SCOPED_TRACE(fmt::format("{}, precision {}, Relu {}, constant {}, scale {}", name_of(form.between), form.precision,
+                             form.relu, form.constant, form.scale));
+    Builder b("DequantizeLinear, DequantizeLinear, Add, Relu, QuantizeLinear");
+    const auto number = [&](double value) {
+      return b.constant(Tensor::of<float>(DType::float32, {}, {static_cast<float>(value)}));
+    };
+    std::vector<uint8_t> all(256 * 200);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i * 7 + i / 256);
+    const auto floats = [&](Value* codes, double scale) {
+      std::vector<Attribute> attributes;
+      if (form.between != DType::float32) attributes.push_back({"output_dtype", static_cast<int64_t>(form.between)});
+      return b.node("DequantizeLinear", {codes, number(scale), nullptr}, attributes);
+    };
+    Value* sum = b.node("Add", {floats(b.constant(Tensor::of<uint8_t>(DType::uint8, {200, 256}, all)), 0.3),
+                                floats(b.input("200 256", Fill::small, DType::uint8), 0.7)});
+    if (form.relu) sum = b.node("Relu", {sum});
+    Value* scale = form.constant ? number(form.scale) : b.input("", Fill::positive);
+    if (!form.constant && form.scale < 0) scale = b.node("Neg", {scale});
+    std::vector<Attribute> attributes;
+    if (form.precision != 0) attributes.push_back({"precision", form.precision});
+    steps_of(b.output(b.node("QuantizeLinear", {sum, scale, nullptr}, attributes)).done());
+  }
+}
+
 TEST(Groups, ProductsOfIntegersFinishTheirSums) {
   Builder b("MatMulInteger, Add, Cast, Mul, Relu");
   Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);

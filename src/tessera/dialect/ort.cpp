@@ -59,7 +59,7 @@ void write(const Outgoing& out) {
   const Operator* op = find(node.op_type);
   if (!op && (node.op_type == "Send" || node.op_type == "Recv"))
     out.refuse(
-        "{} has no messages between two ranks; leave the dimension whole whose parts ranks exchange, compile "
+        "{} has no messages between two ranks; do not split the dimension whose parts ranks exchange, compile "
         "with ring_attention \"never\" (--ring-attention=never), or use another --dialect",
         kName);
   if (!op)

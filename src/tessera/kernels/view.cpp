@@ -29,7 +29,7 @@ View view_of(const TensorDesc& desc) {
 }
 
 std::optional<View> reshaped(const View& view, const Dims& dims) {
-  if (view.is_dense()) return View{dims, dense_strides(dims), view.offset};
+  if (view.is_dense() || count_of(dims) == 0) return View{dims, dense_strides(dims), view.offset};
   // From the last dimension on: distributes runs of old dimensions that stride as one to runs of new ones.
   View result{dims, Dims(dims.size(), 0), view.offset};
   size_t old = view.dims.size();

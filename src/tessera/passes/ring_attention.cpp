@@ -91,7 +91,7 @@ class Rings {
         rewrite(*site);
       }
     if (counts_.empty() && context_.ring_attention == RingAttention::always)
-      context_.notes.push_back("no keys go around a ring: none are gathered for one Attention alone");
+      context_.notes.push_back("no keys go around a ring; docs/attention.md says when they can");
     spmd::erase_dead(program_);
     for (const auto& [value, name] : renames_) graph_.rename(value, name);
     for (const auto& [axes, count] : counts_)

@@ -21,9 +21,10 @@
 // windows reach beyond the image, so zero points come in as for any product. Images lie with their channels last;
 // others are turned first.
 //
-// Where vectors multiply, a thread takes six windows and 64 channels at a time, reads the windows where they lie,
-// keeps the sums in registers, and finishes and stores them. Elsewhere it gathers the windows of a tile of the result,
-// and the library multiplies them.
+// Where vectors have dot products, and sums become codes, a thread takes six windows and 64 channels at a time, keeps
+// the sums in registers, and stores their codes. It reads the windows where they lie, if images are uint8 and channels
+// come in fours; else it gathers them. Elsewhere it gathers the windows of a tile of the result, and the library
+// multiplies them.
 namespace tessera::kernels {
 namespace {
 

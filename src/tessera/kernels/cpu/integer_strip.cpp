@@ -128,7 +128,7 @@ struct StoredSums {
   }
 };
 
-// The forms with masks, for GCC 12 takes the others to read what is not set.
+// Masked forms, since GCC 12 warns that the others read values that are not set.
 struct StoredCodes {
   const CodesOfSums& codes;
   static constexpr __mmask16 kAll = 0xFFFF;

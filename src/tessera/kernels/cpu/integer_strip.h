@@ -43,7 +43,7 @@ struct IntegerTile {
   void (*codes)(int64_t rows, const IntegerPieces& a, const int8_t* strip, const CodesOfSums& codes);
 };
 
-/// Null where the library has faster products: it multiplies by tiles of AMX, and this by vectors of AVX-512 VNNI.
+/// Null where vectors have no dot products (AVX-512 VNNI), and where AMX makes the library's products faster.
 const IntegerTile* integer_tile();
 
 /// The one without instructions for dot products, for tests.

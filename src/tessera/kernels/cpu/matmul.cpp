@@ -195,7 +195,8 @@ bool takes_product_operand(const Node& node, int operand, const View& view) {
   if (!is_product_operand(view)) return false;
   const bool by_matrix = node.input(1) && node.input(1)->rank() <= 2;
   if (operand == 1 || !by_matrix || view.dims.size() <= 2) return true;
-  return view.strides.back() == 1 && reshaped(view, {count_of(view.dims) / view.dims.back(), view.dims.back()});
+  const int64_t width = view.dims.back();
+  return width > 0 && view.strides.back() == 1 && reshaped(view, {count_of(view.dims) / width, width});
 }
 
 }  // namespace

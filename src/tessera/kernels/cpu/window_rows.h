@@ -16,8 +16,8 @@ struct WindowRows {
   bool lies_ready() const;
   /// Writes rows [kernel…, count] for places begin … end - 1 of the result, `stride` apart. Padding is `zero`.
   void gather(const uint8_t* image, int64_t begin, int64_t end, uint8_t zero, uint8_t* rows, int64_t stride) const;
-  /// Says where these windows lie, instead: at[tap · step + place - begin] is `count` bytes, of the image or, beyond
-  /// it, `zeros`.
+  /// Says where these windows lie, instead, if `flip` is 0: at[tap · step + place - begin] is `count` bytes, of the
+  /// image or, beyond it, `zeros`.
   void point(const uint8_t* image, int64_t begin, int64_t end, const uint8_t* zeros, const uint8_t** at,
              int64_t step) const;
 };
