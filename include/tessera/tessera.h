@@ -143,7 +143,7 @@ struct Plan {
   ///   bytes); "h.*.gelu,…"    results of these names; '*' matches any characters.
   std::string recompute;
   /// When keys and values of attention, whose queries are split, go around a ring of ranks in blocks instead of being
-  /// gathered: "" or "auto" where that takes less time, "always", "never".
+  /// gathered: "" or "auto" where that takes less time on the topology's links, "always", "never".
   std::string ring_attention;
   /// Small collectives of one kind and group start as one, up to this many bytes together; 0: each starts alone. By
   /// default it follows from the latency and the bandwidth of the topology's links, or is 256 KiB if nothing is known.

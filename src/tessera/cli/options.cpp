@@ -152,7 +152,7 @@ void PlanOptions::declare(CLI::App& app) {
                  "the least work that fits into --memory-limit; or names of results, as 'h.*.gelu,h.*.ln'");
   app.add_option("--ring-attention", ring_attention,
                  "when keys and values go around a ring of ranks instead of being gathered, where queries are split: "
-                 "auto, where that takes less time; always; never")
+                 "auto, where that takes less time on the links of --topology; always; never")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}));
   app.add_option(
       "--bucket-bytes", bucket_bytes,

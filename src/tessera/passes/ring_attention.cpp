@@ -14,7 +14,6 @@
 #include "tessera/mesh/group.h"
 #include "tessera/ops/attention.h"
 #include "tessera/passes/pipeline.h"
-#include "tessera/spmd/finer.h"
 #include "tessera/spmd/halo.h"
 #include "tessera/spmd/messages.h"
 
@@ -33,8 +32,8 @@ constexpr size_t kAlong = 2;
 // The largest ring that is chosen by cost: programs, and the time that they take to compile, grow with it.
 constexpr int64_t kMostMembers = 64;
 
-// Operations of a few cores of a server in a second, and in the time in which they read or write a byte of memory.
-constexpr double kFlopsPerSecond = 1e11, kFlopsPerLocalByte = 10;
+// What a few cores of a server compute in a second, and read or write of their own memory.
+constexpr double kFlopsPerSecond = 1e11, kBytesPerSecond = 1e10;
 
 // Keys or values of which each member of a group has a block, and which the group gathers.
 struct Gathered {
@@ -56,25 +55,6 @@ struct Site {
   bool descends = false;  // whether no query sees a block of a later member than its own
 
   int64_t members() const { return keys.members(); }
-};
-
-// What communication of a group costs, as a number of floating-point operations of one rank.
-class Work {
- public:
-  Work(const std::vector<AxisRef>& axes, const Mesh& mesh, const Topology& topology) : members_(ranks_of(axes)) {
-    if (topology.empty()) return;
-    for (const cost::GroupLevel& level : cost::levels_of(axes, mesh, topology)) levels_.push_back(level.cost);
-  }
-
-  // `bytes` as cost::ring() counts them.
-  double of(Collective kind, double bytes) const {
-    if (!levels_.empty()) return kFlopsPerSecond * cost::flat_time(kind, levels_, bytes);
-    return spmd::kFlopsPerCollective + spmd::kFlopsPerByte * cost::ring(kind, members_, bytes).bytes;
-  }
-
- private:
-  int64_t members_;
-  std::vector<cost::Level> levels_;
 };
 
 class Rings {
@@ -211,20 +191,24 @@ class Rings {
   }
 
   // A message hides behind the products of the block before it; what remains of it, and joining results, is what a
-  // ring costs.
+  // ring costs. Where nothing is known of links, ranks are taken to share a memory: a gather is a copy there, which no
+  // product hides.
   bool pays(const Site& site) const {
     if (context_.ring_attention != RingAttention::by_cost) return context_.ring_attention == RingAttention::always;
-    const Work work(site.keys.axes, program_.mesh, context_.topology);
-    if (site.members() > kMostMembers) return false;
+    if (context_.topology.empty() || site.members() > kMostMembers) return false;
+    std::vector<cost::Level> levels;
+    for (const cost::GroupLevel& level : cost::levels_of(site.keys.axes, program_.mesh, context_.topology))
+      levels.push_back(level.cost);
+    if (levels.empty()) return false;
     const double members = static_cast<double>(site.members());
     const double result = spmd::hinted(product(site.node->outputs[0]->shape()), program_.hints) * sizeof(float);
-    double gathers = 0, messages = 0;
+    double gathers = 0, messages = 0;  // seconds, as all that follow
     for (const Value* block : {site.keys.block, site.values.block}) {
-      gathers += work.of(Collective::all_gather, members * bytes_of(block));
-      messages += work.of(Collective::permute, bytes_of(block));
+      gathers += cost::flat_time(Collective::all_gather, levels, members * bytes_of(block));
+      messages += cost::flat_time(Collective::permute, levels, bytes_of(block));
     }
-    const double products = spmd::hinted(ops::flops_of(*site.node), program_.hints) / members;
-    const double joining = 4 * result * kFlopsPerLocalByte;  // written once, read twice, and written again
+    const double products = spmd::hinted(ops::flops_of(*site.node), program_.hints) / members / kFlopsPerSecond;
+    const double joining = 4 * result / kBytesPerSecond;  // written once, read twice, and written again
     return (members - 1) * (std::max(0.0, messages - products) + joining) < gathers;
   }
 

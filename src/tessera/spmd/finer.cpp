@@ -8,6 +8,9 @@
 namespace tessera::spmd {
 namespace {
 
+// Operations in the time in which a rank receives a byte, and in which a collective of few bytes ends.
+constexpr double kFlopsPerByte = 100, kFlopsPerCollective = 1e6;
+
 // The busiest rank's part of a size that axes split, nested.
 double largest_part(double size, const std::vector<AxisRef>& axes) {
   for (const AxisRef& axis : axes) size = std::ceil(size / static_cast<double>(axis.size));

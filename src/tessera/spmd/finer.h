@@ -12,10 +12,6 @@ namespace tessera::spmd {
 /// graph are found with the first rules; then, if there are such nodes, once more with the finer ones; and the cheaper
 /// ones count.
 
-/// Operations in the time in which a rank receives a byte, and in which a collective of few bytes ends, where nothing
-/// is known of its links.
-inline constexpr double kFlopsPerByte = 100, kFlopsPerCollective = 1e6;
-
 /// The nodes that axes split unevenly along factors which the finer rule does not have.
 std::set<const Node*> nodes_for_finer_rules(const Layout& layout, const Decisions& decisions, const Hints& hints);
 
