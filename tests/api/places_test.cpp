@@ -216,7 +216,8 @@ TEST(Places, MayBeReachedWhilePiecesAreReordered) {
   const CheckReport report = check_program(program);
   EXPECT_TRUE(report.good()) << report.findings.front().message;
   const Tensors inputs = {{"x", ramp({12})}};
-  expect_same(Session(program, one_thread()).run(inputs), Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
+  expect_same(Session(program, one_thread()).run(inputs),
+              Session(compile(model, Mesh(), {}), one_thread()).run(inputs));
 }
 
 TEST(Places, AreExplained) {

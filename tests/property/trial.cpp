@@ -99,9 +99,8 @@ bool put_in_rings(spmd::Program& program) {
   passes::Context context{none, notes};
   context.ring_attention = passes::RingAttention::always;
   passes::ring_attention(program, context);
-  return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
-    return note.find("go around a ring of") != std::string::npos;
-  });
+  return std::any_of(notes.begin(), notes.end(),
+                     [](const std::string& note) { return note.find("go around a ring of") != std::string::npos; });
 }
 
 }  // namespace
