@@ -78,7 +78,7 @@ class CtrlC : public testing::TestWithParam<Work> {};
 #if defined(__SANITIZE_ADDRESS__) || defined(TESSERA_THREAD_SANITIZER)
 constexpr std::chrono::seconds kSoon{10};
 #else
-constexpr std::chrono::seconds kSoon{5};
+constexpr std::chrono::seconds kSoon{2};
 #endif
 
 // A terminal sends the signal to all processes of the group at once.
