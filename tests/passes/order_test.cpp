@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "passes/rings.h"
 #include "spmd/compiled.h"
 
 namespace tessera::passes {
@@ -91,9 +92,8 @@ TEST(Order, keeps_messages_in_order) {
   spmd::Program program = compiled.program();
   const Topology none;
   std::vector<std::string> notes;
+  put_in_rings(program);
   Context context{none, notes};
-  context.ring_attention = RingAttention::always;
-  ring_attention(program, context);
   order(program, context);
   std::map<std::string, std::vector<std::string>> messages;
   for (const auto& node : program.graph->nodes())

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "passes/rings.h"
 #include "spmd/compiled.h"
 #include "tessera/passes/forward.h"
-#include "tessera/passes/pipeline.h"
 
 namespace tessera::passes {
 namespace {
@@ -30,10 +30,7 @@ spmd::Program with_ring(std::vector<std::string>& notes) {
       "}\n",
       "sp=2", {{"x", "[-, -, sp, -]"}, {"g", "[-, -, sp, -]"}, {"dx", "[-, -, sp, -]"}});
   spmd::Program program = compiled.program();
-  const Topology none;
-  Context context{none, notes};
-  context.ring_attention = RingAttention::always;
-  ring_attention(program, context);
+  notes = put_in_rings(program);
   return program;
 }
 
@@ -68,11 +65,7 @@ TEST(Recompute, needs_a_backward_pass_beside_messages) {
       "  q = Mul (x, w)\n  k = Mul (x, u)\n  values = Mul (x, v)\n  y = Attention (q, k, values)\n}\n",
       "sp=2", {{"x", "[-, -, sp, -]"}, {"y", "[-, -, sp, -]"}});
   spmd::Program program = compiled.program();
-  const Topology none;
-  std::vector<std::string> notes;
-  Context context{none, notes};
-  context.ring_attention = RingAttention::always;
-  ring_attention(program, context);
+  put_in_rings(program);
   const LiveBytes live(program);
   const Forward forward(program, live);
   for (const auto& node : program.graph->nodes()) {

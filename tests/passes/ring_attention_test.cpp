@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "passes/rings.h"
 #include "spmd/compiled.h"
 #include "tessera/base/error.h"
-#include "tessera/passes/pipeline.h"
 
 namespace tessera::passes {
 namespace {
@@ -33,10 +33,8 @@ struct Ringed {
 Ringed ringed(std::string_view text, std::string_view mesh, RingAttention when = RingAttention::always,
               std::string_view topology = "", const Compiled::Orders& orders = kAlong) {
   Ringed result{Compiled(text, mesh, orders).program(), {}};
-  const Topology links = topology.empty() ? Topology() : Topology::from_json(topology, "test");
-  Context context{links, result.notes};
-  context.ring_attention = when;
-  ring_attention(result.program, context);
+  result.notes =
+      put_in_rings(result.program, when, topology.empty() ? Topology() : Topology::from_json(topology, "test"));
   return result;
 }
 

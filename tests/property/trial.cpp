@@ -7,10 +7,10 @@
 #include <cstring>
 
 #include "mesh/random_sharding.h"
+#include "passes/rings.h"
 #include "property/shardings.h"
 #include "tessera/base/error.h"
 #include "tessera/base/float16.h"
-#include "tessera/passes/pipeline.h"
 #include "tessera/proof/prove.h"
 #include "tessera/spmd/partition.h"
 
@@ -94,11 +94,7 @@ std::string disobeyed(const spmd::Program& program, const Annotation& annotation
 
 // Whether keys and values go around rings now.
 bool put_in_rings(spmd::Program& program) {
-  const Topology none;
-  std::vector<std::string> notes;
-  passes::Context context{none, notes};
-  context.ring_attention = passes::RingAttention::always;
-  passes::ring_attention(program, context);
+  const std::vector<std::string> notes = passes::put_in_rings(program);
   return std::any_of(notes.begin(), notes.end(),
                      [](const std::string& note) { return note.find("go around a ring of") != std::string::npos; });
 }

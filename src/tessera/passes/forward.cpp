@@ -32,16 +32,16 @@ void Forward::find_dependences(const Graph& graph) {
   of_inputs_.insert(graph.inputs.begin(), graph.inputs.end());
   for (const Value* state : graph.values_of(ValueKind::state)) of_states_.insert(state);
   // What messages of a value bring depends on what they send of it.
-  std::set<std::pair<const std::set<const Value*>*, std::string>> sent;
-  for (const auto& node : graph.nodes())
-    for (auto* values : {&of_inputs_, &of_states_}) {
-      const std::pair message(values, node->domain == spmd::kCommDomain ? node->get_string("value", "") : "");
+  for (auto* values : {&of_inputs_, &of_states_}) {
+    std::set<std::string> sent;
+    for (const auto& node : graph.nodes()) {
       const bool depends = any_in(*node, *values);
-      if (depends && node->is("Send", spmd::kCommDomain)) sent.insert(message);
-      if (depends || (node->is("Recv", spmd::kCommDomain) && sent.contains(message)))
+      if (depends && node->is("Send", spmd::kCommDomain)) sent.insert(node->get_string("value", ""));
+      if (depends || (node->is("Recv", spmd::kCommDomain) && sent.contains(node->get_string("value", ""))))
         for (const Value* result : node->outputs)
           if (result) values->insert(result);
     }
+  }
 }
 
 void Forward::find_segments(const Program& program, const LiveBytes& live) {

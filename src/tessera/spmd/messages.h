@@ -20,8 +20,8 @@ struct MessageTopic {
   std::vector<AxisRef> axes;  ///< of the group, major first
 };
 
-/// Appends messages between the members of a group to a program. In one call, each member sends, or
-/// receives, at most one message.
+/// Appends messages between the members of a group to a program. In one call, each member sends, or receives,
+/// at most one message.
 class Messages {
  public:
   static constexpr int64_t nobody = -1;

@@ -35,6 +35,9 @@ class Coder {
         most_(static_cast<float>(std::numeric_limits<To>::max() - zero)),
         zero_(zero) {}
 
+  /// That cuts ratios to these bounds.
+  Coder(float least, float most, int zero) : least_(least), most_(most), zero_(zero) {}
+
   /// What ratios are cut to.
   float least() const { return least_; }
   float most() const { return most_; }

@@ -288,8 +288,8 @@ class WindowProducts : public ImageKernel {
           continue;
         }
         tile_sums_->sums(count, these, strip, sums);
-        store(args, run.columns, sums, kStripColumns, at.image, at.place + row, count, channel + first,
-              std::min(kStripColumns, columns - first), scratch_at(args.scratch, own.row));
+        store(args, run.columns, sums, kStripColumns, at.image, at.place + row, count, channel + first, columns - first,
+              scratch_at(args.scratch, own.row));
       }
   }
 

@@ -46,7 +46,7 @@ TESSERA_MULTIVERSION void cut_below_zero(float* x, int64_t n) {
 template <typename To>
 [[gnu::always_inline]] inline void finish(const SumsEpilogue::Columns& columns, const SumsEpilogue::Rows& rows,
                                           int64_t first, const int32_t* sums, To* out, int64_t n) {
-  const Coder<To> coder(columns.zero, columns.cuts);
+  const Coder<To> coder(columns.least, columns.most, columns.zero);
   const int32_t* addends = columns.addend + first;
   const float *factors = columns.factor + first, *biases = columns.bias + first;
   const float scale = columns.scale;
@@ -138,14 +138,14 @@ SumsEpilogue::Columns SumsEpilogue::columns(const KernelArgs& args, int64_t coun
   if (!in_one_loop_) return {};
   const Stage& quantize = *stage(Kind::quantize);
   Columns columns{.scale = *args.in<float>(quantize.operand),
-                  .zero = quantize.zero < 0 ? 0 : byte_at(result_, args.inputs[quantize.zero], 0),
-                  .cuts = stage(Kind::relu) != nullptr};
+                  .zero = quantize.zero < 0 ? 0 : byte_at(result_, args.inputs[quantize.zero], 0)};
   if (!(columns.scale > 0)) return {};  // Relu and a scale below zero do not change places
   const auto cut_by = [&](const auto& coder) { columns.least = coder.least(), columns.most = coder.most(); };
+  const bool cuts = stage(Kind::relu) != nullptr;
   if (result_ == DType::uint8)
-    cut_by(Coder<uint8_t>(columns.zero, columns.cuts));
+    cut_by(Coder<uint8_t>(columns.zero, cuts));
   else
-    cut_by(Coder<int8_t>(columns.zero, columns.cuts));
+    cut_by(Coder<int8_t>(columns.zero, cuts));
   const auto list_of = [&]<typename T>(Kind kind, T otherwise, int64_t place) {
     const Stage* found = stage(kind);
     return for_columns<T>(found ? args.inputs[found->operand] : nullptr, found && found->is_list, otherwise, count,

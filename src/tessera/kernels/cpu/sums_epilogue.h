@@ -24,14 +24,12 @@ class SumsEpilogue {
   /// Bytes of an element of the result.
   int64_t element_bytes() const { return element_bytes_; }
 
-  /// Codes of ((sum + addend) · factor + bias) / scale, of one run; `cuts`: those below zero are zero. Without lists:
-  /// it is of another form.
+  /// Codes of ((sum + addend) · factor + bias) / scale, of one run. Without lists: it is of another form.
   struct Columns {
     const int32_t* addend = nullptr;
     const float *factor = nullptr, *bias = nullptr;
     float scale = 1;
     int zero = 0;
-    bool cuts = false;
     float least = 0, most = 0;  ///< to which ratios are cut before they are codes
   };
   /// `corrections`: what is to be added to the sums of each column before; null: nothing.
