@@ -1,0 +1,219 @@
+// Integer products and sums of codes that one kernel runs together with the nodes that follow.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "property/groups.h"
+
+namespace tessera::property {
+namespace {
+
+using testing::ElementsAre;
+using Ints = std::vector<int64_t>;
+
+// Sums of integers become codes again before they are stored, and images between lie with their channels last.
+TEST(Groups, ConvolutionsOfIntegersKeepTheirChannelsLast) {
+  for (const DType type : {DType::uint8, DType::int8}) {
+    Builder b(fmt::format("a quantized residual block of {}", name_of(type)));
+    const auto number = [&](double value) { return b.constant(Tensor::of<float>(DType::float32, {}, {float(value)})); };
+    Value* zero = b.input("", Fill::small, type);
+    const auto convolved = [&](Value* x, std::string_view weight, std::string_view channels, int64_t group,
+                               int64_t pad) {
+      Value* sums = b.node("ConvInteger", {x, b.weight(weight, Fill::small, DType::int8), zero},
+                           {{"group", group}, {"pads", Ints(4, pad)}});
+      Value* y = b.node("Mul", {b.node("Cast", {sums}, {{"to", int64_t{1}}}), b.weight(channels, Fill::positive)});
+      return b.node("QuantizeLinear", {b.node("Add", {y, b.weight(channels)}), number(64), zero});
+    };
+    Value* first = convolved(b.input("2 3 9 8", Fill::small, type), "70 3 3 3", "70 1 1", 1, 1);
+    Value* pooled = b.node("MaxPool", {first}, {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{1, 0, 0, 1}}});
+    Value* alone = convolved(pooled, "70 1 3 3", "70 1 1", 70, 1);
+    Value* pairs = convolved(alone, "70 2 1 1", "70 1 1", 35, 0);
+    const auto floats = [&](Value* x) { return b.node("DequantizeLinear", {x, number(0.5), zero}); };
+    Value* sum = b.node("QuantizeLinear", {b.node("Add", {floats(pairs), floats(pooled)}), number(2), zero});
+    Value* last = convolved(sum, "6 70 2 2", "6 1 1", 1, 0);
+    Subject subject = b.output(b.node("DequantizeLinear", {last, number(0.5), zero})).done();
+    const std::string convolution = "ConvInteger+Cast+Mul+Add+QuantizeLinear";
+    EXPECT_THAT(steps_of(subject),
+                ElementsAre(convolution, "MaxPool", convolution, convolution,
+                            "DequantizeLinear+DequantizeLinear+Add+QuantizeLinear", convolution, "DequantizeLinear"));
+    EXPECT_EQ(grouping_of(subject).blocked.size(), 5u) << "values with channels last";
+  }
+}
+
+// Of any number of codes, with and without zero points, Relu, and results between that are read elsewhere.
+TEST(Groups, SumsOfCodesAreOneLoop) {
+  for (const DType type : {DType::uint8, DType::int8})
+    for (const char* dims : {"3 5", "1 16", "2 70"})
+      for (const double scale : {0.75, -0.75})
+        for (const bool with_zero : {false, true})
+          for (const bool with_relu : {false, true})
+            for (const bool stores_between : {false, true}) {
+              SCOPED_TRACE(fmt::format("{} [{}], scale {}, zero points {}, Relu {}, stores {}", name_of(type), dims,
+                                       scale, with_zero, with_relu, stores_between));
+              Builder b("DequantizeLinear, DequantizeLinear, Add, Relu, QuantizeLinear");
+              const auto number = [&](double value) {
+                return b.constant(Tensor::of<float>(DType::float32, {}, {float(value)}));
+              };
+              const auto scaled = [&](const char* op, Value* x, double by) {
+                std::vector<Value*> operands = {x, number(by)};
+                if (with_zero || type == DType::int8) operands.push_back(b.input("", Fill::small, type));
+                return b.node(op, operands);
+              };
+              Value* sum = b.node("Add", {scaled("DequantizeLinear", b.input(dims, Fill::small, type), 0.3),
+                                          scaled("DequantizeLinear", b.input(dims, Fill::small, type), 0.7)});
+              if (stores_between) b.output(sum);
+              if (with_relu) sum = b.node("Relu", {sum});
+              EXPECT_EQ(steps_of(b.output(scaled("QuantizeLinear", sum, scale)).done()).size(), 1u);
+            }
+}
+
+// In another precision between, with zero points that are left out by name, and with scales that are no constants.
+TEST(Groups, SumsOfCodesRoundAsTheirNodesDo) {
+  struct Form {
+    DType between;
+    int64_t precision;  ///< of QuantizeLinear; 0: its scale's
+    bool relu, constant;
+    double scale;
+  };
+  for (const Form& form : {Form{DType::float32, 0, false, true, 1.01}, Form{DType::float32, 0, true, false, 1.01},
+                           Form{DType::float32, 0, true, false, -1.01}, Form{DType::float16, 0, false, true, 1.01},
+                           Form{DType::float32, 10, false, true, 1.01},
+                           Form{DType::float32, 0, false, true, std::numeric_limits<double>::quiet_NaN()}}) {
+    SCOPED_TRACE(fmt::format("{}, precision {}, Relu {}, constant {}, scale {}", name_of(form.between), form.precision,
+                             form.relu, form.constant, form.scale));
+    Builder b("DequantizeLinear, DequantizeLinear, Add, Relu, QuantizeLinear");
+    const auto number = [&](double value) {
+      return b.constant(Tensor::of<float>(DType::float32, {}, {static_cast<float>(value)}));
+    };
+    std::vector<uint8_t> all(256 * 200);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint8_t>(i * 7 + i / 256);
+    const auto floats = [&](Value* codes, double scale) {
+      std::vector<Attribute> attributes;
+      if (form.between != DType::float32) attributes.push_back({"output_dtype", static_cast<int64_t>(form.between)});
+      return b.node("DequantizeLinear", {codes, number(scale), nullptr}, attributes);
+    };
+    Value* sum = b.node("Add", {floats(b.constant(Tensor::of<uint8_t>(DType::uint8, {200, 256}, all)), 0.3),
+                                floats(b.input("200 256", Fill::small, DType::uint8), 0.7)});
+    if (form.relu) sum = b.node("Relu", {sum});
+    Value* scale = form.constant ? number(form.scale) : b.input("", Fill::positive);
+    if (!form.constant && form.scale < 0) scale = b.node("Neg", {scale});
+    std::vector<Attribute> attributes;
+    if (form.precision != 0) attributes.push_back({"precision", form.precision});
+    steps_of(b.output(b.node("QuantizeLinear", {sum, scale, nullptr}, attributes)).done());
+  }
+}
+
+TEST(Groups, ProductsOfIntegersFinishTheirSums) {
+  Builder b("MatMulInteger, Add, Cast, Mul, Relu");
+  Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);
+  Value* sums = b.node("MatMulInteger", {x, b.weight("70 66", Fill::small, DType::int8)});
+  Value* floats =
+      b.node("Cast", {b.node("Add", {sums, b.weight("66", Fill::small, DType::int32)})}, {{"to", int64_t{1}}});
+  Subject subject = b.output(b.node("Relu", {b.node("Mul", {b.input("", Fill::positive), floats})})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger+Add+Cast+Mul+Relu"));
+}
+
+// What zero points change about sums is added with their columns, or before, if it depends on rows or on groups.
+TEST(Groups, ConvolutionsOfIntegersCorrectTheirSums) {
+  for (const DType image : {DType::uint8, DType::int8})
+    for (const DType weight : {DType::uint8, DType::int8})
+      for (const int64_t group : {1, 2})
+        for (const double scale : {0.5, -0.5})
+          for (const char* zeros : {"none", "neutral", "some"}) {
+            SCOPED_TRACE(fmt::format("{} by {}, {} groups, scale {}, zero points {}", name_of(image), name_of(weight),
+                                     group, scale, zeros));
+            Builder b("ConvInteger, Add, Cast, Mul, QuantizeLinear");
+            std::vector<uint8_t> bytes(6, weight == DType::uint8 ? 0x80 : 0);
+            if (zeros == std::string("some")) bytes[4] = 3;
+            Value* of_weight =
+                zeros == std::string("none") ? nullptr : b.constant(Tensor::of<uint8_t>(weight, {6}, bytes));
+            Value* of_image = zeros == std::string("none") ? nullptr : b.input("", Fill::small, image);
+            Value* sums =
+                b.node("ConvInteger",
+                       {b.input("2 4 7 6", Fill::small, image),
+                        b.weight(fmt::format("6 {} 3 3", 4 / group), Fill::small, weight), of_image, of_weight},
+                       {{"group", group}, {"pads", Ints(4, 1)}});
+            Value* y = b.node("Cast", {b.node("Add", {sums, b.weight("6 1 1", Fill::small, DType::int32)})},
+                              {{"to", int64_t{1}}});
+            Value* by = b.constant(Tensor::of<float>(DType::float32, {}, {static_cast<float>(scale)}));
+            y = b.node("QuantizeLinear", {b.node("Mul", {y, b.weight("6 1 1")}), by, b.input("", Fill::small, image)});
+            EXPECT_EQ(steps_of(b.output(y).done()).size(), 1u);
+          }
+}
+
+// Windows of all kinds, in tiles that do not come out even, are read where they lie, or gathered where they do not.
+TEST(Groups, ConvolutionsOfIntegersReadAllKindsOfWindows) {
+  struct Windows {
+    const char *image, *weight;
+    int64_t group;
+    Ints strides, dilations, pads;
+  };
+  for (const Windows& windows : {Windows{"1 8 13 11", "134 8 3 3", 1, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+                                 Windows{"2 16 9 9", "128 8 3 2", 2, {2, 1}, {1, 2}, {2, 0, 1, 3}},
+                                 Windows{"1 64 7 7", "70 64 1 1", 1, {1, 1}, {1, 1}, {0, 0, 0, 0}},
+                                 Windows{"2 4 6 5", "64 4 1 1", 1, {2, 2}, {1, 1}, {3, 0, 0, 0}},
+                                 Windows{"1 3 15 14", "66 3 7 7", 1, {2, 2}, {1, 1}, {3, 3, 3, 3}},
+                                 Windows{"1 4 5 6 7", "65 4 2 3 2", 1, {1, 2, 1}, {2, 1, 1}, {1, 1, 0, 0, 2, 1}}})
+    for (const DType type : {DType::uint8, DType::int8}) {
+      SCOPED_TRACE(fmt::format("{} of {} by {}", name_of(type), windows.image, windows.weight));
+      Builder b("ConvInteger, Cast, Mul, Relu, QuantizeLinear");
+      Value* zero = b.input("", Fill::small, type);
+      Value* sums =
+          b.node("ConvInteger",
+                 {b.input(windows.image, Fill::small, type), b.weight(windows.weight, Fill::small, DType::int8), zero},
+                 {{"group", windows.group},
+                  {"strides", windows.strides},
+                  {"dilations", windows.dilations},
+                  {"pads", windows.pads}});
+      const std::string weight = windows.weight, results = weight.substr(0, weight.find(' '));
+      Value* y = b.node("Cast", {sums}, {{"to", int64_t{1}}});
+      y = b.node("Relu", {b.node("Mul", {y, b.weight(results + (windows.strides.size() == 2 ? " 1 1" : " 1 1 1"))})});
+      Value* by = b.constant(Tensor::of<float>(DType::float32, {}, {0.5F}));
+      EXPECT_EQ(steps_of(b.output(b.node("QuantizeLinear", {y, by, zero})).done()).size(), 1u);
+    }
+}
+
+// In one loop from sums to codes; not where the scale is below zero, or stages come in another order.
+TEST(Groups, ProductsOfIntegersBecomeCodes) {
+  for (const DType type : {DType::uint8, DType::int8})
+    for (const double scale : {0.5, -0.5})
+      for (const bool reluctant : {false, true})
+        for (const int64_t columns : {1, 15, 66}) {
+          SCOPED_TRACE(fmt::format("{}, scale {}, {} columns, Relu {}", name_of(type), scale, columns,
+                                   reluctant ? "before Mul" : "last"));
+          Builder b("MatMulInteger, Add, Cast, Mul, Add, Relu, QuantizeLinear");
+          const std::string list = std::to_string(columns);
+          Value* x = b.bind("b", 3).input("b 5 70", Fill::small, DType::uint8);
+          Value* sums = b.node("MatMulInteger", {x, b.weight("70 " + list, Fill::small, DType::int8)});
+          Value* y =
+              b.node("Cast", {b.node("Add", {sums, b.weight(list, Fill::small, DType::int32)})}, {{"to", int64_t{1}}});
+          if (reluctant) y = b.node("Relu", {y});
+          y = b.node("Add", {b.node("Mul", {y, b.weight(list)}), b.weight(list)});
+          if (!reluctant) y = b.node("Relu", {y});
+          Value* by = b.constant(Tensor::of<float>(DType::float32, {}, {static_cast<float>(scale)}));
+          Subject subject = b.output(b.node("QuantizeLinear", {y, by, b.input("", Fill::small, type)})).done();
+          EXPECT_EQ(steps_of(subject).size(), 1u);
+        }
+}
+
+TEST(Groups, ProductsOfIntegersReadATurnedWeightItself) {
+  Builder b("MatMulInteger by a Transpose");
+  Value* turned = b.node("Transpose", {b.weight("66 70", Fill::small, DType::int8)}, {{"perm", Ints{1, 0}}});
+  Subject subject = b.output(b.node("MatMulInteger", {b.input("5 70", Fill::small, DType::uint8), turned})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger"));
+}
+
+// What is not one number or a list along the columns does not go with the sums.
+TEST(Groups, ProductsOfIntegersLeaveWhatDoesNotFitTheirColumns) {
+  Builder b("MatMulInteger, Cast, Mul by rows");
+  Value* sums =
+      b.node("MatMulInteger", {b.input("6 70", Fill::small, DType::uint8), b.weight("70 6", Fill::small, DType::int8)});
+  Value* floats = b.node("Cast", {sums}, {{"to", int64_t{1}}});
+  Subject subject = b.output(b.node("Mul", {floats, b.input("6 1", Fill::positive)})).done();
+  EXPECT_THAT(steps_of(subject), ElementsAre("MatMulInteger+Cast", "Mul"));
+}
+
+}  // namespace
+}  // namespace tessera::property
