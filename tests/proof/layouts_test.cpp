@@ -126,6 +126,14 @@ TEST(Layouts, WindowsMayReadWhatLiesInSeveralParts) {
   EXPECT_TRUE(pooled.report().good());
 }
 
+// The nine elements are split unevenly, so that the two digits are not one axis; the eight are split by the axis.
+TEST(Layouts, PiecesMayLieWhereTheyAreReadOverDigitsOfAnAxis) {
+  Spoilt joined("m (float[1] a, float[8] b) => (float[9] y) { y = Concat <axis = 0> (a, b) }\n", "x=4",
+                {{"b", "[8{x}]"}, {"y", "[9{x:(1)2,x:(2)2}?]"}});
+  EXPECT_EQ(joined.find("Recv"), nullptr);
+  EXPECT_TRUE(joined.report().good());
+}
+
 TEST(Types, ResultsAreOfTheStatedExtents) {
   Spoilt spoilt(kRowParallel, "tp=2", {{"w", "[-, tp]"}});
   Node* product = spoilt.find("MatMul");

@@ -8,6 +8,7 @@
 
 #include "tessera/kernels/cpu/attention_block.h"
 #include "tessera/kernels/cpu/attention_rows.h"
+#include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
 
 /// Attention of few queries, as a step of decoding has them. Keys are cut into parts of fixed length; threads take
@@ -52,15 +53,13 @@ class FewQueries {
     const int64_t parts = parts_of(attention_operand<int64_t>(args, 6));
     const int64_t blocks = s.batch * s.kv_heads * blocks_a_head_, tasks = blocks * parts;
     const int64_t work = blocks * rows_ * std::min(s.keys(), parts * part_keys) * s.width;
-#pragma omp parallel num_threads(team_for(work, s.threads))
-    {
+    for_stream(tasks, work, s.threads, [&](int64_t task) {
       void* own = scratch_at(scratch, shared_.bytes() + omp_get_thread_num() * own_.bytes());
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t task = 0; task < tasks; ++task)
-        attend({block_of(task / parts), task, task % parts}, args, key, value, scratch, own);
-#pragma omp for schedule(static)
-      for (int64_t block = 0; block < blocks; ++block) join(block_of(block), block * parts, parts, args, scratch);
-    }
+      attend({block_of(task / parts), task, task % parts}, args, key, value, scratch, own);
+    });
+    for_ranges(blocks, blocks * parts * rows_ * value_width_, s.threads, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) join(block_of(block), block * parts, parts, args, scratch);
+    });
   }
 
  private:
@@ -73,9 +72,7 @@ class FewQueries {
     int64_t number, part;
   };
 
-  bool copies_values() const {
-    return converts || value_width_ != shape_.value_width;
-  }
+  bool copies_values() const { return converts || value_width_ != shape_.value_width; }
 
   /// The parts that hold keys of any text.
   int64_t parts_of(const int64_t* lengths) const {

@@ -19,7 +19,7 @@ int64_t digit_heads_bytes(const BlockWeight& weight) {
 #if defined(__x86_64__)
 constexpr int kDigits = 3;
 constexpr int64_t kMostDigitBlock = 65536;         // rows, so that their sums fit 32 bits: 65536 · 128 · 255 < 2^31
-constexpr int64_t kCodesAheadOfDigits = 2 * 1024;  // bytes
+constexpr int64_t kCodesAheadOfDigits = 8 * 1024;  // bytes
 
 struct Order {
   alignas(64) std::array<uint8_t, 64> bytes;   // within 16 bytes each, four elements [d₀, d₁, d₂, 0]

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -108,8 +109,7 @@ class BlockProduct {
       else
         sum_block_strip(weight_, rows, a + first * depth_, depth_, a_sums + first * weight_.blocks(), strip, sums);
     };
-#pragma omp parallel for num_threads(team_for(weight_.n* k_, threads_)) schedule(dynamic, 1)
-    for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
+    for_stream(weight_.strips(), weight_.n * k_, threads_, [&](int64_t strip) {
       alignas(64) float sums[most_block_rows * BlockWeight::strip];
       if (all) sum_rows(0, m_, strip_of(packed, strip), sums);
       for (int64_t i = 0; i < m_; ++i) {  // each as it has the same bits by itself
@@ -120,11 +120,13 @@ class BlockProduct {
       }
       const int64_t first = strip * BlockWeight::strip, columns = std::min(BlockWeight::strip, weight_.n - first);
       for (int64_t i = 0; i < m_; ++i) std::copy_n(sums + i * BlockWeight::strip, columns, c + i * weight_.n + first);
-    }
+    });
   }
 
   static bool are_finite(const float* numbers, int64_t count) {
-    return std::all_of(numbers, numbers + count, [](float number) { return std::isfinite(number); });
+    bool finite = true;  // of all, so that compilers compare many at once
+    for (int64_t i = 0; i < count; ++i) finite &= std::abs(numbers[i]) <= std::numeric_limits<float>::max();
+    return finite;
   }
 
   /// A row that is not finite, or whose sums are not, as many rows are summed: each code becomes a float before it is

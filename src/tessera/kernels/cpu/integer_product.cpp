@@ -162,8 +162,7 @@ class StripProduct : public IntegerProduct {
 
   void run_strips(const uint8_t* rows, PackedColumns b, int32_t* c) const {
     const auto* strips = reinterpret_cast<const int8_t*>(b.strips);
-#pragma omp parallel for num_threads(team_for(m_* weight_.n* weight_.k, threads_)) schedule(dynamic, 1)
-    for (int64_t strip = 0; strip < weight_.strips(); ++strip) {
+    for_stream(weight_.strips(), m_ * weight_.n * weight_.k, threads_, [&](int64_t strip) {
       const int64_t first = strip * kIntegerStrip, columns = std::min(kIntegerStrip, weight_.n - first);
       for (int64_t row = 0; row < m_; row += most_integer_rows) {
         alignas(64) int32_t sums[most_integer_rows * kIntegerStrip];
@@ -172,7 +171,7 @@ class StripProduct : public IntegerProduct {
         for (int64_t i = 0; i < count; ++i)
           std::copy_n(sums + i * kIntegerStrip, columns, c + (row + i) * weight_.n + first);
       }
-    }
+    });
   }
 
   void copy_rows(const uint8_t* a, uint8_t* copy) const {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "tessera/kernels/cpu/dispatch.h"
 
@@ -24,6 +26,33 @@ void for_ranges(int64_t count, int64_t work, int threads, Body&& body) {
     const int64_t end = part + 1 == team ? count : std::min(count, begin + step);
     if (begin < end) body(begin, end);
   }
+}
+
+/// Calls `body(item)` for each item of [0, count), items of equal work, which lie in memory one after the other. Each
+/// thread of the team that `work` (elements touched) is worth takes a range of its own in order, so that it streams
+/// through memory, and then what the others have not begun. `body` must not throw.
+template <typename Body>
+void for_stream(int64_t count, int64_t work, int threads, Body&& body) {
+  const int64_t team = std::min<int64_t>(team_for(work, threads), count);
+  if (team <= 1) {
+    for (int64_t item = 0; item < count; ++item) body(item);
+    return;
+  }
+  struct alignas(64) Range {
+    std::atomic<int64_t> next = 0;
+    int64_t end = 0;
+  };
+  std::vector<Range> ranges(static_cast<size_t>(team));
+  for (int64_t t = 0; t < team; ++t) {
+    ranges[t].next.store(count * t / team, std::memory_order_relaxed);
+    ranges[t].end = count * (t + 1) / team;
+  }
+#pragma omp parallel for num_threads(team) schedule(static, 1)
+  for (int64_t t = 0; t < team; ++t)
+    for (int64_t other = 0; other < team; ++other) {
+      Range& range = ranges[(t + other) % team];
+      for (int64_t item; (item = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;) body(item);
+    }
 }
 
 }  // namespace tessera::kernels

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "tessera/base/multiversion.h"
-#include "tessera/kernels/cpu/dispatch.h"
+#include "tessera/kernels/cpu/parallel.h"
 #include "tessera/kernels/cpu/scratch.h"
 #include "tessera/kernels/cpu/via_float32.h"
 
@@ -151,14 +151,13 @@ class RowProduct : public MatrixProduct {
   void run(const void* a, const void* b, const void* bias, void* c, void* scratch,
            std::span<const void* const>) override {
     const auto wide = rows_of(static_cast<const T*>(a), static_cast<float*>(scratch));
-    const float* rows = wide.first;  // clang 16 cannot bring structured bindings into an OpenMP region
+    const float* rows = wide.first;  // clang 16 cannot capture structured bindings in a region of OpenMP
     const int64_t stride = wide.second;
     const T* weight = static_cast<const T*>(b);
     const R* row = with_bias_ ? static_cast<const R*>(bias) : nullptr;
     R* result = static_cast<R*>(c);
     const int64_t width = strips_.width, count = (n_ + width - 1) / width;
-#pragma omp parallel for num_threads(team_for(n_* k_, threads_)) schedule(dynamic, 1)
-    for (int64_t strip = 0; strip < count; ++strip) {
+    for_stream(count, n_ * k_, threads_, [&](int64_t strip) {
       alignas(64) float sums[most_row_product_rows * 4 * kVector];
       sum_strip_of(rows_, width / kVector, rows, stride, weight + strip * strips_.depth * width, k_, sums);
       const int64_t first = strip * width, columns = std::min(width, n_ - first);
@@ -167,15 +166,13 @@ class RowProduct : public MatrixProduct {
           const float sum = sums[i * width + j];
           result[i * n_ + first + j] = static_cast<R>(row ? sum + static_cast<float>(row[first + j]) : sum);
         }
-    }
+    });
   }
 
  private:
   static constexpr bool widens = !std::is_same_v<T, float>;
 
-  int64_t even_k() const {
-    return (k_ + 1) / 2 * 2;
-  }
+  int64_t even_k() const { return (k_ + 1) / 2 * 2; }
 
   /// The rows of the left operand as float32, and their distance.
   std::pair<const float*, int64_t> rows_of(const T* a, float* scratch) const {
